@@ -1,0 +1,3 @@
+//! The binary `dormouse`.
+#![forbid(unsafe_code)]
+fn main() {}
