@@ -1,0 +1,87 @@
+//! What main hands to a worker: one sealed memory file, read again by every worker after a crash.
+//!
+//! It holds the configuration, certificates and keys as they were read by main (which alone may
+//! read them), and the numbers of the descriptors that the worker inherits. It is data, not
+//! objects: a new binary can read what an old one wrote.
+
+use crate::config::Config;
+use crate::share::Share;
+use dormouse_reactor::Fd;
+use dormouse_reactor::memory::Sealed;
+use serde::{Deserialize, Serialize};
+use std::io;
+use zeroize::Zeroize;
+
+/// Everything a worker is told before it starts.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Handover {
+    /// Which of the workers this is, from 0.
+    pub(crate) worker: u32,
+    pub(crate) config: Config,
+    pub(crate) share: Share,
+    /// Certificates by route, in the order of `config.routes`.
+    pub(crate) certificates: Vec<Vec<Pem>>,
+    /// What ticket keys are made from; the same in all workers.
+    pub(crate) ticket_secret: Vec<u8>,
+    pub(crate) descriptors: Descriptors,
+}
+
+/// A chain and its key as PEM.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Pem {
+    /// Where it was read, for messages.
+    pub(crate) name: String,
+    pub(crate) chain: String,
+    pub(crate) key: String,
+}
+
+/// Numbers of inherited descriptors.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Descriptors {
+    /// Listening sockets, each with the index of its route.
+    pub(crate) listeners: Vec<(i32, u16)>,
+    pub(crate) slots: i32,
+    pub(crate) pending: i32,
+    pub(crate) counters: i32,
+    /// The worker's end of its channel to main.
+    pub(crate) orders: i32,
+}
+
+impl Descriptors {
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Fd> {
+        let mut all: Vec<Fd> = self.listeners.iter().map(|&(fd, _)| Fd(fd)).collect();
+        all.extend([self.slots, self.pending, self.counters, self.orders].map(Fd));
+        all
+    }
+}
+
+impl Handover {
+    /// Writes it into a sealed memory file, which the worker's keeper inherits.
+    pub(crate) fn seal(&self) -> io::Result<Sealed> {
+        let mut text = serde_json::to_vec(self)?;
+        let sealed = Sealed::create("dormouse-handover", &text);
+        text.zeroize();
+        sealed
+    }
+
+    /// Reads it.
+    pub(crate) fn read(fd: Fd) -> io::Result<Handover> {
+        let mut text = Sealed::read(fd)?;
+        let handover = serde_json::from_slice(&text);
+        text.zeroize();
+        Ok(handover?)
+    }
+}
+
+impl Drop for Pem {
+    fn drop(&mut self) {
+        self.key.zeroize();
+    }
+}
+
+impl Drop for Handover {
+    fn drop(&mut self) {
+        self.ticket_secret.zeroize();
+    }
+}

@@ -1,0 +1,140 @@
+//! The keeper: a tiny process which shares its file table with its worker.
+//!
+//! Because the table is shared, the worker's sockets stay open when the worker dies; because the
+//! slots are shared memory, so does everything that is known of them. The keeper then starts the
+//! next worker, which goes on. It never reads a descriptor of the shared table (whoever takes over
+//! a worker can replace any of them): it waits for its child and does nothing else.
+//!
+//! Before it starts another worker it executes itself anew, so that the new worker has a new
+//! memory layout: a crash tells an attacker nothing about the next one.
+
+use crate::counters::Counters;
+use crate::handover::Handover;
+
+use crate::route::{self, Route};
+use crate::worker::{Inheritance, Worker};
+use dormouse_reactor::pending::Pending;
+use dormouse_reactor::process::{self, Ended};
+use dormouse_reactor::shared::Shared;
+use dormouse_reactor::slab::Slab;
+use dormouse_reactor::Fd;
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// A worker which can't begin (its configuration makes no sense to it) ends with this status; it
+/// is not started again.
+pub(crate) const EXIT_CANNOT_BEGIN: u8 = 78;
+
+/// A worker that lived so long did not die of how it was started.
+const SETTLED_MS: u64 = 10_000;
+
+/// What a keeper is told on its command line.
+#[derive(Clone, Debug)]
+pub struct KeeperArgs {
+    /// Descriptor of the handover.
+    pub handover: i32,
+    /// Workers that died one soon after the other.
+    pub streak: u32,
+}
+
+/// Runs as keeper. Returns when the worker ended as it should.
+pub fn keep(args: &KeeperArgs) -> ExitCode {
+    process::ignore_terminal_signals();
+    if let Some(delay) = backoff(args.streak) {
+        std::thread::sleep(delay);
+    }
+    let handover = Fd(args.handover);
+    let born_ms = process::boottime_ms();
+    let child = match process::clone_sharing_files(move || work(handover)) {
+        Ok(child) => child,
+        Err(e) => return fail("cannot start a worker", &e),
+    };
+    match process::wait(child) {
+        Ok(Ended::Exited(0)) => ExitCode::SUCCESS,
+        Ok(Ended::Exited(code)) if code == i32::from(EXIT_CANNOT_BEGIN) => {
+            ExitCode::from(EXIT_CANNOT_BEGIN)
+        }
+        Ok(ended) => {
+            let lived_ms = process::boottime_ms().saturating_sub(born_ms);
+            tracing::error!(pid = child.0, lived_ms, "worker died: {ended}; the next one goes on");
+            let streak = if lived_ms >= SETTLED_MS { 1 } else { args.streak.saturating_add(1) };
+            let error = process::exec_self(&keeper_command(args.handover, streak));
+            fail("cannot execute itself anew", &error)
+        }
+        Err(e) => fail("cannot wait for its worker", &e),
+    }
+}
+
+/// The command line of a keeper.
+pub(crate) fn keeper_command(handover: i32, streak: u32) -> Vec<String> {
+    ["dormouse", "keeper", "--handover", &handover.to_string(), "--streak", &streak.to_string()]
+        .map(String::from)
+        .to_vec()
+}
+
+/// The first death costs no time; workers which die again and again are started ever later.
+fn backoff(streak: u32) -> Option<Duration> {
+    let doublings = streak.checked_sub(3)?;
+    Some(Duration::from_millis(100 << doublings.min(6)))
+}
+
+fn fail(what: &str, error: &io::Error) -> ExitCode {
+    tracing::error!(%error, "keeper {what}");
+    ExitCode::from(3)
+}
+
+/// The worker's whole life, in a process and a thread of its own.
+fn work(handover: Fd) -> i32 {
+    let worker = match begin(handover) {
+        Ok(worker) => worker,
+        Err(error) => {
+            tracing::error!(%error, "worker cannot begin");
+            return i32::from(EXIT_CANNOT_BEGIN);
+        }
+    };
+    match worker.run() {
+        Ok(()) => 0,
+        Err(error) => {
+            tracing::error!(%error, "worker failed");
+            1
+        }
+    }
+}
+
+fn begin(fd: Fd) -> io::Result<Worker> {
+    let handover = Handover::read(fd)?;
+    let descriptors = &handover.descriptors;
+    let routes: Vec<Route> = route::routes(&handover.config, &handover.certificates, &handover.ticket_secret)
+        .map_err(io::Error::other)?;
+    let counters = Shared::adopt(Fd(descriptors.counters))?;
+    let mut keep = descriptors.all();
+    keep.push(fd);
+    Worker::adopt(Inheritance {
+        slots: Slab::adopt(Fd(descriptors.slots), crate::slot::SLOT_LAYOUT_VERSION, |slot| {
+            slot.phase() != crate::slot::Phase::Free
+        })?,
+        pending: Pending::adopt(Fd(descriptors.pending))?,
+        counters: Counters::new(counters.block(handover.worker as usize)),
+        routes,
+        listeners: descriptors.listeners.iter().map(|&(fd, route)| (Fd(fd), route)).collect(),
+        limits: handover.share.limits(&handover.config),
+        orders: Fd(descriptors.orders),
+        keep,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_deaths_cost_no_time_and_later_ones_ever_more() {
+        assert_eq!(backoff(0), None);
+        assert_eq!(backoff(1), None);
+        assert_eq!(backoff(2), None);
+        assert_eq!(backoff(3), Some(Duration::from_millis(100)));
+        assert_eq!(backoff(4), Some(Duration::from_millis(200)));
+        assert_eq!(backoff(9), backoff(4_000_000_000), "and there is a longest wait");
+    }
+}
