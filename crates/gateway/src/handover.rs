@@ -6,6 +6,7 @@
 
 use crate::config::Config;
 use crate::share::Share;
+use dormouse_engine::{Identity, IdentityError};
 use dormouse_reactor::Fd;
 use dormouse_reactor::memory::Sealed;
 use serde::{Deserialize, Serialize};
@@ -21,16 +22,18 @@ pub(crate) struct Handover {
     pub(crate) share: Share,
     /// Certificates by route, in the order of `config.routes`.
     pub(crate) certificates: Vec<Vec<Pem>>,
-    /// What ticket keys are made from; the same in all workers.
-    pub(crate) ticket_secret: Vec<u8>,
+    /// Ticket keys as they are exported; the same in all workers.
+    pub(crate) ticket_keys: Vec<u8>,
     pub(crate) descriptors: Descriptors,
 }
 
 /// A chain and its key as PEM.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Pem {
-    /// Where it was read, for messages.
+    /// Where the chain was read, for messages.
     pub(crate) name: String,
+    /// Where the key was read.
+    pub(crate) key_name: String,
     pub(crate) chain: String,
     pub(crate) key: String,
 }
@@ -74,6 +77,13 @@ impl Handover {
     }
 }
 
+impl Pem {
+    /// The identity that it holds.
+    pub(crate) fn identity(&self) -> Result<Identity, IdentityError> {
+        Identity::from_pem(self.chain.as_bytes(), self.key.as_bytes(), &self.name, &self.key_name)
+    }
+}
+
 impl Drop for Pem {
     fn drop(&mut self) {
         self.key.zeroize();
@@ -82,6 +92,6 @@ impl Drop for Pem {
 
 impl Drop for Handover {
     fn drop(&mut self) {
-        self.ticket_secret.zeroize();
+        self.ticket_keys.zeroize();
     }
 }

@@ -105,7 +105,7 @@ fn work(handover: Fd) -> i32 {
 fn begin(fd: Fd) -> io::Result<Worker> {
     let handover = Handover::read(fd)?;
     let descriptors = &handover.descriptors;
-    let routes: Vec<Route> = route::routes(&handover.config, &handover.certificates, &handover.ticket_secret)
+    let routes: Vec<Route> = route::routes(&handover.config, &handover.certificates, &handover.ticket_keys)
         .map_err(io::Error::other)?;
     let counters = Shared::adopt(Fd(descriptors.counters))?;
     let mut keep = descriptors.all();

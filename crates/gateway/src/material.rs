@@ -2,9 +2,10 @@
 
 use crate::config::{Config, Route};
 use crate::handover::Pem;
-use dormouse_engine::Identity;
+use dormouse_engine::{Identity, UnixTime};
 use std::fs;
 use std::path::Path;
+use std::time::SystemTime;
 
 /// The largest PEM file that is read: a chain of certificates is a few kilobytes.
 const PEM_BYTES_MAX: u64 = 1 << 20;
@@ -22,6 +23,7 @@ fn load_route(route: &Route, mistakes: &mut Vec<String>) -> Vec<Pem> {
         match (read(&files.cert), read(&files.key)) {
             (Ok(chain), Ok(key)) => pems.push(Pem {
                 name: files.cert.display().to_string(),
+                key_name: files.key.display().to_string(),
                 chain,
                 key,
             }),
@@ -30,11 +32,27 @@ fn load_route(route: &Route, mistakes: &mut Vec<String>) -> Vec<Pem> {
     }
     if let Some(name) = &route.self_signed {
         match Identity::self_signed_pem(name) {
-            Ok((chain, key)) => pems.push(Pem { name: format!("self-signed {name}"), chain, key }),
+            Ok((chain, key)) => {
+                let name = format!("self_signed {name}");
+                pems.push(Pem { key_name: name.clone(), name, chain, key });
+            }
+            Err(error) => mistakes.push(error.to_string()),
+        }
+    }
+    for pem in &pems {
+        match pem.identity() {
+            Ok(identity) => warn_of(&identity, &pem.name),
             Err(error) => mistakes.push(error.to_string()),
         }
     }
     pems
+}
+
+fn warn_of(identity: &Identity, name: &str) {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    for warning in identity.warnings(UnixTime::since_unix_epoch(now)) {
+        tracing::warn!("{name}: {warning}");
+    }
 }
 
 fn read(path: &Path) -> Result<String, String> {

@@ -45,7 +45,7 @@ impl StatusSocket {
         let text = format!("{document:#}\n");
         while let Ok(asker) = socket::accept(self.fd) {
             let _ = socket::send(asker, text.as_bytes());
-            socket::close(asker);
+            asker.close();
         }
     }
 }

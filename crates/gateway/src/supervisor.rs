@@ -160,7 +160,7 @@ impl Supervisor {
         let keeper = process::spawn_self(&command, &inherited)?;
         // Main keeps no descriptor of the pair but its end of the channel.
         for fd in [slots.fd(), pending.fd(), theirs, sealed.fd()] {
-            socket::close(fd);
+            fd.close();
         }
         let token = TOKEN_ORDERS + self.pairs.len() as u64;
         self.poller.add(ours, token, Interest::READ)?;
@@ -173,7 +173,7 @@ impl Supervisor {
         loop {
             self.poller.wait(&mut events, None).map_err(system("wait for events"))?;
             for event in events.iter() {
-                match event.token {
+                match event.token() {
                     TOKEN_SIGNALS => self.on_signals()?,
                     TOKEN_STATUS => self.on_status(),
                     token => self.on_worker(token.saturating_sub(TOKEN_ORDERS) as usize),
@@ -234,10 +234,10 @@ impl Supervisor {
         let Some(pair) = self.pairs.get_mut(index) else { return };
         let mut word = [0; 64];
         match socket::recv(pair.orders, &mut word) {
-            Ok(0) => drop(self.poller.remove(pair.orders)),
-            Ok(n) if word[..n].starts_with(b"ready") => pair.ready = true,
-            Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(Attempt::Done(0)) => drop(self.poller.remove(pair.orders)),
+            Ok(Attempt::Done(n)) if word[..n].starts_with(b"ready") => pair.ready = true,
+            Ok(Attempt::Done(_)) => {}
+            Ok(Attempt::WouldBlock) => {}
             Err(_) => drop(self.poller.remove(pair.orders)),
         }
         if !self.announced && self.pairs.iter().all(|pair| pair.ready) {

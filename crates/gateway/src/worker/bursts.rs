@@ -6,7 +6,8 @@
 use super::closing::Ending;
 use crate::counters::{Count, Counters};
 use dormouse_engine::{FailureKind, HandshakeFailure};
-use dormouse_reactor::{Fd, socket};
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::Peer;
 
 const QUIET_MS: u64 = 10_000;
 
@@ -80,9 +81,14 @@ impl Bursts {
             _ => {}
         }
         self.note(Subject::HandshakeFailed, now_ms, |more| {
-            tracing::info!(peer = %socket::peer_name(fd), more, "handshake failed: {failure}");
+            tracing::info!(peer = %peer_name(fd), more, "handshake failed: {failure}");
         });
     }
+}
+
+/// Who is at the other end, for the log.
+pub(super) fn peer_name(fd: Fd) -> String {
+    Peer::of(fd).map_or_else(|_| "gone".to_owned(), |peer| peer.to_string())
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@ use super::flow::{Outcome, Tools, flush_opened, flush_sealed};
 use crate::counters::Count;
 use crate::slot::{Flag, Phase, Slot};
 use dormouse_reactor::pending::Handle;
-use dormouse_reactor::{Fd, socket};
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::{self, Attempt};
 use dormouse_record::{Alert, AlertDescription, AlertLevel};
 use std::io;
 
@@ -155,7 +156,7 @@ fn drain_plain(slot: &mut Slot, tools: &mut Tools, out_of_time: bool) -> bool {
         if reset {
             tools.count.add(Count::UnixTruncations, 1);
         }
-        socket::close(fd);
+        fd.close();
     }
     true
 }
@@ -193,9 +194,9 @@ fn drain_tls(slot: &mut Slot, tools: &mut Tools, out_of_time: bool) -> bool {
 pub(super) fn discard(fd: Fd, scratch: &mut [u8]) -> bool {
     for _ in 0..4 {
         match socket::recv(fd, scratch) {
-            Ok(0) => return true,
-            Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return false,
+            Ok(Attempt::Done(0)) => return true,
+            Ok(Attempt::Done(_)) => {}
+            Ok(Attempt::WouldBlock) => return false,
             Err(_) => return true,
         }
     }
@@ -229,12 +230,12 @@ pub(super) fn dismantle(slot: &mut Slot, tools: &mut Tools) -> Remains {
 impl Remains {
     pub(super) fn close(self) {
         if self.plain_fd != Fd::NONE {
-            socket::close(self.plain_fd);
+            self.plain_fd.close();
         }
         if self.reset_tls {
             socket::reset(self.tls_fd);
         } else {
-            socket::close(self.tls_fd);
+            self.tls_fd.close();
         }
     }
 }

@@ -2,10 +2,9 @@
 //!
 //! The TLS side is not read meanwhile; what came behind the handshake waits as a partial record.
 
-use super::flow::Tools;
 use crate::route::Route;
 use crate::slot::{Flag, Phase, Slot};
-use dormouse_reactor::socket::{self, Connecting};
+use dormouse_reactor::socket::{self, Connecting, Shortage};
 use std::io;
 
 /// How the way to the backend stands.
@@ -32,14 +31,23 @@ pub(super) fn start(slot: &mut Slot, route: &Route) -> Connect {
     if backend.is_unix() {
         slot.set(Flag::PlainIsUnix);
     }
-    match socket::connect(backend, &route.socket_options) {
-        Ok(Connecting { fd, done }) => {
-            let cookie = socket::cookie(fd).unwrap_or(0) as u32;
-            slot.attach_plain(fd, cookie);
-            if done { finish(slot) } else { Connect::UnderWay }
+    let connecting = match socket::connect(backend, &route.sockets.connect_options()) {
+        Ok(connecting) => connecting,
+        Err(e) if Shortage::of(&e).is_some() => return Connect::TryAgain(e),
+        Err(e) => return Connect::Failed(e),
+    };
+    let fd = connecting.fd();
+    let cookie = socket::cookie(fd).unwrap_or(0) as u32;
+    slot.attach_plain(fd, cookie);
+    if !backend.is_unix() {
+        route.sockets.apply(fd);
+    }
+    match connecting {
+        Connecting::Established(_) => {
+            slot.set_phase(Phase::Established);
+            Connect::Done
         }
-        Err(e) if is_exhaustion(&e) => Connect::TryAgain(e),
-        Err(e) => Connect::Failed(e),
+        Connecting::InProgress(_) => Connect::UnderWay,
     }
 }
 
@@ -52,19 +60,4 @@ pub(super) fn finish(slot: &mut Slot) -> Connect {
         }
         Err(e) => Connect::Failed(e),
     }
-}
-
-/// Gives up the socket of a connect that came to nothing.
-pub(super) fn abandon(slot: &mut Slot, _tools: &mut Tools) {
-    let fd = slot.detach_plain();
-    if fd != dormouse_reactor::Fd::NONE {
-        socket::close(fd);
-    }
-}
-
-fn is_exhaustion(e: &io::Error) -> bool {
-    // EAGAIN is what a unix socket answers whose backlog is full.
-    socket::is_out_of_descriptors(e)
-        || socket::is_out_of_ports(e)
-        || e.kind() == io::ErrorKind::WouldBlock
 }

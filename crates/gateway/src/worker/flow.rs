@@ -8,8 +8,9 @@ use super::backlog;
 use crate::counters::{Count, Counters};
 use crate::slot::{Flag, Slot};
 use dormouse_reactor::pending::Pending;
-use dormouse_reactor::socket;
+use dormouse_reactor::socket::{self, Attempt};
 use dormouse_record::{Alert, CONTENT_MAX, Refusal, SMALL_RECORD_MAX, SealKey};
+use std::fmt;
 use std::io;
 use std::ops::Range;
 
@@ -56,7 +57,7 @@ pub(crate) struct Tools {
     receive_max: usize,
 }
 
-/// How an event on a connection ended.
+/// How a step on a connection ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// It goes on, at rest or with something pending.
@@ -173,8 +174,8 @@ pub(super) fn send_sealed(
         return Ok(());
     }
     let sent = match socket::send(slot.tls_fd(), &from[range.clone()]) {
-        Ok(n) => n,
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
+        Ok(Attempt::Done(n)) => n,
+        Ok(Attempt::WouldBlock) => 0,
         Err(e) => return Err(Outcome::TlsFailed(e)),
     };
     let rest = range.start + sent..range.end;
@@ -193,8 +194,8 @@ pub(super) fn flush_sealed(slot: &mut Slot, pending: &mut Pending) -> Result<boo
     };
     while !backlog::to_send(pending, handle).is_empty() {
         match socket::send(slot.tls_fd(), backlog::to_send(pending, handle)) {
-            Ok(n) => backlog::sent(pending, handle, n),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Ok(Attempt::Done(n)) => backlog::sent(pending, handle, n),
+            Ok(Attempt::WouldBlock) => return Ok(false),
             Err(e) => return Err(Outcome::TlsFailed(e)),
         }
     }
@@ -211,8 +212,8 @@ pub(super) fn flush_opened(slot: &mut Slot, pending: &mut Pending) -> Result<boo
     };
     while !backlog::to_send(pending, handle).is_empty() {
         match socket::send(slot.plain_fd(), backlog::to_send(pending, handle)) {
-            Ok(n) => backlog::sent(pending, handle, n),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Ok(Attempt::Done(n)) => backlog::sent(pending, handle, n),
+            Ok(Attempt::WouldBlock) => return Ok(false),
             Err(e) => return Err(Outcome::PlainFailed(e)),
         }
     }
@@ -222,4 +223,28 @@ pub(super) fn flush_opened(slot: &mut Slot, pending: &mut Pending) -> Result<boo
         pending.free(handle);
     }
     Ok(true)
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Continues => f.write_str("nothing is wrong"),
+            Outcome::TlsTruncated => {
+                f.write_str("the TLS peer ended its connection without close_notify")
+            }
+            Outcome::TlsFailed(e) => write!(f, "the TLS side's connection failed: {e}"),
+            Outcome::TlsAlert(code) => match AlertDescription::from_code(*code) {
+                Some(alert) => write!(f, "the TLS peer sent a fatal alert: {alert}"),
+                None => write!(f, "the TLS peer sent a fatal alert: {code}"),
+            },
+            Outcome::Refused(refusal) => {
+                write!(f, "refused what the TLS peer sent: {refusal}")
+            }
+            Outcome::PlainFailed(e) => write!(f, "the backend's connection failed: {e}"),
+            Outcome::KeyExhausted => {
+                f.write_str("no more records may be protected with this key (RFC 8446 §5.5)")
+            }
+            Outcome::NoPendingMemory => f.write_str("pending memory could not take what had come"),
+        }
+    }
 }

@@ -8,7 +8,8 @@ use super::closing::discard;
 use super::flow::Tools;
 use dormouse_engine::{Handshake, HandshakeFailure, Progress, UnixTime};
 use dormouse_reactor::poller::{Interest, Poller};
-use dormouse_reactor::{Fd, socket};
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::{self, Attempt};
 use std::collections::VecDeque;
 use std::io;
 
@@ -227,9 +228,9 @@ fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools, now: UnixTime) ->
         Err(_) => return Step::Gone,
     }
     let n = match socket::recv(fd, &mut tools.scratch.opening[..super::flow::RECEIVE_MAX / 4]) {
-        Ok(0) => return Step::Gone,
-        Ok(n) => n,
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Step::Continues,
+        Ok(Attempt::Done(0)) => return Step::Gone,
+        Ok(Attempt::Done(n)) => n,
+        Ok(Attempt::WouldBlock) => return Step::Continues,
         Err(_) => return Step::Gone,
     };
     match handshake.handle_input(now, &tools.scratch.opening[..n]) {
@@ -246,8 +247,8 @@ fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools, now: UnixTime) ->
 fn flush(fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
     while !handshake.output().is_empty() {
         match socket::send(fd, handshake.output()) {
-            Ok(n) => handshake.output_sent(n),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Ok(Attempt::Done(n)) => handshake.output_sent(n),
+            Ok(Attempt::WouldBlock) => return Ok(false),
             Err(e) => return Err(e),
         }
     }
@@ -257,8 +258,8 @@ fn flush(fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
 fn linger(fd: Fd, last_words: &mut Vec<u8>, shut: &mut bool, scratch: &mut [u8]) -> Step {
     while !last_words.is_empty() {
         match socket::send(fd, last_words) {
-            Ok(n) => drop(last_words.drain(..n)),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Step::Continues,
+            Ok(Attempt::Done(n)) => drop(last_words.drain(..n)),
+            Ok(Attempt::WouldBlock) => return Step::Continues,
             Err(_) => return Step::Gone,
         }
     }

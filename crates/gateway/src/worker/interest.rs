@@ -85,12 +85,12 @@ fn change(poller: &Poller, fd: Fd, token: u64, now: &mut u8, to: u8) -> io::Resu
     if *now == to {
         return Ok(());
     }
-    let mut interest = Interest::empty();
+    let mut interest = Interest::NONE;
     if to & READ != 0 {
-        interest |= Interest::READ;
+        interest = interest | Interest::READ;
     }
     if to & WRITE != 0 {
-        interest |= Interest::WRITE;
+        interest = interest | Interest::WRITE;
     }
     match (*now & WATCHED != 0, to & WATCHED != 0) {
         (false, true) => poller.add(fd, token, interest)?,

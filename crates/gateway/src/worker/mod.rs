@@ -34,7 +34,7 @@ use crate::counters::{Count, Counters};
 use crate::route::Route;
 use crate::slot::{Flag, Phase, Slot, TimerPurpose};
 use accepting::{ACCEPTS_PER_TURN, Listener, Listeners, Pause};
-use bursts::{Bursts, Subject};
+use bursts::{Bursts, Subject, peer_name};
 use closing::Ending;
 use connecting::Connect;
 use dormouse_engine::{Handshake, HandshakeLimits, Rested, UnixTime};
@@ -47,6 +47,7 @@ use flow::{Outcome, Tools};
 use handshaking::{Handshakes, Step};
 use interest::Side;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 use token::Token;
 use work::Work;
@@ -140,10 +141,10 @@ impl Worker {
         loop {
             self.poller.wait(&mut events, self.timeout_ms())?;
             self.now_ms = process::boottime_ms();
-            self.slots.beat(self.now_ms);
+            self.slots.header().heartbeat().store(self.now_ms, Ordering::Relaxed);
             newcomers.clear();
             for event in events.iter() {
-                match token::parse(event.token) {
+                match token::parse(event.token()) {
                     Token::Connection { index, generation, side } => {
                         self.on_connection(index, generation, side, event);
                     }
@@ -179,7 +180,7 @@ impl Worker {
         if !current {
             return;
         }
-        self.slots.mark_busy(index);
+        self.slots.header().mark_busy(index);
         let over = self.work(index, |work, slot| work.event(slot, side, event));
         self.finish_work(index, over);
     }
@@ -216,7 +217,7 @@ impl Worker {
             self.set_timer(index);
             self.apply_interest(index);
         }
-        self.slots.clear_busy();
+        self.slots.header().clear_busy();
     }
 
     fn remove(&mut self, index: u32) {
@@ -294,7 +295,7 @@ impl Worker {
 
     fn on_time(&mut self) {
         while let Some(index) = self.wheel.next_expired(&mut self.slots, self.now_ms) {
-            self.slots.mark_busy(index);
+            self.slots.header().mark_busy(index);
             let over = self.work(index, |work, slot| work.timer(slot));
             self.finish_work(index, over);
         }
@@ -356,15 +357,14 @@ impl Worker {
             if self.limit_reached().is_some() {
                 break;
             }
-            match socket::accept(fd) {
-                Ok(fd) => self.begin_handshake(fd, route),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(e) if socket::is_out_of_descriptors(&e) => {
+            match socket::accept(fd, OnExec::Keep) {
+                Ok(Attempt::Done(accepted)) => self.begin_handshake(accepted.fd, route),
+                Ok(Attempt::WouldBlock) => break,
+                Err(e) => {
+                    tracing::debug!(error = %e, "accept failed");
                     self.listeners.pause(Pause::Descriptors, self.now_ms, &self.tools.count);
                     break;
                 }
-                // The client gave up while it was queued (ECONNABORTED and the like).
-                Err(e) => tracing::debug!(error = %e, "accept failed"),
             }
         }
     }
@@ -372,10 +372,9 @@ impl Worker {
     fn begin_handshake(&mut self, fd: Fd, route_index: u16) {
         self.tools.count.add(Count::Accepted, 1);
         let Some(route) = self.routes.get(usize::from(route_index)) else {
-            socket::close(fd);
+            fd.close();
             return;
         };
-        let _ = socket::set_options(fd, &route.socket_options);
         let limits = HandshakeLimits { bytes_max: self.limits.handshake_bytes_max };
         let handshake = Handshake::server(&route.context, limits);
         self.generation = self.generation.wrapping_add(1);
@@ -416,7 +415,7 @@ impl Worker {
             self.tools.count.add(Count::HandshakesTimedOut, 1);
             let (now_ms, fd) = (self.now_ms, entry.fd);
             self.bursts.note(Subject::HandshakeTimeout, now_ms, |more| {
-                tracing::info!(peer = %socket::peer_name(fd), more,
+                tracing::info!(peer = %peer_name(fd), more,
                     "handshake not finished within handshake_timeout; connection closed");
             });
         }
@@ -425,7 +424,7 @@ impl Worker {
 
     fn drop_handshake(&mut self, index: u32, generation: u32) {
         if let Some(entry) = self.handshakes.take(index, generation) {
-            socket::close(entry.fd);
+            entry.fd.close();
             self.listeners.resume();
         }
     }
@@ -435,10 +434,10 @@ impl Worker {
         let Some(entry) = self.handshakes.take(index, generation) else { return };
         let (fd, route) = (entry.fd, entry.route);
         let (Some(handshake), Some(index)) = (entry.into_handshake(), self.slots.insert()) else {
-            socket::close(fd);
+            fd.close();
             return;
         };
-        self.slots.mark_busy(index);
+        self.slots.header().mark_busy(index);
         let now_s = (self.now_ms / 1000) as u32;
         let rested = self.slots.get_mut(index).map(|slot| {
             let cookie = socket::cookie(fd).unwrap_or(0) as u32;
@@ -485,17 +484,17 @@ impl Worker {
     fn on_orders(&mut self) {
         let mut order = [0; 64];
         match socket::recv(self.orders, &mut order) {
-            Ok(n) if order[..n].starts_with(b"stop") => {
+            Ok(Attempt::Done(n)) if order[..n].starts_with(b"stop") => {
                 self.listeners.stop();
                 self.stop_by_ms = Some(self.now_ms + self.limits.drain_timeout_ms);
             }
-            Ok(0) => {
+            Ok(Attempt::Done(0)) => {
                 // Main is gone. The connections are not: they are served on.
                 tracing::error!("the main process is gone; connections are served on");
                 let _ = self.poller.remove(self.orders);
             }
-            Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(Attempt::Done(_)) => {}
+            Ok(Attempt::WouldBlock) => {}
             Err(e) => tracing::error!(error = %e, "the channel to the main process failed"),
         }
     }
@@ -503,14 +502,14 @@ impl Worker {
     /// While stopping: whatever is at rest is closed properly; what is pending may end first.
     fn close_everything_at_rest(&mut self) {
         let late = self.stop_by_ms.is_some_and(|by_ms| by_ms <= self.now_ms);
-        let live: Vec<u32> = self.slots.live_indices().collect();
+        let live: Vec<u32> = self.slots.indices().collect();
         for index in live {
             let Some(slot) = self.slots.get(index) else { continue };
             let due = slot.at_rest() || slot.phase() == Phase::Connecting || late;
             if !due || (slot.phase() == Phase::Draining && !late) {
                 continue;
             }
-            self.slots.mark_busy(index);
+            self.slots.header().mark_busy(index);
             let over = self.work(index, |work, slot| work.stop(slot)) || late;
             self.finish_work(index, over);
         }

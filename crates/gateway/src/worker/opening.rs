@@ -9,7 +9,7 @@ use super::flow::{Outcome, RECORD_MAX, TURN_BYTES_MAX, Tools, send_sealed};
 use crate::counters::Count;
 use crate::slot::{Flag, Slot};
 use dormouse_reactor::pending::Handle;
-use dormouse_reactor::socket;
+use dormouse_reactor::socket::{self, Attempt, RANGES_MAX};
 use dormouse_record::{
     Alert, AlertDescription, AlertLevel, CONTENT_MAX, OpenKey, Opened, SMALL_RECORD_MAX, SealKey,
 };
@@ -59,9 +59,9 @@ fn open_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
         let have = stored.map_or(0, |handle| backlog::partial(&tools.pending, handle).len());
         let room = have..(have + tools.receive_max()).min(tools.scratch.opening.len());
         let n = match socket::recv(slot.tls_fd(), &mut tools.scratch.opening[room]) {
-            Ok(0) => return Err(Outcome::TlsTruncated),
-            Ok(n) => n,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Ok(Attempt::Done(0)) => return Err(Outcome::TlsTruncated),
+            Ok(Attempt::Done(n)) => n,
+            Ok(Attempt::WouldBlock) => return Ok(()),
             Err(e) => return Err(Outcome::TlsFailed(e)),
         };
         tools.count.add(Count::TlsBytesIn, n as u64);
@@ -198,17 +198,31 @@ fn deliver(
     if pieces.ranges.is_empty() {
         return keep(slot, tools, &[], rest, need);
     }
-    let sent = match socket::send_gathered(slot.plain_fd(), &tools.scratch.opening, &pieces.ranges)
-    {
-        Ok(n) => n,
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
-        Err(e) => return Err(Outcome::PlainFailed(e)),
-    };
+    let sent = send_pieces(slot, &tools.scratch.opening, &pieces.ranges)?;
     let unsent = pieces.after(sent);
     if !unsent.is_empty() {
         slot.set(Flag::OpeningBlocked);
     }
     keep(slot, tools, &unsent, rest, need)
+}
+
+/// Sends what the plain side takes, and says how much that was.
+fn send_pieces(slot: &Slot, from: &[u8], pieces: &[Range<usize>]) -> Result<usize, Outcome> {
+    let mut sent = 0;
+    for group in pieces.chunks(RANGES_MAX) {
+        let wanted: usize = group.iter().map(ExactSizeIterator::len).sum();
+        match socket::send_gathered(slot.plain_fd(), from, group) {
+            Ok(Attempt::Done(n)) => {
+                sent += n;
+                if n < wanted {
+                    break;
+                }
+            }
+            Ok(Attempt::WouldBlock) => break,
+            Err(e) => return Err(Outcome::PlainFailed(e)),
+        }
+    }
+    Ok(sent)
 }
 
 fn keep(

@@ -13,24 +13,25 @@ use crate::slot::{Phase, Slot, TimerPurpose};
 use dormouse_reactor::pending::Handle;
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::slab::Slab;
-use dormouse_reactor::{Fd, process, socket};
+use dormouse_reactor::{Fd, OnExec, process, socket};
 use std::collections::HashSet;
 use std::io;
 
 /// The poller of the predecessor, if there was one, else a new one.
 pub(super) fn poller(slots: &Slab<Slot>) -> io::Result<Poller> {
-    match slots.epoll_fd() {
-        Some(fd) => Poller::adopt(fd).or_else(|_| Poller::create()),
-        None => Poller::create(),
+    match slots.header().epoll() {
+        Fd::NONE => Poller::create(OnExec::Keep),
+        fd => Poller::adopt(fd).or_else(|_| Poller::create(OnExec::Keep)),
     }
 }
 
 impl Worker {
     /// Puts right what the predecessor left; does nothing after a first start.
     pub(super) fn recover(&mut self, keep: &[Fd]) -> io::Result<()> {
-        let is_restart = self.slots.epoll_fd().is_some();
-        let same_poller = self.slots.epoll_fd() == Some(self.poller.fd());
-        self.slots.set_epoll_fd(self.poller.fd());
+        let former = self.slots.header().epoll();
+        let is_restart = former != Fd::NONE;
+        let same_poller = former == self.poller.fd();
+        self.slots.header().set_epoll(self.poller.fd());
         if is_restart {
             // Whether it was polling when it died does not matter: we begin by not polling.
             for listener in self.listeners.all() {
@@ -49,7 +50,7 @@ impl Worker {
 
     /// The connection that was being worked on is reset on both sides, whatever its state.
     fn reset_busy(&mut self) {
-        let Some(index) = self.slots.busy() else { return };
+        let Some(index) = self.slots.header().busy() else { return };
         if let Some(slot) = self.slots.get_mut(index) {
             let was_established = slot.phase() != Phase::Free;
             let fds = [slot.tls_fd(), slot.plain_fd()];
@@ -66,14 +67,14 @@ impl Worker {
                 tracing::warn!("the connection that was being worked on has been reset");
             }
         }
-        self.slots.clear_busy();
+        self.slots.header().clear_busy();
     }
 
     /// A slot is believed if it is sound, and its descriptors are the sockets that they were and
     /// belong to no other slot.
     fn drop_unsound(&mut self) {
         let mut seen = HashSet::new();
-        let live: Vec<u32> = self.slots.live_indices().collect();
+        let live: Vec<u32> = self.slots.indices().collect();
         for index in live {
             let Some(slot) = self.slots.get(index) else { continue };
             let (tls, plain) = (slot.tls_fd(), slot.plain_fd());
@@ -91,7 +92,7 @@ impl Worker {
 
     fn restore_pending(&mut self) {
         let mut live = Vec::new();
-        for index in self.slots.live_indices() {
+        for index in self.slots.indices() {
             if let Some(slot) = self.slots.get(index) {
                 let handles = [slot.opening_pending, slot.sealing_pending];
                 live.extend(handles.into_iter().filter_map(Handle::from_raw));
@@ -105,7 +106,7 @@ impl Worker {
         let mut known: Vec<Fd> = vec![Fd(0), Fd(1), Fd(2), self.orders, self.poller.fd()];
         known.extend_from_slice(keep);
         known.extend(self.listeners.all().iter().map(|listener| listener.fd));
-        for index in self.slots.live_indices() {
+        for index in self.slots.indices() {
             if let Some(slot) = self.slots.get(index) {
                 known.push(slot.tls_fd());
                 known.extend(Some(slot.plain_fd()).filter(|&fd| fd != Fd::NONE));
@@ -115,7 +116,7 @@ impl Worker {
     }
 
     fn restore_slots(&mut self, same_poller: bool) {
-        let live: Vec<u32> = self.slots.live_indices().collect();
+        let live: Vec<u32> = self.slots.indices().collect();
         for index in live {
             let Some(slot) = self.slots.get_mut(index) else { continue };
             self.generation = self.generation.max(slot.generation);

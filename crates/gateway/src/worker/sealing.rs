@@ -7,7 +7,7 @@
 use super::flow::{Outcome, TURN_BYTES_MAX, Tools};
 use crate::counters::Count;
 use crate::slot::{Flag, Slot};
-use dormouse_reactor::socket;
+use dormouse_reactor::socket::{self, Attempt};
 use dormouse_record::SealKey;
 use std::io;
 
@@ -31,12 +31,12 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
         }
         let ranges = Tools::content_ranges(slot);
         let n = match socket::recv_scattered(slot.plain_fd(), &mut tools.scratch.sealing, &ranges[..tools.receive_max() / CONTENT_MAX]) {
-            Ok(0) => {
+            Ok(Attempt::Done(0)) => {
                 slot.set(Flag::PlainEnded);
                 return Ok(());
             }
-            Ok(n) => n,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Ok(Attempt::Done(n)) => n,
+            Ok(Attempt::WouldBlock) => return Ok(()),
             Err(e) => return Err(Outcome::PlainFailed(e)),
         };
         let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));

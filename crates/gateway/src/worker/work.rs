@@ -3,7 +3,7 @@
 use super::Limits;
 use super::accepting::Pause;
 use super::backlog;
-use super::bursts::{Bursts, Subject};
+use super::bursts::{Bursts, Subject, peer_name};
 use super::closing::{self, Ending};
 use super::connecting::{self, Connect};
 use super::flow::{self, Outcome, Tools};
@@ -15,7 +15,7 @@ use crate::route::Route;
 use crate::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_engine::Rested;
 use dormouse_reactor::poller::{Event, Poller};
-use dormouse_reactor::socket;
+use dormouse_reactor::socket::{self, Shortage};
 
 /// What a step works with: everything but the slot, all of it the worker's.
 pub(super) struct Work<'a> {
@@ -77,7 +77,7 @@ impl Work<'_> {
     }
 
     fn tls_event_while_connecting(&mut self, slot: &mut Slot, event: Event) -> Outcome {
-        if event.is_broken() {
+        if is_broken(event) {
             // The client has gone before there was a backend for it.
             return match socket::take_error(slot.tls_fd()) {
                 Ok(()) => Outcome::TlsTruncated,
@@ -91,7 +91,7 @@ impl Work<'_> {
     }
 
     fn unwatch_if_broken(&mut self, slot: &mut Slot, side: Side, event: Event) -> Outcome {
-        if event.is_broken() && interest::unwatch(slot, self.poller, side).is_err() {
+        if is_broken(event) && interest::unwatch(slot, self.poller, side).is_err() {
             return Outcome::NoPendingMemory;
         }
         Outcome::Continues
@@ -123,7 +123,7 @@ impl Work<'_> {
             }
         }
         tracing::debug!(
-            peer = %socket::peer_name(slot.tls_fd()),
+            peer = %peer_name(slot.tls_fd()),
             info = %rested.info,
             "handshake done"
         );
@@ -136,11 +136,12 @@ impl Work<'_> {
             Connect::Done => opening::open_stored(slot, self.tools),
             Connect::UnderWay => Outcome::Continues,
             Connect::TryAgain(e) if self.may_retry(slot) => {
-                self.pause = Some(if socket::is_out_of_descriptors(&e) {
-                    Pause::Descriptors
-                } else {
-                    Pause::Ports
-                });
+                self.pause = match Shortage::of(&e) {
+                    Some(Shortage::Descriptors) => Some(Pause::Descriptors),
+                    Some(Shortage::Ports) => Some(Pause::Ports),
+                    // A backend whose queue is full, or kernel memory: not for us to pause.
+                    _ => None,
+                };
                 slot.connect_retries += 1;
                 Outcome::Continues
             }
@@ -160,7 +161,7 @@ impl Work<'_> {
     fn backend_down(&mut self, slot: &mut Slot, why: &str) {
         let fd = slot.detach_plain();
         if fd != dormouse_reactor::Fd::NONE {
-            socket::close(fd);
+            fd.close();
         }
         let backend = &self.route.backend_name;
         self.bursts.note(Subject::BackendDown, self.now_ms, |more| {
@@ -187,7 +188,7 @@ impl Work<'_> {
                 self.tools.count.add(Count::PartialRecordTimeouts, 1);
                 let fd = slot.tls_fd();
                 self.bursts.note(Subject::PartialRecord, self.now_ms, |more| {
-                    tracing::info!(peer = %socket::peer_name(fd), more,
+                    tracing::info!(peer = %peer_name(fd), more,
                         "record not completed within partial_record_timeout; connection closed");
                 });
                 slot.set(Flag::ResetPlain);
@@ -275,7 +276,7 @@ impl Work<'_> {
         let fd = slot.tls_fd();
         let now_ms = self.now_ms;
         self.bursts.note(Subject::of(ending), now_ms, |more| {
-            tracing::info!(peer = %socket::peer_name(fd), more, "connection aborted: {outcome}");
+            tracing::info!(peer = %peer_name(fd), more, "connection aborted: {outcome}");
         });
     }
 
@@ -288,4 +289,9 @@ impl Work<'_> {
     fn now_s(&self) -> u32 {
         (self.now_ms / 1000) as u32
     }
+}
+
+/// An error, or a hang-up in both directions: reported whatever is waited for.
+fn is_broken(event: Event) -> bool {
+    event.is_error() || event.is_hung_up()
 }
