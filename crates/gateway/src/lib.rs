@@ -1,2 +1,4 @@
-//! Placeholder.
+//! TLS termination: listeners, the loop, backends, limits.
 #![forbid(unsafe_code)]
+
+pub mod config;
