@@ -100,7 +100,7 @@ pub(crate) fn show_size(bytes: u64) -> String {
 }
 
 /// Writes a duration in the largest unit that is exact.
-pub(crate) fn show_duration(duration: Duration) -> String {
+pub fn show_duration(duration: Duration) -> String {
     let ms = duration.as_millis();
     const NAMES: [(&str, u128); 4] = [
         ("d", 86_400_000),
