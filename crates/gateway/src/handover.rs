@@ -1,4 +1,4 @@
-//! What main hands to a worker: one sealed memory file, read again by every worker after a crash.
+//! What main hands to a worker: one memory file, read again by every worker after a crash.
 //!
 //! It holds the configuration, certificates and keys as they were read by main (which alone may
 //! read them), and the numbers of the descriptors that the worker inherits. It is data, not
@@ -8,10 +8,13 @@ use crate::config::Config;
 use crate::share::Share;
 use dormouse_engine::{Identity, IdentityError};
 use dormouse_reactor::Fd;
-use dormouse_reactor::memory::Sealed;
+use dormouse_reactor::memory::{Mapping, PAGE};
 use serde::{Deserialize, Serialize};
 use std::io;
-use zeroize::Zeroize;
+use zeroize::{Zeroize as _, Zeroizing};
+
+/// Pages of the memory file; those that are not written take no memory.
+const PAGES: usize = 4096;
 
 /// Everything a worker is told before it starts.
 #[derive(Serialize, Deserialize)]
@@ -60,20 +63,26 @@ impl Descriptors {
 }
 
 impl Handover {
-    /// Writes it into a sealed memory file, which the worker's keeper inherits.
-    pub(crate) fn seal(&self) -> io::Result<Sealed> {
-        let mut text = serde_json::to_vec(self)?;
-        let sealed = Sealed::create("dormouse-handover", &text);
-        text.zeroize();
-        sealed
+    /// Writes it into a memory file which the worker's keeper inherits. Returns the descriptor.
+    pub(crate) fn write(&self) -> io::Result<Fd> {
+        let text = Zeroizing::new(serde_json::to_vec(self)?);
+        let mut file = Mapping::create("dormouse-handover", PAGES * PAGE)?;
+        let bytes = file.bytes_mut();
+        let Some(room) = bytes.get_mut(8..8 + text.len()) else {
+            return Err(io::Error::other("configuration and certificates are larger than 16 MiB"));
+        };
+        room.copy_from_slice(&text);
+        bytes[..8].copy_from_slice(&(text.len() as u64).to_le_bytes());
+        Ok(file.fd())
     }
 
     /// Reads it.
     pub(crate) fn read(fd: Fd) -> io::Result<Handover> {
-        let mut text = Sealed::read(fd)?;
-        let handover = serde_json::from_slice(&text);
-        text.zeroize();
-        Ok(handover?)
+        let file = Mapping::adopt(fd, PAGES * PAGE).map_err(io::Error::other)?;
+        let (len, text) = file.bytes().split_at(8);
+        let len = u64::from_le_bytes(len.try_into().unwrap_or_default()) as usize;
+        let text = text.get(..len).ok_or_else(|| io::Error::other("the handover is cut short"))?;
+        Ok(serde_json::from_slice(text)?)
     }
 }
 

@@ -12,9 +12,10 @@ use crate::counters::Counters;
 use crate::handover::Handover;
 
 use crate::route::{self, Route};
+use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use crate::worker::{Inheritance, Worker};
 use dormouse_reactor::pending::Pending;
-use dormouse_reactor::process::{self, Ended};
+use dormouse_reactor::process::{self, Ended, Inherit, Program, Wait};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::Fd;
@@ -40,27 +41,30 @@ pub struct KeeperArgs {
 
 /// Runs as keeper. Returns when the worker ended as it should.
 pub fn keep(args: &KeeperArgs) -> ExitCode {
-    process::ignore_terminal_signals();
     if let Some(delay) = backoff(args.streak) {
         std::thread::sleep(delay);
     }
     let handover = Fd(args.handover);
     let born_ms = process::boottime_ms();
-    let child = match process::clone_sharing_files(move || work(handover)) {
+    let child = match process::share_table("dormouse-worker", move || work(handover)) {
         Ok(child) => child,
         Err(e) => return fail("cannot start a worker", &e),
     };
-    match process::wait(child) {
-        Ok(Ended::Exited(0)) => ExitCode::SUCCESS,
-        Ok(Ended::Exited(code)) if code == i32::from(EXIT_CANNOT_BEGIN) => {
+    match process::wait(Wait::For(child)) {
+        Ok(Some((_, Ended::Exited(0)))) | Ok(None) => ExitCode::SUCCESS,
+        Ok(Some((_, Ended::Exited(code)))) if code == i32::from(EXIT_CANNOT_BEGIN) => {
             ExitCode::from(EXIT_CANNOT_BEGIN)
         }
-        Ok(ended) => {
+        Ok(Some((_, ended))) => {
             let lived_ms = process::boottime_ms().saturating_sub(born_ms);
             tracing::error!(pid = child.0, lived_ms, "worker died: {ended}; the next one goes on");
             let streak = if lived_ms >= SETTLED_MS { 1 } else { args.streak.saturating_add(1) };
-            let error = process::exec_self(&keeper_command(args.handover, streak));
-            fail("cannot execute itself anew", &error)
+            // All descriptors of connections, mappings and epoll go through the exec.
+            let next = Program::this(keeper_command(args.handover, streak));
+            match next.with(Inherit::Unmarked).replace_this() {
+                Err(error) => fail("cannot execute itself anew", &error),
+                Ok(never) => match never {},
+            }
         }
         Err(e) => fail("cannot wait for its worker", &e),
     }
@@ -107,21 +111,45 @@ fn begin(fd: Fd) -> io::Result<Worker> {
     let descriptors = &handover.descriptors;
     let routes: Vec<Route> = route::routes(&handover.config, &handover.certificates, &handover.ticket_keys)
         .map_err(io::Error::other)?;
-    let counters = Shared::adopt(Fd(descriptors.counters))?;
+    let (slots, _) = Slab::adopt(Fd(descriptors.slots), SLOT_LAYOUT_VERSION, |_, slot: &Slot| {
+        slot.phase() != Phase::Free
+    })
+    .map_err(io::Error::other)?;
+    let pending = adopt_pending(&slots, &handover)?;
+    let counters = Shared::adopt(Fd(descriptors.counters), handover.share.workers as usize)
+        .map_err(io::Error::other)?;
+    let block = counters
+        .block(handover.worker as usize)
+        .ok_or_else(|| io::Error::other("there are no counters for this worker"))?;
     let mut keep = descriptors.all();
     keep.push(fd);
     Worker::adopt(Inheritance {
-        slots: Slab::adopt(Fd(descriptors.slots), crate::slot::SLOT_LAYOUT_VERSION, |slot| {
-            slot.phase() != crate::slot::Phase::Free
-        })?,
-        pending: Pending::adopt(Fd(descriptors.pending))?,
-        counters: Counters::new(counters.block(handover.worker as usize)),
+        slots,
+        pending,
+        counters: Counters::new(block),
         routes,
         listeners: descriptors.listeners.iter().map(|&(fd, route)| (Fd(fd), route)).collect(),
         limits: handover.share.limits(&handover.config),
         orders: Fd(descriptors.orders),
         keep,
     })
+}
+
+fn adopt_pending(slots: &Slab<Slot>, handover: &Handover) -> io::Result<Pending> {
+    let chunks = slots.indices().filter_map(|index| slots.get(index)).flat_map(|slot| {
+        [slot.opening_pending, slot.sealing_pending]
+            .into_iter()
+            .filter(|handle| handle.is_some())
+            .map(|handle| (handle, slot.generation))
+    });
+    let fd = Fd(handover.descriptors.pending);
+    let (pending, refused) = Pending::adopt(fd, handover.share.pending_bytes_max as usize, chunks)
+        .map_err(io::Error::other)?;
+    if !refused.is_empty() {
+        // At most those of the connection that was being worked on, which is reset anyway.
+        tracing::warn!(chunks = refused.len(), "pending bytes in doubt are dropped");
+    }
+    Ok(pending)
 }
 
 #[cfg(test)]

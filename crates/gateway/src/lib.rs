@@ -16,6 +16,7 @@ pub mod counters;
 mod handover;
 mod keeper;
 mod material;
+mod orders;
 mod route;
 mod share;
 pub mod slot;

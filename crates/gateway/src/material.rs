@@ -34,7 +34,7 @@ fn load_route(route: &Route, mistakes: &mut Vec<String>) -> Vec<Pem> {
         match Identity::self_signed_pem(name) {
             Ok((chain, key)) => {
                 let name = format!("self_signed {name}");
-                pems.push(Pem { key_name: name.clone(), name, chain, key });
+                pems.push(Pem { key_name: name.clone(), name, chain, key: key.to_string() });
             }
             Err(error) => mistakes.push(error.to_string()),
         }

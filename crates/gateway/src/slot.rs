@@ -13,6 +13,8 @@
 //! 128 bytes are the TLS state, 64 are ours. Think twice before raising either.
 
 use dormouse_reactor::Fd;
+use dormouse_reactor::pending::Handle;
+use dormouse_reactor::timer::{Timed, Timer};
 use dormouse_record::State;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -42,12 +44,12 @@ pub struct Slot {
     pub route: u16,
     /// Distinguishes this connection from earlier ones in the same slot.
     pub generation: u32,
-    /// Pending chunk of the opening flow: plaintext not yet taken, then a partial record. 0: none.
-    pub opening_pending: u32,
-    /// Pending chunk of the sealing flow: sealed records not yet taken. 0: none.
-    pub sealing_pending: u32,
+    /// Pending chunk of the opening flow: plaintext not yet taken, then `partial_len` bytes of a record.
+    pub opening_pending: Handle,
+    /// Pending chunk of the sealing flow: sealed records not yet taken.
+    pub sealing_pending: Handle,
     /// Timer links and deadline, kept by `reactor::timer`.
-    pub timer: [u32; 3],
+    pub timer: Timer,
     /// CLOCK_BOOTTIME in seconds when the handshake was done.
     pub opened_s: u32,
     /// CLOCK_BOOTTIME in seconds of the last event that moved bytes.
@@ -55,8 +57,8 @@ pub struct Slot {
     pub active_s: u32,
     /// Index of the backend within the route.
     pub backend: u16,
-    /// Times the connect to the backend was tried again for want of descriptors or ports.
-    pub connect_retries: u16,
+    /// Bytes of a record's beginning at the end of the opening chunk.
+    pub partial_len: u16,
     /// Index into the bounded table of client addresses and identities. 0: none.
     pub address: u32,
 }
@@ -124,8 +126,6 @@ pub enum Flag {
     Starved = 1 << 7,
     /// Among those which wait for pending memory.
     StarvedQueued = 1 << 11,
-    /// The opening chunk holds the beginning of a record.
-    PartialRecord = 1 << 12,
     /// A record was completed since the timer for partial ones was last looked at.
     RecordCompleted = 1 << 13,
     /// The opening chunk holds plaintext that the plain side did not take: do not read on.
@@ -219,7 +219,7 @@ impl Slot {
 
     /// Established with nothing pending: nothing but this slot is kept for the connection.
     pub fn at_rest(&self) -> bool {
-        self.phase() == Phase::Established && self.opening_pending == 0 && self.sealing_pending == 0
+        self.phase() == Phase::Established && self.opening_pending.is_none() && self.sealing_pending.is_none()
     }
 
     /// Can a new worker go on with what a former one left here?
@@ -230,9 +230,20 @@ impl Slot {
     }
 }
 
+impl Timed for Slot {
+    fn timer(&self) -> &Timer {
+        &self.timer
+    }
+
+    fn timer_mut(&mut self) -> &mut Timer {
+        &mut self.timer
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zerocopy::FromZeros as _;
 
     #[test]
     fn a_zeroed_slot_is_free_and_not_sound() {

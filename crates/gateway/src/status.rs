@@ -1,10 +1,10 @@
 //! The status socket: whoever may connect gets one JSON document, and nothing is read from them.
 
-use dormouse_reactor::socket::{self, Addr, ListenOptions};
-use dormouse_reactor::Fd;
+use dormouse_reactor::socket::{self, Addr, Attempt, ListenOptions};
+use dormouse_reactor::{Fd, OnExec};
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// The listening socket and its path.
@@ -16,9 +16,6 @@ pub(crate) struct StatusSocket {
 impl StatusSocket {
     /// Opens it for the owner alone. A socket that a former process left is replaced.
     pub(crate) fn open(path: &Path) -> io::Result<StatusSocket> {
-        if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-            fs::remove_file(path)?;
-        }
         let fd = socket::listen(&Addr::Unix(path.to_owned()), &ListenOptions::default())?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
         Ok(StatusSocket { fd, path: path.to_owned() })
@@ -43,9 +40,9 @@ impl StatusSocket {
                 .collect::<serde_json::Map<_, _>>(),
         });
         let text = format!("{document:#}\n");
-        while let Ok(asker) = socket::accept(self.fd) {
-            let _ = socket::send(asker, text.as_bytes());
-            asker.close();
+        while let Ok(Attempt::Done(asker)) = socket::accept(self.fd, OnExec::Close) {
+            let _ = socket::send(asker.fd, text.as_bytes());
+            asker.fd.close();
         }
     }
 }

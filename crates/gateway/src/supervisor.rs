@@ -4,24 +4,26 @@
 //! starts one keeper per worker. Then it waits: for signals, for processes that end, for somebody
 //! who asks for the status. It holds no connection and reads nothing from the network.
 
-use crate::config::{Loaded, Config};
-use crate::counters::{Count, Counters};
+use crate::config::{Config, Loaded};
+use crate::counters::Count;
 use crate::handover::{Descriptors, Handover, Pem};
 use crate::share::Share;
 use crate::slot::{SLOT_LAYOUT_VERSION, Slot};
 use crate::status::StatusSocket;
-use crate::{keeper, material};
-use dormouse_reactor::memory::Sealed;
+use crate::route::SocketOptions;
+use crate::{keeper, material, orders};
+use dormouse_engine::{TicketKeys, UnixTime};
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Events, Interest, Poller};
-use dormouse_reactor::process::{self, Pid};
+use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program, Wait};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::{Signal, Signals};
 use dormouse_reactor::slab::Slab;
-use dormouse_reactor::socket::{self, Addr, ListenOptions};
+use dormouse_reactor::socket::{self, Addr, Attempt, ListenOptions};
 use dormouse_reactor::{Fd, OnExec};
 use std::fmt;
 use std::io;
+use std::time::SystemTime;
 
 /// Why `serve` could not begin, or ended as it should not.
 #[derive(Debug)]
@@ -38,7 +40,7 @@ pub enum ServeError {
         hint: &'static str,
     },
     /// A worker could not begin, or all of them are gone.
-    Workers(&'static str),
+    Workers(String),
 }
 
 impl fmt::Display for ServeError {
@@ -74,7 +76,7 @@ struct Pair {
 
 /// Serves until told to stop.
 pub fn serve(loaded: &Loaded) -> Result<(), ServeError> {
-    process::become_subreaper().map_err(system("become the reaper of orphaned workers"))?;
+    process::set_subreaper().map_err(system("become the reaper of orphaned workers"))?;
     process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
     let certificates = material::load(&loaded.config).map_err(ServeError::Certificates)?;
     Supervisor::start(loaded, &certificates)?.run()
@@ -86,6 +88,7 @@ struct Supervisor {
     poller: Poller,
     signals: Signals,
     status: Option<StatusSocket>,
+    ticket_keys: TicketKeys,
     stopping: bool,
     announced: bool,
 }
@@ -93,11 +96,16 @@ struct Supervisor {
 impl Supervisor {
     fn start(loaded: &Loaded, certificates: &[Vec<Pem>]) -> Result<Supervisor, ServeError> {
         let Loaded { config, plan, .. } = loaded;
-        let signals = Signals::block(&[Signal::Term, Signal::Int, Signal::Child])
-            .map_err(system("listen for signals"))?;
+        // Blocked from here on in every process that is started: only main acts on them.
+        let signals = Signals::open(
+            &[Signal::Terminate, Signal::Interrupt, Signal::Hangup, Signal::Child],
+            OnExec::Close,
+        )
+        .map_err(system("listen for signals"))?;
         let listeners = open_listeners(config)?;
-        let counters = Shared::create(plan.workers as usize).map_err(system("make shared memory"))?;
-        let poller = Poller::create().map_err(system("make an epoll instance"))?;
+        let counters = Shared::create("dormouse-counters", plan.workers as usize)
+            .map_err(system("make shared memory"))?;
+        let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
         poller
             .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
             .map_err(system("wait for signals"))?;
@@ -113,14 +121,15 @@ impl Supervisor {
                 .add(status.fd(), TOKEN_STATUS, Interest::READ)
                 .map_err(system("wait for status requests"))?;
         }
-        let mut ticket_secret = vec![0; 32];
-        process::random(&mut ticket_secret).map_err(system("get random bytes"))?;
+        let ticket_keys = TicketKeys::generate(unix_time(), rotation_s(config))
+            .map_err(|e| ServeError::Workers(e.to_string()))?;
         let mut supervisor = Supervisor {
             pairs: Vec::new(),
             counters,
             poller,
             signals,
             status,
+            ticket_keys,
             stopping: false,
             announced: false,
         };
@@ -131,7 +140,7 @@ impl Supervisor {
                 config: config.clone(),
                 share,
                 certificates: certificates.to_vec(),
-                ticket_secret: ticket_secret.clone(),
+                ticket_keys: supervisor.ticket_keys.export().to_vec(),
                 descriptors: Descriptors {
                     listeners: listeners.iter().map(|&(fd, route)| (fd.0, route)).collect(),
                     slots: -1,
@@ -147,19 +156,20 @@ impl Supervisor {
     }
 
     fn start_pair(&mut self, mut handover: Handover) -> io::Result<()> {
-        let slots = Slab::<Slot>::create(handover.share.connections_max, SLOT_LAYOUT_VERSION)?;
-        let pending = Pending::create(handover.share.pending_bytes_max as usize)?;
-        let (ours, theirs) = socket::channel()?;
+        let slots = Slab::<Slot>::create("dormouse-slots", handover.share.connections_max, SLOT_LAYOUT_VERSION)?;
+        let pending = Pending::create("dormouse-pending", handover.share.pending_bytes_max as usize)?;
+        let (ours, theirs) = socket::pair(OnExec::Close)?;
         handover.descriptors.slots = slots.fd().0;
         handover.descriptors.pending = pending.fd().0;
         handover.descriptors.orders = theirs.0;
-        let sealed: Sealed = handover.seal()?;
-        let command = keeper::keeper_command(sealed.fd().0, 0);
+        let told = handover.write()?;
         let mut inherited = handover.descriptors.all();
-        inherited.push(sealed.fd());
-        let keeper = process::spawn_self(&command, &inherited)?;
+        inherited.push(told);
+        let keeper = Program::this(keeper::keeper_command(told.0, 0))
+            .with(Inherit::Only(inherited))
+            .start()?;
         // Main keeps no descriptor of the pair but its end of the channel.
-        for fd in [slots.fd(), pending.fd(), theirs, sealed.fd()] {
+        for fd in [slots.fd(), pending.fd(), theirs, told] {
             fd.close();
         }
         let token = TOKEN_ORDERS + self.pairs.len() as u64;
@@ -171,7 +181,12 @@ impl Supervisor {
     fn run(mut self) -> Result<(), ServeError> {
         let mut events = Events::with_capacity(64);
         loop {
-            self.poller.wait(&mut events, None).map_err(system("wait for events"))?;
+            let until_rotation_ms =
+                self.ticket_keys.rotates_at_s().saturating_sub(unix_time().as_secs()) * 1000;
+            self.poller
+                .wait(&mut events, Some(until_rotation_ms))
+                .map_err(system("wait for events"))?;
+            self.rotate_ticket_keys();
             for event in events.iter() {
                 match event.token() {
                     TOKEN_SIGNALS => self.on_signals()?,
@@ -183,17 +198,19 @@ impl Supervisor {
                 return if self.stopping {
                     Ok(())
                 } else {
-                    Err(ServeError::Workers("all workers are gone"))
+                    Err(ServeError::Workers("all workers are gone".to_owned()))
                 };
             }
         }
     }
 
     fn on_signals(&mut self) -> Result<(), ServeError> {
-        while let Some(signal) = self.signals.next() {
-            match signal {
+        while let Attempt::Done(received) =
+            self.signals.receive().map_err(system("receive a signal"))?
+        {
+            match received.signal {
                 Signal::Child => self.reap()?,
-                Signal::Term | Signal::Int => self.stop(),
+                Signal::Terminate | Signal::Interrupt => self.stop(),
                 _ => {}
             }
         }
@@ -206,21 +223,23 @@ impl Supervisor {
         }
         self.stopping = true;
         for pair in &self.pairs {
-            let _ = socket::send(pair.orders, b"stop");
+            orders::stop(pair.orders);
         }
     }
 
     fn reap(&mut self) -> Result<(), ServeError> {
-        while let Some((pid, ended)) = process::reap().map_err(system("wait for processes"))? {
+        while let Some((pid, ended)) =
+            process::wait(Wait::AnyEnded).map_err(system("wait for processes"))?
+        {
             let Some(pair) = self.pairs.iter_mut().find(|pair| pair.keeper == Some(pid)) else {
                 tracing::warn!(pid = pid.0, "an orphaned worker ended: {ended}");
                 continue;
             };
             pair.keeper = None;
-            let cannot_begin = ended.code() == Some(i32::from(keeper::EXIT_CANNOT_BEGIN));
-            if cannot_begin && !pair.ready {
+            if ended == Ended::Exited(i32::from(keeper::EXIT_CANNOT_BEGIN)) && !pair.ready {
                 self.stop();
-                return Err(ServeError::Workers("a worker could not begin: see above"));
+                let what = "a worker could not begin: see above".to_owned();
+                return Err(ServeError::Workers(what));
             }
             if !self.stopping {
                 tracing::error!(pid = pid.0, "a keeper is gone ({ended}); its worker serves on, \
@@ -232,12 +251,13 @@ impl Supervisor {
 
     fn on_worker(&mut self, index: usize) {
         let Some(pair) = self.pairs.get_mut(index) else { return };
-        let mut word = [0; 64];
-        match socket::recv(pair.orders, &mut word) {
-            Ok(Attempt::Done(0)) => drop(self.poller.remove(pair.orders)),
-            Ok(Attempt::Done(n)) if word[..n].starts_with(b"ready") => pair.ready = true,
-            Ok(Attempt::Done(_)) => {}
-            Ok(Attempt::WouldBlock) => {}
+        match orders::heard_ready(pair.orders) {
+            Ok(false) => {}
+            Ok(true) => {
+                // A worker that came after a crash knows the keys of the beginning.
+                orders::give_ticket_keys(pair.orders, &self.ticket_keys);
+                pair.ready = true;
+            }
             Err(_) => drop(self.poller.remove(pair.orders)),
         }
         if !self.announced && self.pairs.iter().all(|pair| pair.ready) {
@@ -246,23 +266,38 @@ impl Supervisor {
         }
     }
 
+    fn rotate_ticket_keys(&mut self) {
+        match self.ticket_keys.rotate_if_due(unix_time()) {
+            Ok(false) => {}
+            Ok(true) => {
+                for pair in &self.pairs {
+                    orders::give_ticket_keys(pair.orders, &self.ticket_keys);
+                }
+            }
+            Err(error) => tracing::error!(%error, "ticket keys could not be rotated"),
+        }
+    }
+
     fn on_status(&mut self) {
         let Some(status) = &self.status else { return };
-        let counts = Count::ALL.iter().map(|&count| {
-            let of = |n| Counters::new(self.counters.block(n)).value(count);
-            (count.name(), (0..self.pairs.len()).map(of).sum())
-        });
+        let counts = Count::ALL.iter().map(|&count| (count.name(), self.counters.sum(count as usize)));
         status.answer(self.pairs.iter().map(|pair| pair.keeper.map(|pid| pid.0)), counts);
     }
 }
 
+fn unix_time() -> UnixTime {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    UnixTime::since_unix_epoch(since)
+}
+
+fn rotation_s(config: &Config) -> u32 {
+    u32::try_from(config.tickets.ticket_rotation.as_secs()).unwrap_or(u32::MAX)
+}
+
 fn open_listeners(config: &Config) -> Result<Vec<(Fd, u16)>, ServeError> {
-    let options = ListenOptions {
-        backlog: config.sockets.backlog,
-        buffer_bytes: Some(config.sockets.socket_buffer.as_usize()),
-        on_exec: OnExec::Keep,
-        ..ListenOptions::default()
-    };
+    let backlog = i32::try_from(config.sockets.backlog).unwrap_or(i32::MAX);
+    let options = ListenOptions { backlog, on_exec: OnExec::Keep, v6only: true };
+    let sockets = SocketOptions::new(&config.sockets);
     let mut listeners = Vec::new();
     for (index, route) in config.routes.iter().enumerate() {
         for listen in &route.listen {
@@ -270,6 +305,7 @@ fn open_listeners(config: &Config) -> Result<Vec<(Fd, u16)>, ServeError> {
                 let hint = listen_hint(&error);
                 ServeError::System { what: format!("listen on {listen}"), error, hint }
             })?;
+            sockets.apply_to_listener(fd);
             listeners.push((fd, index as u16));
         }
     }

@@ -7,14 +7,13 @@
 //! discards what the kernel has not sent yet, so the send queue is watched until it is empty, for
 //! a bounded time.
 
+use super::backlog;
 use super::flow::{Outcome, Tools, flush_opened, flush_sealed};
 use crate::counters::Count;
 use crate::slot::{Flag, Phase, Slot};
-use dormouse_reactor::pending::Handle;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt};
-use dormouse_record::{Alert, AlertDescription, AlertLevel};
-use std::io;
+use dormouse_record::Alert;
 
 /// Why a connection is over, and on whose side that lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,9 +64,9 @@ pub(super) fn pass_ends(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcom
         }
     }
     if slot.has(Flag::PlainEnded) && !slot.tls.closed() {
-        tools.send_alert(slot, close_notify())?;
+        tools.send_alert(slot, Alert::CLOSE_NOTIFY)?;
     }
-    if slot.tls.closed() && slot.sealing_pending == 0 && !slot.has(Flag::TlsShut) {
+    if slot.tls.closed() && slot.sealing_pending.is_none() && !slot.has(Flag::TlsShut) {
         slot.set(Flag::TlsShut);
         // The peer may have closed already: then there is nobody left to tell.
         let _ = socket::shutdown_write(slot.tls_fd());
@@ -78,10 +77,6 @@ pub(super) fn pass_ends(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcom
 /// Have both directions ended, with everything delivered?
 pub(super) fn is_over(slot: &Slot) -> bool {
     slot.phase() == Phase::Established && slot.has(Flag::TlsShut) && slot.has(Flag::PlainShut)
-}
-
-fn close_notify() -> Alert {
-    Alert { level: AlertLevel::Warning, description: AlertDescription::CloseNotify }
 }
 
 /// The connection is aborted: what remains is to deliver what was received, then to reset.
@@ -98,7 +93,7 @@ pub(super) fn begin_abort(slot: &mut Slot, tools: &mut Tools, outcome: &Outcome)
         }
         Outcome::Refused(refusal) => {
             slot.set(Flag::ResetPlain);
-            farewell(slot, tools, Alert { level: AlertLevel::Fatal, description: refusal.alert });
+            farewell(slot, tools, Alert::fatal(refusal.alert));
             Ending::Refused
         }
         Outcome::KeyExhausted | Outcome::NoPendingMemory => {
@@ -116,7 +111,7 @@ pub(super) fn begin_abort(slot: &mut Slot, tools: &mut Tools, outcome: &Outcome)
 /// There is nothing behind this TLS connection (any more): it is told so properly.
 pub(super) fn begin_farewell(slot: &mut Slot, tools: &mut Tools) {
     slot.set_phase(Phase::Draining);
-    farewell(slot, tools, close_notify());
+    farewell(slot, tools, Alert::CLOSE_NOTIFY);
 }
 
 fn farewell(slot: &mut Slot, tools: &mut Tools, alert: Alert) {
@@ -213,13 +208,8 @@ pub(super) struct Remains {
 /// Gives back the pending memory and takes the descriptors out. The caller frees the slot, then
 /// calls [`Remains::close`]: a slot never names a descriptor that is closed.
 pub(super) fn dismantle(slot: &mut Slot, tools: &mut Tools) -> Remains {
-    for raw in [slot.opening_pending, slot.sealing_pending] {
-        if let Some(handle) = Handle::from_raw(raw) {
-            tools.pending.free(handle);
-        }
-    }
-    slot.opening_pending = 0;
-    slot.sealing_pending = 0;
+    backlog::free_opening(slot, &mut tools.pending);
+    backlog::free_sealed(slot, &mut tools.pending);
     Remains {
         tls_fd: slot.tls_fd(),
         plain_fd: slot.plain_fd(),

@@ -4,7 +4,7 @@
 
 use crate::route::Route;
 use crate::slot::{Flag, Phase, Slot};
-use dormouse_reactor::socket::{self, Connecting, Shortage};
+use dormouse_reactor::socket::{self, Addr, Connecting, Shortage};
 use std::io;
 
 /// How the way to the backend stands.
@@ -28,7 +28,8 @@ pub(super) fn start(slot: &mut Slot, route: &Route) -> Connect {
         return Connect::Done;
     };
     slot.set_phase(Phase::Connecting);
-    if backend.is_unix() {
+    let is_unix = matches!(backend, Addr::Unix(_));
+    if is_unix {
         slot.set(Flag::PlainIsUnix);
     }
     let connecting = match socket::connect(backend, &route.sockets.connect_options()) {
@@ -39,7 +40,7 @@ pub(super) fn start(slot: &mut Slot, route: &Route) -> Connect {
     let fd = connecting.fd();
     let cookie = socket::cookie(fd).unwrap_or(0) as u32;
     slot.attach_plain(fd, cookie);
-    if !backend.is_unix() {
+    if !is_unix {
         route.sockets.apply(fd);
     }
     match connecting {

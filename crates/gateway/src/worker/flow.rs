@@ -9,7 +9,7 @@ use crate::counters::{Count, Counters};
 use crate::slot::{Flag, Slot};
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::socket::{self, Attempt};
-use dormouse_record::{Alert, CONTENT_MAX, Refusal, SMALL_RECORD_MAX, SealKey};
+use dormouse_record::{Alert, AlertDescription, CONTENT_MAX, Refusal, SMALL_RECORD_MAX, SealKey};
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -134,7 +134,7 @@ impl Tools {
             left -= content;
         }
         let Tools { scratch, pending, .. } = self;
-        send_sealed(slot, pending, &scratch.sealing, start..end)
+        send_sealed(slot, pending, &scratch.sealing[start..end])
     }
 
     /// Seals an alert and sends it behind whatever is pending.
@@ -143,12 +143,12 @@ impl Tools {
         let mut record = [0; SMALL_RECORD_MAX];
         let n = dormouse_record::seal_alert(&mut slot.tls, &mut key, alert, &mut record)
             .map_err(|_| Outcome::KeyExhausted)?;
-        send_sealed(slot, &mut self.pending, &record, 0..n)
+        send_sealed(slot, &mut self.pending, &record[..n])
     }
 
     /// Sends the key update that is owed, if the way is free; else it goes before the next data.
     pub(super) fn answer_key_update(&mut self, slot: &mut Slot) -> Result<(), Outcome> {
-        if !slot.tls.owes_key_update() || slot.tls.closed() || slot.sealing_pending != 0 {
+        if !slot.tls.owes_key_update() || slot.tls.closed() || slot.sealing_pending.is_some() {
             return Ok(());
         }
         let mut key = SealKey::new(&slot.tls);
@@ -156,7 +156,7 @@ impl Tools {
         let n = dormouse_record::seal_key_update(&mut slot.tls, &mut key, &mut record)
             .map_err(|_| Outcome::KeyExhausted)?;
         self.count.add(Count::KeyUpdates, 1);
-        send_sealed(slot, &mut self.pending, &record, 0..n)
+        send_sealed(slot, &mut self.pending, &record[..n])
     }
 }
 
@@ -164,63 +164,44 @@ impl Tools {
 pub(super) fn send_sealed(
     slot: &mut Slot,
     pending: &mut Pending,
-    from: &[u8],
-    range: Range<usize>,
+    records: &[u8],
 ) -> Result<(), Outcome> {
-    if let Some(handle) = dormouse_reactor::pending::Handle::from_raw(slot.sealing_pending) {
-        let handle = backlog::append(pending, handle, &from[range])
-            .ok_or(Outcome::NoPendingMemory)?;
-        slot.sealing_pending = handle.raw();
-        return Ok(());
+    let mut rest = records;
+    if slot.sealing_pending.is_none() {
+        match socket::send(slot.tls_fd(), records) {
+            Ok(Attempt::Done(n)) => rest = &records[n..],
+            Ok(Attempt::WouldBlock) => {}
+            Err(e) => return Err(Outcome::TlsFailed(e)),
+        }
     }
-    let sent = match socket::send(slot.tls_fd(), &from[range.clone()]) {
-        Ok(Attempt::Done(n)) => n,
-        Ok(Attempt::WouldBlock) => 0,
-        Err(e) => return Err(Outcome::TlsFailed(e)),
-    };
-    let rest = range.start + sent..range.end;
-    if !rest.is_empty() {
-        let handle = backlog::store(pending, from, &[rest], 0..0, 0)
-            .ok_or(Outcome::NoPendingMemory)?;
-        slot.sealing_pending = handle.raw();
+    if rest.is_empty() || backlog::store_sealed(slot, pending, rest) {
+        Ok(())
+    } else {
+        Err(Outcome::NoPendingMemory)
     }
-    Ok(())
 }
 
 /// Sends what is pending for the TLS side. `true`: all of it went out.
 pub(super) fn flush_sealed(slot: &mut Slot, pending: &mut Pending) -> Result<bool, Outcome> {
-    let Some(handle) = dormouse_reactor::pending::Handle::from_raw(slot.sealing_pending) else {
-        return Ok(true);
-    };
-    while !backlog::to_send(pending, handle).is_empty() {
-        match socket::send(slot.tls_fd(), backlog::to_send(pending, handle)) {
-            Ok(Attempt::Done(n)) => backlog::sent(pending, handle, n),
+    while slot.sealing_pending.is_some() {
+        match socket::send(slot.tls_fd(), pending.data(slot.sealing_pending)) {
+            Ok(Attempt::Done(n)) => backlog::sealed_sent(slot, pending, n),
             Ok(Attempt::WouldBlock) => return Ok(false),
             Err(e) => return Err(Outcome::TlsFailed(e)),
         }
     }
-    slot.sealing_pending = 0;
-    pending.free(handle);
     Ok(true)
 }
 
 /// Sends plaintext that is pending for the plain side. `true`: all of it went out. A partial
 /// record behind it stays.
 pub(super) fn flush_opened(slot: &mut Slot, pending: &mut Pending) -> Result<bool, Outcome> {
-    let Some(handle) = dormouse_reactor::pending::Handle::from_raw(slot.opening_pending) else {
-        return Ok(true);
-    };
-    while !backlog::to_send(pending, handle).is_empty() {
-        match socket::send(slot.plain_fd(), backlog::to_send(pending, handle)) {
-            Ok(Attempt::Done(n)) => backlog::sent(pending, handle, n),
+    while slot.has(Flag::OpeningBlocked) {
+        match socket::send(slot.plain_fd(), backlog::opened(slot, pending)) {
+            Ok(Attempt::Done(n)) => backlog::opened_sent(slot, pending, n),
             Ok(Attempt::WouldBlock) => return Ok(false),
             Err(e) => return Err(Outcome::PlainFailed(e)),
         }
-    }
-    slot.clear(Flag::OpeningBlocked);
-    if backlog::partial(pending, handle).is_empty() {
-        slot.opening_pending = 0;
-        pending.free(handle);
     }
     Ok(true)
 }

@@ -6,7 +6,7 @@
 
 use super::closing::discard;
 use super::flow::Tools;
-use dormouse_engine::{Handshake, HandshakeFailure, Progress, UnixTime};
+use dormouse_engine::{FailureKind, Handshake, HandshakeFailure, Progress, UnixTime};
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt};
@@ -73,11 +73,6 @@ impl Handshakes {
 
     pub(super) fn live(&self) -> usize {
         self.live
-    }
-
-    /// Descriptors in use here.
-    pub(super) fn descriptors(&self) -> impl Iterator<Item = Fd> + '_ {
-        self.entries.iter().flatten().map(|entry| entry.fd)
     }
 
     /// Takes a new connection in; its index is what epoll's token will name.
@@ -176,7 +171,7 @@ impl InFlight {
             }
         };
         if let Step::Failed(failure) = &step {
-            let output = match (&self.stage, failure.is_plain_http()) {
+            let output = match (&self.stage, failure.kind == FailureKind::PlainHttp) {
                 (_, true) => PLAIN_HTTP_ANSWER.to_vec(),
                 (Stage::Shaking(handshake), false) => handshake.output().to_vec(),
                 (Stage::Lingering { .. }, false) => Vec::new(),

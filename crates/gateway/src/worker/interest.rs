@@ -30,7 +30,7 @@ fn watch(read: bool, write: bool) -> u8 {
 
 /// What each side is to be watched for.
 fn wanted(slot: &Slot) -> (u8, u8) {
-    let tls_write = slot.sealing_pending != 0;
+    let tls_write = slot.sealing_pending.is_some();
     match slot.phase() {
         Phase::Free => (0, 0),
         Phase::Connecting => (watch(false, tls_write), watch(false, true)),
@@ -58,7 +58,7 @@ pub(super) fn reads_tls(slot: &Slot) -> bool {
         && !slot.has(Flag::TlsEnded)
         && !slot.has(Flag::OpeningBlocked)
         && !slot.has(Flag::Starved)
-        && !(slot.has(Flag::Echo) && slot.sealing_pending != 0)
+        && !(slot.has(Flag::Echo) && slot.sealing_pending.is_some())
 }
 
 /// May the plain side be read?
@@ -66,7 +66,7 @@ pub(super) fn reads_plain(slot: &Slot) -> bool {
     slot.phase() == Phase::Established
         && !slot.has(Flag::PlainEnded)
         && !slot.has(Flag::Starved)
-        && slot.sealing_pending == 0
+        && slot.sealing_pending.is_none()
         && !slot.tls.closed()
 }
 

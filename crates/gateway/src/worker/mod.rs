@@ -29,20 +29,20 @@ mod sealing;
 mod token;
 mod work;
 
-use crate::config::Truncation;
 use crate::counters::{Count, Counters};
+use crate::orders::{self, Order};
 use crate::route::Route;
 use crate::slot::{Flag, Phase, Slot, TimerPurpose};
 use accepting::{ACCEPTS_PER_TURN, Listener, Listeners, Pause};
 use bursts::{Bursts, Subject, peer_name};
 use closing::Ending;
-use connecting::Connect;
-use dormouse_engine::{Handshake, HandshakeLimits, Rested, UnixTime};
+use dormouse_engine::{Handshake, HandshakeLimits, UnixTime};
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Event, Events, Interest, Poller};
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::timer::Wheel;
-use dormouse_reactor::{Fd, process, socket};
+use dormouse_reactor::{Fd, OnExec, process};
+use dormouse_reactor::socket::{self, Attempt};
 use flow::{Outcome, Tools};
 use handshaking::{Handshakes, Step};
 use interest::Side;
@@ -130,7 +130,7 @@ impl Worker {
             now_ms,
         };
         worker.recover(&keep)?;
-        socket::send(worker.orders, b"ready")?;
+        orders::say_ready(worker.orders);
         Ok(worker)
     }
 
@@ -162,7 +162,7 @@ impl Worker {
 
     fn timeout_ms(&self) -> Option<u64> {
         let deadlines = [
-            self.wheel.next_deadline_ms(),
+            self.wheel.next_deadline(),
             self.handshakes.next_deadline_ms(),
             self.listeners.next_deadline_ms(),
             self.stop_by_ms,
@@ -277,7 +277,7 @@ impl Worker {
                 (TimerPurpose::Connect, Some(limits.backend_connect_timeout_ms))
             }
             Phase::Draining => (TimerPurpose::Drain, Some(DRAIN_LOOK_MS)),
-            Phase::Established if slot.has(Flag::PartialRecord) => {
+            Phase::Established if slot.partial_len > 0 => {
                 (TimerPurpose::PartialRecord, Some(limits.partial_record_timeout_ms))
             }
             Phase::Established => match limits.idle_timeout_ms {
@@ -294,7 +294,7 @@ impl Worker {
     }
 
     fn on_time(&mut self) {
-        while let Some(index) = self.wheel.next_expired(&mut self.slots, self.now_ms) {
+        while let Some(index) = self.wheel.expired(self.now_ms, &mut self.slots) {
             self.slots.header().mark_busy(index);
             let over = self.work(index, |work, slot| work.timer(slot));
             self.finish_work(index, over);
@@ -304,7 +304,7 @@ impl Worker {
         }
         self.feed_starved();
         if self.handshakes.burst_ended() {
-            process::trim_heap();
+            process::return_heap();
         }
         if self.stop_by_ms.is_some() {
             self.close_everything_at_rest();
@@ -439,19 +439,19 @@ impl Worker {
         };
         self.slots.header().mark_busy(index);
         let now_s = (self.now_ms / 1000) as u32;
+        let token = token::connection(index, generation, Side::Tls);
         let rested = self.slots.get_mut(index).map(|slot| {
             let cookie = socket::cookie(fd).unwrap_or(0) as u32;
             slot.begin(fd, cookie, route, generation, now_s);
-            interest::adopt(slot, &self.poller, token::connection(index, generation, Side::Tls))?;
-            handshake.rest(&mut slot.tls)
+            (interest::adopt(slot, &self.poller, token), handshake.rest(&mut slot.tls))
         });
         let over = match rested {
-            Some(Ok(rested)) => self.work(index, |work, slot| work.begin(slot, &rested)),
-            Some(Err(failure)) => {
+            Some((Ok(()), Ok(rested))) => self.work(index, |work, slot| work.begin(slot, rested)),
+            Some((_, Err(failure))) => {
                 self.bursts.handshake_failed(&failure, fd, self.now_ms, &self.tools.count);
                 true
             }
-            None => true,
+            Some((Err(_), _)) | None => true,
         };
         self.finish_work(index, over);
     }
@@ -482,20 +482,24 @@ impl Worker {
     }
 
     fn on_orders(&mut self) {
-        let mut order = [0; 64];
-        match socket::recv(self.orders, &mut order) {
-            Ok(Attempt::Done(n)) if order[..n].starts_with(b"stop") => {
+        match orders::receive(self.orders) {
+            Ok(Some(Order::Stop)) => {
                 self.listeners.stop();
                 self.stop_by_ms = Some(self.now_ms + self.limits.drain_timeout_ms);
             }
-            Ok(Attempt::Done(0)) => {
-                // Main is gone. The connections are not: they are served on.
-                tracing::error!("the main process is gone; connections are served on");
+            Ok(Some(Order::TicketKeys(keys))) => {
+                for route in &self.routes {
+                    if let Err(error) = route.context.replace_ticket_keys(&keys) {
+                        tracing::error!(%error, "ticket keys from the main process are refused");
+                    }
+                }
+            }
+            Ok(None) => {}
+            Err(error) => {
+                // The connections do not end with main: they are served on.
+                tracing::error!(%error, "the main process is gone; connections are served on");
                 let _ = self.poller.remove(self.orders);
             }
-            Ok(Attempt::Done(_)) => {}
-            Ok(Attempt::WouldBlock) => {}
-            Err(e) => tracing::error!(error = %e, "the channel to the main process failed"),
         }
     }
 

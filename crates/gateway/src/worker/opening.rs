@@ -5,15 +5,11 @@
 //! take (then nothing more is read until it did), and the beginning of a record.
 
 use super::backlog;
-use super::flow::{Outcome, RECORD_MAX, TURN_BYTES_MAX, Tools, send_sealed};
+use super::flow::{Outcome, TURN_BYTES_MAX, Tools};
 use crate::counters::Count;
 use crate::slot::{Flag, Slot};
-use dormouse_reactor::pending::Handle;
 use dormouse_reactor::socket::{self, Attempt, RANGES_MAX};
-use dormouse_record::{
-    Alert, AlertDescription, AlertLevel, CONTENT_MAX, OpenKey, Opened, SMALL_RECORD_MAX, SealKey,
-};
-use std::io;
+use dormouse_record::{Alert, CONTENT_MAX, RECORD_MAX, OpenKey, Opened, SealKey};
 use std::ops::Range;
 
 /// Plaintexts shorter than this are moved together, so that one call can send them all.
@@ -33,11 +29,10 @@ pub(super) fn tls_readable(slot: &mut Slot, tools: &mut Tools) -> Outcome {
 
 /// Opens what is stored (bytes that came behind the handshake), without receiving.
 pub(super) fn open_stored(slot: &mut Slot, tools: &mut Tools) -> Outcome {
-    let Some(handle) = Handle::from_raw(slot.opening_pending) else { return Outcome::Continues };
-    let have = restore_partial(tools, handle);
-    slot.opening_pending = 0;
-    slot.clear(Flag::PartialRecord);
-    tools.pending.free(handle);
+    let have = restore_partial(slot, tools);
+    if have == 0 {
+        return Outcome::Continues;
+    }
     let mut key = OpenKey::new(&slot.tls);
     match open_received(slot, tools, &mut key, have) {
         Ok(()) => Outcome::Continues,
@@ -55,8 +50,8 @@ fn open_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
             tools.count.add(Count::PendingExhausted, 1);
             return Ok(());
         }
-        let stored = Handle::from_raw(slot.opening_pending);
-        let have = stored.map_or(0, |handle| backlog::partial(&tools.pending, handle).len());
+        // Behind the beginning of a record which came before, if there is one.
+        let have = usize::from(slot.partial_len);
         let room = have..(have + tools.receive_max()).min(tools.scratch.opening.len());
         let n = match socket::recv(slot.tls_fd(), &mut tools.scratch.opening[room]) {
             Ok(Attempt::Done(0)) => return Err(Outcome::TlsTruncated),
@@ -66,23 +61,10 @@ fn open_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
         };
         tools.count.add(Count::TlsBytesIn, n as u64);
         moved += n;
-        if let Some(handle) = stored {
-            // A record that trickles in is only added to; opening is tried when it is whole, so
-            // that single bytes cost single bytes.
-            if still_partial(tools, handle, have, n)
-                && backlog::extend_partial(
-                    &mut tools.pending,
-                    handle,
-                    &tools.scratch.opening[have..have + n],
-                )
-            {
-                return Ok(());
-            }
-            restore_partial(tools, handle);
-            slot.opening_pending = 0;
-            slot.clear(Flag::PartialRecord);
-            tools.pending.free(handle);
+        if have > 0 && keep_trickle(slot, tools, have, n) {
+            return Ok(());
         }
+        restore_partial(slot, tools);
         let key = key.get_or_insert_with(|| OpenKey::new(&slot.tls));
         open_received(slot, tools, key, have + n)?;
         if n < tools.receive_max() {
@@ -92,29 +74,33 @@ fn open_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
     Ok(())
 }
 
+/// A record that trickles in is only added to; opening is tried when it is whole, so that single
+/// bytes cost single bytes.
+fn keep_trickle(slot: &mut Slot, tools: &mut Tools, have: usize, n: usize) -> bool {
+    let [_, _, _, high, low, ..] = *backlog::partial(slot, &tools.pending) else { return false };
+    let record_len = 5 + usize::from(u16::from_be_bytes([high, low]));
+    let Tools { scratch, pending, .. } = tools;
+    have + n < record_len
+        && backlog::extend_partial(slot, pending, &scratch.opening[have..have + n])
+}
+
+/// Moves the stored beginning of a record to the front of the scratch buffer.
+fn restore_partial(slot: &mut Slot, tools: &mut Tools) -> usize {
+    if slot.opening_pending.is_none() {
+        return 0;
+    }
+    let partial = backlog::partial(slot, &tools.pending);
+    let n = partial.len().min(tools.scratch.opening.len());
+    tools.scratch.opening[..n].copy_from_slice(&partial[..n]);
+    backlog::free_opening(slot, &mut tools.pending);
+    n
+}
+
 fn may_read(slot: &Slot) -> bool {
     !slot.tls.peer_closed()
         && !slot.has(Flag::OpeningBlocked)
         && !slot.has(Flag::TlsEnded)
-        && (!slot.has(Flag::Echo) || slot.sealing_pending == 0)
-}
-
-/// Will the stored record still be partial with `more` bytes?
-fn still_partial(tools: &mut Tools, handle: Handle, have: usize, more: usize) -> bool {
-    match backlog::partial(&tools.pending, handle) {
-        [_, _, _, high, low, ..] => {
-            have + more < 5 + usize::from(u16::from_be_bytes([*high, *low]))
-        }
-        _ => false,
-    }
-}
-
-/// Copies the stored beginning of a record to the front of the scratch buffer.
-fn restore_partial(tools: &mut Tools, handle: Handle) -> usize {
-    let partial = backlog::partial(&tools.pending, handle);
-    let n = partial.len().min(tools.scratch.opening.len());
-    tools.scratch.opening[..n].copy_from_slice(&partial[..n]);
-    n
+        && (!slot.has(Flag::Echo) || slot.sealing_pending.is_none())
 }
 
 /// Opens every whole record in the first `filled` bytes of the scratch buffer, sends the plaintext
@@ -174,13 +160,7 @@ fn open_records(
 }
 
 fn refuse_renegotiation(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
-    let mut key = SealKey::new(&slot.tls);
-    let mut record = [0; SMALL_RECORD_MAX];
-    let alert =
-        Alert { level: AlertLevel::Warning, description: AlertDescription::NoRenegotiation };
-    let n = dormouse_record::seal_alert(&mut slot.tls, &mut key, alert, &mut record)
-        .map_err(|_| Outcome::KeyExhausted)?;
-    send_sealed(slot, &mut tools.pending, &record, 0..n)
+    tools.send_alert(slot, Alert::NO_RENEGOTIATION)
 }
 
 /// Sends the plaintext on; stores what was not taken, and the partial record `rest`.
@@ -235,16 +215,13 @@ fn keep(
     if unsent.is_empty() && rest.is_empty() {
         return Ok(());
     }
-    // Room for the whole record that has begun, so that it can be added to in place.
-    let reserve = if rest.is_empty() { 0 } else { need.min(RECORD_MAX) };
-    if !rest.is_empty() {
-        slot.set(Flag::PartialRecord);
-    }
     let Tools { scratch, pending, .. } = tools;
-    let handle = backlog::store(pending, &scratch.opening, unsent, rest, reserve)
-        .ok_or(Outcome::NoPendingMemory)?;
-    slot.opening_pending = handle.raw();
-    Ok(())
+    let record_len = if rest.is_empty() { 0 } else { need.min(RECORD_MAX) };
+    if backlog::store_opening(slot, pending, &scratch.opening, unsent, rest, record_len) {
+        Ok(())
+    } else {
+        Err(Outcome::NoPendingMemory)
+    }
 }
 
 /// Answers with what was said: the plaintext is moved to the sealing buffer and goes back.

@@ -10,10 +10,10 @@ use super::token;
 use super::{Ending, Worker};
 use crate::counters::Count;
 use crate::slot::{Phase, Slot, TimerPurpose};
-use dormouse_reactor::pending::Handle;
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::slab::Slab;
-use dormouse_reactor::{Fd, OnExec, process, socket};
+use dormouse_reactor::timer::Timer;
+use dormouse_reactor::{Fd, OnExec, descriptors, socket};
 use std::collections::HashSet;
 use std::io;
 
@@ -40,7 +40,6 @@ impl Worker {
             let _ = self.poller.remove(self.orders);
             self.reset_busy();
             self.drop_unsound();
-            self.restore_pending();
             self.close_strangers(keep)?;
             self.restore_slots(same_poller);
             self.tools.count.add(Count::Restarts, 1);
@@ -90,17 +89,6 @@ impl Worker {
         }
     }
 
-    fn restore_pending(&mut self) {
-        let mut live = Vec::new();
-        for index in self.slots.indices() {
-            if let Some(slot) = self.slots.get(index) {
-                let handles = [slot.opening_pending, slot.sealing_pending];
-                live.extend(handles.into_iter().filter_map(Handle::from_raw));
-            }
-        }
-        self.tools.pending.restore(&live);
-    }
-
     /// Closes whatever is open in the shared table and belongs to nobody: above all handshakes.
     fn close_strangers(&mut self, keep: &[Fd]) -> io::Result<()> {
         let mut known: Vec<Fd> = vec![Fd(0), Fd(1), Fd(2), self.orders, self.poller.fd()];
@@ -112,7 +100,7 @@ impl Worker {
                 known.extend(Some(slot.plain_fd()).filter(|&fd| fd != Fd::NONE));
             }
         }
-        process::close_all_but(&mut known)
+        descriptors::close_all_but(&mut known)
     }
 
     fn restore_slots(&mut self, same_poller: bool) {
@@ -121,7 +109,7 @@ impl Worker {
             let Some(slot) = self.slots.get_mut(index) else { continue };
             self.generation = self.generation.max(slot.generation);
             slot.set_timer_purpose(TimerPurpose::None);
-            slot.timer = [0; 3];
+            slot.timer = Timer::default();
             if !same_poller {
                 (slot.tls_watch, slot.plain_watch) = (0, 0);
             }

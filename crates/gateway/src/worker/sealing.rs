@@ -8,8 +8,7 @@ use super::flow::{Outcome, TURN_BYTES_MAX, Tools};
 use crate::counters::Count;
 use crate::slot::{Flag, Slot};
 use dormouse_reactor::socket::{self, Attempt};
-use dormouse_record::SealKey;
-use std::io;
+use dormouse_record::{CONTENT_MAX, SealKey};
 
 /// The plain side has something to read, or has ended.
 pub(super) fn plain_readable(slot: &mut Slot, tools: &mut Tools) -> Outcome {
@@ -23,14 +22,15 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
     // Derived once per wake, and not before there is something to seal.
     let mut key = None;
     let mut moved = 0;
-    while moved < TURN_BYTES_MAX && slot.sealing_pending == 0 && !slot.tls.closed() {
+    while moved < TURN_BYTES_MAX && slot.sealing_pending.is_none() && !slot.tls.closed() {
         if !tools.may_receive() {
             slot.set(Flag::Starved);
             tools.count.add(Count::PendingExhausted, 1);
             return Ok(());
         }
         let ranges = Tools::content_ranges(slot);
-        let n = match socket::recv_scattered(slot.plain_fd(), &mut tools.scratch.sealing, &ranges[..tools.receive_max() / CONTENT_MAX]) {
+        let ranges = &ranges[..tools.receive_max() / CONTENT_MAX];
+        let n = match socket::recv_scattered(slot.plain_fd(), &mut tools.scratch.sealing, ranges) {
             Ok(Attempt::Done(0)) => {
                 slot.set(Flag::PlainEnded);
                 return Ok(());

@@ -13,7 +13,7 @@ use crate::config::Truncation;
 use crate::counters::Count;
 use crate::route::Route;
 use crate::slot::{Flag, Phase, Slot, TimerPurpose};
-use dormouse_engine::Rested;
+use dormouse_engine::{HandshakeInfo, Rested};
 use dormouse_reactor::poller::{Event, Poller};
 use dormouse_reactor::socket::{self, Shortage};
 
@@ -51,7 +51,7 @@ impl Work<'_> {
     }
 
     fn tls_event(&mut self, slot: &mut Slot, event: Event) -> Outcome {
-        if event.is_writable() && slot.sealing_pending != 0 {
+        if event.is_writable() && slot.sealing_pending.is_some() {
             match flow::flush_sealed(slot, &mut self.tools.pending) {
                 Ok(_) => {}
                 Err(outcome) => return outcome,
@@ -98,7 +98,7 @@ impl Work<'_> {
     }
 
     /// The handshake is done and the state at rest written: what belongs to the rest of the slot.
-    pub(super) fn begin(&mut self, slot: &mut Slot, rested: &Rested) -> Outcome {
+    pub(super) fn begin(&mut self, slot: &mut Slot, rested: Rested) -> Outcome {
         slot.set_phase(Phase::Connecting);
         let resumed = rested.info.resumed;
         self.tools.count.add(
@@ -106,27 +106,16 @@ impl Work<'_> {
             1,
         );
         let pending = &mut self.tools.pending;
-        if !rested.unsent.is_empty() {
-            match backlog::store(pending, &rested.unsent, &[0..rested.unsent.len()], 0..0, 0) {
-                Some(handle) => slot.sealing_pending = handle.raw(),
-                None => return Outcome::NoPendingMemory,
-            }
+        let (unsent, leftover) = (&rested.unsent, &rested.leftover);
+        if !unsent.is_empty() && !backlog::store_sealed(slot, pending, unsent) {
+            return Outcome::NoPendingMemory;
         }
-        if !rested.leftover.is_empty() {
-            let all = 0..rested.leftover.len();
-            match backlog::store(pending, &rested.leftover, &[], all, 0) {
-                Some(handle) => {
-                    slot.opening_pending = handle.raw();
-                    slot.set(Flag::PartialRecord);
-                }
-                None => return Outcome::NoPendingMemory,
-            }
+        if !leftover.is_empty()
+            && !backlog::store_opening(slot, pending, leftover, &[], 0..leftover.len(), 0)
+        {
+            return Outcome::NoPendingMemory;
         }
-        tracing::debug!(
-            peer = %peer_name(slot.tls_fd()),
-            info = %rested.info,
-            "handshake done"
-        );
+        log_handshake(slot, &rested.info);
         let connect = connecting::start(slot, self.route);
         self.connected(slot, connect)
     }
@@ -142,7 +131,6 @@ impl Work<'_> {
                     // A backend whose queue is full, or kernel memory: not for us to pause.
                     _ => None,
                 };
-                slot.connect_retries += 1;
                 Outcome::Continues
             }
             Connect::TryAgain(e) | Connect::Failed(e) => {
@@ -153,8 +141,8 @@ impl Work<'_> {
     }
 
     fn may_retry(&self, slot: &Slot) -> bool {
-        u64::from(slot.connect_retries) * super::RETRY_CONNECT_MS
-            < self.limits.backend_connect_timeout_ms
+        let began_ms = u64::from(slot.opened_s) * 1000;
+        self.now_ms < began_ms + self.limits.backend_connect_timeout_ms
     }
 
     /// The client is told in order that there is nothing behind this connection.
@@ -294,4 +282,18 @@ impl Work<'_> {
 /// An error, or a hang-up in both directions: reported whatever is waited for.
 fn is_broken(event: Event) -> bool {
     event.is_error() || event.is_hung_up()
+}
+
+fn log_handshake(slot: &Slot, info: &HandshakeInfo) {
+    tracing::debug!(
+        peer = %peer_name(slot.tls_fd()),
+        version = %info.protocol,
+        suite = info.suite,
+        group = info.group,
+        sni = info.sni,
+        alpn = info.alpn.as_deref().map(|name| name.escape_ascii().to_string()),
+        resumed = info.resumed,
+        flights = ?info.flights.bytes(),
+        "handshake done"
+    );
 }
