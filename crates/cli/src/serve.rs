@@ -1,0 +1,43 @@
+//! `dormouse serve`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use dormouse_gateway::config::{self, Loaded, Machine, Mistakes, Purpose};
+
+use crate::arguments::ServeArgs;
+use crate::outcome::Outcome;
+use crate::{logs, terminal};
+
+pub(crate) fn run(args: &ServeArgs) -> ExitCode {
+    let file = args.config.as_deref();
+    let loaded = config::load(file, &args.options.given, &Machine::read(), Purpose::Serve);
+    let Loaded { config, warnings, .. } = match loaded {
+        Ok(loaded) => loaded,
+        Err(mistakes) => return refuse(file, &mistakes, "nothing was started"),
+    };
+    show(&warnings);
+    logs::start(&config.log);
+    dormouse_gateway::serve(config)
+}
+
+/// Shows what is wrong, and how much of it there is.
+pub(crate) fn refuse(file: Option<&Path>, mistakes: &Mistakes, then: &str) -> ExitCode {
+    show(mistakes);
+    let count = match mistakes.errors() {
+        1 => "one mistake".to_owned(),
+        more => format!("{more} mistakes"),
+    };
+    match file {
+        Some(file) => terminal::note(format_args!("{count} in {}; {then}", file.display())),
+        None => terminal::note(format_args!("{count} on the command line; {then}")),
+    }
+    Outcome::Misused.into()
+}
+
+/// Shows mistakes or warnings, if there are any.
+pub(crate) fn show(mistakes: &Mistakes) {
+    if !mistakes.list.is_empty() {
+        terminal::note(mistakes.render(terminal::colours()).trim_end());
+    }
+}
