@@ -70,9 +70,9 @@ fn backend(backend: &Backend) -> String {
 }
 
 /// A line of a table: name, value, remark.
-type Row = [String; 3];
+pub(crate) type Row = [String; 3];
 
-fn row(name: &str, value: impl ToString, remark: impl ToString) -> Row {
+pub(crate) fn row(name: &str, value: impl ToString, remark: impl ToString) -> Row {
     [name.to_owned(), value.to_string(), remark.to_string()]
 }
 
@@ -141,7 +141,7 @@ fn memory_rows(config: &Config, plan: &Plan) -> Vec<Row> {
 }
 
 /// Writes rows with their columns aligned.
-pub(crate) fn table(page: &mut String, rows: &[Row]) {
+fn table(page: &mut String, rows: &[Row]) {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)

@@ -4,6 +4,7 @@
 mod arguments;
 mod bench;
 mod check;
+mod identities;
 mod logs;
 mod options;
 mod outcome;
