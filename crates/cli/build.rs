@@ -24,6 +24,8 @@ fn version<'a>(lock: &'a str, package: &str) -> Option<&'a str> {
         let mut lines = entry.trim_start().lines();
         lines.next() == Some(&format!("name = \"{package}\""))
     })?;
-    let line = entry.lines().find_map(|line| line.strip_prefix("version = "))?;
+    let line = entry
+        .lines()
+        .find_map(|line| line.strip_prefix("version = "))?;
     Some(line.trim_matches('"'))
 }

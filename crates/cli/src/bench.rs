@@ -15,6 +15,9 @@ pub(crate) struct BenchArgs {
 
 /// Measures as it was told to.
 pub(crate) fn run(args: BenchArgs) -> ExitCode {
-    terminal::error(format_args!("this build has no instrument for {:?}", args.args));
+    terminal::error(format_args!(
+        "this build has no instrument for {:?}",
+        args.args
+    ));
     Outcome::Failed.into()
 }

@@ -6,33 +6,40 @@ use std::process::ExitCode;
 
 use dormouse_gateway::config::{
     self, Backend, ByteSize, Config, Count, Loaded, Machine, Plan, Purpose, Route, show_duration,
+    show_number,
 };
 
 use crate::arguments::CheckArgs;
 use crate::identities::{self, Identities};
-use crate::outcome::Outcome;
 use crate::{serve, terminal};
 
 /// What the kernel keeps per idle TCP socket, measured on Linux 6.18: 2,368 bytes of
 /// socket, the rest inode, file, epoll item and dentry.
 const KERNEL_SOCKET_BYTES: u64 = 4_100;
 
+/// What follows from a mistake.
+const WOULD_NOT_START: &str = "`serve` would not start";
+
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     let file = args.config.as_deref().or(args.file.as_deref());
-    let Loaded { config, plan, warnings } = match config::load(file, &[], &Machine::read(), Purpose::Check) {
+    let Loaded {
+        config,
+        plan,
+        warnings,
+    } = match config::load(file, &[], &Machine::read(), Purpose::Check) {
         Ok(loaded) => loaded,
-        Err(mistakes) => return serve::refuse(file, &mistakes, "`serve` would not start"),
+        Err(mistakes) => return serve::refuse(file, &mistakes, WOULD_NOT_START),
     };
     serve::show(&warnings);
     let found = identities::read(&config);
     for warning in &found.warnings {
-        terminal::warning(warning);
+        terminal::warning(format_args!("{warning}\n"));
+    }
+    for error in &found.errors {
+        terminal::error(format_args!("{error}\n"));
     }
     if !found.errors.is_empty() {
-        for error in &found.errors {
-            terminal::error(error);
-        }
-        return Outcome::Misused.into();
+        return serve::refused(file, found.errors.len(), WOULD_NOT_START);
     }
     terminal::print(&page(&config, &plan, &found));
     ExitCode::SUCCESS
@@ -43,7 +50,12 @@ fn page(config: &Config, plan: &Plan, found: &Identities) -> String {
     let mut page = String::new();
     for (route, identities) in config.routes.iter().zip(&found.by_route) {
         // Writing into a String can't fail.
-        let _ = writeln!(page, "Route from {} to {}", listeners(route), backend(&route.to));
+        let _ = writeln!(
+            page,
+            "Route from {} to {}",
+            listeners(route),
+            backend(&route.to)
+        );
         table(&mut page, &route_rows(route, identities));
         page.push('\n');
     }
@@ -57,14 +69,20 @@ fn page(config: &Config, plan: &Plan, found: &Identities) -> String {
 fn listeners(route: &Route) -> String {
     let shown = route.listen.iter().map(|listen| {
         let address = listen.address.to_string();
-        if address == listen.given { address } else { format!("{address} ({})", listen.given) }
+        if address == listen.given {
+            address
+        } else {
+            format!("{address} ({})", listen.given)
+        }
     });
     shown.collect::<Vec<_>>().join(", ")
 }
 
 fn backend(backend: &Backend) -> String {
     match backend {
-        Backend::Tcp { address, given } if address.to_string() != *given => format!("{address} ({given})"),
+        Backend::Tcp { address, given } if address.to_string() != *given => {
+            format!("{address} ({given})")
+        }
         other => other.to_string(),
     }
 }
@@ -100,40 +118,95 @@ fn program_rows(config: &Config, plan: &Plan) -> Vec<Row> {
         Count::Exactly(_) => String::new(),
     };
     let timeouts = &config.timeouts;
-    let idle = timeouts.idle_timeout.map_or("off".to_owned(), show_duration);
+    let idle = timeouts
+        .idle_timeout
+        .map_or("off".to_owned(), show_duration);
     vec![
-        row("workers", plan.workers, auto(config.process.workers, "one per core, or as many as the connections need")),
+        row(
+            "workers",
+            plan.workers,
+            auto(
+                config.process.workers,
+                "one per core, or as many as the connections need",
+            ),
+        ),
         row(
             "connections",
-            format!("at most {}", grouped(plan.connections_max.into())),
-            auto(config.limits.max_connections, "as many as the limit on descriptors allows"),
+            format!("at most {}", show_number(plan.connections_max.into())),
+            auto(
+                config.limits.max_connections,
+                "as many as the limit on descriptors allows",
+            ),
         ),
         row(
             "per worker",
-            grouped(plan.connections_per_worker.into()),
-            format!("needs {} descriptors", grouped(plan.descriptors_per_worker)),
+            show_number(plan.connections_per_worker.into()),
+            format!(
+                "needs {} descriptors",
+                show_number(plan.descriptors_per_worker)
+            ),
         ),
-        row("handshakes", format!("at most {}", grouped(config.limits.max_handshakes.into())), format!("each within {}", show_duration(timeouts.handshake_timeout))),
+        row(
+            "handshakes",
+            format!(
+                "at most {}",
+                show_number(config.limits.max_handshakes.into())
+            ),
+            format!("each within {}", show_duration(timeouts.handshake_timeout)),
+        ),
         row("idle timeout", idle, ""),
-        row("tickets", config.tickets.tickets, format!("valid for {}", show_duration(config.tickets.ticket_lifetime))),
-        row("log", format!("{}, as {}", config.log.log_level, config.log.log_format), ""),
-        row("status", config.process.status.as_ref().map_or("off".to_owned(), |path| path.display().to_string()), ""),
+        row(
+            "tickets",
+            config.tickets.tickets,
+            format!(
+                "valid for {}",
+                show_duration(config.tickets.ticket_lifetime)
+            ),
+        ),
+        row(
+            "log",
+            format!("{}, as {}", config.log.log_level, config.log.log_format),
+            "",
+        ),
+        row(
+            "status",
+            config
+                .process
+                .status
+                .as_ref()
+                .map_or("off".to_owned(), |path| path.display().to_string()),
+            "",
+        ),
     ]
 }
 
 fn memory_rows(config: &Config, plan: &Plan) -> Vec<Row> {
-    let mut rows: Vec<Row> =
-        plan.costs.iter().map(|cost| row(cost.what, about(cost.bytes.0), &cost.how)).collect();
-    let sum = plan.costs.iter().fold(0_u64, |sum, cost| sum.saturating_add(cost.bytes.0));
-    rows.push(row("sum", about(sum), "beside the program itself and the TLS library's state of handshakes in flight"));
-    let sockets: u64 = if config.routes.iter().all(|route| route.to == Backend::Echo) { 1 } else { 2 };
+    let mut rows: Vec<Row> = plan
+        .costs
+        .iter()
+        .map(|cost| row(cost.what, about(cost.bytes.0), &cost.how))
+        .collect();
+    let sum = plan
+        .costs
+        .iter()
+        .fold(0_u64, |sum, cost| sum.saturating_add(cost.bytes.0));
+    rows.push(row(
+        "sum",
+        about(sum),
+        "beside the program itself and the TLS library's state of handshakes in flight",
+    ));
+    let sockets: u64 = if config.routes.iter().all(|route| route.to == Backend::Echo) {
+        1
+    } else {
+        2
+    };
     let kernel = u64::from(plan.connections_max).saturating_mul(sockets * KERNEL_SOCKET_BYTES);
     rows.push(row(
         "in the kernel",
         about(kernel),
         format!(
             "about {} bytes per idle socket, and up to {} per direction of a blocked one",
-            grouped(KERNEL_SOCKET_BYTES),
+            show_number(KERNEL_SOCKET_BYTES),
             config.sockets.socket_buffer
         ),
     ));
@@ -156,7 +229,12 @@ fn table(page: &mut String, rows: &[Row]) {
 
 /// A number of bytes as a person says it.
 fn about(bytes: u64) -> String {
-    const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    const UNITS: [(&str, u64); 4] = [
+        ("TiB", 1 << 40),
+        ("GiB", 1 << 30),
+        ("MiB", 1 << 20),
+        ("KiB", 1 << 10),
+    ];
     match UNITS.iter().find(|(_, size)| bytes >= *size) {
         Some((_, size)) if bytes.is_multiple_of(*size) => ByteSize(bytes).to_string(),
         Some((unit, size)) => {
@@ -167,29 +245,12 @@ fn about(bytes: u64) -> String {
     }
 }
 
-/// A number with commas between its thousands.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_for_people() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1_000), "1,000");
-        assert_eq!(grouped(1_234_567), "1,234,567");
+    fn bytes_are_written_for_people() {
         assert_eq!(about(100), "100 bytes");
         assert_eq!(about(64 << 20), "64 MiB");
         assert_eq!(about(1_900_000), "1.8 MiB");

@@ -21,9 +21,9 @@ pub(crate) fn start(log: &Log) {
         .with_target(false);
     // Somebody who started logging before keeps what they have.
     let _ = match log.log_format {
-        LogFormat::Text => tracing::subscriber::set_global_default(
-            lines.with_ansi(terminal::colours()).finish(),
-        ),
+        LogFormat::Text => {
+            tracing::subscriber::set_global_default(lines.with_ansi(terminal::colours()).finish())
+        }
         LogFormat::Json => {
             tracing::subscriber::set_global_default(lines.json().flatten_event(true).finish())
         }

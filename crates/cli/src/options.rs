@@ -23,7 +23,9 @@ impl clap::Args for OptionFlags {
             };
         }
         for group in Config::PROCESS_OPTIONS {
-            command = command.next_help_heading(group.title).args(group.options.iter().map(arg));
+            command = command
+                .next_help_heading(group.title)
+                .args(group.options.iter().map(arg));
         }
         command
     }
@@ -43,7 +45,8 @@ impl FromArgMatches for OptionFlags {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         for (id, flag) in ids() {
             let values = matches.get_many::<String>(id).into_iter().flatten();
-            self.given.extend(values.map(|value| Flag::new(flag.clone(), value)));
+            self.given
+                .extend(values.map(|value| Flag::new(flag.clone(), value)));
         }
         Ok(())
     }
@@ -51,7 +54,9 @@ impl FromArgMatches for OptionFlags {
 
 /// Every argument with the name of its flag.
 fn ids() -> impl Iterator<Item = (&'static str, String)> {
-    let of_process = Config::PROCESS_OPTIONS.iter().flat_map(|group| group.options);
+    let of_process = Config::PROCESS_OPTIONS
+        .iter()
+        .flat_map(|group| group.options);
     let of_table = Config::ROUTE_OPTIONS.options.iter().chain(of_process);
     of_table
         .filter(|spec| spec.name != CERTIFICATES)
@@ -67,11 +72,11 @@ fn arg(spec: &'static OptionSpec) -> Arg {
         help.push_str(&format!(" [{}]", spec.kind.choices.join(", ")));
     }
     if let OptionDefault::Is(default) = spec.default
-        && !default.is_empty()
+        && !["", "none"].contains(&default)
     {
         help.push_str(&format!(" [default: {default}]"));
     }
-    let mut long_help = spec.doc.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut long_help = spec.explanation();
     for (name, value) in details(spec) {
         long_help.push_str(&format!("\n[{name}: {value}]"));
     }
@@ -93,20 +98,29 @@ fn arg(spec: &'static OptionSpec) -> Arg {
 fn details(spec: &OptionSpec) -> impl Iterator<Item = (&'static str, String)> {
     let choices = (!spec.kind.choices.is_empty()).then(|| ("one of", spec.kind.choices.join(", ")));
     let default = match spec.default {
-        OptionDefault::Is("") | OptionDefault::Required(_) => None,
+        OptionDefault::Is("" | "none") | OptionDefault::Required(_) => None,
         OptionDefault::Is(default) => Some(("default", default.to_owned())),
     };
-    let range = spec.range.map(|(least, greatest)| ("range", format!("{least} to {greatest}")));
+    let range = spec
+        .range
+        .map(|(least, greatest)| ("range", format!("{least} to {greatest}")));
     let cost = (!spec.cost.is_empty()).then(|| ("costs", spec.cost.to_owned()));
     [choices, default, range, cost].into_iter().flatten()
 }
 
 fn certificate_args() -> [Arg; 2] {
     let arg = |id: &'static str, help: &'static str| {
-        Arg::new(id).long(id).value_name("FILE").action(ArgAction::Append).help(help)
+        Arg::new(id)
+            .long(id)
+            .value_name("FILE")
+            .action(ArgAction::Append)
+            .help(help)
     };
     [
-        arg("cert", "Certificate chain as PEM, leaf first; may be given several times, each with its --key"),
+        arg(
+            "cert",
+            "Certificate chain as PEM, leaf first; may be given several times, each with its --key",
+        ),
         arg("key", "Private key of the certificate as PEM"),
     ]
 }

@@ -12,7 +12,9 @@ use crate::{logs, terminal};
 pub(crate) fn run(args: &ServeArgs) -> ExitCode {
     let file = args.config.as_deref();
     let loaded = config::load(file, &args.options.given, &Machine::read(), Purpose::Serve);
-    let Loaded { config, warnings, .. } = match loaded {
+    let Loaded {
+        config, warnings, ..
+    } = match loaded {
         Ok(loaded) => loaded,
         Err(mistakes) => return refuse(file, &mistakes, "nothing was started"),
     };
@@ -24,7 +26,12 @@ pub(crate) fn run(args: &ServeArgs) -> ExitCode {
 /// Shows what is wrong, and how much of it there is.
 pub(crate) fn refuse(file: Option<&Path>, mistakes: &Mistakes, then: &str) -> ExitCode {
     show(mistakes);
-    let count = match mistakes.errors() {
+    refused(file, mistakes.errors(), then)
+}
+
+/// Says how much was wrong, and what follows from it.
+pub(crate) fn refused(file: Option<&Path>, errors: usize, then: &str) -> ExitCode {
+    let count = match errors {
         1 => "one mistake".to_owned(),
         more => format!("{more} mistakes"),
     };
@@ -35,9 +42,10 @@ pub(crate) fn refuse(file: Option<&Path>, mistakes: &Mistakes, then: &str) -> Ex
     Outcome::Misused.into()
 }
 
-/// Shows mistakes or warnings, if there are any.
+/// Shows mistakes or warnings, each with an empty line below it.
 pub(crate) fn show(mistakes: &Mistakes) {
     if !mistakes.list.is_empty() {
-        terminal::note(mistakes.render(terminal::colours()).trim_end());
+        let shown = mistakes.render(terminal::colours());
+        terminal::note(shown.strip_suffix('\n').unwrap_or(&shown));
     }
 }

@@ -62,9 +62,15 @@ fn socket(args: &StatusArgs) -> Result<PathBuf, ExitCode> {
 fn ask(path: &Path) -> Result<Value, String> {
     let shown = path.display();
     let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => format!("{shown}: there is no such socket: is `dormouse serve` running with this `status`?"),
-        std::io::ErrorKind::ConnectionRefused => format!("{shown}: nobody answers: `dormouse serve` is not running any more"),
-        std::io::ErrorKind::PermissionDenied => format!("{shown}: only the user who runs `dormouse serve` may ask"),
+        std::io::ErrorKind::NotFound => format!(
+            "{shown}: there is no such socket: is `dormouse serve` running with this `status`?"
+        ),
+        std::io::ErrorKind::ConnectionRefused => {
+            format!("{shown}: nobody answers: `dormouse serve` is not running any more")
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            format!("{shown}: only the user who runs `dormouse serve` may ask")
+        }
         _ => format!("{shown}: {error}"),
     })?;
     let mut answer = Vec::new();
@@ -72,10 +78,13 @@ fn ask(path: &Path) -> Result<Value, String> {
         .set_read_timeout(Some(ANSWER_TIMEOUT))
         .and_then(|()| stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer))
         .map_err(|error| match error.kind() {
-            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => format!("{shown}: no answer within {} s", ANSWER_TIMEOUT.as_secs()),
+            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+                format!("{shown}: no answer within {} s", ANSWER_TIMEOUT.as_secs())
+            }
             _ => format!("{shown}: {error}"),
         })?;
-    serde_json::from_slice(&answer).map_err(|_| format!("{shown}: what answers there is not `dormouse serve`"))
+    serde_json::from_slice(&answer)
+        .map_err(|_| format!("{shown}: what answers there is not `dormouse serve`"))
 }
 
 /// An object as lines of name and value, nested ones indented under their name.
@@ -84,11 +93,20 @@ fn render(page: &mut String, value: &Value, depth: usize) {
     match value {
         Value::Object(fields) => {
             let plain = |value: &Value| !value.is_object() && !holds_objects(value);
-            let width = fields.iter().filter(|(_, value)| plain(value)).map(|(name, _)| name.chars().count()).max();
+            let width = fields
+                .iter()
+                .filter(|(_, value)| plain(value))
+                .map(|(name, _)| name.chars().count())
+                .max();
             for (name, value) in fields {
                 let shown = name.replace('_', " ");
                 if plain(value) {
-                    let _ = writeln!(page, "{indent}{shown:<width$}  {}", scalar(value), width = width.unwrap_or(0));
+                    let _ = writeln!(
+                        page,
+                        "{indent}{shown:<width$}  {}",
+                        scalar(value),
+                        width = width.unwrap_or(0)
+                    );
                 } else {
                     let _ = writeln!(page, "{indent}{shown}");
                     render(page, value, depth + 1);
@@ -110,7 +128,9 @@ fn render(page: &mut String, value: &Value, depth: usize) {
 }
 
 fn holds_objects(value: &Value) -> bool {
-    value.as_array().is_some_and(|items| items.iter().any(Value::is_object))
+    value
+        .as_array()
+        .is_some_and(|items| items.iter().any(Value::is_object))
 }
 
 /// A value in one line, without anything that would move the cursor.

@@ -20,7 +20,11 @@ pub(crate) fn print(text: &str) {
 
 /// Says on standard error what is wrong, in one line.
 pub(crate) fn error(what: impl Display) {
-    let word = if colours() { "\x1b[1;31merror\x1b[0m" } else { "error" };
+    let word = if colours() {
+        "\x1b[1;31merror\x1b[0m"
+    } else {
+        "error"
+    };
     note(format_args!("{word}: {what}"));
 }
 
@@ -31,6 +35,10 @@ pub(crate) fn note(what: impl Display) {
 
 /// Says on standard error what should be seen to.
 pub(crate) fn warning(what: impl Display) {
-    let word = if colours() { "\x1b[1;33mwarning\x1b[0m" } else { "warning" };
+    let word = if colours() {
+        "\x1b[1;33mwarning\x1b[0m"
+    } else {
+        "warning"
+    };
     note(format_args!("{word}: {what}"));
 }

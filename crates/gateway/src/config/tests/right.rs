@@ -85,7 +85,7 @@ fn without_ipv6_all_addresses_are_those_of_ipv4() {
 
 #[test]
 fn sizes_and_durations_in_all_their_units() {
-    use super::super::units::{Refused, duration, show_duration, show_size, size};
+    use super::super::units::{Refused, duration, show_number, show_size, size};
     for (text, bytes) in [
         ("0", 0),
         ("1024", 1024),
@@ -131,6 +131,8 @@ fn sizes_and_durations_in_all_their_units() {
     assert_eq!(show_duration(Duration::from_secs(90)), "90s");
     assert_eq!(show_duration(Duration::from_secs(86_400)), "1d");
     assert_eq!(show_duration(Duration::ZERO), "0ms");
+    assert_eq!(show_number(999), "999");
+    assert_eq!(show_number(1_234_567), "1,234,567");
 }
 
 #[test]
@@ -262,6 +264,43 @@ fn the_reference_is_that_of_this_version_and_has_every_option() {
             spec.name
         );
     }
+}
+
+#[test]
+fn the_examples_of_the_reference_are_right() {
+    let page = reference();
+    let free = Machine {
+        privileged_below: 0,
+        ..machine()
+    };
+    let (of_routes, of_program) = page.split_once("\n## Process\n").expect("both parts");
+    let examples = |part: &str| -> Vec<String> {
+        let lines = part
+            .lines()
+            .filter_map(|line| line.strip_prefix("| example | `"));
+        lines
+            .filter_map(|line| line.strip_suffix("` |"))
+            .map(str::to_owned)
+            .collect()
+    };
+    let check = |text: &str| {
+        if let Err(mistakes) = load_with(text, &[], &free, Purpose::Serve) {
+            panic!("{mistakes}");
+        }
+    };
+    for example in examples(of_program) {
+        check(&format!(
+            "{example}\n[[route]]\nlisten = ':1'\nto = 'echo:'\nself_signed = 'x'\n"
+        ));
+    }
+    // `self_signed` and `certificates` are alternatives.
+    let (one, other): (Vec<String>, Vec<String>) =
+        (examples(of_routes).into_iter()).partition(|line| !line.starts_with("self_signed"));
+    check(&format!("[[route]]\n{}\n", one.join("\n")));
+    check(&format!(
+        "[[route]]\nlisten = ':1'\nto = 'echo:'\n{}\n",
+        other.join("\n")
+    ));
 }
 
 #[test]
