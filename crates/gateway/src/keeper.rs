@@ -8,6 +8,7 @@
 //! Before it starts another worker it executes itself anew, so that the new worker has a new
 //! memory layout: a crash tells an attacker nothing about the next one.
 
+use crate::config::Log;
 use crate::counters::Counters;
 use crate::handover::Handover;
 
@@ -31,16 +32,58 @@ pub(crate) const EXIT_CANNOT_BEGIN: u8 = 78;
 const SETTLED_MS: u64 = 10_000;
 
 /// What a keeper is told on its command line.
-#[derive(Clone, Debug)]
-pub struct KeeperArgs {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct KeeperArgs {
     /// Descriptor of the handover.
-    pub handover: i32,
+    handover: i32,
     /// Workers that died one soon after the other.
-    pub streak: u32,
+    streak: u32,
+}
+
+impl KeeperArgs {
+    fn command(self) -> [String; 4] {
+        ["dormouse", "keeper", &self.handover.to_string(), &self.streak.to_string()]
+            .map(String::from)
+    }
+
+    fn parse(args: &[String]) -> Option<KeeperArgs> {
+        let [handover, streak] = args else { return None };
+        Some(KeeperArgs { handover: handover.parse().ok()?, streak: streak.parse().ok()? })
+    }
+}
+
+/// The life of a process which main has started: `args` is what follows the subcommand.
+pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> ExitCode {
+    let Some(args) = KeeperArgs::parse(args) else {
+        eprintln!("dormouse: `keeper` is for `dormouse serve` to start, not for people");
+        return ExitCode::from(2);
+    };
+    match Handover::read(Fd(args.handover)) {
+        Ok(handover) => {
+            start_logs(&handover.config.log);
+            keep(args, &handover)
+        }
+        Err(error) => {
+            eprintln!("dormouse: a keeper cannot read its handover: {error}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// The command line of a keeper whose worker is the first.
+pub(crate) fn first_command(handover: i32) -> [String; 4] {
+    KeeperArgs { handover, streak: 0 }.command()
 }
 
 /// Runs as keeper. Returns when the worker ended as it should.
-pub fn keep(args: &KeeperArgs) -> ExitCode {
+fn keep(args: KeeperArgs, told: &Handover) -> ExitCode {
+    if let Err(error) = process::set_name(&format!("keeper-{}", told.worker)) {
+        tracing::debug!(%error, "a keeper goes without its name");
+    }
+    // An exec made the process dumpable again.
+    if let Err(error) = process::forbid_core_dumps() {
+        return fail("cannot forbid core dumps", &error);
+    }
     if let Some(delay) = backoff(args.streak) {
         std::thread::sleep(delay);
     }
@@ -60,7 +103,7 @@ pub fn keep(args: &KeeperArgs) -> ExitCode {
             tracing::error!(pid = child.0, lived_ms, "worker died: {ended}; the next one goes on");
             let streak = if lived_ms >= SETTLED_MS { 1 } else { args.streak.saturating_add(1) };
             // All descriptors of connections, mappings and epoll go through the exec.
-            let next = Program::this(keeper_command(args.handover, streak));
+            let next = Program::this(KeeperArgs { streak, ..args }.command());
             match next.with(Inherit::Unmarked).replace_this() {
                 Err(error) => fail("cannot execute itself anew", &error),
                 Ok(never) => match never {},
@@ -68,13 +111,6 @@ pub fn keep(args: &KeeperArgs) -> ExitCode {
         }
         Err(e) => fail("cannot wait for its worker", &e),
     }
-}
-
-/// The command line of a keeper.
-pub(crate) fn keeper_command(handover: i32, streak: u32) -> Vec<String> {
-    ["dormouse", "keeper", "--handover", &handover.to_string(), "--streak", &streak.to_string()]
-        .map(String::from)
-        .to_vec()
 }
 
 /// The first death costs no time; workers which die again and again are started ever later.
@@ -155,6 +191,15 @@ fn adopt_pending(slots: &Slab<Slot>, handover: &Handover) -> io::Result<Pending>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_keeper_understands_what_it_is_told() {
+        let args = KeeperArgs { handover: 17, streak: 3 };
+        let command = args.command();
+        assert_eq!(KeeperArgs::parse(&command[2..]), Some(args));
+        assert_eq!(KeeperArgs::parse(&["x".to_owned(), "3".to_owned()]), None);
+        assert_eq!(KeeperArgs::parse(&[]), None);
+    }
 
     #[test]
     fn the_first_deaths_cost_no_time_and_later_ones_ever_more() {

@@ -24,5 +24,5 @@ mod status;
 mod supervisor;
 mod worker;
 
-pub use keeper::{KeeperArgs, keep};
+pub use keeper::process_entry;
 pub use supervisor::{ServeError, serve};

@@ -165,7 +165,7 @@ impl Supervisor {
         let told = handover.write()?;
         let mut inherited = handover.descriptors.all();
         inherited.push(told);
-        let keeper = Program::this(keeper::keeper_command(told.0, 0))
+        let keeper = Program::this(keeper::first_command(told.0))
             .with(Inherit::Only(inherited))
             .start()?;
         // Main keeps no descriptor of the pair but its end of the channel.

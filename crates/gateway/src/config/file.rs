@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::mistake::{Collector, Mistakes};
-use super::raw::{Key, Node, Place, Raw, Wrong};
+use super::raw::{Key, Node, Place, Raw, Wrong, shortened};
 
 /// Far more than anybody writes, and little enough to be read at once.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -62,18 +62,29 @@ fn os_words(error: &std::io::Error) -> String {
 pub(super) fn parse(text: &str, mistakes: &mut Collector<'_>) -> (Vec<(Key, Raw)>, bool) {
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
+        let written = error
+            .span()
+            .and_then(|span| text.get(span))
+            .unwrap_or_default();
         let place = error.span().map_or(Place::Whole, Place::File);
-        mistakes.error(&place, syntax_wrong(error.message()));
+        mistakes.error(&place, syntax_wrong(error.message(), written));
     }
     (entries(table.get_ref()), errors.is_empty())
 }
 
 /// Says what the parser says in our own form.
-fn syntax_wrong(message: &str) -> Wrong {
+fn syntax_wrong(message: &str, written: &str) -> Wrong {
     let (what, label) = match message.split_once(", expected ") {
         Some((what, expected)) => (what, format!("expected {expected}")),
         None => (message, String::new()),
     };
+    // The parser takes `info` for the beginning of `inf`, and the like.
+    let is_word = written.starts_with(|c: char| c.is_ascii_alphabetic())
+        && !written.contains(|c: char| c.is_whitespace() || c == '"' || c == '\'');
+    if is_word && (what.starts_with("invalid") || what.starts_with("string values")) {
+        return Wrong::new(format!("`{}` needs quotes", shortened(written)))
+            .label(format!("write \"{}\"", shortened(written)));
+    }
     if what == "duplicate key" {
         return Wrong::new("this is given twice")
             .label("remove one of the two")

@@ -121,7 +121,8 @@ impl Mistakes {
                 let number = line.to_string();
                 let gutter = " ".repeat(number.len().max(2));
                 let (text, column) = window(text, *column);
-                let width = (*width).min(LINE_SHOWN_MAX).max(1);
+                let shown = text.chars().count().saturating_sub(column - 1).max(1);
+                let width = (*width).min(shown);
                 writeln!(out, "{word}: {}", paint.with(BOLD, &mistake.what))?;
                 writeln!(
                     out,

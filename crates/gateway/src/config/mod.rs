@@ -43,7 +43,7 @@ pub use types::{
     Backend, ByteSize, CertificateFiles, Count, Kind, Listen, LogFormat, LogLevel, TlsVersion,
     Truncation,
 };
-pub use units::show_duration;
+pub use units::{show_duration, show_number};
 
 use mistake::Collector;
 use raw::{Context, Key, Node, Place, Raw, Resolve, Wrong};

@@ -6,27 +6,32 @@ pub(crate) fn nearest<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
     if written.len() > 64 {
         return None;
     }
-    let written = normal(written);
+    let letters = normal(written);
     known
         .iter()
-        .map(|word| (distance(&written, &normal(word)), *word))
+        .map(|word| (distance(&letters, &normal(word)), *word))
         .filter(|(distance, word)| *distance <= 1 + word.len() / 4)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)
-        .or_else(|| containing(&written, known))
+        .or_else(|| match containing(written, known).as_slice() {
+            [only] => Some(only),
+            _ => None,
+        })
 }
 
-/// `handshake` may mean `handshake_timeout`, if nothing else has that word.
-fn containing<'a>(written: &[char], known: &[&'a str]) -> Option<&'a str> {
-    let written: String = written.iter().collect();
-    if written.len() < 4 {
-        return None;
+/// The known words which have what was written in them: `handshake` may mean
+/// `handshake_timeout`.
+pub(crate) fn containing<'a>(written: &str, known: &[&'a str]) -> Vec<&'a str> {
+    const LENGTH_MIN: usize = 4;
+    let written: String = normal(written).into_iter().collect();
+    if written.len() < LENGTH_MIN {
+        return Vec::new();
     }
-    let mut found = known.iter().filter(|word| word.contains(&written));
-    match (found.next(), found.next()) {
-        (Some(only), None) => Some(only),
-        _ => None,
-    }
+    known
+        .iter()
+        .copied()
+        .filter(|word| word.contains(&written))
+        .collect()
 }
 
 /// Case and the kind of dash are not what makes words differ.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use super::raw::Wrong;
 use super::types::{Backend, ByteSize, Count};
+use super::units::show_number;
 use super::{Config, Machine};
 
 /// Descriptors of a worker which are not connections: listeners, epoll, mappings,
@@ -114,7 +115,7 @@ fn costs(config: &Config, connections: u64) -> Vec<Cost> {
     vec![
         Cost {
             what: "connections at rest",
-            how: format!("{connections} x {SLOT_BYTES} bytes"),
+            how: format!("{} x {SLOT_BYTES} bytes", show_number(connections)),
             bytes: ByteSize(connections.saturating_mul(SLOT_BYTES)),
         },
         Cost {
@@ -124,7 +125,11 @@ fn costs(config: &Config, connections: u64) -> Vec<Cost> {
         },
         Cost {
             what: "handshakes' input",
-            how: format!("{handshakes} x {}", limits.handshake_bytes_max),
+            how: format!(
+                "{} x {}",
+                show_number(handshakes),
+                limits.handshake_bytes_max
+            ),
             bytes: ByteSize(handshakes.saturating_mul(limits.handshake_bytes_max.0)),
         },
     ]

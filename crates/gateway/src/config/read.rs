@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::checks::{self, Placed, PlacedRoute};
 use super::mistake::Collector;
+use super::nearest::{containing, nearest};
 use super::options::Route;
 use super::raw::{Context, Key, Node, Place, Raw, Wrong, shortened};
 use super::table::{Default, Group};
@@ -59,7 +60,8 @@ pub(super) fn read<'a>(
     }
     placed.entries = &written.entries;
     if written.complete {
-        if !written.entries.iter().any(|(key, _)| key.name == ROUTE) {
+        let meant = |name: &str| name == ROUTE || nearest(name, &[ROUTE]).is_some();
+        if !written.entries.iter().any(|(key, _)| meant(&key.name)) {
             mistakes.error(&Place::Whole, no_route(written.from_file));
         }
         checks::check(&config, &placed, mistakes);
@@ -135,9 +137,14 @@ fn read_route(
             None => mistakes.error(&key.place, unknown_route_option(key)),
         }
     }
+    // A misspelt one has been reported as such.
+    let names = names::<Route>();
+    let meant = |name: &str, spec: &OptionSpec| {
+        name == spec.name || (!names.contains(&name) && nearest(name, &names) == Some(spec.name))
+    };
     let missing = |spec: &&OptionSpec| {
         matches!(spec.default, Default::Required(_))
-            && !entries.iter().any(|(key, _)| key.name == spec.name)
+            && !entries.iter().any(|(key, _)| meant(&key.name, spec))
     };
     for spec in Route::OPTIONS.iter().filter(missing).filter(|_| complete) {
         mistakes.error(&raw.place, missing_option(spec, &raw.place));
@@ -153,10 +160,10 @@ fn report(wrongs: Vec<Wrong>, raw: &Raw, mistakes: &mut Collector<'_>) {
 }
 
 fn missing_option(spec: &OptionSpec, place: &Place) -> Wrong {
-    let example = spec.kind.example;
+    let example = spec.default.text();
     match place {
         Place::File(_) => Wrong::new(format!("this route has no `{}`", spec.name))
-            .help(format!("add {} = {example}", spec.name)),
+            .help(format!("add {} = \"{example}\"", spec.name)),
         _ => Wrong::new(format!("--{} is missing", spec.flag())).help(format!(
             "add --{} {}",
             spec.flag(),
@@ -197,8 +204,11 @@ fn unknown_process_option(key: &Key, raw: &Raw) -> Wrong {
         return of_route
             .help("it is an option of a route: write it under a line which says [[route]]");
     }
-    Wrong::new(format!("unknown option `{}`", shortened(name)))
-        .help("docs/guide/reference.md has them all, and so does `dormouse reference`")
+    let wrong = Wrong::new(format!("unknown option `{}`", shortened(name)));
+    match containing(name, &known).as_slice() {
+        [] => wrong.help("docs/guide/reference.md has them all, and so does `dormouse reference`"),
+        candidates => wrong.help(format!("did you mean one of {}?", list_of(candidates))),
+    }
 }
 
 fn unknown_route_option(key: &Key) -> Wrong {

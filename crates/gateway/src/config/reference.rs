@@ -42,7 +42,7 @@ fn group(page: &mut String, group: &OptionGroup) -> fmt::Result {
 }
 
 fn option(page: &mut String, spec: &OptionSpec) -> fmt::Result {
-    write!(page, "\n### `{}`\n\n{}\n\n", spec.name, paragraph(spec.doc))?;
+    write!(page, "\n### `{}`\n\n{}\n\n", spec.name, spec.explanation())?;
     writeln!(page, "| | |\n|---|---|")?;
     if spec.kind.choices.is_empty() {
         writeln!(page, "| type | {} |", spec.kind.name)?;
@@ -50,7 +50,7 @@ fn option(page: &mut String, spec: &OptionSpec) -> fmt::Result {
         writeln!(page, "| one of | {} |", list_of(spec.kind.choices))?;
     }
     match spec.default {
-        Default::Is("") => writeln!(page, "| default | none |")?,
+        Default::Is("" | "none") => writeln!(page, "| default | none |")?,
         Default::Is(text) => writeln!(page, "| default | `{}` |", in_file(spec, text))?,
         Default::Required(_) => writeln!(page, "| default | none: it has to be given |")?,
     }
@@ -68,7 +68,7 @@ fn option(page: &mut String, spec: &OptionSpec) -> fmt::Result {
     )
 }
 
-/// Doc comments as one paragraph.
+/// A doc comment as one paragraph.
 fn paragraph(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -48,11 +48,16 @@ impl OptionSpec {
 
     /// The first sentence of the documentation.
     pub fn summary(&self) -> String {
-        let text = self.doc.trim().replace('\n', " ");
+        let text = self.explanation();
         match text.split_once(". ") {
-            Some((first, _)) => first.trim().to_owned(),
+            Some((first, _)) => first.to_owned(),
             None => text.trim_end_matches('.').to_owned(),
         }
+    }
+
+    /// The documentation as one paragraph.
+    pub fn explanation(&self) -> String {
+        self.doc.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 }
 

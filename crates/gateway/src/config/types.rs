@@ -449,8 +449,12 @@ impl OptionType for CertificateFiles {
                 }
             }
         }
+        // With an unknown key beside it, the name was misspelt.
+        let misspelt = entries
+            .iter()
+            .any(|(name, _)| name.name != "cert" && name.name != "key");
         for (name, slot) in [("cert", &cert), ("key", &key)] {
-            if slot.is_none() {
+            if slot.is_none() && !misspelt {
                 wrongs.push(
                     Wrong::new(format!("a certificate needs `{name}` too"))
                         .label(format!("`{name}` is missing"))

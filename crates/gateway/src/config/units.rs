@@ -115,3 +115,16 @@ pub fn show_duration(duration: Duration) -> String {
     }
     format!("{ms}ms")
 }
+
+/// Writes a number with commas between its thousands.
+pub fn show_number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
