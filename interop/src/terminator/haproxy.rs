@@ -1,0 +1,44 @@
+//! HAProxy in TCP mode.
+
+use std::path::Path;
+
+use super::{Launch, Settings, Target, write};
+use crate::tools;
+
+pub(super) fn prepare(settings: &Settings, folder: &Path) -> Launch {
+    let target = match &settings.target {
+        Target::Tcp(address) => address.to_string(),
+        Target::Unix(path) => format!("unix@{}", path.display()),
+    };
+    let alpn = match settings.alpn.as_slice() {
+        [] => String::new(),
+        protocols => format!("alpn {}", protocols.join(",")),
+    };
+    let text = format!(
+        "global
+    maxconn 4096
+    nbthread {workers}
+    log stderr format raw local0
+
+defaults
+    mode tcp
+    log global
+    timeout connect 5s
+    timeout client 5m
+    timeout server 5m
+    option tcplog
+
+listen interop
+    bind {listen} ssl crt {both} ssl-min-ver TLSv1.2 {alpn}
+    server backend {target}
+",
+        workers = settings.workers,
+        listen = settings.listen,
+        both = settings.certificate.both.display(),
+    );
+    let file = write(folder, "haproxy.cfg", &text);
+    Launch {
+        command: vec![tools::path("haproxy"), "-db".into(), "-f".into(), file],
+        ready_line: None,
+    }
+}
