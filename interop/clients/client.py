@@ -55,6 +55,14 @@ class Client:
         self.tls = self.context.wrap_socket(
             tcp, server_hostname=self.args.name, suppress_ragged_eofs=False, session=session
         )
+        # Asked now: a closed connection does not know them any more.
+        self.facts = {
+            "version": self.tls.version(),
+            "cipher": self.tls.cipher()[0],
+            "group": None,
+            "alpn": self.tls.selected_alpn_protocol(),
+            "resumed": self.tls.session_reused,
+        }
 
     def command(self, line):
         self.tls.sendall(line.encode() + b"\n")
@@ -136,7 +144,8 @@ class Client:
         print("paused", self.received, flush=True)
         sys.stdin.readline()
         self.receive_to_the_end()
-        self.end_sending()
+        if self.ended == "close_notify":
+            self.end_sending()
 
     def halfclose(self):
         self.command(f"halfclose {self.args.bytes}")
@@ -178,11 +187,7 @@ class Client:
 
     def answer(self):
         return {
-            "version": self.tls.version() if self.tls._sslobj else f"TLSv{self.args.version}",
-            "cipher": self.tls.cipher()[0] if self.tls._sslobj else "",
-            "group": None,
-            "alpn": self.tls.selected_alpn_protocol() if self.tls._sslobj else None,
-            "resumed": bool(self.tls.session_reused),
+            **self.facts,
             "sent": self.sent,
             "sent_sha256": self.sent_hash.hexdigest(),
             "received": self.received,

@@ -24,6 +24,8 @@ pub enum Terminator {
 /// What a terminator may be able to do, beyond what all can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Can {
+    /// The end of a connection is said with close_notify.
+    EndCleanly,
     /// The client has ended its sending and still receives.
     HalfCloseByClient,
     /// The backend has ended its sending and still receives.
@@ -62,8 +64,11 @@ impl Terminator {
     pub fn can(self, what: Can) -> bool {
         match self {
             Self::Dormouse => true,
-            Self::NginxStream => matches!(what, Can::HalfCloseByBackend),
-            Self::Haproxy => matches!(what, Can::HalfCloseByClient | Can::HalfCloseByBackend),
+            Self::NginxStream => false,
+            Self::Haproxy => matches!(
+                what,
+                Can::EndCleanly | Can::HalfCloseByClient | Can::HalfCloseByBackend
+            ),
         }
     }
 }

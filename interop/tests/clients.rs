@@ -25,7 +25,7 @@ fn echo(language: Language, version: Version) {
         "sent by the client and received behind"
     );
     assert_eq!(report.ended, Ending::Fin);
-    answer.assert_clean_end();
+    answer.assert_clean_end(&scene);
 }
 
 /// The backend stops reading after 1 MiB: the client must be held up, and nothing be lost.
@@ -54,7 +54,7 @@ fn upload(language: Language, version: Version) {
         "the backend's digest, received and sent"
     );
     assert_eq!(report.ended, Ending::Fin);
-    answer.assert_clean_end();
+    answer.assert_clean_end(&scene);
 }
 
 /// The client stops reading after 1 MiB: the backend must be held up, and nothing be lost.
@@ -77,7 +77,7 @@ fn download(language: Language, version: Version) {
         "received by the client and sent behind"
     );
     assert_eq!(report.ended, Ending::Fin);
-    answer.assert_clean_end();
+    answer.assert_clean_end(&scene);
 }
 
 fn assert_held_up(who: &str, sent: u64, received: u64, bytes: u64) {
@@ -114,7 +114,7 @@ fn halfclose(language: Language, version: Version) {
         report.sent,
         "received after the client's own end"
     );
-    answer.assert_clean_end();
+    answer.assert_clean_end(&scene);
 }
 
 /// The backend ends its sending first and still receives everything.
@@ -132,13 +132,13 @@ fn backendfirst(language: Language, version: Version) {
         .option("--back", &back.to_string())
         .run(&scene);
     let report = scene.backend.report();
-    answer.assert_clean_end();
+    answer.assert_clean_end(&scene);
     assert_eq!(
         answer.received(),
         report.sent,
         "received before the backend's end"
     );
-    assert_eq!(answer.sent().bytes, 3_000_000);
+    assert_eq!(answer.sent().bytes, back);
     assert_eq!(
         answer.sent(),
         report.received,
@@ -194,6 +194,10 @@ fn reset(language: Language, version: Version) {
 
 /// The second connection resumes the first one's session.
 fn resumption(language: Language, version: Version) {
+    // Java forgets the session of a connection that was cut.
+    if language == Language::Java && !applies(Can::EndCleanly) {
+        return;
+    }
     let scene = Scene::new();
     let answer = Job::new(language, version, "resume", 5_000).run(&scene);
     assert!(
