@@ -203,7 +203,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 fn accept(listener: &TcpListener, shared: &Arc<Shared>, reports: &Sender<Report>) {
     while !shared.stopped.load(Ordering::SeqCst) {
-        let Ok((stream, _)) = listener.accept() else {
+        // `std` would not know what to do with the address of a unix socket.
+        let Ok(stream) = rustix::net::accept(listener).map(TcpStream::from) else {
             std::thread::sleep(Duration::from_millis(2));
             continue;
         };

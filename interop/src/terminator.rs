@@ -90,6 +90,8 @@ pub enum Target {
     Tcp(SocketAddr),
     /// A unix socket.
     Unix(PathBuf),
+    /// Back to the client, by the terminator itself. Only ours does.
+    Echo,
 }
 
 /// What a terminator is started with.
@@ -97,6 +99,8 @@ pub enum Target {
 pub struct Settings {
     /// Where it listens.
     pub listen: SocketAddr,
+    /// Where else. Only for ours.
+    pub also_listen: Vec<SocketAddr>,
     /// Where plaintext goes.
     pub target: Target,
     /// Its certificate.
@@ -118,6 +122,7 @@ impl Settings {
     pub fn new(listen: SocketAddr, target: Target) -> Self {
         Self {
             listen,
+            also_listen: Vec::new(),
             target,
             certificate: authority().certificate(Kind::EcdsaP256).clone(),
             alpn: Vec::new(),

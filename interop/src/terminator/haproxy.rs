@@ -9,6 +9,7 @@ pub(super) fn prepare(settings: &Settings, folder: &Path) -> Launch {
     let target = match &settings.target {
         Target::Tcp(address) => address.to_string(),
         Target::Unix(path) => format!("unix@{}", path.display()),
+        Target::Echo => unreachable!("only for dormouse"),
     };
     let alpn = match settings.alpn.as_slice() {
         [] => String::new(),
@@ -24,6 +25,7 @@ defaults
     mode tcp
     log global
     timeout connect 5s
+    retries 0
     timeout client 5m
     timeout server 5m
     option tcplog

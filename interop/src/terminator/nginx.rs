@@ -15,6 +15,7 @@ pub(super) fn prepare(settings: &Settings, folder: &Path) -> Launch {
     let target = match &settings.target {
         Target::Tcp(address) => address.to_string(),
         Target::Unix(path) => format!("unix:{}", path.display()),
+        Target::Echo => unreachable!("only for dormouse"),
     };
     let alpn = match settings.alpn.as_slice() {
         [] => String::new(),

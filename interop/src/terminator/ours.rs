@@ -35,19 +35,24 @@ fn configuration(settings: &Settings) -> String {
     let target = match &settings.target {
         Target::Tcp(address) => address.to_string(),
         Target::Unix(path) => format!("unix:{}", path.display()),
+        Target::Echo => "echo:".to_owned(),
     };
+    let addresses: Vec<_> = [settings.listen]
+        .iter()
+        .chain(&settings.also_listen)
+        .map(ToString::to_string)
+        .collect();
     let truncation = if settings.truncation_closes {
         "close"
     } else {
         "abort"
     };
     format!(
-        "workers = {workers}\n{whole}\n[[route]]\nlisten = [\"{listen}\"]\nto = \"{target}\"\n\
+        "workers = {workers}\n{whole}\n[[route]]\nlisten = {addresses:?}\nto = \"{target}\"\n\
          certificates = [{{ cert = \"{cert}\", key = \"{key}\" }}]\n\
          truncation = \"{truncation}\"\nalpn = {alpn:?}\n{route}",
         workers = settings.workers,
         whole = lines(whole),
-        listen = settings.listen,
         cert = settings.certificate.cert.display(),
         key = settings.certificate.key.display(),
         alpn = settings.alpn,
