@@ -158,7 +158,6 @@ pub struct Job {
     scenario: &'static str,
     bytes: u64,
     extra: Vec<String>,
-    wrapper: Vec<String>,
 }
 
 impl Job {
@@ -170,7 +169,6 @@ impl Job {
             scenario,
             bytes,
             extra: Vec::new(),
-            wrapper: Vec::new(),
         }
     }
 
@@ -180,25 +178,12 @@ impl Job {
         self
     }
 
-    /// Started by this command.
-    pub fn wrapped(mut self, wrapper: &[String]) -> Self {
-        self.wrapper = wrapper.to_vec();
-        self
-    }
-
     /// Starts the client.
     ///
     /// # Panics
     /// When it cannot be started.
     pub fn start(&self, scene: &Scene) -> Client {
         let mut command = self.language.command();
-        if let Some((program, arguments)) = self.wrapper.split_first() {
-            let inner = std::mem::replace(&mut command, Command::new(program));
-            command
-                .args(arguments)
-                .arg(inner.get_program())
-                .args(inner.get_args());
-        }
         command
             .arg("--connect")
             .arg(scene.address.to_string())

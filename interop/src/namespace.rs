@@ -1,10 +1,10 @@
 //! Network namespaces: machines with a cable between them, which can be cut.
 
+use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::os::fd::AsFd;
 
 use crate::tools;
 
@@ -69,14 +69,9 @@ impl Cable {
         ip(&format!("-n {} link set cable down", self.far)).expect("a link to set down");
     }
 
-    /// What starts a command at the near end.
-    pub fn near(&self) -> Vec<String> {
-        wrapper(&self.near)
-    }
-
-    /// What starts a command at the far end.
-    pub fn far(&self) -> Vec<String> {
-        wrapper(&self.far)
+    /// The name of the near end's namespace.
+    pub fn near(&self) -> String {
+        self.near.clone()
     }
 
     /// Runs something at the near end; a socket which it opens stays there.
@@ -105,7 +100,8 @@ impl Drop for Cable {
     }
 }
 
-fn wrapper(namespace: &str) -> Vec<String> {
+/// What starts a command inside a namespace.
+pub fn entering(namespace: &str) -> Vec<String> {
     let words = [&tools::path("ip"), "netns", "exec", namespace];
     words.map(str::to_owned).to_vec()
 }
@@ -123,8 +119,11 @@ fn ip(arguments: &str) -> Result<(), String> {
     }
 }
 
-/// A namespace belongs to a thread, so this one gets a thread which ends with it.
-fn inside<T: Send + 'static>(namespace: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
+/// Runs something inside a namespace. That belongs to a thread, so this gets one of its own.
+///
+/// # Panics
+/// When it panics, or the namespace is gone.
+pub fn inside<T: Send + 'static>(namespace: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     let file = std::fs::File::open(format!("/run/netns/{namespace}")).expect("our own namespace");
     let thread = std::thread::spawn(move || {
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))

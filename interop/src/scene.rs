@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::backend::Backend;
+use crate::namespace;
 use crate::process::Process;
 use crate::terminator::{Can, Settings, Target, Terminator};
 use crate::wait::{self, PATIENCE};
@@ -78,16 +78,17 @@ pub fn start(kind: Terminator, settings: &Settings, folder: &Path) -> Process {
         Some(line) => {
             process.wait_for_line(line, PATIENCE);
         }
-        None if settings.wrapper.iter().any(|word| word == "netns") => {
-            // Not to be reached from here; the process says nothing either.
-            std::thread::sleep(Duration::from_millis(500));
-        }
         None => wait::until(&format!("{kind} to listen"), PATIENCE, || {
             assert!(
                 process.runs(),
                 "expected {kind} to listen, but it has ended"
             );
-            TcpStream::connect(settings.listen).ok().map(drop)
+            let listen = settings.listen;
+            let connect = move || TcpStream::connect(listen).ok().map(drop);
+            match &settings.namespace {
+                Some(namespace) => namespace::inside(namespace, connect),
+                None => connect(),
+            }
         }),
     }
     process

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crate::certificates::{Files, Kind, authority};
+use crate::namespace;
 
 /// A terminator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,10 @@ pub enum Can {
     QueueWhenFull,
     /// A backend that cannot be reached gives the client a close_notify.
     CloseCleanlyWithoutBackend,
+    /// Peers which vanish without a word are found.
+    FindVanished,
+    /// Workers that die are replaced, and all end with the main process.
+    ReplaceWorkers,
     /// Everything that is particular to `dormouse serve`: its options, log lines, processes.
     BeDormouse,
 }
@@ -64,10 +69,14 @@ impl Terminator {
     pub fn can(self, what: Can) -> bool {
         match self {
             Self::Dormouse => true,
-            Self::NginxStream => false,
+            Self::NginxStream => matches!(what, Can::ReplaceWorkers),
             Self::Haproxy => matches!(
                 what,
-                Can::EndCleanly | Can::HalfCloseByClient | Can::HalfCloseByBackend
+                Can::EndCleanly
+                    | Can::HalfCloseByClient
+                    | Can::HalfCloseByBackend
+                    | Can::QueueWhenFull
+                    | Can::FindVanished
             ),
         }
     }
@@ -111,10 +120,12 @@ pub struct Settings {
     pub workers: u32,
     /// Whether a FIN without close_notify ends the backend's side cleanly.
     pub truncation_closes: bool,
-    /// Options of the route or of the whole, as in `dormouse`'s file. Others know none of them.
+    /// Options of the route or of the whole, as in `dormouse`'s file. Others know some of them.
     pub options: Vec<(&'static str, String)>,
-    /// A command which starts the command, `prlimit` or `ip netns exec` with their arguments.
+    /// A command which starts the command, `prlimit` with its arguments.
     pub wrapper: Vec<String>,
+    /// The network namespace it runs in.
+    pub namespace: Option<String>,
 }
 
 impl Settings {
@@ -130,6 +141,7 @@ impl Settings {
             truncation_closes: false,
             options: Vec::new(),
             wrapper: Vec::new(),
+            namespace: None,
         }
     }
 
@@ -144,6 +156,12 @@ impl Settings {
         };
         self.options.push((name, value));
         self
+    }
+
+    /// The value of an option, without quotes.
+    fn value(&self, name: &str) -> Option<&str> {
+        let found = self.options.iter().find(|(option, _)| *option == name);
+        found.map(|(_, value)| value.trim_matches('"'))
     }
 }
 
@@ -163,9 +181,9 @@ impl Terminator {
             Self::NginxStream => nginx::prepare(settings, folder),
             Self::Haproxy => haproxy::prepare(settings, folder),
         };
-        launch
-            .command
-            .splice(0..0, settings.wrapper.iter().cloned());
+        let namespace = settings.namespace.as_deref().map(namespace::entering);
+        let before = namespace.iter().flatten().chain(&settings.wrapper);
+        launch.command.splice(0..0, before.cloned());
         launch
     }
 }

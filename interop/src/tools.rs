@@ -59,14 +59,6 @@ pub fn unavailable(why: &str) -> bool {
     false
 }
 
-/// How many bytes a big transfer has: 20 MB, or 100 MB with `DORMOUSE_INTEROP_FULL=1`.
-pub fn transfer_bytes() -> u64 {
-    match std::env::var("DORMOUSE_INTEROP_FULL").as_deref() {
-        Ok("1") => 100_000_000,
-        _ => 20_000_000,
-    }
-}
-
 /// The program under test: `DORMOUSE_BIN`, or what this workspace builds.
 ///
 /// # Panics
@@ -87,7 +79,8 @@ fn build_dormouse() -> PathBuf {
         .nth(2)
         .expect("target/PROFILE/deps/the-test");
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "dormouse"]);
+    // Of the whole workspace: with its selection of features nothing is built twice.
+    cargo.args(["build", "--quiet", "--workspace", "--bin", "dormouse"]);
     if profile.ends_with("release") {
         cargo.arg("--release");
     }

@@ -4,13 +4,16 @@ use dormouse_interop::backend::Ending;
 use dormouse_interop::client::{Job, Language, Version};
 use dormouse_interop::scene::{Scene, applies};
 use dormouse_interop::terminator::Can;
-use dormouse_interop::tools::transfer_bytes;
 use dormouse_interop::wait;
 
 /// What may lie between a sender and a reader that has stopped: the sockets' buffers on
 /// both ways (256 KiB each, which the kernel doubles), and what the gateway keeps. Without
 /// a bound it would be everything.
 const LEAD_MAX: u64 = 4 << 20;
+
+/// A big transfer in every run, and one in the long runs.
+const BIG: u64 = 20_000_000;
+const HUGE: u64 = 100_000_000;
 
 /// Echo, in messages from one byte to more than a record; then a polite end on both sides.
 fn echo(language: Language, version: Version) {
@@ -30,7 +33,14 @@ fn echo(language: Language, version: Version) {
 
 /// The backend stops reading after 1 MiB: the client must be held up, and nothing be lost.
 fn upload(language: Language, version: Version) {
-    let bytes = transfer_bytes();
+    upload_of(language, version, BIG);
+}
+
+fn upload_huge(language: Language, version: Version) {
+    upload_of(language, version, HUGE);
+}
+
+fn upload_of(language: Language, version: Version, bytes: u64) {
     let scene = Scene::new();
     let mut client = Job::new(language, version, "upload", bytes).start(&scene);
     client.wait_for("sent ");
@@ -59,7 +69,14 @@ fn upload(language: Language, version: Version) {
 
 /// The client stops reading after 1 MiB: the backend must be held up, and nothing be lost.
 fn download(language: Language, version: Version) {
-    let bytes = transfer_bytes();
+    download_of(language, version, BIG);
+}
+
+fn download_huge(language: Language, version: Version) {
+    download_of(language, version, HUGE);
+}
+
+fn download_of(language: Language, version: Version, bytes: u64) {
     let scene = Scene::new();
     let mut client = Job::new(language, version, "download", bytes).start(&scene);
     let received = client.wait_for("paused ");
@@ -249,10 +266,20 @@ macro_rules! matrix {
             matrix!(@scenarios $variant, $version, echo, upload, download, halfclose,
                 backendfirst, truncation, truncation_forgiven, reset, resumption, alpn,
                 rsa_and_p256);
+            matrix!(@long $variant, $version, upload_huge, download_huge);
         }
     };
     (@scenarios $variant:ident, $version:ident, $($scenario:ident),*) => {$(
         #[test]
+        fn $scenario() {
+            if super::Language::$variant.present() {
+                crate::$scenario(super::Language::$variant, crate::Version::$version);
+            }
+        }
+    )*};
+    (@long $variant:ident, $version:ident, $($scenario:ident),*) => {$(
+        #[test]
+        #[ignore = "100 MB: part of the long run"]
         fn $scenario() {
             if super::Language::$variant.present() {
                 crate::$scenario(super::Language::$variant, crate::Version::$version);

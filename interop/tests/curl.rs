@@ -8,7 +8,7 @@ use dormouse_interop::certificates::authority;
 use dormouse_interop::content::{self, Total};
 use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, unused_host};
 use dormouse_interop::terminator::{Settings, Target, Terminator};
-use dormouse_interop::tools::{self, transfer_bytes};
+use dormouse_interop::tools;
 use dormouse_interop::web::Web;
 
 const VERSIONS: [&[&str]; 2] = [&["--tlsv1.3"], &["--tlsv1.2", "--tls-max", "1.2"]];
@@ -47,16 +47,30 @@ fn curl(scene: &Scene, arguments: &[&str], paths: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// A file slower than the backend could send it.
+/// Bodies in every run, and one in the long runs.
+const BIG: usize = 20_000_000;
+const HUGE: usize = 100_000_000;
+
 #[test]
 fn get_with_a_limited_rate() {
+    get(BIG, "12M");
+}
+
+#[test]
+#[ignore = "100 MB: part of the long run"]
+fn get_100_mb_with_a_limited_rate() {
+    get(HUGE, "20M");
+}
+
+/// A file slower than the backend could send it.
+fn get(bytes: usize, rate: &str) {
     if !tools::present(&["curl"]) {
         return;
     }
     let (scene, web) = scene();
-    let path = format!("/bytes/{}", transfer_bytes());
+    let path = format!("/bytes/{bytes}");
     for version in VERSIONS {
-        let arguments = [version, &["--limit-rate", "12M"]].concat();
+        let arguments = [version, &["--limit-rate", rate]].concat();
         let body = curl(&scene, &arguments, &[&path]);
         let sent = web.sent();
         assert_eq!(
@@ -93,7 +107,7 @@ fn put_and_post() {
         return;
     }
     let (scene, _web) = scene();
-    let body = content::random(usize::try_from(transfer_bytes()).expect("a size"));
+    let body = content::random(BIG);
     let file = scene.folder.path().join("body");
     std::fs::write(&file, &body).expect("a file");
     let file = file.to_str().expect("a path of plain letters");

@@ -15,9 +15,22 @@ pub(super) fn prepare(settings: &Settings, folder: &Path) -> Launch {
         [] => String::new(),
         protocols => format!("alpn {}", protocols.join(",")),
     };
+    let max_connections = settings.value("max_connections").unwrap_or("4096");
+    let user_timeout = match settings.value("user_timeout") {
+        Some(time) => format!("tcp-ut {time}"),
+        None => String::new(),
+    };
+    let keepalive: String = [
+        ("keepalive_idle", "clitcpka-idle"),
+        ("keepalive_interval", "clitcpka-intvl"),
+        ("keepalive_count", "clitcpka-cnt"),
+    ]
+    .iter()
+    .filter_map(|(ours, theirs)| Some(format!("    {theirs} {}\n", settings.value(ours)?)))
+    .collect();
     let text = format!(
         "global
-    maxconn 4096
+    maxconn {max_connections}
     nbthread {workers}
     log stderr format raw local0
 
@@ -29,10 +42,11 @@ defaults
     timeout client 5m
     timeout server 5m
     option tcplog
+    option clitcpka
 
 listen interop
-    bind {listen} ssl crt {both} ssl-min-ver TLSv1.2 {alpn}
-    server backend {target}
+    bind {listen} ssl crt {both} ssl-min-ver TLSv1.2 {alpn} {user_timeout}
+{keepalive}    server backend {target}
 ",
         workers = settings.workers,
         listen = settings.listen,
