@@ -193,7 +193,6 @@ class Client {
   async resume() {
     await this.echo();
     this.tls.destroy();
-    if (!this.session) throw new Error("no session was offered");
     await this.connect();
     await this.echo();
   }

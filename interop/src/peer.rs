@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, SupportedProtocolVersion};
 
 use crate::certificates::authority;
 use crate::content::random;
@@ -24,21 +24,30 @@ pub struct Peer {
     pub tcp: TcpStream,
 }
 
-/// The ordinary configuration: TLS 1.3 or 1.2, trusting the tests' authority.
+/// The ordinary configuration: TLS 1.3 or 1.2, trusting the tests' authority. All that
+/// come from here share the sessions.
 pub fn config() -> ClientConfig {
     static CONFIG: OnceLock<ClientConfig> = OnceLock::new();
-    let config = CONFIG.get_or_init(|| {
-        let mut roots = RootCertStore::empty();
-        for cert in CertificateDer::pem_file_iter(authority().trust()).expect("our own file") {
-            roots
-                .add(cert.expect("valid PEM"))
-                .expect("a valid certificate");
-        }
-        ClientConfig::builder()
-            .with_root_certificates(roots)
-            .with_no_client_auth()
-    });
-    config.clone()
+    CONFIG
+        .get_or_init(|| with_versions(rustls::DEFAULT_VERSIONS))
+        .clone()
+}
+
+/// One for TLS 1.3 and one for 1.2, each with sessions of its own.
+pub fn configs_by_version() -> [ClientConfig; 2] {
+    [&rustls::version::TLS13, &rustls::version::TLS12].map(|version| with_versions(&[version]))
+}
+
+fn with_versions(versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    for cert in CertificateDer::pem_file_iter(authority().trust()).expect("our own file") {
+        roots
+            .add(cert.expect("valid PEM"))
+            .expect("a valid certificate");
+    }
+    ClientConfig::builder_with_protocol_versions(versions)
+        .with_root_certificates(roots)
+        .with_no_client_auth()
 }
 
 /// A connection that has not begun yet.

@@ -228,6 +228,19 @@ fn resumption(language: Language, version: Version) {
     );
 }
 
+/// With tickets turned off nobody resumes anything; and a client that says `resumed` for no
+/// reason is found out.
+fn no_resumption(language: Language, version: Version) {
+    let scene = Scene::with(|settings| {
+        settings.option("tickets", "0");
+    });
+    let answer = Job::new(language, version, "resume", 5_000).run(&scene);
+    assert!(
+        !answer.resumed(),
+        "expected a full handshake with tickets turned off: {answer:?}"
+    );
+}
+
 /// ALPN picks what both speak.
 fn alpn(language: Language, version: Version) {
     let scene = Scene::with(|settings| settings.alpn = vec!["h2", "http/1.1"]);
@@ -264,8 +277,8 @@ macro_rules! matrix {
     (@version $variant:ident, $name:ident: $version:ident) => {
         mod $name {
             matrix!(@scenarios $variant, $version, echo, upload, download, halfclose,
-                backendfirst, truncation, truncation_forgiven, reset, resumption, alpn,
-                rsa_and_p256);
+                backendfirst, truncation, truncation_forgiven, reset, resumption, no_resumption,
+                alpn, rsa_and_p256);
             matrix!(@long $variant, $version, upload_huge, download_huge);
         }
     };

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use dormouse_interop::backend::{Backend, Ending};
 use dormouse_interop::content::{Meter, random};
@@ -173,6 +174,50 @@ fn peers_that_vanish() {
         "the connection with something to send"
     );
     near.echo().expect("an echo for a peer who is still there");
+}
+
+/// Who says nothing for too long is shown out, if the configuration says so.
+#[test]
+fn idle_connections() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.option("idle_timeout", "1s");
+    });
+    let mut busy = Peer::saying(scene.address, "echo");
+    let mut idle = Peer::saying(scene.address, "echo");
+    idle.echo().expect("an echo");
+    for _ in 0..15 {
+        busy.echo().expect("an echo on a busy connection");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let nothing = idle
+        .receive_all()
+        .expect("an idle connection to end with close_notify");
+    assert!(nothing.is_empty());
+}
+
+/// Many who connect and say nothing do not keep out one who does.
+#[test]
+fn handshakes_in_flight() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings
+            .option("max_handshakes", "10")
+            .option("handshake_timeout", "500ms");
+    });
+    let mut bystander = Peer::saying(scene.address, "echo");
+    bystander.echo().expect("an echo");
+    let _silent: Vec<_> = (0..100)
+        .map(|_| peer::connect_tcp(scene.address).expect("a connection"))
+        .collect();
+    bystander.echo().expect("an echo while others say nothing");
+    let mut peer = Peer::saying(scene.address, "echo");
+    peer.echo()
+        .expect("an echo behind a hundred who say nothing");
 }
 
 const READERS: usize = 200;

@@ -298,6 +298,49 @@ fn x25519_and_p256_with_both_kinds_of_certificates() {
     }
 }
 
+/// The client's first guess at a group is not known here: it is asked to try another.
+#[test]
+fn hello_retry_request() {
+    if !ready() {
+        return;
+    }
+    let scene = Scene::new();
+    let mut client = SClient::start(&scene, &["-tls1_3", "-groups", "P-521:X25519"]);
+    client.write(b"echo\n");
+    client.echo("a line of text");
+    let said = client.end();
+    if applies(Can::BeDormouse) {
+        assert!(
+            said.contains("Server Temp Key: X25519"),
+            "expected X25519:\n{said}"
+        );
+    }
+}
+
+/// Records that hide their length (RFC 8446 §5.4).
+#[test]
+fn padded_records() {
+    if !ready() {
+        return;
+    }
+    let scene = Scene::new();
+    let body = hexadecimal(1 << 18);
+    for padding in ["1000", "4096", "16384"] {
+        let padded = ["-tls1_3", "-nocommands", "-record_padding", padding];
+        let mut client = SClient::start(&scene, &padded);
+        client.write(format!("upload {}\n", body.len()).as_bytes());
+        client.write(&body);
+        let expected = Total::of(&body);
+        client.wait_for(&expected.sha256, 1);
+        client.end();
+        assert_eq!(
+            scene.backend.report().received,
+            expected,
+            "padded to {padding}"
+        );
+    }
+}
+
 /// Only AEAD suites are spoken; what else a TLS 1.2 client offers gets a proper alert.
 #[test]
 fn suites_without_aead_are_refused() {

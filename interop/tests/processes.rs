@@ -1,14 +1,16 @@
 //! Processes that die, and the end of all of them.
 
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::Path;
 
-use dormouse_interop::peer::Peer;
+use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::process::signal;
 use dormouse_interop::scene::{Scene, applies};
 use dormouse_interop::terminator::Can;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
+use rustls::HandshakeKind;
 
 /// A worker is killed, again and again: its keeper starts another, which serves.
 #[test]
@@ -52,6 +54,41 @@ fn newcomers_wait_for_the_next_worker() {
     for _ in 0..20 {
         let mut peer = Peer::saying(scene.address, "echo");
         peer.echo().expect("an echo from the next worker");
+    }
+}
+
+/// A session that one worker gave out, every worker takes; so does the one that comes after
+/// a dead one.
+#[test]
+fn sessions_resume_at_any_worker() {
+    if !applies(Can::ReplaceWorkers) {
+        return;
+    }
+    let scene = Scene::with(|settings| settings.workers = 3);
+    for config in peer::configs_by_version() {
+        // Connections stay open, so that the next goes to another worker at times.
+        let mut open: Vec<Peer> = Vec::new();
+        for number in 0..20 {
+            let tcp = peer::connect_tcp(scene.address).expect("a connection");
+            let mut peer = Peer::over(tcp, peer::client(config.clone())).expect("a handshake");
+            peer.stream().write_all(b"echo\n").expect("a line");
+            peer.echo().expect("an echo, and tickets before it");
+            let expected = match number {
+                0 => HandshakeKind::Full,
+                _ => HandshakeKind::Resumed,
+            };
+            assert_eq!(
+                peer.tls.handshake_kind(),
+                Some(expected),
+                "connection {number}"
+            );
+            open.push(peer);
+            if number == 10 && applies(Can::BeDormouse) {
+                for pid in scene.terminator.leaves() {
+                    signal(pid, Signal::KILL);
+                }
+            }
+        }
     }
 }
 

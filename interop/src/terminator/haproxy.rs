@@ -28,10 +28,15 @@ pub(super) fn prepare(settings: &Settings, folder: &Path) -> Launch {
     .iter()
     .filter_map(|(ours, theirs)| Some(format!("    {theirs} {}\n", settings.value(ours)?)))
     .collect();
+    let (cache, tickets) = match settings.value("tickets") {
+        Some("0") => ("tune.ssl.cachesize 0", "no-tls-tickets"),
+        _ => ("", ""),
+    };
     let text = format!(
         "global
     maxconn {max_connections}
     nbthread {workers}
+    {cache}
     log stderr format raw local0
 
 defaults
@@ -45,7 +50,7 @@ defaults
     option clitcpka
 
 listen interop
-    bind {listen} ssl crt {both} ssl-min-ver TLSv1.2 {alpn} {user_timeout}
+    bind {listen} ssl crt {both} ssl-min-ver TLSv1.2 {alpn} {tickets} {user_timeout}
 {keepalive}    server backend {target}
 ",
         workers = settings.workers,

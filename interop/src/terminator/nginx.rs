@@ -21,6 +21,11 @@ pub(super) fn prepare(settings: &Settings, folder: &Path) -> Launch {
         [] => String::new(),
         protocols => format!("ssl_alpn {};", protocols.join(" ")),
     };
+    let sessions = if settings.value("tickets") == Some("0") {
+        "ssl_session_cache off; ssl_session_tickets off;"
+    } else {
+        "ssl_session_cache shared:interop:1m; ssl_session_tickets on;"
+    };
     let text = format!(
         "load_module {MODULE};
 daemon off;
@@ -40,8 +45,7 @@ stream {{
         ssl_certificate_key {key};
         ssl_protocols TLSv1.2 TLSv1.3;
         {alpn}
-        ssl_session_cache shared:interop:1m;
-        ssl_session_tickets on;
+        {sessions}
     }}
 }}
 ",
