@@ -1,6 +1,6 @@
 //! Tidiness as a test: what the compiler does not hold, `cargo xtask tidy` does.
 //!
-//! Every rule lies in a module of its own under [`tidy`], looks at a [`tree::Tree`] and returns findings.
+//! Every rule lies in a module of its own under `tidy`, looks at a `Tree` and returns findings.
 //! A rule's tests show that it can fail. Where a rule must be broken, `xtask/exceptions.txt` says why,
 //! and an exception which excuses nothing is a finding too.
 
