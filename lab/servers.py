@@ -48,6 +48,13 @@ def free_port():
     raise Failed("no free port between 20000 and 32000")
 
 
+def runs(pid):
+    """Whether the process is there and more than a zombie which waits for init."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return False
+
+
 class Server:
     """A server in the foreground in a process group of its own; its port answers when the block begins."""
 
@@ -113,12 +120,15 @@ class Server:
             self.process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_TIMEOUT_S)
-        for pid in tree[1:] if self.process.poll() is not None else tree:
+        for pid in tree:
             # What did not go by itself: only processes which are still in this server's session.
             with contextlib.suppress(OSError):
-                if os.getsid(pid) == self.pid:
+                if runs(pid) and os.getsid(pid) == self.pid:
                     os.kill(pid, signal.SIGKILL)
         self.process.wait()
+        give_up = time.monotonic() + STOP_TIMEOUT_S
+        while any(runs(pid) for pid in tree) and time.monotonic() < give_up:
+            time.sleep(0.05)
         self.log.close()
 
 
