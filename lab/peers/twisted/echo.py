@@ -1,4 +1,4 @@
-"""echo.py default|old-factory PORT CERT KEY"""
+"""echo.py default|memory PORT CERT KEY"""
 
 import sys
 
@@ -17,7 +17,7 @@ class Echo(protocol.Protocol):
 
 
 def main(variant, port, cert, key):
-    if variant == "old-factory":
+    if variant == "default":
         options = ssl.DefaultOpenSSLContextFactory(key, cert, sslmethod=SSL.TLS_SERVER_METHOD)
     else:
         with open(key) as key_file, open(cert) as cert_file:
