@@ -51,6 +51,8 @@ def run(asked, server, kind, out, more=()):
     words += ["--pid", str(server.pid), "--ca", str(servers.CA), "--json", str(out)]
     if kind == "http":
         words += ["--http", "/"]
+    if not DORMOUSE.exists():
+        raise servers.Failed(f"{DORMOUSE} is not there: make release")
     result = subprocess.run([str(DORMOUSE), "bench", *words, *map(str, more)], stdin=subprocess.DEVNULL)
     if not Path(out).exists():
         raise servers.Failed(f"dormouse bench {' '.join(words)} ended with {result.returncode} and wrote nothing")
