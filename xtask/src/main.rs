@@ -23,6 +23,8 @@ fn main() -> ExitCode {
     let command = std::env::args().nth(1).unwrap_or_default();
     let elsewhere = std::env::args_os().nth(2).map(PathBuf::from);
     let root = elsewhere.unwrap_or_else(|| repository().to_path_buf());
+    // Cargo answers with absolute paths.
+    let root = root.canonicalize().unwrap_or(root);
     let outcome = match command.as_str() {
         "tidy" => tidy(&root),
         "generate" => generate(&root),

@@ -19,6 +19,13 @@ const PATHS: [&str; 8] = [
     "std::time::*",
 ];
 
+/// Addresses are values, not sockets.
+const ADDRESSES: [&str; 3] = [
+    "std::net::IpAddr",
+    "std::net::Ipv4Addr",
+    "std::net::Ipv6Addr",
+];
+
 /// Calls that read a clock under whatever name: time is an argument.
 const CALLS: [&str; 3] = ["Instant::now", "SystemTime::now", "UnixTime::now"];
 
@@ -30,15 +37,9 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
     for (path, file) in shipped.filter(|(path, _)| !is_test_module(tree, path)) {
         let code = lex::without_tests(&file.code);
         for (at, used) in std_paths(&code) {
-            let banned = PATHS
-                .iter()
-                .find(|banned| used == **banned || used.starts_with(&format!("{banned}::")));
-            if banned.is_some() {
-                findings.push(Finding::new(
-                    path,
-                    lex::line_of(&code, at),
-                    format!("`{used}` is not for this crate"),
-                ));
+            if names_any(&used, &PATHS) && !names_any(&used, &ADDRESSES) {
+                let message = format!("`{used}` is not for this crate");
+                findings.push(Finding::new(path, lex::line_of(&code, at), message));
             }
         }
         for call in CALLS {
@@ -49,6 +50,15 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Whether a path is one of the listed, or lies below one.
+fn names_any(used: &str, listed: &[&str]) -> bool {
+    let below = |path: &&str| {
+        used.strip_prefix(*path)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    };
+    listed.iter().any(|path| below(&path))
 }
 
 /// Whether a parent declares the file as `#[cfg(test)] mod name;`.
@@ -155,6 +165,13 @@ mod tests {
             found(
                 "crates/engine/src/a.rs",
                 "#[cfg(test)]\nmod tests { use std::fs; }"
+            ),
+            0
+        );
+        assert_eq!(
+            found(
+                "crates/engine/src/a.rs",
+                "use std::net::{IpAddr, Ipv4Addr}; fn a() { std::net::Ipv6Addr::from(b) }"
             ),
             0
         );
