@@ -58,7 +58,7 @@ fn names_any(used: &str, listed: &[&str]) -> bool {
         used.strip_prefix(*path)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
     };
-    listed.iter().any(|path| below(path))
+    listed.iter().any(below)
 }
 
 /// Whether a parent declares the file as `#[cfg(test)] mod name;`.
