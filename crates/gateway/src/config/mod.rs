@@ -193,7 +193,11 @@ impl Loader<'_> {
             Purpose::Check => Severity::Warning,
         };
         for (route, at, address) in plan::privileged(config, self.machine) {
-            let place = placed.in_route(route, "listen", Some(at));
+            let item = config
+                .routes
+                .get(route)
+                .map(|route| checks::item_of(&route.listen, at));
+            let place = placed.in_route(route, "listen", item);
             mistakes.add(severity, &place, privileged_wrong(address, self.machine));
         }
         if config.sockets.backlog > self.machine.backlog_max {
@@ -209,7 +213,7 @@ impl Loader<'_> {
             mistakes.add(Severity::Warning, &place, wrong.help(help));
         }
         plan::plan(config, self.machine)
-            .map_err(|(option, wrong)| mistakes.error(&placed.option(option), wrong))
+            .map_err(|(options, wrong)| mistakes.error(&placed.first_of(options), wrong))
             .ok()
     }
 }

@@ -20,7 +20,8 @@ options! {
     /// there are routes.
     Route, "Routes" {
         /// Addresses to listen on: `HOST:PORT`, `[IPv6]:PORT`, or `:PORT` for all
-        /// addresses of the machine. A name is looked up once, at the start.
+        /// addresses of the machine, IPv4 and IPv6. A name is looked up once, at the start.
+        /// `[::]:PORT` takes IPv6 only.
         listen: Vec<Listen> = required "127.0.0.1:8443";
 
         /// Where the plaintext goes: `HOST:PORT`, `unix:PATH`, or `echo:` to answer

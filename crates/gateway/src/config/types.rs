@@ -331,6 +331,11 @@ impl<T: Absent> OptionType for Option<T> {
 pub(super) trait Listed: OptionType {
     /// The kind of the list.
     const KIND_OF_LIST: Kind;
+
+    /// Reads one item, which may stand for several values.
+    fn read_item(raw: &Raw, context: &Context<'_>) -> Read<Vec<Self>> {
+        Self::read(raw, context).map(|value| vec![value])
+    }
 }
 
 impl<T: Listed> OptionType for Vec<T> {
@@ -350,8 +355,8 @@ impl<T: Listed> OptionType for Vec<T> {
         let mut values = Vec::with_capacity(items.len());
         let mut wrongs = Vec::new();
         for item in items {
-            match T::read(item, context) {
-                Ok(value) => values.push(value),
+            match T::read_item(item, context) {
+                Ok(read) => values.extend(read),
                 Err(found) => wrongs.extend(found.into_iter().map(|wrong| wrong.at(&item.place))),
             }
         }

@@ -88,7 +88,11 @@ fn a_privileged_port_stops_serve_but_not_check() {
         "{refused}"
     );
     let loaded = load_with(text, &[], &machine(), Purpose::Check).expect("somebody else may");
-    assert_eq!(loaded.warnings.list.len(), 1);
+    assert_eq!(
+        loaded.warnings.list.len(),
+        1,
+        "two addresses, one item, one warning"
+    );
     let root = Machine {
         privileged_below: 0,
         ..machine()
