@@ -10,7 +10,7 @@ use super::address::UNIX_PATH_MAX;
 use super::mistake::Collector;
 use super::options::Route;
 use super::raw::{Key, Node, Place, Raw, Wrong};
-use super::types::{Backend, Listen, TlsVersion};
+use super::types::{Backend, ITEMS_MAX, Listen, TlsVersion};
 use super::units::show_duration;
 
 /// Where everything was written.
@@ -209,6 +209,13 @@ fn alpn(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut Collect
 
 /// No address is listened on twice, not even as part of all addresses.
 fn listeners(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    let count: usize = config.routes.iter().map(|route| route.listen.len()).sum();
+    if count > ITEMS_MAX {
+        let wrong = Wrong::new(format!(
+            "there are {count} addresses to listen on, at most {ITEMS_MAX} may be"
+        ));
+        return mistakes.error(&Place::Whole, wrong);
+    }
     let mut seen: Vec<(SocketAddr, Place)> = Vec::new();
     for (index, route) in config.routes.iter().enumerate() {
         if !placed.sound_in_route(index, &["listen"]) {

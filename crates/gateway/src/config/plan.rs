@@ -8,8 +8,8 @@ use super::types::{Backend, ByteSize, Count};
 use super::units::show_number;
 use super::{Config, Machine};
 
-/// Descriptors of a worker which are not connections: listeners, epoll, mappings,
-/// pipes, standard streams.
+/// Descriptors of a worker which are neither connections nor listeners: epoll,
+/// mappings, pipes, standard streams.
 const DESCRIPTORS_RESERVED: u64 = 64;
 /// `auto` goes no further per worker, whatever the limit on descriptors says.
 const AUTO_PER_WORKER_MAX: u64 = 1 << 20;
@@ -50,7 +50,9 @@ type Misfit = (&'static [&'static str], Wrong);
 /// Works out the plan, or says which option does not fit the machine.
 pub(super) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
     let per_connection = descriptors_per_connection(config);
-    let room = machine.descriptors_max.saturating_sub(DESCRIPTORS_RESERVED) / per_connection;
+    let listeners: usize = config.routes.iter().map(|route| route.listen.len()).sum();
+    let reserved = DESCRIPTORS_RESERVED + listeners as u64;
+    let room = machine.descriptors_max.saturating_sub(reserved) / per_connection;
     let room = room.min(AUTO_PER_WORKER_MAX);
     if room == 0 {
         return Err((
@@ -96,7 +98,7 @@ pub(super) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
         workers: saturate(workers),
         connections_max: saturate(connections),
         connections_per_worker: saturate(each),
-        descriptors_per_worker: each * per_connection + DESCRIPTORS_RESERVED,
+        descriptors_per_worker: each * per_connection + reserved,
         costs: costs(config, connections),
     })
 }

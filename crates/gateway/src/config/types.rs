@@ -327,6 +327,9 @@ impl<T: Absent> OptionType for Option<T> {
     }
 }
 
+/// Items of a list, routes of a file, listeners of all routes: no more of each than this.
+pub(super) const ITEMS_MAX: usize = 1000;
+
 /// A type of which there may be a list.
 pub(super) trait Listed: OptionType {
     /// The kind of the list.
@@ -352,6 +355,10 @@ impl<T: Listed> OptionType for Vec<T> {
             Node::Word(_) | Node::String(_) | Node::Table(_) => std::slice::from_ref(raw),
             _ => return Err(wrong_type::<Self>(raw)),
         };
+        if items.len() > ITEMS_MAX {
+            let wrong = Wrong::new(format!("this list has {} items", items.len()));
+            return Err(wrong.label(format!("at most {ITEMS_MAX}")).into());
+        }
         let mut values = Vec::with_capacity(items.len());
         let mut wrongs = Vec::new();
         for item in items {
