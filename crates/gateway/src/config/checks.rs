@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use super::Config;
 use super::address::UNIX_PATH_MAX;
+use super::choices::TlsVersion;
 use super::mistake::Collector;
 use super::options::Route;
 use super::raw::{Key, Node, Place, Raw, Wrong};
-use super::types::{Backend, ITEMS_MAX, Listen, TlsVersion};
+use super::types::{Backend, ITEMS_MAX, Listen};
 use super::units::show_duration;
 
 /// Where everything was written.

@@ -10,6 +10,7 @@
 
 mod address;
 mod checks;
+mod choices;
 mod file;
 mod flags;
 mod machine;
@@ -32,6 +33,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub use choices::{LogFormat, LogLevel, TlsVersion, Truncation};
 pub use flags::Flag;
 pub use machine::Machine;
 pub use mistake::{Mistake, Mistakes, Severity, Source};
@@ -39,10 +41,7 @@ pub use options::{Limits, Log, Process, Route, Sockets, Tickets, Timeouts};
 pub use plan::{Cost, Plan};
 pub use reference::reference;
 pub use table::{Default as OptionDefault, OptionSpec};
-pub use types::{
-    Backend, ByteSize, CertificateFiles, Count, Kind, Listen, LogFormat, LogLevel, TlsVersion,
-    Truncation,
-};
+pub use types::{Backend, ByteSize, CertificateFiles, Count, Kind, Listen};
 pub use units::{show_duration, show_number};
 
 use mistake::Collector;

@@ -9,10 +9,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::choices::{LogFormat, LogLevel, TlsVersion, Truncation};
 use super::table::options;
-use super::types::{
-    Backend, ByteSize, CertificateFiles, Count, Listen, LogFormat, LogLevel, TlsVersion, Truncation,
-};
+use super::types::{Backend, ByteSize, CertificateFiles, Count, Listen};
 
 options! {
     /// One way through the program: where connections come in, what is shown to

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::checks::{self, Placed, PlacedRoute};
+use super::choices::{list_of, unknown_word};
 use super::mistake::Collector;
 use super::nearest::{containing, nearest};
 use super::options::Route;
 use super::raw::{Context, Key, Node, Place, Raw, Wrong, shortened};
 use super::table::{Default, Group};
-use super::types::{ITEMS_MAX, list_of, unknown_word};
+use super::types::ITEMS_MAX;
 use super::{Config, OptionSpec};
 
 /// The name under which routes stand in a file.
