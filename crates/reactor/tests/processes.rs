@@ -51,10 +51,10 @@ mod processes {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [mark, role, rest @ ..] = arguments.as_slice() {
-        if mark == "--child" {
-            std::process::exit(processes::child(role, rest));
-        }
+    if let [mark, role, rest @ ..] = arguments.as_slice()
+        && mark == "--child"
+    {
+        std::process::exit(processes::child(role, rest));
     }
     let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
     let wanted = |name: &str| filter.is_none_or(|filter| name.contains(filter.as_str()));

@@ -41,7 +41,7 @@ pub(crate) fn how_a_child_ended() {
     assert_eq!(ended, Ended::Exited(7));
     assert_eq!(ended.to_string(), "exited with code 7");
 
-    let pid = shell("sleep 1000").start().unwrap();
+    let pid = shell("exec sleep 1000").start().unwrap();
     assert_eq!(wait(Wait::IfEnded(pid)).unwrap(), None);
     assert!(process::is_alive(pid));
     process::send_signal(pid, Signal::Kill).unwrap();
@@ -164,7 +164,7 @@ pub(crate) fn signals_are_read() {
 }
 
 pub(crate) fn a_pidfd_tells_the_end() {
-    let pid = shell("sleep 1000").start().unwrap();
+    let pid = shell("exec sleep 1000").start().unwrap();
     let fd = process::open_pidfd(pid, OnExec::Close).unwrap();
     let poller = Poller::create(OnExec::Close).unwrap();
     poller.add(fd, 9, Interest::READ).unwrap();
@@ -241,7 +241,7 @@ pub(crate) fn an_exec_keeps_the_process() {
     let fd = words.fd();
     let work = move || {
         // Exec from a thread: the process id stays, the thread becomes the process.
-        let child = shell("sleep 1000").start().unwrap();
+        let child = shell("exec sleep 1000").start().unwrap();
         let arguments = [fd.0, process::pid().0, child.0].map(|n| n.to_string());
         let Err(error) = role("--successor", &arguments)
             .with(Inherit::Only(vec![fd]))
