@@ -1,0 +1,246 @@
+//! What a handshake costs the server in CPU time, beside stock rustls in the same run.
+//!
+//! `cargo run --release -p dormouse-engine --example handshake_cost [ROUNDS]`
+//!
+//! Client and server are in one thread and in memory; the clock (CPU time of the thread) runs
+//! only while the server works. For ours that is everything from the first byte to the rest:
+//! contexts are made before, the record state is written, every object is dropped.
+
+use std::sync::Arc;
+
+use dormouse_engine::{
+    ClientContext, ClientSettings, Group, Handshake, HandshakeLimits, Identity, Progress,
+    Protocols, Roots, ServerContext, ServerSettings, TicketSettings, UnixTime,
+};
+use dormouse_record as record;
+use dormouse_testkit::Authority;
+use rustix::time::{ClockId, clock_gettime};
+use rustls::pki_types::pem::PemObject;
+
+const NAME: &str = "dormouse.test";
+const SAMPLES: usize = 9;
+
+fn main() {
+    let rounds = std::env::args()
+        .nth(1)
+        .and_then(|rounds| rounds.parse().ok())
+        .unwrap_or(400);
+    println!("server CPU per handshake, µs: median of {SAMPLES} × {rounds} (spread in percent)\n");
+    println!(
+        "{:<9} {:<8} {:<16} {:>14} {:>14} {:>16} {:>14}",
+        "version",
+        "kind",
+        "certificate",
+        "ours",
+        "stock rustls",
+        "ours, no ticket",
+        "at rest, bytes"
+    );
+    let authority = Authority::shared();
+    let cases = [
+        ("ECDSA P-256", authority.ecdsa(&[NAME]), Group::X25519),
+        (
+            "P-256, ML-KEM",
+            authority.ecdsa(&[NAME]),
+            Group::X25519MlKem768,
+        ),
+        ("RSA-2048", authority.rsa(&[NAME]), Group::X25519),
+    ];
+    for (label, leaf, group) in cases {
+        for (version, protocols) in [("TLS 1.3", Protocols::TLS13), ("TLS 1.2", Protocols::TLS12)] {
+            if protocols == Protocols::TLS12 && group == Group::X25519MlKem768 {
+                continue;
+            }
+            for (kind, resumed) in [("full", false), ("resumed", true)] {
+                let client = client(protocols, group, resumed);
+                let ours = server(leaf.identity(), protocols, true);
+                let bare = server(leaf.identity(), protocols, resumed);
+                let bare = (!resumed).then_some(bare);
+                let stock = stock(&leaf, protocols);
+                println!(
+                    "{:<9} {:<8} {:<16} {:>14} {:>14} {:>16} {:>14}",
+                    version,
+                    kind,
+                    label,
+                    sample(rounds, resumed, || ours_once(&client, &ours)),
+                    sample(rounds, resumed, || stock_once(&client, &stock)),
+                    bare.map_or_else(
+                        || "-".to_owned(),
+                        |bare| sample(rounds, false, || ours_once(&client, &bare))
+                    ),
+                    size_of::<record::State>(),
+                );
+            }
+        }
+    }
+}
+
+fn client(protocols: Protocols, group: Group, resumption: bool) -> ClientContext {
+    let mut settings = ClientSettings::new(Roots::Insecure);
+    settings.protocols = protocols;
+    settings.groups = vec![group, Group::P256];
+    if !resumption {
+        settings.resumption = None;
+    }
+    ClientContext::new(settings).expect("client settings")
+}
+
+fn server(identity: Identity, protocols: Protocols, tickets: bool) -> ServerContext {
+    let mut settings = ServerSettings::new(vec![identity]);
+    settings.protocols = protocols;
+    settings.tickets = tickets.then(TicketSettings::default);
+    ServerContext::new(settings).expect("server settings")
+}
+
+fn stock(leaf: &dormouse_testkit::Leaf, protocols: Protocols) -> Arc<rustls::ServerConfig> {
+    let versions: &[&rustls::SupportedProtocolVersion] = if protocols == Protocols::TLS13 {
+        &[&rustls::version::TLS13]
+    } else {
+        &[&rustls::version::TLS12]
+    };
+    let chain = rustls::pki_types::CertificateDer::pem_slice_iter(leaf.certificate_pem.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .expect("a certificate");
+    let key =
+        rustls::pki_types::PrivateKeyDer::from_pem_slice(leaf.key_pem.as_bytes()).expect("a key");
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .expect("certificate and key");
+    config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new().expect("a ticketer");
+    Arc::new(config)
+}
+
+/// One handshake: the CPU time it took the server, and whether it resumed a session.
+struct Once {
+    spent_ns: u64,
+    resumed: bool,
+}
+
+/// One handshake with our server.
+fn ours_once(client: &ClientContext, server: &ServerContext) -> Once {
+    let now = UnixTime::now();
+    let limits = HandshakeLimits::default();
+    let mut client = Handshake::client(client, NAME, limits).expect("a name");
+    client.handle_input(now, &[]).expect("ClientHello");
+    let mut spent = 0;
+    let mut server = timed(&mut spent, || Handshake::server(server, limits));
+    let mut state = record::State::empty();
+    loop {
+        let hello = client.output().to_vec();
+        client.output_sent(hello.len());
+        let progress = timed(&mut spent, || server.handle_input(now, &hello)).expect("server");
+        let answer = timed(&mut spent, || {
+            let answer = server.output().to_vec();
+            server.output_sent(answer.len());
+            answer
+        });
+        let done = client.handle_input(now, &answer).expect("client");
+        if progress == Progress::Established {
+            assert_eq!(done, Progress::Established);
+            break;
+        }
+    }
+    let rested = timed(&mut spent, || server.rest(&mut state)).expect("at rest");
+    let resumed = rested.info.resumed;
+    take_tickets(client, now);
+    timed(&mut spent, || drop((rested, state)));
+    Once {
+        spent_ns: spent,
+        resumed,
+    }
+}
+
+/// The same with a buffered connection of rustls, which is what others build upon.
+fn stock_once(client: &ClientContext, config: &Arc<rustls::ServerConfig>) -> Once {
+    let now = UnixTime::now();
+    let limits = HandshakeLimits::default();
+    let mut client = Handshake::client(client, NAME, limits).expect("a name");
+    client.handle_input(now, &[]).expect("ClientHello");
+    let mut spent = 0;
+    let mut server = timed(&mut spent, || {
+        rustls::ServerConnection::new(Arc::clone(config)).expect("a connection")
+    });
+    loop {
+        let hello = client.output().to_vec();
+        client.output_sent(hello.len());
+        let answer = timed(&mut spent, || {
+            server.read_tls(&mut hello.as_slice()).expect("read");
+            server.process_new_packets().expect("server");
+            let mut answer = Vec::new();
+            while server.wants_write() {
+                server.write_tls(&mut answer).expect("written");
+            }
+            answer
+        });
+        client.handle_input(now, &answer).expect("client");
+        if !server.is_handshaking() {
+            break;
+        }
+    }
+    let resumed = server.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
+    take_tickets(client, now);
+    timed(&mut spent, || drop(server));
+    Once {
+        spent_ns: spent,
+        resumed,
+    }
+}
+
+/// Lets the client have its tickets, so that the next handshake resumes.
+fn take_tickets(client: Handshake, now: UnixTime) {
+    let mut state = record::State::empty();
+    let mut rested = client.rest(&mut state).expect("at rest");
+    let Some(watch) = &mut rested.tickets else {
+        return;
+    };
+    let mut key = record::OpenKey::new(&state);
+    let mut at = 0;
+    while at < rested.leftover.len() {
+        match record::open(&mut state, &mut key, &mut rested.leftover[at..]) {
+            Ok(record::Opened::Ticket { consumed, fragment }) => {
+                let fragment = rested.leftover[at..][fragment].to_vec();
+                watch.handle_fragment(now, &fragment).expect("a ticket");
+                at += consumed;
+            }
+            other => panic!("not a ticket: {other:?}"),
+        }
+    }
+}
+
+/// Every handshake that counts must be of the kind it is counted as.
+fn sample(rounds: usize, resumed: bool, mut once: impl FnMut() -> Once) -> String {
+    for _ in 0..rounds.min(50) {
+        once();
+    }
+    let mut once = || {
+        let once = once();
+        assert_eq!(once.resumed, resumed, "not what was to be measured");
+        once.spent_ns
+    };
+    let mut samples: Vec<f64> = (0..SAMPLES)
+        .map(|_| {
+            let total: u64 = (0..rounds).map(|_| once()).sum();
+            total as f64 / rounds as f64 / 1_000.0
+        })
+        .collect();
+    samples.sort_by(f64::total_cmp);
+    let median = samples[SAMPLES / 2];
+    let spread = (samples[SAMPLES - 1] - samples[0]) / median * 100.0;
+    format!("{median:.1} (±{spread:.0}%)")
+}
+
+fn timed<R>(spent: &mut u64, work: impl FnOnce() -> R) -> R {
+    let before = cpu_ns();
+    let result = work();
+    *spent += cpu_ns() - before;
+    result
+}
+
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
