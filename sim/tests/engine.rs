@@ -181,7 +181,9 @@ fn flip(kind: &Kind, tamper: Tamper) {
 fn tickets_start(server: &Resting) -> usize {
     let flights = server.info.flights.bytes();
     match flights.last() {
-        Some(&last) if flights.len() % 2 == 0 && server.info.protocol == Version::Tls13 => {
+        Some(&last)
+            if flights.len().is_multiple_of(2) && server.info.protocol == Version::Tls13 =>
+        {
             server.info.bytes_out - last as usize
         }
         _ => usize::MAX,
