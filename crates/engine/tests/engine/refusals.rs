@@ -178,6 +178,28 @@ fn the_peers_alert_is_named() {
     }
 }
 
+/// The server learns why the client refused, in both versions.
+#[test]
+fn the_server_is_told_why_the_client_refused() {
+    for protocols in [Protocols::TLS13, Protocols::TLS12] {
+        let stranger = Authority::new("A Stranger").ecdsa(&[NAME]);
+        let pair = Pair::new(PairSettings {
+            protocols,
+            leaf: stranger,
+            ..PairSettings::default()
+        });
+        let (mut client, mut server) = pair.handshakes();
+        client.handle_input(now(), &[]).unwrap();
+        server.handle_input(now(), client.output()).unwrap();
+        client.output_sent(client.output().len());
+        let failure = client.handle_input(now(), server.output()).unwrap_err();
+        assert_eq!(failure.alert_sent, Some(48), "{failure}");
+        let failure = server.handle_input(now(), client.output()).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::PeerAlert(48), "{failure}");
+        assert!(failure.reason.contains("unknown_ca"));
+    }
+}
+
 #[test]
 fn resting_too_early_is_misuse() {
     let mut state = record::State::empty();

@@ -1,12 +1,13 @@
-//! Tickets across contexts, that is across processes; and resumption switched off.
+//! What a handshake agrees on; tickets across contexts, that is across processes; and
+//! resumption switched off.
 
 use std::time::Duration;
 
 use dormouse_engine::{
-    ClientContext, ClientSettings, Handshake, HandshakeInfo, HandshakeLimits, Protocols,
+    ClientContext, ClientSettings, Group, Handshake, HandshakeInfo, HandshakeLimits, Protocols,
     ServerContext, ServerSettings, TicketKeys, TicketSettings, UnixTime,
 };
-use dormouse_testkit::{Authority, Cut, NOW_S, drive, now};
+use dormouse_testkit::{Authority, Cut, NOW_S, Pair, PairSettings, drive, now};
 
 use crate::stock::NAME;
 
@@ -45,6 +46,49 @@ fn visit(client: &ClientContext, server: &ServerContext) -> HandshakeInfo {
     assert!(client.open(&[]).is_empty());
     assert_eq!(client.info.resumed, server.info.resumed);
     server.info
+}
+
+#[test]
+fn groups_and_signatures_are_told() {
+    let authority = Authority::shared();
+    for (leaf, in_13, in_12) in [
+        (
+            authority.ecdsa(&[NAME]),
+            "ecdsa_secp256r1_sha256",
+            "ecdsa_secp256r1_sha256",
+        ),
+        (
+            authority.ecdsa_p384(&[NAME]),
+            "ecdsa_secp384r1_sha384",
+            "ecdsa_secp384r1_sha384",
+        ),
+        (
+            authority.rsa(&[NAME]),
+            "rsa_pss_rsae_sha512",
+            "rsa_pss_rsae_sha512",
+        ),
+    ] {
+        for group in Group::ALL {
+            for (protocols, signature) in [(Protocols::TLS13, in_13), (Protocols::TLS12, in_12)] {
+                if group == Group::X25519MlKem768 && protocols == Protocols::TLS12 {
+                    continue; // It is for TLS 1.3 only.
+                }
+                let pair = Pair::new(PairSettings {
+                    leaf: leaf.clone(),
+                    protocols,
+                    client_groups: vec![group],
+                    ..PairSettings::default()
+                });
+                let (client, server) = pair.connect(Cut::Whole).unwrap();
+                for info in [client.info, server.info] {
+                    assert_eq!(info.group, Some(group.name()));
+                    assert_eq!(info.signature, Some(signature), "{group:?} {protocols:?}");
+                    assert_eq!(info.sni.as_deref(), Some(NAME));
+                    assert!(info.verified && !info.retried);
+                }
+            }
+        }
+    }
 }
 
 #[test]

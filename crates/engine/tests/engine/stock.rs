@@ -8,6 +8,8 @@ use dormouse_testkit::{Authority, Leaf};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{
     CipherSuite, ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig,
     SupportedProtocolVersion, version,
@@ -84,6 +86,21 @@ pub(crate) fn server_config(
     protocols: Protocols,
     provider: Arc<CryptoProvider>,
 ) -> ServerConfig {
+    server_config_asking(
+        WebPkiClientVerifier::no_client_auth(),
+        leaf,
+        protocols,
+        provider,
+    )
+}
+
+/// The same for a server which asks its clients for certificates.
+pub(crate) fn server_config_asking(
+    verifier: Arc<dyn ClientCertVerifier>,
+    leaf: &Leaf,
+    protocols: Protocols,
+    provider: Arc<CryptoProvider>,
+) -> ServerConfig {
     let chain = CertificateDer::pem_slice_iter(leaf.certificate_pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
         .unwrap();
@@ -91,7 +108,7 @@ pub(crate) fn server_config(
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&versions(protocols))
         .unwrap()
-        .with_no_client_auth()
+        .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)
         .unwrap();
     config.ticketer = aws_lc_rs::Ticketer::new().unwrap();

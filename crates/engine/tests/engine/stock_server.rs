@@ -7,9 +7,13 @@ use dormouse_engine::{
 };
 use dormouse_record as record;
 use dormouse_testkit::{Authority, Event, Resting, now};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{Connection, ServerConfig, ServerConnection};
 
-use crate::stock::{NAME, SUITES, content, incoming, outgoing, provider, server_config, write};
+use crate::stock::{
+    NAME, SUITES, content, incoming, outgoing, provider, roots, server_config,
+    server_config_asking, write,
+};
 
 fn client() -> ClientContext {
     ClientContext::new(ClientSettings::new(Authority::shared().roots())).unwrap()
@@ -136,5 +140,28 @@ fn a_watch_is_fed_byte_by_byte_and_refuses_what_is_no_ticket() {
         let (client, _) = connect(&context, &config, |_| {});
         let mut watch = client.tickets.unwrap();
         assert!(watch.handle_fragment(now(), bad).is_err(), "{bad:?}");
+    }
+}
+
+/// The server wants to know who the client is.
+#[test]
+fn a_client_shows_its_certificate_when_asked() {
+    let authority = Authority::shared();
+    let own = authority.ecdsa(&["client.test"]).identity();
+    let mut settings = ClientSettings::new(authority.roots());
+    settings.identity = Some(own.clone());
+    let context = ClientContext::new(settings).unwrap();
+    for protocols in [Protocols::TLS13, Protocols::TLS12] {
+        let leaf = authority.ecdsa(&[NAME]);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots().into(), provider(None))
+            .build()
+            .unwrap();
+        let config = server_config_asking(verifier, &leaf, protocols, provider(None));
+        let (mut client, mut server) = connect(&context, &Arc::new(config), |_| {});
+        assert_eq!(
+            server.peer_certificates().unwrap()[0].as_ref(),
+            own.certificate_der()
+        );
+        exchange(&mut client, &mut server, 10);
     }
 }
