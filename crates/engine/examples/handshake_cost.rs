@@ -5,6 +5,8 @@
 //! Client and server are in one thread and in memory; the clock (CPU time of the thread) runs
 //! only while the server works. For ours that is everything from the first byte to the rest:
 //! contexts are made before, the record state is written, every object is dropped.
+//!
+//! Before that: what a handshake in flight holds in memory, by the resident set.
 
 use std::sync::Arc;
 
@@ -25,7 +27,10 @@ fn main() {
         .nth(1)
         .and_then(|rounds| rounds.parse().ok())
         .unwrap_or(400);
-    println!("server CPU per handshake, µs: median of {SAMPLES} × {rounds} (spread in percent)\n");
+    memory();
+    println!(
+        "\nserver CPU per handshake, µs: median of {SAMPLES} × {rounds} (spread in percent)\n"
+    );
     println!(
         "{:<9} {:<8} {:<16} {:>14} {:>14} {:>16} {:>14}",
         "version",
@@ -73,6 +78,64 @@ fn main() {
             }
         }
     }
+}
+
+/// Resident bytes per handshake in flight, at each stage of a server's, and per client which
+/// waits for tickets.
+fn memory() {
+    const COUNT: usize = 2_000;
+    let identity = Authority::shared().ecdsa(&[NAME]).identity();
+    let server = server(identity, Protocols::TLS13, true);
+    let client = client(Protocols::TLS13, Group::X25519, true);
+    let limits = HandshakeLimits::default();
+    let now = UnixTime::now();
+    let begin = || {
+        let mut client = Handshake::client(&client, NAME, limits).expect("a name");
+        client.handle_input(now, &[]).expect("ClientHello");
+        client
+    };
+    let hello = begin().output().to_vec();
+    println!("resident bytes per handshake in flight, {COUNT} at once (TLS 1.3, P-256, X25519)\n");
+    // Later stages reuse what earlier ones freed, so all are held against the beginning;
+    // each needs more than the one before.
+    let before = resident_bytes();
+    let stage = |label: &str, make: &mut dyn FnMut() -> Handshake| {
+        let kept: Vec<Handshake> = (0..COUNT).map(|_| make()).collect();
+        let grown = resident_bytes().saturating_sub(before);
+        println!("{:<52} {:>8}", label, grown / COUNT);
+        drop(kept);
+    };
+    stage("server, nothing received", &mut || {
+        Handshake::server(&server, limits)
+    });
+    stage("server, half a ClientHello received", &mut || {
+        let mut handshake = Handshake::server(&server, limits);
+        let half = &hello[..hello.len() / 2];
+        handshake.handle_input(now, half).expect("half");
+        handshake
+    });
+    stage("client, ClientHello sent", &mut || {
+        let mut handshake = begin();
+        handshake.output_sent(handshake.output().len());
+        handshake
+    });
+    stage("server, its flight sent, waiting for Finished", &mut || {
+        let mut handshake = Handshake::server(&server, limits);
+        handshake.handle_input(now, &hello).expect("ClientHello");
+        handshake.output_sent(handshake.output().len());
+        handshake
+    });
+}
+
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("status");
+    let kib: usize = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .and_then(|rest| rest.trim().strip_suffix(" kB"))
+        .and_then(|kib| kib.parse().ok())
+        .expect("VmRSS");
+    kib * 1_024
 }
 
 fn client(protocols: Protocols, group: Group, resumption: bool) -> ClientContext {

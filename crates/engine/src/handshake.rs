@@ -156,7 +156,8 @@ impl Handshake {
         self.sent = (self.sent + count).min(self.machine.output.len());
         if self.sent == self.machine.output.len() {
             self.sent_before += self.sent;
-            self.machine.output.clear();
+            // Waiting for the peer takes a round trip, or for ever: nothing is held for that.
+            self.machine.output = Vec::new();
             self.sent = 0;
         }
     }
@@ -243,6 +244,7 @@ impl Handshake {
                 return Err(Stop::Ours(self.too_large()));
             }
             if !complete {
+                self.machine.inbound.release();
                 return Ok(Progress::Handshaking);
             }
             if matches!(self.phase, Phase::FirstBytes) {

@@ -93,6 +93,12 @@ fn whoever_says_nothing_costs_no_buffer() {
     let progress = server.handle_input(now(), &[]).unwrap();
     assert_eq!(progress, Progress::Handshaking);
     assert_eq!(server.buffered_bytes(), 0);
+
+    // Nor does whoever does not answer.
+    server.handle_input(now(), client().output()).unwrap();
+    assert!(server.buffered_bytes() > 0);
+    server.output_sent(server.output().len());
+    assert_eq!(server.buffered_bytes(), 0);
 }
 
 #[test]
