@@ -57,8 +57,19 @@ pub struct Handshake {
     /// What had been sent when the output was last emptied.
     sent_before: usize,
     flights: Flights,
-    /// Client side: whom it asked for, and how many tickets it will wait for.
-    asked_for: Option<(String, u32)>,
+    /// Client side only.
+    wish: Option<Wish>,
+}
+
+/// What only a client has in mind.
+#[derive(Default)]
+struct Wish {
+    /// Whom it asks for.
+    server_name: String,
+    /// For how many tickets it will wait.
+    tickets_expected: u32,
+    /// Whether the server's certificate is judged.
+    judges: bool,
 }
 
 enum Phase {
@@ -86,15 +97,15 @@ impl Handshake {
         let name = ServerName::try_from(server_name.to_owned())
             .map_err(|_| SettingsError::BadServerName(server_name.to_owned()))?;
         let connection = Connection::ClientToBe(Arc::clone(&context.config), name);
-        let asked_for = Some((server_name.to_owned(), context.tickets_expected));
-        Ok(Handshake::new(connection, limits, asked_for))
+        let wish = Wish {
+            server_name: server_name.to_owned(),
+            tickets_expected: context.tickets_expected,
+            judges: context.judges,
+        };
+        Ok(Handshake::new(connection, limits, Some(wish)))
     }
 
-    fn new(
-        connection: Connection,
-        limits: HandshakeLimits,
-        asked_for: Option<(String, u32)>,
-    ) -> Handshake {
+    fn new(connection: Connection, limits: HandshakeLimits, wish: Option<Wish>) -> Handshake {
         Handshake {
             machine: Machine::new(connection),
             turn: Some(Turn::new()),
@@ -104,7 +115,7 @@ impl Handshake {
             sent: 0,
             sent_before: 0,
             flights: Flights::default(),
-            asked_for,
+            wish,
         }
     }
 
@@ -164,7 +175,7 @@ impl Handshake {
 
     /// Whether it is the server's side.
     pub fn is_server(&self) -> bool {
-        self.asked_for.is_none()
+        self.wish.is_none()
     }
 
     /// Bytes this handshake holds on the heap in buffers, rustls' own state not counted.
@@ -187,12 +198,13 @@ impl Handshake {
             }
         }
         let turn = self.turn.take().unwrap_or_else(Turn::new);
-        let (sni, tickets_expected) = match self.asked_for.take() {
-            Some((name, tickets)) => (Some(name), tickets),
-            None => (turn.server_name.clone(), 0),
+        let (sni, wish) = match self.wish.take() {
+            Some(wish) => (Some(wish.server_name.clone()), wish),
+            None => (turn.server_name.clone(), Wish::default()),
         };
         let taken = Taken {
             sni,
+            verified: wish.judges,
             bytes_in: self.machine.inbound.taken(),
             bytes_out: self.sent_before + self.machine.output.len(),
             flights: self.flights,
@@ -212,8 +224,8 @@ impl Handshake {
             leftover: self.leftover,
             info,
             tickets: kernel
-                .filter(|_| tickets_expected > 0)
-                .map(|kernel| TicketWatch::new(kernel, tickets_expected)),
+                .filter(|_| wish.tickets_expected > 0)
+                .map(|kernel| TicketWatch::new(kernel, wish.tickets_expected)),
         })
     }
 }

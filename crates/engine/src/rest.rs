@@ -47,7 +47,8 @@ pub struct HandshakeInfo {
     pub retried: bool,
     /// The signature scheme by which the server proved itself; none in a resumed handshake.
     pub signature: Option<&'static str>,
-    /// Client side: the server's certificate was judged, now or when the session began.
+    /// Client side: the server's certificate was judged, now or when the session began that
+    /// was resumed. Server side: false, clients are not asked for certificates.
     pub verified: bool,
     /// Bytes received in the handshake.
     pub bytes_in: usize,
@@ -95,6 +96,7 @@ impl Flights {
 /// What only this crate knows of the handshake.
 pub(crate) struct Taken {
     pub(crate) sni: Option<String>,
+    pub(crate) verified: bool,
     pub(crate) bytes_in: usize,
     pub(crate) bytes_out: usize,
     pub(crate) flights: Flights,
@@ -128,7 +130,7 @@ pub(crate) fn info(
         resumed,
         retried: kind == Some(HandshakeKind::FullWithHelloRetryRequest),
         signature: turn.signature.filter(|_| !resumed).map(signature_name),
-        verified: !turn.unverified,
+        verified: taken.verified,
         bytes_in: taken.bytes_in,
         bytes_out: taken.bytes_out,
         flights: taken.flights,

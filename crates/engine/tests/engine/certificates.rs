@@ -80,13 +80,17 @@ fn an_insecure_client_takes_them_all_and_says_so() {
     let own = Identity::self_signed(NAME).unwrap();
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         let context = server(vec![own.clone()], protocols);
-        let client = ClientContext::new(ClientSettings::new(Roots::Insecure)).unwrap();
-        let limits = HandshakeLimits::default();
-        let client = Handshake::client(&client, "192.0.2.1", limits).unwrap();
-        let server = Handshake::server(&context, limits);
-        let (client, server) = drive(client, server, Cut::Whole).unwrap();
-        assert!(!client.info.verified);
-        assert_eq!(server.info.sni, None, "an address is no server name");
+        let insecure = ClientContext::new(ClientSettings::new(Roots::Insecure)).unwrap();
+        for resumed in [false, true] {
+            let limits = HandshakeLimits::default();
+            let client = Handshake::client(&insecure, "192.0.2.1", limits).unwrap();
+            let server = Handshake::server(&context, limits);
+            let (mut client, server) = drive(client, server, Cut::Whole).unwrap();
+            assert!(client.open(&[]).is_empty());
+            assert_eq!(client.info.resumed, resumed);
+            assert!(!client.info.verified);
+            assert_eq!(server.info.sni, None, "an address is no server name");
+        }
     }
 }
 
