@@ -66,13 +66,18 @@ fn page(config: &Config, plan: &Plan, found: &Identities) -> String {
     page
 }
 
+/// The addresses of a route, with what was written where that is something else.
 fn listeners(route: &Route) -> String {
-    let shown = route.listen.iter().map(|listen| {
-        let address = listen.address.to_string();
-        if address == listen.given {
-            address
-        } else {
-            format!("{address} ({})", listen.given)
+    let items = route.listen.chunk_by(|a, b| a.given == b.given);
+    let shown = items.map(|item| {
+        let addresses: Vec<String> = item
+            .iter()
+            .map(|listen| listen.address.to_string())
+            .collect();
+        let addresses = addresses.join(" and ");
+        match item.first() {
+            Some(listen) if listen.given != addresses => format!("{} ({addresses})", listen.given),
+            _ => addresses,
         }
     });
     shown.collect::<Vec<_>>().join(", ")
@@ -81,7 +86,7 @@ fn listeners(route: &Route) -> String {
 fn backend(backend: &Backend) -> String {
     match backend {
         Backend::Tcp { address, given } if address.to_string() != *given => {
-            format!("{address} ({given})")
+            format!("{given} ({address})")
         }
         other => other.to_string(),
     }

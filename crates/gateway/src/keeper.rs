@@ -77,9 +77,6 @@ pub(crate) fn first_command(handover: i32) -> [String; 4] {
 
 /// Runs as keeper. Returns when the worker ended as it should.
 fn keep(args: KeeperArgs, told: &Handover) -> ExitCode {
-    if let Err(error) = process::set_name(&format!("keeper-{}", told.worker)) {
-        tracing::debug!(%error, "a keeper goes without its name");
-    }
     // An exec made the process dumpable again.
     if let Err(error) = process::forbid_core_dumps() {
         return fail("cannot forbid core dumps", &error);
@@ -89,10 +86,13 @@ fn keep(args: KeeperArgs, told: &Handover) -> ExitCode {
     }
     let handover = Fd(args.handover);
     let born_ms = process::boottime_ms();
-    let child = match process::share_table("dormouse-worker", move || work(handover)) {
+    // The child is named for what it is from its beginning; then this process is.
+    name_process("worker", told.worker);
+    let child = match process::share_table("worker", move || work(handover)) {
         Ok(child) => child,
         Err(e) => return fail("cannot start a worker", &e),
     };
+    name_process("keeper", told.worker);
     match process::wait(Wait::For(child)) {
         Ok(Some((_, Ended::Exited(0)))) | Ok(None) => ExitCode::SUCCESS,
         Ok(Some((_, Ended::Exited(code)))) if code == i32::from(EXIT_CANNOT_BEGIN) => {
@@ -110,6 +110,13 @@ fn keep(args: KeeperArgs, told: &Handover) -> ExitCode {
             }
         }
         Err(e) => fail("cannot wait for its worker", &e),
+    }
+}
+
+/// The name in lists of processes.
+fn name_process(role: &str, worker: u32) {
+    if let Err(error) = process::set_name(&format!("{role}-{worker}")) {
+        tracing::debug!(%error, "a process goes without its name");
     }
 }
 

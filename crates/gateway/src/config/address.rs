@@ -14,24 +14,8 @@ impl OptionType for Listen {
     const KIND: Kind = Kind::new("an address to listen on", "\"127.0.0.1:8443\"", "ADDR");
 
     fn read(raw: &Raw, context: &Context<'_>) -> Read<Self> {
-        let text = text_of::<Self>(raw)?;
-        if text.starts_with("unix:") {
-            return Err(Wrong::new("TLS is not spoken on unix sockets")
-                .label("an IP address and a port are needed here")
-                .help(format!("write it like this: {}", Self::KIND.example))
-                .into());
-        }
-        let (host, port) = host_and_port(text)?;
-        let address = match host {
-            Host::All if context.ipv6 => SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port),
-            Host::All => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port),
-            Host::Ip(ip) => SocketAddr::new(ip, port),
-            Host::Name(name) => look_up(name, port, context)?,
-        };
-        Ok(Self {
-            address,
-            given: text.to_owned(),
-        })
+        let mut addresses = Self::read_item(raw, context)?;
+        Ok(addresses.remove(0))
     }
 }
 
@@ -41,6 +25,31 @@ impl Listed for Listen {
         "[\"127.0.0.1:8443\", \"[::1]:8443\"]",
         "ADDR",
     );
+
+    /// `:PORT` stands for two addresses, as a listener on `[::]` takes IPv6 only.
+    fn read_item(raw: &Raw, context: &Context<'_>) -> Read<Vec<Self>> {
+        let text = text_of::<Self>(raw)?;
+        if text.starts_with("unix:") {
+            return Err(Wrong::new("TLS is not spoken on unix sockets")
+                .label("an IP address and a port are needed here")
+                .help(format!("write it like this: {}", Self::KIND.example))
+                .into());
+        }
+        let (host, port) = host_and_port(text)?;
+        let ips = match host {
+            Host::All if context.ipv6 => {
+                vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()]
+            }
+            Host::All => vec![Ipv4Addr::UNSPECIFIED.into()],
+            Host::Ip(ip) => vec![ip],
+            Host::Name(name) => vec![look_up(name, port, context)?.ip()],
+        };
+        let listen = |ip: IpAddr| Self {
+            address: SocketAddr::new(ip, port),
+            given: text.to_owned(),
+        };
+        Ok(ips.into_iter().map(listen).collect())
+    }
 }
 
 impl OptionType for Backend {

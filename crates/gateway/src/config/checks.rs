@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use super::Config;
 use super::address::UNIX_PATH_MAX;
+use super::choices::TlsVersion;
 use super::mistake::Collector;
 use super::options::Route;
 use super::raw::{Key, Node, Place, Raw, Wrong};
-use super::types::{Backend, TlsVersion};
+use super::types::{Backend, ITEMS_MAX, Listen};
 use super::units::show_duration;
 
 /// Where everything was written.
@@ -37,7 +38,7 @@ impl Placed<'_> {
     }
 
     /// The first of these options that was written.
-    fn first_of(&self, names: &[&str]) -> Place {
+    pub(super) fn first_of(&self, names: &[&str]) -> Place {
         names
             .iter()
             .map(|name| self.option(name))
@@ -209,6 +210,13 @@ fn alpn(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut Collect
 
 /// No address is listened on twice, not even as part of all addresses.
 fn listeners(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    let count: usize = config.routes.iter().map(|route| route.listen.len()).sum();
+    if count > ITEMS_MAX {
+        let wrong = Wrong::new(format!(
+            "there are {count} addresses to listen on, at most {ITEMS_MAX} may be"
+        ));
+        return mistakes.error(&Place::Whole, wrong);
+    }
     let mut seen: Vec<(SocketAddr, Place)> = Vec::new();
     for (index, route) in config.routes.iter().enumerate() {
         if !placed.sound_in_route(index, &["listen"]) {
@@ -222,43 +230,54 @@ fn listeners(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>)
             );
         }
         for (at, listen) in route.listen.iter().enumerate() {
-            let place = placed.in_route(index, "listen", Some(at));
-            if let Some((other, earlier)) = seen
+            let place = placed.in_route(index, "listen", Some(item_of(&route.listen, at)));
+            let earlier = seen
                 .iter()
-                .find(|(other, _)| overlap(*other, listen.address))
-            {
-                let line = match mistakes.line_of(earlier) {
-                    Some(line) => format!(" (line {line})"),
-                    None => String::new(),
-                };
-                let wrong = if *other == listen.address {
-                    Wrong::new(format!("{} is listened on twice", listen.address))
-                        .label(format!("it is listed already{line}"))
-                } else {
-                    Wrong::new(format!(
-                        "{} and {other} can't both be listened on",
-                        listen.address
-                    ))
-                    .label(format!("one is part of the other{line}"))
-                };
-                mistakes.error(
-                    &place,
-                    wrong.help("each address and port belongs to one route"),
-                );
+                .find(|(other, _)| overlap(*other, listen.address));
+            // One of the two addresses of `:PORT` is enough to say it.
+            let repeated = at > 0 && item_of(&route.listen, at - 1) == item_of(&route.listen, at);
+            if let Some((other, earlier)) = earlier.filter(|_| !repeated) {
+                let wrong = overlap_wrong(*other, listen.address, mistakes.line_of(earlier));
+                mistakes.error(&place, wrong);
             }
             seen.push((listen.address, place));
         }
     }
 }
 
+fn overlap_wrong(earlier: SocketAddr, address: SocketAddr, line: Option<usize>) -> Wrong {
+    let line = line.map_or(String::new(), |line| format!(" (line {line})"));
+    let wrong = if earlier == address {
+        Wrong::new(format!("{address} is listened on twice"))
+            .label(format!("it is listed already{line}"))
+    } else {
+        Wrong::new(format!("{address} and {earlier} can't both be listened on"))
+            .label(format!("one is part of the other{line}"))
+    };
+    wrong.help("each address and port belongs to one route")
+}
+
+/// Which item of the list, as it was written, this address comes from: `:PORT` stands
+/// for two.
+pub(super) fn item_of(listen: &[Listen], at: usize) -> usize {
+    let all = |listen: &Listen, ipv4: bool| {
+        listen.address.ip().is_unspecified() && listen.address.is_ipv4() == ipv4
+    };
+    let second = |pair: &&[Listen]| matches!(pair, [a, b] if a.given == b.given && all(a, true) && all(b, false));
+    let pairs = listen
+        .get(..=at)
+        .unwrap_or(listen)
+        .windows(2)
+        .filter(second)
+        .count();
+    at - pairs
+}
+
 /// Whether two listeners would take connections from each other.
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
-    let all = |one: IpAddr, other: IpAddr| match one {
-        IpAddr::V4(ip) => ip.is_unspecified() && other.is_ipv4(),
-        // A socket on [::] takes IPv4 too.
-        IpAddr::V6(ip) => ip.is_unspecified(),
-    };
-    a.port() == b.port() && (a.ip() == b.ip() || all(a.ip(), b.ip()) || all(b.ip(), a.ip()))
+    a.port() == b.port()
+        && a.is_ipv4() == b.is_ipv4()
+        && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())
 }
 
 /// A route which ends at a listener of this program goes round in circles.
@@ -273,9 +292,8 @@ fn loops(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
             continue;
         };
         let reaches = |listener: &&SocketAddr| {
-            listener.port() == address.port()
-                && (listener.ip() == address.ip()
-                    || (listener.ip().is_unspecified() && address.ip().is_loopback()))
+            overlap(**listener, *address)
+                && (listener.ip() == address.ip() || address.ip().is_loopback())
         };
         let listener = listeners.iter().find(reaches);
         if let Some(listener) = listener.filter(|_| placed.sound_in_route(index, &["to"])) {

@@ -7,6 +7,8 @@ use super::raw::{Place, Wrong, shortened};
 
 /// How many mistakes are shown; who has more mends these first.
 const SHOWN_MAX: usize = 40;
+/// How many are collected: a file which is something else altogether has one per line.
+const COLLECTED_MAX: usize = 500;
 /// How much of a long line is shown.
 const LINE_SHOWN_MAX: usize = 120;
 
@@ -260,8 +262,16 @@ impl<'a> Collector<'a> {
         self.add(Severity::Warning, place, wrong);
     }
 
+    /// Whether it is enough.
+    pub(super) fn is_full(&self) -> bool {
+        self.found.len() >= COLLECTED_MAX
+    }
+
     /// Adds it, unless that line has been complained about in the same words.
     pub(super) fn add(&mut self, severity: Severity, place: &Place, wrong: Wrong) {
+        if self.is_full() {
+            return;
+        }
         let place = wrong.place.as_ref().unwrap_or(place);
         let mistake = Mistake {
             severity,

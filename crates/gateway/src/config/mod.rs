@@ -10,6 +10,7 @@
 
 mod address;
 mod checks;
+mod choices;
 mod file;
 mod flags;
 mod machine;
@@ -32,6 +33,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub use choices::{LogFormat, LogLevel, TlsVersion, Truncation};
 pub use flags::Flag;
 pub use machine::Machine;
 pub use mistake::{Mistake, Mistakes, Severity, Source};
@@ -39,10 +41,7 @@ pub use options::{Limits, Log, Process, Route, Sockets, Tickets, Timeouts};
 pub use plan::{Cost, Plan};
 pub use reference::reference;
 pub use table::{Default as OptionDefault, OptionSpec};
-pub use types::{
-    Backend, ByteSize, CertificateFiles, Count, Kind, Listen, LogFormat, LogLevel, TlsVersion,
-    Truncation,
-};
+pub use types::{Backend, ByteSize, CertificateFiles, Count, Kind, Listen};
 pub use units::{show_duration, show_number};
 
 use mistake::Collector;
@@ -193,7 +192,11 @@ impl Loader<'_> {
             Purpose::Check => Severity::Warning,
         };
         for (route, at, address) in plan::privileged(config, self.machine) {
-            let place = placed.in_route(route, "listen", Some(at));
+            let item = config
+                .routes
+                .get(route)
+                .map(|route| checks::item_of(&route.listen, at));
+            let place = placed.in_route(route, "listen", item);
             mistakes.add(severity, &place, privileged_wrong(address, self.machine));
         }
         if config.sockets.backlog > self.machine.backlog_max {
@@ -209,7 +212,7 @@ impl Loader<'_> {
             mistakes.add(Severity::Warning, &place, wrong.help(help));
         }
         plan::plan(config, self.machine)
-            .map_err(|(option, wrong)| mistakes.error(&placed.option(option), wrong))
+            .map_err(|(options, wrong)| mistakes.error(&placed.first_of(options), wrong))
             .ok()
     }
 }

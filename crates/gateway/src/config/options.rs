@@ -9,10 +9,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::choices::{LogFormat, LogLevel, TlsVersion, Truncation};
 use super::table::options;
-use super::types::{
-    Backend, ByteSize, CertificateFiles, Count, Listen, LogFormat, LogLevel, TlsVersion, Truncation,
-};
+use super::types::{Backend, ByteSize, CertificateFiles, Count, Listen};
 
 options! {
     /// One way through the program: where connections come in, what is shown to
@@ -20,7 +19,8 @@ options! {
     /// there are routes.
     Route, "Routes" {
         /// Addresses to listen on: `HOST:PORT`, `[IPv6]:PORT`, or `:PORT` for all
-        /// addresses of the machine. A name is looked up once, at the start.
+        /// addresses of the machine, IPv4 and IPv6. A name is looked up once, at the start.
+        /// `[::]:PORT` takes IPv6 only.
         listen: Vec<Listen> = required "127.0.0.1:8443";
 
         /// Where the plaintext goes: `HOST:PORT`, `unix:PATH`, or `echo:` to answer

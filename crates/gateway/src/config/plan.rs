@@ -8,8 +8,8 @@ use super::types::{Backend, ByteSize, Count};
 use super::units::show_number;
 use super::{Config, Machine};
 
-/// Descriptors of a worker which are not connections: listeners, epoll, mappings,
-/// pipes, standard streams.
+/// Descriptors of a worker which are neither connections nor listeners: epoll,
+/// mappings, pipes, standard streams.
 const DESCRIPTORS_RESERVED: u64 = 64;
 /// `auto` goes no further per worker, whatever the limit on descriptors says.
 const AUTO_PER_WORKER_MAX: u64 = 1 << 20;
@@ -44,14 +44,19 @@ pub struct Cost {
     pub bytes: ByteSize,
 }
 
+/// The options which do not fit the machine, the likeliest culprit first, and why.
+type Misfit = (&'static [&'static str], Wrong);
+
 /// Works out the plan, or says which option does not fit the machine.
-pub(super) fn plan(config: &Config, machine: &Machine) -> Result<Plan, (&'static str, Wrong)> {
+pub(super) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
     let per_connection = descriptors_per_connection(config);
-    let room = machine.descriptors_max.saturating_sub(DESCRIPTORS_RESERVED) / per_connection;
+    let listeners: usize = config.routes.iter().map(|route| route.listen.len()).sum();
+    let reserved = DESCRIPTORS_RESERVED + listeners as u64;
+    let room = machine.descriptors_max.saturating_sub(reserved) / per_connection;
     let room = room.min(AUTO_PER_WORKER_MAX);
     if room == 0 {
         return Err((
-            "",
+            &[],
             Wrong::new(format!(
                 "a process may have only {} descriptors here, which is not enough for a single connection",
                 machine.descriptors_max
@@ -67,14 +72,20 @@ pub(super) fn plan(config: &Config, machine: &Machine) -> Result<Plan, (&'static
             let wanted = u64::from(wanted);
             let workers = cores.max(wanted.div_ceil(room));
             if workers > AUTO_WORKERS_MAX {
-                return Err(("max_connections", too_many(wanted, workers, room, machine)));
+                return Err((
+                    &["max_connections", "workers"],
+                    too_many(wanted, workers, room, machine),
+                ));
             }
             (workers, wanted)
         }
         (Count::Exactly(workers), Count::Exactly(wanted)) => {
             let (workers, wanted) = (u64::from(workers), u64::from(wanted));
             if wanted > workers * room {
-                return Err(("max_connections", too_many(wanted, workers, room, machine)));
+                return Err((
+                    &["max_connections", "workers"],
+                    too_many(wanted, workers, room, machine),
+                ));
             }
             (workers, wanted)
         }
@@ -82,13 +93,38 @@ pub(super) fn plan(config: &Config, machine: &Machine) -> Result<Plan, (&'static
     // No worker without a connection.
     let workers = workers.min(connections.max(1));
     let each = connections.div_ceil(workers);
+    share_of_pending(config, workers)?;
     Ok(Plan {
         workers: saturate(workers),
         connections_max: saturate(connections),
         connections_per_worker: saturate(each),
-        descriptors_per_worker: each * per_connection + DESCRIPTORS_RESERVED,
+        descriptors_per_worker: each * per_connection + reserved,
         costs: costs(config, connections),
     })
+}
+
+/// Each worker has its part of the pending memory, and one connection must fit it.
+fn share_of_pending(config: &Config, workers: u64) -> Result<(), Misfit> {
+    let limits = &config.limits;
+    let (share, one) = (
+        limits.pending_memory.0 / workers,
+        limits.pending_per_connection.0,
+    );
+    // That one is more than all has been said where it was written.
+    if share >= one || one > limits.pending_memory.0 {
+        return Ok(());
+    }
+    let needed = ByteSize((one * workers).next_multiple_of(1 << 20));
+    let wrong = Wrong::new(format!(
+        "each of {workers} workers gets {} of pending_memory, less than pending_per_connection ({})",
+        ByteSize(share >> 10 << 10),
+        limits.pending_per_connection
+    ))
+    .help(format!("make pending_memory at least {needed}"));
+    Err((
+        &["pending_memory", "pending_per_connection", "workers"],
+        wrong,
+    ))
 }
 
 /// A proxied connection has two sockets; one that is only echoed has one.

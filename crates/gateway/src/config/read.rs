@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::checks::{self, Placed, PlacedRoute};
+use super::choices::{list_of, unknown_word};
 use super::mistake::Collector;
 use super::nearest::{containing, nearest};
 use super::options::Route;
 use super::raw::{Context, Key, Node, Place, Raw, Wrong, shortened};
 use super::table::{Default, Group};
-use super::types::{list_of, unknown_word};
+use super::types::ITEMS_MAX;
 use super::{Config, OptionSpec};
 
 /// The name under which routes stand in a file.
@@ -34,6 +35,9 @@ pub(super) fn read<'a>(
     let mut config = Config::blank();
     let mut placed = Placed::default();
     for (key, raw) in &written.entries {
+        if mistakes.is_full() {
+            break;
+        }
         // What the parser made of a broken line is not what was meant.
         if !written.complete && mistakes.complained_about(&key.place) {
             continue;
@@ -103,13 +107,20 @@ fn routes<'a>(raw: &'a Raw, mistakes: &mut Collector<'_>) -> Vec<&'a Raw> {
     let (tables, others): (Vec<&Raw>, Vec<&Raw>) = items
         .into_iter()
         .partition(|item| matches!(item.node, Node::Table(_)));
+    if let Some(first_too_many) = tables.get(ITEMS_MAX) {
+        mistakes.error(
+            &first_too_many.place,
+            Wrong::new(format!("there are {} routes", tables.len()))
+                .label(format!("at most {ITEMS_MAX}")),
+        );
+    }
     for other in others {
         mistakes.error(
             &other.place,
             Wrong::wrong_type(other, "a route", "[[route]] in a line of its own"),
         );
     }
-    tables
+    tables.into_iter().take(ITEMS_MAX).collect()
 }
 
 /// Reads a route; the second value names the options which can't be relied on.
@@ -125,6 +136,9 @@ fn read_route(
         return (route, unsound);
     };
     for (key, value) in entries {
+        if mistakes.is_full() {
+            break;
+        }
         if !complete && mistakes.complained_about(&key.place) {
             continue;
         }

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
+use super::choices::list_of;
 use super::table::Default;
-use super::types::list_of;
 use super::{Config, OptionGroup, OptionSpec};
 
 const HEAD: &str = "\

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::nearest::nearest;
+use super::choices::unknown_word;
 use super::raw::{Context, Node, Raw, Read, Wrong};
 use super::units::{self, Refused};
 
@@ -44,7 +44,7 @@ impl Kind {
         }
     }
 
-    const fn choice(
+    pub(super) const fn choice(
         name: &'static str,
         example: &'static str,
         choices: &'static [&'static str],
@@ -70,7 +70,7 @@ pub(super) trait OptionType: Sized {
     }
 }
 
-fn wrong_type<T: OptionType>(raw: &Raw) -> Vec<Wrong> {
+pub(super) fn wrong_type<T: OptionType>(raw: &Raw) -> Vec<Wrong> {
     Wrong::wrong_type(raw, T::KIND.name, T::KIND.example).into()
 }
 
@@ -327,10 +327,18 @@ impl<T: Absent> OptionType for Option<T> {
     }
 }
 
+/// Items of a list, routes of a file, listeners of all routes: no more of each than this.
+pub(super) const ITEMS_MAX: usize = 1000;
+
 /// A type of which there may be a list.
 pub(super) trait Listed: OptionType {
     /// The kind of the list.
     const KIND_OF_LIST: Kind;
+
+    /// Reads one item, which may stand for several values.
+    fn read_item(raw: &Raw, context: &Context<'_>) -> Read<Vec<Self>> {
+        Self::read(raw, context).map(|value| vec![value])
+    }
 }
 
 impl<T: Listed> OptionType for Vec<T> {
@@ -347,11 +355,15 @@ impl<T: Listed> OptionType for Vec<T> {
             Node::Word(_) | Node::String(_) | Node::Table(_) => std::slice::from_ref(raw),
             _ => return Err(wrong_type::<Self>(raw)),
         };
+        if items.len() > ITEMS_MAX {
+            let wrong = Wrong::new(format!("this list has {} items", items.len()));
+            return Err(wrong.label(format!("at most {ITEMS_MAX}")).into());
+        }
         let mut values = Vec::with_capacity(items.len());
         let mut wrongs = Vec::new();
         for item in items {
-            match T::read(item, context) {
-                Ok(value) => values.push(value),
+            match T::read_item(item, context) {
+                Ok(read) => values.extend(read),
                 Err(found) => wrongs.extend(found.into_iter().map(|wrong| wrong.at(&item.place))),
             }
         }
@@ -476,121 +488,6 @@ impl Listed for CertificateFiles {
         "[{ cert = \"site.pem\", key = \"site.key\" }]",
         "FILE",
     );
-}
-
-// Choices.
-
-/// Says that a word is not one of those known, with the nearest of them.
-pub(super) fn unknown_word(what: &str, word: &str, known: &[&str]) -> Wrong {
-    let wrong = Wrong::new(format!("unknown {what} `{}`", super::raw::shortened(word)));
-    match nearest(word, known) {
-        Some(near) => wrong.label(format!("did you mean `{near}`?")),
-        None => wrong.help(format!("known are {}", list_of(known))),
-    }
-}
-
-/// "`a`, `b` and `c`".
-pub(super) fn list_of(words: &[&str]) -> String {
-    match words {
-        [] => String::new(),
-        [one] => format!("`{one}`"),
-        [most @ .., last] => {
-            let most: Vec<String> = most.iter().map(|word| format!("`{word}`")).collect();
-            format!("{} and `{last}`", most.join(", "))
-        }
-    }
-}
-
-macro_rules! choice {
-    (
-        $(#[doc = $doc:literal])*
-        $name:ident, $what:literal, $kind:literal, $example:literal {
-            $( $(#[doc = $variant_doc:literal])* $variant:ident = $word:literal, )*
-        }
-    ) => {
-        $(#[doc = $doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-        pub enum $name {
-            $( $(#[doc = $variant_doc])* $variant, )*
-        }
-
-        impl $name {
-            /// The word for it.
-            pub fn as_str(self) -> &'static str {
-                match self { $( Self::$variant => $word, )* }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
-
-        impl OptionType for $name {
-            const KIND: Kind = Kind::choice($kind, $example, &[$($word),*]);
-
-            fn read(raw: &Raw, _: &Context<'_>) -> Read<Self> {
-                let text = match &raw.node {
-                    // The versions of TLS look like numbers: 1.3 is as clear as "1.3".
-                    Node::Float(text) => text,
-                    _ => raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?,
-                };
-                match text {
-                    $( $word => Ok(Self::$variant), )*
-                    _ => Err(unknown_word($what, text, Self::KIND.choices).into()),
-                }
-            }
-        }
-    };
-}
-
-choice! {
-    /// A version of TLS.
-    TlsVersion, "version of TLS", "\"1.2\" or \"1.3\"", "\"1.3\"" {
-        /// TLS 1.2, RFC 5246, with AEAD suites only.
-        Tls12 = "1.2",
-        /// TLS 1.3, RFC 8446.
-        Tls13 = "1.3",
-    }
-}
-
-choice! {
-    /// What a connection that ends without close_notify does to the other side.
-    Truncation, "way to handle truncation", "\"abort\" or \"close\"", "\"abort\"" {
-        /// The backend's connection is reset, after all that was received is delivered.
-        Abort = "abort",
-        /// The backend's connection ends as if the client had closed properly.
-        Close = "close",
-    }
-}
-
-choice! {
-    /// How important a log line has to be.
-    LogLevel, "log level", "a log level", "\"info\"" {
-        /// Nothing is logged.
-        Off = "off",
-        /// Something is broken.
-        Error = "error",
-        /// Something should be looked at.
-        Warn = "warn",
-        /// What a person wants to know.
-        Info = "info",
-        /// What helps to find a fault.
-        Debug = "debug",
-        /// Everything.
-        Trace = "trace",
-    }
-}
-
-choice! {
-    /// What log lines look like.
-    LogFormat, "log format", "\"text\" or \"json\"", "\"text\"" {
-        /// For people.
-        Text = "text",
-        /// One object per line, for programs.
-        Json = "json",
-    }
 }
 
 // Addresses: how they are read stands in `address.rs`.

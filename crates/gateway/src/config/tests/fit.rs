@@ -3,7 +3,9 @@
 use super::*;
 
 fn plan(process: &str, to: &str, machine: &Machine) -> Result<Plan, String> {
-    let text = format!("{process}\n[[route]]\nlisten = ':8443'\nto = '{to}'\nself_signed = 'x'\n");
+    let text = format!(
+        "{process}\n[[route]]\nlisten = '127.0.0.1:8443'\nto = '{to}'\nself_signed = 'x'\n"
+    );
     load_with(&text, &[], machine, Purpose::Serve)
         .map(|loaded| loaded.plan)
         .map_err(|mistakes| mistakes.to_string())
@@ -12,15 +14,15 @@ fn plan(process: &str, to: &str, machine: &Machine) -> Result<Plan, String> {
 #[test]
 fn auto_takes_what_the_machine_gives() {
     let plan = plan("", "127.0.0.1:80", &machine()).expect("it fits");
-    assert_eq!((plan.workers, plan.connections_per_worker), (2, 9_968));
-    assert_eq!(plan.connections_max, 19_936);
-    assert_eq!(plan.descriptors_per_worker, 20_000);
+    assert_eq!((plan.workers, plan.connections_per_worker), (2, 9_967));
+    assert_eq!(plan.connections_max, 19_934);
+    assert_eq!(plan.descriptors_per_worker, 19_999);
 }
 
 #[test]
 fn an_echoed_connection_needs_half_the_descriptors() {
     let plan = plan("", "echo:", &machine()).expect("it fits");
-    assert_eq!(plan.connections_max, 39_872);
+    assert_eq!(plan.connections_max, 39_870);
 }
 
 #[test]
@@ -58,8 +60,8 @@ fn what_does_not_fit_is_refused_with_numbers() {
         "127.0.0.1:80",
         &machine(),
     );
-    let refused = refused.expect_err("there is room for 19,936");
-    assert!(refused.contains("19936 at most"), "{refused}");
+    let refused = refused.expect_err("there is room for 19,934");
+    assert!(refused.contains("19934 at most"), "{refused}");
     assert!(refused.contains("at least 5)"), "{refused}");
     let tiny = Machine {
         descriptors_max: 64,
@@ -88,11 +90,42 @@ fn a_privileged_port_stops_serve_but_not_check() {
         "{refused}"
     );
     let loaded = load_with(text, &[], &machine(), Purpose::Check).expect("somebody else may");
-    assert_eq!(loaded.warnings.list.len(), 1);
+    assert_eq!(
+        loaded.warnings.list.len(),
+        1,
+        "two addresses, one item, one warning"
+    );
     let root = Machine {
         privileged_below: 0,
         ..machine()
     };
     let loaded = load_with(text, &[], &root, Purpose::Serve).expect("allowed");
     assert!(loaded.warnings.list.is_empty());
+}
+
+#[test]
+fn there_is_an_end_to_how_many() {
+    let route = |port: usize| {
+        format!("[[route]]\nlisten = '127.0.0.1:{port}'\nto = 'echo:'\nself_signed = 'x'\n")
+    };
+    let refused = |text: &str| load_text(text).expect_err("too many").to_string();
+    let told = refused(&(2000..3001).map(route).collect::<String>());
+    assert!(told.starts_with("error: there are 1001 routes"), "{told}");
+    let list = vec!["'127.0.0.1:2000'"; 1001].join(",");
+    let told = refused(&format!(
+        "[[route]]\nlisten = [{list}]\nto = 'echo:'\nself_signed = 'x'\n"
+    ));
+    assert!(
+        told.starts_with("error: this list has 1001 items"),
+        "{told}"
+    );
+    let list: Vec<String> = (2000..2600).map(|port| format!("':{port}'")).collect();
+    let told = refused(&format!(
+        "[[route]]\nlisten = [{}]\nto = 'echo:'\nself_signed = 'x'\n",
+        list.join(",")
+    ));
+    assert!(
+        told.contains("1200 addresses to listen on, at most 1000"),
+        "{told}"
+    );
 }

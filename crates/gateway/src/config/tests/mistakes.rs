@@ -38,6 +38,8 @@ const PROCESS: &[&str] = &[
     "pending_memory = -12",
     "pending_memory = true",
     "pending_per_connection = '2 MiB'\npending_memory = '1 MiB'",
+    "workers = 1024",
+    "workers = 9\npending_memory = '1 MiB'",
     "keepalive_idle = '1500ms'",
     "user_timeout = '30s'",
     "backlog = 9999",
@@ -77,6 +79,7 @@ const ROUTES: &[&str] = &[
     "[[route]]\nlisten = ':1024'\nto = 'unix:/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'\nself_signed = 'x'\nmax_version = '1.4'\n",
     "[[route]]\nlisten = [':8443', '127.0.0.1:8443']\nto = 'localhost:8443'\nself_signed = 'x'\ncertificates = []\n[[route]]\nlisten = ':8443'\nto = 'echo:'\ncert = 'a'\nworkers = 3\n",
     "[[route]]\nlisten = '127.0.0.1:443'\nto = 'echo:'\nself_signed = 'x'\nlog_levl = 'x'\nbanana = 1\ntruncatoin = 'x'\nmax_version = 1.2\n",
+    "[[route]]\nlisten = [':8443', ':8444', '[::1]:8443', ':8444']\nto = '[::1]:8444'\nself_signed = 'x'\n",
     "status = '/run/app.sock'\n[[route]]\nlisten = ':1024'\nto = 'unix:/run/app.sock'\nself_signed = 'x'\n",
 ];
 

@@ -36,18 +36,17 @@ fn a_route_alone_leaves_everything_at_its_default() {
 #[test]
 fn every_way_to_write_an_address() {
     let listen = |text: &str| {
-        read(&format!(
-            "[[route]]\nlisten = '{text}'\nto = 'echo:'\nself_signed = 'x'\n"
-        ))
-        .routes[0]
-            .listen[0]
-            .address
-            .to_string()
+        let text = format!("[[route]]\nlisten = '{text}'\nto = 'echo:'\nself_signed = 'x'\n");
+        let addresses = read(&text).routes.remove(0).listen.into_iter();
+        addresses
+            .map(|listen| listen.address.to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     assert_eq!(listen("127.0.0.1:8443"), "127.0.0.1:8443");
     assert_eq!(listen("[::1]:8443"), "[::1]:8443");
-    assert_eq!(listen(":8443"), "[::]:8443");
-    assert_eq!(listen("*:8443"), "[::]:8443");
+    assert_eq!(listen(":8443"), "0.0.0.0:8443 [::]:8443");
+    assert_eq!(listen("*:8443"), "0.0.0.0:8443 [::]:8443");
     assert_eq!(listen("localhost:8443"), "127.0.0.1:8443", "IPv4 first");
     assert_eq!(listen("six:8443"), "[fd00::6]:8443");
 
@@ -70,6 +69,15 @@ fn every_way_to_write_an_address() {
 }
 
 #[test]
+fn the_two_families_do_not_collide() {
+    read(
+        "[[route]]\nlisten = ['0.0.0.0:8443', '[::]:8443']\nto = '127.0.0.1:80'\nself_signed = 'x'\n",
+    );
+    // A listener on [::] takes no IPv4, so this is no loop.
+    read("[[route]]\nlisten = '[::]:8443'\nto = '127.0.0.1:8443'\nself_signed = 'x'\n");
+}
+
+#[test]
 fn without_ipv6_all_addresses_are_those_of_ipv4() {
     let machine = Machine {
         ipv6: false,
@@ -77,10 +85,9 @@ fn without_ipv6_all_addresses_are_those_of_ipv4() {
     };
     let text = "[[route]]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'\n";
     let loaded = load_with(text, &[], &machine, Purpose::Serve).expect("it is right");
-    assert_eq!(
-        loaded.config.routes[0].listen[0].address.to_string(),
-        "0.0.0.0:8443"
-    );
+    let listen = &loaded.config.routes[0].listen;
+    assert_eq!(listen.len(), 1);
+    assert_eq!(listen[0].address.to_string(), "0.0.0.0:8443");
 }
 
 #[test]
