@@ -112,6 +112,8 @@ mod open;
 mod seal;
 mod state;
 mod suite;
+#[cfg(test)]
+mod test_hex;
 
 pub use alert::{Alert, AlertDescription, AlertLevel};
 pub use derive::secret_yields;
