@@ -32,14 +32,8 @@ fn main() {
         "\nserver CPU per handshake, µs: median of {SAMPLES} × {rounds} (spread in percent)\n"
     );
     println!(
-        "{:<9} {:<8} {:<16} {:>14} {:>14} {:>16} {:>14}",
-        "version",
-        "kind",
-        "certificate",
-        "ours",
-        "stock rustls",
-        "ours, no ticket",
-        "at rest, bytes"
+        "{:<9} {:<8} {:<16} {:>16} {:>16}",
+        "version", "kind", "certificate", "ours", "stock rustls"
     );
     let authority = Authority::shared();
     let cases = [
@@ -59,22 +53,15 @@ fn main() {
             for (kind, resumed) in [("full", false), ("resumed", true)] {
                 let client = client(protocols, group, resumed);
                 let ours = server(leaf.identity(), protocols, true);
-                let bare = server(leaf.identity(), protocols, resumed);
-                let bare = (!resumed).then_some(bare);
                 let stock = stock(&leaf, protocols);
-                println!(
-                    "{:<9} {:<8} {:<16} {:>14} {:>14} {:>16} {:>14}",
-                    version,
-                    kind,
-                    label,
-                    sample(rounds, resumed, || ours_once(&client, &ours)),
-                    sample(rounds, resumed, || stock_once(&client, &stock)),
-                    bare.map_or_else(
-                        || "-".to_owned(),
-                        |bare| sample(rounds, false, || ours_once(&client, &bare))
-                    ),
-                    size_of::<record::State>(),
+                let [ours, stock] = side_by_side(
+                    rounds,
+                    resumed,
+                    [&mut || ours_once(&client, &ours), &mut || {
+                        stock_once(&client, &stock)
+                    }],
                 );
+                println!("{version:<9} {kind:<8} {label:<16} {ours:>16} {stock:>16}");
             }
         }
     }
@@ -274,26 +261,36 @@ fn take_tickets(client: Handshake, now: UnixTime) {
     }
 }
 
+/// Medians of samples taken in turn, so that what else the machine does falls on all alike.
 /// Every handshake that counts must be of the kind it is counted as.
-fn sample(rounds: usize, resumed: bool, mut once: impl FnMut() -> Once) -> String {
-    for _ in 0..rounds.min(50) {
-        once();
+fn side_by_side<const N: usize>(
+    rounds: usize,
+    resumed: bool,
+    mut kinds: [&mut dyn FnMut() -> Once; N],
+) -> [String; N] {
+    let mut samples = [const { Vec::new() }; N];
+    for _ in 0..SAMPLES {
+        for (once, samples) in kinds.iter_mut().zip(&mut samples) {
+            // The first ones after a change of servers only fetch tickets.
+            for _ in 0..3 {
+                once();
+            }
+            let total: u64 = (0..rounds)
+                .map(|_| {
+                    let once = once();
+                    assert_eq!(once.resumed, resumed, "not what was to be measured");
+                    once.spent_ns
+                })
+                .sum();
+            samples.push(total as f64 / rounds as f64 / 1_000.0);
+        }
     }
-    let mut once = || {
-        let once = once();
-        assert_eq!(once.resumed, resumed, "not what was to be measured");
-        once.spent_ns
-    };
-    let mut samples: Vec<f64> = (0..SAMPLES)
-        .map(|_| {
-            let total: u64 = (0..rounds).map(|_| once()).sum();
-            total as f64 / rounds as f64 / 1_000.0
-        })
-        .collect();
-    samples.sort_by(f64::total_cmp);
-    let median = samples[SAMPLES / 2];
-    let spread = (samples[SAMPLES - 1] - samples[0]) / median * 100.0;
-    format!("{median:.1} (±{spread:.0}%)")
+    samples.map(|mut samples: Vec<f64>| {
+        samples.sort_by(f64::total_cmp);
+        let median = samples[SAMPLES / 2];
+        let spread = (samples[SAMPLES - 1] - samples[0]) / median * 100.0;
+        format!("{median:.1} (±{spread:.0}%)")
+    })
 }
 
 fn timed<R>(spent: &mut u64, work: impl FnOnce() -> R) -> R {

@@ -137,13 +137,35 @@ pub(crate) fn info(
     })
 }
 
+/// The client's last object of the library: only it can take tickets.
+type Kernel = Option<Box<KernelConnection<ClientConnectionData>>>;
+
 /// Writes the connection into `state`. The library's objects end here, but for the client's
-/// `KernelConnection`, which is given back: only it can take tickets.
+/// `KernelConnection`, which is given back.
 pub(crate) fn establish(
     connection: Connection,
     turn: &Turn,
     state: &mut record::State,
-) -> Result<Option<Box<KernelConnection<ClientConnectionData>>>, HandshakeFailure> {
+) -> Result<Kernel, HandshakeFailure> {
+    let kernel = write_connection(connection, turn, state);
+    scrub_stack();
+    kernel
+}
+
+/// Overwrites the part of the stack that was just in use: rustls gives keys out by value, and
+/// every move leaves a copy behind.
+#[inline(never)]
+fn scrub_stack() {
+    let zeros = [0_u8; 32_768];
+    std::hint::black_box(&zeros);
+}
+
+#[inline(never)]
+fn write_connection(
+    connection: Connection,
+    turn: &Turn,
+    state: &mut record::State,
+) -> Result<Kernel, HandshakeFailure> {
     let refused = |error: rustls::Error| {
         HandshakeFailure::internal(format!("rustls does not give up the connection: {error}"))
     };
