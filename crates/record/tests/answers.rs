@@ -583,6 +583,9 @@ fn interleaved_records() {
             let refusal = to.refused(from.record(kind, content));
             assert_eq!(refusal.reason, Reason::Interleaved(kind));
             assert_eq!(refusal.alert, Description::UnexpectedMessage);
+            // Not even a close_notify there counts as one.
+            assert!(!to.state.peer_closed());
+            assert_eq!(to.reason(from.data(b"late")), Reason::AlreadyFailed);
         }
     }
 }
