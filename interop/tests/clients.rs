@@ -9,7 +9,7 @@ use dormouse_interop::wait;
 /// What may lie between a sender and a reader that has stopped, but for the client's own
 /// buffers: those of three sockets (256 KiB each, which the kernel doubles), and what the
 /// gateway keeps. Without a bound it would be everything.
-const LEAD_MAX: u64 = 4 << 20;
+const LEAD_MAX: u64 = 2 << 20;
 
 /// A big transfer in every run, and one in the long runs.
 const BIG: u64 = 20_000_000;
