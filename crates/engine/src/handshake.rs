@@ -148,7 +148,11 @@ impl Handshake {
                 Stop::Rustls(error) => {
                     let alert_at = self.machine.output.len();
                     self.fetch_alert();
-                    let alert = self.alert_since(alert_at).or_else(|| hidden_alert(&error));
+                    let hidden = hidden_alert(&error);
+                    if self.machine.output.len() == alert_at {
+                        self.alert_in_the_clear(hidden);
+                    }
+                    let alert = self.alert_since(alert_at).or(hidden);
                     HandshakeFailure::from_rustls(&error, problem).with_alert(alert)
                 }
             };
@@ -295,6 +299,18 @@ impl Handshake {
         let turn = self.turn.take().unwrap_or_else(Turn::new);
         let (turn, ()) = take_turn(turn, || self.machine.fetch_alert());
         self.turn = Some(turn);
+    }
+
+    /// rustls has no alert for what it can't parse. As long as nothing has been sent, nothing can
+    /// have been encrypted, and the alert can be written here (RFC 8446 §6.2).
+    fn alert_in_the_clear(&mut self, description: Option<u8>) {
+        let nothing_sent = self.sent_before == 0 && self.machine.output.is_empty();
+        if let Some(description) = description.filter(|_| nothing_sent) {
+            const FATAL: u8 = 2;
+            self.machine
+                .output
+                .extend_from_slice(&[21, 3, 3, 0, 2, FATAL, description]);
+        }
     }
 
     /// The alert in the output from `start` on, if it can be read there.
