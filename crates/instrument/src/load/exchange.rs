@@ -156,6 +156,7 @@ impl Exchange {
     pub(super) fn hear(&mut self, bytes: &[u8]) -> Result<Standing, String> {
         let from = self.heard;
         self.heard += bytes.len() as u64;
+        let to_say = self.to_say();
         match &mut self.answer {
             Answer::Echo => {
                 if self.heard > self.said {
@@ -166,7 +167,7 @@ impl Exchange {
                 }
                 Ok(if self.heard == self.say { Standing::Done { again: true } } else { Standing::Open })
             }
-            Answer::Any if self.to_say() == 0 && !bytes.is_empty() => Ok(Standing::Done { again: true }),
+            Answer::Any if to_say == 0 && !bytes.is_empty() => Ok(Standing::Done { again: true }),
             Answer::Any | Answer::Nothing => Ok(Standing::Open),
             Answer::Http(response) => standing_of(response.take(bytes)?),
         }

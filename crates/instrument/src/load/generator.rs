@@ -7,8 +7,10 @@ mod flow;
 mod turn;
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +23,7 @@ use super::connection::{Active, SLOT_LAYOUT, Slot};
 use super::contexts::Contexts;
 use super::exchange::Pattern;
 use super::job::Job;
-use super::orders::{Order, Report, Setup, Talk, Tally, Yield};
+use super::orders::{Report, Setup, Talk, Tally, Yield};
 use crate::stats::Latencies;
 
 /// Room for one receive: a partial record and four whole ones.
@@ -38,6 +40,7 @@ const LINE_MAX: usize = 16 << 20;
 /// The loop's state.
 struct Generator {
     setup: Setup,
+    orders: File,
     target: Addr,
     tls: Option<Contexts>,
     timeout: Duration,
@@ -78,20 +81,22 @@ pub fn run() -> Result<(), String> {
 }
 
 fn serve() -> Result<(), String> {
-    let mut line = String::new();
     // Unbuffered: what follows the first line is left for the poller.
+    let orders = io::stdin().as_fd().try_clone_to_owned().map_err(|error| format!("standard input: {error}"))?;
+    let mut orders = File::from(orders);
+    let mut line = Vec::new();
     let mut byte = [0];
-    while let Ok(1) = rustix::io::read(rustix::stdio::stdin(), &mut byte) {
+    while let Ok(1) = orders.read(&mut byte) {
         if byte == *b"\n" || line.len() >= LINE_MAX {
             break;
         }
-        line.push(char::from(byte[0]));
+        line.extend_from_slice(&byte);
     }
     if line.is_empty() {
         return Ok(());
     }
-    let setup = serde_json::from_str(&line).map_err(|error| format!("setup: {error}"))?;
-    let mut generator = Generator::new(setup)?;
+    let setup = serde_json::from_slice(&line).map_err(|error| format!("setup: {error}"))?;
+    let mut generator = Generator::new(setup, orders)?;
     say(&Report::Ready).map_err(|error| format!("reporting: {error}"))?;
     generator.run()
 }
@@ -104,7 +109,7 @@ fn say(report: &Report) -> io::Result<()> {
 }
 
 impl Generator {
-    fn new(setup: Setup) -> Result<Self, String> {
+    fn new(setup: Setup, orders: File) -> Result<Self, String> {
         let in_words = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
         dormouse_reactor::descriptors::raise_limit().map_err(in_words("raising the descriptor limit"))?;
         let target = setup.target.parse::<Addr>().map_err(|error| error.to_string())?;
@@ -118,6 +123,7 @@ impl Generator {
             message: message(&setup.talk).into(),
             timeout: Duration::from_millis(setup.timeout_ms.max(1)),
             setup,
+            orders,
             target,
             tls,
             poller,
@@ -164,7 +170,7 @@ impl Generator {
     /// The end of the input is the end of the generator: its controller has gone.
     fn read_orders(&mut self) -> Result<(), String> {
         let mut piece = [0; 4096];
-        let count = rustix::io::read(rustix::stdio::stdin(), &mut piece);
+        let count = self.orders.read(&mut piece);
         let count = count.map_err(|error| format!("reading orders: {error}"))?;
         self.quit |= count == 0;
         self.input.extend_from_slice(piece.get(..count).unwrap_or_default());

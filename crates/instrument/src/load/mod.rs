@@ -15,6 +15,6 @@ mod orders;
 mod sources;
 mod wire;
 
-pub use fleet::{Fleet, Launcher};
+pub use fleet::{Fleet, Harvest, Launcher};
 pub use limits::Plan;
 pub use orders::{Cycle, Expect, Order, Setup, Speak, Talk, Tally, Tls, TlsVersion, Trust, Yield};

@@ -124,6 +124,40 @@ pub enum Order {
     Quit,
 }
 
+impl Order {
+    /// The part of an order for the whole fleet that generator `index` of `count` carries out;
+    /// `None` when nothing falls to it.
+    pub(super) fn share(&self, index: u64, count: u64) -> Option<Self> {
+        let part = |whole: u64| whole * (index + 1) / count - whole * index / count;
+        let part32 = |whole: u32| u32::try_from(part(u64::from(whole))).unwrap_or(u32::MAX);
+        let rate = |per_s: f64| per_s / count as f64;
+        Some(match self {
+            Self::Open { alive, per_s, in_flight_max } => {
+                // At least one, or a fleet larger than the limit would never open anything.
+                let in_flight_max = part32(*in_flight_max).max(1);
+                Self::Open { alive: part(*alive), per_s: rate(*per_s), in_flight_max }
+            }
+            Self::Cycle(cycle) => {
+                let lanes = part32(cycle.lanes);
+                let connections = part(cycle.connections);
+                // None of a limited number is not the same as no limit.
+                if lanes == 0 || (cycle.connections > 0 && connections == 0) {
+                    return None;
+                }
+                Self::Cycle(Cycle { connections, lanes, ..cycle.clone() })
+            }
+            Self::Speak(speak) => {
+                let (messages, among) = (part(speak.messages), part32(speak.among));
+                if (speak.messages > 0 && messages == 0) || (speak.among > 0 && among == 0) {
+                    return None;
+                }
+                Self::Speak(Speak { per_s: rate(speak.per_s), messages, among, ..speak.clone() })
+            }
+            Self::Close | Self::Stop | Self::Quit => self.clone(),
+        })
+    }
+}
+
 /// Connections that come and go.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Cycle {
@@ -157,7 +191,7 @@ pub struct Speak {
 /// What a generator says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Report {
+pub(super) enum Report {
     /// It has read its setup.
     Ready,
     /// How far it is.

@@ -99,6 +99,13 @@ impl ProcessTree {
         Ok(self.pids()?.into_iter().map(name).collect())
     }
 
+    /// Ended children of the reaper that nobody has waited for.
+    pub fn zombies(&self) -> Vec<i32> {
+        let of_reaper = |entry: &&Entry| Some(entry.parent) == self.reaper && !self.strangers.contains(&entry.pid);
+        let entries = entries().unwrap_or_default();
+        entries.iter().filter(of_reaper).filter(|entry| entry.zombie).map(|entry| entry.pid).collect()
+    }
+
     fn members(&self, entries: &[Entry]) -> Vec<i32> {
         let mut members = BTreeSet::from([self.root]);
         // A parent may have a greater pid than its child, so go on until nothing is added.

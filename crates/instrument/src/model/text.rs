@@ -27,7 +27,9 @@ pub fn table(run: &Run) -> String {
     }
     if !run.notes.is_empty() {
         out.push('\n');
-        run.notes.iter().for_each(|note| drop(writeln!(out, "  note: {note}")));
+        for note in &run.notes {
+            let _ = writeln!(out, "  note: {note}");
+        }
     }
     let _ = match (&run.outcome.message, run.outcome.complete) {
         (None, _) => writeln!(out, "\n  complete"),

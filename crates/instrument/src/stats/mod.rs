@@ -3,5 +3,5 @@
 mod latency;
 mod slope;
 
-pub use latency::{Latencies, Summary};
+pub use latency::{Latencies, Sparse, Summary};
 pub use slope::{Growth, Slope, Verdict};
