@@ -4,6 +4,7 @@ mod text;
 mod time;
 
 pub use text::table;
+pub(crate) use text::{grouped, readable};
 
 use std::collections::BTreeMap;
 

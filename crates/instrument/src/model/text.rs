@@ -39,19 +39,58 @@ pub fn table(run: &Run) -> String {
     out
 }
 
-/// Figures under the first part of their name.
+/// The four ways to count memory, which are columns of one row.
+const COUNTS: [&str; 4] = ["pss", "rss", "anonymous", "shared"];
+
+/// Figures under the first part of their name, in the order in which these first appear.
 fn figures(out: &mut String, run: &Run) {
-    let width = run.figures.iter().map(|figure| figure.title.chars().count()).max().unwrap_or(0);
-    let mut section = "";
-    for figure in &run.figures {
-        let of = figure.name.split('.').next().unwrap_or_default();
-        if of != section {
-            section = of;
-            let _ = writeln!(out, "\n  {section}");
+    let of = |figure: &Figure| figure.name.split('.').next().unwrap_or_default().to_owned();
+    let mut sections: Vec<String> = Vec::new();
+    for section in run.figures.iter().map(of) {
+        if !sections.contains(&section) {
+            sections.push(section);
         }
-        let (value, unit) = readable(figure);
-        let _ = writeln!(out, "    {:<width$}  {value:>14} {unit}", figure.title);
     }
+    let width = run.figures.iter().map(|figure| figure.title.chars().count()).max().unwrap_or(0);
+    for section in sections {
+        let _ = write!(out, "\n  {section:<width$}");
+        let moments = moments(run, &section);
+        if !moments.is_empty() {
+            let [pss, rss, anonymous, shared] = COUNTS;
+            let _ = write!(out, "    {pss:>11} {rss:>11} {anonymous:>11} {shared:>11}  kB");
+        }
+        out.push('\n');
+        for (title, counts) in moments {
+            let _ = write!(out, "    {title:<width$}");
+            for bytes in counts {
+                let _ = write!(out, "  {:>10}", grouped(bytes / 1000.0, 0));
+            }
+            out.push('\n');
+        }
+        for figure in run.figures.iter().filter(|figure| of(figure) == section && !is_moment(figure)) {
+            let (value, unit) = readable(figure);
+            let _ = writeln!(out, "    {:<width$}  {value:>10} {unit}", figure.title);
+        }
+    }
+}
+
+/// `memory.before.pss`, and not `memory.per_connection.pss`.
+fn is_moment(figure: &Figure) -> bool {
+    let mut parts = figure.name.split('.');
+    parts.next() == Some("memory")
+        && parts.next().is_some_and(|moment| moment != "per_connection")
+        && parts.next().is_some_and(|count| COUNTS.contains(&count))
+}
+
+/// Memory at each moment: a title, and the four counts.
+fn moments(run: &Run, section: &str) -> Vec<(String, [f64; 4])> {
+    let pss = run.figures.iter().filter(|f| section == "memory" && is_moment(f) && f.name.ends_with(".pss"));
+    pss.map(|figure| {
+        let stem = figure.name.trim_end_matches("pss");
+        let counts = COUNTS.map(|count| run.value(&format!("{stem}{count}")).unwrap_or(0.0));
+        (figure.title.trim_end_matches(", PSS").to_owned(), counts)
+    })
+    .collect()
 }
 
 fn latencies(out: &mut String, run: &Run) {
