@@ -11,13 +11,12 @@ import servers
 
 DORMOUSE = Path(os.environ.get("DORMOUSE", servers.LAB.parent / "target/release/dormouse"))
 
-STORM = ["--connections", "20000", "--concurrency", "500"]
-
 # What is asked of every server. Everything else is the instrument's default.
 MODES = {
     "hold": ["hold", "--connections", "9500"],
-    "churn": ["churn", *STORM, "--rounds", "5"],
-    "resumed": ["churn", *STORM, "--rounds", "2", "--resume"],
+    "churn": ["churn", "--connections", "20000", "--concurrency", "500", "--rounds", "5"],
+    # Each of the concurrent clients begins with a full handshake: few of them.
+    "resumed": ["churn", "--connections", "10000", "--concurrency", "50", "--rounds", "2", "--resume"],
     "bulk": ["bulk", "--streams", "8", "--bytes", "256M"],
     "wake": ["wake", "--connections", "9500"],
 }
