@@ -1,2 +1,47 @@
-//! Placeholder.
+//! Sans-IO TLS: a handshake by rustls, then a [`dormouse_record::State`] and nothing else.
+//!
+//! A context ([`ServerContext`], [`ClientContext`]) is made once: certificates, keys, trust
+//! stores and tickets are parsed there and shared by all connections. A [`Handshake`] takes
+//! bytes and gives bytes; sockets, clocks and threads are the caller's. When it is done,
+//! [`Handshake::rest`] writes the connection's secrets and sequence numbers into a record
+//! state, and every object of the library is dropped.
+//!
+//! ```text
+//!  received ─▶ inbound ─ one record at a time ─▶ machine (rustls) ─▶ output ─▶ to the peer
+//!                 │                                 │
+//!                 │ behind the handshake            │ rest()
+//!                 ▼                                 ▼
+//!              leftover                    record::State (128 bytes)
+//! ```
+//!
+//! What rustls asks of shared objects and tells them (the time, traffic secrets) passes through
+//! a slot of the thread, set for the length of one call: see `turn`.
 #![forbid(unsafe_code)]
+
+mod client;
+mod failure;
+mod first_bytes;
+mod handshake;
+mod identity;
+mod inbound;
+mod machine;
+mod pem;
+mod rest;
+mod server;
+mod settings;
+mod ticket_watch;
+mod tickets;
+mod turn;
+mod verify;
+
+pub use client::{ClientContext, ClientSettings, ResumptionSettings};
+pub use failure::{Blame, CertificateProblem, FailureKind, HandshakeFailure, alert_name};
+pub use handshake::{Handshake, HandshakeLimits, Progress};
+pub use identity::{Identity, IdentityError, IdentityProblem, IdentityWarning, KeyKind};
+pub use rest::{Flights, HandshakeInfo, Rested};
+pub use rustls_pki_types::UnixTime;
+pub use server::{ServerContext, ServerSettings};
+pub use settings::{Group, Protocols, SettingsError, Version};
+pub use ticket_watch::TicketWatch;
+pub use tickets::{TicketKeys, TicketSettings};
+pub use verify::Roots;

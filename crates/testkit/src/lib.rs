@@ -1,2 +1,14 @@
-//! Placeholder.
+//! What the tests share: a pair of connections in memory, certificates, PEM files.
+//!
+//! Everything here is the real thing: real handshakes, real keys. Only the network is missing.
 #![forbid(unsafe_code)]
+
+mod authority;
+mod files;
+mod pair;
+mod resting;
+
+pub use authority::{Authority, Leaf, RSA_BITS};
+pub use files::PemFiles;
+pub use pair::{Cut, NOW_S, Pair, PairSettings, Side, drive, now};
+pub use resting::{Event, Resting};

@@ -1,0 +1,142 @@
+//! The client's settings, made once into a context which all connections share: with it they
+//! share one trust store, parsed once, and one store of sessions.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::SignatureScheme;
+use rustls::client::{ResolvesClientCert, Resumption};
+use rustls::sign::CertifiedKey;
+
+use crate::identity::Identity;
+use crate::settings::{Group, Protocols, SettingsError, check_alpn, provider};
+use crate::turn::{SecretCatcher, TurnTime};
+use crate::verify::{Roots, verifier};
+
+/// How a client does TLS.
+#[derive(Debug)]
+pub struct ClientSettings {
+    /// Whom it trusts.
+    pub roots: Roots,
+    /// The versions of TLS.
+    pub protocols: Protocols,
+    /// Application protocols it offers, the preferred first.
+    pub alpn: Vec<Vec<u8>>,
+    /// Key exchange groups, the preferred first.
+    pub groups: Vec<Group>,
+    /// Its own certificate, for servers which ask for one.
+    pub identity: Option<Identity>,
+    /// Resuming sessions; `None`: every handshake is a full one.
+    pub resumption: Option<ResumptionSettings>,
+}
+
+/// How a client resumes sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResumptionSettings {
+    /// How many sessions are kept, over all servers; the oldest server's go first.
+    pub sessions_max: usize,
+    /// How many tickets a TLS 1.3 connection waits for before it gives up its last library
+    /// object; see [`TicketWatch`](crate::TicketWatch).
+    pub tickets_expected: u32,
+}
+
+impl Default for ResumptionSettings {
+    fn default() -> Self {
+        ResumptionSettings {
+            sessions_max: 1_024,
+            tickets_expected: 1,
+        }
+    }
+}
+
+impl ClientSettings {
+    /// The defaults, with these roots.
+    pub fn new(roots: Roots) -> ClientSettings {
+        ClientSettings {
+            roots,
+            protocols: Protocols::ALL,
+            alpn: Vec::new(),
+            groups: Group::ALL.to_vec(),
+            identity: None,
+            resumption: Some(ResumptionSettings::default()),
+        }
+    }
+}
+
+/// Everything that client connections have in common. Cloning it is cheap.
+#[derive(Clone)]
+pub struct ClientContext {
+    pub(crate) config: Arc<ClientConfig>,
+    /// 0: tickets are of no use.
+    pub(crate) tickets_expected: u32,
+}
+
+impl ClientContext {
+    /// Checks the settings and makes them ready, so that no connection parses anything.
+    pub fn new(settings: ClientSettings) -> Result<ClientContext, SettingsError> {
+        check_alpn(&settings.alpn)?;
+        let provider = provider(&settings.groups)?;
+        let verifier = verifier(&settings.roots, &provider)?;
+        let builder = ClientConfig::builder_with_details(provider, Arc::new(TurnTime))
+            .with_protocol_versions(&settings.protocols.supported()?)?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let mut config = match settings.identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => {
+                let own = OwnCertificate(identity.certified_key());
+                builder.with_client_cert_resolver(Arc::new(own))
+            }
+        };
+
+        config.alpn_protocols = settings.alpn;
+        config.key_log = Arc::new(SecretCatcher);
+        config.enable_secret_extraction = true;
+        config.enable_early_data = false;
+        config.cert_compressors = Vec::new();
+        config.cert_decompressors = Vec::new();
+        config.resumption = match settings.resumption {
+            Some(resumption) => Resumption::in_memory_sessions(resumption.sessions_max),
+            None => Resumption::disabled(),
+        };
+        Ok(ClientContext {
+            config: Arc::new(config),
+            tickets_expected: settings
+                .resumption
+                .map_or(0, |resumption| resumption.tickets_expected),
+        })
+    }
+}
+
+impl fmt::Debug for ClientContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientContext").finish_non_exhaustive()
+    }
+}
+
+/// Shows the one certificate there is to every server which asks.
+struct OwnCertificate(Arc<CertifiedKey>);
+
+impl ResolvesClientCert for OwnCertificate {
+    fn resolve(
+        &self,
+        _root_hint_subjects: &[&[u8]],
+        schemes: &[SignatureScheme],
+    ) -> Option<Arc<CertifiedKey>> {
+        self.0
+            .key
+            .choose_scheme(schemes)
+            .map(|_| Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for OwnCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnCertificate")
+    }
+}

@@ -1,0 +1,384 @@
+//! Why a handshake failed: who is to blame, what happened, which alert was sent or received.
+
+use std::fmt;
+
+use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
+
+/// A handshake which can't go on. [`Handshake::output`](crate::Handshake::output) still
+/// holds what should be sent to the peer, an alert usually.
+#[derive(Debug, Clone)]
+pub struct HandshakeFailure {
+    /// Who has to change something.
+    pub blame: Blame,
+    /// What it is, for counting and for deciding.
+    pub kind: FailureKind,
+    /// What happened, in words.
+    pub reason: String,
+    /// The alert which was put into the output, where it is known (RFC 8446 §6.2).
+    pub alert_sent: Option<u8>,
+}
+
+/// Who has to change something so that it goes well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// The other end of the connection, or the network between.
+    Peer,
+    /// Our configuration, or it and the peer's together don't fit.
+    Configuration,
+    /// A limit of ours was reached.
+    Limit,
+    /// The caller used this crate in a wrong order.
+    Misuse,
+    /// This program: a check of its own failed.
+    Internal,
+}
+
+/// What made the handshake fail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// An HTTP request without TLS came to this port.
+    PlainHttp,
+    /// The first bytes are not TLS.
+    NotTls,
+    /// No protocol version is enabled on both sides.
+    NoCommonVersion,
+    /// No cipher suite is enabled on both sides.
+    NoCommonSuite,
+    /// No key exchange group is enabled on both sides.
+    NoCommonGroup,
+    /// No certificate of the server has a signature the client accepts.
+    NoCommonSignature,
+    /// No application protocol (ALPN) is enabled on both sides.
+    NoCommonAlpn,
+    /// The peer lacks something else that is required.
+    PeerIncompatible,
+    /// The peer sent a fatal alert, with this description.
+    PeerAlert(u8),
+    /// The peer closed before the handshake was done.
+    PeerClosed,
+    /// The peer sent more bytes than a handshake may have.
+    TooLarge,
+    /// A message which can't be decoded, or does not belong here.
+    Malformed,
+    /// A well-formed message which breaks the protocol.
+    Misbehaved,
+    /// A record or a Finished message which does not authenticate.
+    Forged,
+    /// The server's certificate was refused.
+    Certificate(CertificateProblem),
+    /// Called in a wrong order.
+    Misuse,
+    /// A check of our own failed, or the cryptographic library did.
+    Internal,
+}
+
+/// What is wrong with the peer's certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CertificateProblem {
+    /// Its time is over.
+    Expired {
+        /// When it ended, in seconds of Unix time.
+        not_after_s: u64,
+        /// The time it was judged at.
+        now_s: u64,
+    },
+    /// Its time has not begun, or the clock here is behind.
+    NotYetValid {
+        /// When it begins, in seconds of Unix time.
+        not_before_s: u64,
+        /// The time it was judged at.
+        now_s: u64,
+    },
+    /// It is for other names.
+    WrongName {
+        /// The name that was asked for.
+        expected: String,
+        /// The names it is for.
+        presented: Vec<String>,
+    },
+    /// It was issued by nobody who is trusted here.
+    UnknownIssuer {
+        /// Who issued it, by its own account.
+        issuer: String,
+    },
+    /// It was issued by itself, and is not trusted here.
+    SelfSigned {
+        /// Whose it is, by its own account.
+        subject: String,
+    },
+    /// None was sent.
+    Missing,
+    /// It was revoked.
+    Revoked,
+    /// It may not be used for a server.
+    WrongPurpose,
+    /// Its signature, or the one made with its key, is wrong.
+    BadSignature,
+    /// Something else, in rustls' words.
+    Other(String),
+}
+
+impl HandshakeFailure {
+    pub(crate) fn new(blame: Blame, kind: FailureKind, reason: impl Into<String>) -> Self {
+        HandshakeFailure {
+            blame,
+            kind,
+            reason: reason.into(),
+            alert_sent: None,
+        }
+    }
+
+    pub(crate) fn internal(reason: impl Into<String>) -> Self {
+        Self::new(Blame::Internal, FailureKind::Internal, reason)
+    }
+
+    /// What rustls reports, in this crate's terms. `problem` is what our verifier found.
+    pub(crate) fn from_rustls(error: &Error, problem: Option<CertificateProblem>) -> Self {
+        let (blame, kind) = match error {
+            Error::PeerIncompatible(what) => (Blame::Configuration, incompatible(what)),
+            Error::NoApplicationProtocol => (Blame::Configuration, FailureKind::NoCommonAlpn),
+            Error::AlertReceived(alert) => {
+                let kind = if *alert == AlertDescription::CloseNotify {
+                    FailureKind::PeerClosed
+                } else {
+                    FailureKind::PeerAlert((*alert).into())
+                };
+                (Blame::Peer, kind)
+            }
+            Error::InvalidCertificate(certificate) => {
+                let problem = problem.unwrap_or_else(|| CertificateProblem::from(certificate));
+                (Blame::Peer, FailureKind::Certificate(problem))
+            }
+            Error::NoCertificatesPresented => (
+                Blame::Peer,
+                FailureKind::Certificate(CertificateProblem::Missing),
+            ),
+            Error::DecryptError => (Blame::Peer, FailureKind::Forged),
+            Error::PeerSentOversizedRecord
+            | Error::InvalidMessage(_)
+            | Error::InappropriateMessage { .. }
+            | Error::InappropriateHandshakeMessage { .. } => (Blame::Peer, FailureKind::Malformed),
+            Error::PeerMisbehaved(_) => (Blame::Peer, FailureKind::Misbehaved),
+            _ => (Blame::Internal, FailureKind::Internal),
+        };
+        let reason = reason(error, &kind);
+        HandshakeFailure::new(blame, kind, reason)
+    }
+
+    /// Notes the alert that goes out with this failure and adds it to the reason.
+    pub(crate) fn with_alert(mut self, alert: Option<u8>) -> Self {
+        if let Some(alert) = alert {
+            self.alert_sent = Some(alert);
+            let name = alert_name(alert);
+            self.reason = format!("{}; sent the alert {name}", self.reason);
+        }
+        self
+    }
+}
+
+/// The alert rustls encrypts for `error`, where that can be known from outside.
+pub(crate) fn hidden_alert(error: &Error) -> Option<u8> {
+    let alert = match error {
+        Error::InvalidCertificate(certificate) => AlertDescription::from(certificate.clone()),
+        Error::NoApplicationProtocol => AlertDescription::NoApplicationProtocol,
+        Error::InvalidMessage(_) => AlertDescription::DecodeError,
+        Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
+            AlertDescription::UnexpectedMessage
+        }
+        _ => return None,
+    };
+    Some(alert.into())
+}
+
+/// The name of an alert as in RFC 8446 §6.
+pub fn alert_name(description: u8) -> String {
+    let name = match description {
+        0 => "close_notify",
+        10 => "unexpected_message",
+        20 => "bad_record_mac",
+        21 => "decryption_failed",
+        22 => "record_overflow",
+        30 => "decompression_failure",
+        40 => "handshake_failure",
+        41 => "no_certificate",
+        42 => "bad_certificate",
+        43 => "unsupported_certificate",
+        44 => "certificate_revoked",
+        45 => "certificate_expired",
+        46 => "certificate_unknown",
+        47 => "illegal_parameter",
+        48 => "unknown_ca",
+        49 => "access_denied",
+        50 => "decode_error",
+        51 => "decrypt_error",
+        70 => "protocol_version",
+        71 => "insufficient_security",
+        80 => "internal_error",
+        86 => "inappropriate_fallback",
+        90 => "user_canceled",
+        100 => "no_renegotiation",
+        109 => "missing_extension",
+        110 => "unsupported_extension",
+        112 => "unrecognized_name",
+        113 => "bad_certificate_status_response",
+        115 => "unknown_psk_identity",
+        116 => "certificate_required",
+        120 => "no_application_protocol",
+        other => return format!("{other}"),
+    };
+    name.to_owned()
+}
+
+fn incompatible(what: &PeerIncompatible) -> FailureKind {
+    match what {
+        PeerIncompatible::NoCipherSuitesInCommon => FailureKind::NoCommonSuite,
+        PeerIncompatible::NoKxGroupsInCommon | PeerIncompatible::NamedGroupsExtensionRequired => {
+            FailureKind::NoCommonGroup
+        }
+        PeerIncompatible::NoSignatureSchemesInCommon
+        | PeerIncompatible::SignatureAlgorithmsExtensionRequired => FailureKind::NoCommonSignature,
+        PeerIncompatible::ServerDoesNotSupportTls12Or13
+        | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
+        | PeerIncompatible::SupportedVersionsExtensionRequired
+        | PeerIncompatible::Tls12NotOffered
+        | PeerIncompatible::Tls12NotOfferedOrEnabled => FailureKind::NoCommonVersion,
+        _ => FailureKind::PeerIncompatible,
+    }
+}
+
+fn reason(error: &Error, kind: &FailureKind) -> String {
+    match kind {
+        FailureKind::Certificate(problem) => format!("the server's certificate {problem}"),
+        FailureKind::PeerAlert(alert) => {
+            format!("the peer refused with the alert {}", alert_name(*alert))
+        }
+        FailureKind::PeerClosed => "the peer closed during the handshake".to_owned(),
+        FailureKind::Forged => {
+            "a record or the Finished message of the peer does not authenticate".to_owned()
+        }
+        FailureKind::NoCommonVersion => format!("no common protocol version ({error})"),
+        FailureKind::NoCommonSuite => "no common cipher suite".to_owned(),
+        FailureKind::NoCommonGroup => "no common key exchange group".to_owned(),
+        FailureKind::NoCommonSignature => {
+            "no certificate has a signature that the client accepts".to_owned()
+        }
+        FailureKind::NoCommonAlpn => "no common application protocol (ALPN)".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+impl From<&CertificateError> for CertificateProblem {
+    fn from(error: &CertificateError) -> Self {
+        match error {
+            CertificateError::ExpiredContext { time, not_after } => CertificateProblem::Expired {
+                not_after_s: not_after.as_secs(),
+                now_s: time.as_secs(),
+            },
+            CertificateError::NotValidYetContext { time, not_before } => {
+                CertificateProblem::NotYetValid {
+                    not_before_s: not_before.as_secs(),
+                    now_s: time.as_secs(),
+                }
+            }
+            CertificateError::NotValidForNameContext {
+                expected,
+                presented,
+            } => CertificateProblem::WrongName {
+                expected: expected.to_str().into_owned(),
+                presented: presented.iter().map(|name| bare_name(name)).collect(),
+            },
+            CertificateError::Revoked => CertificateProblem::Revoked,
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+                CertificateProblem::WrongPurpose
+            }
+            CertificateError::BadSignature => CertificateProblem::BadSignature,
+            other => CertificateProblem::Other(other.to_string()),
+        }
+    }
+}
+
+/// webpki writes names as `DnsName("a.example")`; people don't.
+fn bare_name(name: &str) -> String {
+    name.split_once('(')
+        .and_then(|(_, rest)| rest.strip_suffix(')'))
+        .map_or(name, |inner| inner.trim_matches('"'))
+        .to_owned()
+}
+
+/// A time for people, in UTC.
+pub(crate) fn utc(seconds: u64) -> String {
+    i64::try_from(seconds)
+        .ok()
+        .and_then(|s| x509_parser::time::ASN1Time::from_timestamp(s).ok())
+        .map_or_else(|| format!("{seconds} s"), |time| time.to_string())
+}
+
+impl fmt::Display for CertificateProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired { not_after_s, now_s } => write!(
+                f,
+                "expired at {} (it is {})",
+                utc(*not_after_s),
+                utc(*now_s)
+            ),
+            Self::NotYetValid {
+                not_before_s,
+                now_s,
+            } => write!(
+                f,
+                "is valid only from {} on (it is {}: is the clock right?)",
+                utc(*not_before_s),
+                utc(*now_s)
+            ),
+            Self::WrongName {
+                expected,
+                presented,
+            } if presented.is_empty() => {
+                write!(f, "is for no name at all, {expected} was asked for")
+            }
+            Self::WrongName {
+                expected,
+                presented,
+            } => write!(
+                f,
+                "is for {}, not for {expected}, which was asked for",
+                presented.join(", ")
+            ),
+            Self::UnknownIssuer { issuer } => {
+                write!(f, "was issued by {issuer}, which is not trusted here")
+            }
+            Self::SelfSigned { subject } => write!(
+                f,
+                "is self-signed ({subject}) and not among the trusted ones"
+            ),
+            Self::Missing => write!(f, "was not sent"),
+            Self::Revoked => write!(f, "was revoked"),
+            Self::WrongPurpose => write!(f, "may not be used for a server"),
+            Self::BadSignature => write!(f, "or the signature made with it is forged"),
+            Self::Other(words) => write!(f, "was refused: {words}"),
+        }
+    }
+}
+
+impl fmt::Display for Blame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Blame::Peer => "peer",
+            Blame::Configuration => "configuration",
+            Blame::Limit => "limit",
+            Blame::Misuse => "misuse",
+            Blame::Internal => "internal",
+        })
+    }
+}
+
+impl fmt::Display for HandshakeFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.reason, self.blame)
+    }
+}
+
+impl std::error::Error for HandshakeFailure {}

@@ -1,0 +1,110 @@
+//! Tells TLS from what people send to a TLS port by mistake.
+
+use crate::failure::{Blame, FailureKind, HandshakeFailure};
+
+/// So many bytes tell TLS from HTTP.
+pub(crate) const DECISIVE_LEN: usize = 5;
+
+const HTTP_METHODS: [&[u8]; 10] = [
+    b"GET ",
+    b"POST ",
+    b"HEAD ",
+    b"PUT ",
+    b"DELETE ",
+    b"OPTIONS ",
+    b"PATCH ",
+    b"CONNECT ",
+    b"TRACE ",
+    b"PRI * ",
+];
+
+/// What a person with a browser sees who forgot the `s`.
+pub(crate) const HTTP_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
+Content-Type: text/plain\r\n\
+Content-Length: 48\r\n\
+Connection: close\r\n\
+\r\n\
+This port speaks TLS; use https:// to talk to it";
+
+/// Says what is wrong with the first bytes a client sent, if something is.
+pub(crate) fn refuse_client(first: &[u8]) -> Option<HandshakeFailure> {
+    if is_http(first) {
+        return Some(HandshakeFailure::new(
+            Blame::Peer,
+            FailureKind::PlainHttp,
+            "a plain HTTP request came to the TLS port; the client should use https",
+        ));
+    }
+    if matches!(first, [high, _, 1, ..] if high & 0x80 != 0) {
+        return Some(not_tls("an SSL 2 ClientHello (forbidden by RFC 6176)"));
+    }
+    refuse_foreign(first)
+}
+
+/// The same for the first bytes a server sent.
+pub(crate) fn refuse_server(first: &[u8]) -> Option<HandshakeFailure> {
+    refuse_foreign(first)
+}
+
+/// Only a handshake record or an alert can come first (RFC 8446 §5.1).
+fn refuse_foreign(first: &[u8]) -> Option<HandshakeFailure> {
+    match first {
+        [21 | 22, 3, ..] | [21 | 22] | [] => None,
+        other => Some(not_tls(&format!(
+            "{:?}",
+            other
+                .get(..DECISIVE_LEN.min(other.len()))
+                .unwrap_or_default()
+                .escape_ascii()
+                .to_string()
+        ))),
+    }
+}
+
+fn not_tls(what: &str) -> HandshakeFailure {
+    HandshakeFailure::new(
+        Blame::Peer,
+        FailureKind::NotTls,
+        format!("the peer does not speak TLS: its first bytes are {what}"),
+    )
+}
+
+/// `first` has at most [`DECISIVE_LEN`] bytes, so methods are compared as far as it goes.
+fn is_http(first: &[u8]) -> bool {
+    first.len() >= DECISIVE_LEN
+        && HTTP_METHODS.iter().any(|method| {
+            let len = method.len().min(first.len());
+            method.get(..len) == first.get(..len)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_has_the_length_it_states() {
+        let text = std::str::from_utf8(HTTP_ANSWER).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("Content-Length: {}", body.len())));
+    }
+
+    #[test]
+    fn kinds_are_told_apart() {
+        for method in HTTP_METHODS {
+            let first = &[method, b"/ HTTP/1.1"].concat()[..DECISIVE_LEN];
+            assert_eq!(refuse_client(first).unwrap().kind, FailureKind::PlainHttp);
+        }
+        for first in [
+            &b"SSH-2"[..],
+            b"\0\0\0\0\0",
+            &[0x80, 0x2e, 1, 3, 1],
+            &[23, 3, 3, 0, 1],
+        ] {
+            assert_eq!(refuse_client(first).unwrap().kind, FailureKind::NotTls);
+        }
+        assert!(refuse_client(&[22, 3, 1, 2, 0]).is_none());
+        assert!(refuse_client(&[21, 3, 3, 0, 2]).is_none());
+        assert_eq!(refuse_server(b"HTTP/").unwrap().kind, FailureKind::NotTls);
+    }
+}

@@ -1,0 +1,343 @@
+//! A handshake in flight, either side.
+
+use std::fmt;
+use std::sync::Arc;
+
+use dormouse_record as record;
+use rustls::Error;
+use rustls_pki_types::{ServerName, UnixTime};
+
+use crate::client::ClientContext;
+use crate::failure::{Blame, FailureKind, HandshakeFailure, hidden_alert};
+use crate::first_bytes::{self, HTTP_ANSWER};
+use crate::machine::{Connection, Machine, Wants};
+use crate::rest::{Flights, Rested, Taken, establish, info};
+use crate::server::ServerContext;
+use crate::settings::SettingsError;
+use crate::ticket_watch::TicketWatch;
+use crate::turn::{Turn, take_turn};
+
+/// What a handshake may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandshakeLimits {
+    /// Bytes received until it is done, and bytes received behind it before it rests.
+    pub bytes_max: usize,
+}
+
+impl Default for HandshakeLimits {
+    /// 64 KiB: long chains of certificates fit.
+    fn default() -> Self {
+        HandshakeLimits { bytes_max: 65_536 }
+    }
+}
+
+/// How far a handshake is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// More must be received.
+    Handshaking,
+    /// Done: call [`Handshake::rest`].
+    Established,
+}
+
+/// A handshake in flight. It is the caller's, on the heap, until it is done or has failed.
+///
+/// Invariants: what the peer sent behind the handshake is in `leftover` and was never shown to
+/// rustls; `machine.output[sent..]` is what the peer must still get, in order; after a failure
+/// nothing but `sent` changes any more.
+pub struct Handshake {
+    machine: Machine,
+    /// Always there between calls.
+    turn: Option<Box<Turn>>,
+    phase: Phase,
+    limits: HandshakeLimits,
+    leftover: Vec<u8>,
+    /// How much of the output the caller has sent.
+    sent: usize,
+    /// What had been sent when the output was last emptied.
+    sent_before: usize,
+    flights: Flights,
+    /// Client side: whom it asked for, and how many tickets it will wait for.
+    asked_for: Option<(String, u32)>,
+}
+
+enum Phase {
+    /// Nothing is known of the peer yet.
+    FirstBytes,
+    Handshaking,
+    Established,
+    Failed(HandshakeFailure),
+}
+
+impl Handshake {
+    /// A handshake with a client which has just connected.
+    pub fn server(context: &ServerContext, limits: HandshakeLimits) -> Handshake {
+        let connection = Connection::ServerToBe(Arc::clone(&context.config));
+        Handshake::new(connection, limits, None)
+    }
+
+    /// A handshake with the server `server_name`, a host name or an IP address. It begins
+    /// with [`Handshake::handle_input`] without any input.
+    pub fn client(
+        context: &ClientContext,
+        server_name: &str,
+        limits: HandshakeLimits,
+    ) -> Result<Handshake, SettingsError> {
+        let name = ServerName::try_from(server_name.to_owned())
+            .map_err(|_| SettingsError::BadServerName(server_name.to_owned()))?;
+        let connection = Connection::ClientToBe(Arc::clone(&context.config), name);
+        let asked_for = Some((server_name.to_owned(), context.tickets_expected));
+        Ok(Handshake::new(connection, limits, asked_for))
+    }
+
+    fn new(
+        connection: Connection,
+        limits: HandshakeLimits,
+        asked_for: Option<(String, u32)>,
+    ) -> Handshake {
+        Handshake {
+            machine: Machine::new(connection),
+            turn: Some(Turn::new()),
+            phase: Phase::FirstBytes,
+            limits,
+            leftover: Vec::new(),
+            sent: 0,
+            sent_before: 0,
+            flights: Flights::default(),
+            asked_for,
+        }
+    }
+
+    /// Takes what was received, cut anywhere. Afterwards there may be [`Handshake::output`],
+    /// also when it failed; a failure is final.
+    pub fn handle_input(
+        &mut self,
+        now: UnixTime,
+        received: &[u8],
+    ) -> Result<Progress, HandshakeFailure> {
+        match &self.phase {
+            Phase::Failed(failure) => return Err(failure.clone()),
+            Phase::Established => return self.keep(received),
+            Phase::FirstBytes | Phase::Handshaking => {}
+        }
+        let mut turn = self.turn.take().unwrap_or_else(Turn::new);
+        turn.now = now;
+        let (taken, written) = (self.machine.inbound.taken(), self.machine.output.len());
+        let (mut turn, outcome) = take_turn(turn, || self.take_records(received));
+        let from_client = self.is_server();
+        self.flights
+            .add(from_client, self.machine.inbound.taken() - taken);
+        self.flights
+            .add(!from_client, self.machine.output.len() - written);
+        let problem = turn.certificate_problem.take();
+        self.turn = Some(turn);
+        outcome.map_err(|stop| {
+            let failure = match stop {
+                Stop::Ours(failure) => failure,
+                Stop::Rustls(error) => {
+                    let alert_at = self.machine.output.len();
+                    self.fetch_alert();
+                    let alert = self.alert_since(alert_at).or_else(|| hidden_alert(&error));
+                    HandshakeFailure::from_rustls(&error, problem).with_alert(alert)
+                }
+            };
+            self.phase = Phase::Failed(failure.clone());
+            failure
+        })
+    }
+
+    /// What must be sent to the peer, in order; a failed handshake's last words too.
+    pub fn output(&self) -> &[u8] {
+        self.machine.output.get(self.sent..).unwrap_or_default()
+    }
+
+    /// The first `count` bytes of the output were sent.
+    pub fn output_sent(&mut self, count: usize) {
+        self.sent = (self.sent + count).min(self.machine.output.len());
+        if self.sent == self.machine.output.len() {
+            self.sent_before += self.sent;
+            self.machine.output.clear();
+            self.sent = 0;
+        }
+    }
+
+    /// Whether it is the server's side.
+    pub fn is_server(&self) -> bool {
+        self.asked_for.is_none()
+    }
+
+    /// Bytes this handshake holds on the heap in buffers, rustls' own state not counted.
+    pub fn buffered_bytes(&self) -> usize {
+        self.machine.inbound.capacity() + self.machine.output.capacity() + self.leftover.capacity()
+    }
+
+    /// Ends an established handshake: its secrets go into `state`, in place, and every object
+    /// of the library is gone afterwards, but for what [`Rested::tickets`] keeps.
+    pub fn rest(mut self, state: &mut record::State) -> Result<Rested, HandshakeFailure> {
+        match self.phase {
+            Phase::Established => {}
+            Phase::Failed(failure) => return Err(failure),
+            Phase::FirstBytes | Phase::Handshaking => {
+                return Err(HandshakeFailure::new(
+                    Blame::Misuse,
+                    FailureKind::Misuse,
+                    "the handshake is not done yet",
+                ));
+            }
+        }
+        let turn = self.turn.take().unwrap_or_else(Turn::new);
+        let (sni, tickets_expected) = match self.asked_for.take() {
+            Some((name, tickets)) => (Some(name), tickets),
+            None => (turn.server_name.clone(), 0),
+        };
+        let taken = Taken {
+            sni,
+            bytes_in: self.machine.inbound.taken(),
+            bytes_out: self.sent_before + self.machine.output.len(),
+            flights: self.flights,
+        };
+        let info = match self.machine.common() {
+            Some(common) => info(common, &turn, taken)?,
+            None => {
+                return Err(HandshakeFailure::internal(
+                    "established without a connection",
+                ));
+            }
+        };
+        let kernel = establish(self.machine.connection, &turn, state)?;
+        self.machine.output.drain(..self.sent);
+        Ok(Rested {
+            unsent: self.machine.output,
+            leftover: self.leftover,
+            info,
+            tickets: kernel
+                .filter(|_| tickets_expected > 0)
+                .map(|kernel| TicketWatch::new(kernel, tickets_expected)),
+        })
+    }
+}
+
+/// Why taking records stopped.
+enum Stop {
+    Ours(HandshakeFailure),
+    Rustls(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Stop::Rustls(error)
+    }
+}
+
+impl Handshake {
+    /// Shows rustls one record after the other, until the handshake is done or `received` is
+    /// used up. What follows a handshake that is done goes to `leftover`, unseen by rustls: it
+    /// would handle a KeyUpdate itself, and the secrets we caught would be stale.
+    fn take_records(&mut self, mut received: &[u8]) -> Result<Progress, Stop> {
+        if !self.is_server() && matches!(self.phase, Phase::FirstBytes) {
+            self.advance()?;
+        }
+        loop {
+            let complete = self.machine.inbound.complete_record(&mut received);
+            if self.machine.inbound.taken() > self.limits.bytes_max {
+                return Err(Stop::Ours(self.too_large()));
+            }
+            if !complete {
+                return Ok(Progress::Handshaking);
+            }
+            if matches!(self.phase, Phase::FirstBytes) {
+                self.judge_first_bytes().map_err(Stop::Ours)?;
+                self.phase = Phase::Handshaking;
+            }
+            if self.advance()? == Wants::Nothing {
+                break;
+            }
+        }
+        if !self.machine.inbound.is_empty() {
+            // rustls refuses messages which straddle the change of keys (RFC 8446 §5.1).
+            return Err(Stop::Ours(HandshakeFailure::internal(
+                "rustls is done, but not with its input",
+            )));
+        }
+        self.phase = Phase::Established;
+        self.keep(received).map_err(Stop::Ours)
+    }
+
+    fn advance(&mut self) -> Result<Wants, Stop> {
+        match self.machine.advance()? {
+            Wants::PeerClosed => Err(Stop::Ours(HandshakeFailure::new(
+                Blame::Peer,
+                FailureKind::PeerClosed,
+                "the peer closed during the handshake",
+            ))),
+            Wants::Unforeseen => Err(Stop::Ours(HandshakeFailure::internal(
+                "rustls is in a state which a handshake never has",
+            ))),
+            wants => Ok(wants),
+        }
+    }
+
+    fn fetch_alert(&mut self) {
+        let turn = self.turn.take().unwrap_or_else(Turn::new);
+        let (turn, ()) = take_turn(turn, || self.machine.fetch_alert());
+        self.turn = Some(turn);
+    }
+
+    /// The alert in the output from `start` on, if it can be read there.
+    fn alert_since(&self, start: usize) -> Option<u8> {
+        match self.machine.output.get(start..)? {
+            &[21, _, _, 0, 2, _level, description] => Some(description),
+            _ => None,
+        }
+    }
+
+    fn judge_first_bytes(&mut self) -> Result<(), HandshakeFailure> {
+        let first = self.machine.inbound.first_bytes();
+        let refusal = if self.is_server() {
+            first_bytes::refuse_client(first)
+        } else {
+            first_bytes::refuse_server(first)
+        };
+        let Some(failure) = refusal else {
+            return Ok(());
+        };
+        if failure.kind == FailureKind::PlainHttp {
+            self.machine.output.extend_from_slice(HTTP_ANSWER);
+        }
+        Err(failure)
+    }
+
+    /// Keeps what came behind the handshake.
+    fn keep(&mut self, received: &[u8]) -> Result<Progress, HandshakeFailure> {
+        // What came together with the end of the handshake was the caller's to bound.
+        if !self.leftover.is_empty() && self.leftover.len() + received.len() > self.limits.bytes_max
+        {
+            return Err(self.too_large());
+        }
+        self.leftover.extend_from_slice(received);
+        Ok(Progress::Established)
+    }
+
+    fn too_large(&self) -> HandshakeFailure {
+        let max = self.limits.bytes_max;
+        HandshakeFailure::new(
+            Blame::Limit,
+            FailureKind::TooLarge,
+            format!("the peer sent more than the {max} bytes a handshake may have"),
+        )
+    }
+}
+
+impl fmt::Debug for Handshake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let phase = match self.phase {
+            Phase::FirstBytes => "first bytes",
+            Phase::Handshaking => "handshaking",
+            Phase::Established => "established",
+            Phase::Failed(_) => "failed",
+        };
+        f.debug_struct("Handshake")
+            .field("phase", &phase)
+            .finish_non_exhaustive()
+    }
+}

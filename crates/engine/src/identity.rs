@@ -1,0 +1,411 @@
+//! A certificate chain with its key, read once, checked against each other.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::sign::CertifiedKey;
+use rustls::{Error, InconsistentKeys};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+use x509_parser::public_key::PublicKey;
+use zeroize::Zeroizing;
+
+use crate::failure::utc;
+use crate::pem;
+
+/// No certificate or key file is as large as this.
+const FILE_MAX: u64 = 1 << 20;
+
+/// A certificate chain with the key that belongs to it.
+#[derive(Clone)]
+pub struct Identity {
+    certified: Arc<CertifiedKey>,
+    names: Vec<String>,
+    key_kind: KeyKind,
+    not_before_s: u64,
+    not_after_s: u64,
+}
+
+/// The kind of a certificate's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyKind {
+    /// RSA, with so many bits.
+    Rsa {
+        /// The length of the modulus.
+        bits: usize,
+    },
+    /// ECDSA on a NIST curve, with so many bits.
+    Ecdsa {
+        /// The length of the curve's field.
+        bits: usize,
+    },
+    /// Ed25519.
+    Ed25519,
+}
+
+/// Something about an identity that should be seen to, though it can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IdentityWarning {
+    /// The certificate's time is over: clients will refuse it.
+    Expired {
+        /// When it ended, in seconds of Unix time.
+        not_after_s: u64,
+    },
+    /// The certificate's time has not begun: clients will refuse it.
+    NotYetValid {
+        /// When it begins, in seconds of Unix time.
+        not_before_s: u64,
+    },
+    /// The certificate is for no name: clients will refuse it. (The common name has not
+    /// counted since RFC 9525.)
+    NoNames,
+}
+
+impl Identity {
+    /// From PEM: the chain, the server's own certificate first, and its key. Both names are
+    /// used in errors only. Both may be one file which holds chain and key.
+    pub fn from_pem(
+        certificate: &[u8],
+        key: &[u8],
+        certificate_name: &str,
+        key_name: &str,
+    ) -> Result<Identity, IdentityError> {
+        let chain = pem::chain(certificate, certificate_name)?;
+        let key = pem::key(key, key_name)?;
+        Identity::new(chain, key, certificate_name, key_name)
+    }
+
+    /// The same from files.
+    pub fn from_files(certificate: &Path, key: &Path) -> Result<Identity, IdentityError> {
+        let certificate_name = certificate.display().to_string();
+        let key_name = key.display().to_string();
+        let certificate = read_file(certificate, &certificate_name)?;
+        let key = Zeroizing::new(read_file(key, &key_name)?);
+        Identity::from_pem(&certificate, &key, &certificate_name, &key_name)
+    }
+
+    /// A certificate for `name`, a host name or an IP address, which nobody trusts: for
+    /// trying things out. ECDSA P-256.
+    pub fn self_signed(name: &str) -> Result<Identity, IdentityError> {
+        let (certificate, key) = Identity::self_signed_pem(name)?;
+        Identity::from_pem(certificate.as_bytes(), key.as_bytes(), name, name)
+    }
+
+    /// The same as PEM, certificate and key, for several processes that are to show the same one.
+    pub fn self_signed_pem(name: &str) -> Result<(String, Zeroizing<String>), IdentityError> {
+        let refused = |error: rcgen::Error| IdentityError {
+            file: name.to_owned(),
+            problem: IdentityProblem::BadName(error.to_string()),
+        };
+        let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).map_err(refused)?;
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, name);
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2049, 12, 31);
+        let key = rcgen::KeyPair::generate().map_err(refused)?;
+        let certificate = params.self_signed(&key).map_err(refused)?;
+        Ok((certificate.pem(), Zeroizing::new(key.serialize_pem())))
+    }
+
+    fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        certificate_name: &str,
+        key_name: &str,
+    ) -> Result<Identity, IdentityError> {
+        let about_certificate = |problem| IdentityError {
+            file: certificate_name.to_owned(),
+            problem,
+        };
+        let about_key = |problem| IdentityError {
+            file: key_name.to_owned(),
+            problem,
+        };
+        let leaf = chain
+            .first()
+            .ok_or_else(|| about_certificate(IdentityProblem::NoCertificate))?;
+        let (_, parsed) = X509Certificate::from_der(leaf)
+            .map_err(|e| about_certificate(IdentityProblem::BadCertificate(e.to_string())))?;
+        let names = names(&parsed);
+        let key_kind = key_kind(&parsed).ok_or_else(|| {
+            let algorithm = parsed.public_key().algorithm.algorithm.to_id_string();
+            about_certificate(IdentityProblem::UnsupportedKey(algorithm))
+        })?;
+        let validity = parsed.validity();
+        let seconds = |time: x509_parser::time::ASN1Time| time.timestamp().max(0).unsigned_abs();
+        let (not_before_s, not_after_s) =
+            (seconds(validity.not_before), seconds(validity.not_after));
+
+        let signing_key = any_supported_type(&key)
+            .map_err(|e| about_key(IdentityProblem::UnusableKey(e.to_string())))?;
+        let certified = CertifiedKey::new(chain, signing_key);
+        match certified.keys_match() {
+            Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+            Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+                let certificate = certificate_name.to_owned();
+                return Err(about_key(IdentityProblem::KeyMismatch { certificate }));
+            }
+            Err(e) => {
+                return Err(about_certificate(IdentityProblem::BadCertificate(
+                    e.to_string(),
+                )));
+            }
+        }
+        Ok(Identity {
+            certified: Arc::new(certified),
+            names,
+            key_kind,
+            not_before_s,
+            not_after_s,
+        })
+    }
+
+    /// The names and addresses it is for.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The kind of its key.
+    pub fn key_kind(&self) -> KeyKind {
+        self.key_kind
+    }
+
+    /// When it ends, in seconds of Unix time.
+    pub fn expires_at_s(&self) -> u64 {
+        self.not_after_s
+    }
+
+    /// What should be seen to, as of `now`.
+    pub fn warnings(&self, now: UnixTime) -> Vec<IdentityWarning> {
+        let now_s = now.as_secs();
+        let mut warnings = Vec::new();
+        if now_s > self.not_after_s {
+            warnings.push(IdentityWarning::Expired {
+                not_after_s: self.not_after_s,
+            });
+        }
+        if now_s < self.not_before_s {
+            warnings.push(IdentityWarning::NotYetValid {
+                not_before_s: self.not_before_s,
+            });
+        }
+        if self.names.is_empty() {
+            warnings.push(IdentityWarning::NoNames);
+        }
+        warnings
+    }
+
+    /// The server's own certificate, DER.
+    pub fn certificate_der(&self) -> &[u8] {
+        self.certified.cert.first().map_or(&[], |leaf| leaf)
+    }
+
+    pub(crate) fn certified_key(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.certified)
+    }
+}
+
+fn read_file(path: &Path, name: &str) -> Result<Vec<u8>, IdentityError> {
+    use std::io::Read;
+    let problem = |problem| IdentityError {
+        file: name.to_owned(),
+        problem,
+    };
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes))
+        .map_err(|e| problem(IdentityProblem::Unreadable(e.to_string())))?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(problem(IdentityProblem::TooLarge));
+    }
+    Ok(bytes)
+}
+
+/// Subject alternative names; the common name does not count (RFC 9525 §2).
+fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let Ok(Some(alternative)) = certificate.subject_alternative_name() else {
+        return Vec::new();
+    };
+    alternative
+        .value
+        .general_names
+        .iter()
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => address(bytes),
+            _ => None,
+        })
+        .collect()
+}
+
+fn address(bytes: &[u8]) -> Option<String> {
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
+        return Some(std::net::Ipv4Addr::from(v4).to_string());
+    }
+    let v6 = <[u8; 16]>::try_from(bytes).ok()?;
+    Some(std::net::Ipv6Addr::from(v6).to_string())
+}
+
+fn key_kind(certificate: &X509Certificate<'_>) -> Option<KeyKind> {
+    const ED25519: &str = "1.3.101.112";
+    let info = certificate.public_key();
+    if info.algorithm.algorithm.to_id_string() == ED25519 {
+        return Some(KeyKind::Ed25519);
+    }
+    match info.parsed().ok()? {
+        PublicKey::RSA(rsa) => Some(KeyKind::Rsa {
+            bits: rsa.key_size(),
+        }),
+        PublicKey::EC(point) => Some(KeyKind::Ecdsa {
+            bits: point.key_size(),
+        }),
+        _ => None,
+    }
+}
+
+/// A certificate or key which can't be used: which file, what is wrong, what would be right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdentityError {
+    /// The file, or whatever the caller called it.
+    pub file: String,
+    /// What is wrong with it.
+    pub problem: IdentityProblem,
+}
+
+/// What is wrong with a certificate or key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IdentityProblem {
+    /// The operating system does not let it be read.
+    Unreadable(String),
+    /// Larger than any certificate or key.
+    TooLarge,
+    /// Nothing in it.
+    Empty,
+    /// Not PEM, though it should be.
+    NotPem,
+    /// PEM which is cut off or broken.
+    BadPem(String),
+    /// There is no certificate in it.
+    NoCertificate,
+    /// A key was given where the certificate is expected.
+    KeyInsteadOfCertificate,
+    /// A certificate was given where the key is expected.
+    CertificateInsteadOfKey,
+    /// There is no private key in it.
+    NoKey,
+    /// The key is protected by a passphrase.
+    EncryptedKey,
+    /// More than one key.
+    SeveralKeys(usize),
+    /// The certificate can't be parsed.
+    BadCertificate(String),
+    /// The certificate's key is of a kind that is not supported (its OID).
+    UnsupportedKey(String),
+    /// The private key can't be used.
+    UnusableKey(String),
+    /// The key belongs to another certificate.
+    KeyMismatch {
+        /// The certificate's file.
+        certificate: String,
+    },
+    /// A self-signed certificate can't be made for this name.
+    BadName(String),
+}
+
+impl fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.file, self.problem)
+    }
+}
+
+impl fmt::Display for IdentityProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(why) => write!(f, "can't be read: {why}"),
+            Self::TooLarge => write!(f, "is larger than 1 MiB, which no certificate or key is"),
+            Self::Empty => write!(f, "is empty"),
+            Self::NotPem => write!(
+                f,
+                "is not PEM; convert it: openssl x509 -inform DER (certificate) or openssl pkey -inform DER (key)"
+            ),
+            Self::BadPem(why) => write!(f, "is broken PEM: {why}"),
+            Self::NoCertificate => write!(f, "has no certificate in it"),
+            Self::KeyInsteadOfCertificate => {
+                write!(
+                    f,
+                    "is a key, but should be the certificate; are the two swapped?"
+                )
+            }
+            Self::CertificateInsteadOfKey => {
+                write!(
+                    f,
+                    "is a certificate, but should be the key; are the two swapped?"
+                )
+            }
+            Self::NoKey => write!(f, "has no private key in it"),
+            Self::EncryptedKey => write!(
+                f,
+                "is encrypted with a passphrase; write it without one: openssl pkey -in FILE -out FILE"
+            ),
+            Self::SeveralKeys(count) => {
+                write!(f, "has {count} private keys in it; exactly one is needed")
+            }
+            Self::BadCertificate(why) => write!(f, "the certificate can't be parsed: {why}"),
+            Self::UnsupportedKey(oid) => write!(
+                f,
+                "the certificate's key is of an unsupported kind ({oid}); RSA, ECDSA and Ed25519 are supported"
+            ),
+            Self::UnusableKey(why) => write!(f, "the key can't be used: {why}"),
+            Self::KeyMismatch { certificate } => write!(
+                f,
+                "the key does not belong to the certificate in {certificate}"
+            ),
+            Self::BadName(why) => write!(f, "no certificate can be made for this name: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for IdentityError {}
+
+impl fmt::Display for IdentityWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired { not_after_s } => {
+                write!(f, "the certificate expired at {}", utc(*not_after_s))
+            }
+            Self::NotYetValid { not_before_s } => write!(
+                f,
+                "the certificate is valid only from {} on",
+                utc(*not_before_s)
+            ),
+            Self::NoNames => write!(
+                f,
+                "the certificate has no subject alternative name; clients will refuse it"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for KeyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyKind::Rsa { bits } => write!(f, "RSA-{bits}"),
+            KeyKind::Ecdsa { bits } => write!(f, "ECDSA P-{bits}"),
+            KeyKind::Ed25519 => write!(f, "Ed25519"),
+        }
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity")
+            .field("names", &self.names)
+            .field("key_kind", &self.key_kind)
+            .field("expires_at", &utc(self.not_after_s))
+            .finish_non_exhaustive()
+    }
+}

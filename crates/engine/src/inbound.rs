@@ -1,0 +1,160 @@
+//! Assembles what was received into records, and gives them on one at a time.
+//!
+//! Invariants:
+//!
+//! - `buffer[..fed]` is what rustls has been shown and has not discarded; rustls keeps
+//!   offsets into it, so it is only ever shortened from the front, by rustls' own count.
+//! - `buffer[fed..]` is the beginning of one record which is not complete.
+//! - Bytes behind the record which is being completed are never taken: they stay with the
+//!   caller. This is what keeps application data, and a KeyUpdate right behind Finished,
+//!   away from rustls.
+//!
+//! Every byte is copied once and looked at once, so a ClientHello in 16,000 segments costs
+//! 16,000 small appends.
+
+use zeroize::Zeroize;
+
+const HEADER_LEN: usize = 5;
+/// The longest protected record: RFC 5246 §6.2.3 (2^14 + 2048); 1.3 allows less.
+const PAYLOAD_MAX: usize = 16_384 + 2_048;
+/// Real client flights are smaller, so most handshakes never grow it.
+const FIRST_CAPACITY: usize = 512;
+
+#[derive(Default)]
+pub(crate) struct Inbound {
+    buffer: Vec<u8>,
+    fed: usize,
+    taken: usize,
+}
+
+impl Inbound {
+    /// Takes from `received` what completes the next record. `true`: there is one more record
+    /// to show; `false`: `received` is used up.
+    ///
+    /// A header which can't be right counts as complete: rustls refuses it with the right alert.
+    pub(crate) fn complete_record(&mut self, received: &mut &[u8]) -> bool {
+        loop {
+            let partial = self.buffer.get(self.fed..).unwrap_or_default();
+            let need = record_len(partial);
+            if partial.len() >= need {
+                self.fed = self.buffer.len();
+                return true;
+            }
+            let missing = need - partial.len();
+            let Some((piece, rest)) = received.split_at_checked(missing.min(received.len())) else {
+                return false;
+            };
+            if piece.is_empty() {
+                return false;
+            }
+            if self.buffer.capacity() == 0 {
+                self.buffer.reserve_exact(FIRST_CAPACITY.max(need));
+            }
+            self.buffer.extend_from_slice(piece);
+            self.taken += piece.len();
+            *received = rest;
+        }
+    }
+
+    /// What rustls may see.
+    pub(crate) fn shown(&mut self) -> &mut [u8] {
+        self.buffer.get_mut(..self.fed).unwrap_or_default()
+    }
+
+    /// rustls is done with the first `count` bytes.
+    pub(crate) fn discard(&mut self, count: usize) {
+        let count = count.min(self.fed);
+        if count > 0 {
+            self.buffer.drain(..count);
+            self.fed -= count;
+        }
+    }
+
+    /// Bytes taken from the caller since the beginning.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// The first bytes of the stream, for telling TLS from what is not; only right before
+    /// the first record was shown.
+    pub(crate) fn first_bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Room it has on the heap.
+    pub(crate) fn capacity(&self) -> usize {
+        self.buffer.capacity()
+    }
+
+    /// Nothing is kept, neither shown nor partial.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+}
+
+impl Drop for Inbound {
+    fn drop(&mut self) {
+        // rustls decrypts in place: handshake plaintext (certificates) may be left here.
+        self.buffer.zeroize();
+    }
+}
+
+/// How many bytes the record has of which `start` is the beginning, as far as can be told.
+fn record_len(start: &[u8]) -> usize {
+    let &[content_type, major, _, high, low, ..] = start else {
+        return HEADER_LEN;
+    };
+    let payload_len = usize::from(u16::from_be_bytes([high, low]));
+    let plausible = (20..=23).contains(&content_type) && major == 3 && payload_len <= PAYLOAD_MAX;
+    if plausible {
+        HEADER_LEN + payload_len
+    } else {
+        HEADER_LEN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO_RECORDS: [u8; 16] = [
+        22, 3, 1, 0, 3, b'a', b'b', b'c', 23, 3, 3, 0, 2, b'x', b'y', 99,
+    ];
+
+    #[test]
+    fn one_record_at_a_time_at_every_cut() {
+        for cut in 0..TWO_RECORDS.len() {
+            let (first, second) = TWO_RECORDS.split_at(cut);
+            let mut inbound = Inbound::default();
+            let mut records = Vec::new();
+            for mut part in [first, second] {
+                while inbound.complete_record(&mut part) {
+                    records.push(inbound.shown().to_vec());
+                    let shown = inbound.shown().len();
+                    inbound.discard(shown);
+                }
+                assert!(part.is_empty());
+            }
+            assert_eq!(records, [&TWO_RECORDS[..8], &TWO_RECORDS[8..15]]);
+            assert!(!inbound.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_follows_a_record_stays_with_the_caller() {
+        let mut inbound = Inbound::default();
+        let mut received = &TWO_RECORDS[..];
+        assert!(inbound.complete_record(&mut received));
+        assert_eq!(inbound.shown(), &TWO_RECORDS[..8]);
+        assert_eq!(received, &TWO_RECORDS[8..]);
+        assert_eq!(inbound.taken(), 8);
+    }
+
+    #[test]
+    fn a_wrong_header_is_shown_at_once() {
+        for header in [[22, 3, 1, 0xff, 0xff], [22, 9, 9, 0, 1], [99, 3, 3, 0, 1]] {
+            let mut inbound = Inbound::default();
+            assert!(inbound.complete_record(&mut &header[..]));
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Certificates and keys out of PEM, with errors which say what was given instead.
+
+use rustls_pki_types::pem::{Error, PemObject, SectionKind};
+use rustls_pki_types::{
+    CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
+};
+
+use crate::identity::{IdentityError, IdentityProblem};
+
+/// The certificates in `bytes`, at least one, in their order.
+pub(crate) fn chain(
+    bytes: &[u8],
+    name: &str,
+) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let mut chain = Vec::new();
+    let mut keys = 0;
+    for (kind, der) in sections(bytes, name)? {
+        match kind {
+            SectionKind::Certificate => chain.push(CertificateDer::from(der)),
+            kind if is_key(kind) => keys += 1,
+            _ => {}
+        }
+    }
+    if !chain.is_empty() {
+        return Ok(chain);
+    }
+    let problem = if keys > 0 || is_encrypted(bytes) {
+        IdentityProblem::KeyInsteadOfCertificate
+    } else {
+        IdentityProblem::NoCertificate
+    };
+    Err(IdentityError {
+        file: name.to_owned(),
+        problem,
+    })
+}
+
+/// The one private key in `bytes`.
+pub(crate) fn key(bytes: &[u8], name: &str) -> Result<PrivateKeyDer<'static>, IdentityError> {
+    let refuse = |problem| {
+        Err(IdentityError {
+            file: name.to_owned(),
+            problem,
+        })
+    };
+    // First of all: an old-style encrypted key would be taken for a broken one.
+    if is_encrypted(bytes) {
+        return refuse(IdentityProblem::EncryptedKey);
+    }
+    let mut keys = Vec::new();
+    let mut certificates = 0;
+    for (kind, der) in sections(bytes, name)? {
+        match kind {
+            SectionKind::PrivateKey => keys.push(PrivatePkcs8KeyDer::from(der).into()),
+            SectionKind::RsaPrivateKey => keys.push(PrivatePkcs1KeyDer::from(der).into()),
+            SectionKind::EcPrivateKey => keys.push(PrivateSec1KeyDer::from(der).into()),
+            SectionKind::Certificate => certificates += 1,
+            _ => {}
+        }
+    }
+    let count = keys.len();
+    match (keys.pop(), count) {
+        (Some(key), 1) => Ok(key),
+        (Some(_), _) => refuse(IdentityProblem::SeveralKeys(count)),
+        (None, _) if certificates > 0 => refuse(IdentityProblem::CertificateInsteadOfKey),
+        (None, _) => refuse(IdentityProblem::NoKey),
+    }
+}
+
+fn sections(bytes: &[u8], name: &str) -> Result<Vec<(SectionKind, Vec<u8>)>, IdentityError> {
+    let problem = |problem| IdentityError {
+        file: name.to_owned(),
+        problem,
+    };
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(problem(IdentityProblem::Empty));
+    }
+    if !contains(bytes, b"-----BEGIN ") {
+        return Err(problem(IdentityProblem::NotPem));
+    }
+    <(SectionKind, Vec<u8>)>::pem_slice_iter(bytes)
+        .collect::<Result<Vec<_>, Error>>()
+        .map_err(|e| problem(IdentityProblem::BadPem(e.to_string())))
+}
+
+fn is_key(kind: SectionKind) -> bool {
+    matches!(
+        kind,
+        SectionKind::PrivateKey | SectionKind::RsaPrivateKey | SectionKind::EcPrivateKey
+    )
+}
+
+/// PKCS #8 says so in its label, the older forms in a header (RFC 1421).
+fn is_encrypted(bytes: &[u8]) -> bool {
+    contains(bytes, b"BEGIN ENCRYPTED PRIVATE KEY") || contains(bytes, b"Proc-Type: 4,ENCRYPTED")
+}
+
+fn contains(bytes: &[u8], needle: &[u8]) -> bool {
+    bytes.windows(needle.len()).any(|window| window == needle)
+}

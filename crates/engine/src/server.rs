@@ -1,0 +1,184 @@
+//! The server's settings, made once into a context which all connections share.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+use crate::identity::Identity;
+use crate::settings::{Group, Protocols, SettingsError, check_alpn, provider};
+use crate::tickets::{TicketKeys, TicketSettings, Ticketer};
+use crate::turn::{SecretCatcher, TurnTime, with_turn};
+
+/// How a server does TLS.
+#[derive(Debug)]
+pub struct ServerSettings {
+    /// Certificates with their keys. The first is the default for clients which name no
+    /// server, or one that none of them is for.
+    pub identities: Vec<Identity>,
+    /// The versions of TLS.
+    pub protocols: Protocols,
+    /// Application protocols, the preferred first; empty: ALPN is not answered.
+    pub alpn: Vec<Vec<u8>>,
+    /// Key exchange groups, the preferred first.
+    pub groups: Vec<Group>,
+    /// Session tickets; `None`: no resumption.
+    pub tickets: Option<TicketSettings>,
+}
+
+impl ServerSettings {
+    /// The defaults, with these certificates.
+    pub fn new(identities: Vec<Identity>) -> ServerSettings {
+        ServerSettings {
+            identities,
+            protocols: Protocols::ALL,
+            alpn: Vec::new(),
+            groups: Group::ALL.to_vec(),
+            tickets: Some(TicketSettings::default()),
+        }
+    }
+}
+
+/// Everything that server connections have in common. Cloning it is cheap.
+#[derive(Clone)]
+pub struct ServerContext {
+    pub(crate) config: Arc<ServerConfig>,
+    ticketer: Option<Arc<Ticketer>>,
+}
+
+impl ServerContext {
+    /// Checks the settings and makes them ready, so that no connection parses anything.
+    pub fn new(settings: ServerSettings) -> Result<ServerContext, SettingsError> {
+        if settings.identities.is_empty() {
+            return Err(SettingsError::NoIdentity);
+        }
+        check_alpn(&settings.alpn)?;
+        let provider = provider(&settings.groups)?;
+        let time = Arc::new(TurnTime);
+        let mut config = ServerConfig::builder_with_details(provider, time)
+            .with_protocol_versions(&settings.protocols.supported()?)?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(CertificateChoice::new(&settings.identities)));
+
+        config.alpn_protocols = settings.alpn;
+        config.key_log = Arc::new(SecretCatcher);
+        config.enable_secret_extraction = true;
+        // Stateless or not at all: nothing grows with the number of sessions.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        // 0-RTT can be replayed (RFC 8446 §8); data before the client's Finished would make
+        // the sequence number at rest depend on the backend. Neither is ever done.
+        config.max_early_data_size = 0;
+        config.send_half_rtt_data = false;
+        config.cert_compressors = Vec::new();
+        config.cert_decompressors = Vec::new();
+
+        let ticketer = match settings.tickets {
+            None => None,
+            Some(tickets) => {
+                tickets.check()?;
+                let ticketer = Arc::new(match &tickets.keys {
+                    Some(keys) => Ticketer::new(keys, tickets.lifetime_s)?,
+                    None => Ticketer::with_own_keys(tickets.lifetime_s)?,
+                });
+                config.ticketer = Arc::clone(&ticketer) as _;
+                config.send_tls13_tickets = tickets.per_handshake;
+                Some(ticketer)
+            }
+        };
+        Ok(ServerContext {
+            config: Arc::new(config),
+            ticketer,
+        })
+    }
+
+    /// Takes new ticket keys into use, for this context and all its clones.
+    pub fn replace_ticket_keys(&self, keys: &TicketKeys) -> Result<(), SettingsError> {
+        match &self.ticketer {
+            Some(ticketer) => ticketer.replace_keys(keys),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for ServerContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerContext").finish_non_exhaustive()
+    }
+}
+
+/// Chooses the certificate by the name the client asks for and the signatures it accepts.
+struct CertificateChoice {
+    all: Vec<Arc<CertifiedKey>>,
+    exact: HashMap<String, Vec<usize>>,
+    /// Keyed by what follows `*.`.
+    wildcard: HashMap<String, Vec<usize>>,
+}
+
+impl CertificateChoice {
+    fn new(identities: &[Identity]) -> CertificateChoice {
+        let mut choice = CertificateChoice {
+            all: Vec::new(),
+            exact: HashMap::new(),
+            wildcard: HashMap::new(),
+        };
+        for (index, identity) in identities.iter().enumerate() {
+            choice.all.push(identity.certified_key());
+            for name in identity.names() {
+                let name = name.to_ascii_lowercase();
+                let (names, key) = match name.strip_prefix("*.") {
+                    Some(parent) => (&mut choice.wildcard, parent.to_owned()),
+                    None => (&mut choice.exact, name),
+                };
+                names.entry(key).or_default().push(index);
+            }
+        }
+        choice
+    }
+
+    /// In order of preference: those for exactly this name, those with a wildcard for it
+    /// (one label, RFC 6125 §6.4.3), then all, the default first.
+    fn candidates(&self, name: Option<&str>) -> impl Iterator<Item = &Arc<CertifiedKey>> {
+        let lower = name.map(str::to_ascii_lowercase);
+        let of = |map: &HashMap<String, Vec<usize>>, key: Option<&str>| {
+            key.and_then(|key| map.get(key).cloned())
+                .unwrap_or_default()
+        };
+        let exact = of(&self.exact, lower.as_deref());
+        let parent = lower
+            .as_deref()
+            .and_then(|name| name.split_once('.'))
+            .map(|(_, parent)| parent);
+        let wildcard = of(&self.wildcard, parent);
+        exact
+            .into_iter()
+            .chain(wildcard)
+            .chain(0..self.all.len())
+            .filter_map(|index| self.all.get(index))
+    }
+}
+
+impl ResolvesServerCert for CertificateChoice {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        with_turn(|turn| turn.server_name = hello.server_name().map(str::to_owned));
+        // rustls has already left out the schemes which do not fit the suites offered.
+        let schemes = hello.signature_schemes();
+        for candidate in self.candidates(hello.server_name()) {
+            if let Some(signer) = candidate.key.choose_scheme(schemes) {
+                with_turn(|turn| turn.signature = Some(signer.scheme()));
+                return Some(Arc::clone(candidate));
+            }
+        }
+        // None fits: rustls says so with the right alert when it is given one anyway.
+        self.all.first().cloned()
+    }
+}
+
+impl fmt::Debug for CertificateChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CertificateChoice").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,205 @@
+//! What servers and clients have in common: versions, groups, the cryptographic provider.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs::{self, kx_group};
+use rustls::crypto::{CryptoProvider, SupportedKxGroup};
+use rustls::{CipherSuite, SupportedProtocolVersion, version};
+
+/// A version of TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// TLS 1.2 (RFC 5246), with AEAD suites only.
+    Tls12,
+    /// TLS 1.3 (RFC 8446).
+    Tls13,
+}
+
+/// The versions which may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Protocols {
+    /// The oldest.
+    pub min: Version,
+    /// The newest.
+    pub max: Version,
+}
+
+impl Protocols {
+    /// TLS 1.2 and 1.3.
+    pub const ALL: Protocols = Protocols {
+        min: Version::Tls12,
+        max: Version::Tls13,
+    };
+    /// Nothing but TLS 1.2.
+    pub const TLS12: Protocols = Protocols {
+        min: Version::Tls12,
+        max: Version::Tls12,
+    };
+    /// Nothing but TLS 1.3.
+    pub const TLS13: Protocols = Protocols {
+        min: Version::Tls13,
+        max: Version::Tls13,
+    };
+
+    pub(crate) fn supported(self) -> Result<Vec<&'static SupportedProtocolVersion>, SettingsError> {
+        match (self.min, self.max) {
+            (Version::Tls12, Version::Tls13) => Ok(vec![&version::TLS13, &version::TLS12]),
+            (Version::Tls12, Version::Tls12) => Ok(vec![&version::TLS12]),
+            (Version::Tls13, Version::Tls13) => Ok(vec![&version::TLS13]),
+            (Version::Tls13, Version::Tls12) => Err(SettingsError::VersionsReversed),
+        }
+    }
+}
+
+impl Default for Protocols {
+    fn default() -> Self {
+        Protocols::ALL
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Version::Tls12 => "TLS 1.2",
+            Version::Tls13 => "TLS 1.3",
+        })
+    }
+}
+
+/// A key exchange group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// ML-KEM-768 and X25519 together: safe against quantum computers.
+    X25519MlKem768,
+    /// X25519 (RFC 7748).
+    X25519,
+    /// NIST P-256.
+    P256,
+    /// NIST P-384.
+    P384,
+}
+
+impl Group {
+    /// All groups, the preferred first.
+    pub const ALL: [Group; 4] = [
+        Group::X25519MlKem768,
+        Group::X25519,
+        Group::P256,
+        Group::P384,
+    ];
+
+    /// The group's name as IANA has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Group::X25519MlKem768 => "X25519MLKEM768",
+            Group::X25519 => "x25519",
+            Group::P256 => "secp256r1",
+            Group::P384 => "secp384r1",
+        }
+    }
+
+    fn supported(self) -> &'static dyn SupportedKxGroup {
+        match self {
+            Group::X25519MlKem768 => kx_group::X25519MLKEM768,
+            Group::X25519 => kx_group::X25519,
+            Group::P256 => kx_group::SECP256R1,
+            Group::P384 => kx_group::SECP384R1,
+        }
+    }
+}
+
+/// The provider for one context: all AEAD suites, and the groups given, in their order.
+///
+/// AES-128 comes before AES-256, as browsers have it: its secrets are shorter, and a
+/// connection which wakes expands them in less than half the time. (Servers go by the
+/// client's order.)
+pub(crate) fn provider(groups: &[Group]) -> Result<Arc<CryptoProvider>, SettingsError> {
+    if groups.is_empty() {
+        return Err(SettingsError::NoGroups);
+    }
+    let mut provider = aws_lc_rs::default_provider();
+    provider
+        .cipher_suites
+        .sort_by_key(|suite| (suite.tls13().is_none(), is_aes_256(suite.suite())));
+    provider.kx_groups = groups.iter().map(|group| group.supported()).collect();
+    Ok(Arc::new(provider))
+}
+
+fn is_aes_256(suite: CipherSuite) -> bool {
+    suite.as_str().is_some_and(|name| name.contains("AES_256"))
+}
+
+/// ALPN identifiers are 1 to 255 bytes long (RFC 7301 §3.1).
+pub(crate) fn check_alpn(protocols: &[Vec<u8>]) -> Result<(), SettingsError> {
+    match protocols
+        .iter()
+        .find(|name| name.is_empty() || name.len() > 255)
+    {
+        Some(name) => Err(SettingsError::BadAlpn(name.escape_ascii().to_string())),
+        None => Ok(()),
+    }
+}
+
+/// Settings which can't be used, and what would be right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// The oldest version is newer than the newest.
+    VersionsReversed,
+    /// No key exchange group.
+    NoGroups,
+    /// No certificate.
+    NoIdentity,
+    /// An ALPN identifier of a wrong length.
+    BadAlpn(String),
+    /// Tickets for longer than a week (RFC 8446 §4.6.1), or for no time at all.
+    BadTicketLifetime(u32),
+    /// More tickets per handshake than make sense.
+    TooManyTickets(usize),
+    /// Ticket keys which do not have the form in which they are exported.
+    BadTicketKeys,
+    /// The trusted certificates can't be used.
+    Roots(String),
+    /// Not a host name and not an IP address.
+    BadServerName(String),
+    /// The cryptographic library refused.
+    Library(String),
+}
+
+impl From<rustls::Error> for SettingsError {
+    fn from(error: rustls::Error) -> Self {
+        SettingsError::Library(error.to_string())
+    }
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::VersionsReversed => {
+                write!(f, "the oldest TLS version allowed is newer than the newest")
+            }
+            Self::NoGroups => write!(f, "no key exchange group is enabled; enable at least one"),
+            Self::NoIdentity => write!(f, "no certificate; a TLS server needs at least one"),
+            Self::BadAlpn(name) => write!(
+                f,
+                "the ALPN protocol \"{name}\" is not between 1 and 255 bytes long"
+            ),
+            Self::BadTicketLifetime(s) => write!(
+                f,
+                "a ticket lifetime of {s} s is not between 1 s and 604800 s (7 days, RFC 8446 §4.6.1)"
+            ),
+            Self::TooManyTickets(n) => {
+                write!(f, "{n} tickets per handshake; at most 16 make sense")
+            }
+            Self::BadTicketKeys => write!(f, "not ticket keys as they are exported"),
+            Self::Roots(why) => write!(f, "the trusted certificates can't be used: {why}"),
+            Self::BadServerName(name) => {
+                write!(f, "\"{name}\" is neither a host name nor an IP address")
+            }
+            Self::Library(why) => write!(f, "the cryptographic library refused: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for SettingsError {}

@@ -1,0 +1,185 @@
+//! What rustls is told, and what it tells, during one call.
+//!
+//! rustls asks for the time, hands out traffic secrets and judges certificates through
+//! objects of the shared configuration, which know nothing of the connection at hand.
+//! So each call into rustls is a *turn*: the connection's [`Turn`] is put into a slot of
+//! this thread, the call is made, and the turn is taken back. Only the box moves; a secret
+//! is written into it once and never copied through the slot.
+
+use std::cell::RefCell;
+
+use rustls::time_provider::TimeProvider;
+use rustls::{KeyLog, SignatureScheme};
+use rustls_pki_types::UnixTime;
+use zeroize::Zeroize;
+
+use crate::failure::CertificateProblem;
+
+/// The longest traffic secret: SHA-384.
+const SECRET_MAX: usize = 48;
+
+thread_local! {
+    static SLOT: RefCell<Option<Box<Turn>>> = const { RefCell::new(None) };
+}
+
+/// One connection's half of the conversation with rustls' shared objects.
+pub(crate) struct Turn {
+    /// The time, as the caller gave it for this call.
+    pub(crate) now: UnixTime,
+    /// `client_application_traffic_secret_0`.
+    pub(crate) client_secret: Secret,
+    /// `server_application_traffic_secret_0`.
+    pub(crate) server_secret: Secret,
+    /// Server side: whom the client asked for.
+    pub(crate) server_name: Option<String>,
+    /// The signature scheme by which the server proved itself.
+    pub(crate) signature: Option<SignatureScheme>,
+    /// What was wrong with the peer's certificate, in more words than rustls' error has.
+    pub(crate) certificate_problem: Option<CertificateProblem>,
+    /// The peer's certificate was taken without judging it.
+    pub(crate) unverified: bool,
+}
+
+impl Turn {
+    pub(crate) fn new() -> Box<Turn> {
+        Box::new(Turn {
+            now: UnixTime::since_unix_epoch(std::time::Duration::ZERO),
+            client_secret: Secret::empty(),
+            server_secret: Secret::empty(),
+            server_name: None,
+            signature: None,
+            certificate_problem: None,
+            unverified: false,
+        })
+    }
+}
+
+/// Room for a traffic secret; wiped when dropped.
+pub(crate) struct Secret {
+    bytes: [u8; SECRET_MAX],
+    len: usize,
+}
+
+impl Secret {
+    const fn empty() -> Secret {
+        Secret {
+            bytes: [0; SECRET_MAX],
+            len: 0,
+        }
+    }
+
+    /// A secret too long for any suite of TLS 1.3 leaves this empty, which is refused later.
+    fn write(&mut self, secret: &[u8]) {
+        self.bytes.zeroize();
+        self.len = 0;
+        if let Some(room) = self.bytes.get_mut(..secret.len()) {
+            room.copy_from_slice(secret);
+            self.len = secret.len();
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.bytes.zeroize();
+    }
+}
+
+/// Makes `call` with `turn` in this thread's slot, and takes it back.
+///
+/// Turns do not nest: rustls never calls back into this crate's handshakes.
+pub(crate) fn take_turn<R>(turn: Box<Turn>, call: impl FnOnce() -> R) -> (Box<Turn>, R) {
+    /// Clears the slot if `call` unwinds, so that no secret stays in the thread.
+    struct Clear;
+    impl Drop for Clear {
+        fn drop(&mut self) {
+            SLOT.with(|slot| slot.take());
+        }
+    }
+
+    SLOT.with(|slot| slot.replace(Some(turn)));
+    let clear = Clear;
+    let result = call();
+    let turn = SLOT.with(|slot| slot.take()).unwrap_or_else(Turn::new);
+    drop(clear);
+    (turn, result)
+}
+
+/// Looks at, or writes into, the turn of the call at hand, if there is one.
+pub(crate) fn with_turn<R>(f: impl FnOnce(&mut Turn) -> R) -> Option<R> {
+    SLOT.with(|slot| slot.borrow_mut().as_deref_mut().map(f))
+}
+
+/// Catches the application traffic secrets of the connection at hand. Logs nothing, anywhere.
+#[derive(Debug)]
+pub(crate) struct SecretCatcher;
+
+const CLIENT_TRAFFIC_SECRET: &str = "CLIENT_TRAFFIC_SECRET_0";
+const SERVER_TRAFFIC_SECRET: &str = "SERVER_TRAFFIC_SECRET_0";
+
+impl KeyLog for SecretCatcher {
+    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
+        with_turn(|turn| match label {
+            CLIENT_TRAFFIC_SECRET => turn.client_secret.write(secret),
+            SERVER_TRAFFIC_SECRET => turn.server_secret.write(secret),
+            _ => {}
+        });
+    }
+
+    fn will_log(&self, label: &str) -> bool {
+        matches!(label, CLIENT_TRAFFIC_SECRET | SERVER_TRAFFIC_SECRET)
+    }
+}
+
+/// Tells rustls the time which the caller gave for the call at hand.
+#[derive(Debug)]
+pub(crate) struct TurnTime;
+
+impl TimeProvider for TurnTime {
+    fn current_time(&self) -> Option<UnixTime> {
+        with_turn(|turn| turn.now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_reach_the_turn_at_hand_and_nobody_else() {
+        SecretCatcher.log(CLIENT_TRAFFIC_SECRET, &[], &[1; 32]);
+        let (turn, ()) = take_turn(Turn::new(), || {
+            SecretCatcher.log(CLIENT_TRAFFIC_SECRET, &[], &[2; 32]);
+            SecretCatcher.log("EXPORTER_SECRET", &[], &[3; 32]);
+            SecretCatcher.log(SERVER_TRAFFIC_SECRET, &[], &[4; 48]);
+        });
+        assert_eq!(turn.client_secret.bytes(), [2; 32]);
+        assert_eq!(turn.server_secret.bytes(), [4; 48]);
+        assert!(with_turn(|_| ()).is_none());
+    }
+
+    #[test]
+    fn a_secret_too_long_is_not_kept() {
+        let mut secret = Secret::empty();
+        secret.write(&[7; 32]);
+        secret.write(&[7; 49]);
+        assert!(secret.bytes().is_empty());
+        assert_eq!(secret.bytes, [0; SECRET_MAX]);
+    }
+
+    #[test]
+    fn without_a_turn_there_is_no_time() {
+        assert!(TurnTime.current_time().is_none());
+    }
+
+    #[test]
+    fn a_panic_leaves_no_secret_in_the_thread() {
+        let outcome = std::panic::catch_unwind(|| take_turn(Turn::new(), || panic!("as a test")));
+        assert!(outcome.is_err());
+        assert!(with_turn(|_| ()).is_none());
+    }
+}

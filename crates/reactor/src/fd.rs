@@ -1,0 +1,128 @@
+//! Descriptors as plain numbers.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+
+use rustix::io::{Errno, FdFlags};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// A descriptor, as the plain number that lies in a slot and outlives the process.
+///
+/// It is `Copy` and closes nothing on drop: a worker may die at any instruction, and the
+/// descriptors of its connections live on in the table which its keeper shares. A number that is
+/// closed, or was never open, gives `EBADF` from every call of this crate.
+///
+/// Rust's I/O safety asks that nobody uses a descriptor that somebody else owns. Here the owner
+/// is the slot, and the rule is kept by the program: a slot is cleared before its descriptors
+/// are closed. No memory depends on a descriptor: mappings stay when theirs is closed.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(transparent)]
+pub struct Fd(pub i32);
+
+/// Whether a descriptor stays open when the process (or a keeper which shares its table)
+/// replaces itself by another program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnExec {
+    /// It goes away. Right for everything that belongs to this process alone.
+    #[default]
+    Close,
+    /// It stays. Right for what must survive: connections, listeners, mappings, epoll.
+    Keep,
+}
+
+impl Fd {
+    /// No descriptor.
+    pub const NONE: Fd = Fd(-1);
+
+    /// Whether this is a number at all (not whether it is open).
+    pub fn is_some(self) -> bool {
+        self.0 >= 0
+    }
+
+    /// Takes the number out of an owned descriptor, which is not closed any more.
+    pub fn from_owned(owned: OwnedFd) -> Fd {
+        Fd(owned.into_raw_fd())
+    }
+
+    /// Gives the descriptor to the standard library's type, which closes it on drop.
+    ///
+    /// # Errors
+    /// `EBADF` when there is no such open descriptor.
+    pub fn into_owned(self) -> io::Result<OwnedFd> {
+        self.on_exec()?;
+        // SAFETY: the number is not negative and was open a moment ago; who calls this hands over
+        // the one number which names it (see the type's documentation).
+        Ok(unsafe { OwnedFd::from_raw_fd(self.0) })
+    }
+
+    /// Closes the descriptor. Errors are of no use to anybody here: the number is free after it.
+    pub fn close(self) {
+        if self.is_some() {
+            // SAFETY: closing a number affects no memory; a number which is not open gives EBADF,
+            // which is ignored.
+            let _ = unsafe { libc::close(self.0) };
+        }
+    }
+
+    /// Whether it stays open over an exec.
+    ///
+    /// # Errors
+    /// `EBADF` when there is no such open descriptor.
+    pub fn on_exec(self) -> io::Result<OnExec> {
+        let flags = rustix::io::fcntl_getfd(self.borrow()?)?;
+        Ok(if flags.contains(FdFlags::CLOEXEC) {
+            OnExec::Close
+        } else {
+            OnExec::Keep
+        })
+    }
+
+    /// Decides whether it stays open over an exec.
+    ///
+    /// # Errors
+    /// `EBADF` when there is no such open descriptor.
+    pub fn set_on_exec(self, on_exec: OnExec) -> io::Result<()> {
+        let flags = match on_exec {
+            OnExec::Close => FdFlags::CLOEXEC,
+            OnExec::Keep => FdFlags::empty(),
+        };
+        Ok(rustix::io::fcntl_setfd(self.borrow()?, flags)?)
+    }
+
+    /// The descriptor for a call of `rustix`. A negative number must not become a `BorrowedFd`.
+    pub(crate) fn borrow(self) -> io::Result<BorrowedFd<'static>> {
+        if !self.is_some() {
+            return Err(Errno::BADF.into());
+        }
+        // SAFETY: the number is not -1. It is used for one system call at once; a number which is
+        // not open (any more) gives EBADF from that call.
+        Ok(unsafe { BorrowedFd::borrow_raw(self.0) })
+    }
+}
+
+impl From<OwnedFd> for Fd {
+    fn from(owned: OwnedFd) -> Fd {
+        Fd::from_owned(owned)
+    }
+}
+
+impl AsRawFd for Fd {
+    fn as_raw_fd(&self) -> i32 {
+        self.0
+    }
+}
+
+impl fmt::Debug for Fd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fd({})", self.0)
+    }
+}
+
+impl fmt::Display for Fd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}

@@ -1,0 +1,374 @@
+//! Memory which outlives the process that works in it.
+//!
+//! A [`Mapping`] is a window of a memory file (memfd). Invariants:
+//!
+//! - The file is sealed against shrinking and growing before it is mapped, so that no access can
+//!   fault because somebody with the descriptor truncated it.
+//! - It is never part of a core dump, and it is not backed by huge pages: a page is used when it
+//!   is touched, not before, and it can be given back alone.
+//! - One process works in the bytes of a mapping at a time. What several processes look at while
+//!   they live is atomic words, in windows of their own ([`Words`]).
+//! - Dropping a mapping unmaps it. The descriptor stays: it is what the next process adopts.
+
+use std::io;
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
+
+use rustix::fs::{MemfdFlags, SealFlags, SeekFrom};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::{AdoptError, Fd};
+
+/// Granularity in which memory is taken and given back.
+pub const PAGE: usize = 4096;
+
+const SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::SEAL);
+
+/// A window of a sealed memory file.
+#[derive(Debug)]
+pub struct Mapping {
+    fd: Fd,
+    /// Where in the file the window begins.
+    offset: usize,
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping owns its range of addresses; nothing in it belongs to a thread.
+unsafe impl Send for Mapping {}
+// SAFETY: through a shared reference the bytes can only be read.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Creates a memory file of `len` bytes, all zero and none of them in use yet, and maps it.
+    ///
+    /// The descriptor stays open over an exec (see [`Fd::set_on_exec`] for another choice).
+    ///
+    /// # Errors
+    /// What the operating system says; `InvalidInput` when `len` is not a multiple of [`PAGE`].
+    pub fn create(name: &str, len: usize) -> io::Result<Mapping> {
+        let fd = create_file(name, len)?;
+        Mapping::window(fd, 0, len).inspect_err(|_| fd.close())
+    }
+
+    /// Maps the whole of a memory file which another process created.
+    ///
+    /// # Errors
+    /// The file is not sealed, has another length, or cannot be mapped.
+    pub fn adopt(fd: Fd, len: usize) -> Result<Mapping, AdoptError> {
+        check_file(fd, len)?;
+        Mapping::window(fd, 0, len).map_err(AdoptError::system("map memory"))
+    }
+
+    /// Maps a part of a file which was created or checked before.
+    pub(crate) fn window(fd: Fd, offset: usize, len: usize) -> io::Result<Mapping> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new range of addresses is asked for (null hint, no MAP_FIXED), so no memory
+        // that is in use changes.
+        let base = unsafe {
+            rustix::mm::mmap(
+                ptr::null_mut(),
+                len,
+                prot,
+                MapFlags::SHARED,
+                fd.borrow()?,
+                offset as u64,
+            )?
+        };
+        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+        let mapping = Mapping {
+            fd,
+            offset,
+            base,
+            len,
+        };
+        mapping.advise(0..len, Advice::LinuxDontDump)?;
+        // Refused by kernels built without huge pages, where there is nothing to switch off.
+        let _ = mapping.advise(0..len, Advice::LinuxNoHugepage);
+        Ok(mapping)
+    }
+
+    /// The descriptor of the memory file.
+    pub fn fd(&self) -> Fd {
+        self.fd
+    }
+
+    /// Bytes of the window.
+    #[allow(clippy::len_without_is_empty, reason = "a window is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// All bytes, to read. Reading a page which was never written takes memory for it.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: base..base+len is mapped readable as long as self lives, and sealed against
+        // shrinking; writes need `&mut self`.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+
+    /// All bytes, to change.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `bytes`, mapped writable, and `&mut self` excludes every other reference
+        // into this window.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
+    }
+
+    /// Overwrites a range with zeros, by writes which the compiler must not leave out.
+    /// A range outside of the mapping is cut to it.
+    pub fn wipe(&mut self, range: Range<usize>) {
+        let end = range.end.min(self.len);
+        let start = range.start.min(end);
+        let bytes = self.bytes_mut().get_mut(start..end).unwrap_or_default();
+        let (head, words, tail) = zerocopy_words(bytes);
+        for byte in head.iter_mut().chain(tail) {
+            // SAFETY: a valid, exclusive reference.
+            unsafe { ptr::write_volatile(byte, 0) };
+        }
+        for word in words {
+            // SAFETY: a valid, exclusive reference.
+            unsafe { ptr::write_volatile(word, 0) };
+        }
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Gives the pages of a range back to the operating system; they read as zeros after it.
+    /// Only pages which lie in the range as a whole are affected.
+    ///
+    /// # Errors
+    /// What the operating system says. Nothing is lost then but the saving.
+    pub fn punch(&mut self, range: Range<usize>) -> io::Result<()> {
+        let start = range.start.next_multiple_of(PAGE);
+        let end = range.end.min(self.len) / PAGE * PAGE;
+        if start >= end {
+            return Ok(());
+        }
+        self.advise(start..end, Advice::LinuxRemove)
+    }
+
+    /// The ranges of the window which have memory behind them, in order. Reading elsewhere would
+    /// take memory for nothing.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn data(&self) -> io::Result<Vec<Range<usize>>> {
+        let fd = self.fd.borrow()?;
+        let window_end = self.offset + self.len;
+        let mut ranges = Vec::new();
+        let mut position = self.offset;
+        while position < window_end {
+            let start = match rustix::fs::seek(fd, SeekFrom::Data(position as u64)) {
+                Ok(start) => start as usize,
+                Err(Errno::NXIO) => break,
+                Err(errno) => return Err(errno.into()),
+            };
+            if start >= window_end {
+                break;
+            }
+            let end = rustix::fs::seek(fd, SeekFrom::Hole(start as u64))? as usize;
+            ranges.push(start - self.offset..end.min(window_end) - self.offset);
+            position = end;
+        }
+        Ok(ranges)
+    }
+
+    /// Bytes of memory behind the window.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn resident_bytes(&self) -> io::Result<usize> {
+        Ok(self.data()?.iter().map(ExactSizeIterator::len).sum())
+    }
+
+    fn advise(&self, range: Range<usize>, advice: Advice) -> io::Result<()> {
+        debug_assert!(range.start <= range.end && range.end <= self.len);
+        // SAFETY: the range lies within the mapping. The kinds of advice used here either change
+        // no contents, or (Remove, from `punch` with `&mut self`) turn whole pages into zeros.
+        unsafe {
+            let address = self.base.as_ptr().add(range.start);
+            rustix::mm::madvise(address.cast(), range.len(), advice)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours, and no reference into it outlives `self`.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A window which holds atomic words only, so that several processes may use it at once.
+#[derive(Debug)]
+pub struct Words(Mapping);
+
+impl Words {
+    /// Creates a memory file of `len` bytes, all zero (see [`Mapping::create`]).
+    ///
+    /// # Errors
+    /// As [`Mapping::create`].
+    pub fn create(name: &str, len: usize) -> io::Result<Words> {
+        Mapping::create(name, len).map(Words)
+    }
+
+    /// Maps the whole of a memory file which another process created.
+    ///
+    /// # Errors
+    /// As [`Mapping::adopt`].
+    pub fn adopt(fd: Fd, len: usize) -> Result<Words, AdoptError> {
+        Mapping::adopt(fd, len).map(Words)
+    }
+
+    pub(crate) fn window(fd: Fd, offset: usize, len: usize) -> io::Result<Words> {
+        Mapping::window(fd, offset, len).map(Words)
+    }
+
+    /// The descriptor of the memory file.
+    pub fn fd(&self) -> Fd {
+        self.0.fd
+    }
+
+    /// The 64-bit word at byte `offset` (a multiple of 8).
+    pub fn word(&self, offset: usize) -> Option<&AtomicU64> {
+        if !offset.is_multiple_of(8) || offset.checked_add(8)? > self.0.len {
+            return None;
+        }
+        // SAFETY: in bounds and aligned (base is a page), mapped as long as self lives; bytes of
+        // this window are reached through atomic words only.
+        Some(unsafe { AtomicU64::from_ptr(self.0.base.as_ptr().add(offset).cast()) })
+    }
+
+    /// The 32-bit word at byte `offset` (a multiple of 4).
+    pub fn word32(&self, offset: usize) -> Option<&AtomicU32> {
+        if !offset.is_multiple_of(4) || offset.checked_add(4)? > self.0.len {
+            return None;
+        }
+        // SAFETY: as for `word`.
+        Some(unsafe { AtomicU32::from_ptr(self.0.base.as_ptr().add(offset).cast()) })
+    }
+}
+
+/// Creates a sealed memory file.
+pub(crate) fn create_file(name: &str, len: usize) -> io::Result<Fd> {
+    if len == 0 || !len.is_multiple_of(PAGE) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("length of a mapping must be a multiple of {PAGE} bytes, not {len}"),
+        ));
+    }
+    let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::NOEXEC_SEAL;
+    let file = match rustix::fs::memfd_create(name, flags) {
+        // Kernels before 6.3 do not know how to forbid execution.
+        Err(Errno::INVAL) => rustix::fs::memfd_create(name, MemfdFlags::ALLOW_SEALING)?,
+        other => other?,
+    };
+    rustix::fs::ftruncate(&file, len as u64)?;
+    rustix::fs::fcntl_add_seals(&file, SEALS)?;
+    Ok(file.into())
+}
+
+/// Checks a memory file which somebody else created.
+pub(crate) fn check_file(fd: Fd, len: usize) -> Result<(), AdoptError> {
+    let borrowed = fd
+        .borrow()
+        .map_err(AdoptError::system("use the descriptor"))?;
+    let seals = rustix::fs::fcntl_get_seals(borrowed)
+        .map_err(|errno| AdoptError::system("read the seals")(errno.into()))?;
+    if !seals.contains(SealFlags::SHRINK) {
+        return Err(AdoptError::NotSealed);
+    }
+    let stat = rustix::fs::fstat(borrowed)
+        .map_err(|errno| AdoptError::system("read the length")(errno.into()))?;
+    AdoptError::check("length", stat.st_size as u64, len as u64)
+}
+
+/// Splits bytes into an unaligned head, aligned words, and a tail.
+fn zerocopy_words(bytes: &mut [u8]) -> (&mut [u8], &mut [u64], &mut [u8]) {
+    // SAFETY: every bit pattern is a valid u64 and a valid u8.
+    unsafe { bytes.align_to_mut::<u64>() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_touched_pages_take_memory_and_punched_pages_return_it() {
+        let mut mapping = Mapping::create("test", 1024 * PAGE).unwrap();
+        assert_eq!(mapping.resident_bytes().unwrap(), 0);
+        mapping.bytes_mut()[3 * PAGE] = 7;
+        mapping.bytes_mut()[5 * PAGE..6 * PAGE].fill(9);
+        assert_eq!(
+            mapping.data().unwrap(),
+            [3 * PAGE..4 * PAGE, 5 * PAGE..6 * PAGE]
+        );
+        // A range that covers page 3 and half of page 5 gives page 3 back, and only that.
+        mapping.punch(PAGE..5 * PAGE + 100).unwrap();
+        assert_eq!(mapping.data().unwrap(), vec![5 * PAGE..6 * PAGE; 1]);
+        assert_eq!(mapping.bytes()[5 * PAGE], 9);
+        mapping.fd().close();
+    }
+
+    #[test]
+    fn sealed_against_another_length_and_adopted_only_as_it_is() {
+        let mut mapping = Mapping::create("test", 2 * PAGE).unwrap();
+        mapping.bytes_mut()[PAGE] = 42;
+        let fd = mapping.fd();
+        for len in [PAGE, 3 * PAGE] {
+            let refused = rustix::fs::ftruncate(fd.borrow().unwrap(), len as u64);
+            assert_eq!(refused, Err(Errno::PERM));
+        }
+        drop(mapping);
+        assert!(matches!(
+            Mapping::adopt(fd, PAGE),
+            Err(AdoptError::Mismatch { .. })
+        ));
+        assert_eq!(Mapping::adopt(fd, 2 * PAGE).unwrap().bytes()[PAGE], 42);
+        assert!(matches!(
+            Mapping::adopt(Fd(1_000_000), 2 * PAGE),
+            Err(AdoptError::System { .. })
+        ));
+        fd.close();
+    }
+
+    #[test]
+    fn an_unsealed_file_is_refused() {
+        let file = rustix::fs::memfd_create("open", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&file, PAGE as u64).unwrap();
+        let fd = Fd::from_owned(file);
+        assert!(matches!(
+            Mapping::adopt(fd, PAGE),
+            Err(AdoptError::NotSealed)
+        ));
+        fd.close();
+    }
+
+    #[test]
+    fn wipe_clears_exactly_the_range() {
+        let mut mapping = Mapping::create("test", PAGE).unwrap();
+        mapping.bytes_mut().fill(0xff);
+        mapping.wipe(13..1001);
+        let bytes = mapping.bytes();
+        assert!(bytes[..13].iter().all(|&b| b == 0xff));
+        assert!(bytes[13..1001].iter().all(|&b| b == 0));
+        assert!(bytes[1001..].iter().all(|&b| b == 0xff));
+        mapping.wipe(4000..usize::MAX);
+        assert!(mapping.bytes()[4000..].iter().all(|&b| b == 0));
+        mapping.fd().close();
+    }
+
+    #[test]
+    fn words_are_checked() {
+        let mapping = Words::create("test", PAGE).unwrap();
+        assert!(mapping.word(4).is_none());
+        assert!(mapping.word(PAGE - 8).is_some());
+        assert!(mapping.word(PAGE).is_none());
+        assert!(mapping.word32(PAGE - 4).is_some());
+        assert!(mapping.word32(usize::MAX - 3).is_none());
+        mapping.fd().close();
+    }
+}

@@ -1,0 +1,422 @@
+//! Bytes which could not be finished: partial records and blocked writes.
+//!
+//! They lie in a memory file of their own, in chunks of 256 bytes to 256 KiB which are named by
+//! 32-bit [`Handle`]s, so that they outlive the process like the slots which own them.
+//! Invariants:
+//!
+//! - A chunk begins with a header that says whose it is and which of its bytes are waiting. Which
+//!   chunks are free is kept in the heap, and found again from the handles that live slots name.
+//! - A chunk is wiped when it is freed: plaintext may have been in it.
+//! - Pages in which no chunk is left are given back, but for a few that are kept warm. The pages
+//!   in use never exceed the bound that the pool was created with.
+
+mod spans;
+
+use std::io;
+use std::ops::Range;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::memory::{Mapping, PAGE};
+use crate::{AdoptError, Fd};
+use spans::{CHUNK_MIN, CLASSES, Place, SPAN, Spans, chunk_bytes};
+
+/// Bytes of a chunk which its header takes.
+const HEADER: usize = size_of::<ChunkHeader>();
+/// The smallest chunk holds this much.
+pub const SMALLEST: usize = CHUNK_MIN - HEADER;
+/// The largest chunk holds this much.
+pub const LARGEST: usize = SPAN - HEADER;
+/// Largest bound of a pool.
+pub const BYTES_MAX: usize = 1 << 38;
+/// Free pages which are kept, so that a connection that blocks now and then costs no system call.
+const WARM_PAGES: usize = 64;
+
+/// "pend" in the upper bits; the class of the chunk in the lowest byte.
+const MARK: u32 = 0x7065_6e00;
+
+/// Names a chunk. All-zero is none; plain data, to be kept in a slot.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Hash, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(transparent)]
+pub struct Handle(u32);
+
+impl Handle {
+    /// No chunk.
+    pub const NONE: Handle = Handle(0);
+
+    /// Whether there is no chunk.
+    pub fn is_none(self) -> bool {
+        self == Handle::NONE
+    }
+
+    /// Whether there is a chunk.
+    pub fn is_some(self) -> bool {
+        self != Handle::NONE
+    }
+
+    fn at(offset: usize) -> Handle {
+        Handle((offset / CHUNK_MIN) as u32 + 1)
+    }
+
+    fn offset(self) -> Option<usize> {
+        Some(self.0.checked_sub(1)? as usize * CHUNK_MIN)
+    }
+}
+
+/// What a chunk begins with.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct ChunkHeader {
+    mark: u32,
+    owner: u32,
+    /// Waiting bytes: from `start` to `end`, counted from the end of the header.
+    start: u32,
+    end: u32,
+    /// No byte at or beyond this one was ever written.
+    high: u32,
+    reserved: [u32; 3],
+}
+
+/// The pool of pending bytes.
+#[derive(Debug)]
+pub struct Pending {
+    memory: Mapping,
+    spans: Spans,
+}
+
+impl Pending {
+    /// Creates a pool which never uses more than `bytes_max` of memory (rounded up to pages;
+    /// 256 KiB of free pages may be kept besides). The descriptor stays open over an exec.
+    ///
+    /// # Errors
+    /// What the operating system says; `InvalidInput` for a bound of 0 or beyond [`BYTES_MAX`].
+    pub fn create(name: &str, bytes_max: usize) -> io::Result<Pending> {
+        if bytes_max == 0 || bytes_max > BYTES_MAX {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("pending bytes are bounded by 1 to {BYTES_MAX} bytes, not {bytes_max}"),
+            ));
+        }
+        Ok(Pending {
+            memory: Mapping::create(name, mapping_len(bytes_max))?,
+            spans: Spans::new(mapping_len(bytes_max) / SPAN, bytes_max.div_ceil(PAGE)),
+        })
+    }
+
+    /// Goes on with the pool of a process that is gone. `live` are the handles which live slots
+    /// name, with the index of the slot; everything else is wiped and given back. Handles which
+    /// name no chunk, or not one of this owner, are returned: their slots are in doubt.
+    ///
+    /// # Errors
+    /// The memory is not a pool of this bound, or the operating system refuses.
+    pub fn adopt(
+        fd: Fd,
+        bytes_max: usize,
+        live: impl IntoIterator<Item = (Handle, u32)>,
+    ) -> Result<(Pending, Vec<(Handle, u32)>), AdoptError> {
+        AdoptError::check(
+            "bound of pending bytes",
+            bytes_max as u64,
+            bytes_max.clamp(1, BYTES_MAX) as u64,
+        )?;
+        let len = mapping_len(bytes_max);
+        let mut pool = Pending {
+            memory: Mapping::adopt(fd, len)?,
+            spans: Spans::new(len / SPAN, bytes_max.div_ceil(PAGE)),
+        };
+        let mut refused = Vec::new();
+        for (handle, owner) in live {
+            if pool.readopt(handle, owner).is_none() {
+                refused.push((handle, owner));
+            }
+        }
+        pool.spans.finish_adoption();
+        pool.sweep()
+            .map_err(AdoptError::system("find used pages"))?;
+        Ok((pool, refused))
+    }
+
+    /// The descriptor of the memory file.
+    pub fn fd(&self) -> Fd {
+        self.memory.fd()
+    }
+
+    /// Takes an empty chunk with room for `len` bytes at least, for the slot `owner`. `None` when
+    /// there is no memory left, or `len` is beyond [`LARGEST`].
+    pub fn alloc(&mut self, len: usize, owner: u32) -> Option<Handle> {
+        let place = self.spans.place(class_for(len)?)?;
+        self.spans.take(place);
+        let offset = place.offset();
+        let header =
+            ChunkHeader::mut_from_bytes(self.memory.bytes_mut().get_mut(offset..offset + HEADER)?)
+                .ok()?;
+        *header = ChunkHeader {
+            mark: MARK | place.class as u32,
+            owner,
+            start: 0,
+            end: 0,
+            high: 0,
+            reserved: [0; 3],
+        };
+        Some(Handle::at(offset))
+    }
+
+    /// Wipes a chunk and frees it. False when there is no such chunk.
+    pub fn free(&mut self, handle: Handle) -> bool {
+        let Some(place) = self.find(handle) else {
+            return false;
+        };
+        let high = self.header(place).map_or(0, |header| header.high as usize);
+        let offset = place.offset();
+        let written = HEADER + high.min(place.chunk_bytes() - HEADER);
+        self.memory.wipe(offset..offset + written);
+        self.spans.release(place);
+        if self.spans.warm_pages() > WARM_PAGES {
+            self.give_back(place.span, self.spans.unused_pages_of(place));
+        }
+        true
+    }
+
+    /// Whether a chunk for `len` bytes can be had now.
+    pub fn can_hold(&self, len: usize) -> bool {
+        class_for(len).is_some_and(|class| self.spans.place(class).is_some())
+    }
+
+    /// Bytes of all chunks in use, as they are counted against the bound.
+    pub fn bytes_in_use(&self) -> usize {
+        self.spans.used_pages() * PAGE
+    }
+
+    /// The bound on [`Pending::bytes_in_use`].
+    pub fn bytes_max(&self) -> usize {
+        self.spans.pages_max() * PAGE
+    }
+
+    /// Chunks in use.
+    pub fn chunks(&self) -> usize {
+        self.spans.chunks()
+    }
+
+    /// Bytes of memory behind the pool.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn resident_bytes(&self) -> io::Result<usize> {
+        self.memory.resident_bytes()
+    }
+
+    /// The waiting bytes of a chunk, in order. Empty when there is no such chunk.
+    pub fn data(&self, handle: Handle) -> &[u8] {
+        let range = self.find(handle).and_then(|place| self.waiting(place));
+        range
+            .and_then(|range| self.memory.bytes().get(range))
+            .unwrap_or_default()
+    }
+
+    /// The waiting bytes of a chunk, to be worked on in place.
+    pub fn data_mut(&mut self, handle: Handle) -> &mut [u8] {
+        let range = self.find(handle).and_then(|place| self.waiting(place));
+        range
+            .and_then(|range| self.memory.bytes_mut().get_mut(range))
+            .unwrap_or_default()
+    }
+
+    /// How many bytes wait in a chunk.
+    pub fn len(&self, handle: Handle) -> usize {
+        self.data(handle).len()
+    }
+
+    /// Whether no byte waits in a chunk (or there is none).
+    pub fn is_empty(&self, handle: Handle) -> bool {
+        self.len(handle) == 0
+    }
+
+    /// How many bytes a chunk can hold. 0 when there is no such chunk.
+    pub fn capacity(&self, handle: Handle) -> usize {
+        self.find(handle)
+            .map_or(0, |place| place.chunk_bytes() - HEADER)
+    }
+
+    /// The slot that a chunk belongs to.
+    pub fn owner(&self, handle: Handle) -> Option<u32> {
+        Some(self.header(self.find(handle)?)?.owner)
+    }
+
+    /// Gives a chunk to another slot: after [`crate::slab::Slab::relocate`].
+    pub fn set_owner(&mut self, handle: Handle, owner: u32) -> bool {
+        let header = self
+            .find(handle)
+            .and_then(|place| self.header_mut(place))
+            .map(|header| header.owner = owner);
+        header.is_some()
+    }
+
+    /// Adds bytes behind those that wait; false when they do not all fit, and nothing is added.
+    #[must_use]
+    pub fn append(&mut self, handle: Handle, bytes: &[u8]) -> bool {
+        let room = self.room(handle, bytes.len());
+        if room.len() < bytes.len() {
+            return false;
+        }
+        room.copy_from_slice(bytes);
+        self.filled(handle, bytes.len());
+        true
+    }
+
+    /// Room for up to `len` bytes behind those that wait, to receive into. What is written there
+    /// counts after [`Pending::filled`].
+    pub fn room(&mut self, handle: Handle, len: usize) -> &mut [u8] {
+        self.make_room(handle, len)
+            .and_then(|range| self.memory.bytes_mut().get_mut(range))
+            .unwrap_or_default()
+    }
+
+    /// Says that the first `count` bytes of the room which was handed out last are filled.
+    pub fn filled(&mut self, handle: Handle, count: usize) {
+        if let Some(header) = self.find(handle).and_then(|place| self.header_mut(place)) {
+            let end = (header.end as usize).saturating_add(count);
+            header.end = end.min(header.high as usize) as u32;
+        }
+    }
+
+    /// Drops `count` of the waiting bytes from the front: they were sent.
+    pub fn consume(&mut self, handle: Handle, count: usize) {
+        if let Some(header) = self.find(handle).and_then(|place| self.header_mut(place)) {
+            let start = (header.start as usize).saturating_add(count);
+            header.start = start.min(header.end as usize) as u32;
+        }
+    }
+
+    /// Adds bytes to what waits behind `handle`, in a chunk that is taken or exchanged for a
+    /// larger one as needed, and returns the handle that holds them from now on. `None` when there
+    /// is no room: then nothing has changed.
+    #[must_use]
+    pub fn store(&mut self, handle: Handle, owner: u32, bytes: &[u8]) -> Option<Handle> {
+        if self.append(handle, bytes) {
+            return Some(handle);
+        }
+        let waiting = self.len(handle);
+        let larger = self.alloc(waiting + bytes.len(), owner)?;
+        if let Some(from) = self.find(handle).and_then(|place| self.waiting(place)) {
+            let to = larger.offset()? + HEADER;
+            self.room(larger, waiting);
+            self.memory.bytes_mut().copy_within(from, to);
+            self.filled(larger, waiting);
+        }
+        if !self.append(larger, bytes) {
+            self.free(larger);
+            return None;
+        }
+        self.free(handle);
+        Some(larger)
+    }
+
+    /// Gives back the free pages which are kept warm.
+    pub fn trim(&mut self) {
+        for span in 0..self.spans.len() {
+            self.give_back(span, self.spans.unused_pages(span));
+        }
+    }
+
+    fn find(&self, handle: Handle) -> Option<Place> {
+        self.spans.find(handle.offset()?)
+    }
+
+    fn header(&self, place: Place) -> Option<&ChunkHeader> {
+        let offset = place.offset();
+        ChunkHeader::ref_from_bytes(self.memory.bytes().get(offset..offset + HEADER)?).ok()
+    }
+
+    fn header_mut(&mut self, place: Place) -> Option<&mut ChunkHeader> {
+        let offset = place.offset();
+        let bytes = self.memory.bytes_mut().get_mut(offset..offset + HEADER)?;
+        ChunkHeader::mut_from_bytes(bytes).ok()
+    }
+
+    /// Where in the memory the waiting bytes of a chunk lie.
+    fn waiting(&self, place: Place) -> Option<Range<usize>> {
+        let header = self.header(place)?;
+        let base = place.offset() + HEADER;
+        Some(base + header.start as usize..base + header.end as usize)
+    }
+
+    /// Where up to `len` bytes can be added; moves the waiting bytes to the front if need be.
+    fn make_room(&mut self, handle: Handle, len: usize) -> Option<Range<usize>> {
+        let place = self.find(handle)?;
+        let base = place.offset() + HEADER;
+        let capacity = place.chunk_bytes() - HEADER;
+        let waiting = self.waiting(place)?;
+        let header = self.header_mut(place)?;
+        let end = if waiting.is_empty() || (waiting.end - base).saturating_add(len) > capacity {
+            header.start = 0;
+            header.end = waiting.len() as u32;
+            waiting.len()
+        } else {
+            waiting.end - base
+        };
+        let len = len.min(capacity - end);
+        header.high = header.high.max((end + len) as u32);
+        if end == waiting.len() && waiting.start != base {
+            self.memory.bytes_mut().copy_within(waiting, base);
+        }
+        Some(base + end..base + end + len)
+    }
+
+    /// Takes a chunk which a live slot names, if it is one and is that slot's.
+    fn readopt(&mut self, handle: Handle, owner: u32) -> Option<()> {
+        let offset = handle.offset()?;
+        let bytes = self.memory.bytes().get(offset..offset + HEADER)?;
+        let header = ChunkHeader::ref_from_bytes(bytes).ok()?;
+        let class = (header.mark ^ MARK) as usize;
+        if class >= CLASSES || header.owner != owner {
+            return None;
+        }
+        let capacity = (chunk_bytes(class) - HEADER) as u32;
+        if header.start > header.end || header.end > header.high || header.high > capacity {
+            return None;
+        }
+        self.spans.readopt(offset, class)
+    }
+
+    /// After an adoption: wipes and gives back everything that is in no chunk.
+    fn sweep(&mut self) -> io::Result<()> {
+        for data in self.memory.data()? {
+            for page in data.start / PAGE..data.end / PAGE {
+                let (span, bit) = (page * PAGE / SPAN, page % (SPAN / PAGE));
+                self.spans.touch(span, 1 << bit);
+            }
+        }
+        self.trim();
+        for unused in self.spans.unused_chunks_in_used_pages() {
+            self.memory.wipe(unused);
+        }
+        Ok(())
+    }
+
+    /// Gives pages of a span (one bit each) back to the operating system, in runs.
+    fn give_back(&mut self, span: usize, mut pages: u64) {
+        self.spans.untouch(span, pages);
+        while pages != 0 {
+            let first = pages.trailing_zeros() as usize;
+            let count = (!(pages >> first)).trailing_zeros() as usize;
+            let start = span * SPAN + first * PAGE;
+            // Refusal costs memory and nothing else; free chunks are all zero already.
+            let _ = self.memory.punch(start..start + count * PAGE);
+            pages &= !(u64::MAX >> (64 - count) << first);
+        }
+    }
+}
+
+fn class_for(len: usize) -> Option<usize> {
+    (0..CLASSES).find(|&class| chunk_bytes(class) - HEADER >= len)
+}
+
+/// Addresses are cheap, and spans belong to one class at a time: twice the bound, and some.
+fn mapping_len(bytes_max: usize) -> usize {
+    (2 * bytes_max).next_multiple_of(SPAN) + (CLASSES + 1) * SPAN
+}
+
+#[cfg(test)]
+mod tests;

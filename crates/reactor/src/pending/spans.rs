@@ -1,0 +1,391 @@
+//! Which chunks of the pool are taken, in the heap.
+//!
+//! The memory is cut into spans of 256 KiB (64 pages). A span belongs to one class of chunks at a
+//! time, or to none. Per span there is one bit per chunk, and one bit per page that has memory.
+
+use std::ops::Range;
+
+use crate::memory::PAGE;
+
+/// Bytes of a span, and of the largest chunk.
+pub(super) const SPAN: usize = 256 * 1024;
+/// Bytes of the smallest chunk.
+pub(super) const CHUNK_MIN: usize = 256;
+/// Chunks have CHUNK_MIN << class bytes.
+pub(super) const CLASSES: usize = 11;
+
+const PAGES: usize = SPAN / PAGE;
+const BITMAP: usize = SPAN / CHUNK_MIN / 64;
+const NO_CLASS: u8 = u8::MAX;
+const NIL: u32 = u32::MAX;
+
+const _: () = assert!(PAGES == 64 && CHUNK_MIN << (CLASSES - 1) == SPAN);
+
+pub(super) const fn chunk_bytes(class: usize) -> usize {
+    CHUNK_MIN << class
+}
+
+/// A chunk, taken or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) span: usize,
+    pub(super) class: usize,
+    chunk: usize,
+}
+
+impl Place {
+    pub(super) fn offset(self) -> usize {
+        self.span * SPAN + self.chunk * chunk_bytes(self.class)
+    }
+
+    pub(super) fn chunk_bytes(self) -> usize {
+        chunk_bytes(self.class)
+    }
+
+    /// The pages of its span on which it lies.
+    fn pages(self) -> u64 {
+        let first = self.chunk * chunk_bytes(self.class) / PAGE;
+        let count = chunk_bytes(self.class).div_ceil(PAGE);
+        (u64::MAX >> (PAGES - count)) << first
+    }
+}
+
+#[derive(Debug)]
+struct Span {
+    class: u8,
+    taken_count: u16,
+    /// Neighbours in the list of spans of the same class which have free chunks.
+    next: u32,
+    previous: u32,
+    /// Pages that have memory.
+    touched: u64,
+    taken: [u64; BITMAP],
+}
+
+impl Span {
+    const EMPTY: Span = Span {
+        class: NO_CLASS,
+        taken_count: 0,
+        next: NIL,
+        previous: NIL,
+        touched: 0,
+        taken: [0; BITMAP],
+    };
+
+    fn chunks(&self) -> usize {
+        SPAN / chunk_bytes(self.class as usize)
+    }
+
+    fn is_taken(&self, chunk: usize) -> bool {
+        self.taken[chunk / 64] >> (chunk % 64) & 1 == 1
+    }
+
+    fn is_full(&self) -> bool {
+        self.taken_count as usize == self.chunks()
+    }
+
+    fn first_free(&self) -> Option<usize> {
+        let word = self.taken.iter().position(|&word| word != !0)?;
+        let chunk = word * 64 + self.taken[word].trailing_ones() as usize;
+        (chunk < self.chunks()).then_some(chunk)
+    }
+
+    /// Pages on which a chunk is taken.
+    fn used(&self) -> u64 {
+        if self.taken_count == 0 {
+            return 0;
+        }
+        let bytes = chunk_bytes(self.class as usize);
+        if bytes < PAGE {
+            let per_page = PAGE / bytes;
+            let mask = (1u64 << per_page) - 1;
+            let is_used = |page: &usize| {
+                let chunk = page * per_page;
+                self.taken[chunk / 64] >> (chunk % 64) & mask != 0
+            };
+            return (0..PAGES)
+                .filter(is_used)
+                .fold(0, |bits, page| bits | 1 << page);
+        }
+        let per_chunk = bytes / PAGE;
+        (0..self.chunks())
+            .filter(|&chunk| self.is_taken(chunk))
+            .fold(0, |bits, chunk| {
+                bits | (u64::MAX >> (PAGES - per_chunk)) << (chunk * per_chunk)
+            })
+    }
+
+    /// Whether a chunk other than `place` is taken on its pages.
+    fn shares_pages(&self, place: Place) -> bool {
+        let bytes = chunk_bytes(place.class);
+        if bytes >= PAGE {
+            return false;
+        }
+        let per_page = PAGE / bytes;
+        let first = place.chunk / per_page * per_page;
+        let page = self.taken[first / 64] >> (first % 64) & ((1 << per_page) - 1);
+        page & !(1 << (place.chunk - first)) != 0
+    }
+}
+
+/// All spans of a pool. They come into being as they are needed, lowest first.
+#[derive(Debug)]
+pub(super) struct Spans {
+    spans: Vec<Span>,
+    spans_max: usize,
+    /// Spans which belong to no class.
+    free: Vec<u32>,
+    /// Per class: the first span with a free chunk.
+    open: [u32; CLASSES],
+    pages_max: usize,
+    used_pages: usize,
+    touched_pages: usize,
+    chunks: usize,
+}
+
+impl Spans {
+    pub(super) fn new(spans_max: usize, pages_max: usize) -> Spans {
+        Spans {
+            spans: Vec::new(),
+            spans_max,
+            free: Vec::new(),
+            open: [NIL; CLASSES],
+            pages_max,
+            used_pages: 0,
+            touched_pages: 0,
+            chunks: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    pub(super) fn pages_max(&self) -> usize {
+        self.pages_max
+    }
+
+    pub(super) fn used_pages(&self) -> usize {
+        self.used_pages
+    }
+
+    pub(super) fn warm_pages(&self) -> usize {
+        self.touched_pages - self.used_pages
+    }
+
+    pub(super) fn chunks(&self) -> usize {
+        self.chunks
+    }
+
+    /// A free chunk of the class, or of a larger one when no span is left; within the bound.
+    pub(super) fn place(&self, class: usize) -> Option<Place> {
+        let own = self.open_place(class).or_else(|| self.fresh_place(class));
+        let larger = || (class + 1..CLASSES).find_map(|class| self.open_place(class));
+        let place = own.or_else(larger)?;
+        let new_pages = match self.spans.get(place.span) {
+            Some(span) if span.shares_pages(place) => 0,
+            _ => place.pages().count_ones() as usize,
+        };
+        (self.used_pages + new_pages <= self.pages_max).then_some(place)
+    }
+
+    fn open_place(&self, class: usize) -> Option<Place> {
+        let span = self.open[class] as usize;
+        let chunk = self.spans.get(span)?.first_free()?;
+        Some(Place { span, class, chunk })
+    }
+
+    fn fresh_place(&self, class: usize) -> Option<Place> {
+        let span = match self.free.last() {
+            Some(&span) => span as usize,
+            None if self.spans.len() < self.spans_max => self.spans.len(),
+            None => return None,
+        };
+        Some(Place {
+            span,
+            class,
+            chunk: 0,
+        })
+    }
+
+    /// Takes what [`Spans::place`] found.
+    pub(super) fn take(&mut self, place: Place) {
+        if place.span == self.spans.len() {
+            self.spans.push(Span::EMPTY);
+            self.free.push(place.span as u32);
+        }
+        if self.spans[place.span].class == NO_CLASS {
+            debug_assert_eq!(self.free.last(), Some(&(place.span as u32)));
+            self.free.pop();
+            self.spans[place.span].class = place.class as u8;
+            self.link(place.span);
+        }
+        self.set_taken(place);
+        if self.spans[place.span].is_full() {
+            self.unlink(place.span);
+        }
+        self.touch(place.span, place.pages());
+    }
+
+    fn set_taken(&mut self, place: Place) {
+        let span = &mut self.spans[place.span];
+        if !span.shares_pages(place) {
+            self.used_pages += place.pages().count_ones() as usize;
+        }
+        span.taken[place.chunk / 64] |= 1 << (place.chunk % 64);
+        span.taken_count += 1;
+        self.chunks += 1;
+    }
+
+    /// Frees a taken chunk. Its pages keep their memory until [`Spans::untouch`].
+    pub(super) fn release(&mut self, place: Place) {
+        let span = &mut self.spans[place.span];
+        let was_full = span.is_full();
+        span.taken[place.chunk / 64] &= !(1 << (place.chunk % 64));
+        span.taken_count -= 1;
+        self.chunks -= 1;
+        let is_empty = span.taken_count == 0;
+        if !span.shares_pages(place) {
+            self.used_pages -= place.pages().count_ones() as usize;
+        }
+        if was_full {
+            self.link(place.span);
+        }
+        if is_empty {
+            self.unlink(place.span);
+            self.spans[place.span].class = NO_CLASS;
+            self.free.push(place.span as u32);
+        }
+    }
+
+    /// The taken chunk which begins at `offset`.
+    pub(super) fn find(&self, offset: usize) -> Option<Place> {
+        let index = offset / SPAN;
+        let span = self
+            .spans
+            .get(index)
+            .filter(|span| span.class != NO_CLASS)?;
+        let class = span.class as usize;
+        let within = offset % SPAN;
+        let chunk = within / chunk_bytes(class);
+        let is_start = within.is_multiple_of(chunk_bytes(class));
+        (is_start && span.is_taken(chunk)).then_some(Place {
+            span: index,
+            class,
+            chunk,
+        })
+    }
+
+    /// Pages of the (just released) place which no chunk uses, but which have memory.
+    pub(super) fn unused_pages_of(&self, place: Place) -> u64 {
+        self.unused_pages(place.span) & place.pages()
+    }
+
+    /// Pages of a span which no chunk uses, but which have memory.
+    pub(super) fn unused_pages(&self, span: usize) -> u64 {
+        self.spans
+            .get(span)
+            .map_or(0, |span| span.touched & !span.used())
+    }
+
+    pub(super) fn touch(&mut self, span: usize, pages: u64) {
+        while self.spans.len() <= span && span < self.spans_max {
+            // Only an adoption comes here: spans which no live chunk lies in.
+            self.free.push(self.spans.len() as u32);
+            self.spans.push(Span::EMPTY);
+        }
+        if let Some(span) = self.spans.get_mut(span) {
+            self.touched_pages += (pages & !span.touched).count_ones() as usize;
+            span.touched |= pages;
+        }
+    }
+
+    pub(super) fn untouch(&mut self, span: usize, pages: u64) {
+        if let Some(span) = self.spans.get_mut(span) {
+            self.touched_pages -= (pages & span.touched).count_ones() as usize;
+            span.touched &= !pages;
+        }
+    }
+
+    /// Takes a chunk that was found in memory. Lists are made by [`Spans::finish_adoption`].
+    pub(super) fn readopt(&mut self, offset: usize, class: usize) -> Option<()> {
+        let index = offset / SPAN;
+        if index >= self.spans_max || !offset.is_multiple_of(chunk_bytes(class)) {
+            return None;
+        }
+        while self.spans.len() <= index {
+            self.spans.push(Span::EMPTY);
+        }
+        let span = &mut self.spans[index];
+        if span.class == NO_CLASS {
+            span.class = class as u8;
+        }
+        let chunk = offset % SPAN / chunk_bytes(class);
+        if span.class as usize != class || span.is_taken(chunk) {
+            return None;
+        }
+        let place = Place {
+            span: index,
+            class,
+            chunk,
+        };
+        self.set_taken(place);
+        self.touch(index, place.pages());
+        Some(())
+    }
+
+    pub(super) fn finish_adoption(&mut self) {
+        for index in (0..self.spans.len()).rev() {
+            if self.spans[index].class == NO_CLASS {
+                self.free.push(index as u32);
+            } else if !self.spans[index].is_full() {
+                self.link(index);
+            }
+        }
+    }
+
+    /// Ranges of memory which lie beside live chunks on the same page.
+    pub(super) fn unused_chunks_in_used_pages(&self) -> Vec<Range<usize>> {
+        let mut ranges = Vec::new();
+        for (index, span) in self.spans.iter().enumerate() {
+            if span.class == NO_CLASS || chunk_bytes(span.class as usize) >= PAGE {
+                continue;
+            }
+            let bytes = chunk_bytes(span.class as usize);
+            let used = span.used();
+            let beside = (0..span.chunks())
+                .filter(|&chunk| !span.is_taken(chunk) && used >> (chunk * bytes / PAGE) & 1 == 1)
+                .map(|chunk| index * SPAN + chunk * bytes)
+                .map(|start| start..start + bytes);
+            ranges.extend(beside);
+        }
+        ranges
+    }
+
+    fn link(&mut self, index: usize) {
+        let class = self.spans[index].class as usize;
+        let head = self.open[class];
+        self.spans[index].next = head;
+        self.spans[index].previous = NIL;
+        if let Some(span) = self.spans.get_mut(head as usize) {
+            span.previous = index as u32;
+        }
+        self.open[class] = index as u32;
+    }
+
+    fn unlink(&mut self, index: usize) {
+        let Span {
+            class,
+            next,
+            previous,
+            ..
+        } = self.spans[index];
+        if let Some(span) = self.spans.get_mut(next as usize) {
+            span.previous = previous;
+        }
+        match self.spans.get_mut(previous as usize) {
+            Some(span) => span.next = next,
+            None => self.open[class as usize] = next,
+        }
+    }
+}

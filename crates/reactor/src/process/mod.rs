@@ -1,0 +1,38 @@
+//! Processes: starting them in three ways, watching them, and what a process asks of itself.
+//!
+//! - [`share_table`] starts a worker which shares the file table of its keeper.
+//! - [`Program`] starts another program, or replaces this one.
+//! - [`wait`] says in words how a child ended; [`open_pidfd`] makes its end pollable.
+
+mod program;
+mod share;
+mod status;
+mod this;
+
+pub use program::{Inherit, Program, ProgramFile};
+pub use share::share_table;
+pub use status::{Ended, Wait, is_alive, open_pidfd, send_signal, wait};
+pub use this::{
+    boottime_ms, cpu_ns, die_with_parent, forbid_core_dumps, futex_wait, futex_wake, pid,
+    protect_from_oom, return_heap, set_close_on_exec_from, set_name, set_subreaper, thread_count,
+};
+
+use std::fmt;
+
+/// A process id.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Pid(pub i32);
+
+impl Pid {
+    fn rustix(self) -> std::io::Result<rustix::process::Pid> {
+        // Zero and negative numbers would mean groups of processes.
+        let pid = (self.0 > 0).then(|| rustix::process::Pid::from_raw(self.0));
+        Ok(pid.flatten().ok_or(rustix::io::Errno::SRCH)?)
+    }
+}
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,206 @@
+//! Another program: in a child, or in place of this one.
+
+use std::convert::Infallible;
+use std::ffi::{CString, OsStr, OsString};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::ptr;
+
+use super::share::exit_at_once;
+use super::{Pid, Wait, set_close_on_exec_from, wait};
+use crate::{Fd, OnExec};
+
+/// Which program to run.
+#[derive(Clone, Debug)]
+pub enum ProgramFile {
+    /// The file that this process runs, even if it was replaced or deleted meanwhile.
+    This,
+    /// A path.
+    Path(PathBuf),
+    /// An open file: what was checked is what is run.
+    Open(Fd),
+}
+
+/// Which descriptors the program gets, besides 0, 1 and 2.
+#[derive(Clone, Debug)]
+pub enum Inherit {
+    /// All that are not marked to close on exec: a keeper which replaces itself keeps the
+    /// connections of its worker.
+    Unmarked,
+    /// These, under their numbers, and nothing else.
+    Only(Vec<Fd>),
+}
+
+/// A program to be run.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Which.
+    pub file: ProgramFile,
+    /// Its arguments, the name of the program first.
+    pub arguments: Vec<OsString>,
+    /// Its environment; `None` for this process's own.
+    pub environment: Option<Vec<(OsString, OsString)>>,
+    /// Its descriptors.
+    pub inherit: Inherit,
+}
+
+impl Program {
+    /// This program again, with other arguments and the given descriptors only.
+    pub fn this(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Program {
+        Program {
+            file: ProgramFile::This,
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            environment: None,
+            inherit: Inherit::Only(Vec::new()),
+        }
+    }
+
+    /// With these descriptors.
+    #[must_use]
+    pub fn with(mut self, inherit: Inherit) -> Program {
+        self.inherit = inherit;
+        self
+    }
+
+    /// Replaces this process. The process id stays, children stay children, the mask of signals
+    /// stays. A table that was shared is shared no longer.
+    ///
+    /// # Errors
+    /// It returns only then, and this process goes on. Marks on descriptors may have changed if
+    /// [`Inherit::Only`] was asked for.
+    pub fn replace_this(&self) -> io::Result<Infallible> {
+        let prepared = Prepared::new(self)?;
+        Err(prepared.exec())
+    }
+
+    /// Starts the program in a child, with a table of its own. When it returns, the program runs.
+    ///
+    /// # Errors
+    /// What the operating system says, also when it is the exec in the child that fails.
+    pub fn start(&self) -> io::Result<Pid> {
+        let prepared = Prepared::new(self)?;
+        let (mut reader, writer) = io::pipe()?;
+        // SAFETY: the child calls nothing but system calls on what was prepared before: it takes
+        // no lock and allocates nothing, so it may be forked from a process with threads.
+        let pid = match unsafe { libc::fork() } {
+            -1 => return Err(io::Error::last_os_error()),
+            0 => exec_in_child(&prepared, &OwnedFd::from(writer)),
+            pid => Pid(pid),
+        };
+        drop(writer);
+        let mut errno = [0; 4];
+        match reader.read_exact(&mut errno) {
+            // The pipe closed with the exec: it has happened.
+            Err(_) => Ok(pid),
+            Ok(()) => {
+                let _ = wait(Wait::For(pid));
+                Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno)))
+            }
+        }
+    }
+}
+
+/// Everything that exec needs, allocated before fork.
+struct Prepared {
+    file: Fd,
+    path: CString,
+    _arguments: Vec<CString>,
+    argv: Vec<*const libc::c_char>,
+    _environment: Vec<CString>,
+    envp: Vec<*const libc::c_char>,
+    only: Option<Vec<Fd>>,
+}
+
+impl Prepared {
+    fn new(program: &Program) -> io::Result<Prepared> {
+        let (file, path) = match &program.file {
+            ProgramFile::This => (Fd::NONE, c_string(OsStr::new("/proc/self/exe"))?),
+            ProgramFile::Path(path) => (Fd::NONE, c_string(path.as_os_str())?),
+            ProgramFile::Open(fd) => (*fd, CString::default()),
+        };
+        let arguments = program
+            .arguments
+            .iter()
+            .map(|argument| c_string(argument))
+            .collect::<io::Result<Vec<_>>>()?;
+        let environment = match &program.environment {
+            Some(pairs) => pairs.clone(),
+            None => std::env::vars_os().collect(),
+        };
+        let environment = environment
+            .into_iter()
+            .map(|(mut key, value)| {
+                key.push("=");
+                key.push(value);
+                c_string(&key)
+            })
+            .collect::<io::Result<Vec<_>>>()?;
+        Ok(Prepared {
+            file,
+            path,
+            argv: pointers(&arguments),
+            _arguments: arguments,
+            envp: pointers(&environment),
+            _environment: environment,
+            only: match &program.inherit {
+                Inherit::Unmarked => None,
+                Inherit::Only(list) => Some(list.clone()),
+            },
+        })
+    }
+
+    /// Replaces the process, or says why not. Allocates nothing.
+    fn exec(&self) -> io::Error {
+        if let Some(only) = &self.only {
+            if let Err(error) = set_close_on_exec_from(3) {
+                return error;
+            }
+            for fd in only {
+                if let Err(error) = fd.set_on_exec(OnExec::Keep) {
+                    return error;
+                }
+            }
+        }
+        let (argv, envp) = (self.argv.as_ptr(), self.envp.as_ptr());
+        let (at, flags) = if self.file.is_some() {
+            (self.file.0, libc::AT_EMPTY_PATH)
+        } else {
+            (libc::AT_FDCWD, 0)
+        };
+        // SAFETY: the path ends with a zero byte, and so does every string of the two lists, which
+        // end with a null pointer; the strings live in `self`.
+        unsafe {
+            libc::syscall(
+                libc::SYS_execveat,
+                at,
+                self.path.as_ptr(),
+                argv,
+                envp,
+                flags,
+            );
+        }
+        io::Error::last_os_error()
+    }
+}
+
+/// In the child: the exec, or its error number through the pipe.
+fn exec_in_child(prepared: &Prepared, writer: &OwnedFd) -> ! {
+    let error = prepared.exec();
+    let errno = error.raw_os_error().unwrap_or(libc::EIO);
+    let _ = rustix::io::write(writer, &errno.to_ne_bytes());
+    exit_at_once(127)
+}
+
+fn c_string(text: &OsStr) -> io::Result<CString> {
+    Ok(CString::new(text.as_bytes())?)
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings
+        .iter()
+        .map(|string| string.as_ptr())
+        .chain([ptr::null()])
+        .collect()
+}

@@ -1,0 +1,105 @@
+//! Watching processes, and ending them.
+
+use std::fmt;
+use std::io;
+
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, WaitOptions};
+
+use super::Pid;
+use crate::signal::{self, Signal};
+use crate::{Fd, OnExec};
+
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// By itself, with this exit code.
+    Exited(i32),
+    /// By a signal of this number.
+    Killed(i32),
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Ended::Exited(code) => write!(f, "exited with code {code}"),
+            Ended::Killed(number) => match signal::name(number) {
+                Some(name) => write!(f, "killed by {name} ({number})"),
+                None => write!(f, "killed by signal {number}"),
+            },
+        }
+    }
+}
+
+/// For whom to wait, and whether to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// Until this child ends.
+    For(Pid),
+    /// This child, if it has ended already.
+    IfEnded(Pid),
+    /// Any child that has ended already: call it until there is none after a SIGCHLD.
+    AnyEnded,
+}
+
+/// Takes note of the end of a child. `None` when none has ended (or there are no children).
+///
+/// # Errors
+/// ECHILD when the given process is no child of this one.
+pub fn wait(whom: Wait) -> io::Result<Option<(Pid, Ended)>> {
+    let (pid, options) = match whom {
+        Wait::For(pid) => (Some(pid), WaitOptions::empty()),
+        Wait::IfEnded(pid) => (Some(pid), WaitOptions::NOHANG),
+        Wait::AnyEnded => (None, WaitOptions::NOHANG),
+    };
+    let pid = pid.map(Pid::rustix).transpose()?;
+    loop {
+        // Without WUNTRACED and WCONTINUED, every report is of an end.
+        let (pid, status) = match rustix::process::waitpid(pid, options) {
+            Ok(Some(report)) => report,
+            Ok(None) => return Ok(None),
+            Err(Errno::INTR) => continue,
+            Err(Errno::CHILD) if whom == Wait::AnyEnded => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        let pid = Pid(pid.as_raw_nonzero().get());
+        if let Some(code) = status.exit_status() {
+            return Ok(Some((pid, Ended::Exited(code))));
+        }
+        if let Some(number) = status.terminating_signal() {
+            return Ok(Some((pid, Ended::Killed(number))));
+        }
+    }
+}
+
+/// A descriptor which is readable when the process has ended.
+///
+/// # Errors
+/// What the operating system says: there is no such process.
+pub fn open_pidfd(pid: Pid, on_exec: OnExec) -> io::Result<Fd> {
+    let fd: Fd = rustix::process::pidfd_open(pid.rustix()?, PidfdFlags::empty())?.into();
+    fd.set_on_exec(on_exec).inspect_err(|_| fd.close())?;
+    Ok(fd)
+}
+
+/// Sends a signal to a process.
+///
+/// # Errors
+/// What the operating system says: there is no such process (never a group of them).
+pub fn send_signal(pid: Pid, signal: Signal) -> io::Result<()> {
+    let pid = pid.rustix()?;
+    let number = rustix::process::Signal::from_named_raw(signal.number());
+    Ok(rustix::process::kill_process(
+        pid,
+        number.ok_or(Errno::INVAL)?,
+    )?)
+}
+
+/// Whether there is a process with this id (which may be a zombie).
+pub fn is_alive(pid: Pid) -> bool {
+    match pid.rustix().map(rustix::process::test_kill_process) {
+        Ok(Ok(())) => true,
+        Ok(Err(errno)) => errno == Errno::PERM,
+        Err(_) => false,
+    }
+}

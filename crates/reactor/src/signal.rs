@@ -1,0 +1,205 @@
+//! Signals as descriptors: nothing here runs in a signal handler.
+
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
+
+use crate::socket::Attempt;
+use crate::{Fd, OnExec};
+
+/// The signals which mean something to this program.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(i32)]
+pub enum Signal {
+    /// SIGHUP: reload.
+    Hangup = libc::SIGHUP,
+    /// SIGINT: the user wants it to end.
+    Interrupt = libc::SIGINT,
+    /// SIGQUIT.
+    Quit = libc::SIGQUIT,
+    /// SIGTERM: the system wants it to end.
+    Terminate = libc::SIGTERM,
+    /// SIGKILL: sent, never received.
+    Kill = libc::SIGKILL,
+    /// SIGSTOP: sent, never received.
+    Stop = libc::SIGSTOP,
+    /// SIGCONT.
+    Continue = libc::SIGCONT,
+    /// SIGUSR1.
+    User1 = libc::SIGUSR1,
+    /// SIGUSR2: upgrade.
+    User2 = libc::SIGUSR2,
+    /// SIGCHLD: a child has ended.
+    Child = libc::SIGCHLD,
+    /// SIGWINCH: the terminal has another size.
+    Resized = libc::SIGWINCH,
+}
+
+impl Signal {
+    const ALL: [Signal; 11] = [
+        Signal::Hangup,
+        Signal::Interrupt,
+        Signal::Quit,
+        Signal::Terminate,
+        Signal::Kill,
+        Signal::Stop,
+        Signal::Continue,
+        Signal::User1,
+        Signal::User2,
+        Signal::Child,
+        Signal::Resized,
+    ];
+
+    /// The number that the operating system uses.
+    pub fn number(self) -> i32 {
+        self as i32
+    }
+
+    /// The signal with this number, if it is one of ours.
+    pub fn from_number(number: i32) -> Option<Signal> {
+        Signal::ALL.into_iter().find(|s| s.number() == number)
+    }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name(self.number()).unwrap_or("unknown signal"))
+    }
+}
+
+/// The usual name of a signal.
+pub fn name(number: i32) -> Option<&'static str> {
+    Some(match number {
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGINT => "SIGINT",
+        libc::SIGQUIT => "SIGQUIT",
+        libc::SIGILL => "SIGILL",
+        libc::SIGTRAP => "SIGTRAP",
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGUSR1 => "SIGUSR1",
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGUSR2 => "SIGUSR2",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGALRM => "SIGALRM",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGCHLD => "SIGCHLD",
+        libc::SIGCONT => "SIGCONT",
+        libc::SIGSTOP => "SIGSTOP",
+        libc::SIGXCPU => "SIGXCPU",
+        libc::SIGXFSZ => "SIGXFSZ",
+        libc::SIGWINCH => "SIGWINCH",
+        libc::SIGSYS => "SIGSYS",
+        _ => return None,
+    })
+}
+
+/// Signals which are received by reading a descriptor.
+///
+/// They are blocked in the thread that creates this, and in every thread and process that it
+/// starts after it, so create it first thing. The mask survives an exec; a process which must
+/// not inherit it calls [`unblock_all`].
+#[derive(Debug)]
+pub struct Signals {
+    fd: Fd,
+}
+
+/// A signal that was received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Received {
+    /// Which.
+    pub signal: Signal,
+    /// The process that sent it, 0 if it was the kernel.
+    pub from_pid: u32,
+}
+
+impl Signals {
+    /// Blocks the signals and opens the descriptor, which is readable when one has come.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn open(signals: &[Signal], on_exec: OnExec) -> io::Result<Signals> {
+        let set = set_of(signals);
+        change_mask(libc::SIG_BLOCK, &set)?;
+        let flags = libc::SFD_NONBLOCK | libc::SFD_CLOEXEC;
+        // SAFETY: the set is initialised and only read.
+        let fd = Fd(unsafe { libc::signalfd(-1, &raw const set, flags) });
+        if !fd.is_some() {
+            return Err(io::Error::last_os_error());
+        }
+        fd.set_on_exec(on_exec).inspect_err(|_| fd.close())?;
+        Ok(Signals { fd })
+    }
+
+    /// The descriptor, for a [`crate::poller::Poller`].
+    pub fn fd(&self) -> Fd {
+        self.fd
+    }
+
+    /// The next signal, if one has come. Several of a kind may count as one.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn receive(&self) -> io::Result<Attempt<Received>> {
+        const LEN: usize = size_of::<libc::signalfd_siginfo>();
+        let mut info = [0u8; LEN];
+        loop {
+            match rustix::io::read(self.fd.borrow()?, &mut info) {
+                // ssi_signo and ssi_pid of signalfd(2).
+                Ok(LEN) => {
+                    let [signo, pid] = [0, 12].map(|at| u32_at(&info, at));
+                    if let Some(signal) = Signal::from_number(signo as i32) {
+                        let from_pid = pid;
+                        return Ok(Attempt::Done(Received { signal, from_pid }));
+                    }
+                }
+                Ok(_) | Err(rustix::io::Errno::AGAIN) => return Ok(Attempt::WouldBlock),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        self.fd.close();
+    }
+}
+
+/// Lets every signal through to this thread again.
+///
+/// # Errors
+/// What the operating system says.
+pub fn unblock_all() -> io::Result<()> {
+    change_mask(libc::SIG_SETMASK, &set_of(&[]))
+}
+
+fn set_of(signals: &[Signal]) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the whole set, and sigaddset changes bits of it; both fail
+    // only for numbers that are no signals.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), signal.number());
+        }
+        set.assume_init()
+    }
+}
+
+fn change_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {
+    // SAFETY: the set is initialised and only read; the old mask is not asked for.
+    match unsafe { libc::pthread_sigmask(how, set, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_ne_bytes(word)
+}

@@ -1,0 +1,238 @@
+//! How sockets come to be: listening, accepting, connecting.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use super::address::unix_address;
+use super::{Addr, Attempt, Peer, attempt, options};
+use crate::{Fd, OnExec};
+
+/// Errors which accept passes on from connections that are gone already (accept(2)). Trying the
+/// next one is right, but not for ever.
+const ACCEPT_RETRIES: usize = 16;
+
+/// How to listen.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenOptions {
+    /// Connections which may wait to be accepted.
+    pub backlog: i32,
+    /// IPv6: whether IPv4 is excluded.
+    pub v6only: bool,
+    /// What happens at an exec.
+    pub on_exec: OnExec,
+}
+
+impl Default for ListenOptions {
+    fn default() -> ListenOptions {
+        ListenOptions {
+            backlog: 4096,
+            v6only: true,
+            on_exec: OnExec::Keep,
+        }
+    }
+}
+
+/// Opens a listener. The file of a unix socket on which nobody listens any more is replaced; any
+/// other file is left alone.
+///
+/// # Errors
+/// What the operating system says: the address is in use, the port is privileged.
+pub fn listen(address: &Addr, options: &ListenOptions) -> io::Result<Fd> {
+    let socket = new_socket(address)?;
+    match address {
+        Addr::Tcp(ip) => {
+            sockopt::set_socket_reuseaddr(&socket, true)?;
+            if ip.is_ipv6() {
+                sockopt::set_ipv6_v6only(&socket, options.v6only)?;
+            }
+            rustix::net::bind(&socket, ip)?;
+        }
+        Addr::Unix(path) => {
+            let name = unix_address(path)?;
+            match rustix::net::bind(&socket, &name) {
+                Err(Errno::ADDRINUSE) if is_stale(path) => {
+                    fs::remove_file(path)?;
+                    rustix::net::bind(&socket, &name)?;
+                }
+                other => other?,
+            }
+        }
+    }
+    rustix::net::listen(&socket, options.backlog)?;
+    finish(socket, options.on_exec)
+}
+
+/// A connection that was accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Accepted {
+    /// Its descriptor.
+    pub fd: Fd,
+    /// Who connected.
+    pub peer: Peer,
+}
+
+/// Accepts a connection, if there is one.
+///
+/// # Errors
+/// What the operating system says; see [`super::Shortage`] for those after which accepting should
+/// pause.
+pub fn accept(listener: Fd, on_exec: OnExec) -> io::Result<Attempt<Accepted>> {
+    let listener = listener.borrow()?;
+    let mut flags = SocketFlags::NONBLOCK;
+    if on_exec == OnExec::Close {
+        flags |= SocketFlags::CLOEXEC;
+    }
+    for _ in 0..ACCEPT_RETRIES {
+        match attempt(|| rustix::net::acceptfrom_with(listener, flags)) {
+            Ok(Attempt::Done((socket, address))) => {
+                return Ok(Attempt::Done(Accepted {
+                    fd: socket.into(),
+                    peer: Peer::from_any(address),
+                }));
+            }
+            Ok(Attempt::WouldBlock) => return Ok(Attempt::WouldBlock),
+            Err(error) if is_of_one_connection(&error) => continue,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Attempt::WouldBlock)
+}
+
+/// How to connect.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConnectOptions {
+    /// The address to connect from. With port 0 the port is chosen late, per target, so that one
+    /// address has some 28,000 ports to *each* target (IP_BIND_ADDRESS_NO_PORT).
+    pub source: Option<SocketAddr>,
+    /// What happens at an exec.
+    pub on_exec: OnExec,
+    /// Receive buffer, set before connecting so that the window is scaled for it.
+    pub receive_buffer_bytes: Option<usize>,
+    /// Send buffer.
+    pub send_buffer_bytes: Option<usize>,
+}
+
+/// A connection that was begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Connecting {
+    /// It is there (unix sockets, and sometimes loopback).
+    Established(Fd),
+    /// It will be there, or fail, when the descriptor is writable: see [`super::take_error`].
+    InProgress(Fd),
+}
+
+impl Connecting {
+    /// The descriptor in either case.
+    pub fn fd(self) -> Fd {
+        match self {
+            Connecting::Established(fd) | Connecting::InProgress(fd) => fd,
+        }
+    }
+}
+
+/// Begins to connect.
+///
+/// # Errors
+/// What the operating system says; see [`super::Shortage`] for what is nobody's fault.
+pub fn connect(address: &Addr, options: &ConnectOptions) -> io::Result<Connecting> {
+    let socket = new_socket(address)?;
+    if let Some(bytes) = options.receive_buffer_bytes {
+        sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
+    }
+    if let Some(bytes) = options.send_buffer_bytes {
+        sockopt::set_socket_send_buffer_size(&socket, bytes)?;
+    }
+    let result = match address {
+        Addr::Tcp(ip) => {
+            if let Some(source) = options.source {
+                if source.port() == 0 {
+                    options::set_bind_address_no_port(&socket)?;
+                } else {
+                    sockopt::set_socket_reuseaddr(&socket, true)?;
+                }
+                rustix::net::bind(&socket, &source)?;
+            }
+            rustix::net::connect(&socket, ip)
+        }
+        Addr::Unix(path) => rustix::net::connect(&socket, &unix_address(path)?),
+    };
+    match result {
+        Ok(()) => finish(socket, options.on_exec).map(Connecting::Established),
+        // Interrupted (INTR) means that it goes on by itself.
+        Err(Errno::INPROGRESS | Errno::INTR) => {
+            finish(socket, options.on_exec).map(Connecting::InProgress)
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Two connected unix sockets.
+///
+/// # Errors
+/// What the operating system says.
+pub fn pair(on_exec: OnExec) -> io::Result<(Fd, Fd)> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok((finish(a, on_exec)?, finish(b, on_exec)?))
+}
+
+fn new_socket(address: &Addr) -> io::Result<OwnedFd> {
+    let family = match address {
+        Addr::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
+        Addr::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
+        Addr::Unix(_) => AddressFamily::UNIX,
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(rustix::net::socket_with(
+        family,
+        SocketType::STREAM,
+        flags,
+        None,
+    )?)
+}
+
+/// Lets a socket go which is complete: up to here it was closed on error.
+fn finish(socket: OwnedFd, on_exec: OnExec) -> io::Result<Fd> {
+    if on_exec == OnExec::Keep {
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::empty())?;
+    }
+    Ok(socket.into())
+}
+
+/// Whether the path is a socket on which nobody listens.
+fn is_stale(path: &Path) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    let refused = || match connect(&Addr::Unix(path.to_owned()), &ConnectOptions::default()) {
+        Ok(connecting) => {
+            connecting.fd().close();
+            false
+        }
+        Err(error) => Errno::from_io_error(&error) == Some(Errno::CONNREFUSED),
+    };
+    is_socket && refused()
+}
+
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(
+            Errno::CONNABORTED
+                | Errno::PROTO
+                | Errno::NETDOWN
+                | Errno::NOPROTOOPT
+                | Errno::HOSTDOWN
+                | Errno::NONET
+                | Errno::HOSTUNREACH
+                | Errno::OPNOTSUPP
+                | Errno::NETUNREACH
+                | Errno::PERM
+        )
+    )
+}

@@ -1,0 +1,215 @@
+//! What can be asked of a socket, and set.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use rustix::net::sockopt;
+
+use crate::Fd;
+
+/// When to find out that a silent peer has vanished.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keepalive {
+    /// Silence after which the peer is asked, in seconds.
+    pub idle_s: u32,
+    /// Time between two questions, in seconds.
+    pub interval_s: u32,
+    /// Questions without an answer after which the connection is dead.
+    pub count: u32,
+}
+
+/// Counts of bytes of a TCP connection, as the kernel keeps them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TcpBytes {
+    /// Received, in order.
+    pub received: u64,
+    /// Sent and acknowledged by the peer. On the side that connected it includes the SYN.
+    pub acknowledged: u64,
+    /// Sent, repetitions included.
+    pub sent: u64,
+    /// Sent again.
+    pub retransmitted: u64,
+    /// Accepted from us, but not sent yet.
+    pub not_sent: u32,
+}
+
+/// Takes the error that lies at a socket: how an attempt to connect ended.
+///
+/// # Errors
+/// That error.
+pub fn take_error(fd: Fd) -> io::Result<()> {
+    Ok(sockopt::socket_error(fd.borrow()?)??)
+}
+
+/// A number which this boot of the machine gives to no other socket.
+///
+/// # Errors
+/// What the operating system says: this is no socket.
+pub fn cookie(fd: Fd) -> io::Result<u64> {
+    Ok(sockopt::socket_cookie(fd.borrow()?)?)
+}
+
+/// Bytes which were accepted for sending, but are not acknowledged by the peer (TCP) or not taken
+/// out (unix) (SIOCOUTQ).
+///
+/// # Errors
+/// What the operating system says.
+pub fn unsent(fd: Fd) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: TIOCOUTQ (SIOCOUTQ) writes one int, for which there is room.
+    let result = unsafe { libc::ioctl(fd.0, libc::TIOCOUTQ, &raw mut count) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// Bytes which have arrived, but were not received yet.
+///
+/// # Errors
+/// What the operating system says.
+pub fn received_unread(fd: Fd) -> io::Result<usize> {
+    let count = rustix::io::ioctl_fionread(fd.borrow()?)?;
+    Ok(usize::try_from(count).unwrap_or(usize::MAX))
+}
+
+/// Whether small segments are sent at once (TCP_NODELAY).
+///
+/// # Errors
+/// What the operating system says: no TCP socket, say.
+pub fn set_nodelay(fd: Fd, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_tcp_nodelay(fd.borrow()?, on)?)
+}
+
+/// Asks silent peers whether they are there; `None` switches it off.
+///
+/// # Errors
+/// What the operating system says.
+pub fn set_keepalive(fd: Fd, keepalive: Option<Keepalive>) -> io::Result<()> {
+    let fd = fd.borrow()?;
+    if let Some(keepalive) = keepalive {
+        let seconds = |s: u32| Duration::from_secs(s.into());
+        sockopt::set_tcp_keepidle(fd, seconds(keepalive.idle_s))?;
+        sockopt::set_tcp_keepintvl(fd, seconds(keepalive.interval_s))?;
+        sockopt::set_tcp_keepcnt(fd, keepalive.count)?;
+    }
+    Ok(sockopt::set_socket_keepalive(fd, keepalive.is_some())?)
+}
+
+/// How long sent bytes may stay unacknowledged before the connection is dead
+/// (TCP_USER_TIMEOUT; 0 leaves it to the system).
+///
+/// # Errors
+/// What the operating system says.
+pub fn set_user_timeout(fd: Fd, timeout_ms: u32) -> io::Result<()> {
+    Ok(sockopt::set_tcp_user_timeout(fd.borrow()?, timeout_ms)?)
+}
+
+/// Bounds what the kernel keeps to be sent. It takes twice the number, for its own overhead, and
+/// stops tuning it.
+///
+/// # Errors
+/// What the operating system says.
+pub fn set_send_buffer(fd: Fd, bytes: usize) -> io::Result<()> {
+    Ok(sockopt::set_socket_send_buffer_size(fd.borrow()?, bytes)?)
+}
+
+/// Bounds what the kernel keeps until it is received; as [`set_send_buffer`].
+///
+/// # Errors
+/// What the operating system says.
+pub fn set_receive_buffer(fd: Fd, bytes: usize) -> io::Result<()> {
+    Ok(sockopt::set_socket_recv_buffer_size(fd.borrow()?, bytes)?)
+}
+
+/// A socket counts as writable only while less than this is waiting to be sent.
+///
+/// # Errors
+/// What the operating system says.
+pub fn set_notsent_lowat(fd: Fd, bytes: u32) -> io::Result<()> {
+    set_int(
+        fd,
+        libc::IPPROTO_TCP,
+        libc::TCP_NOTSENT_LOWAT,
+        clamped(bytes),
+    )
+}
+
+/// A socket counts as readable only when this much has arrived (or its end): for a record which
+/// is known to be incomplete.
+///
+/// # Errors
+/// What the operating system says.
+pub fn set_receive_lowat(fd: Fd, bytes: u32) -> io::Result<()> {
+    set_int(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, clamped(bytes))
+}
+
+/// Leaves the choice of the port to connect: see [`super::ConnectOptions::source`].
+pub(super) fn set_bind_address_no_port(socket: impl AsFd) -> io::Result<()> {
+    let fd = Fd(socket.as_fd().as_raw_fd());
+    set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
+}
+
+/// The counts of bytes of a TCP connection.
+///
+/// # Errors
+/// What the operating system says: no TCP socket, say.
+pub fn tcp_bytes(fd: Fd) -> io::Result<TcpBytes> {
+    // struct tcp_info of <linux/tcp.h>, which grows at its end: older kernels fill in less.
+    const ACKNOWLEDGED: usize = 120;
+    const RECEIVED: usize = 128;
+    const NOT_SENT: usize = 144;
+    const SENT: usize = 200;
+    const RETRANSMITTED: usize = 208;
+    let mut info = [0u64; 32];
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into the array, and any bytes are a valid one.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.0,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(TcpBytes {
+        received: info[RECEIVED / 8],
+        acknowledged: info[ACKNOWLEDGED / 8],
+        sent: info[SENT / 8],
+        retransmitted: info[RETRANSMITTED / 8],
+        not_sent: u32_at(info[NOT_SENT / 8]),
+    })
+}
+
+/// The first four of eight bytes as they lie in memory.
+fn u32_at(word: u64) -> u32 {
+    let [a, b, c, d, ..] = word.to_ne_bytes();
+    u32::from_ne_bytes([a, b, c, d])
+}
+
+fn clamped(value: u32) -> libc::c_int {
+    value.min(i32::MAX as u32) as libc::c_int
+}
+
+fn set_int(fd: Fd, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: the kernel reads one int from the address of one.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.0,
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

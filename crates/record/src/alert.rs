@@ -1,0 +1,229 @@
+//! Alerts: their names, and what a received one means (RFC 8446 §6, RFC 5246 §7.2).
+
+use core::fmt;
+
+use crate::error::Reason;
+use crate::limits::WARNINGS_MAX;
+use crate::state::{CLOSED, FAILED, HALF_FATAL, HALF_WARNING, PEER_CLOSED, State};
+use crate::suite::Protocol;
+
+/// An alert to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Alert {
+    /// Warning or fatal.
+    pub level: AlertLevel,
+    /// What it says.
+    pub description: AlertDescription,
+}
+
+impl Alert {
+    /// "This alert notifies the recipient that the sender will not send any more messages" (RFC 8446 §6.1).
+    pub const CLOSE_NOTIFY: Self = Self::warning(AlertDescription::CloseNotify);
+    /// The answer to a request for renegotiation, TLS 1.2 (RFC 5246 §7.2.2).
+    pub const NO_RENEGOTIATION: Self = Self::warning(AlertDescription::NoRenegotiation);
+
+    /// An error: the connection ends with it.
+    pub const fn fatal(description: AlertDescription) -> Self {
+        Self {
+            level: AlertLevel::Fatal,
+            description,
+        }
+    }
+
+    /// A warning: the connection goes on (or, with close_notify, its direction ends cleanly).
+    pub const fn warning(description: AlertDescription) -> Self {
+        Self {
+            level: AlertLevel::Warning,
+            description,
+        }
+    }
+}
+
+/// The first byte of an alert.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum AlertLevel {
+    /// The connection may go on.
+    Warning = 1,
+    /// The connection is over.
+    Fatal = 2,
+}
+
+macro_rules! descriptions {
+    ($($(#[$doc:meta])* $variant:ident = $code:literal $name:literal)*) => {
+        /// The second byte of an alert (RFC 8446 §6, with no_renegotiation from RFC 5246 §7.2).
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u8)]
+        pub enum AlertDescription {
+            $($(#[$doc])* $variant = $code,)*
+        }
+
+        impl AlertDescription {
+            /// The alert with this number, if it is one of those listed in RFC 8446 §6 or no_renegotiation.
+            pub const fn from_code(code: u8) -> Option<Self> {
+                match code {
+                    $($code => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+
+            /// Its name in the RFC.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+descriptions! {
+    /// The sender will not send any more messages.
+    CloseNotify = 0 "close_notify"
+    /// An inappropriate message was received.
+    UnexpectedMessage = 10 "unexpected_message"
+    /// A record could not be deprotected.
+    BadRecordMac = 20 "bad_record_mac"
+    /// A record was too long.
+    RecordOverflow = 22 "record_overflow"
+    /// No acceptable set of parameters.
+    HandshakeFailure = 40 "handshake_failure"
+    /// A certificate was corrupt.
+    BadCertificate = 42 "bad_certificate"
+    /// A certificate was of an unsupported type.
+    UnsupportedCertificate = 43 "unsupported_certificate"
+    /// A certificate was revoked.
+    CertificateRevoked = 44 "certificate_revoked"
+    /// A certificate has expired.
+    CertificateExpired = 45 "certificate_expired"
+    /// Some other issue with a certificate.
+    CertificateUnknown = 46 "certificate_unknown"
+    /// A field was incorrect, though well formed.
+    IllegalParameter = 47 "illegal_parameter"
+    /// No known certificate authority.
+    UnknownCa = 48 "unknown_ca"
+    /// A valid certificate, but no access.
+    AccessDenied = 49 "access_denied"
+    /// A message could not be decoded.
+    DecodeError = 50 "decode_error"
+    /// A cryptographic operation of the handshake failed.
+    DecryptError = 51 "decrypt_error"
+    /// The version is recognised but not supported.
+    ProtocolVersion = 70 "protocol_version"
+    /// The server requires parameters more secure than the client's.
+    InsufficientSecurity = 71 "insufficient_security"
+    /// An error unrelated to the peer.
+    InternalError = 80 "internal_error"
+    /// An invalid retry with a lower version.
+    InappropriateFallback = 86 "inappropriate_fallback"
+    /// The handshake is cancelled for a reason other than a protocol failure.
+    UserCanceled = 90 "user_canceled"
+    /// Renegotiation is refused (TLS 1.2).
+    NoRenegotiation = 100 "no_renegotiation"
+    /// A mandatory extension is missing.
+    MissingExtension = 109 "missing_extension"
+    /// An extension that is not allowed here.
+    UnsupportedExtension = 110 "unsupported_extension"
+    /// No server of that name.
+    UnrecognizedName = 112 "unrecognized_name"
+    /// An invalid OCSP response.
+    BadCertificateStatusResponse = 113 "bad_certificate_status_response"
+    /// No acceptable PSK identity.
+    UnknownPskIdentity = 115 "unknown_psk_identity"
+    /// A client certificate is required.
+    CertificateRequired = 116 "certificate_required"
+    /// No application protocol in common.
+    NoApplicationProtocol = 120 "no_application_protocol"
+}
+
+impl AlertDescription {
+    /// Its number in the protocol.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+impl fmt::Display for AlertDescription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What the alerts in one record amount to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// Warnings only, or half an alert: the connection goes on.
+    Warnings,
+    Closed,
+    Failed(u8),
+}
+
+/// Judges the content of an alert record. It is not empty.
+pub(crate) fn receive(state: &mut State, content: &[u8]) -> Result<Received, Reason> {
+    match state.protocol() {
+        Protocol::Tls13 => receive_tls13(state, content),
+        Protocol::Tls12 => receive_tls12(state, content),
+    }
+}
+
+/// "a record with an Alert type MUST contain exactly one message" (RFC 8446 §5.1).
+/// The level "can safely be ignored" (§6): what counts is the description.
+fn receive_tls13(state: &mut State, content: &[u8]) -> Result<Received, Reason> {
+    let &[_level, description] = content else {
+        return Err(Reason::AlertLength(content.len()));
+    };
+    match AlertDescription::from_code(description) {
+        Some(AlertDescription::CloseNotify) => Ok(close(state)),
+        // The other closure alert (§6.1). A close_notify is to follow.
+        Some(AlertDescription::UserCanceled) => warn(state).map(|()| Received::Warnings),
+        // "Unknown Alert types MUST be treated as error alerts" (§6), and so must all others.
+        _ => Ok(fail(state, description)),
+    }
+}
+
+/// RFC 5246 §6.2.1 lets alerts be coalesced in a record, and an alert be split over two.
+fn receive_tls12(state: &mut State, content: &[u8]) -> Result<Received, Reason> {
+    for &byte in content {
+        let fatal = state.has(HALF_FATAL);
+        if !fatal && !state.has(HALF_WARNING) {
+            state.set(match byte {
+                1 => HALF_WARNING,
+                2 => HALF_FATAL,
+                _ => return Err(Reason::AlertLevel(byte)),
+            });
+            continue;
+        }
+        state.unset(HALF_WARNING | HALF_FATAL);
+        if byte == AlertDescription::CloseNotify.code() {
+            return Ok(close(state));
+        }
+        if fatal {
+            return Ok(fail(state, byte));
+        }
+        warn(state)?;
+    }
+    Ok(Received::Warnings)
+}
+
+/// "Any data received after a closure alert has been received MUST be ignored" (RFC 8446 §6.1).
+/// Our own direction stays open: see the crate's remarks on half-close.
+fn close(state: &mut State) -> Received {
+    state.set(PEER_CLOSED);
+    Received::Closed
+}
+
+/// "Upon transmission or receipt of a fatal alert message, both parties MUST immediately close the connection"
+/// (RFC 8446 §6.2): nothing more goes either way, not even an alert of ours.
+fn fail(state: &mut State, description: u8) -> Received {
+    state.set(FAILED | PEER_CLOSED | CLOSED);
+    Received::Failed(description)
+}
+
+/// Counts a warning, or a request for renegotiation which is answered by one.
+pub(crate) fn warn(state: &mut State) -> Result<(), Reason> {
+    if state.warnings >= WARNINGS_MAX {
+        return Err(Reason::TooManyWarnings);
+    }
+    state.warnings += 1;
+    Ok(())
+}

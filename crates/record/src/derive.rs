@@ -1,0 +1,99 @@
+//! The pieces of the TLS 1.3 key schedule that are needed after the handshake (RFC 8446 §7.1 to §7.3).
+//!
+//! Everything derived here fits into one block of the hash, so HKDF-Expand (RFC 5869 §2.3) is one HMAC over
+//! `info || 0x01`. The HMAC key is set up once for a secret and used for both key and IV.
+
+use aws_lc_rs::hmac;
+use zeroize::Zeroize;
+
+use crate::suite::Suite;
+
+/// Longest hash output, and so the longest secret.
+pub(crate) const SECRET_MAX: usize = 48;
+/// AEAD nonce, and so the IV that it is made of (RFC 8446 §5.3).
+pub(crate) const IV_LEN: usize = 12;
+
+/// `"tls13 "` and the longest of our labels, with lengths, empty context and the block counter.
+const INFO_MAX: usize = 2 + 1 + PREFIX.len() + TRAFFIC_UPDATE.len() + 1 + 1;
+const PREFIX: &[u8] = b"tls13 ";
+const KEY: &[u8] = b"key";
+const IV: &[u8] = b"iv";
+const TRAFFIC_UPDATE: &[u8] = b"traffic upd";
+
+/// Writes the traffic key and IV of `secret` into `key` (its first `key_len` bytes) and `iv` (its first twelve).
+/// "[sender]_write_key = HKDF-Expand-Label(Secret, "key", "", key_length)" (RFC 8446 §7.3).
+///
+/// Both buffers are as long as a hash, because HMAC writes a whole one; the caller wipes them.
+pub(crate) fn traffic_key(
+    suite: Suite,
+    secret: &[u8],
+    key: &mut [u8; SECRET_MAX],
+    iv: &mut [u8; SECRET_MAX],
+) -> bool {
+    let hmac = hmac::Key::new(suite.hmac(), secret);
+    let done =
+        expand_label(&hmac, KEY, suite.key_len(), key) && expand_label(&hmac, IV, IV_LEN, iv);
+    drop(hmac);
+    scrub_stack();
+    done
+}
+
+/// Writes the next generation of `secret` into `next`:
+/// "application_traffic_secret_N+1 = HKDF-Expand-Label(application_traffic_secret_N, "traffic upd", "", Hash.length)"
+/// (RFC 8446 §7.2). The caller wipes `next`.
+pub(crate) fn next_traffic_secret(
+    suite: Suite,
+    secret: &[u8],
+    next: &mut [u8; SECRET_MAX],
+) -> bool {
+    let hmac = hmac::Key::new(suite.hmac(), secret);
+    let done = expand_label(&hmac, TRAFFIC_UPDATE, suite.secret_len(), next);
+    drop(hmac);
+    scrub_stack();
+    done
+}
+
+/// Whether a TLS 1.3 traffic secret yields exactly this key and IV.
+///
+/// For the end of a handshake: the secret comes from one place and the key from another, and both must
+/// belong to the same generation before a connection may go on from the secret.
+pub fn secret_yields(suite: Suite, secret: &[u8], key: &[u8], iv: &[u8]) -> bool {
+    if secret.len() != suite.secret_len() || key.len() != suite.key_len() || iv.len() != IV_LEN {
+        return false;
+    }
+    let mut own_key = [0; SECRET_MAX];
+    let mut own_iv = [0; SECRET_MAX];
+    let same = traffic_key(suite, secret, &mut own_key, &mut own_iv)
+        && aws_lc_rs::constant_time::verify_slices_are_equal(&own_key[..key.len()], key).is_ok()
+        && aws_lc_rs::constant_time::verify_slices_are_equal(&own_iv[..IV_LEN], iv).is_ok();
+    own_key.zeroize();
+    own_iv.zeroize();
+    same
+}
+
+/// HKDF-Expand-Label with an empty context and at most one block of output (RFC 8446 §7.1).
+/// Bytes of `out` behind `len` are undefined afterwards.
+fn expand_label(hmac: &hmac::Key, label: &[u8], len: usize, out: &mut [u8; SECRET_MAX]) -> bool {
+    let mut info = [0; INFO_MAX];
+    let info_len = write_info(&mut info, label, len);
+    hmac::sign_to_buffer(hmac, &info[..info_len], out).is_ok()
+}
+
+/// struct { uint16 length; opaque label<7..255>; opaque context<0..255>; } HkdfLabel, then the block counter.
+fn write_info(info: &mut [u8; INFO_MAX], label: &[u8], len: usize) -> usize {
+    let name_len = PREFIX.len() + label.len();
+    info[1] = len as u8; // at most 48: the first byte of the length stays 0
+    info[2] = name_len as u8;
+    info[3..3 + PREFIX.len()].copy_from_slice(PREFIX);
+    info[3 + PREFIX.len()..3 + name_len].copy_from_slice(label);
+    // One byte of zero: the context's length. Then the counter of the first and only block.
+    info[3 + name_len + 1] = 1;
+    3 + name_len + 2
+}
+
+/// Overwrites the part of the stack that the HMAC code just used: it leaves the padded key there.
+#[inline(never)]
+fn scrub_stack() {
+    let zeros = [0_u8; 2048];
+    core::hint::black_box(&zeros);
+}

@@ -1,0 +1,141 @@
+//! Expanded keys: what a secret becomes for the length of one event.
+
+use aws_lc_rs::aead::{LessSafeKey, Nonce, UnboundKey};
+use zeroize::Zeroize;
+
+use crate::derive::{IV_LEN, SECRET_MAX, traffic_key};
+use crate::state::{Direction, State};
+use crate::suite::{Protocol, Suite};
+
+/// Expanded read key; made from a [`State`] (about a microsecond), kept only for the length of one event
+/// or in a small cache.
+///
+/// A key knows which secret it was made from. Used with another state, or with the same state after its
+/// secret was replaced behind the key's back, it is refused ([`crate::Reason::WrongKey`]) and nothing is opened.
+pub struct OpenKey(pub(crate) Expanded);
+
+/// Expanded write key; made from a [`State`], kept only for the length of one event or in a small cache.
+///
+/// A key knows which secret it was made from. Used with another state, or with the same state after its
+/// secret was replaced behind the key's back, it is refused ([`crate::Misuse::WrongKey`]): otherwise an old key
+/// would meet sequence numbers that start again at zero, and a nonce would be used twice.
+pub struct SealKey(pub(crate) Expanded);
+
+impl OpenKey {
+    /// Expands the read key of `state`. From an empty state comes a key which opens nothing.
+    pub fn new(state: &State) -> Self {
+        Self(Expanded::new(state, Direction::Read))
+    }
+}
+
+impl SealKey {
+    /// Expands the write key of `state`. From an empty state comes a key which seals nothing.
+    pub fn new(state: &State) -> Self {
+        Self(Expanded::new(state, Direction::Write))
+    }
+}
+
+impl core::fmt::Debug for OpenKey {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("OpenKey(..)")
+    }
+}
+
+impl core::fmt::Debug for SealKey {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("SealKey(..)")
+    }
+}
+
+pub(crate) struct Expanded {
+    /// None if there was no secret to expand.
+    aead: Option<LessSafeKey>,
+    iv: [u8; IV_LEN],
+    /// The first bytes of the secret this was made from; see [`Expanded::belongs_to`].
+    mark: [u8; MARK_LEN],
+}
+
+const MARK_LEN: usize = 8;
+
+impl Expanded {
+    fn new(state: &State, direction: Direction) -> Self {
+        let mut expanded = Self {
+            aead: None,
+            iv: [0; IV_LEN],
+            mark: [0; MARK_LEN],
+        };
+        expanded.expand(state, direction);
+        expanded
+    }
+
+    /// Expands the state's current secret, in place.
+    pub(crate) fn expand(&mut self, state: &State, direction: Direction) {
+        self.aead = None;
+        let Some((protocol, suite)) = state.kind() else {
+            return;
+        };
+        let secret = state.secret(direction);
+        match protocol {
+            Protocol::Tls13 => self.expand_secret(suite, &secret[..suite.secret_len()]),
+            Protocol::Tls12 => {
+                let (key, iv) = State::split_key_iv(suite, secret);
+                self.iv.copy_from_slice(iv);
+                self.aead = aead(suite, key);
+            }
+        }
+        self.mark.copy_from_slice(&secret[..MARK_LEN]);
+    }
+
+    fn expand_secret(&mut self, suite: Suite, secret: &[u8]) {
+        let mut key = [0; SECRET_MAX];
+        let mut iv = [0; SECRET_MAX];
+        if traffic_key(suite, secret, &mut key, &mut iv) {
+            self.iv.copy_from_slice(&iv[..IV_LEN]);
+            self.aead = aead(suite, &key[..suite.key_len()]);
+        }
+        key.zeroize();
+        iv.zeroize();
+    }
+
+    /// The AEAD, if it was made from the secret which `state` holds now.
+    pub(crate) fn belongs_to(&self, state: &State, direction: Direction) -> Option<&LessSafeKey> {
+        let same = self.mark == state.secret(direction)[..MARK_LEN];
+        self.aead.as_ref().filter(|_| same)
+    }
+
+    /// "The padded sequence number is XORed with either the static client_write_iv or server_write_iv"
+    /// (RFC 8446 §5.3; RFC 7905 §2 for ChaCha20 in TLS 1.2; for AES-GCM in TLS 1.2 any unique nonce is allowed,
+    /// RFC 5288 §3, and this one is).
+    pub(crate) fn nonce(&self, sequence: u64) -> [u8; IV_LEN] {
+        let mut nonce = self.iv;
+        for (byte, seq) in nonce[IV_LEN - 8..].iter_mut().zip(sequence.to_be_bytes()) {
+            *byte ^= seq;
+        }
+        nonce
+    }
+
+    /// TLS 1.2 AES-GCM, receiving: four bytes of salt, then what the record brought (RFC 5288 §3).
+    pub(crate) fn nonce_with_explicit(&self, explicit: &[u8; 8]) -> [u8; IV_LEN] {
+        let mut nonce = self.iv;
+        nonce[IV_LEN - 8..].copy_from_slice(explicit);
+        nonce
+    }
+}
+
+impl Drop for Expanded {
+    fn drop(&mut self) {
+        // The AEAD context is wiped by its own library when it is freed.
+        self.iv.zeroize();
+        self.mark.zeroize();
+    }
+}
+
+pub(crate) fn unique(nonce: [u8; IV_LEN]) -> Nonce {
+    Nonce::assume_unique_for_key(nonce)
+}
+
+fn aead(suite: Suite, key: &[u8]) -> Option<LessSafeKey> {
+    UnboundKey::new(suite.aead(), key)
+        .ok()
+        .map(LessSafeKey::new)
+}

@@ -1,0 +1,538 @@
+//! The state: all that is kept of a TLS connection at rest.
+//!
+//! # Layout
+//!
+//! 128 bytes, aligned to 8, plain integers in the machine's byte order. All zero means empty.
+//!
+//! | offset | size | field | |
+//! |---|---|---|---|
+//! | 0 | 1 | `layout` | [`LAYOUT_VERSION`]; written last when a connection is established |
+//! | 1 | 1 | `protocol` | 1 TLS 1.2, 2 TLS 1.3 |
+//! | 2 | 1 | `suite` | 1 AES-128-GCM SHA-256, 2 AES-256-GCM SHA-384, 3 ChaCha20-Poly1305 SHA-256 |
+//! | 3 | 1 | `role` | 1 server, 2 client |
+//! | 4 | 1 | `flags` | see below |
+//! | 5 | 1 | `message_have` | bytes of a handshake message's header that have come, 0 to 4 |
+//! | 6 | 4 | `message_header` | those bytes: type, length |
+//! | 10 | 2 | `message_left` | bytes of that message's body still to come |
+//! | 12 | 1 | `empty_records` | empty records since the last byte of data |
+//! | 13 | 1 | `key_updates` | KeyUpdates received since the last byte of data |
+//! | 14 | 1 | `warnings` | warnings received since the last byte of data |
+//! | 15 | 1 | `reserved` | zero |
+//! | 16 | 8 | `read_sequence` | of the next record to be opened |
+//! | 24 | 8 | `write_sequence` | of the next record to be sealed |
+//! | 32 | 48 | `read_secret` | TLS 1.3: traffic secret; TLS 1.2: key (32), IV (12); the rest is zero |
+//! | 80 | 48 | `write_secret` | the same |
+//!
+//! # What a kill leaves behind
+//!
+//! The state lies in shared memory and outlives the process that writes it, so the order of its stores is part
+//! of its contract. [`State::commit`] stands between two stores wherever the order matters.
+//!
+//! * **Sealing** stores the next sequence number, and only then lets the cipher run. A kill behind the store
+//!   skips a number; a kill before it leaves nothing that was ever encrypted. No number is used twice.
+//! * **Replacing a secret** marks the state (`REPLACING`), stores the new secret, then sets the sequence number
+//!   to zero, then unmarks it. At no time does the old secret stand beside a sequence number that it has used.
+//!   A secret which is half old and half new is a third secret, which nobody has used either. The mark says that
+//!   this connection is lost: [`State::validate`] refuses it, and so do opening and sealing.
+//! * **Establishing** writes the layout version last: before that the state counts as empty.
+//! * **Wiping** clears the layout version first: after that the state counts as empty.
+//!
+//! A state which was being worked on is not to be trusted after a crash in any case, since bytes may have been
+//! taken from its socket: whoever keeps states marks the one in work and resets its connection.
+
+use core::fmt;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zeroize::Zeroize;
+
+use crate::derive::{IV_LEN, SECRET_MAX, next_traffic_secret};
+use crate::error::{Corrupt, Misuse};
+use crate::limits::{EMPTY_RECORDS_MAX, KEY_UPDATES_MAX, WARNINGS_MAX, record_limit, rekey_at};
+use crate::suite::{Protocol, Role, Suite};
+
+/// First byte of every [`State`] that is in use. A state with another version needs a conversion.
+pub const LAYOUT_VERSION: u8 = 1;
+
+/// A TLS connection at rest: 128 bytes of plain data, documented in the module.
+///
+/// Neither `Copy` nor `Clone`: a second copy could use a sequence number a second time.
+/// It wipes itself when dropped.
+#[repr(C)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct State {
+    layout: u8,
+    protocol: u8,
+    suite: u8,
+    role: u8,
+    flags: u8,
+    pub(crate) message_have: u8,
+    pub(crate) message_header: [u8; 4],
+    pub(crate) message_left: u16,
+    pub(crate) empty_records: u8,
+    pub(crate) key_updates: u8,
+    pub(crate) warnings: u8,
+    reserved: u8,
+    pub(crate) read_sequence: u64,
+    write_sequence: u64,
+    read_secret: [u8; SECRET_MAX],
+    write_secret: [u8; SECRET_MAX],
+}
+
+const _: () = {
+    use core::mem::{align_of, offset_of, size_of};
+    assert!(size_of::<State>() == 128);
+    assert!(align_of::<State>() == 8);
+    assert!(offset_of!(State, layout) == 0);
+    assert!(offset_of!(State, protocol) == 1);
+    assert!(offset_of!(State, suite) == 2);
+    assert!(offset_of!(State, role) == 3);
+    assert!(offset_of!(State, flags) == 4);
+    assert!(offset_of!(State, message_have) == 5);
+    assert!(offset_of!(State, message_header) == 6);
+    assert!(offset_of!(State, message_left) == 10);
+    assert!(offset_of!(State, empty_records) == 12);
+    assert!(offset_of!(State, key_updates) == 13);
+    assert!(offset_of!(State, warnings) == 14);
+    assert!(offset_of!(State, reserved) == 15);
+    assert!(offset_of!(State, read_sequence) == 16);
+    assert!(offset_of!(State, write_sequence) == 24);
+    assert!(offset_of!(State, read_secret) == 32);
+    assert!(offset_of!(State, write_secret) == 80);
+};
+
+/// close_notify received, or a fatal alert: nothing more is opened.
+pub(crate) const PEER_CLOSED: u8 = 1;
+/// close_notify or a fatal alert sent (or a fatal one received): nothing more is sealed.
+pub(crate) const CLOSED: u8 = 1 << 1;
+/// A fatal alert was received or sent, or a record refused: only our own alert may still go out.
+pub(crate) const FAILED: u8 = 1 << 2;
+/// The peer's KeyUpdate said update_requested, and ours is still to be sent.
+pub(crate) const KEY_UPDATE_REQUESTED: u8 = 1 << 3;
+/// Our KeyUpdate said update_requested, and the peer's is still to come.
+pub(crate) const KEY_UPDATE_ASKED: u8 = 1 << 4;
+/// A secret is being replaced. Seen only by whoever comes after a crash.
+const REPLACING: u8 = 1 << 5;
+/// TLS 1.2: the level byte of an alert has come (warning), its description has not.
+pub(crate) const HALF_WARNING: u8 = 1 << 6;
+/// TLS 1.2: the level byte of an alert has come (fatal), its description has not.
+pub(crate) const HALF_FATAL: u8 = 1 << 7;
+
+/// Key and IV of one direction, as a TLS 1.2 key block holds them.
+///
+/// The IV has twelve bytes. For AES-GCM these are the four of the salt and eight which start the explicit nonce;
+/// for receiving, the latter don't matter.
+#[derive(Clone, Copy)]
+pub struct KeyIv<'a> {
+    /// AEAD key, [`Suite::key_len`] bytes.
+    pub key: &'a [u8],
+    /// Twelve bytes.
+    pub iv: &'a [u8],
+}
+
+impl fmt::Debug for KeyIv<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyIv(..)")
+    }
+}
+
+/// One of the two directions of a connection, seen from here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+impl State {
+    /// A state that holds no connection: all zero.
+    pub const fn empty() -> Self {
+        Self {
+            layout: 0,
+            protocol: 0,
+            suite: 0,
+            role: 0,
+            flags: 0,
+            message_have: 0,
+            message_header: [0; 4],
+            message_left: 0,
+            empty_records: 0,
+            key_updates: 0,
+            warnings: 0,
+            reserved: 0,
+            read_sequence: 0,
+            write_sequence: 0,
+            read_secret: [0; SECRET_MAX],
+            write_secret: [0; SECRET_MAX],
+        }
+    }
+
+    /// Writes a finished TLS 1.3 handshake into this state, in place: the application traffic secrets and the
+    /// sequence number that each of them has reached. What the state held before is wiped first.
+    /// The caller wipes the sources.
+    pub fn establish_tls13(
+        &mut self,
+        role: Role,
+        suite: Suite,
+        read_secret: &[u8],
+        read_seq: u64,
+        write_secret: &[u8],
+        write_seq: u64,
+    ) -> Result<(), Misuse> {
+        self.wipe();
+        let secret_len = suite.secret_len();
+        for secret in [read_secret, write_secret] {
+            if secret.len() != secret_len {
+                return Err(Misuse::SecretLength {
+                    expected: secret_len,
+                    found: secret.len(),
+                });
+            }
+        }
+        self.read_secret[..secret_len].copy_from_slice(read_secret);
+        self.write_secret[..secret_len].copy_from_slice(write_secret);
+        self.establish(Protocol::Tls13, role, suite, read_seq, write_seq)
+    }
+
+    /// Writes a finished TLS 1.2 handshake into this state, in place: keys, IVs and the sequence number that
+    /// each of them has reached. What the state held before is wiped first. The caller wipes the sources.
+    pub fn establish_tls12(
+        &mut self,
+        role: Role,
+        suite: Suite,
+        read: KeyIv<'_>,
+        read_seq: u64,
+        write: KeyIv<'_>,
+        write_seq: u64,
+    ) -> Result<(), Misuse> {
+        self.wipe();
+        for KeyIv { key, iv } in [read, write] {
+            if key.len() != suite.key_len() {
+                return Err(Misuse::SecretLength {
+                    expected: suite.key_len(),
+                    found: key.len(),
+                });
+            }
+            if iv.len() != IV_LEN {
+                return Err(Misuse::SecretLength {
+                    expected: IV_LEN,
+                    found: iv.len(),
+                });
+            }
+        }
+        for (room, KeyIv { key, iv }) in [
+            (&mut self.read_secret, read),
+            (&mut self.write_secret, write),
+        ] {
+            room[..key.len()].copy_from_slice(key);
+            room[TLS12_IV_AT..TLS12_IV_AT + IV_LEN].copy_from_slice(iv);
+        }
+        self.establish(Protocol::Tls12, role, suite, read_seq, write_seq)
+    }
+
+    fn establish(
+        &mut self,
+        protocol: Protocol,
+        role: Role,
+        suite: Suite,
+        read_seq: u64,
+        write_seq: u64,
+    ) -> Result<(), Misuse> {
+        self.protocol = protocol.code();
+        self.suite = suite.code();
+        self.role = role.code();
+        self.read_sequence = read_seq;
+        self.write_sequence = write_seq;
+        self.commit();
+        self.layout = LAYOUT_VERSION;
+        self.validate().map_err(|corrupt| {
+            self.wipe();
+            Misuse::Unfit(corrupt)
+        })
+    }
+
+    /// Overwrites everything with zeros, in a way that the compiler may not leave out.
+    pub fn wipe(&mut self) {
+        self.layout.zeroize();
+        let words: &mut [u64; 16] = zerocopy::transmute_mut!(self);
+        words.zeroize();
+    }
+
+    /// Checks a state that another process has left: version, codes, flags, ranges, and that what must be zero is.
+    pub fn validate(&self) -> Result<(), Corrupt> {
+        if self.as_bytes().iter().all(|&byte| byte == 0) {
+            return Err(Corrupt::Empty);
+        }
+        if self.layout != LAYOUT_VERSION {
+            return Err(Corrupt::Layout(self.layout));
+        }
+        let protocol =
+            Protocol::from_code(self.protocol).ok_or(Corrupt::Protocol(self.protocol))?;
+        let suite = Suite::from_code(self.suite).ok_or(Corrupt::Suite(self.suite))?;
+        Role::from_code(self.role).ok_or(Corrupt::Role(self.role))?;
+        self.validate_flags(protocol)?;
+        self.validate_ranges(suite)?;
+        for secret in [&self.read_secret, &self.write_secret] {
+            validate_secret(protocol, suite, secret)?;
+        }
+        Ok(())
+    }
+
+    fn validate_flags(&self, protocol: Protocol) -> Result<(), Corrupt> {
+        if self.has(REPLACING) {
+            return Err(Corrupt::Replacing);
+        }
+        let only_tls13 = KEY_UPDATE_REQUESTED | KEY_UPDATE_ASKED;
+        let only_tls12 = HALF_WARNING | HALF_FATAL;
+        let foreign = match protocol {
+            Protocol::Tls12 => only_tls13,
+            Protocol::Tls13 => only_tls12,
+        };
+        if self.flags & foreign != 0 || self.flags & only_tls12 == only_tls12 {
+            return Err(Corrupt::Flags(self.flags));
+        }
+        Ok(())
+    }
+
+    fn validate_ranges(&self, suite: Suite) -> Result<(), Corrupt> {
+        if self.write_sequence > record_limit(suite) {
+            return Err(Corrupt::Sequence);
+        }
+        let counters_fit = self.empty_records <= EMPTY_RECORDS_MAX
+            && self.key_updates <= KEY_UPDATES_MAX
+            && self.warnings <= WARNINGS_MAX
+            && self.reserved == 0;
+        if !counters_fit {
+            return Err(Corrupt::Counters);
+        }
+        // A body is awaited only behind a whole header, and a whole header only for a body.
+        let have = usize::from(self.message_have);
+        let message_fits = have <= self.message_header.len()
+            && (have == self.message_header.len()) == (self.message_left > 0)
+            && self.message_header[have.min(4)..]
+                .iter()
+                .all(|&byte| byte == 0);
+        if !message_fits {
+            return Err(Corrupt::Message);
+        }
+        Ok(())
+    }
+
+    /// The negotiated version. Of an empty state: TLS 1.3.
+    pub fn protocol(&self) -> Protocol {
+        Protocol::from_code(self.protocol).unwrap_or(Protocol::Tls13)
+    }
+
+    /// The negotiated suite. Of an empty state: AES-128-GCM.
+    pub fn suite(&self) -> Suite {
+        Suite::from_code(self.suite).unwrap_or(Suite::Aes128GcmSha256)
+    }
+
+    /// Which end we are. Of an empty state: the server.
+    pub fn role(&self) -> Role {
+        Role::from_code(self.role).unwrap_or(Role::Server)
+    }
+
+    /// Whether this state holds no connection.
+    pub fn is_empty(&self) -> bool {
+        self.layout == 0
+    }
+
+    /// close_notify was received: the peer's direction ended cleanly, and nothing more is opened.
+    pub fn peer_closed(&self) -> bool {
+        self.has(PEER_CLOSED) && !self.has(FAILED)
+    }
+
+    /// close_notify or a fatal alert was sent, or a fatal alert received: nothing more is sealed.
+    pub fn closed(&self) -> bool {
+        self.has(CLOSED)
+    }
+
+    /// The connection has failed: a record was refused, or a fatal alert sent or received.
+    /// All that may still happen is that our own fatal alert is sealed, unless [`State::closed`].
+    pub fn failed(&self) -> bool {
+        self.has(FAILED)
+    }
+
+    /// A KeyUpdate has to be sent before the next application data: the peer asked for it (then
+    /// [`crate::seal_in_place`] refuses to go on without), or one of the two keys nears its AEAD limit.
+    pub fn owes_key_update(&self) -> bool {
+        self.protocol() == Protocol::Tls13
+            && !self.is_empty()
+            && !self.has(CLOSED | FAILED)
+            && (self.has(KEY_UPDATE_REQUESTED)
+                || self.write_sequence >= rekey_at(self.suite())
+                || self.should_ask_for_update())
+    }
+
+    /// Sequence number of the next record to be opened.
+    pub fn read_sequence(&self) -> u64 {
+        self.read_sequence
+    }
+
+    /// Sequence number of the next record to be sealed.
+    pub fn write_sequence(&self) -> u64 {
+        self.write_sequence
+    }
+
+    /// Whether part of a handshake message (or, in TLS 1.2, of an alert) has come and the rest has not.
+    pub fn awaits_rest_of_message(&self) -> bool {
+        self.message_have > 0 || self.has(HALF_WARNING | HALF_FATAL)
+    }
+}
+
+/// Offset of the IV in the room of a secret, TLS 1.2.
+const TLS12_IV_AT: usize = 32;
+
+/// For the rest of this crate.
+impl State {
+    /// Version and suite, if there is a connection in a state fit to be worked with.
+    pub(crate) fn kind(&self) -> Option<(Protocol, Suite)> {
+        if self.layout != LAYOUT_VERSION || self.has(REPLACING) {
+            return None;
+        }
+        Protocol::from_code(self.protocol).zip(Suite::from_code(self.suite))
+    }
+
+    pub(crate) fn has(&self, any: u8) -> bool {
+        self.flags & any != 0
+    }
+
+    pub(crate) fn set(&mut self, flags: u8) {
+        self.flags |= flags;
+    }
+
+    pub(crate) fn unset(&mut self, flags: u8) {
+        self.flags &= !flags;
+    }
+
+    pub(crate) fn secret(&self, direction: Direction) -> &[u8; SECRET_MAX] {
+        match direction {
+            Direction::Read => &self.read_secret,
+            Direction::Write => &self.write_secret,
+        }
+    }
+
+    /// Key and IV in the room of a TLS 1.2 direction.
+    pub(crate) fn split_key_iv(suite: Suite, secret: &[u8; SECRET_MAX]) -> (&[u8], &[u8]) {
+        (
+            &secret[..suite.key_len()],
+            &secret[TLS12_IV_AT..TLS12_IV_AT + IV_LEN],
+        )
+    }
+
+    /// Behind a refusal: what had come of a message is of no use any more.
+    pub(crate) fn forget_partial_message(&mut self) {
+        self.message_have = 0;
+        self.message_header = [0; 4];
+        self.message_left = 0;
+        self.unset(HALF_WARNING | HALF_FATAL);
+    }
+
+    /// The peer's key nears its limit and we have not asked for a new one yet (RFC 8446 §5.5, §4.6.3).
+    pub(crate) fn should_ask_for_update(&self) -> bool {
+        self.read_sequence >= rekey_at(self.suite()) && !self.has(KEY_UPDATE_ASKED | PEER_CLOSED)
+    }
+
+    /// Takes the next sequence number for sealing. From here on it is used, whatever happens.
+    pub(crate) fn take_write_sequence(&mut self, limit: u64) -> Option<u64> {
+        let sequence = self.write_sequence;
+        if sequence >= limit {
+            return None;
+        }
+        self.write_sequence = sequence + 1;
+        self.commit();
+        Some(sequence)
+    }
+
+    /// Replaces a direction's traffic secret by the next generation and starts its sequence numbers anew
+    /// ("Each sequence number is set to zero at the beginning of a connection and whenever the key is changed",
+    /// RFC 8446 §5.3). See the module for what a kill between any two stores leaves behind.
+    pub(crate) fn replace_secret(&mut self, direction: Direction) -> bool {
+        let suite = self.suite();
+        let secret_len = suite.secret_len();
+        let mut next = [0; SECRET_MAX];
+        let done = next_traffic_secret(suite, &self.secret(direction)[..secret_len], &mut next);
+        if done {
+            self.set(REPLACING);
+            self.commit();
+            match direction {
+                Direction::Read => {
+                    self.read_secret[..secret_len].copy_from_slice(&next[..secret_len])
+                }
+                Direction::Write => {
+                    self.write_secret[..secret_len].copy_from_slice(&next[..secret_len])
+                }
+            }
+            self.commit();
+            match direction {
+                Direction::Read => self.read_sequence = 0,
+                Direction::Write => self.write_sequence = 0,
+            }
+            self.commit();
+            self.unset(REPLACING);
+            self.commit();
+        }
+        next.zeroize();
+        done
+    }
+
+    /// Makes the compiler finish all stores to this state here, and begin no later one before.
+    ///
+    /// For another process to find them in this order after a kill, that is enough: what a processor has
+    /// retired reaches memory, in the order of the program as far as the survivor can see.
+    #[inline(always)]
+    pub(crate) fn commit(&mut self) {
+        core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+        core::hint::black_box(&mut *self);
+        core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+fn validate_secret(
+    protocol: Protocol,
+    suite: Suite,
+    secret: &[u8; SECRET_MAX],
+) -> Result<(), Corrupt> {
+    let used = |at: usize| match protocol {
+        Protocol::Tls13 => at < suite.secret_len(),
+        Protocol::Tls12 => {
+            at < suite.key_len() || (TLS12_IV_AT..TLS12_IV_AT + IV_LEN).contains(&at)
+        }
+    };
+    let beside = secret
+        .iter()
+        .enumerate()
+        .any(|(at, &byte)| byte != 0 && !used(at));
+    let nothing = secret.iter().all(|&byte| byte == 0);
+    if beside || nothing {
+        return Err(Corrupt::Secret);
+    }
+    Ok(())
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.wipe();
+    }
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("State(empty)");
+        }
+        f.debug_struct("State")
+            .field("protocol", &self.protocol())
+            .field("suite", &self.suite())
+            .field("role", &self.role())
+            .field("flags", &format_args!("{:#010b}", self.flags))
+            .field("read_sequence", &self.read_sequence)
+            .field("write_sequence", &self.write_sequence)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,121 @@
+//! A throw-away certificate authority, and certificates good and bad.
+
+use std::sync::OnceLock;
+
+use dormouse_engine::{Identity, Roots};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
+    PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, RsaKeySize, date_time_ymd,
+};
+
+/// The length of the RSA keys made here.
+pub const RSA_BITS: usize = 2_048;
+
+/// An authority which exists as long as the test.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// A certificate with its key, in PEM.
+#[derive(Clone)]
+pub struct Leaf {
+    /// The certificate, without the authority's.
+    pub certificate_pem: String,
+    /// The key, PKCS #8.
+    pub key_pem: String,
+}
+
+impl Authority {
+    /// A new authority with this name.
+    pub fn new(name: &str) -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2049, 12, 31);
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(params, key).expect("self-signed");
+        Authority { issuer }
+    }
+
+    /// The authority all tests of one process may share.
+    pub fn shared() -> &'static Authority {
+        static SHARED: OnceLock<Authority> = OnceLock::new();
+        SHARED.get_or_init(|| Authority::new("Dormouse Test Authority"))
+    }
+
+    /// Its own certificate, for trust stores.
+    pub fn certificate_pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// Trust in this authority and nobody else.
+    pub fn roots(&self) -> Roots {
+        Roots::Pem(self.certificate_pem().into_bytes())
+    }
+
+    /// A good certificate with a P-256 key.
+    pub fn ecdsa(&self, names: &[&str]) -> Leaf {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).expect("a key");
+        self.issue(names, &key, 2020, 2049)
+    }
+
+    /// A good certificate with a P-384 key.
+    pub fn ecdsa_p384(&self, names: &[&str]) -> Leaf {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).expect("a key");
+        self.issue(names, &key, 2020, 2049)
+    }
+
+    /// A good certificate with an RSA key of [`RSA_BITS`]; making the key takes a while, so
+    /// all of them in one process have the same.
+    pub fn rsa(&self, names: &[&str]) -> Leaf {
+        static KEY: OnceLock<KeyPair> = OnceLock::new();
+        let key = KEY.get_or_init(|| {
+            KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).expect("an RSA key")
+        });
+        self.issue(names, key, 2020, 2049)
+    }
+
+    /// A certificate whose time is over.
+    pub fn expired(&self, names: &[&str]) -> Leaf {
+        let key = KeyPair::generate().expect("a key");
+        self.issue(names, &key, 2020, 2021)
+    }
+
+    /// A certificate whose time has not begun.
+    pub fn not_yet_valid(&self, names: &[&str]) -> Leaf {
+        let key = KeyPair::generate().expect("a key");
+        self.issue(names, &key, 2048, 2049)
+    }
+
+    fn issue(&self, names: &[&str], key: &KeyPair, from: i32, until: i32) -> Leaf {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut params = CertificateParams::new(names.clone()).expect("good names");
+        if let Some(name) = names.first() {
+            params
+                .distinguished_name
+                .push(DnType::CommonName, name.as_str());
+        }
+        params.not_before = date_time_ymd(from, 1, 1);
+        params.not_after = date_time_ymd(until, 12, 31);
+        let certificate = params.signed_by(key, &self.issuer).expect("signed");
+        Leaf {
+            certificate_pem: certificate.pem(),
+            key_pem: key.serialize_pem(),
+        }
+    }
+}
+
+impl Leaf {
+    /// The same as the engine takes it.
+    pub fn identity(&self) -> Identity {
+        Identity::from_pem(
+            self.certificate_pem.as_bytes(),
+            self.key_pem.as_bytes(),
+            "leaf.pem",
+            "leaf.key",
+        )
+        .expect("certificate and key belong together")
+    }
+}

@@ -1,0 +1,208 @@
+//! A client and a server of ours, brought together in memory.
+
+use std::time::Duration;
+
+use dormouse_engine::{
+    ClientContext, ClientSettings, Group, Handshake, HandshakeFailure, HandshakeLimits, Progress,
+    Protocols, Rested, ServerContext, ServerSettings, UnixTime,
+};
+use dormouse_record as record;
+
+use crate::authority::{Authority, Leaf};
+use crate::resting::{Event, Resting};
+
+/// When all tests take place: 2026-11-21.
+pub const NOW_S: u64 = 1_795_219_200;
+
+/// The same as the engine takes it.
+pub fn now() -> UnixTime {
+    UnixTime::since_unix_epoch(Duration::from_secs(NOW_S))
+}
+
+/// One of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Who began.
+    Client,
+    /// Who answered.
+    Server,
+}
+
+/// How the bytes travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// As they are produced.
+    Whole,
+    /// In pieces of so many bytes.
+    Every(usize),
+    /// Once, behind so many bytes of one direction (`Side` is who sends them).
+    Once(Side, usize),
+}
+
+/// What a pair agrees on.
+pub struct PairSettings {
+    /// The server's certificate, from [`Authority::shared`] in [`PairSettings::default`].
+    pub leaf: Leaf,
+    /// Versions of both.
+    pub protocols: Protocols,
+    /// The client's groups.
+    pub client_groups: Vec<Group>,
+    /// The server's groups.
+    pub server_groups: Vec<Group>,
+    /// ALPN of both.
+    pub alpn: Vec<Vec<u8>>,
+}
+
+impl Default for PairSettings {
+    fn default() -> Self {
+        PairSettings {
+            leaf: Authority::shared().ecdsa(&["dormouse.test"]),
+            protocols: Protocols::ALL,
+            client_groups: vec![Group::X25519, Group::P256],
+            server_groups: Group::ALL.to_vec(),
+            alpn: Vec::new(),
+        }
+    }
+}
+
+/// The contexts of a client and a server which fit together.
+pub struct Pair {
+    /// The server's.
+    pub server: ServerContext,
+    /// The client's; sessions are kept in it, so a second handshake resumes.
+    pub client: ClientContext,
+}
+
+impl Pair {
+    /// A server for `dormouse.test` and a client which trusts it.
+    pub fn new(settings: PairSettings) -> Pair {
+        let mut server = ServerSettings::new(vec![settings.leaf.identity()]);
+        server.protocols = settings.protocols;
+        server.groups = settings.server_groups;
+        server.alpn.clone_from(&settings.alpn);
+        let mut client = ClientSettings::new(Authority::shared().roots());
+        client.protocols = settings.protocols;
+        client.groups = settings.client_groups;
+        client.alpn = settings.alpn;
+        Pair {
+            server: ServerContext::new(server).expect("server settings"),
+            client: ClientContext::new(client).expect("client settings"),
+        }
+    }
+
+    /// Both ends of a new handshake.
+    pub fn handshakes(&self) -> (Handshake, Handshake) {
+        let limits = HandshakeLimits::default();
+        let client = Handshake::client(&self.client, "dormouse.test", limits).expect("a name");
+        (client, Handshake::server(&self.server, limits))
+    }
+
+    /// A handshake to its end, both at rest: client, server. Tickets are on their way to the
+    /// client, not opened yet.
+    pub fn connect(&self, cut: Cut) -> Result<(Resting, Resting), HandshakeFailure> {
+        let (client, server) = self.handshakes();
+        drive(client, server, cut)
+    }
+
+    /// The same, and the client has taken the tickets.
+    pub fn connect_and_take_tickets(&self) -> (Resting, Resting) {
+        let (mut client, server) = self.connect(Cut::Whole).expect("a handshake");
+        let events: Vec<Event> = client.open(&[]);
+        assert!(events.is_empty(), "{events:?}");
+        (client, server)
+    }
+}
+
+/// Brings two handshakes to their end, the bytes cut as told. Both go to rest as soon as they
+/// can; what one sends and the other has not taken by then is waiting at the other.
+pub fn drive(
+    mut client: Handshake,
+    mut server: Handshake,
+    cut: Cut,
+) -> Result<(Resting, Resting), HandshakeFailure> {
+    let mut to_server = Wire::new(cut, Side::Client);
+    let mut to_client = Wire::new(cut, Side::Server);
+    let mut client_done = client.handle_input(now(), &[])?;
+    let mut server_done = Progress::Handshaking;
+    loop {
+        to_server.take_output(&mut client);
+        to_client.take_output(&mut server);
+        let mut moved = false;
+        for piece in to_server.pieces() {
+            moved = true;
+            server_done = server.handle_input(now(), &piece)?;
+        }
+        to_client.take_output(&mut server);
+        for piece in to_client.pieces() {
+            moved = true;
+            client_done = client.handle_input(now(), &piece)?;
+        }
+        to_server.take_output(&mut client);
+        if to_server.is_empty()
+            && client_done == Progress::Established
+            && server_done == client_done
+        {
+            break;
+        }
+        assert!(moved, "the handshake stands still");
+    }
+    Ok((rest(client)?, rest(server)?))
+}
+
+fn rest(handshake: Handshake) -> Result<Resting, HandshakeFailure> {
+    let mut state = record::State::empty();
+    let rested: Rested = handshake.rest(&mut state)?;
+    assert!(rested.unsent.is_empty(), "all output was taken");
+    Ok(Resting::new(state, rested))
+}
+
+/// One direction of the network.
+struct Wire {
+    bytes: Vec<u8>,
+    cut: Cut,
+    /// Bytes that have travelled.
+    travelled: usize,
+}
+
+impl Wire {
+    fn new(cut: Cut, from: Side) -> Wire {
+        let cut = match cut {
+            Cut::Once(side, _) if side != from => Cut::Whole,
+            cut => cut,
+        };
+        Wire {
+            bytes: Vec::new(),
+            cut,
+            travelled: 0,
+        }
+    }
+
+    fn take_output(&mut self, handshake: &mut Handshake) {
+        let output = handshake.output();
+        let len = output.len();
+        self.bytes.extend_from_slice(output);
+        handshake.output_sent(len);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    fn pieces(&mut self) -> Vec<Vec<u8>> {
+        let bytes = std::mem::take(&mut self.bytes);
+        if bytes.is_empty() {
+            return Vec::new();
+        }
+        let from = self.travelled;
+        self.travelled += bytes.len();
+        match self.cut {
+            Cut::Whole => vec![bytes],
+            Cut::Every(len) => bytes.chunks(len.max(1)).map(<[u8]>::to_vec).collect(),
+            Cut::Once(_, at) if at > from && at < self.travelled => {
+                let (head, tail) = bytes.split_at(at - from);
+                vec![head.to_vec(), tail.to_vec()]
+            }
+            Cut::Once(..) => vec![bytes],
+        }
+    }
+}
