@@ -167,9 +167,9 @@ impl Supervisor {
         let told = handover.write()?;
         let mut inherited = handover.descriptors.all();
         inherited.push(told);
-        let keeper = Program::this(keeper::first_command(told.0))
-            .with(Inherit::Only(inherited))
-            .start()?;
+        let mut program = Program::this(keeper::first_command(told.0)).with(Inherit::Only(inherited));
+        program.environment = Some(keeper::environment());
+        let keeper = program.start()?;
         // Main keeps no descriptor of the pair but its end of the channel.
         for fd in [slots.fd(), pending.fd(), theirs, told] {
             fd.close();
