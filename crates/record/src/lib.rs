@@ -27,7 +27,7 @@
 //!
 //! # What comes, and what is answered
 //!
-//! The first column is also the name of the test in `tests/answers.rs` which shows it. [`open`] refuses with the alert
+//! The first column is also the name of the test in `tests/answers*.rs` which shows it. [`open`] refuses with the alert
 //! named here; where there is none, the connection goes on.
 //!
 //! | row | what came | what happens | alert | by |
