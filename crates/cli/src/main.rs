@@ -1,21 +1,33 @@
-//! The binary `dormouse`.
+//! The binary `dormouse`: arguments, wiring, terminal output.
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod bench;
+mod check;
+mod identities;
+mod logs;
+mod options;
+mod outcome;
+mod serve;
+mod status;
+mod terminal;
 
-use clap::Parser;
+use std::process::ExitCode;
 
-/// TLS connections that sleep.
-#[derive(Parser)]
-#[command(version)]
-enum Command {
-    /// Load a TLS server and measure what it costs
-    #[command(subcommand_required = true, arg_required_else_help = true)]
-    Bench(bench::BenchArgs),
-}
+use clap::Parser as _;
 
-fn main() -> std::process::ExitCode {
-    match Command::parse() {
+use arguments::{Arguments, Command};
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Bench(args) => bench::run(args),
+        Command::Reference => {
+            terminal::print(&dormouse_gateway::config::reference());
+            ExitCode::SUCCESS
+        }
+        Command::Keeper { args } => dormouse_gateway::process_entry(&args, logs::start),
     }
 }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 use x509_parser::public_key::PublicKey;
+use zeroize::Zeroizing;
 
 use crate::failure::utc;
 use crate::pem;
@@ -81,13 +82,19 @@ impl Identity {
         let certificate_name = certificate.display().to_string();
         let key_name = key.display().to_string();
         let certificate = read_file(certificate, &certificate_name)?;
-        let key = zeroize::Zeroizing::new(read_file(key, &key_name)?);
+        let key = Zeroizing::new(read_file(key, &key_name)?);
         Identity::from_pem(&certificate, &key, &certificate_name, &key_name)
     }
 
     /// A certificate for `name`, a host name or an IP address, which nobody trusts: for
     /// trying things out. ECDSA P-256.
     pub fn self_signed(name: &str) -> Result<Identity, IdentityError> {
+        let (certificate, key) = Identity::self_signed_pem(name)?;
+        Identity::from_pem(certificate.as_bytes(), key.as_bytes(), name, name)
+    }
+
+    /// The same as PEM, certificate and key, for several processes that are to show the same one.
+    pub fn self_signed_pem(name: &str) -> Result<(String, Zeroizing<String>), IdentityError> {
         let refused = |error: rcgen::Error| IdentityError {
             file: name.to_owned(),
             problem: IdentityProblem::BadName(error.to_string()),
@@ -100,8 +107,7 @@ impl Identity {
         params.not_after = rcgen::date_time_ymd(2049, 12, 31);
         let key = rcgen::KeyPair::generate().map_err(refused)?;
         let certificate = params.self_signed(&key).map_err(refused)?;
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        Identity::new(vec![certificate.der().clone()], key, name, name)
+        Ok((certificate.pem(), Zeroizing::new(key.serialize_pem())))
     }
 
     fn new(

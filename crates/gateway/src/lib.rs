@@ -1,2 +1,28 @@
-//! Placeholder.
+//! TLS termination: what `dormouse serve` does.
+//!
+//! ```text
+//!   config ──> supervisor (main) ──handover──> keeper ──> worker
+//!                                                          │
+//!                                         slot: a connection at rest, 192 bytes
+//! ```
+//!
+//! The idea that rules everything here: between two events a connection is its [`slot::Slot`] and
+//! nothing else. The loop ([`worker`]) loads it, works in memory that all connections of the
+//! thread share, and writes it back.
 #![forbid(unsafe_code)]
+
+pub mod config;
+pub mod counters;
+mod handover;
+mod keeper;
+mod material;
+mod orders;
+mod route;
+mod share;
+pub mod slot;
+mod status;
+mod supervisor;
+mod worker;
+
+pub use keeper::process_entry;
+pub use supervisor::{ServeError, serve};

@@ -29,9 +29,11 @@ pub mod memory;
 pub mod pending;
 pub mod poller;
 pub mod process;
+pub mod shared;
 pub mod signal;
 pub mod slab;
 pub mod socket;
+pub mod timer;
 
 pub use error::AdoptError;
 pub use fd::{Fd, OnExec};

@@ -56,7 +56,8 @@ pub const LAYOUT_VERSION: u8 = 1;
 /// A TLS connection at rest: 128 bytes of plain data, documented in the module.
 ///
 /// Neither `Copy` nor `Clone`: a second copy could use a sequence number a second time.
-/// It wipes itself when dropped.
+/// It wipes itself when dropped. But moving it leaves its bytes behind, as with any value: keep it in one place,
+/// and [`State::wipe`] it there.
 #[repr(C)]
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct State {
@@ -452,27 +453,26 @@ impl State {
         let mut next = [0; SECRET_MAX];
         let done = next_traffic_secret(suite, &self.secret(direction)[..secret_len], &mut next);
         if done {
-            self.set(REPLACING);
-            self.commit();
-            match direction {
-                Direction::Read => {
-                    self.read_secret[..secret_len].copy_from_slice(&next[..secret_len])
-                }
-                Direction::Write => {
-                    self.write_secret[..secret_len].copy_from_slice(&next[..secret_len])
-                }
+            for step in Replacement::STEPS {
+                self.replace_step(step, direction, &next[..secret_len]);
+                self.commit();
             }
-            self.commit();
-            match direction {
-                Direction::Read => self.read_sequence = 0,
-                Direction::Write => self.write_sequence = 0,
-            }
-            self.commit();
-            self.unset(REPLACING);
-            self.commit();
         }
         next.zeroize();
         done
+    }
+
+    fn replace_step(&mut self, step: Replacement, direction: Direction, next: &[u8]) {
+        let (secret, sequence) = match direction {
+            Direction::Read => (&mut self.read_secret, &mut self.read_sequence),
+            Direction::Write => (&mut self.write_secret, &mut self.write_sequence),
+        };
+        match step {
+            Replacement::Mark => self.flags |= REPLACING,
+            Replacement::Secret => secret[..next.len()].copy_from_slice(next),
+            Replacement::Sequence => *sequence = 0,
+            Replacement::Unmark => self.flags &= !REPLACING,
+        }
     }
 
     /// Makes the compiler finish all stores to this state here, and begin no later one before.
@@ -485,6 +485,19 @@ impl State {
         core::hint::black_box(&mut *self);
         core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
     }
+}
+
+/// The steps in which a secret is replaced, each finished before the next begins.
+#[derive(Clone, Copy)]
+enum Replacement {
+    Mark,
+    Secret,
+    Sequence,
+    Unmark,
+}
+
+impl Replacement {
+    const STEPS: [Self; 4] = [Self::Mark, Self::Secret, Self::Sequence, Self::Unmark];
 }
 
 fn validate_secret(
@@ -536,3 +549,6 @@ impl fmt::Debug for State {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -260,3 +260,6 @@ impl Poller {
         Ok(epoll::add(epoll, source, EventData::new_u64(token), flags)?)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+# Everything a developer needs, by name. Wanted: cargo, a C compiler, make.
+# What the lab and `interop` need besides, they install or name.
+
+CARGO ?= cargo
+# The lock file is the build. Nothing here changes it.
+LOCKED := --locked
+CARGO_DENY_VERSION := 0.20.2
+
+.DEFAULT_GOAL := help
+.PHONY: help build release test test-full check fmt lint doc tidy deny deny-tool advisories \
+        demo figures compare million fuzz-smoke clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+build: ## everything, as the tests use it
+	$(CARGO) build $(LOCKED) --workspace
+
+release: ## the binary as it is shipped: target/release/dormouse
+	$(CARGO) build $(LOCKED) --release --package dormouse
+
+# One profile and one selection of packages: nothing is compiled for one stage and again for the next.
+# The build comes first because `interop` starts the real binary.
+test: build ## unit, property, simulation and interoperability tests (some 10 minutes with the build)
+	$(CARGO) test $(LOCKED) --workspace --no-fail-fast
+
+test-full: build ## the same with the tests that take longer; writes lab/results/test-full.txt
+	.ci/tally lab/results/test-full.txt env PROPTEST_CASES=4096 \
+	    $(CARGO) test $(LOCKED) --workspace --no-fail-fast -- --include-ignored
+
+check: fmt-check lint doc deny test ## what must hold before a merge: format, lints, docs, boundaries, tests
+
+fmt: ## format the sources
+	$(CARGO) fmt --all
+
+.PHONY: fmt-check
+fmt-check:
+	$(CARGO) fmt --all --check
+
+lint: ## clippy, warnings denied
+	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
+
+doc: ## the documentation of every crate, warnings denied
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(LOCKED) --workspace --no-deps --document-private-items
+
+tidy: ## what the compiler does not hold: boundaries, lengths, dead files, links (part of `make test`)
+	$(CARGO) run $(LOCKED) --quiet --package xtask -- tidy
+
+deny: deny-tool ## who may depend on what, licences, sources
+	$(CARGO) deny --locked check bans licenses sources
+
+deny-tool:
+	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install cargo-deny --locked --version $(CARGO_DENY_VERSION)
+
+advisories: deny-tool ## known vulnerabilities of dependencies; says so where the database can't be had
+	@$(CARGO) deny --locked fetch db 2>/dev/null \
+	    || { echo "advisories: NOT CHECKED: the database (a Git repository) can't be reached from here"; exit 0; } \
+	    && $(CARGO) deny --locked check advisories
+
+demo: ## build, then show thousands of TLS connections going to rest and waking
+	$(CARGO) run $(LOCKED) --release --package dormouse -- demo
+
+figures: release ## memory and CPU beside nginx and HAProxy in one run, against the goals
+	lab/figures
+
+compare: release ## all peers, or PEERS="nginx-stream haproxy": memory, churn, bulk, wake; writes lab/results/
+	lab/compare $(PEERS)
+
+million: release ## 1,000,000 live TLS connections on this machine
+	lab/million
+
+fuzz-smoke: ## property tests and simulation with many more cases than `make test`
+	PROPTEST_CASES=20000 $(CARGO) test $(LOCKED) --package dormouse-record --package dormouse-engine --package dormouse-sim
+
+clean: ## remove what was built
+	$(CARGO) clean

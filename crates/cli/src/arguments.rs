@@ -1,0 +1,152 @@
+//! The command line. What its options mean stands in the table of the configuration.
+
+use std::path::PathBuf;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Parser, Subcommand};
+
+use crate::bench::BenchArgs;
+use crate::options::OptionFlags;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\nrustls ",
+    env!("DORMOUSE_RUSTLS"),
+    "\naws-lc-rs ",
+    env!("DORMOUSE_AWS_LC_RS"),
+    " (aws-lc-sys ",
+    env!("DORMOUSE_AWS_LC_SYS"),
+    ")",
+);
+
+const EXAMPLES: &str = "\
+Examples:
+  Try it out, with a certificate made on the spot:
+    dormouse serve --listen 127.0.0.1:8443 --to echo: --self-signed localhost
+  Put TLS before a server:
+    dormouse serve --listen :443 --to 127.0.0.1:8080 --cert site.pem --key site.key
+  The same from a file, checked first:
+    dormouse check -c dormouse.toml && dormouse serve -c dormouse.toml
+
+Exit status: 0 all is well, 1 it ran but something was lost, 2 wrong usage or
+configuration, 3 the operating system or the target failed.";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  dormouse serve --listen 127.0.0.1:8443 --to echo: --self-signed localhost
+  dormouse serve --listen :443 --to unix:/run/app.sock --cert site.pem --key site.key
+  dormouse serve -c dormouse.toml --log-level debug
+
+Several routes need a file: see docs/guide/configuration.md. When all listeners are
+open, a line with `ready` is written to standard error. SIGTERM or SIGINT ends it.";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  dormouse check -c dormouse.toml
+  dormouse check -c dormouse.toml && systemctl restart dormouse";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  dormouse status -c dormouse.toml
+  dormouse status --socket /run/dormouse/status.sock --json
+
+The option `status` of the configuration turns it on.";
+
+/// TLS connections that sleep: a TLS terminator whose quiet connections cost next to nothing.
+#[derive(Debug, Parser)]
+#[command(
+    name = "dormouse",
+    version,
+    long_version = LONG_VERSION,
+    after_help = EXAMPLES,
+    styles = STYLES,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Terminate TLS and pass the plaintext on to a server
+    #[command(after_help = SERVE_EXAMPLES, arg_required_else_help = true)]
+    Serve(ServeArgs),
+    /// Check a configuration and all it refers to, and show what would run
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
+    /// Show how a running `serve` is doing
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status(StatusArgs),
+    /// Measure a TLS server: memory, handshakes, throughput, latency
+    Bench(BenchArgs),
+    /// Print the reference of all options as markdown
+    #[command(hide = true)]
+    Reference,
+    /// A process of `serve`; started by it, never by hand
+    #[command(hide = true, disable_help_flag = true)]
+    Keeper {
+        /// What the process needs to know.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+}
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Read the configuration from a file; flags for the whole program win over it
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) options: OptionFlags,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The configuration to check
+    #[arg(short, long, value_name = "FILE", required_unless_present = "file")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// The same without -c
+    #[arg(value_name = "FILE", conflicts_with = "config", hide = true)]
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// The configuration which says where the status is answered
+    #[arg(short, long, value_name = "FILE", required_unless_present = "socket")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// The unix socket on which the status is answered
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// Print the answer as JSON, as it came
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory as _;
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,146 @@
+//! The certificates of a configuration, read as `serve` would read them.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dormouse_engine::{Identity, IdentityError, UnixTime};
+use dormouse_gateway::config::{CertificateFiles, Config, Route, show_number};
+
+use crate::check::{Row, row};
+
+/// Certificates which end within so many days deserve a word.
+const SOON_DAYS: u64 = 14;
+/// Names shown of a certificate; some have a hundred.
+const NAMES_SHOWN_MAX: usize = 4;
+const DAY_S: u64 = 86_400;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Identities {
+    /// For each route the lines about its certificates.
+    pub(crate) by_route: Vec<Vec<Row>>,
+    /// What keeps `serve` from starting.
+    pub(crate) errors: Vec<String>,
+    /// What clients may complain about.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Reads and checks all certificates and keys.
+pub(crate) fn read(config: &Config) -> Identities {
+    let now_s = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let mut found = Identities::default();
+    for route in &config.routes {
+        let rows = read_route(route, now_s, &mut found);
+        found.by_route.push(rows);
+    }
+    found.errors.dedup();
+    found.warnings.dedup();
+    found
+}
+
+fn read_route(route: &Route, now_s: u64, found: &mut Identities) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for CertificateFiles { cert, key } in &route.certificates {
+        let name = cert.display().to_string();
+        match Identity::from_files(cert, key) {
+            Ok(identity) => {
+                rows.push(row("certificate", &name, describe(&identity, now_s)));
+                found.warnings.extend(warnings(&identity, &name, now_s));
+            }
+            Err(error) => found.errors.push(error.to_string()),
+        }
+    }
+    if let Some(name) = &route.self_signed {
+        match Identity::self_signed(name) {
+            Ok(_) => rows.push(row(
+                "certificate",
+                "self-signed",
+                format!("for {name}; no client trusts it"),
+            )),
+            Err(IdentityError { problem, .. }) => {
+                found.errors.push(format!("self_signed: {problem}"))
+            }
+        }
+    }
+    rows
+}
+
+fn describe(identity: &Identity, now_s: u64) -> String {
+    let until = identity.expires_at_s();
+    let left = match until.checked_sub(now_s) {
+        Some(left) => format!("{} days left", show_number(left / DAY_S)),
+        None => "expired".to_owned(),
+    };
+    format!(
+        "{}; {}; until {} ({left})",
+        names(identity),
+        identity.key_kind(),
+        date(until)
+    )
+}
+
+fn names(identity: &Identity) -> String {
+    let names = identity.names();
+    let shown = names
+        .iter()
+        .take(NAMES_SHOWN_MAX)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    match names.len().saturating_sub(NAMES_SHOWN_MAX) {
+        0 if names.is_empty() => "for no name".to_owned(),
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn warnings(identity: &Identity, name: &str, now_s: u64) -> Vec<String> {
+    let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now_s));
+    let mut warnings: Vec<String> = identity
+        .warnings(now)
+        .iter()
+        .map(|warning| format!("{name}: {warning}"))
+        .collect();
+    let left_s = identity.expires_at_s().saturating_sub(now_s);
+    if (1..SOON_DAYS * DAY_S).contains(&left_s) {
+        warnings.push(format!(
+            "{name}: expires on {}: renew it soon",
+            date(identity.expires_at_s())
+        ));
+    }
+    warnings
+}
+
+/// The day of a time, in UTC, after Howard Hinnant's `civil_from_days`.
+fn date(unix_s: u64) -> String {
+    let days = unix_s / DAY_S + 719_468;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_have_their_dates() {
+        assert_eq!(date(0), "1970-01-01");
+        assert_eq!(date(951_782_400), "2000-02-29");
+        assert_eq!(date(1_709_251_199), "2024-02-29");
+        assert_eq!(date(1_709_251_200), "2024-03-01");
+        assert_eq!(date(4_102_444_799), "2099-12-31");
+    }
+}

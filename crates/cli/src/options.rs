@@ -1,0 +1,126 @@
+//! The options of the configuration as flags: made from the same table, so that there
+//! is one for each and none too many.
+
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
+use dormouse_gateway::config::{Config, Flag, OptionDefault, OptionSpec};
+
+/// Certificates are a table in the file and two flags on the command line.
+const CERTIFICATES: &str = "certificates";
+
+/// The flags that were given, in the order of the table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OptionFlags {
+    pub(crate) given: Vec<Flag>,
+}
+
+impl clap::Args for OptionFlags {
+    fn augment_args(command: Command) -> Command {
+        let mut command = command.next_help_heading(Config::ROUTE_OPTIONS.title);
+        for spec in Config::ROUTE_OPTIONS.options {
+            command = match spec.name {
+                CERTIFICATES => command.args(certificate_args()),
+                _ => command.arg(arg(spec)),
+            };
+        }
+        for group in Config::PROCESS_OPTIONS {
+            command = command
+                .next_help_heading(group.title)
+                .args(group.options.iter().map(arg));
+        }
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for OptionFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut flags = Self::default();
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for (id, flag) in ids() {
+            let values = matches.get_many::<String>(id).into_iter().flatten();
+            self.given
+                .extend(values.map(|value| Flag::new(flag.clone(), value)));
+        }
+        Ok(())
+    }
+}
+
+/// Every argument with the name of its flag.
+fn ids() -> impl Iterator<Item = (&'static str, String)> {
+    let of_process = Config::PROCESS_OPTIONS
+        .iter()
+        .flat_map(|group| group.options);
+    let of_table = Config::ROUTE_OPTIONS.options.iter().chain(of_process);
+    of_table
+        .filter(|spec| spec.name != CERTIFICATES)
+        .map(|spec| (spec.name, spec.flag()))
+        .chain([("cert", "cert".to_owned()), ("key", "key".to_owned())])
+}
+
+fn arg(spec: &'static OptionSpec) -> Arg {
+    // clap keeps names for ever; there are as many as there are options.
+    let flag: &'static str = Box::leak(spec.flag().into_boxed_str());
+    let mut help = spec.summary();
+    if !spec.kind.choices.is_empty() {
+        help.push_str(&format!(" [{}]", spec.kind.choices.join(", ")));
+    }
+    if let OptionDefault::Is(default) = spec.default
+        && !["", "none"].contains(&default)
+    {
+        help.push_str(&format!(" [default: {default}]"));
+    }
+    let mut long_help = spec.explanation();
+    for (name, value) in details(spec) {
+        long_help.push_str(&format!("\n[{name}: {value}]"));
+    }
+    let arg = Arg::new(spec.name)
+        .long(flag)
+        .value_name(spec.kind.placeholder)
+        .help(help)
+        .long_help(long_help)
+        // A value which begins with a hyphen is a wrong value, not an unknown flag.
+        .allow_hyphen_values(true);
+    if spec.kind.list {
+        arg.action(ArgAction::Append).value_delimiter(',')
+    } else {
+        arg.action(ArgAction::Append)
+    }
+}
+
+/// What the table says beside the documentation.
+fn details(spec: &OptionSpec) -> impl Iterator<Item = (&'static str, String)> {
+    let choices = (!spec.kind.choices.is_empty()).then(|| ("one of", spec.kind.choices.join(", ")));
+    let default = match spec.default {
+        OptionDefault::Is("" | "none") | OptionDefault::Required(_) => None,
+        OptionDefault::Is(default) => Some(("default", default.to_owned())),
+    };
+    let range = spec
+        .range
+        .map(|(least, greatest)| ("range", format!("{least} to {greatest}")));
+    let cost = (!spec.cost.is_empty()).then(|| ("costs", spec.cost.to_owned()));
+    [choices, default, range, cost].into_iter().flatten()
+}
+
+fn certificate_args() -> [Arg; 2] {
+    let arg = |id: &'static str, help: &'static str| {
+        Arg::new(id)
+            .long(id)
+            .value_name("FILE")
+            .action(ArgAction::Append)
+            .help(help)
+    };
+    [
+        arg(
+            "cert",
+            "Certificate chain as PEM, leaf first; may be given several times, each with its --key",
+        ),
+        arg("key", "Private key of the certificate as PEM"),
+    ]
+}

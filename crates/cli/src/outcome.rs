@@ -1,0 +1,18 @@
+//! How the program ends, the same for every subcommand.
+
+use std::process::ExitCode;
+
+/// The meaning of the exit status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The usage or the configuration is wrong.
+    Misused = 2,
+    /// The operating system or the target failed.
+    Failed = 3,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        ExitCode::from(outcome as u8)
+    }
+}

@@ -1,0 +1,59 @@
+//! `dormouse serve`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use dormouse_gateway::ServeError;
+use dormouse_gateway::config::{self, Machine, Mistakes, Purpose};
+
+use crate::arguments::ServeArgs;
+use crate::outcome::Outcome;
+use crate::{logs, terminal};
+
+pub(crate) fn run(args: &ServeArgs) -> ExitCode {
+    let file = args.config.as_deref();
+    let loaded = config::load(file, &args.options.given, &Machine::read(), Purpose::Serve);
+    let loaded = match loaded {
+        Ok(loaded) => loaded,
+        Err(mistakes) => return refuse(file, &mistakes, "nothing was started"),
+    };
+    show(&loaded.warnings);
+    logs::start(&loaded.config.log);
+    match dormouse_gateway::serve(&loaded) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal::error(&error);
+            match error {
+                ServeError::Certificates(_) => Outcome::Misused.into(),
+                ServeError::System { .. } | ServeError::Workers(_) => Outcome::Failed.into(),
+            }
+        }
+    }
+}
+
+/// Shows what is wrong, and how much of it there is.
+pub(crate) fn refuse(file: Option<&Path>, mistakes: &Mistakes, then: &str) -> ExitCode {
+    show(mistakes);
+    refused(file, mistakes.errors(), then)
+}
+
+/// Says how much was wrong, and what follows from it.
+pub(crate) fn refused(file: Option<&Path>, errors: usize, then: &str) -> ExitCode {
+    let count = match errors {
+        1 => "one mistake".to_owned(),
+        more => format!("{more} mistakes"),
+    };
+    match file {
+        Some(file) => terminal::note(format_args!("{count} in {}; {then}", file.display())),
+        None => terminal::note(format_args!("{count} on the command line; {then}")),
+    }
+    Outcome::Misused.into()
+}
+
+/// Shows mistakes or warnings, each with an empty line below it.
+pub(crate) fn show(mistakes: &Mistakes) {
+    if !mistakes.list.is_empty() {
+        let shown = mistakes.render(terminal::colours());
+        terminal::note(shown.strip_suffix('\n').unwrap_or(&shown));
+    }
+}

@@ -1,0 +1,44 @@
+//! Writing for a person at a terminal, or for whatever stands in its place.
+
+use std::env;
+use std::fmt::Display;
+use std::io::{self, IsTerminal as _, Write as _};
+
+/// Whether standard error is to have colours: it is a terminal which can show them,
+/// and nobody has said otherwise (<https://no-color.org>).
+pub(crate) fn colours() -> bool {
+    let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
+    io::stderr().is_terminal() && !refused && !dumb
+}
+
+/// Writes to standard output. A reader that went away (`| head`) is not an error.
+pub(crate) fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Says on standard error what is wrong, in one line.
+pub(crate) fn error(what: impl Display) {
+    let word = if colours() {
+        "\x1b[1;31merror\x1b[0m"
+    } else {
+        "error"
+    };
+    note(format_args!("{word}: {what}"));
+}
+
+/// Writes a line to standard error.
+pub(crate) fn note(what: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{what}");
+}
+
+/// Says on standard error what should be seen to.
+pub(crate) fn warning(what: impl Display) {
+    let word = if colours() {
+        "\x1b[1;33mwarning\x1b[0m"
+    } else {
+        "warning"
+    };
+    note(format_args!("{word}: {what}"));
+}

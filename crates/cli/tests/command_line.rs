@@ -1,0 +1,319 @@
+//! The real binary, as its users and their scripts meet it: what it says and how it ends.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// How a run ended.
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn dormouse(directory: &Path, args: &[&str]) -> Ran {
+    let output = Command::new(env!("CARGO_BIN_EXE_dormouse"))
+        .args(args)
+        .current_dir(directory)
+        .output()
+        .expect("the binary runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it writes UTF-8");
+    Ran {
+        code: output.status.code(),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    }
+}
+
+/// A directory with a certificate, its key, another key, and this configuration.
+fn site(configuration: &str) -> TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    let names = vec!["example.com".to_owned(), "www.example.com".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+    let other = rcgen::KeyPair::generate().expect("a key");
+    for (name, text) in [
+        ("site.pem", made.cert.pem()),
+        ("site.key", made.signing_key.serialize_pem()),
+        ("other.key", other.serialize_pem()),
+        ("dormouse.toml", configuration.to_owned()),
+    ] {
+        fs::write(directory.path().join(name), text).expect("a file");
+    }
+    directory
+}
+
+const RIGHT: &str = "\
+[[route]]
+listen = \"127.0.0.1:18443\"
+to = \"127.0.0.1:18080\"
+certificates = [{ cert = \"site.pem\", key = \"site.key\" }]
+";
+
+#[test]
+fn check_shows_what_would_run() {
+    let site = site(&format!("workers = 3\nmax_connections = 300\n{RIGHT}"));
+    let ran = dormouse(site.path(), &["check", "-c", "dormouse.toml"]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    let lines: Vec<&str> = ran.out.lines().collect();
+    assert_eq!(lines[0], "Route from 127.0.0.1:18443 to 127.0.0.1:18080");
+    assert!(
+        lines[1].starts_with(
+            "  certificate  site.pem        example.com, www.example.com; ECDSA P-256; until "
+        ),
+        "{}",
+        ran.out
+    );
+    for expected in [
+        "  versions     TLS 1.2 to 1.3",
+        "  workers       3",
+        "  connections   at most 300",
+        "  per worker    100            needs 265 descriptors",
+        "  connections at rest  56.3 KiB   300 x 192 bytes",
+        "  pending bytes        64 MiB     pending_memory",
+    ] {
+        assert!(
+            lines.contains(&expected),
+            "`{expected}` is not in\n{}",
+            ran.out
+        );
+    }
+    assert!(!ran.out.contains('\x1b'), "no colours without a terminal");
+    assert!(
+        lines.iter().all(|line| line.trim_end() == *line),
+        "nothing hangs over"
+    );
+}
+
+#[test]
+fn check_reads_what_the_file_refers_to() {
+    let refused = |configuration: &str| {
+        let site = site(configuration);
+        let ran = dormouse(site.path(), &["check", "dormouse.toml"]);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{}", ran.err);
+        assert!(
+            ran.err
+                .ends_with("in dormouse.toml; `serve` would not start\n"),
+            "{}",
+            ran.err
+        );
+        ran.err
+    };
+    let mismatch = refused(&RIGHT.replace("site.key", "other.key"));
+    assert!(mismatch.starts_with("error: other.key: "), "{mismatch}");
+    assert!(mismatch.contains("site.pem"), "both are named: {mismatch}");
+    let missing = refused(&RIGHT.replace("site.pem", "missing.pem"));
+    assert!(
+        missing.starts_with("error: missing.pem: can't be read"),
+        "{missing}"
+    );
+    let swapped = refused(&RIGHT.replace("site.key", "site.pem"));
+    assert!(swapped.contains("swapped"), "{swapped}");
+    let directory = refused(&RIGHT.replace("site.pem", "."));
+    assert!(directory.contains("can't be read"), "{directory}");
+}
+
+#[test]
+fn check_tells_every_mistake_with_its_line() {
+    let site = site(
+        &RIGHT
+            .replace("to =", "too =")
+            .replace("[[", "wokers = 2\n[["),
+    );
+    let ran = dormouse(site.path(), &["check", "-c", "dormouse.toml"]);
+    assert_eq!(ran.code, Some(2));
+    assert_eq!(
+        ran.err,
+        "error: unknown option `wokers`\n  --> dormouse.toml:1:1\n   |\n 1 | wokers = 2\n   \
+         | ^^^^^^ did you mean `workers`?\n\n\
+         error: unknown option `too`\n  --> dormouse.toml:4:1\n   |\n 4 | too = \"127.0.0.1:18080\"\n   \
+         | ^^^ did you mean `to`?\n\n\
+         2 mistakes in dormouse.toml; `serve` would not start\n"
+    );
+}
+
+#[test]
+fn files_which_are_none_are_told_apart() {
+    let site = site("");
+    let write =
+        |name: &str, bytes: &[u8]| fs::write(site.path().join(name), bytes).expect("a file");
+    write("latin1.toml", b"# gr\xfc\xdfe\n");
+    write("huge.toml", &vec![b'#'; (1 << 20) + 1]);
+    for (file, told) in [
+        ("missing.toml", "can't be read: No such file or directory"),
+        (".", "can't be read: Is a directory"),
+        ("latin1.toml", "is not UTF-8 text: byte 4, in line 1"),
+        ("huge.toml", "is larger than 1 MiB"),
+        ("dormouse.toml", "there is no route"),
+    ] {
+        for command in ["check", "serve"] {
+            let ran = dormouse(site.path(), &[command, "-c", file]);
+            assert_eq!(ran.code, Some(2), "{file}: {}", ran.err);
+            assert!(
+                ran.err.starts_with(&format!("error: {file}: {told}")),
+                "{}",
+                ran.err
+            );
+        }
+    }
+}
+
+#[test]
+fn serve_refuses_what_makes_no_sense() {
+    let here = Path::new(".");
+    let ran = dormouse(
+        here,
+        &[
+            "serve",
+            "--listen",
+            "127.0.0.1:18443",
+            "--to",
+            "127.0.0.1:18443",
+            "--self-signed",
+            "x",
+            "--workers",
+            "many",
+        ],
+    );
+    assert_eq!(ran.code, Some(2));
+    assert_eq!(
+        ran.err,
+        "error: --workers: `many` is neither a whole number nor `auto`\n\n\
+         error: --to: the backend 127.0.0.1:18443 is this program's own listener 127.0.0.1:18443: \
+         connections would go round in circles\n   \
+         = help: give the address at which the server behind it listens\n\n\
+         2 mistakes on the command line; nothing was started\n"
+    );
+    let ran = dormouse(here, &["serve", "--lissten", "x"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(
+        ran.err.contains("a similar argument exists: '--listen'"),
+        "{}",
+        ran.err
+    );
+    let ran = dormouse(here, &["serv"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(
+        ran.err.contains("a similar subcommand exists: 'serve'"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(dormouse(here, &["serve"]).code, Some(2));
+    assert_eq!(dormouse(here, &[]).code, Some(2));
+}
+
+#[test]
+fn help_teaches_and_shows_defaults() {
+    let here = Path::new(".");
+    let help = dormouse(here, &["serve", "-h"]);
+    assert_eq!(help.code, Some(0));
+    for expected in [
+        "--self-signed <NAME>",
+        "[default: 64 MiB]",
+        "Timeouts:",
+        "Examples:",
+    ] {
+        assert!(
+            help.out.contains(expected),
+            "`{expected}` is not in\n{}",
+            help.out
+        );
+    }
+    let more = dormouse(here, &["serve", "--help"]);
+    assert!(more.out.contains("[range: 1 to 1024]"), "{}", more.out);
+    let version = dormouse(here, &["--version"]);
+    assert_eq!(version.code, Some(0));
+    assert!(
+        version.out.starts_with(concat!(
+            "dormouse ",
+            env!("CARGO_PKG_VERSION"),
+            "\nrustls 0.23."
+        )),
+        "{}",
+        version.out
+    );
+    assert!(version.out.contains("\naws-lc-rs 1."), "{}", version.out);
+}
+
+#[test]
+fn the_reference_is_printed_for_whoever_reads_it() {
+    let ran = dormouse(Path::new("."), &["reference"]);
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.out.starts_with("# Reference\n"));
+}
+
+#[test]
+fn status_asks_and_shows_the_answer() {
+    let site = site(&format!("status = \"status.sock\"\n{RIGHT}"));
+    let ask = |args: &[&str]| dormouse(site.path(), args);
+
+    let ran = ask(&["status", "-c", "dormouse.toml"]);
+    assert_eq!(ran.code, Some(3), "nobody is there");
+    assert!(
+        ran.err
+            .starts_with("error: status.sock: there is no such socket"),
+        "{}",
+        ran.err
+    );
+
+    let socket = UnixListener::bind(site.path().join("status.sock")).expect("a socket");
+    let server = std::thread::spawn(move || {
+        for answer in [
+            "{\"at_rest\":12,\"workers\":[{\"pid\":1}]}",
+            "{\"at_rest\":12}",
+            "HTTP/1.1 400\r\n",
+        ] {
+            let (mut stream, _) = socket.accept().expect("somebody asks");
+            stream.write_all(answer.as_bytes()).expect("an answer");
+        }
+    });
+    let ran = ask(&["status", "-c", "dormouse.toml"]);
+    assert_eq!(
+        (ran.code, ran.out.as_str()),
+        (Some(0), "at rest  12\nworkers\n  pid  1\n")
+    );
+    let ran = ask(&["status", "--socket", "status.sock", "--json"]);
+    assert_eq!(
+        (ran.code, ran.out.as_str()),
+        (Some(0), "{\"at_rest\":12}\n")
+    );
+    let ran = ask(&["status", "--socket", "status.sock"]);
+    assert_eq!(ran.code, Some(3));
+    assert!(ran.err.contains("is not `dormouse serve`"), "{}", ran.err);
+    server.join().expect("it was asked three times");
+
+    let ran = ask(&["status", "-c", "dormouse.toml"]);
+    assert_eq!(ran.code, Some(3));
+    assert!(ran.err.contains("is not running any more"), "{}", ran.err);
+}
+
+#[test]
+fn status_needs_to_be_turned_on() {
+    let site = site(RIGHT);
+    let ran = dormouse(site.path(), &["status", "-c", "dormouse.toml"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.err.contains("status turned off"), "{}", ran.err);
+}
+
+#[test]
+fn an_expired_certificate_is_a_warning() {
+    let site = site(RIGHT);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let mut params = rcgen::CertificateParams::new(vec!["example.com".to_owned()]).expect("a name");
+    params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+    let certificate = params.self_signed(&key).expect("a certificate");
+    fs::write(site.path().join("site.pem"), certificate.pem()).expect("a file");
+    fs::write(site.path().join("site.key"), key.serialize_pem()).expect("a file");
+    let ran = dormouse(site.path(), &["check", "dormouse.toml"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.err.starts_with("warning: site.pem: "), "{}", ran.err);
+    assert!(
+        ran.out.contains("until 2021-01-01 (expired)"),
+        "{}",
+        ran.out
+    );
+}

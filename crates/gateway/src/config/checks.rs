@@ -1,0 +1,416 @@
+//! What must fit together: options with each other, routes with each other.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
+
+use super::Config;
+use super::address::UNIX_PATH_MAX;
+use super::choices::TlsVersion;
+use super::mistake::Collector;
+use super::options::Route;
+use super::raw::{Key, Node, Place, Raw, Wrong};
+use super::types::{Backend, ITEMS_MAX, Listen};
+use super::units::show_duration;
+
+/// Where everything was written.
+#[derive(Default)]
+pub(super) struct Placed<'a> {
+    pub(super) entries: &'a [(Key, Raw)],
+    /// Options of the program which could not be read: a default stands in for them.
+    pub(super) unsound: BTreeSet<String>,
+    /// One per route of the configuration, in the same order.
+    pub(super) routes: Vec<PlacedRoute<'a>>,
+}
+
+/// Where a route was written.
+pub(super) struct PlacedRoute<'a> {
+    pub(super) raw: &'a Raw,
+    /// Its options which could not be read, or are missing.
+    pub(super) unsound: BTreeSet<String>,
+}
+
+impl Placed<'_> {
+    /// The value of an option of the program; `Whole` if it has its default.
+    pub(super) fn option(&self, name: &str) -> Place {
+        find(self.entries, name).map_or(Place::Whole, |raw| raw.place.clone())
+    }
+
+    /// The first of these options that was written.
+    pub(super) fn first_of(&self, names: &[&str]) -> Place {
+        names
+            .iter()
+            .map(|name| self.option(name))
+            .find(|place| *place != Place::Whole)
+            .unwrap_or(Place::Whole)
+    }
+
+    /// Whether all these options mean what was written, so that comparing them makes sense.
+    fn sound(&self, names: &[&str]) -> bool {
+        !names.iter().any(|name| self.unsound.contains(*name))
+    }
+
+    /// The same for options of a route.
+    fn sound_in_route(&self, route: usize, names: &[&str]) -> bool {
+        let unsound =
+            |route: &PlacedRoute<'_>| names.iter().any(|name| route.unsound.contains(*name));
+        !self.routes.get(route).is_some_and(unsound)
+    }
+
+    /// Whether an option of a route was written at all.
+    fn written_in_route(&self, route: usize, name: &str) -> bool {
+        self.routes
+            .get(route)
+            .is_some_and(|route| match &route.raw.node {
+                Node::Table(entries) => find(entries, name).is_some(),
+                _ => false,
+            })
+    }
+
+    /// The value of an option of a route, or one item of it; else the route.
+    pub(super) fn in_route(&self, route: usize, name: &str, item: Option<usize>) -> Place {
+        let Some(PlacedRoute { raw, .. }) = self.routes.get(route) else {
+            return Place::Whole;
+        };
+        let value = match &raw.node {
+            Node::Table(entries) => find(entries, name),
+            _ => None,
+        };
+        let place = match (value.map(|value| &value.node), item) {
+            (Some(Node::List(items)), Some(at)) => items.get(at).map(|item| &item.place),
+            _ => None,
+        };
+        place
+            .or(value.map(|value| &value.place))
+            .unwrap_or(&raw.place)
+            .clone()
+    }
+}
+
+fn find<'a>(entries: &'a [(Key, Raw)], name: &str) -> Option<&'a Raw> {
+    entries
+        .iter()
+        .find(|(key, _)| key.name == name)
+        .map(|(_, raw)| raw)
+}
+
+/// Reports all that does not fit.
+pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    for (index, route) in config.routes.iter().enumerate() {
+        identity(route, index, placed, mistakes);
+        versions(route, index, placed, mistakes);
+        alpn(route, index, placed, mistakes);
+    }
+    listeners(config, placed, mistakes);
+    loops(config, placed, mistakes);
+    status(config, placed, mistakes);
+    amounts(config, placed, mistakes);
+    whole_seconds(config, placed, mistakes);
+    keepalive(config, placed, mistakes);
+}
+
+/// A route shows either certificates or one made for it.
+fn identity(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    let names = ["certificates", "self_signed"];
+    if !placed.sound_in_route(index, &names) {
+        return;
+    }
+    let whole = placed.in_route(index, "", None);
+    if names
+        .iter()
+        .all(|name| placed.written_in_route(index, name))
+    {
+        mistakes.error(
+            &placed.in_route(index, "self_signed", None),
+            Wrong::new("a route shows either certificates or a self-signed one, not both")
+                .label("remove one of the two"),
+        );
+    } else if route.certificates.is_empty() && route.self_signed.is_none() {
+        let help = match whole {
+            Place::File(_) => {
+                "add certificates = [{ cert = \"site.pem\", key = \"site.key\" }], or self_signed = \"localhost\" for trying out"
+            }
+            _ => "add --cert FILE --key FILE, or --self-signed NAME for trying out",
+        };
+        // With one of --cert and --key alone, that has been said already.
+        if matches!(whole, Place::File(_)) || !placed.written_in_route(index, "certificates") {
+            mistakes.error(
+                &whole,
+                Wrong::new("this route has no certificate to show to clients").help(help),
+            );
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for (at, pair) in route.certificates.iter().enumerate() {
+        if !seen.insert((&pair.cert, &pair.key)) {
+            mistakes.error(
+                &placed.in_route(index, "certificates", Some(at)),
+                Wrong::new("this certificate is listed twice").label("remove one of the two"),
+            );
+        }
+    }
+    if let Some(name) = route.self_signed.as_ref().filter(|name| !is_host(name)) {
+        mistakes.error(
+            &placed.in_route(index, "self_signed", None),
+            Wrong::new(format!("`{name}` is neither a host name nor an IP address")).help(
+                "write the name by which clients connect, such as \"localhost\" (without a port)",
+            ),
+        );
+    }
+}
+
+/// A name for a certificate: an IP address or a host name, its first label maybe `*`.
+fn is_host(name: &str) -> bool {
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    let labels = name.strip_prefix("*.").unwrap_or(name);
+    name.parse::<IpAddr>().is_ok() || labels.split('.').all(is_label)
+}
+
+fn versions(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    if !placed.sound_in_route(index, &["min_version", "max_version"]) {
+        return;
+    }
+    if route.min_version > route.max_version {
+        let place = placed.in_route(index, "min_version", None);
+        mistakes.error(
+            &place,
+            Wrong::new(format!(
+                "min_version {} is above max_version {}, so no client could connect",
+                route.min_version, route.max_version
+            ))
+            .help("leave both away for TLS 1.2 and 1.3"),
+        );
+    } else if route.max_version == TlsVersion::Tls12 {
+        mistakes.warning(
+            &placed.in_route(index, "max_version", None),
+            Wrong::new("TLS 1.3 is turned off")
+                .help("it is faster and safer; clients that can't speak it use 1.2 by themselves"),
+        );
+    }
+}
+
+fn alpn(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    let mut seen = BTreeSet::new();
+    for (at, protocol) in route.alpn.iter().enumerate() {
+        if !seen.insert(protocol) {
+            mistakes.error(
+                &placed.in_route(index, "alpn", Some(at)),
+                Wrong::new(format!("`{protocol}` is listed twice")).label("remove one of the two"),
+            );
+        }
+    }
+}
+
+/// No address is listened on twice, not even as part of all addresses.
+fn listeners(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    let count: usize = config.routes.iter().map(|route| route.listen.len()).sum();
+    if count > ITEMS_MAX {
+        let wrong = Wrong::new(format!(
+            "there are {count} addresses to listen on, at most {ITEMS_MAX} may be"
+        ));
+        return mistakes.error(&Place::Whole, wrong);
+    }
+    let mut seen: Vec<(SocketAddr, Place)> = Vec::new();
+    for (index, route) in config.routes.iter().enumerate() {
+        if !placed.sound_in_route(index, &["listen"]) {
+            continue;
+        }
+        if route.listen.is_empty() {
+            mistakes.error(
+                &placed.in_route(index, "listen", None),
+                Wrong::new("this list is empty, so nobody could connect")
+                    .help("listen = \"127.0.0.1:8443\""),
+            );
+        }
+        for (at, listen) in route.listen.iter().enumerate() {
+            let place = placed.in_route(index, "listen", Some(item_of(&route.listen, at)));
+            let earlier = seen
+                .iter()
+                .find(|(other, _)| overlap(*other, listen.address));
+            // One of the two addresses of `:PORT` is enough to say it.
+            let repeated = at > 0 && item_of(&route.listen, at - 1) == item_of(&route.listen, at);
+            if let Some((other, earlier)) = earlier.filter(|_| !repeated) {
+                let wrong = overlap_wrong(*other, listen.address, mistakes.line_of(earlier));
+                mistakes.error(&place, wrong);
+            }
+            seen.push((listen.address, place));
+        }
+    }
+}
+
+fn overlap_wrong(earlier: SocketAddr, address: SocketAddr, line: Option<usize>) -> Wrong {
+    let line = line.map_or(String::new(), |line| format!(" (line {line})"));
+    let wrong = if earlier == address {
+        Wrong::new(format!("{address} is listened on twice"))
+            .label(format!("it is listed already{line}"))
+    } else {
+        Wrong::new(format!("{address} and {earlier} can't both be listened on"))
+            .label(format!("one is part of the other{line}"))
+    };
+    wrong.help("each address and port belongs to one route")
+}
+
+/// Which item of the list, as it was written, this address comes from: `:PORT` stands
+/// for two.
+pub(super) fn item_of(listen: &[Listen], at: usize) -> usize {
+    let all = |listen: &Listen, ipv4: bool| {
+        listen.address.ip().is_unspecified() && listen.address.is_ipv4() == ipv4
+    };
+    let second = |pair: &&[Listen]| matches!(pair, [a, b] if a.given == b.given && all(a, true) && all(b, false));
+    let pairs = listen
+        .get(..=at)
+        .unwrap_or(listen)
+        .windows(2)
+        .filter(second)
+        .count();
+    at - pairs
+}
+
+/// Whether two listeners would take connections from each other.
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    a.port() == b.port()
+        && a.is_ipv4() == b.is_ipv4()
+        && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())
+}
+
+/// A route which ends at a listener of this program goes round in circles.
+fn loops(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    let listeners: Vec<SocketAddr> = (config.routes.iter().enumerate())
+        .filter(|(index, _)| placed.sound_in_route(*index, &["listen"]))
+        .flat_map(|(_, route)| &route.listen)
+        .map(|listen| listen.address)
+        .collect();
+    for (index, route) in config.routes.iter().enumerate() {
+        let Backend::Tcp { address, .. } = &route.to else {
+            continue;
+        };
+        let reaches = |listener: &&SocketAddr| {
+            overlap(**listener, *address)
+                && (listener.ip() == address.ip() || address.ip().is_loopback())
+        };
+        let listener = listeners.iter().find(reaches);
+        if let Some(listener) = listener.filter(|_| placed.sound_in_route(index, &["to"])) {
+            mistakes.error(
+                &placed.in_route(index, "to", None),
+                Wrong::new(format!(
+                    "the backend {address} is this program's own listener {listener}"
+                ))
+                .label("connections would go round in circles")
+                .help("give the address at which the server behind it listens"),
+            );
+        }
+    }
+}
+
+fn status(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    let Some(path) = &config.process.status else {
+        return;
+    };
+    let place = placed.option("status");
+    let length = path.as_os_str().as_bytes().len();
+    if length > UNIX_PATH_MAX {
+        mistakes.error(
+            &place,
+            Wrong::new(format!(
+                "the path of this unix socket is {length} bytes long"
+            ))
+            .label(format!("at most {UNIX_PATH_MAX} bytes"))
+            .help("the kernel takes no longer one"),
+        );
+    }
+    if config
+        .routes
+        .iter()
+        .any(|route| matches!(&route.to, Backend::Unix(to) if to == path))
+    {
+        mistakes.error(
+            &place,
+            Wrong::new("this is also the socket of a backend").help("give it a path of its own"),
+        );
+    }
+}
+
+fn amounts(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    let limits = &config.limits;
+    let comparable = placed.sound(&["pending_per_connection", "pending_memory"]);
+    if comparable && limits.pending_per_connection > limits.pending_memory {
+        mistakes.error(
+            &placed.first_of(&["pending_per_connection", "pending_memory"]),
+            Wrong::new(format!(
+                "pending_per_connection ({}) is more than pending_memory ({}), of which it is a part",
+                limits.pending_per_connection, limits.pending_memory
+            )),
+        );
+    }
+    let (lifetime, rotation) = (
+        config.tickets.ticket_lifetime,
+        config.tickets.ticket_rotation,
+    );
+    if placed.sound(&["ticket_lifetime", "ticket_rotation"]) && lifetime > rotation {
+        mistakes.error(
+            &placed.first_of(&["ticket_lifetime", "ticket_rotation"]),
+            Wrong::new(format!(
+                "tickets would live {} but their key changes every {}",
+                show_duration(lifetime),
+                show_duration(rotation)
+            ))
+            .help("a key opens tickets for one more rotation after it was replaced: make ticket_rotation at least ticket_lifetime"),
+        );
+    }
+}
+
+/// The kernel and the protocol count these in seconds.
+fn whole_seconds(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    let sockets = &config.sockets;
+    let counted = [
+        ("keepalive_idle", sockets.keepalive_idle),
+        ("keepalive_interval", Some(sockets.keepalive_interval)),
+        ("ticket_lifetime", Some(config.tickets.ticket_lifetime)),
+    ];
+    for (name, duration) in counted {
+        if duration.is_some_and(|duration| duration.subsec_nanos() != 0) {
+            mistakes.error(
+                &placed.option(name),
+                Wrong::new(format!("`{name}` is counted in whole seconds"))
+                    .help("round it to the next second"),
+            );
+        }
+    }
+}
+
+/// With TCP_USER_TIMEOUT the kernel takes a peer for gone at the first probe after
+/// that time, however few probes were sent.
+fn keepalive(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    let sockets = &config.sockets;
+    let (Some(idle), Some(user)) = (sockets.keepalive_idle, sockets.user_timeout) else {
+        return;
+    };
+    if !placed.sound(&[
+        "user_timeout",
+        "keepalive_idle",
+        "keepalive_interval",
+        "keepalive_count",
+    ]) {
+        return;
+    }
+    let probes = sockets.keepalive_interval * sockets.keepalive_count;
+    if user < idle + probes {
+        let fitting = idle.checked_add(probes).unwrap_or(Duration::MAX);
+        mistakes.warning(
+            &placed.first_of(&["user_timeout", "keepalive_idle", "keepalive_interval", "keepalive_count"]),
+            Wrong::new(format!(
+                "user_timeout ({}) ends before the keepalive probes do ({})",
+                show_duration(user),
+                show_duration(fitting)
+            ))
+            .help("a resting connection could be lost with a single lost packet: raise user_timeout or lower keepalive_idle"),
+        );
+    }
+}

@@ -1,0 +1,122 @@
+//! Options which are one of a few words.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::nearest::nearest;
+use super::raw::{Context, Node, Raw, Read, Wrong, shortened};
+use super::types::{Kind, OptionType, wrong_type};
+
+/// Says that a word is not one of those known, with the nearest of them.
+pub(super) fn unknown_word(what: &str, word: &str, known: &[&str]) -> Wrong {
+    let wrong = Wrong::new(format!("unknown {what} `{}`", shortened(word)));
+    match nearest(word, known) {
+        Some(near) => wrong.label(format!("did you mean `{near}`?")),
+        None => wrong.help(format!("known are {}", list_of(known))),
+    }
+}
+
+/// "`a`, `b` and `c`".
+pub(super) fn list_of(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => format!("`{one}`"),
+        [most @ .., last] => {
+            let most: Vec<String> = most.iter().map(|word| format!("`{word}`")).collect();
+            format!("{} and `{last}`", most.join(", "))
+        }
+    }
+}
+
+macro_rules! choice {
+    (
+        $(#[doc = $doc:literal])*
+        $name:ident, $what:literal, $kind:literal, $example:literal {
+            $( $(#[doc = $variant_doc:literal])* $variant:ident = $word:literal, )*
+        }
+    ) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum $name {
+            $( $(#[doc = $variant_doc])* $variant, )*
+        }
+
+        impl $name {
+            /// The word for it.
+            pub fn as_str(self) -> &'static str {
+                match self { $( Self::$variant => $word, )* }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl OptionType for $name {
+            const KIND: Kind = Kind::choice($kind, $example, &[$($word),*]);
+
+            fn read(raw: &Raw, _: &Context<'_>) -> Read<Self> {
+                let text = match &raw.node {
+                    // The versions of TLS look like numbers: 1.3 is as clear as "1.3".
+                    Node::Float(text) => text,
+                    _ => raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?,
+                };
+                match text {
+                    $( $word => Ok(Self::$variant), )*
+                    _ => Err(unknown_word($what, text, Self::KIND.choices).into()),
+                }
+            }
+        }
+    };
+}
+
+choice! {
+    /// A version of TLS.
+    TlsVersion, "version of TLS", "\"1.2\" or \"1.3\"", "\"1.3\"" {
+        /// TLS 1.2, RFC 5246, with AEAD suites only.
+        Tls12 = "1.2",
+        /// TLS 1.3, RFC 8446.
+        Tls13 = "1.3",
+    }
+}
+
+choice! {
+    /// What a connection that ends without close_notify does to the other side.
+    Truncation, "way to handle truncation", "\"abort\" or \"close\"", "\"abort\"" {
+        /// The backend's connection is reset, after all that was received is delivered.
+        Abort = "abort",
+        /// The backend's connection ends as if the client had closed properly.
+        Close = "close",
+    }
+}
+
+choice! {
+    /// How important a log line has to be.
+    LogLevel, "log level", "a log level", "\"info\"" {
+        /// Nothing is logged.
+        Off = "off",
+        /// Something is broken.
+        Error = "error",
+        /// Something should be looked at.
+        Warn = "warn",
+        /// What a person wants to know.
+        Info = "info",
+        /// What helps to find a fault.
+        Debug = "debug",
+        /// Everything.
+        Trace = "trace",
+    }
+}
+
+choice! {
+    /// What log lines look like.
+    LogFormat, "log format", "\"text\" or \"json\"", "\"text\"" {
+        /// For people.
+        Text = "text",
+        /// One object per line, for programs.
+        Json = "json",
+    }
+}

@@ -1,0 +1,298 @@
+//! The configuration: plain data, checked as a whole.
+//!
+//! ```text
+//! a file, flags ──> raw values with places ──> Config ──> Plan for this machine
+//! ```
+//!
+//! The table in `options.rs` is the only place where an option is described. What
+//! is wrong is collected, not returned at the first mistake, and every mistake has
+//! its place, the reason and what would be right.
+
+mod address;
+mod checks;
+mod choices;
+mod file;
+mod flags;
+mod machine;
+mod mistake;
+mod nearest;
+mod options;
+mod plan;
+mod raw;
+mod read;
+mod reference;
+mod table;
+mod types;
+mod units;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+pub use choices::{LogFormat, LogLevel, TlsVersion, Truncation};
+pub use flags::Flag;
+pub use machine::Machine;
+pub use mistake::{Mistake, Mistakes, Severity, Source};
+pub use options::{Limits, Log, Process, Route, Sockets, Tickets, Timeouts};
+pub use plan::{Cost, Plan};
+pub use reference::reference;
+pub use table::{Default as OptionDefault, OptionSpec};
+pub use types::{Backend, ByteSize, CertificateFiles, Count, Kind, Listen};
+pub use units::{show_duration, show_number};
+
+use mistake::Collector;
+use raw::{Context, Key, Node, Place, Raw, Resolve, Wrong};
+use read::Written;
+use table::Group;
+
+/// Everything that `serve` does, decided before it starts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Config {
+    /// The ways through the program; at least one.
+    pub routes: Vec<Route>,
+    /// The program as a whole.
+    pub process: Process,
+    /// How much there may be of everything.
+    pub limits: Limits,
+    /// How long anything may take.
+    pub timeouts: Timeouts,
+    /// What the kernel is asked for.
+    pub sockets: Sockets,
+    /// Resumption.
+    pub tickets: Tickets,
+    /// Standard error.
+    pub log: Log,
+}
+
+/// A configuration without mistakes.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// What it comes to on this machine.
+    pub plan: Plan,
+    /// What can be lived with, but should be known.
+    pub warnings: Mistakes,
+}
+
+/// What a configuration is loaded for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be run by this process: what this process may not do is an error.
+    Serve,
+    /// To be looked at, maybe by somebody with fewer privileges than the one who
+    /// will run it: such things are warnings.
+    Check,
+}
+
+/// Loads the configuration from a file, flags, or both. Flags win over the file;
+/// routes come from either of them.
+pub fn load(
+    file: Option<&Path>,
+    flags: &[Flag],
+    machine: &Machine,
+    purpose: Purpose,
+) -> Result<Loaded, Mistakes> {
+    let text = match file {
+        Some(path) => file::read(path)?,
+        None => String::new(),
+    };
+    let resolve = |name: &str, port: u16| Ok((name, port).to_socket_addrs()?.collect());
+    Loader {
+        file,
+        text: &text,
+        flags,
+        machine,
+        purpose,
+        resolve: &resolve,
+    }
+    .load()
+}
+
+/// Everything that loading depends on, so that tests can do it without a machine.
+struct Loader<'a> {
+    file: Option<&'a Path>,
+    text: &'a str,
+    flags: &'a [Flag],
+    machine: &'a Machine,
+    purpose: Purpose,
+    resolve: Resolve<'a>,
+}
+
+impl Loader<'_> {
+    fn load(&self) -> Result<Loaded, Mistakes> {
+        let mut mistakes = Collector::new(self.text);
+        let context = Context {
+            base: self.file.and_then(Path::parent),
+            resolve: self.resolve,
+            ipv6: self.machine.ipv6,
+        };
+        let written = self.written(&mut mistakes);
+        let (config, placed) = read::read(&written, &context, &mut mistakes);
+        let plan = self.fit(&config, &placed, &mut mistakes);
+        let (errors, warnings) = mistakes.into_parts(self.file);
+        match plan {
+            Some(plan) if errors.list.is_empty() => Ok(Loaded {
+                config,
+                plan,
+                warnings,
+            }),
+            _ => Err(errors),
+        }
+    }
+
+    /// File and flags as one; a flag replaces the line of the file.
+    fn written(&self, mistakes: &mut Collector<'_>) -> Written {
+        let flags = flags::parse(self.flags, mistakes);
+        let (mut entries, complete) = match self.file {
+            Some(_) => file::parse(self.text, mistakes),
+            None => (Vec::new(), true),
+        };
+        entries.retain(|(key, _)| !flags.process.iter().any(|(flag, _)| flag.name == key.name));
+        entries.extend(flags.process);
+        match (self.file, flags.route.first()) {
+            (Some(_), Some((key, _))) => mistakes.error(
+                &key.place,
+                Wrong::new("routes come from the file when there is one")
+                    .help("remove this flag, or do without -c"),
+            ),
+            (None, Some(_)) => {
+                let route = Raw {
+                    place: Place::Whole,
+                    node: Node::Table(flags.route),
+                };
+                let key = Key {
+                    name: read::ROUTE.to_owned(),
+                    place: Place::Whole,
+                };
+                entries.push((key, route));
+            }
+            (_, None) => {}
+        }
+        Written {
+            entries,
+            complete,
+            from_file: self.file.is_some(),
+        }
+    }
+
+    /// Holds the configuration against the machine.
+    fn fit(
+        &self,
+        config: &Config,
+        placed: &checks::Placed<'_>,
+        mistakes: &mut Collector<'_>,
+    ) -> Option<Plan> {
+        let severity = match self.purpose {
+            Purpose::Serve => Severity::Error,
+            Purpose::Check => Severity::Warning,
+        };
+        for (route, at, address) in plan::privileged(config, self.machine) {
+            let item = config
+                .routes
+                .get(route)
+                .map(|route| checks::item_of(&route.listen, at));
+            let place = placed.in_route(route, "listen", item);
+            mistakes.add(severity, &place, privileged_wrong(address, self.machine));
+        }
+        if config.sockets.backlog > self.machine.backlog_max {
+            let place = placed.option("backlog");
+            let wrong = Wrong::new(format!(
+                "the kernel lowers backlog to {} here",
+                self.machine.backlog_max
+            ));
+            let help = format!(
+                "raise it: sysctl net.core.somaxconn={}",
+                config.sockets.backlog
+            );
+            mistakes.add(Severity::Warning, &place, wrong.help(help));
+        }
+        plan::plan(config, self.machine)
+            .map_err(|(options, wrong)| mistakes.error(&placed.first_of(options), wrong))
+            .ok()
+    }
+}
+
+fn privileged_wrong(address: SocketAddr, machine: &Machine) -> Wrong {
+    let (port, below) = (address.port(), machine.privileged_below);
+    Wrong::new(format!("port {port} needs privileges which this process does not have"))
+        .label(format!("ports below {below} are privileged"))
+        .help(format!(
+            "use a port from {below}, start as root, or allow it: setcap cap_net_bind_service=+ep on the binary, or sysctl net.ipv4.ip_unprivileged_port_start={port}"
+        ))
+}
+
+/// A group of options, for `--help` and the reference.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionGroup {
+    /// Its heading.
+    pub title: &'static str,
+    /// What it is about.
+    pub about: &'static str,
+    /// Its options.
+    pub options: &'static [OptionSpec],
+}
+
+impl OptionGroup {
+    const fn of<G: Group>() -> Self {
+        Self {
+            title: G::TITLE,
+            about: G::ABOUT,
+            options: G::OPTIONS,
+        }
+    }
+}
+
+impl Config {
+    /// The options of a route.
+    pub const ROUTE_OPTIONS: OptionGroup = OptionGroup::of::<Route>();
+
+    /// The options of the program, in the order of the reference.
+    pub const PROCESS_OPTIONS: &'static [OptionGroup] = &[
+        OptionGroup::of::<Process>(),
+        OptionGroup::of::<Limits>(),
+        OptionGroup::of::<Timeouts>(),
+        OptionGroup::of::<Sockets>(),
+        OptionGroup::of::<Tickets>(),
+        OptionGroup::of::<Log>(),
+    ];
+
+    /// Every option at its default, and no route.
+    fn blank() -> Self {
+        Self {
+            routes: Vec::new(),
+            process: Process::blank(),
+            limits: Limits::blank(),
+            timeouts: Timeouts::blank(),
+            sockets: Sockets::blank(),
+            tickets: Tickets::blank(),
+            log: Log::blank(),
+        }
+    }
+
+    /// Reads an option of the program. `None`: there is none of this name.
+    fn read_option(
+        &mut self,
+        name: &str,
+        raw: &Raw,
+        context: &Context<'_>,
+    ) -> Option<raw::Read<()>> {
+        self.process
+            .read(name, raw, context)
+            .or_else(|| self.limits.read(name, raw, context))
+            .or_else(|| self.timeouts.read(name, raw, context))
+            .or_else(|| self.sockets.read(name, raw, context))
+            .or_else(|| self.tickets.read(name, raw, context))
+            .or_else(|| self.log.read(name, raw, context))
+    }
+
+    /// The names of all options of the program.
+    fn option_names() -> Vec<&'static str> {
+        let options = Self::PROCESS_OPTIONS.iter().flat_map(|group| group.options);
+        options.map(|spec| spec.name).collect()
+    }
+}

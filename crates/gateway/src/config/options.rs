@@ -1,0 +1,168 @@
+//! The table of options. Everything else follows from it: the fields of
+//! [`Config`](super::Config), defaults, reading, checking, the flags of the
+//! command line and the reference.
+//!
+//! An entry is `name: type = default "…"` (or `required "an example"`), then the
+//! range, then what raising it costs. Sizes and durations are written as a user
+//! writes them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::choices::{LogFormat, LogLevel, TlsVersion, Truncation};
+use super::table::options;
+use super::types::{Backend, ByteSize, CertificateFiles, Count, Listen};
+
+options! {
+    /// One way through the program: where connections come in, what is shown to
+    /// them, and where their plaintext goes. Written as `[[route]]`, as often as
+    /// there are routes.
+    Route, "Routes" {
+        /// Addresses to listen on: `HOST:PORT`, `[IPv6]:PORT`, or `:PORT` for all
+        /// addresses of the machine, IPv4 and IPv6. A name is looked up once, at the start.
+        /// `[::]:PORT` takes IPv6 only.
+        listen: Vec<Listen> = required "127.0.0.1:8443";
+
+        /// Where the plaintext goes: `HOST:PORT`, `unix:PATH`, or `echo:` to answer
+        /// with what was received, for trying out and for measuring. A name is looked
+        /// up once, at the start; of several addresses the first IPv4 one is used.
+        to: Backend = required "127.0.0.1:8080";
+
+        /// Certificates and their keys as PEM files, `{ cert = "…", key = "…" }`. The
+        /// chain stands in the order leaf first. Of several the one which fits the name
+        /// that the client asks for is used, else the first.
+        certificates: Vec<CertificateFiles> = default "";
+
+        /// Make a certificate for this name at the start instead of reading one: for
+        /// trying out. No client trusts it unless told to.
+        self_signed: Option<String> = default "none";
+
+        /// What the backend sees when a client's connection ends without close_notify,
+        /// which may mean that somebody cut it. `abort` delivers what was received and
+        /// then resets the backend's connection; `close` ends it cleanly, for clients
+        /// which never send close_notify.
+        truncation: Truncation = default "abort";
+
+        /// Protocols offered by ALPN, the preferred one first. None: ALPN is not
+        /// answered. The bytes are passed on unseen, so the backend must speak them.
+        alpn: Vec<String> = default "";
+
+        /// The oldest version of TLS that is accepted.
+        min_version: TlsVersion = default "1.2";
+
+        /// The newest version of TLS that is accepted.
+        max_version: TlsVersion = default "1.3";
+    }
+
+    /// The program as a whole.
+    Process, "Process" {
+        /// Threads of work, each in a process of its own beside a small keeper which
+        /// starts it again should it die. `auto`: one per core, more if the limit on
+        /// descriptors per process asks for it.
+        workers: Count = default "auto", "1" ..= "1024",
+            costs "two processes each";
+
+        /// A unix socket on which `dormouse status` is answered; read-only.
+        status: Option<PathBuf> = default "off";
+    }
+
+    /// How much there may be of everything. Reaching a limit gives a log line and a
+    /// counter, and never closes an established connection.
+    Limits, "Limits" {
+        /// Connections in all workers together. `auto`: as many as the limit on
+        /// descriptors allows. Above it connections wait in the listen queue.
+        max_connections: Count = default "auto", "1" ..= "16000000",
+            costs "192 bytes of slot per established connection; a slot which never was used costs nothing";
+
+        /// Handshakes in flight, in all workers together.
+        max_handshakes: u32 = default "1024", "1" ..= "1000000",
+            costs "up to `handshake_bytes_max` and the TLS library's state, for as long as the handshake takes";
+
+        /// Bytes which a client may send before its handshake is done.
+        handshake_bytes_max: ByteSize = default "64 KiB", "4 KiB" ..= "1 MiB",
+            costs "as much per handshake in flight, if the client sends it";
+
+        /// Bytes kept for connections which could not be finished yet (partial records
+        /// and writes which the other side did not take), in all workers together. When
+        /// it is used up nothing more is read until some of it is free.
+        pending_memory: ByteSize = default "64 MiB", "1 MiB" ..= "1 TiB",
+            costs "itself, when all of it is used; given back when it is not";
+
+        /// The share of `pending_memory` which one connection may have. Above it the
+        /// connection is not read until the other side took some.
+        pending_per_connection: ByteSize = default "128 KiB", "40 KiB" ..= "64 MiB",
+            costs "as much of `pending_memory` per blocked connection";
+    }
+
+    /// How long anything may take. Timers are checked every 100 ms.
+    Timeouts, "Timeouts" {
+        /// From accept to the end of the handshake.
+        handshake_timeout: Duration = default "10s", "100ms" ..= "10m";
+
+        /// Close a connection on which nothing was sent or received for so long.
+        idle_timeout: Option<Duration> = default "off", "1s" ..= "365d";
+
+        /// From the first byte of a record to its last.
+        partial_record_timeout: Duration = default "60s", "100ms" ..= "1h";
+
+        /// Until the backend has accepted a connection.
+        backend_connect_timeout: Duration = default "5s", "10ms" ..= "10m";
+
+        /// How long delivery of what was received may take after the other side has
+        /// gone; then the connection is reset.
+        drain_timeout: Duration = default "10s", "100ms" ..= "10m";
+    }
+
+    /// What the kernel is asked to do for the sockets, on both sides.
+    Sockets, "Sockets" {
+        /// Most that the kernel may buffer per direction of a socket. It takes this only
+        /// for connections whose reader is slow.
+        socket_buffer: ByteSize = default "256 KiB", "16 KiB" ..= "64 MiB",
+            costs "up to as much in the kernel for each side of a blocked connection";
+
+        /// Connections that wait to be accepted, per listening address. The kernel lowers
+        /// it to net.core.somaxconn.
+        backlog: u32 = default "4096", "1" ..= "65535",
+            costs "about 4 kB in the kernel per waiting connection";
+
+        /// Ask a peer for a sign of life when nothing came for so long. Whole seconds.
+        keepalive_idle: Option<Duration> = default "2m", "1s" ..= "9h",
+            costs "a packet each way per connection and interval";
+
+        /// Ask again after so long without an answer. Whole seconds.
+        keepalive_interval: Duration = default "15s", "1s" ..= "9h";
+
+        /// Take the peer for gone after so many unanswered probes. Only counts when
+        /// `user_timeout` is off: the kernel goes by that one otherwise.
+        keepalive_count: u32 = default "4", "1" ..= "127";
+
+        /// Take the peer for gone when what was sent, probes included, is unanswered for
+        /// so long.
+        user_timeout: Option<Duration> = default "3m", "1s" ..= "1d";
+    }
+
+    /// Tickets let a client that comes back skip the costly part of the handshake.
+    Tickets, "Tickets" {
+        /// Tickets that a TLS 1.3 client gets after its handshake. 0 turns resumption off,
+        /// for TLS 1.2 too.
+        tickets: u32 = default "2", "0" ..= "8",
+            costs "about 250 bytes on the wire per ticket";
+
+        /// How long a ticket may be used. RFC 8446 §4.6.1 allows seven days. Whole seconds.
+        ticket_lifetime: Duration = default "12h", "1m" ..= "7d";
+
+        /// How often the key of the tickets changes. A key opens tickets for one more
+        /// rotation after it was replaced.
+        ticket_rotation: Duration = default "12h", "1m" ..= "7d";
+    }
+
+    /// What is written to standard error.
+    Log, "Log" {
+        /// The least important lines that are written: `error`, `warn`, `info`, `debug`,
+        /// `trace`, or `off`.
+        log_level: LogLevel = default "info";
+
+        /// `text` for people, `json` for programs: one object per line.
+        log_format: LogFormat = default "text";
+    }
+}

@@ -1,0 +1,103 @@
+//! The reference of all options, as markdown, from the table.
+
+use std::fmt::{self, Write as _};
+
+use super::choices::list_of;
+use super::table::Default;
+use super::{Config, OptionGroup, OptionSpec};
+
+const HEAD: &str = "\
+# Reference
+
+Every option of the file that `dormouse serve -c FILE` and `dormouse check -c FILE`
+read. This page is printed by `dormouse reference` from the definition which the
+program itself goes by.
+
+The file is [TOML](https://toml.io). Options of the program stand at the top; each
+route stands under a line `[[route]]`. Each option is also a flag of `dormouse serve`,
+with `-` for `_` (`--handshake-timeout 5s`); for options of the program, the flag wins
+over the file. Certificates are given as `--cert FILE --key FILE`.
+
+- A *size* is a number of bytes or a text with a unit: `\"512 KiB\"`, `\"64M\"`, `\"1 GiB\"`.
+  All units count by 1024.
+- A *duration* is a text with a unit: `\"250ms\"`, `\"10s\"`, `\"5m\"`, `\"12h\"`, `\"7d\"`.
+- A *path* is relative to the directory of the file; in a flag, to the current one.
+- A list of one may be written without brackets.
+";
+
+/// The page `docs/guide/reference.md`.
+pub fn reference() -> String {
+    let mut page = HEAD.to_owned();
+    // Writing into a String can't fail.
+    let _ = group(&mut page, &Config::ROUTE_OPTIONS);
+    for options in Config::PROCESS_OPTIONS {
+        let _ = group(&mut page, options);
+    }
+    page
+}
+
+fn group(page: &mut String, group: &OptionGroup) -> fmt::Result {
+    write!(page, "\n## {}\n\n{}\n", group.title, paragraph(group.about))?;
+    group.options.iter().try_for_each(|spec| option(page, spec))
+}
+
+fn option(page: &mut String, spec: &OptionSpec) -> fmt::Result {
+    write!(page, "\n### `{}`\n\n{}\n\n", spec.name, spec.explanation())?;
+    writeln!(page, "| | |\n|---|---|")?;
+    if spec.kind.choices.is_empty() {
+        writeln!(page, "| type | {} |", spec.kind.name)?;
+    } else {
+        writeln!(page, "| one of | {} |", list_of(spec.kind.choices))?;
+    }
+    match spec.default {
+        Default::Is("" | "none") => writeln!(page, "| default | none |")?,
+        Default::Is(text) => writeln!(page, "| default | `{}` |", in_file(spec, text))?,
+        Default::Required(_) => writeln!(page, "| default | none: it has to be given |")?,
+    }
+    if let Some((least, greatest)) = spec.range {
+        writeln!(page, "| range | {least} to {greatest} |")?;
+    }
+    if !spec.cost.is_empty() {
+        writeln!(page, "| costs | {} |", spec.cost)?;
+    }
+    writeln!(
+        page,
+        "| example | `{} = {}` |",
+        spec.name,
+        first_example(spec)
+    )
+}
+
+/// A doc comment as one paragraph.
+fn paragraph(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A default as it would stand in the file.
+fn in_file(spec: &OptionSpec, text: &str) -> String {
+    let number = text.bytes().all(|b| b.is_ascii_digit());
+    if spec.kind.bare && number {
+        text.to_owned()
+    } else {
+        format!("\"{text}\"")
+    }
+}
+
+/// The first of the examples, or the default if it says more.
+fn first_example(spec: &OptionSpec) -> String {
+    match spec.default {
+        Default::Required(_) | Default::Is("" | "off" | "none") => {
+            let examples = spec.kind.example;
+            let end = [", \"", " or "]
+                .iter()
+                .filter_map(|sep| examples.find(sep))
+                .min();
+            // A list has such separators inside.
+            match end {
+                Some(end) if !spec.kind.list => examples.get(..end).unwrap_or(examples).to_owned(),
+                _ => examples.to_owned(),
+            }
+        }
+        Default::Is(text) => in_file(spec, text),
+    }
+}

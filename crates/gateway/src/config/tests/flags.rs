@@ -1,0 +1,116 @@
+//! Flags give the same configuration as a file, and their mistakes name the flag.
+
+use super::*;
+
+fn told(flags: &[(&str, &str)]) -> String {
+    match load_flags(flags) {
+        Ok(loaded) => panic!("this was accepted: {:?}", loaded.config),
+        Err(mistakes) => mistakes.to_string(),
+    }
+}
+
+const ROUTE: [(&str, &str); 3] = [("listen", ":8443"), ("to", "echo:"), ("self-signed", "x")];
+
+fn with<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    ROUTE.iter().chain(more).copied().collect()
+}
+
+#[test]
+fn they_give_what_a_file_gives() {
+    let flags = load_flags(&[
+        ("listen", "127.0.0.1:8443"),
+        ("listen", "[::1]:8443"),
+        ("to", "unix:/run/app.sock"),
+        ("cert", "/a.pem"),
+        ("key", "/a.key"),
+        ("cert", "/b.pem"),
+        ("key", "/b.key"),
+        ("workers", "2"),
+        ("pending-memory", "16 MiB"),
+        ("idle-timeout", "1h"),
+        ("min-version", "1.3"),
+    ]);
+    let file = load_text(
+        "workers = 2\npending_memory = '16 MiB'\nidle_timeout = '1h'\n[[route]]\n\
+         listen = ['127.0.0.1:8443', '[::1]:8443']\nto = 'unix:/run/app.sock'\nmin_version = '1.3'\n\
+         certificates = [{ cert = '/a.pem', key = '/a.key' }, { cert = '/b.pem', key = '/b.key' }]\n",
+    );
+    assert_eq!(flags.expect("flags").config, file.expect("file").config);
+}
+
+#[test]
+fn their_mistakes_name_them() {
+    assert_eq!(
+        told(&with(&[("workers", "0"), ("max-connections", "many")])),
+        "error: --workers: `0` is too small for `workers`: at least 1\n   \
+         = help: it may be from 1 to 1024\n\n\
+         error: --max-connections: `many` is neither a whole number nor `auto`"
+    );
+    assert_eq!(
+        told(&with(&[("backlog", "x")])),
+        "error: --backlog: `x` is not a whole number\n   = help: write it like this: 4096"
+    );
+    assert_eq!(
+        told(&with(&[("to", "echo:")])),
+        "error: --to: this is given twice\n   = help: give it once"
+    );
+    assert_eq!(
+        told(&[("listen", "x"), ("to", "echo:"), ("self-signed", "x")]),
+        "error: --listen: `x` has no port\n   = help: write it like this: \"x:8443\""
+    );
+    assert_eq!(
+        told(&with(&[("banana", "x")])),
+        "error: --banana: there is no such flag"
+    );
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    assert_eq!(
+        told(&[]),
+        "error: there is no route, so nothing would be served\n   \
+         = help: give --listen, --to and a certificate, or a file with -c"
+    );
+    assert_eq!(
+        told(&[("listen", ":8443")]),
+        "error: --to is missing\n   = help: add --to 127.0.0.1:8080\n\n\
+         error: this route has no certificate to show to clients\n   \
+         = help: add --cert FILE --key FILE, or --self-signed NAME for trying out"
+    );
+    assert_eq!(
+        told(&[
+            ("listen", ":8443"),
+            ("to", "echo:"),
+            ("cert", "a"),
+            ("cert", "b"),
+            ("key", "a")
+        ]),
+        "error: --cert: 2 --cert and one --key are given\n   = help: each --cert needs a --key beside it"
+    );
+    assert_eq!(
+        told(&[("listen", ":8443"), ("to", "echo:"), ("key", "a")]),
+        "error: --key: no --cert and one --key are given\n   = help: each --key needs a --cert beside it"
+    );
+    assert_eq!(
+        told(&with(&[("cert", "a"), ("key", "b")])),
+        "error: --self-signed: a route shows either certificates or a self-signed one, not both: remove one of the two"
+    );
+}
+
+#[test]
+fn a_flag_wins_over_the_file_but_routes_do_not_mix() {
+    let text = "workers = 'rubbish, but replaced'\n[[route]]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'\n";
+    let flags = [Flag::new("workers", "1"), Flag::new("log-level", "debug")];
+    let loaded =
+        load_with(text, &flags, &machine(), Purpose::Serve).expect("the flag replaces the mistake");
+    assert_eq!(loaded.config.process.workers, Count::Exactly(1));
+    assert_eq!(loaded.config.log.log_level, LogLevel::Debug);
+
+    let flags = [Flag::new("listen", ":9443")];
+    let text = "[[route]]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'\n";
+    let told = load_with(text, &flags, &machine(), Purpose::Serve).expect_err("which route?");
+    assert_eq!(
+        told.to_string(),
+        "error: --listen: routes come from the file when there is one\n   = help: remove this flag, or do without -c"
+    );
+}

@@ -1,0 +1,189 @@
+//! Every mistake in the words in which it is told. They stand in `said.txt`, so that a
+//! change of them is seen and read as what it is: a change of what users see.
+//! `DORMOUSE_BLESS=1 cargo test -p dormouse-gateway` writes the file anew.
+
+use std::fmt::Write as _;
+
+use super::*;
+
+/// A route without mistakes, to stand below an option of the program.
+const ROUTE: &str = "[[route]]\nlisten = \":8443\"\nto = \"echo:\"\nself_signed = \"localhost\"\n";
+
+/// Mistakes in options of the program, one line each.
+const PROCESS: &[&str] = &[
+    "max_conections = 100",
+    "handshake = 1",
+    "colour = 'red'",
+    "listen = ':1'",
+    "lisen = ':1'",
+    "[limits]\nworkers = 3",
+    "workers = 0",
+    "workers = 'two'",
+    "workers = -1",
+    "workers = 1.5",
+    "workers = true",
+    "workers = 99999999999999999999",
+    "backlog = '12'",
+    "max_connections = 1_000_000\nworkers = 2",
+    "handshake_timeout = 10",
+    "handshake_timeout = '10 parsecs'",
+    "handshake_timeout = '1.5s'",
+    "handshake_timeout = '-1s'",
+    "handshake_timeout = 'off'",
+    "handshake_timeout = '99999999999999999999s'",
+    "idle_timeout = '1ms'",
+    "idle_timeout = 1979-05-27",
+    "pending_memory = '64 mb x'",
+    "pending_memory = 12",
+    "pending_memory = -12",
+    "pending_memory = true",
+    "pending_per_connection = '2 MiB'\npending_memory = '1 MiB'",
+    "workers = 1024",
+    "workers = 9\npending_memory = '1 MiB'",
+    "keepalive_idle = '1500ms'",
+    "user_timeout = '30s'",
+    "backlog = 9999",
+    "ticket_lifetime = '1d'",
+    "log_level = 'inof'",
+    "log_level = 3",
+    "log_format = 'xml'",
+    "status = ''",
+    "status = 5",
+    "workers = 2\nworkers = 3",
+    "workers = ",
+    "workers = auto",
+    "log_level = debug",
+    "status = /run/x",
+    "workers 2",
+    "log_level = \"info",
+    "= 3",
+    "\tlog_format\t= 'ä\u{7}x'",
+];
+
+/// Mistakes of routes.
+const ROUTES: &[&str] = &[
+    "",
+    "# only a comment\n",
+    "[route]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'localhost'\n",
+    "[[routes]]\nlisten = ':8443'\n",
+    "route = 3\n",
+    "route = [3]\n",
+    "[[route]]\n",
+    "[[route]]\r\n\tlistne\t= ':8443'\r\nto = 'echo:'\r\nself_signed = 'x'\r\n",
+    "[[route]]\nlisten = []\nto = 'echo:'\ncertificates = []\n",
+    "[[route]]\nlisten = ['127.0.0.1', 'localhost:https', '::1:443', '[::1]', '300.1.1.1:80', ':0', ':70000', 'a_b!:80']\nto = 'http://a/'\nself_signed = 'a b'\n",
+    "[[route]]\nlisten = ['missing.example:80', 'nowhere:80', 'https://x/y', '443', '[::x]:1', 'unix:/x', 'x:', 7]\nto = ':80'\nself_signed = 5\n",
+    "[[route]]\nlisten = ':1024'\nto = '0.0.0.0:80'\ncertificates = [{ cert = 'a' }, { crt = 'a', key = 'b' }, 'x']\n",
+    "[[route]]\nlisten = ':1024'\nto = '/run/x'\ncertificates = [{ cert = 'a', key = 'b' }, { cert = 'a', key = 'b' }]\n",
+    "[[route]]\nlisten = ':1024'\nto = 'unix:'\nself_signed = 'x'\ntruncation = 'abrot'\nalpn = ['h2', 'h2']\nmin_version = 1.3\nmax_version = '1.2'\n",
+    "[[route]]\nlisten = ':1024'\nto = 'unix:/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'\nself_signed = 'x'\nmax_version = '1.4'\n",
+    "[[route]]\nlisten = [':8443', '127.0.0.1:8443']\nto = 'localhost:8443'\nself_signed = 'x'\ncertificates = []\n[[route]]\nlisten = ':8443'\nto = 'echo:'\ncert = 'a'\nworkers = 3\n",
+    "[[route]]\nlisten = '127.0.0.1:443'\nto = 'echo:'\nself_signed = 'x'\nlog_levl = 'x'\nbanana = 1\ntruncatoin = 'x'\nmax_version = 1.2\n",
+    "[[route]]\nlisten = [':8443', ':8444', '[::1]:8443', ':8444']\nto = '[::1]:8444'\nself_signed = 'x'\n",
+    "status = '/run/app.sock'\n[[route]]\nlisten = ':1024'\nto = 'unix:/run/app.sock'\nself_signed = 'x'\n",
+];
+
+/// Both syntax and sense are wrong: all of it is told.
+const BROKEN: &[&str] =
+    &["wokers = 2\nlog_level = info\nbacklog = 0\n[[route]]\nlisten = ':1'\nto\n"];
+
+#[test]
+fn every_mistake_is_told_in_these_words() {
+    let process = PROCESS.iter().map(|line| format!("{line}\n{ROUTE}"));
+    let others = ROUTES.iter().chain(BROKEN).map(|text| (*text).to_owned());
+    let mut said = String::new();
+    for text in process.chain(others) {
+        let answer = match load_text(&text) {
+            Ok(loaded) => loaded.warnings,
+            Err(mistakes) => mistakes,
+        };
+        assert!(!answer.list.is_empty(), "nothing is said of:\n{text}");
+        let shown = text
+            .strip_suffix(ROUTE)
+            .unwrap_or(&text)
+            .replace('\r', "\\r");
+        let _ = write!(
+            said,
+            "──── {}\n{answer}\n\n",
+            shown.trim_end().replace('\n', "\n     ")
+        );
+    }
+    compare(include_str!("said.txt"), &said);
+}
+
+fn compare(expected: &str, said: &str) {
+    if std::env::var_os("DORMOUSE_BLESS").is_some() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/config/tests/said.txt");
+        std::fs::write(path, said).expect("the file can be written");
+        return;
+    }
+    for (number, (expected, said)) in expected.lines().zip(said.lines()).enumerate() {
+        assert_eq!(said, expected, "line {} of said.txt", number + 1);
+    }
+    assert_eq!(said.len(), expected.len(), "one of them goes on");
+}
+
+#[test]
+fn a_mistake_hides_no_other() {
+    let text = "wokers = 2\nbacklog = 0\nlog_level = 3\n\n[[route]]\nlisten = 'x'\nto = 'y'\n";
+    let mistakes = load_text(text).expect_err("all of it is wrong");
+    let lines: Vec<usize> = mistakes
+        .list
+        .iter()
+        .filter_map(|mistake| match mistake.source {
+            Source::Line { line, .. } => Some(line),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [1, 2, 3, 5, 6, 7],
+        "the certificate is missing in line 5"
+    );
+    assert_eq!(mistakes.errors(), 6);
+}
+
+#[test]
+fn what_could_not_be_read_is_not_compared() {
+    // Neither does the placeholder collide with the second listener, nor is the first
+    // certificate missing.
+    let text = "[[route]]\nlisten = 7\nto = 'echo:'\ncertificates = 7\n\
+                [[route]]\nlisten = '127.0.0.1:8443'\nto = 'echo:'\nself_signed = 'x'\n";
+    assert_eq!(load_text(text).expect_err("7 is no address").list.len(), 2);
+}
+
+#[test]
+fn very_many_mistakes_are_cut_short() {
+    let mut text = String::new();
+    for number in 0..100 {
+        let _ = writeln!(text, "banana{number} = 1");
+    }
+    let told = told(&text);
+    assert!(told.ends_with("and 61 more"), "{told}");
+}
+
+#[test]
+fn a_caret_stands_under_its_place_in_a_long_line() {
+    let text = format!("log_level = '{}'\n{ROUTE}", "ä".repeat(300));
+    let told = told(&text);
+    let caret = told
+        .lines()
+        .find(|line| line.contains('^'))
+        .expect("there is one");
+    assert_eq!(
+        caret.matches('^').count(),
+        108,
+        "as far as the line is shown: {told}"
+    );
+}
+
+#[test]
+fn colours_are_used_only_when_asked_for() {
+    let mistakes = load_text("wokers = 1\n").expect_err("misspelt");
+    assert!(!mistakes.render(false).contains('\x1b'));
+    assert!(
+        mistakes
+            .render(true)
+            .starts_with("\x1b[1;31merror\x1b[0m: ")
+    );
+}

@@ -1,0 +1,87 @@
+//! The configuration as its users meet it: what they write, and what they are told.
+
+mod fit;
+mod flags;
+mod mistakes;
+mod properties;
+mod right;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use super::*;
+
+/// A machine that is the same everywhere.
+fn machine() -> Machine {
+    Machine {
+        cores: 2,
+        descriptors_max: 20_000,
+        privileged_below: 1024,
+        ipv6: true,
+        backlog_max: 4096,
+    }
+}
+
+/// Host names that exist everywhere.
+fn resolve(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    match name {
+        "localhost" => Ok(vec![
+            SocketAddr::new([0, 0, 0, 0, 0, 0, 0, 1].into(), port),
+            SocketAddr::new([127, 0, 0, 1].into(), port),
+        ]),
+        "six" => Ok(vec![SocketAddr::new(
+            [0xfd00, 0, 0, 0, 0, 0, 0, 6].into(),
+            port,
+        )]),
+        "nowhere" => Ok(Vec::new()),
+        _ => Err(io::Error::other(
+            "failed to lookup address information: Name or service not known",
+        )),
+    }
+}
+
+fn load_text(text: &str) -> Result<Loaded, Mistakes> {
+    load_with(text, &[], &machine(), Purpose::Serve)
+}
+
+fn load_with(
+    text: &str,
+    flags: &[Flag],
+    machine: &Machine,
+    purpose: Purpose,
+) -> Result<Loaded, Mistakes> {
+    Loader {
+        file: Some(Path::new("etc/dormouse.toml")),
+        text,
+        flags,
+        machine,
+        purpose,
+        resolve: &resolve,
+    }
+    .load()
+}
+
+fn load_flags(flags: &[(&str, &str)]) -> Result<Loaded, Mistakes> {
+    let flags: Vec<Flag> = flags
+        .iter()
+        .map(|(name, value)| Flag::new(*name, *value))
+        .collect();
+    Loader {
+        file: None,
+        text: "",
+        flags: &flags,
+        machine: &machine(),
+        purpose: Purpose::Serve,
+        resolve: &resolve,
+    }
+    .load()
+}
+
+/// What somebody is told who writes this.
+fn told(text: &str) -> String {
+    match load_text(text) {
+        Ok(loaded) => panic!("this was accepted: {:?}", loaded.config),
+        Err(mistakes) => mistakes.to_string(),
+    }
+}

@@ -1,0 +1,115 @@
+//! Counters, one block per worker in a mapping that all processes share.
+//!
+//! A worker writes only its own block, with relaxed stores, so nobody waits for anybody, and a
+//! worker that is killed while it writes leaves at worst one count too few.
+
+use dormouse_reactor::shared::{Block, WORDS};
+
+macro_rules! counts {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
+        /// What is counted. Cumulative unless the name says otherwise.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(usize)]
+        pub enum Count { $($(#[doc = $doc])+ $name),+ }
+
+        impl Count {
+            /// All of them, in order.
+            pub const ALL: &'static [Count] = &[$(Count::$name),+];
+
+            /// Its name in `status`.
+            pub fn name(self) -> &'static str {
+                match self { $(Count::$name => $text),+ }
+            }
+        }
+    };
+}
+
+counts! {
+    /// Gauge: connections in slots.
+    Connections = "connections",
+    /// Gauge: handshakes in flight.
+    Handshaking = "handshaking",
+    /// Gauge: bytes of pending memory in use.
+    PendingBytes = "pending_bytes",
+    /// TCP connections accepted.
+    Accepted = "accepted",
+    /// Full handshakes that succeeded.
+    HandshakesFull = "handshakes_full",
+    /// Resumed handshakes that succeeded.
+    HandshakesResumed = "handshakes_resumed",
+    /// Handshakes that failed, whoever is to blame.
+    HandshakesFailed = "handshakes_failed",
+    /// Handshakes given up because they took longer than `handshake_timeout`.
+    HandshakesTimedOut = "handshakes_timed_out",
+    /// Handshakes refused because a client sent more than `handshake_bytes_max`.
+    HandshakesTooLarge = "handshakes_too_large",
+    /// Plain HTTP requests that came to the TLS port.
+    PlainHttp = "plain_http",
+    /// Connections that ended in order, both ways.
+    ClosedClean = "closed_clean",
+    /// Connections cut off by the TLS side without close_notify.
+    ClosedTlsTruncated = "closed_tls_truncated",
+    /// Connections whose TLS side failed (reset, timed out, fatal alert).
+    ClosedTlsFailed = "closed_tls_failed",
+    /// Connections refused for what the TLS peer sent.
+    ClosedRefused = "closed_refused",
+    /// Connections whose plain side failed.
+    ClosedPlainFailed = "closed_plain_failed",
+    /// Connections for which no backend could be reached.
+    ClosedBackendDown = "closed_backend_down",
+    /// Connections closed by a limit of ours.
+    ClosedLimit = "closed_limit",
+    /// Connections closed because the gateway stopped.
+    ClosedStopping = "closed_stopping",
+    /// Connections reset by a new worker because its predecessor died while working on them.
+    ClosedByCrash = "closed_by_crash",
+    /// Truncations that a unix-socket backend could not be told of.
+    UnixTruncations = "unix_truncations",
+    /// Records that took longer than `partial_record_timeout`.
+    PartialRecordTimeouts = "partial_record_timeouts",
+    /// Connections closed after `idle_timeout`.
+    IdleTimeouts = "idle_timeouts",
+    /// Reads put off because pending memory was used up.
+    PendingExhausted = "pending_exhausted",
+    /// Times accepting paused because every slot was taken.
+    PausedFull = "paused_full",
+    /// Times accepting paused because too many handshakes were in flight.
+    PausedHandshakes = "paused_handshakes",
+    /// Times accepting paused because descriptors had run out.
+    PausedDescriptors = "paused_descriptors",
+    /// Times accepting paused because local ports to a backend had run out.
+    PausedPorts = "paused_ports",
+    /// Key updates of our own: answers, and those before the AEAD limit.
+    KeyUpdates = "key_updates",
+    /// Ciphertext bytes received from TLS peers.
+    TlsBytesIn = "tls_bytes_in",
+    /// Plaintext bytes passed to the plain side.
+    PlainBytesOut = "plain_bytes_out",
+    /// Plaintext bytes received from the plain side.
+    PlainBytesIn = "plain_bytes_in",
+    /// Times the worker was started again after it died.
+    Restarts = "restarts",
+}
+
+/// This worker's block of the mapping which all processes share.
+#[derive(Clone, Debug)]
+pub struct Counters(Block);
+
+impl Counters {
+    /// Over a block of the shared mapping.
+    pub fn new(block: Block) -> Counters {
+        Counters(block)
+    }
+
+    /// Adds `n`.
+    pub fn add(&self, count: Count, n: u64) {
+        self.0.add(count as usize, n);
+    }
+
+    /// Sets a gauge.
+    pub fn set(&self, count: Count, value: u64) {
+        self.0.set(count as usize, value);
+    }
+}
+
+const _: () = assert!(Count::ALL.len() <= WORDS);

@@ -1,0 +1,220 @@
+//! The keeper: a tiny process which shares its file table with its worker.
+//!
+//! Because the table is shared, the worker's sockets stay open when the worker dies; because the
+//! slots are shared memory, so does everything that is known of them. The keeper then starts the
+//! next worker, which goes on. It never reads a descriptor of the shared table (whoever takes over
+//! a worker can replace any of them): it waits for its child and does nothing else.
+//!
+//! Before it starts another worker it executes itself anew, so that the new worker has a new
+//! memory layout: a crash tells an attacker nothing about the next one.
+
+use crate::config::Log;
+use crate::counters::Counters;
+use crate::handover::Handover;
+
+use crate::route::{self, Route};
+use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
+use crate::worker::{Inheritance, Worker};
+use dormouse_reactor::pending::Pending;
+use dormouse_reactor::process::{self, Ended, Inherit, Program, Wait};
+use dormouse_reactor::shared::Shared;
+use dormouse_reactor::slab::Slab;
+use dormouse_reactor::Fd;
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// A worker which can't begin (its configuration makes no sense to it) ends with this status; it
+/// is not started again.
+pub(crate) const EXIT_CANNOT_BEGIN: u8 = 78;
+
+/// A worker that lived so long did not die of how it was started.
+const SETTLED_MS: u64 = 10_000;
+
+/// What a keeper is told on its command line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct KeeperArgs {
+    /// Descriptor of the handover.
+    handover: i32,
+    /// Workers that died one soon after the other.
+    streak: u32,
+}
+
+impl KeeperArgs {
+    fn command(self) -> [String; 4] {
+        ["dormouse", "keeper", &self.handover.to_string(), &self.streak.to_string()]
+            .map(String::from)
+    }
+
+    fn parse(args: &[String]) -> Option<KeeperArgs> {
+        let [handover, streak] = args else { return None };
+        Some(KeeperArgs { handover: handover.parse().ok()?, streak: streak.parse().ok()? })
+    }
+}
+
+/// The life of a process which main has started: `args` is what follows the subcommand.
+pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> ExitCode {
+    let Some(args) = KeeperArgs::parse(args) else {
+        eprintln!("dormouse: `keeper` is for `dormouse serve` to start, not for people");
+        return ExitCode::from(2);
+    };
+    match Handover::read(Fd(args.handover)) {
+        Ok(handover) => {
+            start_logs(&handover.config.log);
+            keep(args, &handover)
+        }
+        Err(error) => {
+            eprintln!("dormouse: a keeper cannot read its handover: {error}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// The command line of a keeper whose worker is the first.
+pub(crate) fn first_command(handover: i32) -> [String; 4] {
+    KeeperArgs { handover, streak: 0 }.command()
+}
+
+/// Runs as keeper. Returns when the worker ended as it should.
+fn keep(args: KeeperArgs, told: &Handover) -> ExitCode {
+    // An exec made the process dumpable again.
+    if let Err(error) = process::forbid_core_dumps() {
+        return fail("cannot forbid core dumps", &error);
+    }
+    if let Some(delay) = backoff(args.streak) {
+        std::thread::sleep(delay);
+    }
+    let handover = Fd(args.handover);
+    let born_ms = process::boottime_ms();
+    // The child is named for what it is from its beginning; then this process is.
+    name_process("worker", told.worker);
+    let child = match process::share_table("worker", move || work(handover)) {
+        Ok(child) => child,
+        Err(e) => return fail("cannot start a worker", &e),
+    };
+    name_process("keeper", told.worker);
+    match process::wait(Wait::For(child)) {
+        Ok(Some((_, Ended::Exited(0)))) | Ok(None) => ExitCode::SUCCESS,
+        Ok(Some((_, Ended::Exited(code)))) if code == i32::from(EXIT_CANNOT_BEGIN) => {
+            ExitCode::from(EXIT_CANNOT_BEGIN)
+        }
+        Ok(Some((_, ended))) => {
+            let lived_ms = process::boottime_ms().saturating_sub(born_ms);
+            tracing::error!(pid = child.0, lived_ms, "worker died: {ended}; the next one goes on");
+            let streak = if lived_ms >= SETTLED_MS { 1 } else { args.streak.saturating_add(1) };
+            // All descriptors of connections, mappings and epoll go through the exec.
+            let next = Program::this(KeeperArgs { streak, ..args }.command());
+            match next.with(Inherit::Unmarked).replace_this() {
+                Err(error) => fail("cannot execute itself anew", &error),
+                Ok(never) => match never {},
+            }
+        }
+        Err(e) => fail("cannot wait for its worker", &e),
+    }
+}
+
+/// The name in lists of processes.
+fn name_process(role: &str, worker: u32) {
+    if let Err(error) = process::set_name(&format!("{role}-{worker}")) {
+        tracing::debug!(%error, "a process goes without its name");
+    }
+}
+
+/// The first death costs no time; workers which die again and again are started ever later.
+fn backoff(streak: u32) -> Option<Duration> {
+    let doublings = streak.checked_sub(3)?;
+    Some(Duration::from_millis(100 << doublings.min(6)))
+}
+
+fn fail(what: &str, error: &io::Error) -> ExitCode {
+    tracing::error!(%error, "keeper {what}");
+    ExitCode::from(3)
+}
+
+/// The worker's whole life, in a process and a thread of its own.
+fn work(handover: Fd) -> i32 {
+    let worker = match begin(handover) {
+        Ok(worker) => worker,
+        Err(error) => {
+            tracing::error!(%error, "worker cannot begin");
+            return i32::from(EXIT_CANNOT_BEGIN);
+        }
+    };
+    match worker.run() {
+        Ok(()) => 0,
+        Err(error) => {
+            tracing::error!(%error, "worker failed");
+            1
+        }
+    }
+}
+
+fn begin(fd: Fd) -> io::Result<Worker> {
+    let handover = Handover::read(fd)?;
+    let descriptors = &handover.descriptors;
+    let routes: Vec<Route> = route::routes(&handover.config, &handover.certificates, &handover.ticket_keys)
+        .map_err(io::Error::other)?;
+    let (slots, _) = Slab::adopt(Fd(descriptors.slots), SLOT_LAYOUT_VERSION, |_, slot: &Slot| {
+        slot.phase() != Phase::Free
+    })
+    .map_err(io::Error::other)?;
+    let pending = adopt_pending(&slots, &handover)?;
+    let counters = Shared::adopt(Fd(descriptors.counters), handover.share.workers as usize)
+        .map_err(io::Error::other)?;
+    let block = counters
+        .block(handover.worker as usize)
+        .ok_or_else(|| io::Error::other("there are no counters for this worker"))?;
+    let mut keep = descriptors.all();
+    keep.push(fd);
+    Worker::adopt(Inheritance {
+        slots,
+        pending,
+        counters: Counters::new(block),
+        routes,
+        listeners: descriptors.listeners.iter().map(|&(fd, route)| (Fd(fd), route)).collect(),
+        limits: handover.share.limits(&handover.config),
+        orders: Fd(descriptors.orders),
+        keep,
+    })
+}
+
+fn adopt_pending(slots: &Slab<Slot>, handover: &Handover) -> io::Result<Pending> {
+    let chunks = slots.indices().filter_map(|index| slots.get(index)).flat_map(|slot| {
+        [slot.opening_pending, slot.sealing_pending]
+            .into_iter()
+            .filter(|handle| handle.is_some())
+            .map(|handle| (handle, slot.generation))
+    });
+    let fd = Fd(handover.descriptors.pending);
+    let (pending, refused) = Pending::adopt(fd, handover.share.pending_bytes_max as usize, chunks)
+        .map_err(io::Error::other)?;
+    if !refused.is_empty() {
+        // At most those of the connection that was being worked on, which is reset anyway.
+        tracing::warn!(chunks = refused.len(), "pending bytes in doubt are dropped");
+    }
+    Ok(pending)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keeper_understands_what_it_is_told() {
+        let args = KeeperArgs { handover: 17, streak: 3 };
+        let command = args.command();
+        assert_eq!(KeeperArgs::parse(&command[2..]), Some(args));
+        assert_eq!(KeeperArgs::parse(&["x".to_owned(), "3".to_owned()]), None);
+        assert_eq!(KeeperArgs::parse(&[]), None);
+    }
+
+    #[test]
+    fn the_first_deaths_cost_no_time_and_later_ones_ever_more() {
+        assert_eq!(backoff(0), None);
+        assert_eq!(backoff(1), None);
+        assert_eq!(backoff(2), None);
+        assert_eq!(backoff(3), Some(Duration::from_millis(100)));
+        assert_eq!(backoff(4), Some(Duration::from_millis(200)));
+        assert_eq!(backoff(9), backoff(4_000_000_000), "and there is a longest wait");
+    }
+}

@@ -1,0 +1,148 @@
+//! A route at work: what its configuration became in this process.
+
+use crate::config::{Backend, Config, Sockets, TlsVersion, Truncation};
+use crate::handover::Pem;
+use dormouse_engine::{
+    Identity, Protocols, ServerContext, ServerSettings, TicketKeys, TicketSettings, Version,
+};
+use dormouse_reactor::socket::{self, Addr, ConnectOptions, Keepalive};
+use dormouse_reactor::{Fd, OnExec};
+use std::time::Duration;
+
+/// One way through the program.
+pub(crate) struct Route {
+    /// Certificates, keys and suites: one for all connections, parsed once.
+    pub(crate) context: ServerContext,
+    /// Where plaintext goes; `None`: back to where it came from.
+    pub(crate) backend: Option<Addr>,
+    /// The backend as messages name it.
+    pub(crate) backend_name: String,
+    /// What a TCP end without close_notify means here.
+    pub(crate) truncation: Truncation,
+    /// What the kernel is asked for, on both sides.
+    pub(crate) sockets: SocketOptions,
+}
+
+/// Makes the configured routes ready. The error says which route, and what is wrong.
+pub(crate) fn routes(
+    config: &Config,
+    certificates: &[Vec<Pem>],
+    ticket_keys: &[u8],
+) -> Result<Vec<Route>, String> {
+    let none = Vec::new();
+    let pems = certificates.iter().chain(std::iter::repeat(&none));
+    config
+        .routes
+        .iter()
+        .zip(pems)
+        .enumerate()
+        .map(|(n, (route, pems))| {
+            let context = context(config, route, pems, ticket_keys)
+                .map_err(|why| format!("route {}: {why}", n + 1))?;
+            Ok(Route {
+                context,
+                backend: address(&route.to),
+                backend_name: route.to.to_string(),
+                truncation: route.truncation,
+                sockets: SocketOptions::new(&config.sockets),
+            })
+        })
+        .collect()
+}
+
+fn context(
+    config: &Config,
+    route: &crate::config::Route,
+    pems: &[Pem],
+    ticket_keys: &[u8],
+) -> Result<ServerContext, String> {
+    let identities: Result<Vec<Identity>, _> =
+        pems.iter().map(|pem| pem.identity().map_err(|e| e.to_string())).collect();
+    let mut settings = ServerSettings::new(identities?);
+    settings.alpn = route.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    settings.protocols =
+        Protocols { min: version(route.min_version), max: version(route.max_version) };
+    settings.tickets = match config.tickets.tickets {
+        0 => None,
+        count => Some(TicketSettings {
+            keys: Some(TicketKeys::import(ticket_keys).map_err(|e| e.to_string())?),
+            lifetime_s: seconds(config.tickets.ticket_lifetime),
+            per_handshake: count as usize,
+        }),
+    };
+    ServerContext::new(settings).map_err(|e| e.to_string())
+}
+
+fn version(version: TlsVersion) -> Version {
+    match version {
+        TlsVersion::Tls12 => Version::Tls12,
+        TlsVersion::Tls13 => Version::Tls13,
+    }
+}
+
+fn address(backend: &Backend) -> Option<Addr> {
+    match backend {
+        Backend::Tcp { address, .. } => Some(Addr::Tcp(*address)),
+        Backend::Unix(path) => Some(Addr::Unix(path.clone())),
+        Backend::Echo => None,
+    }
+}
+
+/// What every TCP socket is set to.
+#[derive(Clone, Debug)]
+pub(crate) struct SocketOptions {
+    keepalive: Option<Keepalive>,
+    user_timeout_ms: Option<u32>,
+    buffer_bytes: usize,
+}
+
+impl SocketOptions {
+    pub(crate) fn new(sockets: &Sockets) -> SocketOptions {
+        SocketOptions {
+            keepalive: sockets.keepalive_idle.map(|idle| Keepalive {
+                idle_s: seconds(idle),
+                interval_s: seconds(sockets.keepalive_interval),
+                count: sockets.keepalive_count,
+            }),
+            user_timeout_ms: sockets
+                .user_timeout
+                .map(|timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX)),
+            // The kernel takes twice what it is asked for, and counts its own overhead with it
+            // (socket(7)).
+            buffer_bytes: sockets.socket_buffer.as_usize() / 2,
+        }
+    }
+
+    /// For a connect to a backend.
+    pub(crate) fn connect_options(&self) -> ConnectOptions {
+        ConnectOptions {
+            source: None,
+            on_exec: OnExec::Keep,
+            receive_buffer_bytes: Some(self.buffer_bytes),
+            send_buffer_bytes: Some(self.buffer_bytes),
+        }
+    }
+
+    /// Sets a listener. On Linux accepted sockets inherit all of it, so a new client costs no
+    /// system call here.
+    pub(crate) fn apply_to_listener(&self, fd: Fd) {
+        let _ = socket::set_receive_buffer(fd, self.buffer_bytes);
+        let _ = socket::set_send_buffer(fd, self.buffer_bytes);
+        self.apply(fd);
+    }
+
+    /// Sets a socket. A socket that is gone already will say so when it is used.
+    pub(crate) fn apply(&self, fd: Fd) {
+        let _ = socket::set_nodelay(fd, true);
+        if let Some(keepalive) = self.keepalive {
+            let _ = socket::set_keepalive(fd, Some(keepalive));
+        }
+        if let Some(timeout_ms) = self.user_timeout_ms {
+            let _ = socket::set_user_timeout(fd, timeout_ms);
+        }
+    }
+}
+
+fn seconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,50 @@
+//! A worker's share of the limits: the configuration speaks of all workers together.
+
+use crate::config::{Config, Plan};
+use crate::worker::Limits;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What one worker of several may use.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Share {
+    pub(crate) workers: u32,
+    pub(crate) connections_max: u32,
+    pub(crate) handshakes_max: u32,
+    pub(crate) pending_bytes_max: u64,
+}
+
+impl Share {
+    /// The share of worker number `worker`. Connections are given out to the last one; what is
+    /// left over by the division goes to the first workers.
+    pub(crate) fn of(worker: u32, plan: &Plan, config: &Config) -> Share {
+        let workers = plan.workers.max(1);
+        let extra = u32::from(worker < plan.connections_max % workers);
+        Share {
+            workers,
+            connections_max: plan.connections_max / workers + extra,
+            handshakes_max: config.limits.max_handshakes.div_ceil(workers),
+            pending_bytes_max: config.limits.pending_memory.0 / u64::from(workers),
+        }
+    }
+
+    /// With the limits that are the same in every worker.
+    pub(crate) fn limits(&self, config: &Config) -> Limits {
+        let timeouts = &config.timeouts;
+        Limits {
+            connections_max: self.connections_max,
+            handshakes_max: self.handshakes_max as usize,
+            handshake_bytes_max: config.limits.handshake_bytes_max.as_usize(),
+            pending_per_connection: config.limits.pending_per_connection.as_usize(),
+            handshake_timeout_ms: milliseconds(timeouts.handshake_timeout),
+            idle_timeout_ms: timeouts.idle_timeout.map(milliseconds),
+            partial_record_timeout_ms: milliseconds(timeouts.partial_record_timeout),
+            backend_connect_timeout_ms: milliseconds(timeouts.backend_connect_timeout),
+            drain_timeout_ms: milliseconds(timeouts.drain_timeout),
+        }
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,136 @@
+//! When to accept, and when to pause.
+//!
+//! All workers poll the same listening sockets, each with EPOLLEXCLUSIVE. A worker that can't take
+//! another connection takes the listeners out of its epoll: what is queued is then accepted by the
+//! others, or waits in the queue until there is room again. Nothing is accepted to be refused.
+
+use crate::counters::{Count, Counters};
+use dormouse_reactor::Fd;
+use dormouse_reactor::poller::Poller;
+use std::io;
+
+/// Connections accepted from one listener per turn.
+pub(super) const ACCEPTS_PER_TURN: usize = 16;
+
+/// How long accepting pauses when descriptors or ports have run out, unless a connection ends.
+const PAUSE_MS: u64 = 100;
+
+/// A listening socket and the route of what comes in by it.
+#[derive(Clone, Copy)]
+pub(super) struct Listener {
+    pub(super) fd: Fd,
+    pub(super) route: u16,
+}
+
+/// Why accepting pauses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pause {
+    /// Every slot, or every descriptor there is for connections, is taken.
+    Full,
+    /// `max_handshakes` are in flight.
+    Handshakes,
+    /// EMFILE or ENFILE.
+    Descriptors,
+    /// EADDRNOTAVAIL on the way to a backend.
+    Ports,
+}
+
+impl Pause {
+    fn count(self) -> Count {
+        match self {
+            Pause::Full => Count::PausedFull,
+            Pause::Handshakes => Count::PausedHandshakes,
+            Pause::Descriptors => Count::PausedDescriptors,
+            Pause::Ports => Count::PausedPorts,
+        }
+    }
+
+    /// What the log says.
+    pub(super) fn in_words(self) -> &'static str {
+        match self {
+            Pause::Full => "every connection slot is taken (max_connections, or the descriptor limit)",
+            Pause::Handshakes => "max_handshakes are in flight",
+            Pause::Descriptors => "the process has no descriptor left (raise `ulimit -n`)",
+            Pause::Ports => {
+                "no local port is left towards the backend \
+                 (widen net.ipv4.ip_local_port_range, or use a unix socket)"
+            }
+        }
+    }
+}
+
+/// The listeners of this worker, polled or not.
+pub(super) struct Listeners {
+    all: Vec<Listener>,
+    polled: bool,
+    stopped: bool,
+    paused_until_ms: Option<u64>,
+    last: Option<Pause>,
+}
+
+impl Listeners {
+    pub(super) fn new(all: Vec<Listener>) -> Listeners {
+        Listeners { all, polled: false, stopped: false, paused_until_ms: None, last: None }
+    }
+
+    pub(super) fn all(&self) -> &[Listener] {
+        &self.all
+    }
+
+    /// Accepts nothing more, for good.
+    pub(super) fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// Resources ran out: pauses until something ended or the time is up.
+    pub(super) fn pause(&mut self, why: Pause, now_ms: u64, count: &Counters) {
+        if self.paused_until_ms.is_none() {
+            count.add(why.count(), 1);
+        }
+        self.last = Some(why);
+        self.paused_until_ms = Some(now_ms + PAUSE_MS);
+    }
+
+    /// A connection ended: there may be room again.
+    pub(super) fn resume(&mut self) {
+        self.paused_until_ms = None;
+    }
+
+    /// When a pause for want of resources ends.
+    pub(super) fn next_deadline_ms(&self) -> Option<u64> {
+        self.paused_until_ms
+    }
+
+    /// Polls the listeners or stops polling them, as the state of the worker says. Returns the
+    /// reason when a pause begins.
+    pub(super) fn update(
+        &mut self,
+        limit_reached: Option<Pause>,
+        now_ms: u64,
+        poller: &Poller,
+        count: &Counters,
+    ) -> io::Result<Option<Pause>> {
+        if self.paused_until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
+            self.paused_until_ms = None;
+        }
+        let poll = !self.stopped && limit_reached.is_none() && self.paused_until_ms.is_none();
+        if poll == self.polled {
+            return Ok(None);
+        }
+        for (n, listener) in self.all.iter().enumerate() {
+            if poll {
+                poller.add_exclusive(listener.fd, super::token::listener(n))?;
+            } else {
+                poller.remove(listener.fd)?;
+            }
+        }
+        self.polled = poll;
+        if poll || self.stopped {
+            return Ok(None);
+        }
+        if let Some(pause) = limit_reached {
+            count.add(pause.count(), 1);
+        }
+        Ok(limit_reached.or(self.last.take()))
+    }
+}

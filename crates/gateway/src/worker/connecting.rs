@@ -1,0 +1,64 @@
+//! From a finished handshake to an established connection: the way to the backend.
+//!
+//! The TLS side is not read meanwhile; what came behind the handshake waits as a partial record.
+
+use crate::route::Route;
+use crate::slot::{Flag, Phase, Slot};
+use dormouse_reactor::socket::{self, Addr, Connecting, Shortage};
+use std::io;
+
+/// How the way to the backend stands.
+#[derive(Debug)]
+pub(super) enum Connect {
+    /// Connected: bytes may pass.
+    Done,
+    /// The kernel is at it; writability will tell.
+    UnderWay,
+    /// Descriptors or local ports have run out: worth another try when something has ended.
+    TryAgain(io::Error),
+    /// The backend refused, or can't be reached.
+    Failed(io::Error),
+}
+
+/// Starts to connect `slot` with its route's backend.
+pub(super) fn start(slot: &mut Slot, route: &Route) -> Connect {
+    let Some(backend) = &route.backend else {
+        slot.set(Flag::Echo);
+        slot.set_phase(Phase::Established);
+        return Connect::Done;
+    };
+    slot.set_phase(Phase::Connecting);
+    let is_unix = matches!(backend, Addr::Unix(_));
+    if is_unix {
+        slot.set(Flag::PlainIsUnix);
+    }
+    let connecting = match socket::connect(backend, &route.sockets.connect_options()) {
+        Ok(connecting) => connecting,
+        Err(e) if Shortage::of(&e).is_some() => return Connect::TryAgain(e),
+        Err(e) => return Connect::Failed(e),
+    };
+    let fd = connecting.fd();
+    let cookie = socket::cookie(fd).unwrap_or(0) as u32;
+    slot.attach_plain(fd, cookie);
+    if !is_unix {
+        route.sockets.apply(fd);
+    }
+    match connecting {
+        Connecting::Established(_) => {
+            slot.set_phase(Phase::Established);
+            Connect::Done
+        }
+        Connecting::InProgress(_) => Connect::UnderWay,
+    }
+}
+
+/// The socket became writable: is it connected?
+pub(super) fn finish(slot: &mut Slot) -> Connect {
+    match socket::take_error(slot.plain_fd()) {
+        Ok(()) => {
+            slot.set_phase(Phase::Established);
+            Connect::Done
+        }
+        Err(e) => Connect::Failed(e),
+    }
+}

@@ -1,0 +1,275 @@
+//! What both flows share: the tools of the thread, and how an event can end.
+//!
+//! The tools belong to the worker, not to any connection: two scratch buffers, the pending pool,
+//! the counters. A flow step borrows them together with the one slot it works on, and leaves
+//! nothing behind but what is in the slot and in pending chunks.
+
+use super::backlog;
+use crate::counters::{Count, Counters};
+use crate::slot::{Flag, Slot};
+use dormouse_reactor::Fd;
+use dormouse_reactor::pending::Pending;
+use dormouse_reactor::socket::{self, Attempt};
+use dormouse_record::{Alert, AlertDescription, CONTENT_MAX, Refusal, SMALL_RECORD_MAX, SealKey};
+use std::fmt;
+use std::io;
+use std::ops::Range;
+
+/// Records of full size that one receive can fill.
+pub(super) const RECORDS_PER_STEP: usize = 4;
+
+/// What is received at once from either side, at most: 64 KiB.
+pub(super) const RECEIVE_MAX: usize = RECORDS_PER_STEP * CONTENT_MAX;
+
+/// The longest record on the wire: header, content, TLS 1.2's expansion limit (RFC 5246 §6.2.3).
+pub(super) const RECORD_MAX: usize = 5 + CONTENT_MAX + 2048;
+
+/// Bytes moved per event before the next connection has its turn.
+pub(super) const TURN_BYTES_MAX: usize = 4 * RECEIVE_MAX;
+
+/// Pending memory is kept back for steps which should not need any, but at most so much.
+const RESERVE_BYTES_MAX: usize = 1 << 20;
+
+/// A socket with no more than this in its queue takes another record: the smallest buffer that
+/// can be configured is four times as large.
+const LEAN_UNSENT_MAX: usize = 4096;
+
+/// Where sealed output begins in the scratch buffer: a key update may have to go before it.
+const SEALED_AT: usize = SMALL_RECORD_MAX;
+
+/// Two buffers per thread; all connections work in them.
+pub(crate) struct Scratch {
+    pub(super) opening: Box<[u8]>,
+    pub(super) sealing: Box<[u8]>,
+}
+
+impl Scratch {
+    pub(super) fn new() -> Scratch {
+        let room_max = 64;
+        Scratch {
+            opening: vec![0; RECEIVE_MAX + RECORD_MAX].into_boxed_slice(),
+            sealing: vec![0; SEALED_AT + (RECORDS_PER_STEP + 2) * (CONTENT_MAX + room_max)]
+                .into_boxed_slice(),
+        }
+    }
+}
+
+/// What a flow step works with besides the slot.
+pub(crate) struct Tools {
+    pub(super) scratch: Scratch,
+    pub(super) pending: Pending,
+    pub(super) count: Counters,
+    /// Connections (index and generation) which wait for pending memory.
+    pub(super) starved: Vec<(u32, u32)>,
+    /// What is received at once, at most: what one connection may then have pending is bounded.
+    receive_max: usize,
+    /// Pending memory which only steps that should need none may fall back on.
+    reserve: usize,
+}
+
+/// How much a step may receive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Allowance {
+    /// Whatever there is: pending memory could hold all of it.
+    Full,
+    /// Pending memory is used up, by others. One record at a time, because the other side's
+    /// socket is sure to take that: those who read are served, whatever those do who don't.
+    Lean,
+    /// Pending memory is used up, and the other side is not reading.
+    Nothing,
+}
+
+/// How a step on a connection ended.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It goes on, at rest or with something pending.
+    Continues,
+    /// The TLS side ended its TCP stream without close_notify: a truncation (RFC 8446 §6.1).
+    TlsTruncated,
+    /// The TLS side's TCP connection failed.
+    TlsFailed(io::Error),
+    /// The TLS peer sent a fatal alert.
+    TlsAlert(u8),
+    /// What the TLS peer sent is against the protocol; the alert is to be sent.
+    Refused(Refusal),
+    /// The plain side failed: reset, or gone.
+    PlainFailed(io::Error),
+    /// No key may be used any further, and the protocol version has no key update.
+    KeyExhausted,
+    /// Pending memory could not take what had been received. (Reads are reserved before, so this
+    /// is our own fault.)
+    NoPendingMemory,
+}
+
+impl Tools {
+    pub(super) fn new(pending: Pending, count: Counters, pending_per_connection: usize) -> Tools {
+        let records = pending_per_connection.saturating_sub(RECORD_MAX + 64) / CONTENT_MAX;
+        let receive_max = records.clamp(1, RECORDS_PER_STEP) * CONTENT_MAX;
+        let reserve = (pending.bytes_max() / 8).min(RESERVE_BYTES_MAX);
+        Tools { scratch: Scratch::new(), pending, count, starved: Vec::new(), receive_max, reserve }
+    }
+
+    /// Bytes to receive at once, at most.
+    pub(super) fn receive_max(&self) -> usize {
+        self.receive_max
+    }
+
+    /// How much may be received, if the other side then is to take it at `towards`?
+    pub(super) fn allowance(&self, towards: Fd) -> Allowance {
+        let most = self.receive_max + RECORD_MAX;
+        let in_use = self.pending.bytes_in_use();
+        if in_use + most + self.reserve <= self.pending.bytes_max() && self.pending.can_hold(most) {
+            return Allowance::Full;
+        }
+        // The kernel takes a record for a socket whose queue is as good as empty.
+        match socket::unsent(towards) {
+            Ok(unsent) if unsent <= LEAN_UNSENT_MAX => Allowance::Lean,
+            _ => Allowance::Nothing,
+        }
+    }
+
+    /// Is there pending memory for a whole step again?
+    pub(super) fn has_room(&self) -> bool {
+        let most = self.receive_max + RECORD_MAX;
+        self.pending.bytes_in_use() + most + self.reserve <= self.pending.bytes_max()
+    }
+
+    /// Not to be read until there is pending memory, or the other side has taken what it has.
+    pub(super) fn starve(&self, slot: &mut Slot) {
+        slot.set(Flag::Starved);
+        self.count.add(Count::PendingExhausted, 1);
+    }
+
+    /// Where the contents of the next records go, for a scattered receive.
+    pub(super) fn content_ranges(slot: &Slot) -> [Range<usize>; RECORDS_PER_STEP] {
+        let room = dormouse_record::record_room(&slot.tls);
+        let stride = room.header + CONTENT_MAX + room.trailer;
+        std::array::from_fn(|n| {
+            let at = SEALED_AT + n * stride + room.header;
+            at..at + CONTENT_MAX
+        })
+    }
+
+    /// Seals the `filled` bytes which lie in the content ranges and sends them; what the TLS side
+    /// does not take becomes pending.
+    pub(super) fn seal_and_send(
+        &mut self,
+        slot: &mut Slot,
+        key: &mut SealKey,
+        filled: usize,
+    ) -> Result<(), Outcome> {
+        let mut start = SEALED_AT;
+        if slot.tls.owes_key_update() {
+            let mut update = [0; SMALL_RECORD_MAX];
+            let n = dormouse_record::seal_key_update(&mut slot.tls, key, &mut update)
+                .map_err(|_| Outcome::KeyExhausted)?;
+            start -= n;
+            self.scratch.sealing[start..SEALED_AT].copy_from_slice(&update[..n]);
+        }
+        let room = dormouse_record::record_room(&slot.tls);
+        let stride = room.header + CONTENT_MAX + room.trailer;
+        let mut end = SEALED_AT;
+        let mut left = filled;
+        while left > 0 {
+            let content = left.min(CONTENT_MAX);
+            let record = &mut self.scratch.sealing[end..end + stride];
+            end += dormouse_record::seal_in_place(&mut slot.tls, key, record, content)
+                .map_err(|_| Outcome::KeyExhausted)?;
+            left -= content;
+        }
+        let Tools { scratch, pending, .. } = self;
+        send_sealed(slot, pending, &scratch.sealing[start..end])
+    }
+
+    /// Seals an alert and sends it behind whatever is pending.
+    pub(super) fn send_alert(&mut self, slot: &mut Slot, alert: Alert) -> Result<(), Outcome> {
+        let mut key = SealKey::new(&slot.tls);
+        let mut record = [0; SMALL_RECORD_MAX];
+        let n = dormouse_record::seal_alert(&mut slot.tls, &mut key, alert, &mut record)
+            .map_err(|_| Outcome::KeyExhausted)?;
+        send_sealed(slot, &mut self.pending, &record[..n])
+    }
+
+    /// Sends the key update that is owed, if the way is free; else it goes before the next data.
+    pub(super) fn answer_key_update(&mut self, slot: &mut Slot) -> Result<(), Outcome> {
+        if !slot.tls.owes_key_update() || slot.tls.closed() || slot.sealing_pending.is_some() {
+            return Ok(());
+        }
+        let mut key = SealKey::new(&slot.tls);
+        let mut record = [0; SMALL_RECORD_MAX];
+        let n = dormouse_record::seal_key_update(&mut slot.tls, &mut key, &mut record)
+            .map_err(|_| Outcome::KeyExhausted)?;
+        self.count.add(Count::KeyUpdates, 1);
+        send_sealed(slot, &mut self.pending, &record[..n])
+    }
+}
+
+/// Sends sealed records in order: behind what is pending, or at once.
+pub(super) fn send_sealed(
+    slot: &mut Slot,
+    pending: &mut Pending,
+    records: &[u8],
+) -> Result<(), Outcome> {
+    let mut rest = records;
+    if slot.sealing_pending.is_none() {
+        match socket::send(slot.tls_fd(), records) {
+            Ok(Attempt::Done(n)) => rest = &records[n..],
+            Ok(Attempt::WouldBlock) => {}
+            Err(e) => return Err(Outcome::TlsFailed(e)),
+        }
+    }
+    if rest.is_empty() || backlog::store_sealed(slot, pending, rest) {
+        Ok(())
+    } else {
+        Err(Outcome::NoPendingMemory)
+    }
+}
+
+/// Sends what is pending for the TLS side. `true`: all of it went out.
+pub(super) fn flush_sealed(slot: &mut Slot, pending: &mut Pending) -> Result<bool, Outcome> {
+    while slot.sealing_pending.is_some() {
+        match socket::send(slot.tls_fd(), pending.data(slot.sealing_pending)) {
+            Ok(Attempt::Done(n)) => backlog::sealed_sent(slot, pending, n),
+            Ok(Attempt::WouldBlock) => return Ok(false),
+            Err(e) => return Err(Outcome::TlsFailed(e)),
+        }
+    }
+    Ok(true)
+}
+
+/// Sends plaintext that is pending for the plain side. `true`: all of it went out. A partial
+/// record behind it stays.
+pub(super) fn flush_opened(slot: &mut Slot, pending: &mut Pending) -> Result<bool, Outcome> {
+    while slot.has(Flag::OpeningBlocked) {
+        match socket::send(slot.plain_fd(), backlog::opened(slot, pending)) {
+            Ok(Attempt::Done(n)) => backlog::opened_sent(slot, pending, n),
+            Ok(Attempt::WouldBlock) => return Ok(false),
+            Err(e) => return Err(Outcome::PlainFailed(e)),
+        }
+    }
+    Ok(true)
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Continues => f.write_str("nothing is wrong"),
+            Outcome::TlsTruncated => {
+                f.write_str("the TLS peer ended its connection without close_notify")
+            }
+            Outcome::TlsFailed(e) => write!(f, "the TLS side's connection failed: {e}"),
+            Outcome::TlsAlert(code) => match AlertDescription::from_code(*code) {
+                Some(alert) => write!(f, "the TLS peer sent a fatal alert: {alert}"),
+                None => write!(f, "the TLS peer sent a fatal alert: {code}"),
+            },
+            Outcome::Refused(refusal) => {
+                write!(f, "refused what the TLS peer sent: {refusal}")
+            }
+            Outcome::PlainFailed(e) => write!(f, "the backend's connection failed: {e}"),
+            Outcome::KeyExhausted => {
+                f.write_str("no more records may be protected with this key (RFC 8446 §5.5)")
+            }
+            Outcome::NoPendingMemory => f.write_str("pending memory could not take what had come"),
+        }
+    }
+}

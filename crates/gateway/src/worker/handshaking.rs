@@ -1,0 +1,274 @@
+//! Handshakes in flight: the only connections that have anything in the heap.
+//!
+//! Bounded in number, in bytes and in time. A handshake which succeeds becomes a slot and gives up
+//! everything here; one which fails sends its alert and lingers shortly, so that the alert is not
+//! overtaken by a reset. When the last one of a burst is gone, its memory goes back to the system.
+
+use super::closing::discard;
+use super::flow::Tools;
+use dormouse_engine::{FailureKind, Handshake, HandshakeFailure, Progress, UnixTime};
+use dormouse_reactor::poller::{Interest, Poller};
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::{self, Attempt};
+use std::collections::VecDeque;
+use std::io;
+
+/// How long the alert of a failed handshake has to reach its peer.
+const LINGER_MS: u64 = 2_000;
+
+/// How often what a failed peer still sends is thrown away before it is cut off: it may have much
+/// on the way, but who goes on and on is not listening.
+const LINGER_LOOKS_MAX: u32 = 16;
+
+/// The answer to a request in plain HTTP (RFC 9110 §15.5.1).
+const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
+    Content-Type: text/plain\r\nContent-Length: 50\r\nConnection: close\r\n\r\n\
+    This port speaks HTTPS: use https:// in the URL.\r\n";
+
+/// One connection that is not established yet.
+pub(super) struct InFlight {
+    pub(super) fd: Fd,
+    pub(super) route: u16,
+    pub(super) generation: u32,
+    stage: Stage,
+    watched: Interest,
+}
+
+enum Stage {
+    Shaking(Box<Handshake>),
+    /// Failed; what is left of the output to send, then the peer's end is awaited.
+    Lingering { last_words: Vec<u8>, shut: bool, looks: u32 },
+}
+
+/// What a step on a handshake led to.
+pub(super) enum Step {
+    /// More is awaited.
+    Continues,
+    /// Done: take it out and let it rest.
+    Established,
+    /// Failed just now; the entry lingers.
+    Failed(HandshakeFailure),
+    /// Nothing is left to do: take it out and close it.
+    Gone,
+}
+
+/// The table of handshakes in flight.
+pub(super) struct Handshakes {
+    entries: Vec<Option<InFlight>>,
+    free: Vec<u32>,
+    /// Deadlines in the order in which they come, since all have the same time.
+    deadlines: VecDeque<(u64, u32, u32)>,
+    lingerers: VecDeque<(u64, u32, u32)>,
+    live: usize,
+    most: usize,
+}
+
+impl Handshakes {
+    pub(super) fn new() -> Handshakes {
+        Handshakes {
+            entries: Vec::new(),
+            free: Vec::new(),
+            deadlines: VecDeque::new(),
+            lingerers: VecDeque::new(),
+            live: 0,
+            most: 0,
+        }
+    }
+
+    pub(super) fn live(&self) -> usize {
+        self.live
+    }
+
+    /// Takes a new connection in; its index is what epoll's token will name.
+    pub(super) fn begin(
+        &mut self,
+        fd: Fd,
+        route: u16,
+        generation: u32,
+        handshake: Handshake,
+        deadline_ms: u64,
+    ) -> u32 {
+        let entry = InFlight {
+            fd,
+            route,
+            generation,
+            stage: Stage::Shaking(Box::new(handshake)),
+            watched: Interest::READ,
+        };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.entries[index as usize] = Some(entry);
+                index
+            }
+            None => {
+                self.entries.push(Some(entry));
+                (self.entries.len() - 1) as u32
+            }
+        };
+        self.live += 1;
+        self.most = self.most.max(self.live);
+        self.deadlines.push_back((deadline_ms, index, generation));
+        index
+    }
+
+    pub(super) fn entry(&mut self, index: u32, generation: u32) -> Option<&mut InFlight> {
+        let entry = self.entries.get_mut(index as usize)?.as_mut()?;
+        (entry.generation == generation).then_some(entry)
+    }
+
+    /// Takes an entry out.
+    pub(super) fn take(&mut self, index: u32, generation: u32) -> Option<InFlight> {
+        self.entry(index, generation)?;
+        let entry = self.entries.get_mut(index as usize)?.take()?;
+        self.free.push(index);
+        self.live -= 1;
+        Some(entry)
+    }
+
+    /// Lets a failed one linger until `now_ms` + 2 s.
+    pub(super) fn note_lingering(&mut self, index: u32, generation: u32, now_ms: u64) {
+        self.lingerers.push_back((now_ms + LINGER_MS, index, generation));
+    }
+
+    /// The next entry whose time is up.
+    pub(super) fn next_expired(&mut self, now_ms: u64) -> Option<(u32, u32)> {
+        for queue in [&mut self.deadlines, &mut self.lingerers] {
+            while let Some(&(deadline_ms, index, generation)) = queue.front() {
+                let entry = self.entries.get(index as usize).and_then(Option::as_ref);
+                let current = entry.is_some_and(|entry| entry.generation == generation);
+                if current && deadline_ms > now_ms {
+                    break;
+                }
+                queue.pop_front();
+                if current {
+                    return Some((index, generation));
+                }
+            }
+        }
+        None
+    }
+
+    /// When the next entry's time is up.
+    pub(super) fn next_deadline_ms(&self) -> Option<u64> {
+        let fronts = [self.deadlines.front(), self.lingerers.front()];
+        fronts.into_iter().flatten().map(|&(deadline_ms, ..)| deadline_ms).min()
+    }
+
+    /// Has a burst ended since this was last asked? Its memory is given up here.
+    pub(super) fn burst_ended(&mut self) -> bool {
+        if self.live > 0 || self.most == 0 {
+            return false;
+        }
+        let was_burst = self.most >= 16;
+        *self = Handshakes::new();
+        was_burst
+    }
+}
+
+impl InFlight {
+    /// Reads, works, writes.
+    pub(super) fn step(&mut self, tools: &mut Tools, poller: &Poller, token: u64, now: UnixTime) -> Step {
+        let step = match &mut self.stage {
+            Stage::Shaking(handshake) => shake(self.fd, handshake, tools, now),
+            Stage::Lingering { looks, .. } if *looks >= LINGER_LOOKS_MAX => Step::Gone,
+            Stage::Lingering { last_words, shut, looks } => {
+                *looks += 1;
+                linger(self.fd, last_words, shut, &mut tools.scratch.opening)
+            }
+        };
+        if let Step::Failed(failure) = &step {
+            let output = match (&self.stage, failure.kind == FailureKind::PlainHttp) {
+                (_, true) => PLAIN_HTTP_ANSWER.to_vec(),
+                (Stage::Shaking(handshake), false) => handshake.output().to_vec(),
+                (Stage::Lingering { .. }, false) => Vec::new(),
+            };
+            self.stage = Stage::Lingering { last_words: output, shut: false, looks: 0 };
+            if let Stage::Lingering { last_words, shut, .. } = &mut self.stage {
+                // Tried at once; if the peer's end is there already, the deadline is soon enough.
+                linger(self.fd, last_words, shut, &mut tools.scratch.opening);
+            }
+        }
+        if !matches!(step, Step::Established | Step::Gone) && self.watch(poller, token).is_err() {
+            return Step::Gone;
+        }
+        step
+    }
+
+    /// The finished handshake. `None`: it had failed.
+    pub(super) fn into_handshake(self) -> Option<Box<Handshake>> {
+        match self.stage {
+            Stage::Shaking(handshake) => Some(handshake),
+            Stage::Lingering { .. } => None,
+        }
+    }
+
+    /// Is this one only waiting for its peer to have read our alert?
+    pub(super) fn is_lingering(&self) -> bool {
+        matches!(self.stage, Stage::Lingering { .. })
+    }
+
+    fn watch(&mut self, poller: &Poller, token: u64) -> io::Result<()> {
+        let blocked = match &self.stage {
+            Stage::Shaking(handshake) => !handshake.output().is_empty(),
+            Stage::Lingering { last_words, .. } => !last_words.is_empty(),
+        };
+        // A peer that does not take our flight is not read either: backpressure from the start.
+        let wanted = if blocked { Interest::WRITE } else { Interest::READ };
+        if wanted != self.watched {
+            poller.modify(self.fd, token, wanted)?;
+            self.watched = wanted;
+        }
+        Ok(())
+    }
+}
+
+fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools, now: UnixTime) -> Step {
+    match flush(fd, handshake) {
+        Ok(true) => {}
+        Ok(false) => return Step::Continues,
+        Err(_) => return Step::Gone,
+    }
+    let n = match socket::recv(fd, &mut tools.scratch.opening[..super::flow::RECEIVE_MAX / 4]) {
+        Ok(Attempt::Done(0)) => return Step::Gone,
+        Ok(Attempt::Done(n)) => n,
+        Ok(Attempt::WouldBlock) => return Step::Continues,
+        Err(_) => return Step::Gone,
+    };
+    match handshake.handle_input(now, &tools.scratch.opening[..n]) {
+        Ok(Progress::Handshaking) => match flush(fd, handshake) {
+            Ok(_) => Step::Continues,
+            Err(_) => Step::Gone,
+        },
+        // Output that is left goes with the connection, as pending bytes.
+        Ok(Progress::Established) => Step::Established,
+        Err(failure) => Step::Failed(failure),
+    }
+}
+
+fn flush(fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
+    while !handshake.output().is_empty() {
+        match socket::send(fd, handshake.output()) {
+            Ok(Attempt::Done(n)) => handshake.output_sent(n),
+            Ok(Attempt::WouldBlock) => return Ok(false),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(true)
+}
+
+fn linger(fd: Fd, last_words: &mut Vec<u8>, shut: &mut bool, scratch: &mut [u8]) -> Step {
+    while !last_words.is_empty() {
+        match socket::send(fd, last_words) {
+            Ok(Attempt::Done(n)) => drop(last_words.drain(..n)),
+            Ok(Attempt::WouldBlock) => return Step::Continues,
+            Err(_) => return Step::Gone,
+        }
+    }
+    if !*shut {
+        *shut = true;
+        if socket::shutdown_write(fd).is_err() {
+            return Step::Gone;
+        }
+    }
+    if discard(fd, scratch) { Step::Gone } else { Step::Continues }
+}

@@ -1,0 +1,124 @@
+//! What a connection waits for.
+//!
+//! Derived from the slot alone, whenever an event on it is finished, and told to epoll only where
+//! it differs from what epoll was told last. At rest both sides are watched for reading.
+//!
+//! A side which is not to be read is still watched (epoll then reports only errors and hang-ups).
+//! Should it report one while the other side has yet to take what it sent, it is taken out of
+//! epoll altogether, so that a level-triggered hang-up can't spin; it is put back, and its error
+//! seen, when it is to be read again.
+
+use crate::slot::{Flag, Phase, Slot};
+use dormouse_reactor::poller::{Interest, Poller};
+use dormouse_reactor::Fd;
+use std::io;
+
+const WATCHED: u8 = 1;
+const READ: u8 = 2;
+const WRITE: u8 = 4;
+
+/// The two sides of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    Tls,
+    Plain,
+}
+
+fn watch(read: bool, write: bool) -> u8 {
+    WATCHED | if read { READ } else { 0 } | if write { WRITE } else { 0 }
+}
+
+/// What each side is to be watched for.
+fn wanted(slot: &Slot) -> (u8, u8) {
+    let tls_write = slot.sealing_pending.is_some();
+    match slot.phase() {
+        Phase::Free => (0, 0),
+        Phase::Connecting => (watch(false, tls_write), watch(false, true)),
+        Phase::Established => (
+            watch(reads_tls(slot), tls_write),
+            watch(reads_plain(slot), slot.has(Flag::OpeningBlocked)),
+        ),
+        Phase::Draining => (
+            if slot.has(Flag::LingerTls) {
+                watch(slot.has(Flag::TlsShut), tls_write)
+            } else if slot.has(Flag::ResetTls) && tls_write {
+                watch(false, true)
+            } else {
+                0
+            },
+            if slot.has(Flag::OpeningBlocked) { watch(false, true) } else { 0 },
+        ),
+    }
+}
+
+/// May the TLS side be read?
+pub(super) fn reads_tls(slot: &Slot) -> bool {
+    slot.phase() == Phase::Established
+        && !slot.tls.peer_closed()
+        && !slot.has(Flag::TlsEnded)
+        && !slot.has(Flag::OpeningBlocked)
+        && !slot.has(Flag::Starved)
+        && !(slot.has(Flag::Echo) && slot.sealing_pending.is_some())
+}
+
+/// May the plain side be read?
+pub(super) fn reads_plain(slot: &Slot) -> bool {
+    slot.phase() == Phase::Established
+        && !slot.has(Flag::PlainEnded)
+        && !slot.has(Flag::Starved)
+        && slot.sealing_pending.is_none()
+        && !slot.tls.closed()
+}
+
+/// Tells epoll what changed.
+pub(super) fn apply(slot: &mut Slot, poller: &Poller, tls: u64, plain: u64) -> io::Result<()> {
+    let (tls_watch, plain_watch) = wanted(slot);
+    change(poller, slot.tls_fd(), tls, &mut slot.tls_watch, tls_watch)?;
+    let plain_fd = slot.plain_fd();
+    if plain_fd != Fd::NONE {
+        change(poller, plain_fd, plain, &mut slot.plain_watch, plain_watch)?;
+    }
+    Ok(())
+}
+
+fn change(poller: &Poller, fd: Fd, token: u64, now: &mut u8, to: u8) -> io::Result<()> {
+    if *now == to {
+        return Ok(());
+    }
+    let mut interest = Interest::NONE;
+    if to & READ != 0 {
+        interest = interest | Interest::READ;
+    }
+    if to & WRITE != 0 {
+        interest = interest | Interest::WRITE;
+    }
+    match (*now & WATCHED != 0, to & WATCHED != 0) {
+        (false, true) => poller.add(fd, token, interest)?,
+        (true, true) => poller.modify(fd, token, interest)?,
+        (true, false) => poller.remove(fd)?,
+        (false, false) => {}
+    }
+    *now = to;
+    Ok(())
+}
+
+/// A connection whose handshake is done: its socket is watched already, under another token.
+pub(super) fn adopt(slot: &mut Slot, poller: &Poller, token: u64) -> io::Result<()> {
+    poller.modify(slot.tls_fd(), token, Interest::READ)?;
+    slot.tls_watch = WATCHED | READ;
+    Ok(())
+}
+
+/// A side which is not being read reported an error or hang-up: out of epoll with it, until it is
+/// to be read again.
+pub(super) fn unwatch(slot: &mut Slot, poller: &Poller, side: Side) -> io::Result<()> {
+    let (fd, watch) = match side {
+        Side::Tls => (slot.tls_fd(), &mut slot.tls_watch),
+        Side::Plain => (slot.plain_fd(), &mut slot.plain_watch),
+    };
+    if *watch & WATCHED != 0 {
+        *watch = 0;
+        poller.remove(fd)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! The sealing flow: plaintext from the plain side becomes records for the TLS peer.
+//!
+//! Plaintext is received straight into the places where the contents of the next records lie in
+//! the scratch buffer (`[header][content][trailer]`, four of them), sealed where it lies and sent
+//! with one call. Nothing is copied.
+
+use super::flow::{Allowance, Outcome, TURN_BYTES_MAX, Tools};
+use crate::counters::Count;
+use crate::slot::{Flag, Slot};
+use dormouse_reactor::socket::{self, Attempt};
+use dormouse_record::{CONTENT_MAX, SealKey};
+
+/// The plain side has something to read, or has ended.
+pub(super) fn plain_readable(slot: &mut Slot, tools: &mut Tools) -> Outcome {
+    match seal_turn(slot, tools) {
+        Ok(()) => Outcome::Continues,
+        Err(outcome) => outcome,
+    }
+}
+
+fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
+    // Derived once per wake, and not before there is something to seal.
+    let mut key = None;
+    let mut moved = 0;
+    while moved < TURN_BYTES_MAX && slot.sealing_pending.is_none() && !slot.tls.closed() {
+        let records = match tools.allowance(slot.tls_fd()) {
+            Allowance::Full => tools.receive_max() / CONTENT_MAX,
+            Allowance::Lean => 1,
+            Allowance::Nothing => {
+                tools.starve(slot);
+                return Ok(());
+            }
+        };
+        let ranges = Tools::content_ranges(slot);
+        let ranges = &ranges[..records];
+        let n = match socket::recv_scattered(slot.plain_fd(), &mut tools.scratch.sealing, ranges) {
+            Ok(Attempt::Done(0)) => {
+                slot.set(Flag::PlainEnded);
+                return Ok(());
+            }
+            Ok(Attempt::Done(n)) => n,
+            Ok(Attempt::WouldBlock) => return Ok(()),
+            Err(e) => return Err(Outcome::PlainFailed(e)),
+        };
+        let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));
+        tools.count.add(Count::PlainBytesIn, n as u64);
+        tools.seal_and_send(slot, key, n)?;
+        moved += n;
+        // A short receive: the queue was empty. Readiness is level-triggered; no need to ask again.
+        if n < records * CONTENT_MAX {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! Counters and gauges of all workers, in one mapping of fixed size.
+//!
+//! Every worker writes to a block of its own, so that no two of them share a cache line; who
+//! wants a total adds up the blocks. There is no lock: a worker that is killed while it writes
+//! leaves a word that is old or new, and blocks nobody. Besides the blocks there are a few words
+//! which belong to all: limits, switches, epochs.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::memory::{PAGE, Words};
+use crate::{AdoptError, Fd};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"dm-share");
+const VERSION: u64 = 1;
+
+/// Words of a worker.
+pub const WORDS: usize = 64;
+/// Words which belong to all.
+pub const COMMON: usize = 256;
+/// Most workers.
+pub const WORKERS_MAX: usize = 4096;
+
+const MAGIC_AT: usize = 0;
+const VERSION_AT: usize = 8;
+const WORKERS_AT: usize = 16;
+const COMMON_AT: usize = 1024;
+const BLOCKS_AT: usize = PAGE;
+const _: () = assert!(COMMON_AT + 8 * COMMON <= BLOCKS_AT);
+/// Cache lines come in pairs: 512 bytes are far enough apart for any machine.
+const BLOCK_LEN: usize = 8 * WORDS;
+
+/// The mapping. Cheap to clone; every process has its own handle on the same memory.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    words: Arc<Words>,
+    workers: usize,
+}
+
+/// The block of one worker.
+#[derive(Clone, Debug)]
+pub struct Block {
+    shared: Shared,
+    worker: usize,
+}
+
+impl Shared {
+    /// Creates the mapping for this many workers. The descriptor stays open over an exec.
+    ///
+    /// # Errors
+    /// What the operating system says; `InvalidInput` for 0 or more than [`WORKERS_MAX`] workers.
+    pub fn create(name: &str, workers: usize) -> io::Result<Shared> {
+        if workers == 0 || workers > WORKERS_MAX {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("there are 1 to {WORKERS_MAX} workers, not {workers}"),
+            ));
+        }
+        let words = Arc::new(Words::create(name, len(workers))?);
+        let shared = Shared { words, workers };
+        shared.at(VERSION_AT).store(VERSION, Ordering::Relaxed);
+        shared
+            .at(WORKERS_AT)
+            .store(workers as u64, Ordering::Relaxed);
+        shared.at(MAGIC_AT).store(MAGIC, Ordering::Release);
+        Ok(shared)
+    }
+
+    /// Maps what another process created.
+    ///
+    /// # Errors
+    /// It is something else, or made for another number of workers.
+    pub fn adopt(fd: Fd, workers: usize) -> Result<Shared, AdoptError> {
+        let workers = workers.clamp(1, WORKERS_MAX);
+        let words = Arc::new(Words::adopt(fd, len(workers))?);
+        let shared = Shared { words, workers };
+        for (field, at, expected) in [
+            ("magic", MAGIC_AT, MAGIC),
+            ("version", VERSION_AT, VERSION),
+            ("number of workers", WORKERS_AT, workers as u64),
+        ] {
+            AdoptError::check(field, shared.at(at).load(Ordering::Acquire), expected)?;
+        }
+        Ok(shared)
+    }
+
+    /// The descriptor of the memory file.
+    pub fn fd(&self) -> Fd {
+        self.words.fd()
+    }
+
+    /// How many workers it is made for.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// A word that belongs to all. `None` from [`COMMON`] on.
+    pub fn common(&self, index: usize) -> Option<&AtomicU64> {
+        (index < COMMON).then(|| self.at(COMMON_AT + 8 * index))
+    }
+
+    /// The block of a worker, if there is one.
+    pub fn block(&self, worker: usize) -> Option<Block> {
+        (worker < self.workers).then(|| Block {
+            shared: self.clone(),
+            worker,
+        })
+    }
+
+    /// The sum of a word over all workers.
+    pub fn sum(&self, word: usize) -> u64 {
+        (0..self.workers)
+            .filter_map(|worker| self.word(worker, word))
+            .fold(0, |sum, word| {
+                sum.wrapping_add(word.load(Ordering::Relaxed))
+            })
+    }
+
+    fn word(&self, worker: usize, word: usize) -> Option<&AtomicU64> {
+        (word < WORDS).then(|| self.at(BLOCKS_AT + worker * BLOCK_LEN + 8 * word))
+    }
+
+    fn at(&self, offset: usize) -> &AtomicU64 {
+        match self.words.word(offset) {
+            Some(word) => word,
+            None => unreachable!("offset {offset} lies in the mapping by construction"),
+        }
+    }
+}
+
+impl Block {
+    /// A word of the worker. `None` from [`WORDS`] on.
+    pub fn word(&self, word: usize) -> Option<&AtomicU64> {
+        self.shared.word(self.worker, word)
+    }
+
+    /// Adds to a counter or gauge. Nothing happens for words that do not exist.
+    pub fn add(&self, word: usize, amount: u64) {
+        if let Some(word) = self.word(word) {
+            word.fetch_add(amount, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes from a gauge.
+    pub fn sub(&self, word: usize, amount: u64) {
+        if let Some(word) = self.word(word) {
+            word.fetch_sub(amount, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets a gauge.
+    pub fn set(&self, word: usize, value: u64) {
+        if let Some(word) = self.word(word) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads a word; 0 for one that does not exist.
+    pub fn load(&self, word: usize) -> u64 {
+        self.word(word)
+            .map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    /// Sets gauges to zero, before a new worker counts what it found. Counters are left alone.
+    pub fn clear(&self, words: Range<usize>) {
+        for word in words {
+            self.set(word, 0);
+        }
+    }
+}
+
+fn len(workers: usize) -> usize {
+    (BLOCKS_AT + workers * BLOCK_LEN).next_multiple_of(PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_apart_and_add_up() {
+        let shared = Shared::create("test", 3).unwrap();
+        for worker in 0..3 {
+            let block = shared.block(worker).unwrap();
+            for word in 0..WORDS {
+                assert_eq!(block.load(word), 0);
+                block.add(word, (1000 * worker + word) as u64);
+            }
+        }
+        assert!(shared.block(3).is_none());
+        assert_eq!(shared.sum(63), 63 + 1063 + 2063);
+        shared
+            .common(COMMON - 1)
+            .unwrap()
+            .store(9, Ordering::Relaxed);
+        assert!(shared.common(COMMON).is_none());
+
+        let again = Shared::adopt(shared.fd(), 3).unwrap();
+        assert_eq!(again.sum(63), 63 + 1063 + 2063);
+        let block = again.block(1).unwrap();
+        block.clear(0..63);
+        assert_eq!(shared.sum(7), 7 + 2007);
+        assert_eq!(shared.sum(63), 63 + 1063 + 2063);
+        block.add(WORDS, 1);
+        assert_eq!(block.load(WORDS), 0);
+        shared.fd().close();
+    }
+
+    #[test]
+    fn another_number_of_workers_is_refused() {
+        let shared = Shared::create("test", 3).unwrap();
+        for workers in [2, 4, 100] {
+            assert!(Shared::adopt(shared.fd(), workers).is_err());
+        }
+        shared.fd().close();
+    }
+}

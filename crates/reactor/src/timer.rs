@@ -1,0 +1,425 @@
+//! Timers: one per slot, none of which costs memory.
+//!
+//! A hashed wheel of ticks of 100 ms. A bucket is a doubly linked list whose links lie in the
+//! slots themselves ([`Timer`]), so that arming and cancelling take constant time and nothing is
+//! allocated. Time is an argument: milliseconds of boot time
+//! ([`crate::process::boottime_ms`]), which goes on over an exec and is the same for all
+//! processes. Invariants:
+//!
+//! - A timer never fires early; it fires at the first [`Wheel::expired`] at or after the end of
+//!   the tick in which it is due.
+//! - An armed timer is in exactly one list. **Cancel it before its slot is freed or moved.**
+//! - The lists begin in the heap. After a crash the next worker clears the links and arms again
+//!   ([`Wheel::readopt`]).
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::slab::{Slab, Slot};
+
+/// Length of a tick.
+pub const TICK_MS: u64 = 100;
+/// Buckets of an ordinary wheel: it goes round in some seven minutes. Later timers stay in their
+/// bucket for several rounds.
+pub const BUCKETS: usize = 4096;
+
+/// The links of a timer, as they lie in a slot. All-zero: not armed.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Timer {
+    /// Index of the next timer in the list, plus one.
+    next: u32,
+    /// Index of the one before, plus one; 0 for the first.
+    previous: u32,
+    /// The tick in which it fires (which is never 0); 0 when not armed.
+    due_tick: u32,
+}
+
+impl Timer {
+    /// Whether it is armed.
+    pub fn is_armed(&self) -> bool {
+        self.due_tick != 0
+    }
+
+    /// When it is due, in milliseconds of boot time, rounded up to a tick.
+    pub fn due_ms(&self) -> Option<u64> {
+        self.is_armed().then(|| u64::from(self.due_tick) * TICK_MS)
+    }
+}
+
+/// What timers lie in: reaches the timer of an index.
+pub trait Timers {
+    /// The timer of this index; `None` if there is no such slot.
+    fn timer(&self, index: u32) -> Option<&Timer>;
+    /// The same, to change.
+    fn timer_mut(&mut self, index: u32) -> Option<&mut Timer>;
+}
+
+/// A slot with a timer in it.
+pub trait Timed {
+    /// The timer.
+    fn timer(&self) -> &Timer;
+    /// The same, to change.
+    fn timer_mut(&mut self) -> &mut Timer;
+}
+
+impl<T: Slot + Timed> Timers for Slab<T> {
+    fn timer(&self, index: u32) -> Option<&Timer> {
+        self.get(index).map(Timed::timer)
+    }
+
+    fn timer_mut(&mut self, index: u32) -> Option<&mut Timer> {
+        self.get_mut(index).map(Timed::timer_mut)
+    }
+}
+
+/// The beginnings of the lists.
+#[derive(Debug)]
+pub struct Wheel {
+    buckets: Vec<Bucket>,
+    /// One bit per bucket that is not empty.
+    occupied: Vec<u64>,
+    /// Timers which have fired and wait to be fetched.
+    fired: u32,
+    /// The last tick whose timers have fired.
+    tick: u32,
+    armed: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Bucket {
+    first: u32,
+    /// No timer in the bucket is due before this tick.
+    earliest: u32,
+}
+
+impl Wheel {
+    /// A wheel of [`BUCKETS`] at the time `now_ms`.
+    pub fn new(now_ms: u64) -> Wheel {
+        Wheel::with_buckets(now_ms, BUCKETS)
+    }
+
+    /// A wheel with another number of buckets (rounded up to a power of two, 64 at least).
+    pub fn with_buckets(now_ms: u64, buckets: usize) -> Wheel {
+        let buckets = buckets.next_power_of_two().max(64);
+        Wheel {
+            buckets: vec![Bucket::default(); buckets],
+            occupied: vec![0; buckets / 64],
+            fired: 0,
+            tick: tick_of(now_ms),
+            armed: 0,
+        }
+    }
+
+    /// How many timers are armed.
+    pub fn armed(&self) -> u32 {
+        self.armed
+    }
+
+    /// Arms a timer, or arms it anew. One that is due already fires within a tick.
+    pub fn arm(&mut self, timers: &mut impl Timers, index: u32, due_ms: u64) {
+        self.cancel(timers, index);
+        let due_tick = tick_of(due_ms.saturating_add(TICK_MS - 1)).max(self.tick + 1);
+        let at = self.bucket_of(due_tick);
+        let bucket = &mut self.buckets[at];
+        bucket.earliest = match bucket.first {
+            0 => due_tick,
+            _ => bucket.earliest.min(due_tick),
+        };
+        if push(timers, &mut bucket.first, index, due_tick) {
+            self.occupied[at / 64] |= 1 << (at % 64);
+            self.armed += 1;
+        }
+    }
+
+    /// Disarms a timer. No harm if it is not armed.
+    pub fn cancel(&mut self, timers: &mut impl Timers, index: u32) {
+        let Some(&timer) = timers.timer(index).filter(|timer| timer.is_armed()) else {
+            return;
+        };
+        let at = self.bucket_of(timer.due_tick);
+        if self.fired == index + 1 {
+            unlink(timers, &mut self.fired, index);
+        } else {
+            unlink(timers, &mut self.buckets[at].first, index);
+        }
+        self.armed -= 1;
+        self.note_if_empty(at);
+    }
+
+    /// A timer which is due at `now_ms`; it is disarmed by that. Call it until there is none; in
+    /// between, timers may be armed and cancelled.
+    pub fn expired(&mut self, now_ms: u64, timers: &mut impl Timers) -> Option<u32> {
+        let now = tick_of(now_ms);
+        loop {
+            if let Some(index) = self.fired.checked_sub(1) {
+                unlink(timers, &mut self.fired, index);
+                self.armed -= 1;
+                return Some(index);
+            }
+            if self.tick >= now {
+                return None;
+            }
+            // After a long time, one round reaches every bucket.
+            let round = self.buckets.len() as u32;
+            self.tick = (self.tick + 1).max(now.saturating_sub(round - 1));
+            self.fire_bucket(timers);
+        }
+    }
+
+    /// Calls `fire` for every timer which is due at `now_ms`.
+    pub fn expire<L: Timers>(
+        &mut self,
+        now_ms: u64,
+        timers: &mut L,
+        mut fire: impl FnMut(&mut Wheel, &mut L, u32),
+    ) {
+        while let Some(index) = self.expired(now_ms, timers) {
+            fire(self, timers, index);
+        }
+    }
+
+    /// When to look again: no timer fires before it. It may be too early (after a timer was
+    /// cancelled), never too late.
+    pub fn next_deadline(&self) -> Option<u64> {
+        if self.armed == 0 {
+            return None;
+        }
+        if self.fired != 0 {
+            return Some(u64::from(self.tick) * TICK_MS);
+        }
+        let mut earliest = u32::MAX;
+        let start = self.bucket_of(self.tick + 1);
+        for at in self.occupied_from(start) {
+            let due = self.buckets[at].earliest;
+            let turn = (at.wrapping_sub(start) & (self.buckets.len() - 1)) as u32;
+            earliest = earliest.min(due);
+            if due <= self.tick + 1 + turn {
+                // Due in this round: all buckets behind it come later.
+                break;
+            }
+        }
+        Some(u64::from(earliest) * TICK_MS)
+    }
+
+    /// After a crash: takes over the timer of a slot which another process had armed. The links
+    /// mean nothing any more; the time still counts. Call it once for every slot, before
+    /// anything else.
+    pub fn readopt(&mut self, timers: &mut impl Timers, index: u32) {
+        let Some(timer) = timers.timer_mut(index) else {
+            return;
+        };
+        let due_ms = timer.due_ms();
+        *timer = Timer::default();
+        if let Some(due_ms) = due_ms {
+            self.arm(timers, index, due_ms);
+        }
+    }
+
+    /// Moves what is due in the bucket of the current tick to the fired ones.
+    fn fire_bucket(&mut self, timers: &mut impl Timers) {
+        let at = self.bucket_of(self.tick);
+        let mut next = self.buckets[at].first;
+        let mut earliest = u32::MAX;
+        while let Some(index) = next.checked_sub(1) {
+            let Some(&timer) = timers.timer(index).filter(|timer| timer.is_armed()) else {
+                debug_assert!(false, "slot {index} was freed with its timer armed");
+                break;
+            };
+            next = timer.next;
+            if timer.due_tick > self.tick {
+                earliest = earliest.min(timer.due_tick);
+                continue;
+            }
+            unlink(timers, &mut self.buckets[at].first, index);
+            push(timers, &mut self.fired, index, timer.due_tick);
+        }
+        self.buckets[at].earliest = earliest;
+        self.note_if_empty(at);
+    }
+
+    fn note_if_empty(&mut self, at: usize) {
+        if self.buckets[at].first == 0 {
+            self.occupied[at / 64] &= !(1 << (at % 64));
+        }
+    }
+
+    fn bucket_of(&self, tick: u32) -> usize {
+        tick as usize & (self.buckets.len() - 1)
+    }
+
+    /// Buckets which are not empty, once round from `start`.
+    fn occupied_from(&self, start: usize) -> impl Iterator<Item = usize> + '_ {
+        let words = self.occupied.len();
+        let (first_word, first_bit) = (start / 64, start % 64);
+        // The first word is looked at twice: its upper part now, its lower part at the end.
+        (0..=words).flat_map(move |step| {
+            let word = (first_word + step) % words;
+            let mask = match step {
+                0 => !0 << first_bit,
+                _ if step == words => !(!0 << first_bit),
+                _ => !0,
+            };
+            bits(self.occupied[word] & mask).map(move |bit| word * 64 + bit)
+        })
+    }
+}
+
+fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
+        word &= word - 1;
+        Some(bit)
+    })
+}
+
+/// 32 bits of ticks last for 13 years of uptime; what is later never fires.
+fn tick_of(ms: u64) -> u32 {
+    u32::try_from(ms / TICK_MS)
+        .unwrap_or(u32::MAX)
+        .min(u32::MAX - 1)
+}
+
+/// Puts a timer at the front of a list. False if there is no such slot.
+fn push(timers: &mut impl Timers, first: &mut u32, index: u32, due_tick: u32) -> bool {
+    let Some(timer) = timers.timer_mut(index) else {
+        return false;
+    };
+    *timer = Timer {
+        next: *first,
+        previous: 0,
+        due_tick,
+    };
+    if let Some(second) = first.checked_sub(1).and_then(|i| timers.timer_mut(i)) {
+        second.previous = index + 1;
+    }
+    *first = index + 1;
+    true
+}
+
+/// Takes a timer out of its list, of which it may be the first.
+fn unlink(timers: &mut impl Timers, first: &mut u32, index: u32) {
+    let Some(timer) = timers.timer_mut(index).map(std::mem::take) else {
+        // Freed with its timer armed: the rest of the list is lost, but nobody hangs.
+        debug_assert!(false, "slot {index} was freed with its timer armed");
+        *first = 0;
+        return;
+    };
+    match timer.previous.checked_sub(1) {
+        None => *first = timer.next,
+        Some(previous) => {
+            if let Some(previous) = timers.timer_mut(previous) {
+                previous.next = timer.next;
+            }
+        }
+    }
+    if let Some(next) = timer.next.checked_sub(1).and_then(|i| timers.timer_mut(i)) {
+        next.previous = timer.previous;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    impl Timers for Vec<Timer> {
+        fn timer(&self, index: u32) -> Option<&Timer> {
+            self.as_slice().get(index as usize)
+        }
+        fn timer_mut(&mut self, index: u32) -> Option<&mut Timer> {
+            self.as_mut_slice().get_mut(index as usize)
+        }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Arm { index: u32, in_ms: u64 },
+        Cancel { index: u32 },
+        Pass { ms: u64, rearm: bool },
+        Crash,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let far = prop_oneof![0u64..300, 0u64..20_000, 0u64..2_000_000];
+        let step = prop_oneof![
+            8 => (0u32..40, far).prop_map(|(index, in_ms)| Step::Arm { index, in_ms }),
+            3 => (0u32..40).prop_map(|index| Step::Cancel { index }),
+            6 => (prop_oneof![0u64..250, 0u64..30_000, 0u64..3_000_000], any::<bool>())
+                .prop_map(|(ms, rearm)| Step::Pass { ms, rearm }),
+            1 => Just(Step::Crash),
+        ];
+        prop::collection::vec(step, 1..200)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(600))]
+        /// The model: a map from index to the tick in which it fires.
+        #[test]
+        fn agrees_with_a_naive_model(start in 0u64..10_000_000_000, steps in steps()) {
+            let mut now = start;
+            let mut timers = vec![Timer::default(); 40];
+            let mut wheel = Wheel::with_buckets(now, 64);
+            let mut model: BTreeMap<u32, u64> = BTreeMap::new();
+            let due = |now: u64, due: u64| due.div_ceil(TICK_MS).max(now / TICK_MS + 1);
+            for step in steps {
+                match step {
+                    Step::Arm { index, in_ms } => {
+                        wheel.arm(&mut timers, index, now + in_ms);
+                        model.insert(index, due(now, now + in_ms));
+                    }
+                    Step::Cancel { index } => {
+                        wheel.cancel(&mut timers, index);
+                        model.remove(&index);
+                    }
+                    Step::Pass { ms, rearm } => {
+                        let deadline = wheel.next_deadline();
+                        now += ms;
+                        while let Some(index) = wheel.expired(now, &mut timers) {
+                            prop_assert!(!timers[index as usize].is_armed());
+                            let tick = model.remove(&index);
+                            prop_assert!(tick.is_some_and(|tick| tick <= now / TICK_MS));
+                            prop_assert!(deadline.is_some_and(|ms| ms <= now));
+                            if rearm && index % 3 == 0 {
+                                wheel.arm(&mut timers, index, now + 1000);
+                                model.insert(index, due(now, now + 1000));
+                            }
+                            // One that may have fired too, but was not fetched yet.
+                            wheel.cancel(&mut timers, index + 1);
+                            model.remove(&(index + 1));
+                        }
+                        prop_assert!(model.values().all(|&tick| tick > now / TICK_MS));
+                    }
+                    Step::Crash => {
+                        wheel = Wheel::with_buckets(now, 64);
+                        for index in 0..40 {
+                            wheel.readopt(&mut timers, index);
+                        }
+                    }
+                }
+                prop_assert_eq!(wheel.armed() as usize, model.len());
+                for (index, timer) in timers.iter().enumerate() {
+                    let expected = model.get(&(index as u32)).map(|tick| tick * TICK_MS);
+                    prop_assert_eq!(timer.due_ms(), expected);
+                }
+                match (wheel.next_deadline(), model.values().min()) {
+                    (Some(ms), Some(tick)) => prop_assert!(ms <= tick * TICK_MS),
+                    (deadline, none) => prop_assert!(deadline.is_none() && none.is_none()),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_deadline_is_exact_when_nothing_was_cancelled() {
+        let mut timers = vec![Timer::default(); 3];
+        let mut wheel = Wheel::new(1_000_000);
+        wheel.arm(&mut timers, 0, 1_000_000 + 3_600_000);
+        assert_eq!(wheel.next_deadline(), Some(4_600_000));
+        wheel.arm(&mut timers, 1, 1_001_234);
+        assert_eq!(wheel.next_deadline(), Some(1_001_300));
+        assert_eq!(wheel.expired(1_001_299, &mut timers), None);
+        assert_eq!(wheel.expired(1_001_300, &mut timers), Some(1));
+        assert_eq!(wheel.next_deadline(), Some(4_600_000));
+    }
+}

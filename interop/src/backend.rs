@@ -1,0 +1,425 @@
+//! The plain server behind the terminator. What a connection does, its first line says:
+//!
+//! | first line | what the backend does |
+//! |---|---|
+//! | `echo` | sends back what it receives, until the client ends |
+//! | `upload N [pause]` | receives N bytes, waiting at the gate after 1 MiB if it says `pause`; sends their digest |
+//! | `download N` | sends N random bytes and ends; receives to the end |
+//! | `halfclose N` | receives to the end, and only then sends N bytes |
+//! | `backendfirst N` | sends N bytes and ends; receives to the end |
+//! | `sink` | receives to the end and says nothing |
+//! | `reset N` | sends N bytes, waits for `got`, and resets the connection |
+//! | `flood` | sends for as long as somebody takes it |
+//! | `hang` | reads nothing until the gate opens, then receives to the end |
+//!
+//! Each connection ends with a [`Report`] of what was seen here, for the test to compare
+//! with what the client says.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::net::sockopt;
+
+use crate::content::{Meter, Total, random};
+use crate::wait::{self, PATIENCE};
+
+const BLOCK: usize = 64 * 1024;
+const PAUSE_AT: u64 = 1 << 20;
+/// Small, so that a blocked reader is felt soon.
+const SOCKET_BUFFER: usize = 128 * 1024;
+/// Longer than any test: an end of the connection comes first.
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(180);
+const FIRST_LINE_MAX: usize = 200;
+
+/// How the client's side of a connection ended, as seen by the backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// A FIN.
+    Fin,
+    /// A reset.
+    Reset,
+    /// It was this backend that ended it.
+    Ours,
+    /// Anything else.
+    Error(String),
+}
+
+/// What the backend saw of one connection.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The first line.
+    pub command: String,
+    /// What came after it.
+    pub received: Total,
+    /// What was sent.
+    pub sent: Total,
+    /// How the client's side ended.
+    pub ended: Ending,
+}
+
+/// A running backend. It ends when it is dropped.
+pub struct Backend {
+    shared: Arc<Shared>,
+    reports: Mutex<Receiver<Report>>,
+    address: Option<SocketAddr>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Bytes of content, over all connections.
+    received: AtomicU64,
+    sent: AtomicU64,
+    accepted: AtomicU64,
+    stopped: AtomicBool,
+    gate: Mutex<bool>,
+    gate_opened: Condvar,
+    accept_then_close: AtomicBool,
+}
+
+impl Backend {
+    /// Serves on a TCP address.
+    ///
+    /// # Panics
+    /// When the address cannot be had.
+    pub fn tcp(address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address)
+            .unwrap_or_else(|error| panic!("the backend cannot listen on {address}: {error}"));
+        Self::on(listener)
+    }
+
+    /// Serves on a listener which somebody else has opened, in another namespace say.
+    pub fn on(listener: TcpListener) -> Self {
+        let address = listener.local_addr().ok();
+        Self::serve(listener, address)
+    }
+
+    /// Serves on a unix socket.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn unix(path: &Path) -> Self {
+        let listener = UnixListener::bind(path).unwrap_or_else(|error| {
+            panic!("the backend cannot listen on {}: {error}", path.display())
+        });
+        // `std` sends and receives alike on both kinds of stream sockets.
+        Self::serve(TcpListener::from(OwnedFd::from(listener)), None)
+    }
+
+    fn serve(listener: TcpListener, address: Option<SocketAddr>) -> Self {
+        let shared = Arc::new(Shared::default());
+        let (sender, reports) = channel();
+        listener
+            .set_nonblocking(true)
+            .expect("a listener can be non-blocking");
+        let accepting = Arc::clone(&shared);
+        std::thread::spawn(move || accept(&listener, &accepting, &sender));
+        Self {
+            shared,
+            reports: Mutex::new(reports),
+            address,
+        }
+    }
+
+    /// Where it listens.
+    ///
+    /// # Panics
+    /// For a backend on a unix socket.
+    pub fn address(&self) -> SocketAddr {
+        self.address.expect("a backend on TCP")
+    }
+
+    /// The report of the connection which ended next.
+    ///
+    /// # Panics
+    /// When none ends within [`PATIENCE`].
+    pub fn report(&self) -> Report {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+            panic!("expected a connection to the backend to end within {PATIENCE:?}, none did")
+        })
+    }
+
+    /// Whether a connection has ended whose report was not asked for yet.
+    pub fn has_report(&self) -> Option<Report> {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.try_recv().ok()
+    }
+
+    /// Lets connections go on which wait at the gate.
+    pub fn open_gate(&self) {
+        *lock(&self.shared.gate) = true;
+        self.shared.gate_opened.notify_all();
+    }
+
+    /// From now on every connection is closed as soon as it was accepted; or no longer.
+    pub fn close_at_once(&self, yes: bool) {
+        self.shared.accept_then_close.store(yes, Ordering::SeqCst);
+    }
+
+    /// Content received until now, over all connections.
+    pub fn received(&self) -> u64 {
+        self.shared.received.load(Ordering::SeqCst)
+    }
+
+    /// Content sent until now, over all connections.
+    pub fn sent(&self) -> u64 {
+        self.shared.sent.load(Ordering::SeqCst)
+    }
+
+    /// Connections accepted until now.
+    pub fn accepted(&self) -> u64 {
+        self.shared.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Stops listening; returns when the address is free again.
+    pub fn stop(self) {
+        let address = self.address;
+        drop(self);
+        if let Some(address) = address {
+            wait::until("the backend's address to be free", PATIENCE, || {
+                TcpListener::bind(address).ok()
+            });
+        }
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::SeqCst);
+        self.open_gate();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>, reports: &Sender<Report>) {
+    while !shared.stopped.load(Ordering::SeqCst) {
+        // `std` would not know what to do with the address of a unix socket.
+        let Ok(stream) = rustix::net::accept(listener).map(TcpStream::from) else {
+            std::thread::sleep(Duration::from_millis(2));
+            continue;
+        };
+        shared.accepted.fetch_add(1, Ordering::SeqCst);
+        if shared.accept_then_close.load(Ordering::SeqCst) {
+            continue;
+        }
+        let (shared, reports) = (Arc::clone(shared), reports.clone());
+        std::thread::spawn(move || {
+            if let Some(report) = Connection::new(stream, shared).run() {
+                // A test that does not ask for reports has dropped the other end.
+                let _ = reports.send(report);
+            }
+        });
+    }
+}
+
+struct Connection {
+    stream: Option<TcpStream>,
+    shared: Arc<Shared>,
+    received: Meter,
+    sent: Meter,
+    /// Content that came in one read with the first line.
+    early: Vec<u8>,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, shared: Arc<Shared>) -> Self {
+        // A unix socket has no such options; that is all that can go wrong here.
+        let _ = stream.set_nonblocking(false);
+        let _ = stream.set_nodelay(true);
+        let _ = stream.set_read_timeout(Some(SOCKET_TIMEOUT));
+        let _ = stream.set_write_timeout(Some(SOCKET_TIMEOUT));
+        let _ = sockopt::set_socket_send_buffer_size(&stream, SOCKET_BUFFER);
+        let _ = sockopt::set_socket_recv_buffer_size(&stream, SOCKET_BUFFER);
+        Self {
+            stream: Some(stream),
+            shared,
+            received: Meter::default(),
+            sent: Meter::default(),
+            early: Vec::new(),
+        }
+    }
+
+    /// `None`: it ended before it had said what it wanted, as a port check does.
+    fn run(mut self) -> Option<Report> {
+        let command = self.first_line().ok()?;
+        let mut words = command.split(' ');
+        let verb = words.next().unwrap_or_default();
+        let count = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        let pause = words.next() == Some("pause");
+        let ended = match verb {
+            "echo" => self.echo(),
+            "upload" => self.upload(count, pause),
+            "download" => self.send_and_end(count).and_then(|()| self.receive_all()),
+            "halfclose" => self.halfclose(count),
+            "backendfirst" => self.send_and_end(count).and_then(|()| self.receive_all()),
+            "sink" => self.receive_all(),
+            "reset" => self.reset(count),
+            "flood" => self.flood(),
+            "hang" => {
+                self.wait_at_gate();
+                self.receive_all()
+            }
+            _ => Err(io::Error::other(format!("no such command: {verb}"))),
+        };
+        Some(Report {
+            command,
+            received: self.received.total(),
+            sent: self.sent.total(),
+            ended: ended.unwrap_or_else(|error| match error.kind() {
+                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Ending::Reset,
+                _ => Ending::Error(error.to_string()),
+            }),
+        })
+    }
+
+    fn stream(&mut self) -> io::Result<&mut TcpStream> {
+        self.stream.as_mut().ok_or(ErrorKind::NotConnected.into())
+    }
+
+    fn first_line(&mut self) -> io::Result<String> {
+        let mut line = Vec::new();
+        loop {
+            if let Some(end) = line.iter().position(|&byte| byte == b'\n') {
+                self.early = line.split_off(end + 1);
+                line.truncate(end);
+                return Ok(String::from_utf8_lossy(&line).into_owned());
+            }
+            let mut part = [0; FIRST_LINE_MAX];
+            let count = self.stream()?.read(&mut part)?;
+            if count == 0 || line.len() > FIRST_LINE_MAX {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            line.extend_from_slice(&part[..count]);
+        }
+    }
+
+    /// The next part of the content; empty at the end.
+    fn receive(&mut self, most: usize) -> io::Result<Vec<u8>> {
+        let mut part = std::mem::take(&mut self.early);
+        if part.is_empty() {
+            part.resize(most.min(BLOCK), 0);
+            let count = self.stream()?.read(&mut part)?;
+            part.truncate(count);
+        }
+        self.received.add(&part);
+        self.shared
+            .received
+            .fetch_add(part.len() as u64, Ordering::SeqCst);
+        Ok(part)
+    }
+
+    fn receive_all(&mut self) -> io::Result<Ending> {
+        while !self.receive(BLOCK)?.is_empty() {}
+        Ok(Ending::Fin)
+    }
+
+    fn send(&mut self, mut part: &[u8]) -> io::Result<()> {
+        while !part.is_empty() {
+            let count = self.stream()?.write(part)?;
+            let (done, rest) = part.split_at(count);
+            self.sent.add(done);
+            self.shared.sent.fetch_add(count as u64, Ordering::SeqCst);
+            part = rest;
+        }
+        Ok(())
+    }
+
+    fn send_random(&mut self, bytes: u64) -> io::Result<()> {
+        let mut left = bytes;
+        while left > 0 {
+            let part = random(left.min(BLOCK as u64) as usize);
+            self.send(&part)?;
+            left -= part.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn end_sending(&mut self) -> io::Result<()> {
+        self.stream()?.shutdown(Shutdown::Write)
+    }
+
+    fn send_and_end(&mut self, bytes: u64) -> io::Result<()> {
+        self.send_random(bytes)?;
+        self.end_sending()
+    }
+
+    fn echo(&mut self) -> io::Result<Ending> {
+        loop {
+            let part = self.receive(BLOCK)?;
+            if part.is_empty() {
+                self.end_sending()?;
+                return Ok(Ending::Fin);
+            }
+            self.send(&part)?;
+        }
+    }
+
+    fn upload(&mut self, bytes: u64, pause: bool) -> io::Result<Ending> {
+        let mut pause = pause;
+        let mut digest = Meter::default();
+        while digest.bytes() < bytes {
+            if pause && digest.bytes() >= PAUSE_AT {
+                self.wait_at_gate();
+                pause = false;
+            }
+            let left = bytes - digest.bytes();
+            let part = self.receive(left.min(BLOCK as u64) as usize)?;
+            if part.is_empty() {
+                return Ok(Ending::Fin);
+            }
+            digest.add(&part);
+        }
+        let line = format!("{}\n", digest.total().sha256);
+        self.send(line.as_bytes())?;
+        self.receive_all()
+    }
+
+    fn halfclose(&mut self, bytes: u64) -> io::Result<Ending> {
+        let ended = self.receive_all()?;
+        self.send_and_end(bytes)?;
+        Ok(ended)
+    }
+
+    fn reset(&mut self, bytes: u64) -> io::Result<Ending> {
+        self.send_random(bytes)?;
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"got\n") {
+            let part = self.receive(BLOCK)?;
+            if part.is_empty() {
+                return Ok(Ending::Fin);
+            }
+            answer.extend(part);
+        }
+        if let Some(stream) = self.stream.take() {
+            sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
+        }
+        Ok(Ending::Ours)
+    }
+
+    fn flood(&mut self) -> io::Result<Ending> {
+        let block = random(BLOCK);
+        while !self.shared.stopped.load(Ordering::SeqCst) {
+            self.send(&block)?;
+        }
+        Ok(Ending::Ours)
+    }
+
+    fn wait_at_gate(&self) {
+        let gate = lock(&self.shared.gate);
+        // That it takes so long is seen elsewhere; here it only must not be for ever.
+        let _ = self
+            .shared
+            .gate_opened
+            .wait_timeout_while(gate, SOCKET_TIMEOUT, |open| !*open);
+    }
+}

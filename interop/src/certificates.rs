@@ -1,0 +1,113 @@
+//! An authority and the certificates it gives out, made anew for every test program.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use tempfile::TempDir;
+
+/// What kind of key a certificate is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// ECDSA with P-256.
+    EcdsaP256,
+    /// RSA with 2048 bits.
+    Rsa2048,
+}
+
+/// A certificate and its key, as PEM files.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// The certificate.
+    pub cert: PathBuf,
+    /// Its key, PKCS #8.
+    pub key: PathBuf,
+    /// Both in one file, as HAProxy wants it.
+    pub both: PathBuf,
+}
+
+/// The authority of this test program.
+pub struct Authority {
+    folder: TempDir,
+    issuer: Issuer<'static, KeyPair>,
+    ecdsa: OnceLock<Files>,
+    rsa: OnceLock<Files>,
+}
+
+/// The authority; made when it is first asked for.
+pub fn authority() -> &'static Authority {
+    static AUTHORITY: OnceLock<Authority> = OnceLock::new();
+    AUTHORITY.get_or_init(Authority::new)
+}
+
+impl Authority {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(Vec::<String>::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "interop authority");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        write(&folder.path().join("ca.pem"), &certificate.pem());
+        Self {
+            folder,
+            issuer: Issuer::new(params, key),
+            ecdsa: OnceLock::new(),
+            rsa: OnceLock::new(),
+        }
+    }
+
+    /// The file which clients trust.
+    pub fn trust(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+
+    /// A valid certificate for `localhost`.
+    pub fn certificate(&self, kind: Kind) -> &Files {
+        let (cell, name) = match kind {
+            Kind::EcdsaP256 => (&self.ecdsa, "ecdsa"),
+            Kind::Rsa2048 => (&self.rsa, "rsa"),
+        };
+        cell.get_or_init(|| self.give_out(name, kind, 2035, self.folder.path()))
+    }
+
+    /// Gives out a certificate for `localhost` which ends with this year.
+    pub fn give_out(&self, name: &str, kind: Kind, last_year: i32, folder: &Path) -> Files {
+        let key = match kind {
+            Kind::EcdsaP256 => KeyPair::generate(),
+            Kind::Rsa2048 => {
+                KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, rcgen::RsaKeySize::_2048)
+            }
+        }
+        .expect("a key");
+        let mut params =
+            CertificateParams::new(vec!["localhost".to_owned()]).expect("a valid name");
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(last_year, 12, 31);
+        params.use_authority_key_identifier_extension = true;
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "localhost");
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        let files = Files {
+            cert: folder.join(format!("{name}.pem")),
+            key: folder.join(format!("{name}.key")),
+            both: folder.join(format!("{name}.both.pem")),
+        };
+        write(&files.cert, &certificate.pem());
+        write(&files.key, &key.serialize_pem());
+        write(
+            &files.both,
+            &format!("{}{}", certificate.pem(), key.serialize_pem()),
+        );
+        files
+    }
+}
+
+fn write(file: &Path, text: &str) {
+    std::fs::write(file, text)
+        .unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
+}

@@ -1,0 +1,71 @@
+//! Content that is sent through a connection, and its digest.
+
+use aws_lc_rs::digest::{Context, SHA256};
+
+/// Counts bytes and digests them.
+pub struct Meter {
+    bytes: u64,
+    digest: Context,
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Self {
+            bytes: 0,
+            digest: Context::new(&SHA256),
+        }
+    }
+}
+
+impl Meter {
+    /// Takes the next part.
+    pub fn add(&mut self, part: &[u8]) {
+        self.bytes += part.len() as u64;
+        self.digest.update(part);
+    }
+
+    /// How many bytes there were.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What all of it was.
+    pub fn total(self) -> Total {
+        let hex = self.digest.finish().as_ref().iter().fold(
+            String::with_capacity(64),
+            |mut hex, byte| {
+                hex.push_str(&format!("{byte:02x}"));
+                hex
+            },
+        );
+        Total {
+            bytes: self.bytes,
+            sha256: hex,
+        }
+    }
+}
+
+/// How much content there was, and its SHA-256 in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Total {
+    /// Number of bytes.
+    pub bytes: u64,
+    /// Digest in hexadecimal.
+    pub sha256: String,
+}
+
+impl Total {
+    /// Of this content.
+    pub fn of(content: &[u8]) -> Self {
+        let mut meter = Meter::default();
+        meter.add(content);
+        meter.total()
+    }
+}
+
+/// Random bytes: nothing lost, doubled or swapped can go unnoticed.
+pub fn random(bytes: usize) -> Vec<u8> {
+    let mut content = vec![0; bytes];
+    aws_lc_rs::rand::fill(&mut content).expect("the system has random bytes");
+    content
+}

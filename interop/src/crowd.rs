@@ -1,0 +1,157 @@
+//! More clients than there is room for. All of them connect at once; whoever is in stays
+//! until told to leave, and in the end everybody must have been in.
+
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::peer::{self, Peer};
+use crate::wait;
+
+/// How long anybody may have to wait for a place.
+const CROWD_TIME: Duration = Duration::from_secs(60);
+
+/// How clients connect.
+pub type Connect = dyn Fn() -> io::Result<TcpStream> + Send + Sync;
+
+/// A crowd of clients.
+pub struct Crowd {
+    size: usize,
+    events: Receiver<Event>,
+    leave: Arc<(Mutex<bool>, Condvar)>,
+    /// How many were in at some time.
+    pub came_in: usize,
+    /// Attempts that failed before the client was in, with the reason.
+    pub turned_away: Vec<String>,
+    /// Clients that were in and then lost something.
+    pub lost: Vec<String>,
+}
+
+enum Event {
+    In,
+    TurnedAway(String),
+    Done,
+    Lost(String),
+}
+
+impl Crowd {
+    /// Starts so many clients. One that is turned away tries again.
+    pub fn gather(size: usize, connect: Box<Connect>) -> Self {
+        let (sender, events) = channel();
+        let leave = Arc::new((Mutex::new(false), Condvar::new()));
+        let connect: Arc<Connect> = connect.into();
+        for _ in 0..size {
+            let (sender, leave, connect) =
+                (sender.clone(), Arc::clone(&leave), Arc::clone(&connect));
+            std::thread::spawn(move || live(&*connect, &sender, &leave));
+        }
+        Self {
+            size,
+            events,
+            leave,
+            came_in: 0,
+            turned_away: Vec::new(),
+            lost: Vec::new(),
+        }
+    }
+
+    /// Waits until nobody else gets in, and returns how many are.
+    ///
+    /// # Panics
+    /// When that does not happen.
+    pub fn wait_until_full(&mut self) -> usize {
+        wait::until_still("a crowd at the door", || {
+            self.look();
+            self.came_in as u64
+        });
+        self.came_in
+    }
+
+    /// Lets all who are in leave, and waits until everybody was in and has left.
+    ///
+    /// # Panics
+    /// When somebody never gets in, or has lost something.
+    pub fn disperse(mut self) {
+        *self.leave.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.leave.1.notify_all();
+        let mut left = self.look();
+        let end = Instant::now() + CROWD_TIME;
+        while left + self.lost.len() < self.size {
+            assert!(
+                Instant::now() < end,
+                "expected all {} clients to get in, {} did within {CROWD_TIME:?}; turned away: {:?}",
+                self.size,
+                self.came_in,
+                self.turned_away.last()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+            left += self.look();
+        }
+        assert!(
+            self.lost.is_empty(),
+            "expected nobody who was in to lose anything, {} did: {:?}",
+            self.lost.len(),
+            self.lost
+        );
+    }
+
+    /// Takes note of what has happened; returns how many have left.
+    fn look(&mut self) -> usize {
+        let mut left = 0;
+        for event in self.events.try_iter() {
+            match event {
+                Event::In => self.came_in += 1,
+                Event::TurnedAway(why) => self.turned_away.push(why),
+                Event::Lost(why) => self.lost.push(why),
+                Event::Done => left += 1,
+            }
+        }
+        left
+    }
+}
+
+/// The life of one client. That the test has ended already is no matter to it.
+fn live(connect: &Connect, events: &Sender<Event>, leave: &(Mutex<bool>, Condvar)) {
+    let end = Instant::now() + CROWD_TIME;
+    let mut peer = loop {
+        match enter(connect) {
+            Ok(peer) => break peer,
+            Err(error) => {
+                let _ = events.send(Event::TurnedAway(error.to_string()));
+                if Instant::now() > end {
+                    let _ = events.send(Event::Lost(format!("never got in: {error}")));
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    };
+    let _ = events.send(Event::In);
+    let told = leave.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let _ = leave
+        .1
+        .wait_timeout_while(told, 2 * CROWD_TIME, |told| !*told);
+    let _ = events.send(match depart(&mut peer) {
+        Ok(()) => Event::Done,
+        Err(error) => Event::Lost(error.to_string()),
+    });
+}
+
+fn enter(connect: &Connect) -> io::Result<Peer> {
+    let tcp = connect()?;
+    tcp.set_nodelay(true)?;
+    tcp.set_read_timeout(Some(CROWD_TIME))?;
+    tcp.set_write_timeout(Some(CROWD_TIME))?;
+    let mut peer = Peer::over(tcp, peer::client(peer::config()))?;
+    peer.stream().write_all(b"echo\n")?;
+    peer.echo()?;
+    Ok(peer)
+}
+
+fn depart(peer: &mut Peer) -> io::Result<()> {
+    peer.echo()?;
+    peer.end_sending()?;
+    peer.receive_all().map(drop)
+}

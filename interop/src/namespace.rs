@@ -1,0 +1,134 @@
+//! Network namespaces: machines with a cable between them, which can be cut.
+
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::tools;
+
+/// Two namespaces, `near` for the terminator and its backend and `far` for clients. They
+/// are gone when this is dropped.
+pub struct Cable {
+    near: String,
+    far: String,
+}
+
+/// The near end's address.
+pub const NEAR: &str = "10.98.0.1";
+
+impl Cable {
+    /// Lays the cable. `None`: not possible here, and reported.
+    ///
+    /// # Panics
+    /// As [`tools::unavailable`].
+    pub fn lay() -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        if !tools::present(&["ip"]) {
+            return None;
+        }
+        if !rustix::process::geteuid().is_root() {
+            tools::unavailable("network namespaces need root");
+            return None;
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = |end: &str| format!("dm-{}-{number}-{end}", std::process::id());
+        let cable = Self {
+            near: name("near"),
+            far: name("far"),
+        };
+        if let Err(error) = cable.build() {
+            tools::unavailable(&format!("network namespaces cannot be made: {error}"));
+            return None;
+        }
+        Some(cable)
+    }
+
+    fn build(&self) -> Result<(), String> {
+        let (near, far) = (&self.near, &self.far);
+        ip(&format!("netns add {near}"))?;
+        ip(&format!("netns add {far}"))?;
+        ip(&format!(
+            "-n {near} link add cable type veth peer name cable netns {far}"
+        ))?;
+        ip(&format!("-n {near} addr add {NEAR}/24 dev cable"))?;
+        ip(&format!("-n {far} addr add 10.98.0.2/24 dev cable"))?;
+        for end in [near, far] {
+            ip(&format!("-n {end} link set lo up"))?;
+            ip(&format!("-n {end} link set cable up"))?;
+        }
+        Ok(())
+    }
+
+    /// Cuts the cable: from now on packets are lost without a word.
+    ///
+    /// # Panics
+    /// When `ip` fails.
+    pub fn cut(&self) {
+        ip(&format!("-n {} link set cable down", self.far)).expect("a link to set down");
+    }
+
+    /// The name of the near end's namespace.
+    pub fn near(&self) -> String {
+        self.near.clone()
+    }
+
+    /// Runs something at the near end; a socket which it opens stays there.
+    ///
+    /// # Panics
+    /// When it panics.
+    pub fn at_near<T: Send + 'static>(&self, run: impl FnOnce() -> T + Send + 'static) -> T {
+        inside(&self.near, run)
+    }
+
+    /// Runs something at the far end.
+    ///
+    /// # Panics
+    /// When it panics.
+    pub fn at_far<T: Send + 'static>(&self, run: impl FnOnce() -> T + Send + 'static) -> T {
+        inside(&self.far, run)
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        for end in [&self.near, &self.far] {
+            // What is not there needs no removing.
+            let _ = ip(&format!("netns del {end}"));
+        }
+    }
+}
+
+/// What starts a command inside a namespace.
+pub fn entering(namespace: &str) -> Vec<String> {
+    let words = [&tools::path("ip"), "netns", "exec", namespace];
+    words.map(str::to_owned).to_vec()
+}
+
+fn ip(arguments: &str) -> Result<(), String> {
+    let output = Command::new(tools::path("ip"))
+        .args(arguments.split(' '))
+        .output()
+        .map_err(|error| error.to_string())?;
+    if output.status.success() {
+        Ok(())
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("ip {arguments}: {}", said.trim()))
+    }
+}
+
+/// Runs something inside a namespace. That belongs to a thread, so this gets one of its own.
+///
+/// # Panics
+/// When it panics, or the namespace is gone.
+pub fn inside<T: Send + 'static>(namespace: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
+    let file = std::fs::File::open(format!("/run/netns/{namespace}")).expect("our own namespace");
+    let thread = std::thread::spawn(move || {
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+            .expect("a namespace to enter");
+        run()
+    });
+    thread.join().expect("no panic inside the namespace")
+}

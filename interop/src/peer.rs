@@ -1,0 +1,149 @@
+//! A TLS client inside the test: rustls over a blocking socket, for the tests that need
+//! many connections, or one in an exactly known state.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, SupportedProtocolVersion};
+
+use crate::certificates::authority;
+use crate::content::random;
+
+/// Longer than anything here takes.
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A TLS connection.
+pub struct Peer {
+    /// The TLS state.
+    pub tls: ClientConnection,
+    /// The socket.
+    pub tcp: TcpStream,
+}
+
+/// The ordinary configuration: TLS 1.3 or 1.2, trusting the tests' authority. All that
+/// come from here share the sessions.
+pub fn config() -> ClientConfig {
+    static CONFIG: OnceLock<ClientConfig> = OnceLock::new();
+    CONFIG
+        .get_or_init(|| with_versions(rustls::DEFAULT_VERSIONS))
+        .clone()
+}
+
+/// One for TLS 1.3 and one for 1.2, each with sessions of its own.
+pub fn configs_by_version() -> [ClientConfig; 2] {
+    [&rustls::version::TLS13, &rustls::version::TLS12].map(|version| with_versions(&[version]))
+}
+
+fn with_versions(versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    for cert in CertificateDer::pem_file_iter(authority().trust()).expect("our own file") {
+        roots
+            .add(cert.expect("valid PEM"))
+            .expect("a valid certificate");
+    }
+    ClientConfig::builder_with_protocol_versions(versions)
+        .with_root_certificates(roots)
+        .with_no_client_auth()
+}
+
+/// A connection that has not begun yet.
+///
+/// # Panics
+/// Never: the name is valid.
+pub fn client(config: ClientConfig) -> ClientConnection {
+    let name = "localhost".try_into().expect("a valid name");
+    ClientConnection::new(Arc::new(config), name).expect("a usable configuration")
+}
+
+/// Connects with TCP only.
+///
+/// # Errors
+/// As the system says.
+pub fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
+    let tcp = TcpStream::connect_timeout(&address, SOCKET_TIMEOUT)?;
+    tcp.set_nodelay(true)?;
+    tcp.set_read_timeout(Some(SOCKET_TIMEOUT))?;
+    tcp.set_write_timeout(Some(SOCKET_TIMEOUT))?;
+    Ok(tcp)
+}
+
+impl Peer {
+    /// Connects and completes the handshake.
+    ///
+    /// # Errors
+    /// When one of the two fails.
+    pub fn connect(address: SocketAddr) -> io::Result<Self> {
+        Self::over(connect_tcp(address)?, client(config()))
+    }
+
+    /// Completes the handshake on this socket.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn over(mut tcp: TcpStream, mut tls: ClientConnection) -> io::Result<Self> {
+        while tls.is_handshaking() {
+            tls.complete_io(&mut tcp)?;
+        }
+        Ok(Self { tls, tcp })
+    }
+
+    /// Connects and says the first line.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn saying(address: SocketAddr, line: &str) -> Self {
+        let mut peer = Self::connect(address)
+            .unwrap_or_else(|error| panic!("expected a TLS connection to {address}: {error}"));
+        peer.stream()
+            .write_all(format!("{line}\n").as_bytes())
+            .expect("the first line can be sent");
+        peer
+    }
+
+    /// To read and write plaintext.
+    pub fn stream(&mut self) -> Stream<'_, ClientConnection, TcpStream> {
+        Stream::new(&mut self.tls, &mut self.tcp)
+    }
+
+    /// Sends some bytes on a connection whose first line was `echo`, and compares.
+    ///
+    /// # Errors
+    /// When the connection fails, or the echo differs.
+    pub fn echo(&mut self) -> io::Result<()> {
+        let message = random(1500);
+        self.stream().write_all(&message)?;
+        let mut back = vec![0; message.len()];
+        self.stream().read_exact(&mut back)?;
+        if back == message {
+            Ok(())
+        } else {
+            Err(io::Error::other("the echo differs from what was sent"))
+        }
+    }
+
+    /// Sends close_notify.
+    ///
+    /// # Errors
+    /// When it cannot be sent.
+    pub fn end_sending(&mut self) -> io::Result<()> {
+        self.tls.send_close_notify();
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut self.tcp)?;
+        }
+        Ok(())
+    }
+
+    /// Reads to the end. An end without close_notify is an error.
+    ///
+    /// # Errors
+    /// When the connection does not end cleanly.
+    pub fn receive_all(&mut self) -> io::Result<Vec<u8>> {
+        let mut all = Vec::new();
+        self.stream().read_to_end(&mut all)?;
+        Ok(all)
+    }
+}

@@ -1,0 +1,198 @@
+//! Processes which belong to a test and end with it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait;
+
+/// A running process whose output goes to a file. Dropping it ends it and whatever it
+/// has started; in a failing test its log is shown.
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a program. Its output is kept in `folder`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start(name: &str, arguments: &[String], folder: &Path) -> Self {
+        let log = folder.join(format!("{name}.log"));
+        let output = File::create(&log).expect("a log file in the test's own folder");
+        let (program, arguments) = arguments.split_first().expect("a program to start");
+        let child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().expect("a second handle of the log"))
+            .stderr(output)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{name}: cannot start {program}: {error}"));
+        Self {
+            name: name.to_owned(),
+            child,
+            log,
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything it has written until now.
+    pub fn log(&self) -> String {
+        let bytes = std::fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Lines of the log which contain `text`, in any case.
+    pub fn lines_with(&self, text: &str) -> Vec<String> {
+        let text = text.to_lowercase();
+        self.log()
+            .lines()
+            .filter(|line| line.to_lowercase().contains(&text))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Waits for a line with this text, in any case.
+    ///
+    /// # Panics
+    /// When it does not come, or the process ends before.
+    pub fn wait_for_line(&mut self, text: &str, within: Duration) -> String {
+        let what = format!("{} to write a line with `{text}`", self.name);
+        wait::until(&what, within, || {
+            let line = self.lines_with(text).into_iter().next();
+            if line.is_none()
+                && let Ok(Some(status)) = self.child.try_wait()
+            {
+                panic!("expected {what}, but it ended with {status}");
+            }
+            line
+        })
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// When it goes on for longer.
+    pub fn wait_for_end(&mut self, within: Duration) -> ExitStatus {
+        let what = format!("{} to end", self.name);
+        wait::until(&what, within, || {
+            self.child.try_wait().expect("a child of ours")
+        })
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// It and all of its descendants.
+    pub fn tree(&self) -> Vec<u32> {
+        let all = parents();
+        let mut tree = vec![self.pid()];
+        let mut next = 0;
+        while let Some(&parent) = tree.get(next) {
+            tree.extend(
+                all.iter()
+                    .filter(|(_, of)| *of == parent)
+                    .map(|(pid, _)| *pid),
+            );
+            next += 1;
+        }
+        tree
+    }
+
+    /// Those of the tree which have started nothing: the ones which do the work.
+    pub fn leaves(&self) -> Vec<u32> {
+        let all = parents();
+        let mut tree = self.tree();
+        tree.retain(|pid| !all.iter().any(|(_, parent)| parent == pid));
+        tree
+    }
+
+    /// Proportional set size of the whole tree, in bytes.
+    pub fn memory(&self) -> u64 {
+        self.tree().into_iter().map(proportional_set_bytes).sum()
+    }
+
+    fn stop(&mut self) {
+        let tree: Vec<_> = self
+            .tree()
+            .into_iter()
+            .map(|pid| (pid, started(pid)))
+            .collect();
+        signal(self.pid(), Signal::TERM);
+        let end = std::time::Instant::now() + Duration::from_secs(3);
+        while self.runs() && std::time::Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // A process id may have been given away anew.
+        for (pid, since) in tree.into_iter().skip(1) {
+            if since.is_some() && started(pid) == since {
+                signal(pid, Signal::KILL);
+            }
+        }
+        // It may be dead already; then there is nothing to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.stop();
+        if std::thread::panicking() {
+            let log = self.log();
+            let skipped = log.lines().count().saturating_sub(60);
+            let tail: Vec<&str> = log.lines().skip(skipped).collect();
+            eprintln!("---- log of {} ----\n{}\n----", self.name, tail.join("\n"));
+        }
+    }
+}
+
+/// Sends a signal to a process that the test has started. That it is gone is no matter.
+pub fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// When a process was started, in ticks since the boot.
+fn started(pid: u32) -> Option<u64> {
+    stat_field(pid, 19)?.parse().ok()
+}
+
+/// A field of /proc/PID/stat, counted from the one after the name.
+fn stat_field(pid: u32, number: usize) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in parentheses and may contain anything.
+    let fields = stat.rsplit_once(')')?.1;
+    fields.split_whitespace().nth(number).map(str::to_owned)
+}
+
+/// Every process and its parent.
+fn parents() -> Vec<(u32, u32)> {
+    let entries = std::fs::read_dir("/proc").expect("/proc");
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter_map(|pid: u32| Some((pid, stat_field(pid, 1)?.parse().ok()?)))
+        .collect()
+}
+
+fn proportional_set_bytes(pid: u32) -> u64 {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let kilobytes = rollup
+        .lines()
+        .find_map(|line| line.strip_prefix("Pss:"))
+        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}

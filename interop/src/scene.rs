@@ -1,0 +1,119 @@
+//! A terminator before a backend, with addresses and a folder of their own.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use tempfile::TempDir;
+
+use crate::backend::Backend;
+use crate::namespace;
+use crate::process::Process;
+use crate::terminator::{Can, Settings, Target, Terminator};
+use crate::wait::{self, PATIENCE};
+
+/// The port of the terminator in every scene.
+pub const TLS_PORT: u16 = 8443;
+/// The port of the backend in every scene.
+pub const PLAIN_PORT: u16 = 8080;
+
+/// A running terminator before a running backend. All of it ends when this is dropped.
+pub struct Scene {
+    /// What terminates.
+    pub kind: Terminator,
+    /// Its process.
+    pub terminator: Process,
+    /// The plain side.
+    pub backend: Backend,
+    /// Where clients connect to.
+    pub address: SocketAddr,
+    /// For files of this test.
+    pub folder: TempDir,
+}
+
+impl Scene {
+    /// The ordinary case.
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// With other settings.
+    pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        let host = unused_host();
+        let backend = Backend::tcp(SocketAddr::new(host, PLAIN_PORT));
+        let target = Target::Tcp(backend.address());
+        let mut settings = Settings::new(SocketAddr::new(host, TLS_PORT), target);
+        change(&mut settings);
+        Self::of(Terminator::chosen(), backend, &settings)
+    }
+
+    /// Of parts that the test has made.
+    pub fn of(kind: Terminator, backend: Backend, settings: &Settings) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let terminator = start(kind, settings, folder.path());
+        Self {
+            kind,
+            terminator,
+            backend,
+            address: settings.listen,
+            folder,
+        }
+    }
+}
+
+impl Default for Scene {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Starts a terminator and waits until it serves.
+///
+/// # Panics
+/// When it does not.
+pub fn start(kind: Terminator, settings: &Settings, folder: &Path) -> Process {
+    let launch = kind.prepare(settings, folder);
+    let mut process = Process::start(&kind.to_string(), &launch.command, folder);
+    match launch.ready_line {
+        Some(line) => {
+            process.wait_for_line(line, PATIENCE);
+        }
+        None => wait::until(&format!("{kind} to listen"), PATIENCE, || {
+            assert!(
+                process.runs(),
+                "expected {kind} to listen, but it has ended"
+            );
+            let listen = settings.listen;
+            let connect = move || TcpStream::connect(listen).ok().map(drop);
+            match &settings.namespace {
+                Some(namespace) => namespace::inside(namespace, connect),
+                None => connect(),
+            }
+        }),
+    }
+    process
+}
+
+/// Whether the chosen terminator does this; says so if not. A test returns then.
+pub fn applies(what: Can) -> bool {
+    let kind = Terminator::chosen();
+    let can = kind.can(what);
+    if !can {
+        eprintln!("NOT APPLICABLE: {kind} does not {what:?}");
+    }
+    can
+}
+
+/// A loopback address which no other test uses, so that no ports need to be searched.
+pub fn unused_host() -> IpAddr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let process = std::process::id();
+    let byte = |number: u32| u8::try_from(number % 200).unwrap_or_default() + 20;
+    IpAddr::V4(Ipv4Addr::new(
+        127,
+        byte(process / 200),
+        byte(process),
+        number,
+    ))
+}

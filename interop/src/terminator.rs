@@ -1,0 +1,201 @@
+//! What terminates TLS in a scene: ours, or one of the usual ones in its place.
+
+mod haproxy;
+mod nginx;
+mod ours;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use crate::certificates::{Files, Kind, authority};
+use crate::namespace;
+
+/// A terminator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terminator {
+    /// `dormouse serve`.
+    Dormouse,
+    /// nginx with its stream module.
+    NginxStream,
+    /// HAProxy in TCP mode.
+    Haproxy,
+}
+
+/// What a terminator may be able to do, beyond what all can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Can {
+    /// The end of a connection is said with close_notify.
+    EndCleanly,
+    /// The client has ended its sending and still receives.
+    HalfCloseByClient,
+    /// The backend has ended its sending and still receives.
+    HalfCloseByBackend,
+    /// A TCP end without close_notify becomes a reset at the backend.
+    ReportTruncation,
+    /// A reset by the backend is not a clean end for the client.
+    ReportReset,
+    /// The group X25519MLKEM768.
+    PostQuantum,
+    /// A stopped reader holds up the other end after a few hundred kilobytes.
+    BoundBuffers,
+    /// A full worker leaves connections to the others, or in the queue.
+    QueueWhenFull,
+    /// A backend that cannot be reached gives the client a close_notify.
+    CloseCleanlyWithoutBackend,
+    /// Peers which vanish without a word are found.
+    FindVanished,
+    /// Workers that die are replaced, and all end with the main process.
+    ReplaceWorkers,
+    /// Everything that is particular to `dormouse serve`: its options, log lines, processes.
+    BeDormouse,
+}
+
+impl Terminator {
+    /// The one that the tests are run with: `DORMOUSE_INTEROP`, by default ours.
+    ///
+    /// # Panics
+    /// When the variable names something else.
+    pub fn chosen() -> Self {
+        match std::env::var("DORMOUSE_INTEROP").as_deref() {
+            Err(_) | Ok("" | "dormouse") => Self::Dormouse,
+            Ok("nginx") => Self::NginxStream,
+            Ok("haproxy") => Self::Haproxy,
+            Ok(other) => panic!("DORMOUSE_INTEROP={other}: use dormouse, nginx or haproxy"),
+        }
+    }
+
+    /// Whether it does this, as far as we have seen with Debian 12's packages. With
+    /// `DORMOUSE_INTEROP_STRICT=1` everything is asked of everybody: so one sees that the
+    /// tests can fail.
+    pub fn can(self, what: Can) -> bool {
+        let strict = std::env::var_os("DORMOUSE_INTEROP_STRICT").is_some_and(|value| value == "1");
+        match self {
+            _ if strict && what != Can::BeDormouse => true,
+            Self::Dormouse => true,
+            Self::NginxStream => matches!(what, Can::ReplaceWorkers),
+            Self::Haproxy => matches!(
+                what,
+                Can::EndCleanly
+                    | Can::HalfCloseByClient
+                    | Can::HalfCloseByBackend
+                    | Can::QueueWhenFull
+                    | Can::FindVanished
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Terminator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Dormouse => "dormouse",
+            Self::NginxStream => "nginx",
+            Self::Haproxy => "haproxy",
+        })
+    }
+}
+
+/// Where plaintext goes.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// A unix socket.
+    Unix(PathBuf),
+    /// Back to the client, by the terminator itself. Only ours does.
+    Echo,
+}
+
+/// What a terminator is started with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Where else. Only for ours.
+    pub also_listen: Vec<SocketAddr>,
+    /// Where plaintext goes.
+    pub target: Target,
+    /// Its certificate.
+    pub certificate: Files,
+    /// Protocols for ALPN.
+    pub alpn: Vec<&'static str>,
+    /// How many workers.
+    pub workers: u32,
+    /// Whether a FIN without close_notify ends the backend's side cleanly.
+    pub truncation_closes: bool,
+    /// Options of the route or of the whole, as in `dormouse`'s file. Others know some of them.
+    pub options: Vec<(&'static str, String)>,
+    /// A command which starts the command, `prlimit` with its arguments.
+    pub wrapper: Vec<String>,
+    /// The network namespace it runs in.
+    pub namespace: Option<String>,
+}
+
+impl Settings {
+    /// The ordinary case: P-256, one worker.
+    pub fn new(listen: SocketAddr, target: Target) -> Self {
+        Self {
+            listen,
+            also_listen: Vec::new(),
+            target,
+            certificate: authority().certificate(Kind::EcdsaP256).clone(),
+            alpn: Vec::new(),
+            workers: 1,
+            truncation_closes: false,
+            options: Vec::new(),
+            wrapper: Vec::new(),
+            namespace: None,
+        }
+    }
+
+    /// Sets an option of `dormouse`'s file. `value` is written as there, without quotes if
+    /// it is a number.
+    pub fn option(&mut self, name: &'static str, value: &str) -> &mut Self {
+        let bare = value.parse::<u32>().is_ok();
+        let value = if bare {
+            value.to_owned()
+        } else {
+            format!("\"{value}\"")
+        };
+        self.options.push((name, value));
+        self
+    }
+
+    /// The value of an option, without quotes.
+    fn value(&self, name: &str) -> Option<&str> {
+        let found = self.options.iter().find(|(option, _)| *option == name);
+        found.map(|(_, value)| value.trim_matches('"'))
+    }
+}
+
+/// How to start a terminator, and how to see that it is ready.
+pub struct Launch {
+    /// The command and its arguments.
+    pub command: Vec<String>,
+    /// The line which says that it is ready; without one, that it can be connected to.
+    pub ready_line: Option<&'static str>,
+}
+
+impl Terminator {
+    /// Writes the configuration into `folder`.
+    pub fn prepare(self, settings: &Settings, folder: &Path) -> Launch {
+        let mut launch = match self {
+            Self::Dormouse => ours::prepare(settings, folder),
+            Self::NginxStream => nginx::prepare(settings, folder),
+            Self::Haproxy => haproxy::prepare(settings, folder),
+        };
+        let namespace = settings.namespace.as_deref().map(namespace::entering);
+        let before = namespace.iter().flatten().chain(&settings.wrapper);
+        launch.command.splice(0..0, before.cloned());
+        launch
+    }
+}
+
+/// Writes a configuration file and returns its path.
+fn write(folder: &Path, name: &str, text: &str) -> String {
+    let file = folder.join(name);
+    std::fs::write(&file, text)
+        .unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
+    file.to_string_lossy().into_owned()
+}

@@ -1,0 +1,61 @@
+//! `dormouse serve`.
+
+use std::path::Path;
+
+use super::{Launch, Settings, Target, write};
+use crate::tools;
+
+/// Options which stand in the route rather than at the top of the file.
+const OF_THE_ROUTE: [&str; 2] = ["min_version", "max_version"];
+
+pub(super) fn prepare(settings: &Settings, folder: &Path) -> Launch {
+    let file = write(folder, "dormouse.toml", &configuration(settings));
+    Launch {
+        command: vec![
+            tools::dormouse().to_string_lossy().into_owned(),
+            "serve".into(),
+            "-c".into(),
+            file,
+        ],
+        ready_line: Some("ready"),
+    }
+}
+
+fn configuration(settings: &Settings) -> String {
+    let (route, whole): (Vec<_>, Vec<_>) = settings
+        .options
+        .iter()
+        .partition(|(name, _)| OF_THE_ROUTE.contains(name));
+    let lines = |options: Vec<&(&str, String)>| {
+        options
+            .iter()
+            .map(|(name, value)| format!("{name} = {value}\n"))
+            .collect::<String>()
+    };
+    let target = match &settings.target {
+        Target::Tcp(address) => address.to_string(),
+        Target::Unix(path) => format!("unix:{}", path.display()),
+        Target::Echo => "echo:".to_owned(),
+    };
+    let addresses: Vec<_> = [settings.listen]
+        .iter()
+        .chain(&settings.also_listen)
+        .map(ToString::to_string)
+        .collect();
+    let truncation = if settings.truncation_closes {
+        "close"
+    } else {
+        "abort"
+    };
+    format!(
+        "workers = {workers}\n{whole}\n[[route]]\nlisten = {addresses:?}\nto = \"{target}\"\n\
+         certificates = [{{ cert = \"{cert}\", key = \"{key}\" }}]\n\
+         truncation = \"{truncation}\"\nalpn = {alpn:?}\n{route}",
+        workers = settings.workers,
+        whole = lines(whole),
+        cert = settings.certificate.cert.display(),
+        key = settings.certificate.key.display(),
+        alpn = settings.alpn,
+        route = lines(route),
+    )
+}

@@ -1,0 +1,208 @@
+//! Backends on bad days, and in other places than TCP.
+
+use std::io::Write;
+use std::net::SocketAddr;
+
+use dormouse_interop::backend::{Backend, Ending};
+use dormouse_interop::client::{Job, Language, Version};
+use dormouse_interop::peer::Peer;
+use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, applies};
+use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
+use dormouse_interop::wait::{self, PATIENCE};
+
+/// Nobody listens behind: clients get a clean end, and as soon as somebody does, service.
+#[test]
+fn down_and_up_again() {
+    let host = scene::unused_host();
+    let behind = SocketAddr::new(host, PLAIN_PORT);
+    let settings = Settings::new(SocketAddr::new(host, TLS_PORT), Target::Tcp(behind));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let terminator = scene::start(Terminator::chosen(), &settings, folder.path());
+    for round in 0..30 {
+        let mut peer = match Peer::connect(settings.listen) {
+            Ok(peer) => peer,
+            Err(error) if applies(Can::CloseCleanlyWithoutBackend) => {
+                panic!("expected a handshake in round {round}: {error}")
+            }
+            Err(_) => continue,
+        };
+        let end = peer.receive_all();
+        if applies(Can::CloseCleanlyWithoutBackend) {
+            let nothing = end.expect("a close_notify when there is no backend");
+            assert!(nothing.is_empty());
+        }
+    }
+    if applies(Can::BeDormouse) {
+        let address = behind.to_string();
+        let lines = wait::until("a log line with the backend's address", PATIENCE, || {
+            let lines = terminator.lines_with(&address);
+            (!lines.is_empty()).then_some(lines)
+        });
+        assert!(
+            lines.len() <= 3,
+            "expected one line for the start and one for the burst, not one per connection: {lines:#?}"
+        );
+    }
+    let _backend = Backend::tcp(behind);
+    let mut peer = Peer::saying(settings.listen, "echo");
+    peer.echo().expect("an echo when the backend is there");
+}
+
+/// A backend that closes whatever it accepts.
+#[test]
+fn accepts_and_closes() {
+    let scene = Scene::new();
+    let mut bystander = Peer::saying(scene.address, "echo");
+    bystander.echo().expect("an echo");
+    scene.backend.close_at_once(true);
+    for round in 0..50 {
+        let mut peer = Peer::connect(scene.address)
+            .unwrap_or_else(|error| panic!("expected a handshake in round {round}: {error}"));
+        let end = peer.receive_all();
+        if applies(Can::EndCleanly) {
+            end.unwrap_or_else(|error| {
+                panic!("expected close_notify from a backend that closes, round {round}: {error}")
+            });
+        }
+    }
+    scene.backend.close_at_once(false);
+    bystander.echo().expect("an echo after all that");
+    let mut next = Peer::saying(scene.address, "echo");
+    next.echo().expect("an echo on a new connection");
+}
+
+/// A backend that goes away in the middle and comes back.
+#[test]
+fn restarts_under_connections() {
+    let host = scene::unused_host();
+    let behind = SocketAddr::new(host, PLAIN_PORT);
+    let settings = Settings::new(SocketAddr::new(host, TLS_PORT), Target::Tcp(behind));
+    let backend = Backend::tcp(behind);
+    let scene = Scene::of(
+        Terminator::chosen(),
+        Backend::tcp(SocketAddr::new(host, 0)),
+        &settings,
+    );
+    let mut old: Vec<_> = (0..20)
+        .map(|_| Peer::saying(scene.address, "echo"))
+        .collect();
+    for peer in &mut old {
+        peer.echo().expect("an echo");
+    }
+    backend.stop();
+    let backend = Backend::tcp(behind);
+    let mut new = Peer::saying(scene.address, "echo");
+    new.echo().expect("an echo from the new backend");
+    for peer in &mut old {
+        peer.echo()
+            .expect("connections of the old backend's process go on");
+        peer.end_sending().expect("an end");
+        peer.receive_all().ok();
+    }
+    drop(backend);
+}
+
+/// Behind a unix socket everything is the same but for resets, which it does not have.
+#[test]
+fn unix_socket() {
+    if !Language::Python.present() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("backend.sock");
+    let backend = Backend::unix(&path);
+    let listen = SocketAddr::new(scene::unused_host(), TLS_PORT);
+    let settings = Settings::new(listen, Target::Unix(path));
+    let scene = Scene::of(Terminator::chosen(), backend, &settings);
+    let scenarios: &[&'static str] = if applies(Can::HalfCloseByClient) {
+        &["echo", "halfclose", "backendfirst"]
+    } else {
+        &["echo"]
+    };
+    for version in [Version::Tls13, Version::Tls12] {
+        for scenario in scenarios {
+            let answer = Job::new(Language::Python, version, scenario, 2_000_000)
+                .option("--back", "2000000")
+                .run(&scene);
+            let report = scene.backend.report();
+            assert_eq!(
+                answer.received(),
+                report.sent,
+                "sent behind, received in {scenario}"
+            );
+            assert_eq!(
+                answer.sent(),
+                report.received,
+                "sent, received behind in {scenario}"
+            );
+            assert_eq!(report.ended, Ending::Fin, "{scenario}");
+            answer.assert_clean_end(&scene);
+        }
+    }
+}
+
+/// Two addresses, one of them IPv6.
+#[test]
+fn several_listeners_and_ipv6() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let six: SocketAddr = "[::1]:0".parse().expect("an address");
+    let port = match std::net::TcpListener::bind(six).and_then(|listener| listener.local_addr()) {
+        Ok(address) => address.port(),
+        Err(error) => {
+            dormouse_interop::tools::unavailable(&format!("no IPv6 here: {error}"));
+            return;
+        }
+    };
+    let six = SocketAddr::new(six.ip(), port);
+    let scene = Scene::with(|settings| settings.also_listen.push(six));
+    for address in [scene.address, six] {
+        let mut peer = Peer::saying(address, "echo");
+        peer.echo()
+            .unwrap_or_else(|error| panic!("an echo through {address}: {error}"));
+    }
+}
+
+/// The backend that is built in.
+#[test]
+fn echo_by_itself() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| settings.target = Target::Echo);
+    let mut peer = Peer::connect(scene.address).expect("a connection");
+    for _ in 0..100 {
+        peer.echo().expect("an echo");
+    }
+    peer.end_sending().expect("an end");
+    let rest = peer.receive_all().expect("a clean end");
+    assert_eq!(rest, b"", "what came after the last echo");
+    assert_eq!(
+        scene.backend.accepted(),
+        0,
+        "connections to a backend which nobody named"
+    );
+}
+
+/// The first line and the end in one flight: nothing is lost when the client has ended
+/// before the backend was connected.
+#[test]
+fn everything_said_before_the_backend_is_there() {
+    if !applies(Can::HalfCloseByClient) {
+        return;
+    }
+    let scene = Scene::new();
+    for round in 0..50 {
+        let mut peer = Peer::connect(scene.address).expect("a connection");
+        peer.tls
+            .writer()
+            .write_all(b"halfclose 100000\n")
+            .expect("memory");
+        peer.end_sending().expect("line and end in one write");
+        let all = peer
+            .receive_all()
+            .unwrap_or_else(|error| panic!("expected a clean end in round {round}: {error}"));
+        assert_eq!(all.len(), 100_000, "received in round {round}");
+    }
+}

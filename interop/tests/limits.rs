@@ -1,0 +1,333 @@
+//! Everything has a limit, and reaching one costs nobody who is in.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dormouse_interop::backend::{Backend, Ending};
+use dormouse_interop::content::{Meter, random};
+use dormouse_interop::crowd::Crowd;
+use dormouse_interop::namespace::{Cable, NEAR};
+use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, applies};
+use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
+use dormouse_interop::tools;
+use dormouse_interop::wait;
+
+fn crowd(size: usize, address: SocketAddr) -> Crowd {
+    Crowd::gather(size, Box::new(move || peer::connect_tcp(address)))
+}
+
+/// Two workers with ten places each: twenty are in, twenty wait, and nobody is turned away.
+#[test]
+fn full_workers_leave_newcomers_in_the_queue() {
+    if !applies(Can::QueueWhenFull) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.workers = 2;
+        settings.option("max_connections", "20");
+    });
+    let mut crowd = crowd(40, scene.address);
+    assert_eq!(
+        crowd.wait_until_full(),
+        20,
+        "clients in with max_connections = 20"
+    );
+    assert_eq!(
+        crowd.turned_away,
+        Vec::<String>::new(),
+        "clients turned away"
+    );
+    crowd.disperse();
+}
+
+/// The process is started with few descriptors.
+#[test]
+fn few_descriptors_at_the_start() {
+    if !applies(Can::BeDormouse) || !tools::present(&["prlimit"]) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.wrapper = vec![tools::path("prlimit"), "--nofile=80:80".into()];
+    });
+    let mut crowd = crowd(60, scene.address);
+    let places = crowd.wait_until_full();
+    assert!(
+        (5..60).contains(&places),
+        "expected some of 60 clients to be in with 80 descriptors, {places} are"
+    );
+    crowd.disperse();
+}
+
+/// Descriptors run out while it runs: accepting pauses, and goes on by itself.
+#[test]
+fn descriptors_run_out() {
+    if !applies(Can::BeDormouse) || !tools::present(&["prlimit"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let mut bystander = Peer::saying(scene.address, "echo");
+    bystander.echo().expect("an echo");
+    for pid in scene.terminator.tree() {
+        let lowered = Command::new("prlimit")
+            .args(["--pid", &pid.to_string(), "--nofile=70:70"])
+            .status()
+            .expect("prlimit can be started");
+        assert!(lowered.success(), "prlimit: {lowered}");
+    }
+    let mut crowd = crowd(60, scene.address);
+    let places = crowd.wait_until_full();
+    assert!(
+        (5..60).contains(&places),
+        "expected some of 60 clients to be in with 70 descriptors, {places} are"
+    );
+    bystander
+        .echo()
+        .expect("an echo while descriptors are short");
+    crowd.disperse();
+    bystander.echo().expect("an echo afterwards");
+}
+
+/// The scene at the near end of a cable. Clients come from the far end.
+fn scene_behind(cable: &Cable, change: impl FnOnce(&mut Settings)) -> Scene {
+    let behind = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PLAIN_PORT);
+    let listener = cable.at_near(move || TcpListener::bind(behind).expect("an address"));
+    let listen = SocketAddr::new(NEAR.parse().expect("an address"), TLS_PORT);
+    let mut settings = Settings::new(listen, Target::Tcp(behind));
+    settings.namespace = Some(cable.near());
+    change(&mut settings);
+    Scene::of(Terminator::chosen(), Backend::on(listener), &settings)
+}
+
+/// A machine with only twenty local ports.
+#[test]
+fn local_ports_run_out() {
+    if !applies(Can::EndCleanly) {
+        return;
+    }
+    let Some(cable) = Cable::lay() else {
+        return;
+    };
+    cable.at_near(|| {
+        std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40019")
+            .expect("a namespace's own ports");
+    });
+    let scene = scene_behind(&cable, |_| {});
+    let address = scene.address;
+    let cable = Arc::new(cable);
+    let far = Arc::clone(&cable);
+    let connect = move || far.at_far(move || peer::connect_tcp(address));
+    let mut crowd = Crowd::gather(30, Box::new(connect));
+    assert_eq!(
+        crowd.wait_until_full(),
+        20,
+        "clients in with 20 local ports"
+    );
+    crowd.disperse();
+}
+
+/// Peers whose cable is cut: one at rest, one to whom something is being sent. Both go away,
+/// and a peer who is still there does not.
+#[test]
+fn peers_that_vanish() {
+    if !applies(Can::FindVanished) {
+        return;
+    }
+    let Some(cable) = Cable::lay() else {
+        return;
+    };
+    let scene = scene_behind(&cable, |settings| {
+        settings
+            .option("keepalive_idle", "1s")
+            .option("keepalive_interval", "1s")
+            .option("keepalive_count", "2")
+            .option("user_timeout", "3s");
+    });
+    let address = scene.address;
+    let mut near = cable.at_near(move || Peer::saying(address, "echo"));
+    near.echo().expect("an echo");
+    let mut at_rest = cable.at_far(move || Peer::saying(address, "echo"));
+    at_rest.echo().expect("an echo");
+    let _sent_to = cable.at_far(move || Peer::saying(address, "flood"));
+    wait::until_still("the flood before a reader that has stopped", || {
+        scene.backend.sent()
+    });
+    cable.cut();
+    let mut ended = [scene.backend.report(), scene.backend.report()];
+    ended.sort_by(|a, b| a.command.cmp(&b.command));
+    assert_eq!(
+        ended.each_ref().map(|report| report.command.as_str()),
+        ["echo", "flood"]
+    );
+    assert_eq!(
+        ended[0].ended,
+        Ending::Reset,
+        "the connection that was at rest"
+    );
+    assert_eq!(
+        ended[1].ended,
+        Ending::Reset,
+        "the connection with something to send"
+    );
+    near.echo().expect("an echo for a peer who is still there");
+}
+
+/// Who says nothing for too long is shown out, if the configuration says so.
+#[test]
+fn idle_connections() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.option("idle_timeout", "1s");
+    });
+    let mut busy = Peer::saying(scene.address, "echo");
+    let mut idle = Peer::saying(scene.address, "echo");
+    idle.echo().expect("an echo");
+    for _ in 0..15 {
+        busy.echo().expect("an echo on a busy connection");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let nothing = idle
+        .receive_all()
+        .expect("an idle connection to end with close_notify");
+    assert!(nothing.is_empty());
+}
+
+/// Many who connect and say nothing do not keep out one who does.
+#[test]
+fn handshakes_in_flight() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings
+            .option("max_handshakes", "10")
+            .option("handshake_timeout", "500ms");
+    });
+    let mut bystander = Peer::saying(scene.address, "echo");
+    bystander.echo().expect("an echo");
+    let _silent: Vec<_> = (0..100)
+        .map(|_| peer::connect_tcp(scene.address).expect("a connection"))
+        .collect();
+    bystander.echo().expect("an echo while others say nothing");
+    let mut peer = Peer::saying(scene.address, "echo");
+    peer.echo()
+        .expect("an echo behind a hundred who say nothing");
+}
+
+const READERS: usize = 200;
+
+/// Two hundred readers who read nothing: what the gateway holds for them is bounded.
+#[test]
+fn readers_that_stop() {
+    let scene = Scene::with(|settings| {
+        if applies(Can::BeDormouse) {
+            settings.option("pending_per_connection", "64 KiB");
+        }
+    });
+    let per_connection = 64 << 10;
+    stopped_readers(&scene, per_connection * READERS as u64);
+}
+
+/// The same with less pending memory than they could use. Nobody is closed for it.
+#[test]
+fn readers_that_stop_use_up_the_pending_memory() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.option("pending_memory", "2 MiB");
+    });
+    stopped_readers(&scene, 2 << 20);
+}
+
+fn stopped_readers(scene: &Scene, pending_max: u64) {
+    /// For everything else that grows with the first connections.
+    const SLACK: u64 = 12 << 20;
+    let mut bystander = Peer::saying(scene.address, "echo");
+    bystander.echo().expect("an echo");
+    let before = scene.terminator.memory();
+    let mut readers: Vec<_> = (0..READERS)
+        .map(|_| Peer::saying(scene.address, "flood"))
+        .collect();
+    let sent = wait::until_still("floods before stopped readers", || scene.backend.sent());
+    let grown = scene.terminator.memory().saturating_sub(before);
+    eprintln!("{READERS} stopped readers: {sent} bytes sent to them, memory grew by {grown}");
+    if applies(Can::BoundBuffers) {
+        assert!(
+            grown < pending_max + SLACK,
+            "expected at most {pending_max} bytes of pending memory for {READERS} readers that \
+             have stopped (and {SLACK} for the rest), memory grew by {grown}"
+        );
+        let each = sent / READERS as u64;
+        assert!(
+            each < 3 << 20,
+            "expected less than 3 MiB between a backend and a reader that has stopped, it is {each}"
+        );
+    }
+    bystander.echo().expect("an echo while others are blocked");
+    for reader in &mut readers {
+        let mut some = [0; 4096];
+        std::io::Read::read_exact(&mut reader.stream(), &mut some)
+            .expect("a blocked connection goes on when its reader does");
+    }
+}
+
+/// Backends that read nothing: clients are held up, and what they sent arrives in the end.
+#[test]
+fn backends_that_stop_reading() {
+    const CLIENTS: usize = 16;
+    const EACH: usize = 8 << 20;
+    let scene = Scene::new();
+    let taken = Arc::new(AtomicU64::new(0));
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let (taken, address) = (Arc::clone(&taken), scene.address);
+            std::thread::spawn(move || {
+                let mut peer = Peer::saying(address, "hang");
+                let mut meter = Meter::default();
+                while meter.bytes() < EACH as u64 {
+                    let part = random(64 << 10);
+                    peer.stream()
+                        .write_all(&part)
+                        .expect("a write that is taken in the end");
+                    meter.add(&part);
+                    taken.fetch_add(part.len() as u64, Ordering::SeqCst);
+                }
+                peer.end_sending().expect("an end");
+                let end = peer.receive_all();
+                if applies(Can::EndCleanly) {
+                    end.expect("a clean end");
+                }
+                meter.total()
+            })
+        })
+        .collect();
+    let held_up = wait::until_still("clients before stopped backends", || {
+        taken.load(Ordering::SeqCst)
+    });
+    eprintln!("{CLIENTS} clients held up after {held_up} bytes in all");
+    if applies(Can::BoundBuffers) {
+        let most = (CLIENTS as u64) * (4 << 20);
+        assert!(
+            held_up < most,
+            "expected clients to be held up before {most} bytes, they sent {held_up}"
+        );
+    }
+    scene.backend.open_gate();
+    let mut sent: Vec<_> = clients
+        .into_iter()
+        .map(|client| client.join().expect("a client without an error"))
+        .collect();
+    let mut received: Vec<_> = (0..CLIENTS)
+        .map(|_| scene.backend.report().received)
+        .collect();
+    sent.sort_by(|a, b| a.sha256.cmp(&b.sha256));
+    received.sort_by(|a, b| a.sha256.cmp(&b.sha256));
+    assert_eq!(sent, received, "what clients sent and what arrived behind");
+}

@@ -1,0 +1,133 @@
+//! Processes that die, and the end of all of them.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::Path;
+
+use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::process::signal;
+use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::terminator::Can;
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
+use rustls::HandshakeKind;
+
+/// A worker is killed, again and again: its keeper starts another, which serves.
+#[test]
+fn killed_workers_are_replaced() {
+    if !applies(Can::ReplaceWorkers) {
+        return;
+    }
+    for workers in [1, 2] {
+        let mut scene = Scene::with(|settings| settings.workers = workers);
+        for round in 0..4 {
+            let before = scene.terminator.leaves();
+            let victim = before[round % before.len()];
+            signal(victim, Signal::KILL);
+            let mut peer = Peer::saying(scene.address, "echo");
+            peer.echo().unwrap_or_else(|error| {
+                panic!("expected an echo after a worker was killed, round {round}: {error}")
+            });
+            wait::until(
+                "as many workers as before, without the dead one",
+                PATIENCE,
+                || {
+                    let now = scene.terminator.leaves();
+                    (now.len() == before.len() && !now.contains(&victim)).then_some(())
+                },
+            );
+        }
+        assert!(scene.terminator.runs(), "the main process has ended");
+    }
+}
+
+/// Connections in the listener's queue while no worker lives are served by the next one.
+#[test]
+fn newcomers_wait_for_the_next_worker() {
+    if !applies(Can::ReplaceWorkers) {
+        return;
+    }
+    let scene = Scene::new();
+    for pid in scene.terminator.leaves() {
+        signal(pid, Signal::KILL);
+    }
+    for _ in 0..20 {
+        let mut peer = Peer::saying(scene.address, "echo");
+        peer.echo().expect("an echo from the next worker");
+    }
+}
+
+/// A session that one worker gave out, every worker takes; so does the one that comes after
+/// a dead one.
+#[test]
+fn sessions_resume_at_any_worker() {
+    if !applies(Can::ReplaceWorkers) {
+        return;
+    }
+    let scene = Scene::with(|settings| settings.workers = 3);
+    for config in peer::configs_by_version() {
+        // Connections stay open, so that the next goes to another worker at times.
+        let mut open: Vec<Peer> = Vec::new();
+        for number in 0..20 {
+            let tcp = peer::connect_tcp(scene.address).expect("a connection");
+            let mut peer = Peer::over(tcp, peer::client(config.clone())).expect("a handshake");
+            peer.stream().write_all(b"echo\n").expect("a line");
+            peer.echo().expect("an echo, and tickets before it");
+            let expected = match number {
+                0 => HandshakeKind::Full,
+                _ => HandshakeKind::Resumed,
+            };
+            assert_eq!(
+                peer.tls.handshake_kind(),
+                Some(expected),
+                "connection {number}"
+            );
+            open.push(peer);
+            if number == 10 && applies(Can::BeDormouse) {
+                for pid in scene.terminator.leaves() {
+                    signal(pid, Signal::KILL);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sigterm_ends_all() {
+    ends_with(Signal::TERM);
+}
+
+#[test]
+fn sigint_ends_all() {
+    ends_with(Signal::INT);
+}
+
+/// The end is clean: for the clients, for the exit status, and no process or port is left.
+fn ends_with(how: Signal) {
+    if !applies(Can::ReplaceWorkers) {
+        return;
+    }
+    let mut scene = Scene::with(|settings| settings.workers = 2);
+    let mut peer = Peer::saying(scene.address, "echo");
+    peer.echo().expect("an echo");
+    let tree = scene.terminator.tree();
+    if applies(Can::BeDormouse) {
+        assert!(
+            tree.len() >= 5,
+            "expected main, two keepers and two workers: {tree:?}"
+        );
+    }
+    signal(scene.terminator.pid(), how);
+    let status = scene.terminator.wait_for_end(PATIENCE);
+    assert!(
+        status.success(),
+        "expected exit status 0 after {how:?}, came: {status}"
+    );
+    wait::until("every process to be gone", PATIENCE, || {
+        let left = tree
+            .iter()
+            .find(|pid| Path::new(&format!("/proc/{pid}")).exists());
+        left.is_none().then_some(())
+    });
+    TcpListener::bind(scene.address).expect("the address to be free again");
+}

@@ -1,0 +1,450 @@
+//! Starting: the main job from flags, and every way in which it must be refused. A refusal
+//! names what is wrong, where, and ends with the right status: 2 for the configuration, 3
+//! for the operating system.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use dormouse_interop::backend::Backend;
+use dormouse_interop::certificates::{Files, Kind, authority};
+use dormouse_interop::peer::Peer;
+use dormouse_interop::process::Process;
+use dormouse_interop::scene::{TLS_PORT, applies, unused_host};
+use dormouse_interop::terminator::Can;
+use dormouse_interop::tools;
+use dormouse_interop::wait::PATIENCE;
+use tempfile::TempDir;
+
+const MISCONFIGURED: i32 = 2;
+const REFUSED_BY_SYSTEM: i32 = 3;
+
+/// What it takes to start `dormouse`, with something wrong in it.
+struct Attempt {
+    folder: TempDir,
+    files: Files,
+    listen: SocketAddr,
+    to: String,
+    wrapper: Vec<String>,
+}
+
+impl Attempt {
+    /// Nothing wrong yet. `None`: another terminator is tested.
+    fn new() -> Option<Self> {
+        applies(Can::BeDormouse).then(|| Self {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            files: authority().certificate(Kind::EcdsaP256).clone(),
+            listen: SocketAddr::new(unused_host(), TLS_PORT),
+            to: "echo:".to_owned(),
+            wrapper: Vec::new(),
+        })
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let file = self.folder.path().join(name);
+        std::fs::write(&file, content).expect("a file in the test's folder");
+        file
+    }
+
+    fn start(&self, arguments: &[&str]) -> Process {
+        let program = tools::dormouse().to_string_lossy().into_owned();
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned());
+        let wrapper = self.wrapper.iter().cloned();
+        let command: Vec<_> = wrapper.chain([program]).chain(arguments).collect();
+        Process::start("dormouse", &command, self.folder.path())
+    }
+
+    /// Expects it to end with this status, and to say all of this in any case of letters.
+    fn refused(&self, arguments: &[&str], status: i32, says: &[&str]) {
+        let mut process = self.start(arguments);
+        let ended = process.wait_for_end(PATIENCE);
+        let log = process.log();
+        assert_eq!(
+            ended.code(),
+            Some(status),
+            "exit status of dormouse {}:\n{log}",
+            arguments.join(" ")
+        );
+        for text in says {
+            assert!(
+                log.to_lowercase().contains(&text.to_lowercase()),
+                "expected dormouse {} to say {text:?}, it said:\n{log}",
+                arguments.join(" ")
+            );
+        }
+    }
+
+    fn serve_flags(&self) -> Vec<String> {
+        let path = |file: &Path| file.to_string_lossy().into_owned();
+        let words = [
+            "serve",
+            "--listen",
+            &self.listen.to_string(),
+            "--to",
+            &self.to,
+        ];
+        let mut flags: Vec<_> = words.map(str::to_owned).to_vec();
+        flags.extend(["--cert".to_owned(), path(&self.files.cert)]);
+        flags.extend(["--key".to_owned(), path(&self.files.key)]);
+        flags
+    }
+
+    /// Expects `serve` to refuse these files.
+    fn files_refused(&self, cert: &Path, key: &Path, says: &[&str]) {
+        let mut wrong = Files::clone(&self.files);
+        wrong.cert = cert.to_owned();
+        wrong.key = key.to_owned();
+        let attempt = Self {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            files: wrong,
+            listen: self.listen,
+            to: "echo:".to_owned(),
+            wrapper: Vec::new(),
+        };
+        let file = attempt.write("dormouse.toml", attempt.toml(""));
+        attempt.refused(
+            &["check", "-c", &file.to_string_lossy()],
+            MISCONFIGURED,
+            says,
+        );
+        attempt.serve_refused(MISCONFIGURED, says);
+    }
+
+    /// Expects `serve` to end with this status, and to say all of this.
+    fn serve_refused(&self, status: i32, says: &[&str]) {
+        let flags = self.serve_flags();
+        let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+        self.refused(&flags, status, says);
+    }
+
+    /// Starts `serve` and waits until it is ready.
+    fn serve(&self) -> Process {
+        let flags = self.serve_flags();
+        let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+        let mut process = self.start(&flags);
+        process.wait_for_line("ready", PATIENCE);
+        process
+    }
+
+    /// A complete file, with these lines before the route.
+    fn toml(&self, lines: &str) -> String {
+        format!(
+            "{lines}\n[[route]]\nlisten = [\"{}\"]\nto = \"echo:\"\n\
+             certificates = [{{ cert = \"{}\", key = \"{}\" }}]\n",
+            self.listen,
+            self.files.cert.display(),
+            self.files.key.display()
+        )
+    }
+
+    /// Expects `check` and `serve` to refuse this file.
+    fn toml_refused(&self, toml: &str, says: &[&str]) {
+        let file = self.write("wrong.toml", toml);
+        let file = file.to_string_lossy();
+        for command in ["check", "serve"] {
+            self.refused(&[command, "-c", &file], MISCONFIGURED, says);
+        }
+    }
+}
+
+/// The main job, from flags.
+#[test]
+fn serves_from_flags() {
+    let Some(mut attempt) = Attempt::new() else {
+        return;
+    };
+    let backend = Backend::tcp(SocketAddr::new(unused_host(), 0));
+    attempt.to = backend.address().to_string();
+    for kind in [Kind::EcdsaP256, Kind::Rsa2048] {
+        attempt.files = authority().certificate(kind).clone();
+        attempt.listen = SocketAddr::new(unused_host(), TLS_PORT);
+        let _process = attempt.serve();
+        let mut peer = Peer::saying(attempt.listen, "echo");
+        peer.echo()
+            .expect("an echo through a server started with flags");
+    }
+}
+
+/// For trying out: a certificate for a name, made at the start.
+#[test]
+fn serves_self_signed() {
+    let Some(attempt) = Attempt::new() else {
+        return;
+    };
+    if !tools::present(&["openssl"]) {
+        return;
+    }
+    let listen = attempt.listen.to_string();
+    let name = "sleepy.example";
+    let flags = [
+        "serve",
+        "--listen",
+        &listen,
+        "--to",
+        "echo:",
+        "--self-signed",
+        name,
+    ];
+    let mut process = attempt.start(&flags);
+    process.wait_for_line("ready", PATIENCE);
+    let output = Command::new("openssl")
+        .args(["s_client", "-connect", &listen, "-servername", name])
+        .args(["-verify_hostname", name])
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("openssl can be started");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        said.contains("New, TLSv1.3") && said.contains("self-signed certificate"),
+        "expected a handshake with a self-signed certificate:\n{said}"
+    );
+    assert!(
+        !said.contains("hostname mismatch"),
+        "expected a certificate for {name}:\n{said}"
+    );
+}
+
+/// What `check` finds right is not started.
+#[test]
+fn check_starts_nothing() {
+    let Some(attempt) = Attempt::new() else {
+        return;
+    };
+    let file = attempt.write("right.toml", attempt.toml("workers = 2"));
+    let _taken = TcpListener::bind(attempt.listen).expect("an unused address");
+    attempt.refused(
+        &["check", "-c", &file.to_string_lossy()],
+        0,
+        &[&attempt.listen.to_string()],
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let Some(attempt) = Attempt::new() else {
+        return;
+    };
+    let missing = Path::new("/nowhere/at/all.pem");
+    attempt.files_refused(
+        missing,
+        &attempt.files.key,
+        &["/nowhere/at/all.pem", "No such file"],
+    );
+    attempt.files_refused(
+        &attempt.files.cert,
+        missing,
+        &["/nowhere/at/all.pem", "No such file"],
+    );
+}
+
+/// A folder in its place cannot be read by anybody, root included.
+#[test]
+fn a_file_that_is_unreadable() {
+    let Some(attempt) = Attempt::new() else {
+        return;
+    };
+    let folder = attempt.folder.path();
+    let name = folder.to_string_lossy();
+    attempt.files_refused(folder, &attempt.files.key, &[&name, "read"]);
+    attempt.files_refused(&attempt.files.cert, folder, &[&name, "read"]);
+}
+
+#[test]
+fn files_that_are_not_pem() {
+    let Some(attempt) = Attempt::new() else {
+        return;
+    };
+    let wrong = attempt.write("wrong.pem", [0x30, 0x82, 0x01, 0x0a, 0xff, 0x00]);
+    attempt.files_refused(&wrong, &attempt.files.key, &["wrong.pem", "PEM"]);
+    attempt.files_refused(&attempt.files.cert, &wrong, &["wrong.pem", "PEM"]);
+    let empty = attempt.write("empty.pem", "");
+    attempt.files_refused(&empty, &attempt.files.key, &["empty.pem", "empty"]);
+}
+
+#[test]
+fn files_that_are_swapped() {
+    let Some(attempt) = Attempt::new() else {
+        return;
+    };
+    let Files { cert, key, .. } = &attempt.files;
+    attempt.files_refused(key, cert, &["swapped", &key.to_string_lossy()]);
+}
+
+#[test]
+fn a_key_that_is_encrypted() {
+    let Some(attempt) = Attempt::new() else {
+        return;
+    };
+    if !tools::present(&["openssl"]) {
+        return;
+    }
+    let encrypted = attempt.folder.path().join("encrypted.key");
+    let made = Command::new("openssl")
+        .args([
+            "pkcs8",
+            "-topk8",
+            "-v2",
+            "aes-256-cbc",
+            "-passout",
+            "pass:secret",
+            "-in",
+        ])
+        .arg(&attempt.files.key)
+        .arg("-out")
+        .arg(&encrypted)
+        .status()
+        .expect("openssl can be started");
+    assert!(made.success(), "openssl pkcs8: {made}");
+    attempt.files_refused(
+        &attempt.files.cert,
+        &encrypted,
+        &["encrypted.key", "encrypted with"],
+    );
+}
+
+#[test]
+fn a_key_of_another_certificate() {
+    let Some(attempt) = Attempt::new() else {
+        return;
+    };
+    let other = authority().give_out("other", Kind::EcdsaP256, 2035, attempt.folder.path());
+    let cert = attempt.files.cert.to_string_lossy();
+    attempt.files_refused(
+        &attempt.files.cert,
+        &other.key,
+        &["other.key", "belong", &cert],
+    );
+    let rsa = authority().certificate(Kind::Rsa2048);
+    attempt.files_refused(&attempt.files.cert, &rsa.key, &["belong", &cert]);
+}
+
+/// An expired certificate is worth a warning, but no reason to serve nobody.
+#[test]
+fn a_certificate_that_has_expired() {
+    let Some(mut attempt) = Attempt::new() else {
+        return;
+    };
+    attempt.files = authority().give_out("old", Kind::EcdsaP256, 2021, attempt.folder.path());
+    let mut process = attempt.serve();
+    let warning = process.wait_for_line("expired", PATIENCE);
+    assert!(
+        warning.contains("old.pem"),
+        "expected the file's name: {warning}"
+    );
+    let error = match Peer::connect(attempt.listen) {
+        Ok(_) => panic!("a client that verifies has taken an expired certificate"),
+        Err(error) => error.to_string(),
+    };
+    assert!(
+        error.contains("xpired"),
+        "expected a handshake up to the certificate: {error}"
+    );
+}
+
+#[test]
+fn misspelt_keys() {
+    let Some(attempt) = Attempt::new() else {
+        return;
+    };
+    let toml = attempt.toml("# a comment\nhandshake_timout = \"5s\"");
+    attempt.toml_refused(
+        &toml,
+        &["wrong.toml:2", "handshake_timout", "handshake_timeout"],
+    );
+    let toml = attempt.toml("").replace("certificates =", "certificate =");
+    attempt.toml_refused(&toml, &["wrong.toml:5", "`certificate`", "`certificates`"]);
+}
+
+/// All mistakes are told at once.
+#[test]
+fn several_mistakes() {
+    let Some(attempt) = Attempt::new() else {
+        return;
+    };
+    let toml = attempt.toml("workers = 0\nidle_timeout = \"soon\"\nbacklogg = 5");
+    let all = [
+        "wrong.toml:1",
+        "workers",
+        "wrong.toml:2",
+        "soon",
+        "wrong.toml:3",
+        "`backlog`",
+    ];
+    attempt.toml_refused(&toml, &all);
+    attempt.toml_refused("[[route]\n", &["wrong.toml:1"]);
+    attempt.toml_refused("", &["wrong.toml", "route"]);
+}
+
+#[test]
+fn an_address_in_use() {
+    let Some(attempt) = Attempt::new() else {
+        return;
+    };
+    let _taken = TcpListener::bind(attempt.listen).expect("an unused address");
+    let address = attempt.listen.to_string();
+    attempt.serve_refused(REFUSED_BY_SYSTEM, &[&address, "in use"]);
+}
+
+#[test]
+fn an_address_of_another_machine() {
+    let Some(mut attempt) = Attempt::new() else {
+        return;
+    };
+    // TEST-NET-1 (RFC 5737): nobody's.
+    attempt.listen = "192.0.2.1:8443".parse().expect("an address");
+    attempt.serve_refused(REFUSED_BY_SYSTEM, &["192.0.2.1:8443"]);
+}
+
+#[test]
+fn a_privileged_port() {
+    let Some(mut attempt) = Attempt::new() else {
+        return;
+    };
+    let first_free = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    if first_free.is_ok_and(|port| port.trim().parse().unwrap_or(1024) <= 443) {
+        tools::unavailable("this machine lets everybody listen on port 443");
+        return;
+    }
+    if rustix::process::geteuid().is_root() {
+        if !tools::present(&["setpriv"]) {
+            return;
+        }
+        let drop = [
+            "--bounding-set=-net_bind_service",
+            "--inh-caps=-net_bind_service",
+        ];
+        attempt.wrapper = vec![tools::path("setpriv"), drop[0].into(), drop[1].into()];
+    }
+    attempt.listen.set_port(443);
+    // It is known before anything is tried.
+    attempt.serve_refused(MISCONFIGURED, &["port 443", "privilege"]);
+}
+
+#[test]
+fn flags_that_make_no_sense() {
+    let Some(attempt) = Attempt::new() else {
+        return;
+    };
+    let listen = attempt.listen.to_string();
+    attempt.refused(&["serve"], MISCONFIGURED, &["listen"]);
+    attempt.refused(&["serve", "--listen", &listen], MISCONFIGURED, &["to"]);
+    attempt.refused(
+        &["serve", "--listen", &listen, "--to", "echo:"],
+        MISCONFIGURED,
+        &["cert"],
+    );
+    attempt.refused(&["serve", "--listn", &listen], MISCONFIGURED, &["--listen"]);
+    attempt.refused(
+        &[
+            "serve",
+            "--listen",
+            "nonsense",
+            "--to",
+            "echo:",
+            "--self-signed",
+            "x",
+        ],
+        MISCONFIGURED,
+        &["nonsense"],
+    );
+}

@@ -1,0 +1,255 @@
+//! What comes to a TLS port that is not a well-behaved TLS client. Each gets an end, and
+//! those who are in already notice nothing.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use dormouse_interop::backend::Ending;
+use dormouse_interop::content::random;
+use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::terminator::Can;
+use dormouse_interop::wait::{self, PATIENCE};
+
+const ALERT: u8 = 21;
+
+/// What the terminator says to the stranger before it ends the connection.
+///
+/// # Panics
+/// When the connection stays open.
+fn answer_and_end(mut stranger: &TcpStream, who: &str) -> Vec<u8> {
+    let mut answer = Vec::new();
+    let mut part = [0; 4096];
+    stranger
+        .set_read_timeout(Some(PATIENCE))
+        .expect("a timeout that is not zero");
+    loop {
+        match stranger.read(&mut part) {
+            Ok(0) => return answer,
+            Ok(count) => answer.extend_from_slice(&part[..count]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return answer,
+            Err(error) => panic!("expected the terminator to end {who}, it did not: {error}"),
+        }
+    }
+}
+
+/// A connection of somebody else, which must not suffer.
+fn bystander(scene: &Scene) -> Peer {
+    let mut peer = Peer::saying(scene.address, "echo");
+    peer.echo().expect("an echo before anything happens");
+    peer
+}
+
+fn assert_unharmed(mut bystander: Peer, scene: &Scene) {
+    bystander
+        .echo()
+        .expect("an echo on a connection that was there before");
+    self::bystander(scene);
+}
+
+#[test]
+fn plain_http() {
+    let scene = Scene::new();
+    let bystander = bystander(&scene);
+    let mut stranger = peer::connect_tcp(scene.address).expect("a connection");
+    stranger
+        .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .expect("a request can be sent");
+    answer_and_end(&stranger, "who speaks plain HTTP");
+    assert_unharmed(bystander, &scene);
+    if applies(Can::BeDormouse) {
+        wait::until("a log line about plain HTTP", PATIENCE, || {
+            let lines = scene.terminator.lines_with("http");
+            (!lines.is_empty()).then_some(())
+        });
+    }
+}
+
+#[test]
+fn garbage() {
+    let scene = Scene::new();
+    let bystander = bystander(&scene);
+    let record = |kind: u8, body: &[u8]| {
+        let length = u16::try_from(body.len()).expect("a short record");
+        [&[kind, 3, 1][..], &length.to_be_bytes(), body].concat()
+    };
+    let not_random: [(&str, Vec<u8>); 8] = [
+        ("zeros", vec![0; 5000]),
+        ("ones", vec![0xff; 5000]),
+        ("a record of garbage", record(22, &[0xaa; 300])),
+        ("an empty handshake record", record(22, &[])),
+        ("application data first", record(23, b"hello")),
+        ("an alert first", record(ALERT, &[2, 40])),
+        ("a change of ciphers first", record(20, &[1])),
+        (
+            "an SSLv2 hello",
+            vec![0x80, 0x2e, 1, 3, 1, 0, 0x15, 0, 0, 0, 0x10],
+        ),
+    ];
+    let by_chance = (0..20).map(|_| ("random bytes", random(700)));
+    for (what, bytes) in not_random.into_iter().chain(by_chance) {
+        let mut stranger = peer::connect_tcp(scene.address).expect("a connection");
+        // It may be ended before all is sent.
+        let _ = stranger.write_all(&bytes);
+        let _ = stranger.shutdown(Shutdown::Write);
+        answer_and_end(
+            &stranger,
+            &format!("who sends {what} ({:02x?})", &bytes[..5]),
+        );
+    }
+    assert_unharmed(bystander, &scene);
+}
+
+/// A ClientHello that is as large as one record can be, in 16,000 segments of a byte.
+#[test]
+fn client_hello_in_16000_segments() {
+    let scene = Scene::new();
+    let mut bystander = bystander(&scene);
+    let mut config = peer::config();
+    // Names that nobody speaks; each takes 201 bytes.
+    config.alpn_protocols = (0..78_u8).map(|n| vec![b'a' + n % 26; 200]).collect();
+    let mut tls = peer::client(config);
+    let mut hello = Vec::new();
+    while tls.wants_write() {
+        tls.write_tls(&mut hello).expect("memory to write to");
+    }
+    assert!(
+        hello.len() >= 16_000,
+        "the hello has {} bytes only",
+        hello.len()
+    );
+    let mut tcp = peer::connect_tcp(scene.address).expect("a connection");
+    for (number, byte) in hello.chunks(1).enumerate() {
+        tcp.write_all(byte)
+            .unwrap_or_else(|error| panic!("expected byte {number} to be taken: {error}"));
+        if number % 4000 == 0 {
+            bystander
+                .echo()
+                .expect("an echo while the hello trickles in");
+        }
+    }
+    let mut slow = Peer::over(tcp, tls).expect("a handshake in the end");
+    slow.stream().write_all(b"echo\n").expect("a line");
+    slow.echo().expect("an echo after a slow handshake");
+    assert_unharmed(bystander, &scene);
+}
+
+/// Who connects and says nothing is gone after a while; so is who says a byte at a time.
+#[test]
+fn silence_instead_of_a_handshake() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.option("handshake_timeout", "700ms");
+    });
+    let bystander = bystander(&scene);
+    let silent: Vec<_> = (0..50)
+        .map(|_| peer::connect_tcp(scene.address).expect("a connection"))
+        .collect();
+    let mut trickling = peer::connect_tcp(scene.address).expect("a connection");
+    // The start of a plausible hello of 508 bytes, then zeros: nothing to refuse before its end.
+    let start = [22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
+    let mut bytes = start.into_iter().chain(std::iter::repeat(0)).take(500);
+    let end = Instant::now() + PATIENCE;
+    while bytes
+        .next()
+        .is_some_and(|byte| trickling.write_all(&[byte]).is_ok())
+    {
+        assert!(Instant::now() < end, "a trickling client is never ended");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    answer_and_end(&trickling, "who says a byte at a time");
+    for stranger in &silent {
+        answer_and_end(stranger, "who says nothing");
+    }
+    assert_unharmed(bystander, &scene);
+}
+
+/// Half a record and then nothing: this connection ends, with a reset behind it. Who is
+/// quiet between records stays.
+#[test]
+fn half_a_record() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.option("partial_record_timeout", "500ms");
+    });
+    let bystander = bystander(&scene);
+    let mut half = Peer::saying(scene.address, "sink");
+    half.tcp
+        .write_all(&[23, 3, 3, 0, 100, 1, 2, 3])
+        .expect("half a record can be sent");
+    half.receive_all()
+        .expect_err("an end of a connection whose record is never completed is no clean end");
+    let report = scene.backend.report();
+    assert_eq!(report.command, "sink");
+    assert_eq!(report.ended, Ending::Reset);
+    assert_unharmed(bystander, &scene);
+}
+
+/// A record that was tampered with: bad_record_mac, and a reset behind.
+#[test]
+fn a_forged_record() {
+    let scene = Scene::new();
+    let bystander = bystander(&scene);
+    let mut forged = Peer::saying(scene.address, "sink");
+    let record = [&[23, 3, 3, 0, 100][..], &[7; 100]].concat();
+    forged.tcp.write_all(&record).expect("a record can be sent");
+    let error = forged.receive_all().expect_err("an alert");
+    assert!(
+        error.to_string().contains("BadRecordMac"),
+        "expected the alert bad_record_mac, came: {error}"
+    );
+    if applies(Can::ReportTruncation) {
+        assert_eq!(scene.backend.report().ended, Ending::Reset);
+    }
+    assert_unharmed(bystander, &scene);
+}
+
+/// A handshake message that announces more than anybody needs.
+#[test]
+fn a_handshake_without_end() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.option("handshake_bytes_max", "20 KiB");
+    });
+    let bystander = bystander(&scene);
+    let mut stranger = peer::connect_tcp(scene.address).expect("a connection");
+    // A ClientHello of 16 MB, of which only zeros come.
+    let mut record = vec![22, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff, 3, 3];
+    record.resize(5 + 0x4000, 0);
+    let mut sent = 0;
+    while sent < (4 << 20) && stranger.write_all(&record).is_ok() {
+        sent += record.len();
+    }
+    answer_and_end(&stranger, "whose handshake is too long");
+    assert!(
+        sent < (4 << 20),
+        "expected a limit of 20 KiB to end the connection, {sent} bytes were taken"
+    );
+    assert_unharmed(bystander, &scene);
+}
+
+/// Clients that leave in the middle of a handshake, in great numbers.
+#[test]
+fn handshakes_that_are_given_up() {
+    let scene = Scene::new();
+    let bystander = bystander(&scene);
+    let mut hello = Vec::new();
+    peer::client(peer::config())
+        .write_tls(&mut hello)
+        .expect("memory to write to");
+    for number in 0..300 {
+        let mut stranger = peer::connect_tcp(scene.address).expect("a connection");
+        let part = hello.len() * (number % 11) / 10;
+        stranger
+            .write_all(&hello[..part.min(hello.len())])
+            .expect("a part can be sent");
+    }
+    assert_unharmed(bystander, &scene);
+}

@@ -1,0 +1,177 @@
+/* A plain TCP echo server: the backend behind every proxy which the lab measures.
+ *
+ *   echo PORT
+ *
+ * One thread, epoll, level-triggered. A quiet connection owns nothing but its descriptor and 16 bytes here.
+ * What a peer does not take is kept, and nothing more is read from it until it has been taken.
+ * A peer's end is answered with ours when everything was sent back: half-close is kept. */
+
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { EVENTS_MAX = 512, SCRATCH_BYTES = 256 * 1024, BACKLOG = 4096 };
+
+struct connection {
+    char *kept; /* what the peer did not take yet, or NULL */
+    unsigned length;
+    unsigned sent;
+};
+
+static struct connection *connections; /* by descriptor */
+static int descriptors_max;
+static int poller;
+static char scratch[SCRATCH_BYTES];
+
+static void die(const char *what)
+{
+    perror(what);
+    exit(3);
+}
+
+static void drop(int fd)
+{
+    free(connections[fd].kept);
+    connections[fd] = (struct connection){0};
+    close(fd);
+}
+
+static void watch(int fd, unsigned events, int operation)
+{
+    struct epoll_event event = {.events = events, .data.fd = fd};
+    if (epoll_ctl(poller, operation, fd, &event) != 0)
+        die("epoll_ctl");
+}
+
+/* Sends what was kept. Returns 0 when nothing is left. */
+static int flush_kept(int fd)
+{
+    struct connection *c = &connections[fd];
+    ssize_t sent = send(fd, c->kept + c->sent, c->length - c->sent, MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN)
+        return -1;
+    c->sent += sent > 0 ? (unsigned)sent : 0;
+    if (c->sent < c->length)
+        return 1;
+    free(c->kept);
+    *c = (struct connection){0};
+    watch(fd, EPOLLIN, EPOLL_CTL_MOD);
+    return 0;
+}
+
+static int keep(int fd, const char *bytes, size_t length)
+{
+    struct connection *c = &connections[fd];
+    c->kept = malloc(length);
+    if (c->kept == NULL)
+        return -1;
+    memcpy(c->kept, bytes, length);
+    c->length = (unsigned)length;
+    watch(fd, EPOLLOUT, EPOLL_CTL_MOD);
+    return 0;
+}
+
+/* One event on an established connection. */
+static void serve(int fd, unsigned events)
+{
+    if (connections[fd].kept != NULL) {
+        if (flush_kept(fd) < 0)
+            drop(fd);
+        return;
+    }
+    ssize_t length = recv(fd, scratch, sizeof scratch, 0);
+    if (length == 0 || (length < 0 && errno != EAGAIN)) {
+        drop(fd);
+        return;
+    }
+    if (length < 0) {
+        if (events & (EPOLLERR | EPOLLHUP))
+            drop(fd);
+        return;
+    }
+    ssize_t sent = send(fd, scratch, (size_t)length, MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN) {
+        drop(fd);
+        return;
+    }
+    sent = sent < 0 ? 0 : sent;
+    if (sent < length && keep(fd, scratch + sent, (size_t)(length - sent)) != 0)
+        drop(fd);
+}
+
+static void accept_all(int listener)
+{
+    for (;;) {
+        int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0)
+            return; /* EAGAIN; or no descriptor is free: the listener stays ready */
+        if (fd >= descriptors_max) {
+            close(fd);
+            return;
+        }
+        int on = 1;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        watch(fd, EPOLLIN, EPOLL_CTL_ADD);
+    }
+}
+
+static int open_listener(int port)
+{
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int on = 1;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((unsigned short)port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0)
+        die("socket");
+    if (bind(listener, (struct sockaddr *)&address, sizeof address) != 0)
+        die("bind");
+    if (listen(listener, BACKLOG) != 0)
+        die("listen");
+    return listener;
+}
+
+int main(int argc, char **argv)
+{
+    int port = argc == 2 ? atoi(argv[1]) : 0;
+    if (port <= 0 || port > 65535) {
+        fprintf(stderr, "usage: echo PORT\n");
+        return 2;
+    }
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        die("getrlimit");
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        die("setrlimit");
+    descriptors_max = limit.rlim_cur > 1000000 ? 1000000 : (int)limit.rlim_cur;
+    connections = calloc((size_t)descriptors_max, sizeof *connections);
+    poller = epoll_create1(EPOLL_CLOEXEC);
+    if (connections == NULL || poller < 0)
+        die("start");
+
+    int listener = open_listener(port);
+    watch(listener, EPOLLIN, EPOLL_CTL_ADD);
+    struct epoll_event events[EVENTS_MAX];
+    for (;;) {
+        int count = epoll_wait(poller, events, EVENTS_MAX, -1);
+        if (count < 0 && errno != EINTR)
+            die("epoll_wait");
+        for (int i = 0; i < count; i++) {
+            int fd = events[i].data.fd;
+            if (fd == listener)
+                accept_all(listener);
+            else
+                serve(fd, events[i].events);
+        }
+    }
+}

@@ -1,0 +1,3 @@
+module lab/echo
+
+go 1.19

@@ -1,0 +1,29 @@
+"""echo.py default|memory PORT CERT KEY"""
+
+import sys
+
+from OpenSSL import SSL
+from twisted.internet import protocol, reactor, ssl
+
+
+class Echo(protocol.Protocol):
+    def connectionMade(self):
+        self.transport.setTcpNoDelay(True)
+        # What the client does not take stops the reading from it.
+        self.transport.registerProducer(self.transport, True)
+
+    def dataReceived(self, data):
+        self.transport.write(data)
+
+
+def main(variant, port, cert, key):
+    if variant == "default":
+        options = ssl.DefaultOpenSSLContextFactory(key, cert, sslmethod=SSL.TLS_SERVER_METHOD)
+    else:
+        with open(key) as key_file, open(cert) as cert_file:
+            options = ssl.PrivateCertificate.loadPEM(key_file.read() + cert_file.read()).options()
+    reactor.listenSSL(int(port), protocol.Factory.forProtocol(Echo), options, backlog=4096, interface="127.0.0.1")
+    reactor.run()
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,142 @@
+"""Starting and stopping the lab's servers. Standard library only."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+LAB = Path(__file__).resolve().parent
+CA = LAB / ".cache/tls/ca.pem"
+START_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 10
+
+
+class Failed(Exception):
+    """Something in the lab did not do what it must; says what and shows the server's last words."""
+
+
+def peers():
+    """Every peer: name -> (kind, [variants])."""
+    found = {}
+    for run in sorted(LAB.glob("peers/*/run")):
+        text = run.read_text()
+        kind = re.search(r"^# kind: (\w+)", text, re.M).group(1)
+        found[run.parent.name] = (kind, re.findall(r"^# variant ([a-z-]+):", text, re.M))
+    return found
+
+
+def version(name):
+    result = subprocess.run([LAB / "version", name], capture_output=True, text=True)
+    return result.stdout.strip() if result.returncode == 0 else None
+
+
+def free_port():
+    """A port below the ephemeral range, so that no outgoing connection takes it meanwhile."""
+    for port in range(20000, 32000):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                # Two lab scripts at a time would take the same: remember by the process.
+                if (port + os.getpid()) % 7 == 0:
+                    return port
+    raise Failed("no free port between 20000 and 32000")
+
+
+def runs(pid):
+    """Whether the process is there and more than a zombie which waits for init."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return False
+
+
+class Server:
+    """A server in the foreground in a process group of its own; its port answers when the block begins."""
+
+    def __init__(self, command, port, environment=None):
+        self.command, self.port = [str(word) for word in command], port
+        self.environment = environment or {}
+
+    def __enter__(self):
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+            start_new_session=True,
+            env=os.environ | self.environment,
+        )
+        self.pid = self.process.pid
+        try:
+            self.wait_until_ready()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def wait_until_ready(self):
+        give_up = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < give_up:
+            if self.process.poll() is not None:
+                raise Failed(f"{self.command} ended with {self.process.returncode}:\n{self.last_words()}")
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            time.sleep(0.1)
+        raise Failed(f"{self.command} does not listen after {START_TIMEOUT_S} s:\n{self.last_words()}")
+
+    def last_words(self):
+        self.log.seek(0)
+        return self.log.read()[-2000:]
+
+    def tree(self):
+        """The process and all that descend from it."""
+        children = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                fields = stat.read_text().rsplit(")", 1)[1].split()
+                children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+        tree = [self.pid]
+        for pid in tree:
+            tree += children.get(pid, [])
+        return tree
+
+    def pss_bytes(self):
+        total = 0
+        for pid in self.tree():
+            with contextlib.suppress(OSError):
+                rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+                total += 1024 * int(re.search(r"^Pss: +(\d+)", rollup, re.M).group(1))
+        return total
+
+    def __exit__(self, *_):
+        tree = self.tree()
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(STOP_TIMEOUT_S)
+        for pid in tree:
+            # What did not go by itself: only processes which are still in this server's session.
+            with contextlib.suppress(OSError):
+                if runs(pid) and os.getsid(pid) == self.pid:
+                    os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        give_up = time.monotonic() + STOP_TIMEOUT_S
+        while any(runs(pid) for pid in tree) and time.monotonic() < give_up:
+            time.sleep(0.05)
+        self.log.close()
+
+
+def backend():
+    port = free_port()
+    return Server([LAB / "echo", port], port)
+
+
+def peer(name, variant, backend_port, key_type="ecdsa"):
+    port = free_port()
+    return Server([LAB / "peer", name, variant, port, backend_port], port, {"LAB_KEY_TYPE": key_type})

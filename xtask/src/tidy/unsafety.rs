@@ -1,0 +1,108 @@
+//! `unsafe` lives in `reactor` alone; every other crate root forbids it.
+
+use super::Finding;
+use crate::lex;
+use crate::tree::Tree;
+use crate::workspace::Package;
+
+const HOME_OF_UNSAFE: &str = "crates/reactor/";
+const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";
+
+pub(super) fn unsafe_code(tree: &Tree, _: &[Package]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, file) in tree
+        .rust()
+        .filter(|(path, _)| !path.starts_with(HOME_OF_UNSAFE))
+    {
+        for at in lex::words(&file.code, "unsafe") {
+            findings.push(Finding::new(
+                path,
+                lex::line_of(&file.code, at),
+                "`unsafe` outside of reactor",
+            ));
+        }
+    }
+    findings
+}
+
+pub(super) fn forbid_attribute(tree: &Tree, packages: &[Package]) -> Vec<Finding> {
+    let members = packages.iter().flat_map(|package| &package.targets);
+    let roots = members.filter(|target| {
+        matches!(
+            target.kind.as_str(),
+            "lib" | "bin" | "proc-macro" | "custom-build"
+        )
+    });
+    let outside = tree
+        .rust()
+        .map(|(path, _)| path)
+        .filter(|path| is_root_by_name(path));
+    let mut paths: Vec<&str> = roots
+        .map(|target| target.path.as_str())
+        .chain(outside)
+        .collect();
+    paths.sort_unstable();
+    paths.dedup();
+    paths.retain(|path| !path.starts_with(HOME_OF_UNSAFE));
+    let lacks = |path: &&str| {
+        tree.get(path)
+            .is_some_and(|file| !file.code.contains(ATTRIBUTE))
+    };
+    paths
+        .into_iter()
+        .filter(lacks)
+        .map(|path| Finding::new(path, 1, format!("must say `{ATTRIBUTE}`")))
+        .collect()
+}
+
+/// Packages outside of the workspace are not in Cargo's answer.
+fn is_root_by_name(path: &str) -> bool {
+    path.ends_with("src/lib.rs") || path.ends_with("src/main.rs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::direction::tests::package;
+
+    #[test]
+    fn unsafe_is_found_in_code_and_only_there() {
+        let tree = Tree::of(&[
+            ("crates/reactor/src/lib.rs", "unsafe { x() }"),
+            (
+                "crates/record/src/lib.rs",
+                "// unsafe\n#![forbid(unsafe_code)]\nlet a = \"unsafe\";",
+            ),
+            ("crates/gateway/src/a.rs", "\nfn a() { unsafe { x() } }"),
+        ]);
+        let found = unsafe_code(&tree, &[]);
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            (found[0].path.as_str(), found[0].line),
+            ("crates/gateway/src/a.rs", 2)
+        );
+    }
+
+    #[test]
+    fn a_crate_which_does_not_forbid_it_is_found() {
+        let tree = Tree::of(&[
+            ("crates/reactor/src/lib.rs", ""),
+            ("crates/record/src/lib.rs", "#![forbid(unsafe_code)]"),
+            ("crates/gateway/src/lib.rs", "// #![forbid(unsafe_code)]"),
+            ("crates/cli/src/bin/extra.rs", ""),
+            ("lab/x/src/main.rs", ""),
+        ]);
+        let mut cli = package("dormouse", &[]);
+        cli.targets[0].path = "crates/cli/src/bin/extra.rs".to_string();
+        let found = forbid_attribute(&tree, &[cli]);
+        let paths: Vec<&str> = found.iter().map(|finding| finding.path.as_str()).collect();
+        assert_eq!(
+            paths,
+            [
+                "crates/cli/src/bin/extra.rs",
+                "crates/gateway/src/lib.rs",
+                "lab/x/src/main.rs"
+            ]
+        );
+    }
+}

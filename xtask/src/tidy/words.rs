@@ -1,0 +1,120 @@
+//! Words that mean "not finished", output from libraries, and paths of one machine.
+
+use super::Finding;
+use crate::lex;
+use crate::tree::Tree;
+use crate::workspace::Package;
+
+/// Calls that are left behind while something is being worked on.
+const UNFINISHED: [&str; 3] = ["todo!", "dbg!", "unimplemented!"];
+
+/// A library returns what it has to say; `cli` prints it.
+const PRINTING: [&str; 4] = ["println!", "eprintln!", "print!", "eprint!"];
+const LIBRARIES: [&str; 5] = [
+    "crates/record/src/",
+    "crates/engine/src/",
+    "crates/reactor/src/",
+    "crates/gateway/src/",
+    "crates/instrument/src/",
+];
+
+/// Notes to oneself. In two parts, so that this file holds none.
+const NOTES: [&str; 3] = [
+    concat!("FIX", "ME"),
+    concat!("TO", "DO"),
+    concat!("XX", "X:"),
+];
+
+/// Where one person's files are.
+const PLACES: [&str; 2] = [concat!("/ro", "ot/"), concat!("/ho", "me/")];
+
+pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, file) in tree.rust() {
+        let mut find =
+            |code: &str, call: &str, why: &str| {
+                let calls = lex::words(code, call.trim_end_matches('!'))
+                    .filter(|at| code[*at..].starts_with(call));
+                findings.extend(calls.map(|at| {
+                    Finding::new(path, lex::line_of(code, at), format!("`{call}`: {why}"))
+                }));
+            };
+        for call in UNFINISHED {
+            find(&file.code, call, "not finished");
+        }
+        if LIBRARIES.iter().any(|library| path.starts_with(library)) {
+            let shipped = lex::without_tests(&file.code);
+            for call in PRINTING {
+                find(&shipped, call, "only the cli prints");
+            }
+        }
+    }
+    for (path, file) in tree.iter() {
+        for (number, line) in file.text.lines().enumerate() {
+            for note in NOTES {
+                if lex::words(line, note.trim_end_matches(':'))
+                    .any(|at| line[at..].starts_with(note))
+                {
+                    findings.push(Finding::new(
+                        path,
+                        number + 1,
+                        format!("`{note}`: finish it or say why not"),
+                    ));
+                }
+            }
+            for place in PLACES.iter().filter(|place| line.contains(*place)) {
+                findings.push(Finding::new(
+                    path,
+                    number + 1,
+                    format!("`{place}…` is a path of one machine"),
+                ));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_is_found_where_it_counts() {
+        let tree = Tree::of(&[
+            ("crates/cli/src/main.rs", "fn a() { println!(); }"),
+            (
+                "crates/record/src/a.rs",
+                "fn a() { println!(\"todo!\"); }\n#[cfg(test)]\nmod tests { fn a() { println!(); } }",
+            ),
+            (
+                "crates/record/src/b.rs",
+                "// println!\nfn a() { todo!() }\n",
+            ),
+            (
+                "a.md",
+                concat!(
+                    "see FIX",
+                    "ME\nand TO",
+                    "DOS, /usr/ro",
+                    "ot/, /ho",
+                    "me/x\n"
+                ),
+            ),
+        ]);
+        let mut found: Vec<String> = check(&tree, &[])
+            .iter()
+            .map(|f| format!("{}:{}", f.path, f.line))
+            .collect();
+        found.sort();
+        assert_eq!(
+            found,
+            [
+                "a.md:1",
+                "a.md:2",
+                "a.md:2",
+                "crates/record/src/a.rs:1",
+                "crates/record/src/b.rs:2"
+            ]
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! The repository's text, read once; every rule looks at the same copy.
+
+use crate::lex;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Directories that hold no source of ours: build output and what the lab's peers install.
+const SKIPPED: [&str; 4] = ["target", "node_modules", "__pycache__", ".cache"];
+
+/// Larger files are data, not source.
+const SOURCE_BYTES_MAX: u64 = 1 << 20;
+
+pub(crate) struct Tree {
+    pub(crate) root: PathBuf,
+    files: BTreeMap<String, File>,
+}
+
+pub(crate) struct File {
+    pub(crate) text: String,
+    /// Rust only: the text with comments and literals blanked, byte for byte as long as `text`.
+    pub(crate) code: String,
+}
+
+impl Tree {
+    pub(crate) fn read(root: &Path) -> Result<Tree, String> {
+        let mut tree = Tree {
+            root: root.to_path_buf(),
+            files: BTreeMap::new(),
+        };
+        tree.read_directory(root)
+            .map_err(|error| format!("reading {}: {error}", root.display()))?;
+        Ok(tree)
+    }
+
+    fn read_directory(&mut self, directory: &Path) -> std::io::Result<()> {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                if name != ".git" && !SKIPPED.contains(&name.as_str()) {
+                    self.read_directory(&entry.path())?;
+                }
+            } else if kind.is_file() && entry.metadata()?.len() <= SOURCE_BYTES_MAX {
+                let path = entry.path();
+                let relative = path
+                    .strip_prefix(&self.root)
+                    .unwrap_or(&path)
+                    .to_string_lossy()
+                    .into_owned();
+                if let Ok(text) = fs::read_to_string(&path) {
+                    self.insert(relative, text);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, path: String, text: String) {
+        let code = if path.ends_with(".rs") {
+            lex::code_only(&text)
+        } else {
+            String::new()
+        };
+        self.files.insert(path, File { text, code });
+    }
+
+    /// A tree that exists in memory only.
+    #[cfg(test)]
+    pub(crate) fn of(files: &[(&str, &str)]) -> Tree {
+        let mut tree = Tree {
+            root: PathBuf::new(),
+            files: BTreeMap::new(),
+        };
+        for (path, text) in files {
+            tree.insert((*path).to_string(), (*text).to_string());
+        }
+        tree
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Option<&File> {
+        self.files.get(path)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &File)> {
+        self.files.iter().map(|(path, file)| (path.as_str(), file))
+    }
+
+    pub(crate) fn rust(&self) -> impl Iterator<Item = (&str, &File)> {
+        self.iter().filter(|(path, _)| path.ends_with(".rs"))
+    }
+
+    pub(crate) fn markdown(&self) -> impl Iterator<Item = (&str, &File)> {
+        self.iter().filter(|(path, _)| path.ends_with(".md"))
+    }
+
+    /// Whether a file or a directory of this name is there.
+    pub(crate) fn holds(&self, path: &str) -> bool {
+        let directory = format!("{}/", path.trim_end_matches('/'));
+        path.is_empty()
+            || self
+                .files
+                .keys()
+                .any(|known| known == path || known.starts_with(&directory))
+    }
+}
