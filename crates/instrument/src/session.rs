@@ -183,14 +183,14 @@ impl<'a> Session<'a> {
         if self.is_over() || length.is_zero() {
             return;
         }
-        let total = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+        let total = length.as_secs();
         self.watch.console.stage(stage, None);
         let began = Instant::now();
         while began.elapsed() < length && !self.is_over() {
             std::thread::sleep(
                 Duration::from_millis(50).min(length.saturating_sub(began.elapsed())),
             );
-            let done = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let done = began.elapsed().as_secs();
             let tally = Tally {
                 alive,
                 ..Tally::default()

@@ -439,11 +439,12 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// `1000000`, `512k`, `256M`, `2G` (powers of ten).
 fn bytes(text: &str) -> Result<u64, String> {
-    let (number, factor) = match text.chars().last() {
-        Some('k' | 'K') => (&text[..text.len() - 1], 1_000),
-        Some('M') => (&text[..text.len() - 1], 1_000_000),
-        Some('G') => (&text[..text.len() - 1], 1_000_000_000),
-        _ => (text, 1),
+    let plain = text.strip_suffix('B').unwrap_or(text);
+    let (number, factor) = match plain.chars().last() {
+        Some('k' | 'K') => (&plain[..plain.len() - 1], 1_000),
+        Some('M') => (&plain[..plain.len() - 1], 1_000_000),
+        Some('G') => (&plain[..plain.len() - 1], 1_000_000_000),
+        _ => (plain, 1),
     };
     let number: u64 = number
         .parse()
@@ -480,6 +481,7 @@ mod tests {
             duration("5 parsecs").is_err() && duration("-1s").is_err() && duration("").is_err()
         );
         assert_eq!(bytes("256M"), Ok(256_000_000));
+        assert_eq!(bytes("256MB"), Ok(256_000_000));
         assert!(bytes("0").is_err() && bytes("M").is_err() && bytes("99999999999G").is_err());
         assert_eq!(count("10_000"), Ok(10_000));
     }

@@ -83,7 +83,16 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Troubl
             .figure("memory.left", "left over what it was before", left, "bytes");
     }
     if !after_rounds.is_empty() {
-        session.run.growth = Some(Growth::judge(&after_rounds, churn.connections));
+        let growth = Growth::judge(&after_rounds, churn.connections);
+        if let Some(slope) = growth.slope {
+            session.run.figure(
+                "memory.growth_per_round",
+                "growth per round",
+                slope.per_unit,
+                "bytes",
+            );
+        }
+        session.run.growth = Some(growth);
     }
     report(session, &sum, &spent);
     end

@@ -66,14 +66,14 @@ impl CpuCost {
         let per = |cpu: CpuTime| cpu.total_ns as f64 / 1e3 / events as f64;
         if session.server.is_some() {
             session.run.figure(
-                &format!("cpu.server.per_{name}"),
+                &format!("cpu.per_{name}"),
                 &format!("server, per {what}"),
                 per(self.server),
                 "us",
             );
         }
         let (name, title) = (
-            format!("cpu.generator.per_{name}"),
+            format!("generator.cpu.per_{name}"),
             format!("generators, per {what}"),
         );
         session

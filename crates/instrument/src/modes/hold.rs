@@ -169,6 +169,10 @@ fn per_connection(
         per(|s| s.memory.pss_shared),
         "bytes",
     );
+    // Program text that generators of the same program map too moves the share of the server.
+    let file = per(|s| s.memory.pss_file);
+    let title = format!("{title}, program text");
+    run.figure("memory.per_connection.file", &title, file, "bytes");
     let slope = (all.memory.pss as f64 - half.memory.pss as f64) / (n - n_half) as f64;
     run.figure(
         "memory.per_connection.slope",
@@ -221,7 +225,7 @@ fn keep(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Troubl
         let title = "server, per second of holding all";
         session
             .run
-            .figure("cpu.server.per_second_held", title, per_second * 1e6, "us");
+            .figure("cpu.per_second_held", title, per_second * 1e6, "us");
     }
     Ok(())
 }
@@ -272,7 +276,7 @@ fn left_behind(
     let left = after.memory.pss as f64 - before.memory.pss as f64;
     if grown > 0.0 {
         session.run.figure(
-            "memory.left",
+            "memory.left_after_close",
             "left when all have closed",
             100.0 * left / grown,
             "%",

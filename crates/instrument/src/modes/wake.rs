@@ -93,7 +93,16 @@ fn difference(session: &mut Session<'_>) {
     else {
         return;
     };
+    let after_rest = [
+        ("wake.p50", "p50", rested.p50_us),
+        ("wake.p99", "p99", rested.p99_us),
+        ("wake.p999", "p99.9", rested.p999_us),
+    ];
     let (p50, p99) = (rested.p50_us - busy.p50_us, rested.p99_us - busy.p99_us);
+    for (name, which, us) in after_rest {
+        let title = format!("echo after rest, {which}");
+        session.run.figure(name, &title, us, "us");
+    }
     session
         .run
         .figure("wake.price.p50", "price of rest, p50", p50, "us");
