@@ -42,13 +42,15 @@ impl Plan {
     ) -> Result<Self, Trouble> {
         let mut notes = Vec::new();
         let connections = connections.max(1);
-        if let Addr::Tcp(address) = target {
-            if connections > STRANGERS_MAX && !address.ip().is_loopback() && !own_server {
-                return Err(Trouble::usage(format!(
-                    "{connections} connections to {address}, which is not this machine: more than {STRANGERS_MAX} \
-                     only with --i-own-this-server (and your word that you do)"
-                )));
-            }
+        if let Addr::Tcp(address) = target
+            && connections > STRANGERS_MAX
+            && !address.ip().is_loopback()
+            && !own_server
+        {
+            return Err(Trouble::usage(format!(
+                "{connections} connections to {address}, which is not this machine: more than {STRANGERS_MAX} \
+                 only with --i-own-this-server (and your word that you do)"
+            )));
         }
         let limits = dormouse_reactor::descriptors::raise_limit()
             .map_err(|error| Trouble::system(format!("raising the descriptor limit: {error}")))?;

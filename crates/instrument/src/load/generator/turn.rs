@@ -212,8 +212,7 @@ impl Generator {
         }
         self.next_sweep = now + SWEEP_EVERY;
         for place in 0..self.active.len() {
-            let late =
-                |active: &Box<Active>| active.deadline.is_some_and(|deadline| deadline < now);
+            let late = |active: &Active| active.deadline.is_some_and(|deadline| deadline < now);
             let Some(active) = self
                 .active
                 .get_mut(place)
