@@ -51,13 +51,21 @@ fn figures(out: &mut String, run: &Run) {
             sections.push(section);
         }
     }
-    let width = run.figures.iter().map(|figure| figure.title.chars().count()).max().unwrap_or(0);
+    let width = run
+        .figures
+        .iter()
+        .map(|figure| figure.title.chars().count())
+        .max()
+        .unwrap_or(0);
     for section in sections {
         let _ = write!(out, "\n  {section:<width$}");
         let moments = moments(run, &section);
         if !moments.is_empty() {
             let [pss, rss, anonymous, shared] = COUNTS;
-            let _ = write!(out, "    {pss:>11} {rss:>11} {anonymous:>11} {shared:>11}  kB");
+            let _ = write!(
+                out,
+                "    {pss:>11} {rss:>11} {anonymous:>11} {shared:>11}  kB"
+            );
         }
         out.push('\n');
         for (title, counts) in moments {
@@ -67,7 +75,11 @@ fn figures(out: &mut String, run: &Run) {
             }
             out.push('\n');
         }
-        for figure in run.figures.iter().filter(|figure| of(figure) == section && !is_moment(figure)) {
+        for figure in run
+            .figures
+            .iter()
+            .filter(|figure| of(figure) == section && !is_moment(figure))
+        {
             let (value, unit) = readable(figure);
             let _ = writeln!(out, "    {:<width$}  {value:>10} {unit}", figure.title);
         }
@@ -78,13 +90,18 @@ fn figures(out: &mut String, run: &Run) {
 fn is_moment(figure: &Figure) -> bool {
     let mut parts = figure.name.split('.');
     parts.next() == Some("memory")
-        && parts.next().is_some_and(|moment| moment != "per_connection")
+        && parts
+            .next()
+            .is_some_and(|moment| moment != "per_connection")
         && parts.next().is_some_and(|count| COUNTS.contains(&count))
 }
 
 /// Memory at each moment: a title, and the four counts.
 fn moments(run: &Run, section: &str) -> Vec<(String, [f64; 4])> {
-    let pss = run.figures.iter().filter(|f| section == "memory" && is_moment(f) && f.name.ends_with(".pss"));
+    let pss = run
+        .figures
+        .iter()
+        .filter(|f| section == "memory" && is_moment(f) && f.name.ends_with(".pss"));
     pss.map(|figure| {
         let stem = figure.name.trim_end_matches("pss");
         let counts = COUNTS.map(|count| run.value(&format!("{stem}{count}")).unwrap_or(0.0));
@@ -97,14 +114,26 @@ fn latencies(out: &mut String, run: &Run) {
     if run.latencies.is_empty() {
         return;
     }
-    let width = run.latencies.keys().map(|name| name.chars().count()).max().unwrap_or(0).max(12);
+    let width = run
+        .latencies
+        .keys()
+        .map(|name| name.chars().count())
+        .max()
+        .unwrap_or(0)
+        .max(12);
     let _ = writeln!(
         out,
         "\n  {:<width$}  {:>11} {:>10} {:>10} {:>10} {:>10} {:>10}  µs",
         "latency", "count", "p50", "p90", "p99", "p99.9", "max"
     );
     for (name, of) in &run.latencies {
-        let _ = write!(out, "    {:<1$}{2:>11}", name, width, grouped(of.count as f64, 0));
+        let _ = write!(
+            out,
+            "    {:<1$}{2:>11}",
+            name,
+            width,
+            grouped(of.count as f64, 0)
+        );
         for value in [of.p50_us, of.p90_us, of.p99_us, of.p999_us, of.max_us] {
             let _ = write!(out, " {:>10}", grouped(value, usize::from(value < 100.0)));
         }
@@ -158,9 +187,13 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped() {
-        for (value, decimals, text) in
-            [(0.0, 0, "0"), (999.0, 0, "999"), (1000.0, 0, "1,000"), (-1_234_567.89, 1, "−1,234,567.9"), (-0.001, 1, "0.0")]
-        {
+        for (value, decimals, text) in [
+            (0.0, 0, "0"),
+            (999.0, 0, "999"),
+            (1000.0, 0, "1,000"),
+            (-1_234_567.89, 1, "−1,234,567.9"),
+            (-0.001, 1, "0.0"),
+        ] {
             assert_eq!(grouped(value, decimals), text);
         }
     }
@@ -168,11 +201,19 @@ mod tests {
     #[test]
     fn an_interrupted_run_says_so_and_shows_what_it_has() {
         let mut run = Run::begin("hold", "test", "127.0.0.1:1");
-        run.figure("memory.per_connection.pss", "per connection (PSS)", 199.4, "bytes");
+        run.figure(
+            "memory.per_connection.pss",
+            "per connection (PSS)",
+            199.4,
+            "bytes",
+        );
         run.figure("memory.nothing", "never shown", f64::NAN, "bytes");
         run.outcome.message = Some("interrupted".into());
         let text = table(&run);
-        assert!(text.contains("199 bytes") && text.contains("NOT COMPLETE: interrupted"), "{text}");
+        assert!(
+            text.contains("199 bytes") && text.contains("NOT COMPLETE: interrupted"),
+            "{text}"
+        );
         assert!(!text.contains("never shown"));
     }
 }

@@ -54,26 +54,78 @@ pub(super) fn lines(series: &[Series], axes: &Axes) -> String {
     let mut svg = open(axes.height, axes.y_title);
     for tick in y.ticks() {
         let at = y.at(tick);
-        let _ = write!(svg, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>", WIDTH - RIGHT);
-        let _ = write!(svg, "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>", LEFT - 8.0, at + 4.0, short(tick));
+        let _ = write!(
+            svg,
+            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>",
+            WIDTH - RIGHT
+        );
+        let _ = write!(
+            svg,
+            "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            LEFT - 8.0,
+            at + 4.0,
+            short(tick)
+        );
     }
-    let round = || x.ticks().into_iter().map(|tick| (tick, short(tick))).collect::<Vec<_>>();
-    let ticks = if axes.x_ticks.is_empty() { round() } else { axes.x_ticks.clone() };
+    let round = || {
+        x.ticks()
+            .into_iter()
+            .map(|tick| (tick, short(tick)))
+            .collect::<Vec<_>>()
+    };
+    let ticks = if axes.x_ticks.is_empty() {
+        round()
+    } else {
+        axes.x_ticks.clone()
+    };
     for (tick, label) in ticks {
-        let _ = write!(svg, "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>", x.at(tick), bottom + 18.0, escape(&label));
+        let _ = write!(
+            svg,
+            "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            x.at(tick),
+            bottom + 18.0,
+            escape(&label)
+        );
     }
-    let _ = write!(svg, "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{bottom:.1}\" y2=\"{bottom:.1}\"/>", WIDTH - RIGHT);
-    let _ = write!(svg, "<text class=\"title\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>", WIDTH - RIGHT, axes.height - 4.0, axes.x_title);
+    let _ = write!(
+        svg,
+        "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{bottom:.1}\" y2=\"{bottom:.1}\"/>",
+        WIDTH - RIGHT
+    );
+    let _ = write!(
+        svg,
+        "<text class=\"title\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+        WIDTH - RIGHT,
+        axes.height - 4.0,
+        axes.x_title
+    );
     for s in series {
         let mut path = String::new();
         for (i, point) in s.points.iter().enumerate() {
-            let _ = write!(path, "{}{:.1} {:.1}", if i == 0 { "M" } else { " L" }, x.at(point.0), y.at(point.1));
+            let _ = write!(
+                path,
+                "{}{:.1} {:.1}",
+                if i == 0 { "M" } else { " L" },
+                x.at(point.0),
+                y.at(point.1)
+            );
         }
-        let _ = write!(svg, "<path class=\"line {}\" d=\"{path}\"><title>{}</title></path>", colour(s.colour), escape(&s.name));
+        let _ = write!(
+            svg,
+            "<path class=\"line {}\" d=\"{path}\"><title>{}</title></path>",
+            colour(s.colour),
+            escape(&s.name)
+        );
         if axes.dots {
             for point in &s.points {
                 let (cx, cy) = (x.at(point.0), y.at(point.1));
-                let _ = write!(svg, "<circle class=\"dot {}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3.2\"><title>{}: {}</title></circle>", colour(s.colour), escape(&s.name), short(point.1));
+                let _ = write!(
+                    svg,
+                    "<circle class=\"dot {}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3.2\"><title>{}: {}</title></circle>",
+                    colour(s.colour),
+                    escape(&s.name),
+                    short(point.1)
+                );
             }
         }
     }
@@ -90,17 +142,43 @@ pub(super) fn rows(rows: &[(String, f64, usize)], unit: &str) -> String {
     let mut svg = open(height, "");
     for tick in x.ticks() {
         let at = x.at(tick);
-        let _ = write!(svg, "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"8\" y2=\"{bottom:.1}\"/>");
-        let _ = write!(svg, "<text class=\"tick\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>", bottom + 18.0, short(tick));
+        let _ = write!(
+            svg,
+            "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"8\" y2=\"{bottom:.1}\"/>"
+        );
+        let _ = write!(
+            svg,
+            "<text class=\"tick\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            bottom + 18.0,
+            short(tick)
+        );
     }
     for (i, (name, value, which)) in rows.iter().enumerate() {
         let (y, at) = (8.0 + row * (i as f64 + 0.5), x.at(*value));
         let class = colour(*which);
-        let _ = write!(svg, "<text class=\"name\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>", left - 14.0, y + 4.0, escape(&clip(name)));
-        let _ = write!(svg, "<line class=\"stem {class}\" x1=\"{left}\" x2=\"{at:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>");
-        let _ = write!(svg, "<circle class=\"dot {class}\" cx=\"{at:.1}\" cy=\"{y:.1}\" r=\"5.5\"/>");
+        let _ = write!(
+            svg,
+            "<text class=\"name\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            left - 14.0,
+            y + 4.0,
+            escape(&clip(name))
+        );
+        let _ = write!(
+            svg,
+            "<line class=\"stem {class}\" x1=\"{left}\" x2=\"{at:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
+        );
+        let _ = write!(
+            svg,
+            "<circle class=\"dot {class}\" cx=\"{at:.1}\" cy=\"{y:.1}\" r=\"5.5\"/>"
+        );
         let text = crate::model::grouped(*value, usize::from(*value < 10.0) * 2);
-        let _ = write!(svg, "<text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{text} {}</text>", at + 12.0, y + 4.0, escape(unit));
+        let _ = write!(
+            svg,
+            "<text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{text} {}</text>",
+            at + 12.0,
+            y + 4.0,
+            escape(unit)
+        );
     }
     svg.push_str("</svg>\n");
     svg
@@ -109,7 +187,11 @@ pub(super) fn rows(rows: &[(String, f64, usize)], unit: &str) -> String {
 fn open(height: f64, y_title: &str) -> String {
     let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">");
     if !y_title.is_empty() {
-        let _ = write!(svg, "<text class=\"title\" x=\"4\" y=\"11\">{}</text>", escape(y_title));
+        let _ = write!(
+            svg,
+            "<text class=\"title\" x=\"4\" y=\"11\">{}</text>",
+            escape(y_title)
+        );
     }
     svg
 }
@@ -119,7 +201,11 @@ fn legend(series: &[Series]) -> String {
         return String::new();
     }
     let items = series.iter().map(|s| {
-        format!("<span class=\"key\"><i class=\"swatch {}\"></i>{}</span>", colour(s.colour), escape(&s.name))
+        format!(
+            "<span class=\"key\"><i class=\"swatch {}\"></i>{}</span>",
+            colour(s.colour),
+            escape(&s.name)
+        )
     });
     format!("<p class=\"legend\">{}</p>\n", items.collect::<String>())
 }
@@ -131,7 +217,11 @@ fn colour(index: usize) -> String {
 
 fn clip(name: &str) -> String {
     let short: String = name.chars().take(32).collect();
-    if short.len() < name.len() { short + "…" } else { short }
+    if short.len() < name.len() {
+        short + "…"
+    } else {
+        short
+    }
 }
 
 /// A value in few characters: `1.5M`, `20k`, `0.25`.
@@ -143,6 +233,10 @@ pub(super) fn short(value: f64) -> String {
         _ => (value, ""),
     };
     let text = format!("{scaled:.2}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    let text = if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        &text
+    };
     format!("{text}{unit}")
 }
