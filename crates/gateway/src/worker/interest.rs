@@ -9,8 +9,8 @@
 //! seen, when it is to be read again.
 
 use crate::slot::{Flag, Phase, Slot};
-use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::Fd;
+use dormouse_reactor::poller::{Interest, Poller};
 use std::io;
 
 const WATCHED: u8 = 1;
@@ -48,7 +48,11 @@ fn wanted(slot: &Slot) -> (u8, u8) {
             } else {
                 0
             },
-            if slot.has(Flag::OpeningBlocked) { watch(false, true) } else { 0 },
+            if slot.has(Flag::OpeningBlocked) {
+                watch(false, true)
+            } else {
+                0
+            },
         ),
     }
 }
@@ -135,7 +139,9 @@ mod tests {
 
     fn ready(poller: &Poller) -> usize {
         let mut events = Events::with_capacity(8);
-        poller.wait(&mut events, Some(0)).expect("a look at what is ready");
+        poller
+            .wait(&mut events, Some(0))
+            .expect("a look at what is ready");
         events.len()
     }
 
