@@ -46,15 +46,23 @@ class Run:
         return self.figures.get(name)
 
 
-def run(asked, server, kind, out, more=()):
-    """Asks `asked` (one of MODES) of a server which runs already. The instrument's own output goes to the terminal."""
+def run(asked, server, kind, out, more=(), table=None):
+    """Asks `asked` (one of MODES) of a server which runs already. The instrument's own output goes to the terminal,
+    and its table to the file `table` as well, if one is given."""
     words = [asked[0], f"127.0.0.1:{server.port}", *asked[1:], "--pid", str(server.pid), "--json", str(out)]
     words += ["--plain"] if kind == "plain" else ["--ca", str(servers.CA)]
     if kind == "http":
         words += ["--http", "/"]
     if not DORMOUSE.exists():
         raise servers.Failed(f"{DORMOUSE} is not there: make release")
-    result = subprocess.run([str(DORMOUSE), "bench", *words, *map(str, more)], stdin=subprocess.DEVNULL)
+    Path(out).unlink(missing_ok=True)  # An old result is not this one's.
+    command = [str(DORMOUSE), "bench", *words, *map(str, more)]
+    result = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if table else None, text=True
+    )
+    if table:
+        print(result.stdout, end="", flush=True)
+        Path(table).write_text(result.stdout)
     if not Path(out).exists():
         raise servers.Failed(f"dormouse bench {' '.join(words)} ended with {result.returncode} and wrote nothing")
     return Run(out)

@@ -29,7 +29,7 @@ fn nobody_listens() {
         .local_addr()
         .unwrap();
     let run = measure_at(&spec(&free.to_string(), hold(10, 0.0)));
-    assert_eq!(run.outcome.exit_status, 3);
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
     assert!(run.outcome.message.unwrap().contains("refused"));
 }
 
@@ -39,7 +39,7 @@ fn the_server_says_nothing() {
     let mut spec = spec(&listener.local_addr().unwrap().to_string(), hold(10, 0.0));
     spec.timeout = Duration::from_millis(500);
     let run = measure_at(&spec);
-    assert_eq!(run.outcome.exit_status, 3);
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
     assert!(run.outcome.message.unwrap().contains("stopped answering"));
 }
 
@@ -55,7 +55,7 @@ fn the_server_speaks_something_else() {
         }
     });
     let run = measure_at(&spec(&target, hold(10, 0.0)));
-    assert_eq!(run.outcome.exit_status, 3);
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
     assert!(run.outcome.message.unwrap().contains("handshake"));
 }
 
@@ -68,7 +68,7 @@ fn the_certificate_is_not_trusted() {
         tls.server_name = "localhost".into();
     }
     let run = measure_at(&spec);
-    assert_eq!(run.outcome.exit_status, 3);
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
     let message = run.outcome.message.unwrap();
     assert!(message.contains("certificate"), "{message}");
 }
@@ -85,7 +85,7 @@ fn the_server_dies_while_it_is_measured() {
     });
     let run = measure_at(&spec);
     killer.join().unwrap();
-    assert_eq!(run.outcome.exit_status, 3);
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
     assert!(run.outcome.message.as_deref().unwrap().contains("died"));
     assert!(
         run.value("memory.before.pss").is_some(),
@@ -98,7 +98,7 @@ fn no_such_process() {
     let mut spec = spec("127.0.0.1:1", hold(10, 0.0));
     spec.server = ServerSource::Pid(i32::MAX);
     let run = dormouse_instrument::run(&spec, &common::launcher(), &mut Silent);
-    assert_eq!(run.outcome.exit_status, 3);
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
     assert!(run.outcome.message.unwrap().contains("no process"));
 }
 
@@ -107,7 +107,7 @@ fn a_server_that_does_not_start_is_quoted() {
     let mut spec = spec("127.0.0.1:1", hold(10, 0.0));
     spec.server = ServerSource::Command("echo 'cannot find my hat' >&2; exit 7".into());
     let run = measure_at(&spec);
-    assert_eq!(run.outcome.exit_status, 3);
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
     assert!(run.outcome.message.unwrap().contains("cannot find my hat"));
 }
 

@@ -59,11 +59,11 @@ fn figures(out: &mut String, run: &Run) {
         .max()
         .unwrap_or(0);
     for section in sections {
-        let _ = write!(out, "\n  {section:<width$}");
         if section == APART {
             apart(out, run, width);
             continue;
         }
+        let _ = write!(out, "\n  {section:<width$}");
         let moments = moments(run, &section);
         if !moments.is_empty() {
             let [pss, rss, anonymous, shared] = COUNTS;
@@ -109,7 +109,7 @@ fn apart(out: &mut String, run: &Run, width: usize) {
     out.push('\n');
     let mut sum = [Some(0.0); 3];
     for (row, title) in [
-        ("kernel", "kernel, all ends on this machine"),
+        ("kernel", "kernel objects, all ends on this machine"),
         ("generators", "generators"),
         ("server", "server"),
     ] {

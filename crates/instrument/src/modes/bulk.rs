@@ -72,9 +72,12 @@ pub(super) fn run(session: &mut Session<'_>, bulk: &Bulk) -> Result<(), Trouble>
     let what = if http { "GB received" } else { "GB echoed" };
     if session.server.is_some() {
         let title = format!("server, per {what}");
-        session
-            .run
-            .figure("cpu.per_gb", &title, per_gb(spent.server.total_ns), "s/GB");
+        session.run.figure(
+            "cpu.server.per_gb",
+            &title,
+            per_gb(spent.server.total_ns),
+            "s/GB",
+        );
     }
     let title = format!("generators, per {what}");
     session.run.figure(

@@ -66,7 +66,7 @@ impl CpuCost {
         let per = |cpu: CpuTime| cpu.total_ns as f64 / 1e3 / events as f64;
         if session.server.is_some() {
             session.run.figure(
-                &format!("cpu.per_{name}"),
+                &format!("cpu.server.per_{name}"),
                 &format!("server, per {what}"),
                 per(self.server),
                 "us",
@@ -84,14 +84,16 @@ impl CpuCost {
 
 /// The kernel's part: both ends of every connection, and the backend's. The kernel counts for the
 /// whole machine, so what others open meanwhile is in it, and what they close could make a
-/// difference negative: such a figure is left out and the reason said. Returns objects and buffers
-/// together, in bytes, as far as they may be read.
+/// difference negative: such a figure is left out and the reason said. Returns the bytes of
+/// objects, if they may be read: unlike the buffers, hardly anybody else's are among them.
 pub(super) fn kernel(
     run: &mut Run,
     before: KernelMemory,
     after: KernelMemory,
     connections: u64,
 ) -> Option<u64> {
+    // Over a unix socket TCP's figures are none of ours.
+    let tcp = !run.target.starts_with("unix:");
     let mut grown = |name: &str, title: &str, unit: &str, before: u64, after: u64| {
         let Some(grown) = after.checked_sub(before) else {
             run.note(format!(
@@ -103,14 +105,17 @@ pub(super) fn kernel(
         run.figure(name, &title, grown as f64 / connections as f64, unit);
         Some(grown)
     };
-    let sockets = grown(
+    let mut tcp_grown = |name: &str, title: &str, unit: &str, before: u64, after: u64| {
+        tcp.then(|| grown(name, title, unit, before, after))?
+    };
+    let sockets = tcp_grown(
         "kernel.sockets",
         "TCP sockets",
         "1",
         before.tcp_sockets,
         after.tcp_sockets,
     );
-    let buffers = grown(
+    tcp_grown(
         "kernel.buffers",
         "TCP buffers",
         "bytes",
@@ -135,7 +140,7 @@ pub(super) fn kernel(
         let each = slab as f64 / sockets as f64;
         run.figure("kernel.slab_per_socket", title, each, "bytes");
     }
-    Some(slab + buffers.unwrap_or(0))
+    Some(slab)
 }
 
 /// What the generators themselves take; returns by how much they have grown, in bytes.

@@ -288,7 +288,7 @@ fn keep(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Troubl
         let title = "server, per second of holding all";
         session
             .run
-            .figure("cpu.per_second_held", title, per_second * 1e6, "us");
+            .figure("cpu.server.per_second_held", title, per_second * 1e6, "us");
     }
     Ok(())
 }
@@ -315,12 +315,11 @@ fn echo(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Troubl
             harvest.of.tally.answers as f64,
             "1",
         );
-        if harvest.of.tally.answers != alive && !session.is_over() {
-            *session
-                .run
-                .failures
-                .entry("did not echo".into())
-                .or_default() += alive - harvest.of.tally.answers.min(alive);
+        // Those which were lost have a reason of their own already.
+        let heard_of = harvest.of.tally.answers + harvest.of.tally.lost;
+        if heard_of < alive && !session.is_over() {
+            let silent = session.run.failures.entry("did not echo".into());
+            *silent.or_default() += alive - heard_of;
         }
     }
     Ok(())
@@ -339,7 +338,7 @@ fn left_behind(
     let left = after.memory.pss as f64 - before.memory.pss as f64;
     if grown > 0.0 {
         session.run.figure(
-            "memory.left_after_close",
+            "memory.left",
             "left when all have closed",
             100.0 * left / grown,
             "%",

@@ -53,13 +53,17 @@ pub(super) fn per_connection(runs: &[Run]) -> String {
 pub(super) fn cpu(runs: &[Run]) -> String {
     let kinds = [
         (
-            "cpu.per_handshake",
+            "cpu.server.per_handshake",
             "per connection which comes and goes",
             "µs",
         ),
-        ("cpu.per_open", "per connection opened and held", "µs"),
-        ("cpu.per_gb", "per gigabyte echoed", "s"),
-        ("cpu.per_request", "per HTTP request", "µs"),
+        (
+            "cpu.server.per_open",
+            "per connection opened and held",
+            "µs",
+        ),
+        ("cpu.server.per_gb", "per gigabyte echoed", "s"),
+        ("cpu.server.per_request", "per HTTP request", "µs"),
     ];
     let mut body = String::new();
     for (name, what, unit) in kinds {

@@ -47,6 +47,7 @@ impl KnownServer {
         BufReader::new(child.stdout.take().unwrap())
             .read_line(&mut address)
             .unwrap();
+        assert!(!address.is_empty(), "the server has ended; see above");
         Self {
             child,
             address: address.trim().to_owned(),

@@ -94,11 +94,10 @@ impl Generator {
             let Some(Job::Open(open)) = &mut self.job else {
                 break;
             };
-            if self.tally.failed > open.failures_max && self.gave_up.is_none() && open.alive > 0 {
-                self.gave_up = Some(format!(
-                    "gave up opening after {} failures",
-                    self.tally.failed
-                ));
+            // A server which lets everybody in and drops them again is not tried for ever either.
+            let failures = self.tally.failed + self.tally.lost;
+            if failures > open.failures_max && self.gave_up.is_none() && open.alive > 0 {
+                self.gave_up = Some(format!("gave up opening after {failures} failures"));
             }
             let enough = self.gave_up.is_some()
                 || self.tally.alive + u64::from(self.in_flight) >= open.alive;

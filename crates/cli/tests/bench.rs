@@ -1,0 +1,239 @@
+//! `dormouse bench` against `dormouse serve` of the same binary: what it says, what it writes, how it ends.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn bench(args: &[&str]) -> Ran {
+    let output = Command::new(env!("CARGO_BIN_EXE_dormouse"))
+        .arg("bench")
+        .args(args)
+        .output()
+        .expect("the binary runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it writes UTF-8");
+    Ran {
+        code: output.status.code(),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    }
+}
+
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("it has a name").to_string()
+}
+
+/// `dormouse serve --to echo:` with a certificate for localhost which nobody has signed.
+struct Echo {
+    child: Child,
+    address: String,
+    files: TempDir,
+}
+
+impl Echo {
+    fn start() -> Self {
+        let files = tempfile::tempdir().expect("a directory");
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+        fs::write(files.path().join("site.pem"), made.cert.pem()).expect("a file");
+        fs::write(
+            files.path().join("site.key"),
+            made.signing_key.serialize_pem(),
+        )
+        .expect("a file");
+        let address = free_address();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_dormouse"))
+            .args(["serve", "--listen", &address, "--to", "echo:"])
+            .args(["--cert", "site.pem", "--key", "site.key", "--workers", "1"])
+            .current_dir(files.path())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let log = child.stderr.take().expect("it was piped");
+        let mut lines = BufReader::new(log).lines();
+        let ready = lines.any(|line| line.is_ok_and(|line| line.contains("ready")));
+        assert!(ready, "serve ended before it was ready");
+        // Its pipe is kept empty to its end.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self {
+            child,
+            address,
+            files,
+        }
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.files.path().join(name).display().to_string()
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        let pid = self.child.id().to_string();
+        let _ = Command::new("kill").args(["-TERM", &pid]).status();
+        let _ = self.child.wait();
+    }
+}
+
+fn json(path: impl AsRef<Path>) -> serde_json::Value {
+    let text = fs::read_to_string(path).expect("it was written");
+    serde_json::from_str(&text).expect("it is JSON")
+}
+
+#[test]
+fn a_whole_run_ends_with_0_and_everything_is_in_its_json() {
+    let server = Echo::start();
+    let (out, ca) = (server.file("run.json"), server.file("site.pem"));
+    let pid = server.child.id().to_string();
+    let mut args = vec!["hold", &server.address, "-n", "1000", "--for", "200ms"];
+    args.extend(["--settle", "100ms", "--after", "100ms", "--echoes", "2"]);
+    args.extend(["--ca", &ca, "--pid", &pid, "--json", &out]);
+    let ran = bench(&args);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("told apart") && ran.out.contains("complete"));
+
+    let run = json(&out);
+    assert_eq!((&run["mode"], &run["schema"]), (&"hold".into(), &1.into()));
+    assert_eq!(run["outcome"]["exit_status"], 0);
+    assert_eq!(run["settings"]["connections"], 1000);
+    let agreed = run["settings"]["agreed"].as_str().unwrap_or_default();
+    assert!(agreed.starts_with("TLS 1.3"), "{agreed}");
+    assert!(run["machine"]["memory_bytes"].as_u64() > Some(0));
+    let figures = run["figures"].as_array().expect("a list");
+    assert!(
+        figures
+            .iter()
+            .all(|figure| { figure["unit"].is_string() && figure["value"].is_number() })
+    );
+    let value = |name: &str| {
+        let figure = figures.iter().find(|figure| figure["name"] == name);
+        figure.and_then(|figure| figure["value"].as_f64())
+    };
+    assert_eq!(value("connections.alive"), Some(1000.0));
+    assert_eq!(value("connections.echoed.2"), Some(1000.0));
+    for name in [
+        "memory.per_connection.pss",
+        "memory.left",
+        "cpu.server.per_open",
+        "generator.per_connection",
+        "apart.server.together",
+        "apart.generators.per_connection",
+    ] {
+        assert!(value(name).is_some(), "{name} is missing");
+    }
+}
+
+#[test]
+fn json_alone_is_one_object_on_one_line() {
+    let server = Echo::start();
+    let args = ["churn", &server.address, "-n", "40", "-c", "4", "-r", "1"];
+    let fast = ["--settle", "50ms", "--after", "50ms"];
+    let ran = bench(&[&args[..], &fast, &["--tls", "1.2", "--insecure", "--json"]].concat());
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    assert_eq!(ran.out.lines().count(), 1);
+    let run: serde_json::Value = serde_json::from_str(&ran.out).expect("it is JSON");
+    let agreed = run["settings"]["agreed"].as_str().unwrap_or_default();
+    assert!(agreed.starts_with("TLS 1.2"), "{agreed}");
+    assert!(run["notes"].to_string().contains("NOT verified"));
+}
+
+#[test]
+fn lost_connections_end_with_1() {
+    let server = Echo::start();
+    // The server echoes the request, and that is no response.
+    let args = ["hold", &server.address, "-n", "50", "--for", "100ms"];
+    let more = ["--settle", "50ms", "--after", "50ms"];
+    let talk = ["--echoes", "1", "--http", "/", "--insecure"];
+    let ran = bench(&[&args[..], &more, &talk].concat());
+    assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+    let words = "complete, but 50 connections failed or were lost";
+    assert!(ran.out.contains(words), "{}{}", ran.out, ran.err);
+    assert_eq!(ran.err.matches("complete").count(), 0, "said once");
+}
+
+#[test]
+fn what_makes_no_sense_ends_with_2() {
+    for (args, word) in [
+        (
+            &["hold", "nowhere.invalid:1", "--insecure"][..],
+            "no address",
+        ),
+        (&["hold", "localhost", "--insecure"], "no port"),
+        (
+            &["hold", "192.0.2.1:443", "-n", "101", "--insecure"],
+            "--i-own-this-server",
+        ),
+        (
+            &["hold", "127.0.0.1:1", "--ca", "/nonexistent"],
+            "cannot read --ca",
+        ),
+        (&["request", "127.0.0.1:1", "-n", "0"], "no end"),
+        (&["bulk", "127.0.0.1:1", "--bytes", "many"], "512k"),
+        (&["report", "/nonexistent.json"], "cannot read"),
+    ] {
+        let ran = bench(args);
+        assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains(word), "{args:?}: {}", ran.err);
+        assert_eq!(ran.out, "", "nothing was measured");
+    }
+}
+
+#[test]
+fn a_server_that_cannot_be_used_ends_with_3_and_is_named_once() {
+    let nobody = free_address();
+    let ran = bench(&["hold", &nobody, "-n", "10", "--insecure"]);
+    assert_eq!(ran.code, Some(3));
+    assert_eq!(ran.err.matches("refused").count(), 1, "{}", ran.err);
+    assert_eq!(ran.out, "", "nothing was measured");
+
+    let server = Echo::start();
+    // It echoes: a greeting never comes.
+    let more = ["--greeting", "--timeout", "300ms", "--insecure"];
+    let ran = bench(&[&["hold", &server.address, "-n", "20"][..], &more].concat());
+    assert_eq!(ran.code, Some(3), "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains("stopped answering"), "{}", ran.err);
+
+    // Some other authority.
+    let other = rcgen::generate_simple_self_signed(vec!["other".into()]).expect("a certificate");
+    fs::write(server.file("other.pem"), other.cert.pem()).expect("a file");
+    let ca = server.file("other.pem");
+    let ran = bench(&["hold", &server.address, "-n", "10", "--ca", &ca]);
+    assert_eq!(ran.code, Some(3));
+    assert!(ran.err.contains("certificate"), "{}", ran.err);
+}
+
+#[test]
+fn kept_runs_become_a_page_that_needs_no_network() {
+    let server = Echo::start();
+    let (out, page) = (server.file("run.json"), server.file("page.html"));
+    let pid = server.child.id().to_string();
+    let args = ["bulk", &server.address, "-c", "2", "--bytes", "5M"];
+    let more = [
+        "--settle",
+        "50ms",
+        "--pid",
+        &pid,
+        "--label",
+        "<this> & that",
+    ];
+    let ran = bench(&[&args[..], &more, &["--insecure", "--json", &out]].concat());
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    let ran = bench(&["report", &out, "-o", &page]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let html = fs::read_to_string(&page).expect("it was written");
+    assert!(html.contains("<svg") && html.contains(&server.address));
+    assert!(html.contains("&lt;this&gt; &amp; that"));
+    for word in ["http:", "https:", "src=", "href=", "url(", "@import"] {
+        assert!(!html.contains(word), "{word}");
+    }
+}
