@@ -166,8 +166,12 @@ impl<'a> Session<'a> {
         let patience = self.spec.timeout + Duration::from_secs(5);
         let (watch, server) = (&mut self.watch, &self.server);
         let closing = *order == Order::Close;
+        let mut first = None;
         let harvest = self.fleet.carry_out(order, patience, &mut |tally| {
-            watch.tick(server.as_ref(), tally, total, count(tally), began);
+            let done = count(tally);
+            // What an earlier order has done is no sign of how fast this one is.
+            let from = *first.get_or_insert(done);
+            watch.tick(server.as_ref(), tally, total, (from, done), began);
             closing || !(watch.interrupted || watch.server_died.is_some())
         });
         self.watch.console.stage_over();
@@ -196,7 +200,7 @@ impl<'a> Session<'a> {
                 ..Tally::default()
             };
             self.watch
-                .tick(self.server.as_ref(), &tally, Some(total), done, began);
+                .tick(self.server.as_ref(), &tally, Some(total), (0, done), began);
         }
         self.watch.console.stage_over();
     }
@@ -248,7 +252,7 @@ impl Watch<'_> {
         server: Option<&Server>,
         tally: &Tally,
         total: Option<u64>,
-        done: u64,
+        (from, done): (u64, u64),
         began: Instant,
     ) {
         self.interrupt_came();
@@ -257,8 +261,8 @@ impl Watch<'_> {
         }
         let elapsed = began.elapsed();
         let left = total
-            .filter(|&total| done > 0 && total >= done)
-            .map(|total| elapsed.mul_f64((total - done) as f64 / done as f64));
+            .filter(|&total| done > from && total >= done)
+            .map(|total| elapsed.mul_f64((total - done) as f64 / (done - from) as f64));
         let pss_bytes = self
             .samples
             .last()

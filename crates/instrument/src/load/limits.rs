@@ -143,7 +143,26 @@ fn check_machine(connections: u64, target: &Addr) -> Result<(), Trouble> {
             connections * ends * 2
         )));
     }
-    Ok(())
+    check_tracking(connections)
+}
+
+/// A firewall which tracks connections has a table for them; beyond it, packets are dropped.
+fn check_tracking(connections: u64) -> Result<(), Trouble> {
+    let read = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/netfilter/nf_conntrack_{name}"));
+        text.ok()?.trim().parse::<u64>().ok()
+    };
+    // None is tracked where no rule asks for it.
+    match (read("count"), read("max")) {
+        (Some(tracked), Some(max)) if tracked > 0 && tracked + connections > max => {
+            Err(Trouble::usage(format!(
+                "the firewall tracks {tracked} connections of at most {max}, and {connections} more are asked for: \
+                 sysctl -w net.netfilter.nf_conntrack_max={}",
+                (tracked + connections) * 2
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -173,6 +192,8 @@ mod tests {
         assert_eq!(trouble.exit_status(), 2);
         assert!(trouble.message.contains("--i-own-this-server"));
         assert!(plan(100, "192.0.2.1:443", None).is_ok());
+        let own = Plan::new(101, &"192.0.2.1:443".parse().unwrap(), &[], None, true);
+        assert!(own.is_ok(), "{own:?}");
     }
 
     #[test]

@@ -110,7 +110,8 @@ fn open(
         per_s: hold.rate_per_s,
         in_flight_max: hold.in_flight,
     };
-    let harvest = session.order("opening", Some(alive), &order, |tally| tally.alive)?;
+    let total = Some(hold.connections);
+    let harvest = session.order("opening", total, &order, |tally| tally.alive)?;
     let whole = must_be_whole(&harvest);
     Ok((harvest, whole))
 }
