@@ -75,7 +75,7 @@ fn burnt_cpu_time_is_reported_within_ten_percent() {
 #[test]
 fn every_second_resumption_is_half() {
     let server = KnownServer::start(&["--resume-every-second"]);
-    let run = clean(measure(&server, churn(100, 2, 1), true));
+    let run = clean(measure(&server, churn(50, 2, 1), true));
     assert_eq!(run.value("handshakes.resumed"), Some(50.0));
 }
 

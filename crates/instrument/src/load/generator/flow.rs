@@ -18,6 +18,8 @@ use super::opening::connect_words;
 const ROUNDS_PER_EVENT: usize = 8;
 /// How long a connection without an exchange is kept for a ticket.
 const TICKET_WAIT: Duration = Duration::from_secs(1);
+/// The same when the server has answered something. Servers send tickets before that, or none.
+const LATE_TICKET_WAIT: Duration = Duration::from_millis(50);
 
 /// What becomes of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,7 +92,11 @@ impl Generator {
             .is_some_and(|watch| watch.received() == 0)
         {
             active.step = Step::AwaitingTicket;
-            active.deadline = Some(now + TICKET_WAIT.min(self.timeout));
+            let wait = match active.exchanges_done {
+                0 => TICKET_WAIT,
+                _ => LATE_TICKET_WAIT,
+            };
+            active.deadline = Some(now + wait.min(self.timeout));
         } else {
             return Ok(Next::Close);
         }
