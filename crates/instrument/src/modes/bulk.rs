@@ -10,29 +10,7 @@ use super::figures::{self, CpuCost, must_be_whole};
 pub(super) fn run(session: &mut Session<'_>, bulk: &Bulk) -> Result<(), Trouble> {
     let http = matches!(session.spec.talk, Talk::Http { .. });
     let bytes = bulk.bytes.saturating_mul(bulk.streams.into());
-    let cycle = if http {
-        // The size of a response is the server's, and so is the end of a connection: requests
-        // are repeated until enough has come.
-        Cycle {
-            connections: 0,
-            lanes: bulk.streams,
-            exchanges: 0,
-            exchanges_max: 0,
-            bytes_heard_max: bytes,
-            bulk_bytes: 0,
-            for_ms: 0,
-        }
-    } else {
-        Cycle {
-            connections: bulk.streams.into(),
-            lanes: bulk.streams,
-            exchanges: 1,
-            exchanges_max: 0,
-            bytes_heard_max: 0,
-            bulk_bytes: bulk.bytes,
-            for_ms: 0,
-        }
-    };
+    let cycle = cycle(bulk, bytes, http);
     let before = session.settled(0);
     figures::memory(&mut session.run, "before", "before", before);
     let cost = CpuCost::now(session);
@@ -88,4 +66,31 @@ pub(super) fn run(session: &mut Session<'_>, bulk: &Bulk) -> Result<(), Trouble>
     );
     session.keep_latencies(&harvest.latencies);
     must_be_whole(&harvest)
+}
+
+/// Streams of echoes, or of responses: `bytes` in all.
+fn cycle(bulk: &Bulk, bytes: u64, http: bool) -> Cycle {
+    if http {
+        // The size of a response is the server's, and so is the end of a connection: requests
+        // are repeated until enough has come.
+        Cycle {
+            connections: 0,
+            lanes: bulk.streams,
+            exchanges: 0,
+            exchanges_max: 0,
+            bytes_heard_max: bytes,
+            bulk_bytes: 0,
+            for_ms: 0,
+        }
+    } else {
+        Cycle {
+            connections: bulk.streams.into(),
+            lanes: bulk.streams,
+            exchanges: 1,
+            exchanges_max: 0,
+            bytes_heard_max: 0,
+            bulk_bytes: bulk.bytes,
+            for_ms: 0,
+        }
+    }
 }

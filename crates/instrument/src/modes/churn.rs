@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::load::{Cycle, Harvest, Order};
+use crate::measure::TreeSample;
 use crate::session::Session;
 use crate::spec::Churn;
 use crate::stats::Growth;
@@ -78,6 +79,18 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Troubl
         "some time after the last round",
         after,
     );
+    left_behind(session, churn, (before, after), &after_rounds);
+    report(session, &sum, &spent);
+    end
+}
+
+/// What is not given back, and whether it becomes more from round to round.
+fn left_behind(
+    session: &mut Session<'_>,
+    churn: &Churn,
+    (before, after): (Option<TreeSample>, Option<TreeSample>),
+    after_rounds: &[u64],
+) {
     if let (Some(before), Some(after)) = (before, after) {
         let left = after.memory.pss as f64 - before.memory.pss as f64;
         session
@@ -85,7 +98,7 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Troubl
             .figure("memory.left", "left over what it was before", left, "bytes");
     }
     if !after_rounds.is_empty() {
-        let growth = Growth::judge(&after_rounds, churn.connections);
+        let growth = Growth::judge(after_rounds, churn.connections);
         if let Some(slope) = growth.slope {
             session.run.figure(
                 "memory.growth_per_round",
@@ -96,8 +109,6 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Troubl
         }
         session.run.growth = Some(growth);
     }
-    report(session, &sum, &spent);
-    end
 }
 
 fn report(session: &mut Session<'_>, sum: &Harvest, spent: &CpuCost) {

@@ -52,6 +52,16 @@ pub(super) fn lines(series: &[Series], axes: &Axes) -> String {
         (false, false) => Scale::linear(ys(), bottom, TOP),
     };
     let mut svg = open(axes.height, axes.y_title);
+    draw_axes(&mut svg, axes, &x, &y);
+    for s in series {
+        draw_curve(&mut svg, s, axes.dots, &x, &y);
+    }
+    svg.push_str("</svg>\n");
+    svg + &legend(series)
+}
+
+fn draw_axes(svg: &mut String, axes: &Axes, x: &Scale, y: &Scale) {
+    let bottom = axes.height - BOTTOM;
     for tick in y.ticks() {
         let at = y.at(tick);
         let _ = write!(
@@ -99,38 +109,37 @@ pub(super) fn lines(series: &[Series], axes: &Axes) -> String {
         axes.height - 4.0,
         axes.x_title
     );
-    for s in series {
-        let mut path = String::new();
-        for (i, point) in s.points.iter().enumerate() {
+}
+
+fn draw_curve(svg: &mut String, s: &Series, dots: bool, x: &Scale, y: &Scale) {
+    let mut path = String::new();
+    for (i, point) in s.points.iter().enumerate() {
+        let _ = write!(
+            path,
+            "{}{:.1} {:.1}",
+            if i == 0 { "M" } else { " L" },
+            x.at(point.0),
+            y.at(point.1)
+        );
+    }
+    let _ = write!(
+        svg,
+        "<path class=\"line {}\" d=\"{path}\"><title>{}</title></path>",
+        colour(s.colour),
+        escape(&s.name)
+    );
+    if dots {
+        for point in &s.points {
+            let (cx, cy) = (x.at(point.0), y.at(point.1));
             let _ = write!(
-                path,
-                "{}{:.1} {:.1}",
-                if i == 0 { "M" } else { " L" },
-                x.at(point.0),
-                y.at(point.1)
+                svg,
+                "<circle class=\"dot {}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3.2\"><title>{}: {}</title></circle>",
+                colour(s.colour),
+                escape(&s.name),
+                short(point.1)
             );
         }
-        let _ = write!(
-            svg,
-            "<path class=\"line {}\" d=\"{path}\"><title>{}</title></path>",
-            colour(s.colour),
-            escape(&s.name)
-        );
-        if axes.dots {
-            for point in &s.points {
-                let (cx, cy) = (x.at(point.0), y.at(point.1));
-                let _ = write!(
-                    svg,
-                    "<circle class=\"dot {}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3.2\"><title>{}: {}</title></circle>",
-                    colour(s.colour),
-                    escape(&s.name),
-                    short(point.1)
-                );
-            }
-        }
     }
-    svg.push_str("</svg>\n");
-    svg + &legend(series)
 }
 
 /// One value per row, on a logarithmic axis: bars would lie, dots do not.
