@@ -129,6 +129,8 @@ pub enum Flag {
     Starved = 1 << 7,
     /// Among those which wait for pending memory.
     StarvedQueued = 1 << 11,
+    /// The TLS side had something to say before the backend was there.
+    TlsWaits = 1 << 12,
     /// A record was completed since the timer for partial ones was last looked at.
     RecordCompleted = 1 << 13,
     /// The opening chunk holds plaintext that the plain side did not take: do not read on.
