@@ -44,7 +44,7 @@ dormouse bench churn 127.0.0.1:8443 -n 20000 -c 500 --rounds 5 --pid 4711 --inse
     Churn(ChurnArgs),
     /// Stream bytes both ways: what does a gigabyte cost?
     #[command(after_help = "\
-Example: 8 streams, 512 MB each way on each\n  \
+Example: 8 streams, 512 MB each way on each (over --http: that much in responses)\n  \
 dormouse bench bulk 127.0.0.1:8443 -c 8 --bytes 512M --pid 4711 --insecure")]
     Bulk(BulkArgs),
     /// Hold quiet connections and wake some: what does it cost to be asleep?
@@ -117,15 +117,16 @@ fn measure(spec: &dormouse_instrument::Spec, output: &Output) -> Result<u8, Trou
         arguments: vec!["bench".into(), "generator".into()],
     };
     let run = dormouse_instrument::run(spec, &launcher, &mut Terminal::new(output.quiet));
-    publish(&run, output)?;
-    if let Some(message) = &run.outcome.message {
+    let said = publish(&run, output)?;
+    if let Some(message) = run.outcome.message.as_ref().filter(|_| !said) {
         eprintln!("dormouse bench {}: {message}", run.mode);
     }
     Ok(run.outcome.exit_status)
 }
 
-/// The table to the terminal, the JSON where it was asked for.
-fn publish(run: &Run, output: &Output) -> Result<(), Trouble> {
+/// The table to the terminal, the JSON where it was asked for. Returns whether the table said how
+/// the run ended; there is none if nothing was measured.
+fn publish(run: &Run, output: &Output) -> Result<bool, Trouble> {
     let json = || {
         let text = serde_json::to_string(run)
             .map_err(|error| Trouble::system(format!("JSON: {error}")))?;
@@ -136,16 +137,19 @@ fn publish(run: &Run, output: &Output) -> Result<(), Trouble> {
             .write_all(text.as_bytes())
             .map_err(|error| Trouble::system(format!("writing: {error}")))
     };
-    match &output.json {
-        None => to_stdout(&table(run)),
-        Some(path) if path.as_os_str() == "-" => to_stdout(&json()?),
-        Some(path) => {
-            to_stdout(&table(run))?;
-            fs::write(path, json()?).map_err(|error| {
-                Trouble::system(format!("cannot write {}: {error}", path.display()))
-            })
-        }
+    let alone = matches!(&output.json, Some(path) if path.as_os_str() == "-");
+    let tabled = !alone && !run.figures.is_empty();
+    if tabled {
+        to_stdout(&table(run))?;
     }
+    match &output.json {
+        None => {}
+        Some(_) if alone => to_stdout(&json()?)?,
+        Some(path) => fs::write(path, json()?).map_err(|error| {
+            Trouble::system(format!("cannot write {}: {error}", path.display()))
+        })?,
+    }
+    Ok(tabled)
 }
 
 fn draw(args: &ReportArgs) -> Result<u8, Trouble> {

@@ -4,6 +4,7 @@
 //! line. Memory is bounded by `connections_max` slots and by what is in flight.
 
 mod flow;
+mod opening;
 mod turn;
 
 use std::collections::BTreeMap;

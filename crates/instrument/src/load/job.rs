@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::orders::{Cycle, Speak};
+use super::orders::{Cycle, Speak, Tally};
 
 /// Failures in a row after which a cycle is given up: the server has died, or refuses everybody.
 pub(super) const FAILURES_IN_ROW_MAX: u64 = 100;
@@ -71,6 +71,7 @@ pub(super) struct CycleJob {
     pub(super) ends: Option<Instant>,
     /// Lanes on which no connection is.
     pub(super) free: Vec<u32>,
+    pub(super) exchanges_begun: u64,
     pub(super) stopped: bool,
 }
 
@@ -82,17 +83,24 @@ impl CycleJob {
             ends: end(spec.for_ms, now),
             spec,
             free,
+            exchanges_begun: 0,
             stopped: false,
         }
     }
 
-    pub(super) fn is_over(&self, begun: u64, now: Instant) -> bool {
-        let counted = self.spec.connections > 0 && begun >= self.spec.connections;
-        self.stopped || counted || self.time_is_up(now)
+    /// Whether no more connections are begun.
+    pub(super) fn is_over(&self, tally: &Tally, now: Instant) -> bool {
+        let counted = self.spec.connections > 0 && tally.begun >= self.spec.connections;
+        counted || self.is_enough(tally, now)
     }
 
-    pub(super) fn time_is_up(&self, now: Instant) -> bool {
-        self.stopped || self.ends.is_some_and(|ends| now >= ends)
+    /// Whether connections which go on for as long as they may end.
+    pub(super) fn is_enough(&self, tally: &Tally, now: Instant) -> bool {
+        let reached = |count: u64, max: u64| max > 0 && count >= max;
+        self.stopped
+            || reached(self.exchanges_begun, self.spec.exchanges_max)
+            || reached(tally.bytes_heard, self.spec.bytes_heard_max)
+            || self.ends.is_some_and(|ends| now >= ends)
     }
 
     pub(super) fn lanes_are_free(&self) -> bool {

@@ -148,13 +148,20 @@ impl Order {
             Self::Cycle(cycle) => {
                 let lanes = part32(cycle.lanes);
                 let connections = part(cycle.connections);
+                let bytes_heard_max = part(cycle.bytes_heard_max);
+                let exchanges_max = part(cycle.exchanges_max);
                 // None of a limited number is not the same as no limit.
-                if lanes == 0 || (cycle.connections > 0 && connections == 0) {
+                let nothing_is_left = (cycle.connections > 0 && connections == 0)
+                    || (cycle.exchanges_max > 0 && exchanges_max == 0)
+                    || (cycle.bytes_heard_max > 0 && bytes_heard_max == 0);
+                if lanes == 0 || nothing_is_left {
                     return None;
                 }
                 Self::Cycle(Cycle {
                     connections,
                     lanes,
+                    exchanges_max,
+                    bytes_heard_max,
                     ..cycle.clone()
                 })
             }
@@ -182,8 +189,12 @@ pub struct Cycle {
     pub connections: u64,
     /// How many at a time.
     pub lanes: u32,
-    /// Exchanges on each connection; 0: as many as there is time for.
+    /// Exchanges on each connection; 0: as many as time and the other limits allow.
     pub exchanges: u64,
+    /// Exchanges over all connections; 0: no limit.
+    pub exchanges_max: u64,
+    /// End when so many bytes of answers have come, over all connections; 0: no limit.
+    pub bytes_heard_max: u64,
     /// Instead of the message: this many bytes each way, checked (0: the message).
     pub bulk_bytes: u64,
     /// End after this time; 0: no limit.

@@ -54,11 +54,16 @@ fn figures(out: &mut String, run: &Run) {
     let width = run
         .figures
         .iter()
+        .filter(|figure| of(figure) != APART)
         .map(|figure| figure.title.chars().count())
         .max()
         .unwrap_or(0);
     for section in sections {
         let _ = write!(out, "\n  {section:<width$}");
+        if section == APART {
+            apart(out, run, width);
+            continue;
+        }
         let moments = moments(run, &section);
         if !moments.is_empty() {
             let [pss, rss, anonymous, shared] = COUNTS;
@@ -84,6 +89,54 @@ fn figures(out: &mut String, run: &Run) {
             let _ = writeln!(out, "    {:<width$}  {value:>10} {unit}", figure.title);
         }
     }
+}
+
+/// The section that tells apart who took what.
+const APART: &str = "apart";
+/// Its columns: the ends of the names, what stands above them, and by what they are divided.
+const APART_COLUMNS: [(&str, &str, f64); 3] = [
+    ("per_connection", "bytes/conn", 1.0),
+    ("together", "MB together", 1e6),
+    ("cpu_per_open", "µs CPU/open", 1.0),
+];
+
+/// Kernel, generators, server: a row each, and what they come to.
+fn apart(out: &mut String, run: &Run, width: usize) {
+    let _ = write!(out, "\n  {:<width$}  ", "told apart");
+    for (_, head, _) in APART_COLUMNS {
+        let _ = write!(out, "  {head:>11}");
+    }
+    out.push('\n');
+    let mut sum = [Some(0.0); 3];
+    for (row, title) in [
+        ("kernel", "kernel, all ends on this machine"),
+        ("generators", "generators"),
+        ("server", "server"),
+    ] {
+        let values = APART_COLUMNS.map(|(end, ..)| run.value(&format!("{APART}.{row}.{end}")));
+        // A sum without one of its parts would be read as the whole.
+        for (sum, value) in sum.iter_mut().zip(values) {
+            *sum = sum.zip(value).map(|(sum, value)| sum + value);
+        }
+        apart_row(out, title, values, width);
+    }
+    apart_row(out, "together", sum, width);
+}
+
+fn apart_row(out: &mut String, title: &str, values: [Option<f64>; 3], width: usize) {
+    if values.iter().all(Option::is_none) {
+        return;
+    }
+    let _ = write!(out, "    {title:<width$}");
+    for (value, (_, _, unit)) in values.into_iter().zip(APART_COLUMNS) {
+        let value = value.map(|value| value / unit);
+        let text = value.map_or_else(
+            || "?".into(),
+            |value| grouped(value, usize::from(value < 100.0)),
+        );
+        let _ = write!(out, "  {text:>11}");
+    }
+    out.push('\n');
 }
 
 /// `memory.before.pss`, and not `memory.per_connection.pss`.

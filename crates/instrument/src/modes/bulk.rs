@@ -9,19 +9,35 @@ use super::figures::{self, CpuCost, must_be_whole};
 
 pub(super) fn run(session: &mut Session<'_>, bulk: &Bulk) -> Result<(), Trouble> {
     let http = matches!(session.spec.talk, Talk::Http { .. });
-    let cycle = Cycle {
-        connections: bulk.streams.into(),
-        lanes: bulk.streams,
-        // Over HTTP a stream is one response; its size is the server's.
-        exchanges: 1,
-        bulk_bytes: bulk.bytes,
-        for_ms: 0,
+    let bytes = bulk.bytes.saturating_mul(bulk.streams.into());
+    let cycle = if http {
+        // The size of a response is the server's, and so is the end of a connection: requests
+        // are repeated until enough has come.
+        Cycle {
+            connections: 0,
+            lanes: bulk.streams,
+            exchanges: 0,
+            exchanges_max: 0,
+            bytes_heard_max: bytes,
+            bulk_bytes: 0,
+            for_ms: 0,
+        }
+    } else {
+        Cycle {
+            connections: bulk.streams.into(),
+            lanes: bulk.streams,
+            exchanges: 1,
+            exchanges_max: 0,
+            bytes_heard_max: 0,
+            bulk_bytes: bulk.bytes,
+            for_ms: 0,
+        }
     };
     let before = session.settled(0);
     figures::memory(&mut session.run, "before", "before", before);
     let cost = CpuCost::now(session);
-    let total = (!http).then(|| bulk.bytes * u64::from(bulk.streams) / 1_000_000);
     let stage = "streaming (MB)";
+    let total = Some(bytes / 1_000_000);
     let harvest = session.order(stage, total, &Order::Cycle(cycle), |tally| {
         tally.bytes_heard / 1_000_000
     })?;
@@ -35,7 +51,16 @@ pub(super) fn run(session: &mut Session<'_>, bulk: &Bulk) -> Result<(), Trouble>
     );
     let run = &mut session.run;
     run.figure("bytes.said", "sent", said, "bytes");
-    run.figure("bytes.heard", "received, and checked", heard, "bytes");
+    let title = if http {
+        "received, heads of responses included"
+    } else {
+        "received, and checked"
+    };
+    run.figure("bytes.heard", title, heard, "bytes");
+    if http {
+        let answers = harvest.of.tally.answers as f64;
+        run.figure("requests.count", "requests answered", answers, "1");
+    }
     let way = if http { "received" } else { "each way" };
     run.figure(
         "bytes.rate",

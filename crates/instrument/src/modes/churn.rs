@@ -18,6 +18,8 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Troubl
             connections,
             lanes: churn.concurrency,
             exchanges,
+            exchanges_max: 0,
+            bytes_heard_max: 0,
             bulk_bytes: 0,
             for_ms: 0,
         })
@@ -51,8 +53,8 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Troubl
             |tally| tally.closed,
         )?;
         let used = cost.since(session);
-        spent.server.total_ns += used.server.total_ns;
-        spent.generators.total_ns += used.generators.total_ns;
+        spent.server += used.server;
+        spent.generators += used.generators;
         end = must_be_whole(&harvest);
         add(&mut sum, harvest);
         if session.is_over() || end.is_err() {

@@ -82,68 +82,75 @@ impl CpuCost {
     }
 }
 
-/// The kernel's part, machine-wide: both ends of every connection, and the backend's.
-pub(super) fn kernel(run: &mut Run, before: KernelMemory, after: KernelMemory, connections: u64) {
-    let per = |before: u64, after: u64| (after as f64 - before as f64) / connections as f64;
-    let sockets = per(before.tcp_sockets, after.tcp_sockets);
-    run.figure(
+/// The kernel's part: both ends of every connection, and the backend's. The kernel counts for the
+/// whole machine, so what others open meanwhile is in it, and what they close could make a
+/// difference negative: such a figure is left out and the reason said. Returns objects and buffers
+/// together, in bytes, as far as they may be read.
+pub(super) fn kernel(
+    run: &mut Run,
+    before: KernelMemory,
+    after: KernelMemory,
+    connections: u64,
+) -> Option<u64> {
+    let mut grown = |name: &str, title: &str, unit: &str, before: u64, after: u64| {
+        let Some(grown) = after.checked_sub(before) else {
+            run.note(format!(
+                "{title}: no figure, because others on this machine gave back more meanwhile"
+            ));
+            return None;
+        };
+        let title = format!("{title} per connection, machine-wide");
+        run.figure(name, &title, grown as f64 / connections as f64, unit);
+        Some(grown)
+    };
+    let sockets = grown(
         "kernel.sockets",
-        "TCP sockets per connection, all ends on this machine",
-        sockets,
+        "TCP sockets",
         "1",
+        before.tcp_sockets,
+        after.tcp_sockets,
     );
-    let buffers = per(before.tcp_buffer_bytes, after.tcp_buffer_bytes);
-    run.figure(
+    let buffers = grown(
         "kernel.buffers",
-        "TCP buffers per connection",
-        buffers,
+        "TCP buffers",
         "bytes",
+        before.tcp_buffer_bytes,
+        after.tcp_buffer_bytes,
     );
     let (Some(slab_before), Some(slab_after)) = (before.slab_bytes, after.slab_bytes) else {
-        return run.note(
+        run.note(
             "the kernel's memory per connection needs /proc/slabinfo, which only root may read",
         );
+        return None;
     };
-    let slab = per(slab_before, slab_after);
-    run.figure(
+    let slab = grown(
         "kernel.slab",
-        "kernel objects per connection, all ends",
-        slab,
+        "kernel objects",
         "bytes",
-    );
-    if sockets >= 0.5 {
-        run.figure(
-            "kernel.slab_per_socket",
-            "kernel objects per socket",
-            slab / sockets,
-            "bytes",
-        );
+        slab_before,
+        slab_after,
+    )?;
+    if let Some(sockets) = sockets.filter(|&sockets| sockets >= connections / 2) {
+        let title = "kernel objects per socket, machine-wide";
+        let each = slab as f64 / sockets as f64;
+        run.figure("kernel.slab_per_socket", title, each, "bytes");
     }
+    Some(slab + buffers.unwrap_or(0))
 }
 
-/// What the generators themselves take.
-pub(super) fn generators(session: &mut Session<'_>, before: TreeSample, connections: u64) {
+/// What the generators themselves take; returns by how much they have grown, in bytes.
+pub(super) fn generators(session: &mut Session<'_>, before: TreeSample, connections: u64) -> u64 {
     let now = session.fleet.cost();
-    let grown = now.memory.pss as f64 - before.memory.pss as f64;
-    session.run.figure(
-        "generator.processes",
-        "generator processes",
-        now.processes as f64,
-        "1",
-    );
-    session.run.figure(
-        "generator.pss",
-        "generators together, PSS",
-        now.memory.pss as f64,
-        "bytes",
-    );
+    let grown = now.memory.pss.saturating_sub(before.memory.pss);
+    let run = &mut session.run;
+    let processes = now.processes as f64;
+    run.figure("generator.processes", "generator processes", processes, "1");
+    let pss = now.memory.pss as f64;
+    run.figure("generator.pss", "generators together, PSS", pss, "bytes");
+    let each = grown as f64 / connections as f64;
     let title = "generators, per connection";
-    session.run.figure(
-        "generator.per_connection",
-        title,
-        grown / connections as f64,
-        "bytes",
-    );
+    run.figure("generator.per_connection", title, each, "bytes");
+    grown
 }
 
 /// A part that ended before it was done ends the run: what follows would measure something else.

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::load::{Harvest, Order, Speak};
-use crate::measure::TreeSample;
+use crate::measure::{CpuTime, TreeSample};
 use crate::session::Session;
 use crate::spec::Hold;
 use crate::trouble::Trouble;
@@ -38,8 +38,8 @@ pub(super) fn run(session: &mut Session<'_>, hold: &Hold) -> Result<(), Trouble>
     let began = Instant::now();
     let (mut whole, left_whole) = open(session, hold, n)?;
     let rest = cost.since(session);
-    spent.server.total_ns += rest.server.total_ns;
-    spent.generators.total_ns += rest.generators.total_ns;
+    spent.server += rest.server;
+    spent.generators += rest.generators;
     opening += began.elapsed();
     for (name, latencies) in half.latencies {
         whole
@@ -57,8 +57,21 @@ pub(super) fn run(session: &mut Session<'_>, hold: &Hold) -> Result<(), Trouble>
     let at_n = session.settled(alive);
     figures::memory(&mut session.run, "at_n", "all open", at_n);
     per_connection(session, at_first, at_half, at_n, (first, n / 2, alive));
-    figures::kernel(&mut session.run, kernel_before, Session::kernel(), alive);
-    figures::generators(session, generators_before, alive);
+    let kernel = figures::kernel(&mut session.run, kernel_before, Session::kernel(), alive);
+    let generators = figures::generators(session, generators_before, alive);
+    let server = before.zip(at_n).map(|(before, at_n)| {
+        let grown = at_n.memory.pss.saturating_sub(before.memory.pss);
+        (grown, spent.server)
+    });
+    let parts = Parts {
+        kernel_bytes: kernel,
+        generators_bytes: generators,
+        generators_cpu: spent.generators,
+        server,
+        alive,
+        opened,
+    };
+    apart(session, &parts);
     left_half.and(left_whole)?;
 
     keep(session, hold, alive)?;
@@ -123,6 +136,56 @@ fn connections(session: &mut Session<'_>, hold: &Hold, alive: u64, opened: u64, 
         opened as f64 / took.as_secs_f64(),
         "1/s",
     );
+}
+
+/// What all these connections took of the machine, by who took it.
+struct Parts {
+    /// `None` when it may not be read.
+    kernel_bytes: Option<u64>,
+    generators_bytes: u64,
+    generators_cpu: CpuTime,
+    /// Bytes and CPU time; `None` when it is not measured.
+    server: Option<(u64, CpuTime)>,
+    alive: u64,
+    opened: u64,
+}
+
+/// Memory since before the first connection, and CPU time of opening. The kernel's time is the
+/// system time of server and generators, which is then not theirs.
+fn apart(session: &mut Session<'_>, parts: &Parts) {
+    let run = &mut session.run;
+    let mut row = |name: &str, title: &str, bytes: Option<u64>, cpu_ns: Option<u64>| {
+        let mut put = |count: &str, of: &str, value: f64, unit: &str| {
+            let name = format!("apart.{name}.{count}");
+            run.figure(&name, &format!("{title}, {of}"), value, unit);
+        };
+        if let Some(bytes) = bytes {
+            let each = bytes as f64 / parts.alive as f64;
+            put("per_connection", "per connection", each, "bytes");
+            put("together", "together", bytes as f64, "bytes");
+        }
+        if let Some(cpu_ns) = cpu_ns {
+            let each = cpu_ns as f64 / 1e3 / parts.opened as f64;
+            put("cpu_per_open", "CPU time per connection opened", each, "us");
+        }
+    };
+    let user = |cpu: CpuTime| cpu.total_ns.saturating_sub(cpu.system_ns);
+    let generators = parts.generators_cpu;
+    // Without the server's half the kernel's time would be half a figure.
+    let system = parts
+        .server
+        .map(|(_, cpu)| cpu.system_ns + generators.system_ns);
+    row(
+        "kernel",
+        "kernel, for all ends on this machine",
+        parts.kernel_bytes,
+        system,
+    );
+    let bytes = Some(parts.generators_bytes);
+    row("generators", "generators", bytes, Some(user(generators)));
+    if let Some((bytes, cpu)) = parts.server {
+        row("server", "server", Some(bytes), Some(user(cpu)));
+    }
 }
 
 fn per_connection(

@@ -11,12 +11,13 @@ pub(super) fn run(session: &mut Session<'_>, request: &Request) -> Result<(), Tr
     let lanes = request.concurrency.max(1);
     let for_ms = (request.for_s * 1000.0) as u64;
     let cycle = if request.keep_alive {
-        // Each connection makes its part of the requests, rounded up; without a number, all it can.
-        let each = request.requests.div_ceil(lanes.into());
+        // A server may end a connection after some requests (nginx: 1,000): then there is another.
         Cycle {
-            connections: if for_ms > 0 { 0 } else { lanes.into() },
+            connections: 0,
             lanes,
-            exchanges: each,
+            exchanges: 0,
+            exchanges_max: request.requests,
+            bytes_heard_max: 0,
             bulk_bytes: 0,
             for_ms,
         }
@@ -25,6 +26,8 @@ pub(super) fn run(session: &mut Session<'_>, request: &Request) -> Result<(), Tr
             connections: request.requests,
             lanes,
             exchanges: 1,
+            exchanges_max: 0,
+            bytes_heard_max: 0,
             bulk_bytes: 0,
             for_ms,
         }

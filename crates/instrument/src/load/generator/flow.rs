@@ -1,18 +1,18 @@
-//! The life of one connection: connect, handshake, talk, rest, close.
+//! The life of one established connection: talk, rest, close.
 
 use std::time::{Duration, Instant};
 
-use dormouse_engine::{Handshake, HandshakeLimits, Progress, UnixTime};
+use dormouse_reactor::Fd;
 use dormouse_reactor::poller::{Event, Interest};
-use dormouse_reactor::socket::{self, Attempt, ConnectOptions, Shortage};
-use dormouse_reactor::{Fd, OnExec};
+use dormouse_reactor::socket::{self, Attempt};
 
-use super::super::connection::{Active, Outgoing, Step};
+use super::super::connection::{Active, Step};
 use super::super::exchange::{Exchange, Standing};
 use super::super::job::Job;
 use super::super::orders::Talk;
 use super::super::wire;
 use super::Generator;
+use super::opening::connect_words;
 
 /// Receives and sends per event, so that one busy connection starves nobody.
 const ROUNDS_PER_EVENT: usize = 8;
@@ -28,47 +28,9 @@ pub(super) enum Next {
     Close,
 }
 
-type Outcome = Result<Next, String>;
+pub(super) type Outcome = Result<Next, String>;
 
 impl Generator {
-    /// Begins a connection; false when there is no slot left.
-    pub(super) fn begin(&mut self, lane: u32, now: Instant) -> bool {
-        let Some(index) = self.slots.insert() else {
-            return false;
-        };
-        self.tally.begun += 1;
-        let source = self.source();
-        self.serial += 1;
-        if let Some(slot) = self.slots.get_mut(index) {
-            (slot.fd, slot.lane, slot.serial) = (Fd::NONE.0, lane, self.serial);
-        }
-        let options = ConnectOptions {
-            source,
-            on_exec: OnExec::Close,
-            ..ConnectOptions::default()
-        };
-        let mut active = Box::new(Active::connecting(now, now + self.timeout));
-        self.in_flight += 1;
-        let outcome = match socket::connect(&self.target, &options) {
-            Err(error) => Err(connect_words(&error)),
-            Ok(connecting) => {
-                if let Some(slot) = self.slots.get_mut(index) {
-                    slot.fd = connecting.fd().0;
-                }
-                let watched = self
-                    .poller
-                    .add(connecting.fd(), u64::from(index), Interest::WRITE);
-                active.writing = true;
-                // If it is established already, the poller says so at once.
-                watched
-                    .map(|()| Next::Wait)
-                    .map_err(|error| format!("epoll: {error}"))
-            }
-        };
-        self.settle(index, active, outcome);
-        true
-    }
-
     /// Something happened to a connection.
     pub(super) fn on_event(&mut self, index: u32, event: Event) {
         if !self.slots.is_live(index) {
@@ -97,126 +59,23 @@ impl Generator {
         }
     }
 
-    fn connected(&mut self, index: u32, active: &mut Active) -> Outcome {
-        let now = Instant::now();
-        let fd = self.fd(index)?;
-        // A unix socket has no such option.
-        let _ = socket::set_nodelay(fd, true);
-        self.record("connect", now - active.began);
-        (active.began, active.deadline) = (now, Some(now + self.timeout));
-        let lane = self.slots.get(index).map_or(0, |slot| slot.lane);
-        let Some(contexts) = &mut self.tls else {
-            return self.established(index, active);
-        };
-        let context = contexts.of_lane(lane)?;
-        let handshake =
-            Handshake::client(&context, contexts.server_name(), HandshakeLimits::default());
-        let mut handshake = Box::new(handshake.map_err(|error| error.to_string())?);
-        handshake
-            .handle_input(UnixTime::now(), &[])
-            .map_err(|failure| handshake_words(&failure.reason))?;
-        active.step = Step::Handshaking(handshake);
-        self.send_handshake(index, active)
-    }
-
-    fn handshake_step(&mut self, index: u32, active: &mut Active, event: Event) -> Outcome {
-        let fd = self.fd(index)?;
-        if event.is_readable() {
-            let Step::Handshaking(handshake) = &mut active.step else {
-                return Ok(Next::Wait);
-            };
-            let count = match socket::recv(fd, &mut self.scratch)
-                .map_err(|error| handshake_words(&error))?
-            {
-                Attempt::WouldBlock => return Ok(Next::Wait),
-                Attempt::Done(0) => {
-                    return Err("handshake: the server closed the connection".into());
-                }
-                Attempt::Done(count) => count,
-            };
-            let received = self.scratch.get(..count).unwrap_or_default();
-            match handshake.handle_input(UnixTime::now(), received) {
-                Ok(Progress::Established) => return self.handshake_done(index, active),
-                Ok(Progress::Handshaking) => {}
-                Err(failure) => {
-                    let _ = socket::send(fd, handshake.output());
-                    return Err(handshake_words(&failure.reason));
-                }
-            }
-        }
-        self.send_handshake(index, active)
-    }
-
-    fn send_handshake(&mut self, index: u32, active: &mut Active) -> Outcome {
-        let fd = self.fd(index)?;
-        let Step::Handshaking(handshake) = &mut active.step else {
-            return Ok(Next::Wait);
-        };
-        let mut blocked = false;
-        while !handshake.output().is_empty() && !blocked {
-            match socket::send(fd, handshake.output()).map_err(|error| handshake_words(&error))? {
-                Attempt::Done(count) => handshake.output_sent(count),
-                Attempt::WouldBlock => blocked = true,
-            }
-        }
-        self.watch(index, active, blocked)?;
-        Ok(Next::Wait)
-    }
-
-    fn handshake_done(&mut self, index: u32, active: &mut Active) -> Outcome {
-        self.record("handshake", active.began.elapsed());
-        let step = std::mem::replace(&mut active.step, Step::Established);
-        let (Step::Handshaking(handshake), Some(slot)) = (step, self.slots.get_mut(index)) else {
-            return Err("the generator lost a handshake".into());
-        };
-        let rested = handshake
-            .rest(&mut slot.tls)
-            .map_err(|failure| handshake_words(&failure.reason))?;
-        active.out = Outgoing::new(rested.unsent);
-        active.partial = rested.leftover;
-        // Only a cycle comes again and can use a ticket.
-        active.tickets = rested
-            .tickets
-            .filter(|_| matches!(self.job, Some(Job::Cycle(_))));
-        self.tally.resumed += u64::from(rested.info.resumed);
-        let group = rested
-            .info
-            .group
-            .map_or_else(String::new, |group| format!(" {group}"));
-        let agreed = format!("{} {}{group}", rested.info.protocol, rested.info.suite);
-        *self.agreed.entry(agreed).or_default() += 1;
-        self.established(index, active)
-    }
-
-    fn established(&mut self, index: u32, active: &mut Active) -> Outcome {
-        active.step = Step::Established;
-        if let Some(slot) = self.slots.get_mut(index) {
-            slot.established = 1;
-        }
-        self.tally.established += 1;
-        self.tally.alive += 1;
-        if self.next_exchange(active)? == Next::Close {
-            return Ok(Next::Close);
-        }
-        if !active.partial.is_empty() && self.take_received(index, active, 0)? == Next::Close {
-            return Ok(Next::Close);
-        }
-        self.push(index, active)
-    }
-
     /// Decides what a connection does when it is established and after each exchange.
-    fn next_exchange(&mut self, active: &mut Active) -> Outcome {
+    pub(super) fn next_exchange(&mut self, active: &mut Active) -> Outcome {
         let now = Instant::now();
         active.deadline = Some(now + self.timeout);
         if !active.greeted && matches!(self.setup.talk, Talk::Say { greeting: true, .. }) {
             active.exchange = Some(Exchange::greeting(now));
             return Ok(Next::Wait);
         }
-        let (wanted, bulk_bytes) = match &self.job {
-            Some(Job::Cycle(cycle)) => match cycle.spec.exchanges {
-                0 => (!cycle.time_is_up(now), cycle.spec.bulk_bytes),
-                exchanges => (active.exchanges_done < exchanges, cycle.spec.bulk_bytes),
-            },
+        let (wanted, bulk_bytes) = match &mut self.job {
+            Some(Job::Cycle(cycle)) => {
+                let wanted = match cycle.spec.exchanges {
+                    0 => !cycle.is_enough(&self.tally, now),
+                    exchanges => active.exchanges_done < exchanges,
+                };
+                cycle.exchanges_begun += u64::from(wanted);
+                (wanted, cycle.spec.bulk_bytes)
+            }
             // Held connections rest.
             _ => {
                 active.deadline = None;
@@ -264,7 +123,12 @@ impl Generator {
     }
 
     /// Takes `count` new bytes which lie in the scratch buffer behind room for the partial record.
-    fn take_received(&mut self, index: u32, active: &mut Active, count: usize) -> Outcome {
+    pub(super) fn take_received(
+        &mut self,
+        index: u32,
+        active: &mut Active,
+        count: usize,
+    ) -> Outcome {
         let kept = active.partial.len();
         let mut scratch = std::mem::take(&mut self.scratch);
         if let Some(head) = scratch.get_mut(..kept) {
@@ -488,7 +352,12 @@ impl Generator {
     }
 
     /// Tells the poller whether room to send is waited for.
-    fn watch(&mut self, index: u32, active: &mut Active, writing: bool) -> Result<(), String> {
+    pub(super) fn watch(
+        &mut self,
+        index: u32,
+        active: &mut Active,
+        writing: bool,
+    ) -> Result<(), String> {
         if writing == active.writing {
             return Ok(());
         }
@@ -501,7 +370,7 @@ impl Generator {
         Ok(())
     }
 
-    fn fd(&self, index: u32) -> Result<Fd, String> {
+    pub(super) fn fd(&self, index: u32) -> Result<Fd, String> {
         self.slots
             .get(index)
             .map(super::super::connection::Slot::fd)
@@ -531,17 +400,4 @@ impl Heard {
         }
         Ok(())
     }
-}
-
-fn connect_words(error: &std::io::Error) -> String {
-    match Shortage::of(error) {
-        Some(Shortage::Descriptors) => "connect: out of descriptors (raise `ulimit -n`)".into(),
-        Some(Shortage::Ports) => "connect: out of local ports (see net.ipv4.ip_local_port_range, or give more --source addresses)".into(),
-        _ if error.kind() == std::io::ErrorKind::ConnectionRefused => "connect: refused (nothing listens there)".into(),
-        _ => format!("connect: {error}"),
-    }
-}
-
-fn handshake_words(reason: &impl std::fmt::Display) -> String {
-    format!("handshake: {reason}")
 }

@@ -126,7 +126,7 @@ impl Generator {
                 ));
                 cycle.stopped = true;
             }
-            if cycle.is_over(self.tally.begun, now) {
+            if cycle.is_over(&self.tally, now) {
                 return cycle.lanes_are_free();
             }
             let Some(lane) = cycle.free.pop() else { break };

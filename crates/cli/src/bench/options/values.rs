@@ -1,0 +1,158 @@
+//! Values of options, as people write them: addresses, times, amounts, text with escapes.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use dormouse_instrument::Trouble;
+
+/// The address, and the host's name as it was written.
+pub(super) fn resolve(target: &str) -> Result<(String, String), Trouble> {
+    use std::net::ToSocketAddrs;
+    if target.starts_with("unix:") {
+        return Ok((target.to_owned(), "localhost".into()));
+    }
+    if let Ok(address) = target.parse::<SocketAddr>() {
+        return Ok((target.to_owned(), address.ip().to_string()));
+    }
+    let wrong = |why: String| {
+        Trouble::usage(format!(
+            "{target:?} is no address ({why}): write 127.0.0.1:8443, localhost:8443 or unix:/path"
+        ))
+    };
+    let (host, _) = target
+        .rsplit_once(':')
+        .ok_or_else(|| wrong("there is no port".into()))?;
+    let mut found = target
+        .to_socket_addrs()
+        .map_err(|error| wrong(error.to_string()))?
+        .collect::<Vec<_>>();
+    // IPv4 loopback has 16 million source addresses, IPv6 loopback has one.
+    found.sort_by_key(SocketAddr::is_ipv6);
+    let address = found
+        .first()
+        .ok_or_else(|| wrong("the name has no address".into()))?;
+    Ok((address.to_string(), host.to_owned()))
+}
+
+pub(super) fn unescape(text: &str) -> Result<Vec<u8>, Trouble> {
+    let mut out = Vec::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        let c = match c {
+            '\\' => match chars.next() {
+                Some('n') => '\n',
+                Some('r') => '\r',
+                Some('t') => '\t',
+                Some('0') => '\0',
+                Some('\\') => '\\',
+                other => {
+                    let other = other.map_or_else(String::new, String::from);
+                    return Err(Trouble::usage(format!(
+                        "--say: \\{other} means nothing; known are \\n \\r \\t \\0 \\\\"
+                    )));
+                }
+            },
+            c => c,
+        };
+        out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+    }
+    if out.is_empty() {
+        return Err(Trouble::usage("--say: there must be something to say"));
+    }
+    Ok(out)
+}
+
+/// `500ms`, `5s`, `2m`, or seconds without a unit.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let split = text
+        .find(|c: char| c.is_ascii_alphabetic())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit {
+        "" | "s" => 1.0,
+        "ms" => 0.001,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => {
+            return Err(format!(
+                "{unit:?} is no unit of time: write 500ms, 5s, 2m or 1h"
+            ));
+        }
+    };
+    let seconds: f64 = number
+        .parse()
+        .map_err(|_| format!("{number:?} is no number: write 500ms, 5s or 2m"))?;
+    Duration::try_from_secs_f64(seconds * factor)
+        .map_err(|_| format!("{text} is no length of time"))
+}
+
+/// `1000000`, `512k`, `256M`, `2G` (powers of ten).
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let plain = text.strip_suffix('B').unwrap_or(text);
+    let (number, factor) = match plain.chars().last() {
+        Some('k' | 'K') => (&plain[..plain.len() - 1], 1_000),
+        Some('M') => (&plain[..plain.len() - 1], 1_000_000),
+        Some('G') => (&plain[..plain.len() - 1], 1_000_000_000),
+        _ => (plain, 1),
+    };
+    let number: u64 = number
+        .parse()
+        .map_err(|_| format!("{text:?} is no number of bytes: write 512k, 256M or 2G"))?;
+    number
+        .checked_mul(factor)
+        .filter(|&bytes| bytes > 0)
+        .ok_or_else(|| format!("{text} bytes: from 1 to 18 EB"))
+}
+
+/// `10000`, `10_000`, `10k`, `1M`.
+pub(super) fn count(text: &str) -> Result<u64, String> {
+    bytes(&text.replace(['_', ','], ""))
+        .map_err(|_| format!("{text:?} is no number of connections: write 10000, 10k or 1M"))
+}
+
+pub(super) fn rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    (rate.is_finite() && rate >= 0.0)
+        .then_some(rate)
+        .ok_or_else(|| format!("{text} per second: 0 or more"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_amounts_are_read_as_people_write_them() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert!(
+            duration("5 parsecs").is_err() && duration("-1s").is_err() && duration("").is_err()
+        );
+        assert_eq!(bytes("256M"), Ok(256_000_000));
+        assert_eq!(bytes("256MB"), Ok(256_000_000));
+        assert!(bytes("0").is_err() && bytes("M").is_err() && bytes("99999999999G").is_err());
+        assert_eq!(count("10_000"), Ok(10_000));
+    }
+
+    #[test]
+    fn what_is_said_may_hold_line_ends() {
+        assert_eq!(unescape("a\\r\\nb").unwrap(), b"a\r\nb");
+        assert!(unescape("\\x").is_err() && unescape("a\\").is_err() && unescape("").is_err());
+    }
+
+    #[test]
+    fn an_address_without_port_is_explained() {
+        assert!(
+            resolve("localhost")
+                .unwrap_err()
+                .message
+                .contains("no port")
+        );
+        let (address, host) = resolve("localhost:8443").unwrap();
+        assert_eq!(
+            (address.as_str(), host.as_str()),
+            ("127.0.0.1:8443", "localhost")
+        );
+    }
+}
