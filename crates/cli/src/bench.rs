@@ -1,23 +1,144 @@
-//! `dormouse bench`: the command line of the instrument.
+//! `dormouse bench`: arguments in, a table or JSON out.
 
+mod console;
+mod options;
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::outcome::Outcome;
-use crate::terminal;
+use clap::{Args, Subcommand};
+use dormouse_instrument::load::{Launcher, generator};
+use dormouse_instrument::model::{Run, table};
+use dormouse_instrument::{Trouble, report};
 
-/// Arguments of `bench`.
-#[derive(Debug, clap::Args)]
+use console::Terminal;
+use options::{BulkArgs, ChurnArgs, HoldArgs, Output, RequestArgs, WakeArgs};
+
+/// Load a TLS server and measure what it costs.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Memory and CPU time are read for the whole process tree of the server: say which with --pid, or let \
+--cmd start it.\n\
+Exit status: 0 fine, 1 connections were lost or failed (or interrupted), 2 usage, 3 the server or the \
+operating system failed.")]
 pub(crate) struct BenchArgs {
-    /// Mode, address and options
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    args: Vec<String>,
+    #[command(subcommand)]
+    mode: Mode,
 }
 
-/// Measures as it was told to.
+#[derive(Subcommand, Debug)]
+enum Mode {
+    /// Open many connections and hold them: what does a quiet connection cost?
+    #[command(after_help = "\
+Examples:\n  \
+dormouse bench hold 127.0.0.1:8443 -n 10000 --pid $(pidof -s nginx) --insecure\n  \
+dormouse bench hold 127.0.0.1:8443 -n 200 --every 5s --say 'hello\\n' --greeting --for 60s --ca ca.pem\n  \
+dormouse bench hold 127.0.0.1:8443 -n 10000 --cmd 'dormouse serve --listen 127.0.0.1:8443 --to echo: --self-signed localhost' --insecure")]
+    Hold(HoldArgs),
+    /// Connect, say something, close; in rounds: what does a handshake cost, what is left behind?
+    #[command(after_help = "\
+Example: five rounds of 20,000 handshakes, 500 at a time, and does the server grow?\n  \
+dormouse bench churn 127.0.0.1:8443 -n 20000 -c 500 --rounds 5 --pid 4711 --insecure")]
+    Churn(ChurnArgs),
+    /// Stream bytes both ways: what does a gigabyte cost?
+    #[command(after_help = "\
+Example: 8 streams, 512 MB each way on each\n  \
+dormouse bench bulk 127.0.0.1:8443 -c 8 --bytes 512M --pid 4711 --insecure")]
+    Bulk(BulkArgs),
+    /// Hold quiet connections and wake some: what does it cost to be asleep?
+    #[command(after_help = "\
+Compare with plain TCP, which has no TLS to wake up:\n  \
+dormouse bench wake 127.0.0.1:8443 -n 10000 --per-second 200 --insecure --json tls.json\n  \
+dormouse bench wake 127.0.0.1:7000 -n 10000 --per-second 200 --plain --json plain.json\n  \
+dormouse bench report tls.json plain.json -o wake.html")]
+    Wake(WakeArgs),
+    /// Make HTTP/1.1 requests
+    Request(RequestArgs),
+    /// Draw a self-contained HTML page of runs that were kept with --json
+    Report(ReportArgs),
+    /// A load generator, started by the others.
+    #[command(hide = true)]
+    Generator,
+}
+
+#[derive(Args, Debug)]
+struct ReportArgs {
+    /// JSON files: one run, a list of runs, or one run per line
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Where the page goes
+    #[arg(short, long, default_value = "report.html", value_name = "FILE")]
+    output: PathBuf,
+    /// Headline of the page
+    #[arg(long, default_value = "TLS servers, measured")]
+    title: String,
+}
+
+/// Carries out `dormouse bench`.
 pub(crate) fn run(args: BenchArgs) -> ExitCode {
-    terminal::error(format_args!(
-        "this build has no instrument for {:?}",
-        args.args
-    ));
-    Outcome::Failed.into()
+    let outcome = match args.mode {
+        Mode::Hold(args) => args.spec().and_then(|(spec, output)| measure(&spec, &output)),
+        Mode::Churn(args) => args.spec().and_then(|(spec, output)| measure(&spec, &output)),
+        Mode::Bulk(args) => args.spec().and_then(|(spec, output)| measure(&spec, &output)),
+        Mode::Wake(args) => args.spec().and_then(|(spec, output)| measure(&spec, &output)),
+        Mode::Request(args) => args.spec().and_then(|(spec, output)| measure(&spec, &output)),
+        Mode::Report(args) => draw(&args),
+        // What went wrong has been reported to whom it concerns.
+        Mode::Generator => return generator::run().map_or(ExitCode::from(3), |()| ExitCode::SUCCESS),
+    };
+    match outcome {
+        Ok(status) => ExitCode::from(status),
+        Err(trouble) => {
+            eprintln!("dormouse bench: {trouble}");
+            ExitCode::from(trouble.exit_status())
+        }
+    }
+}
+
+fn measure(spec: &dormouse_instrument::Spec, output: &Output) -> Result<u8, Trouble> {
+    let program = std::env::current_exe().map_err(|error| Trouble::system(format!("finding this program: {error}")))?;
+    let launcher = Launcher { program, arguments: vec!["bench".into(), "generator".into()] };
+    let run = dormouse_instrument::run(spec, &launcher, &mut Terminal::new(output.quiet));
+    publish(&run, output)?;
+    if let Some(message) = &run.outcome.message {
+        eprintln!("dormouse bench {}: {message}", run.mode);
+    }
+    Ok(run.outcome.exit_status)
+}
+
+/// The table to the terminal, the JSON where it was asked for.
+fn publish(run: &Run, output: &Output) -> Result<(), Trouble> {
+    let json = || {
+        let text = serde_json::to_string(run).map_err(|error| Trouble::system(format!("JSON: {error}")))?;
+        Ok::<_, Trouble>(text + "\n")
+    };
+    let to_stdout = |text: &str| {
+        std::io::stdout().write_all(text.as_bytes()).map_err(|error| Trouble::system(format!("writing: {error}")))
+    };
+    match &output.json {
+        None => to_stdout(&table(run)),
+        Some(path) if path.as_os_str() == "-" => to_stdout(&json()?),
+        Some(path) => {
+            to_stdout(&table(run))?;
+            fs::write(path, json()?)
+                .map_err(|error| Trouble::system(format!("cannot write {}: {error}", path.display())))
+        }
+    }
+}
+
+fn draw(args: &ReportArgs) -> Result<u8, Trouble> {
+    let mut runs = Vec::new();
+    for path in &args.files {
+        let text = fs::read_to_string(path)
+            .map_err(|error| Trouble::usage(format!("cannot read {}: {error}", path.display())))?;
+        let read = report::read(&text).map_err(|error| Trouble::usage(format!("{}: {error}", path.display())))?;
+        runs.extend(read);
+    }
+    let page = report::page(&args.title, &runs);
+    fs::write(&args.output, page)
+        .map_err(|error| Trouble::system(format!("cannot write {}: {error}", args.output.display())))?;
+    println!("{} run(s) drawn: {}", runs.len(), args.output.display());
+    Ok(0)
 }

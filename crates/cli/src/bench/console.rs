@@ -1,0 +1,82 @@
+//! How far a run is: a bar on a terminal, plain lines elsewhere.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use dormouse_instrument::{Console, Progress};
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// How often a line is printed where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Progress on the standard error.
+pub(super) struct Terminal {
+    quiet: bool,
+    fancy: bool,
+    stage: String,
+    bar: Option<ProgressBar>,
+    next_line: Instant,
+}
+
+impl Terminal {
+    pub(super) fn new(quiet: bool) -> Self {
+        let fancy = std::io::stderr().is_terminal();
+        Self { quiet, fancy, stage: String::new(), bar: None, next_line: Instant::now() }
+    }
+}
+
+impl Console for Terminal {
+    fn stage(&mut self, name: &str, total: Option<u64>) {
+        self.stage = name.to_owned();
+        self.next_line = Instant::now() + LINE_EVERY;
+        if self.quiet || !self.fancy {
+            return;
+        }
+        let bar = match total {
+            Some(total) => ProgressBar::new(total).with_style(style("{prefix:22} {bar:30.cyan} {human_pos}/{human_len}  {msg}")),
+            None => ProgressBar::new_spinner().with_style(style("{prefix:22} {spinner}  {msg}")),
+        };
+        bar.set_prefix(self.stage.clone());
+        self.bar = Some(bar);
+    }
+
+    fn progress(&mut self, at: &Progress) {
+        if let Some(bar) = &self.bar {
+            // A pause counts milliseconds, which no bar was made for.
+            if bar.length().is_some() {
+                bar.set_position(at.done);
+            } else {
+                bar.tick();
+            }
+            bar.set_message(words(at));
+        } else if !self.quiet && Instant::now() >= self.next_line {
+            self.next_line = Instant::now() + LINE_EVERY;
+            let of = at.total.map_or_else(String::new, |total| format!(" of {total}"));
+            eprintln!("{}: {}{of}, {}", self.stage, at.done, words(at));
+        }
+    }
+
+    fn stage_over(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+fn words(at: &Progress) -> String {
+    let mut words = format!("{} alive", at.alive);
+    if at.failed > 0 {
+        words += &format!(", {} failed", at.failed);
+    }
+    if let Some(bytes) = at.pss_bytes {
+        words += &format!(", server {:.1} MB", bytes as f64 / 1e6);
+    }
+    if let Some(left) = at.left.filter(|left| left.as_secs() > 0) {
+        words += &format!(", {} s left", left.as_secs());
+    }
+    words
+}

@@ -1,0 +1,470 @@
+//! The life of one connection: connect, handshake, talk, rest, close.
+
+use std::time::{Duration, Instant};
+
+use dormouse_engine::{Handshake, HandshakeLimits, Progress, UnixTime};
+use dormouse_reactor::{Fd, OnExec};
+use dormouse_reactor::poller::{Event, Interest};
+use dormouse_reactor::socket::{self, Attempt, ConnectOptions, Shortage};
+
+use super::super::connection::{Active, Outgoing, Step};
+use super::super::exchange::{Exchange, Standing};
+use super::super::job::Job;
+use super::super::orders::Talk;
+use super::super::wire;
+use super::Generator;
+
+/// Receives and sends per event, so that one busy connection starves nobody.
+const ROUNDS_PER_EVENT: usize = 8;
+/// How long a connection without an exchange is kept for a ticket.
+const TICKET_WAIT: Duration = Duration::from_secs(1);
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Next {
+    /// Wait for the next event.
+    Wait,
+    /// Close it: it has done its work.
+    Close,
+}
+
+type Outcome = Result<Next, String>;
+
+impl Generator {
+    /// Begins a connection; false when there is no slot left.
+    pub(super) fn begin(&mut self, lane: u32, now: Instant) -> bool {
+        let Some(index) = self.slots.insert() else { return false };
+        self.tally.begun += 1;
+        let source = self.source();
+        self.serial += 1;
+        if let Some(slot) = self.slots.get_mut(index) {
+            (slot.fd, slot.lane, slot.serial) = (Fd::NONE.0, lane, self.serial);
+        }
+        let options = ConnectOptions { source, on_exec: OnExec::Close, ..ConnectOptions::default() };
+        let mut active = Box::new(Active::connecting(now, now + self.timeout));
+        self.in_flight += 1;
+        let outcome = match socket::connect(&self.target, &options) {
+            Err(error) => Err(connect_words(&error)),
+            Ok(connecting) => {
+                if let Some(slot) = self.slots.get_mut(index) {
+                    slot.fd = connecting.fd().0;
+                }
+                let watched = self.poller.add(connecting.fd(), u64::from(index), Interest::WRITE);
+                active.writing = true;
+                // If it is established already, the poller says so at once.
+                watched.map(|()| Next::Wait).map_err(|error| format!("epoll: {error}"))
+            }
+        };
+        self.settle(index, active, outcome);
+        true
+    }
+
+    /// Something happened to a connection.
+    pub(super) fn on_event(&mut self, index: u32, event: Event) {
+        if !self.slots.is_live(index) {
+            return;
+        }
+        let active = self.active.get_mut(index as usize).and_then(Option::take);
+        let mut active = active.unwrap_or_else(|| Box::new(Active::at_rest(Instant::now())));
+        let outcome = self.step(index, &mut active, event);
+        self.settle(index, active, outcome);
+    }
+
+    fn step(&mut self, index: u32, active: &mut Active, event: Event) -> Outcome {
+        match active.step {
+            Step::Connecting => {
+                let fd = self.fd(index)?;
+                socket::take_error(fd).map_err(|error| connect_words(&error))?;
+                self.connected(index, active)
+            }
+            Step::Handshaking(_) => self.handshake_step(index, active, event),
+            Step::Established | Step::AwaitingTicket => {
+                if event.is_readable() && self.read(index, active)? == Next::Close {
+                    return Ok(Next::Close);
+                }
+                self.push(index, active)
+            }
+        }
+    }
+
+    fn connected(&mut self, index: u32, active: &mut Active) -> Outcome {
+        let now = Instant::now();
+        let fd = self.fd(index)?;
+        // A unix socket has no such option.
+        let _ = socket::set_nodelay(fd, true);
+        self.record("connect", now - active.began);
+        (active.began, active.deadline) = (now, Some(now + self.timeout));
+        let lane = self.slots.get(index).map_or(0, |slot| slot.lane);
+        let Some(contexts) = &mut self.tls else { return self.established(index, active) };
+        let context = contexts.of_lane(lane)?;
+        let handshake = Handshake::client(&context, contexts.server_name(), HandshakeLimits::default());
+        let mut handshake = Box::new(handshake.map_err(|error| error.to_string())?);
+        handshake.handle_input(UnixTime::now(), &[]).map_err(|failure| handshake_words(&failure.reason))?;
+        active.step = Step::Handshaking(handshake);
+        self.send_handshake(index, active)
+    }
+
+    fn handshake_step(&mut self, index: u32, active: &mut Active, event: Event) -> Outcome {
+        let fd = self.fd(index)?;
+        if event.is_readable() {
+            let Step::Handshaking(handshake) = &mut active.step else { return Ok(Next::Wait) };
+            let count = match socket::recv(fd, &mut self.scratch).map_err(|error| handshake_words(&error))? {
+                Attempt::WouldBlock => return Ok(Next::Wait),
+                Attempt::Done(0) => return Err("handshake: the server closed the connection".into()),
+                Attempt::Done(count) => count,
+            };
+            let received = self.scratch.get(..count).unwrap_or_default();
+            match handshake.handle_input(UnixTime::now(), received) {
+                Ok(Progress::Established) => return self.handshake_done(index, active),
+                Ok(Progress::Handshaking) => {}
+                Err(failure) => {
+                    let _ = socket::send(fd, handshake.output());
+                    return Err(handshake_words(&failure.reason));
+                }
+            }
+        }
+        self.send_handshake(index, active)
+    }
+
+    fn send_handshake(&mut self, index: u32, active: &mut Active) -> Outcome {
+        let fd = self.fd(index)?;
+        let Step::Handshaking(handshake) = &mut active.step else { return Ok(Next::Wait) };
+        let mut blocked = false;
+        while !handshake.output().is_empty() && !blocked {
+            match socket::send(fd, handshake.output()).map_err(|error| handshake_words(&error))? {
+                Attempt::Done(count) => handshake.output_sent(count),
+                Attempt::WouldBlock => blocked = true,
+            }
+        }
+        self.watch(index, active, blocked)?;
+        Ok(Next::Wait)
+    }
+
+    fn handshake_done(&mut self, index: u32, active: &mut Active) -> Outcome {
+        self.record("handshake", active.began.elapsed());
+        let step = std::mem::replace(&mut active.step, Step::Established);
+        let (Step::Handshaking(handshake), Some(slot)) = (step, self.slots.get_mut(index)) else {
+            return Err("the generator lost a handshake".into());
+        };
+        let rested = handshake.rest(&mut slot.tls).map_err(|failure| handshake_words(&failure.reason))?;
+        active.out = Outgoing::new(rested.unsent);
+        active.partial = rested.leftover;
+        // Only a cycle comes again and can use a ticket.
+        active.tickets = rested.tickets.filter(|_| matches!(self.job, Some(Job::Cycle(_))));
+        self.tally.resumed += u64::from(rested.info.resumed);
+        let group = rested.info.group.map_or_else(String::new, |group| format!(" {group}"));
+        let agreed = format!("{} {}{group}", rested.info.protocol, rested.info.suite);
+        *self.agreed.entry(agreed).or_default() += 1;
+        self.established(index, active)
+    }
+
+    fn established(&mut self, index: u32, active: &mut Active) -> Outcome {
+        active.step = Step::Established;
+        if let Some(slot) = self.slots.get_mut(index) {
+            slot.established = 1;
+        }
+        self.tally.established += 1;
+        self.tally.alive += 1;
+        if self.next_exchange(active)? == Next::Close {
+            return Ok(Next::Close);
+        }
+        if !active.partial.is_empty() && self.take_received(index, active, 0)? == Next::Close {
+            return Ok(Next::Close);
+        }
+        self.push(index, active)
+    }
+
+    /// Decides what a connection does when it is established and after each exchange.
+    fn next_exchange(&mut self, active: &mut Active) -> Outcome {
+        let now = Instant::now();
+        active.deadline = Some(now + self.timeout);
+        if !active.greeted && matches!(self.setup.talk, Talk::Say { greeting: true, .. }) {
+            active.exchange = Some(Exchange::greeting(now));
+            return Ok(Next::Wait);
+        }
+        let (wanted, bulk_bytes) = match &self.job {
+            Some(Job::Cycle(cycle)) => match cycle.spec.exchanges {
+                0 => (!cycle.time_is_up(now), cycle.spec.bulk_bytes),
+                exchanges => (active.exchanges_done < exchanges, cycle.spec.bulk_bytes),
+            },
+            // Held connections rest.
+            _ => {
+                active.deadline = None;
+                return Ok(Next::Wait);
+            }
+        };
+        if wanted {
+            active.exchange = self.exchange(bulk_bytes, now);
+        } else if active.tickets.as_ref().is_some_and(|watch| watch.received() == 0) {
+            active.step = Step::AwaitingTicket;
+            active.deadline = Some(now + TICKET_WAIT.min(self.timeout));
+        } else {
+            return Ok(Next::Close);
+        }
+        Ok(Next::Wait)
+    }
+
+    /// Receives and takes what came.
+    fn read(&mut self, index: u32, active: &mut Active) -> Outcome {
+        let fd = self.fd(index)?;
+        for _ in 0..ROUNDS_PER_EVENT {
+            let kept = active.partial.len();
+            let room = self.scratch.get_mut(kept..).unwrap_or_default();
+            let room_len = room.len();
+            let count = match socket::recv(fd, room) {
+                Ok(Attempt::WouldBlock) => break,
+                Ok(Attempt::Done(0)) => return self.ended(active, "the server closed the connection"),
+                Ok(Attempt::Done(count)) => count,
+                Err(error) => return self.ended(active, &format!("connection lost: {error}")),
+            };
+            if self.take_received(index, active, count)? == Next::Close {
+                return Ok(Next::Close);
+            }
+            if count < room_len {
+                break;
+            }
+        }
+        Ok(Next::Wait)
+    }
+
+    /// Takes `count` new bytes which lie in the scratch buffer behind room for the partial record.
+    fn take_received(&mut self, index: u32, active: &mut Active, count: usize) -> Outcome {
+        let kept = active.partial.len();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        if let Some(head) = scratch.get_mut(..kept) {
+            head.copy_from_slice(&active.partial);
+        }
+        active.partial.clear();
+        let outcome = match scratch.get_mut(..kept + count) {
+            Some(bytes) => self.take_bytes(index, active, bytes),
+            None => Err("a record is longer than any may be".into()),
+        };
+        self.scratch = scratch;
+        outcome
+    }
+
+    fn take_bytes(&mut self, index: u32, active: &mut Active, bytes: &mut [u8]) -> Outcome {
+        let Some(slot) = self.slots.get_mut(index) else { return Ok(Next::Wait) };
+        let mut heard = Heard::default();
+        let exchange = &mut active.exchange;
+        let received = if self.tls.is_some() {
+            wire::open_all(&mut slot.tls, &mut active.tickets, bytes, |plain| heard.hear(exchange, plain))?
+        } else {
+            heard.hear(exchange, bytes)?;
+            wire::Received { used: bytes.len(), ..wire::Received::default() }
+        };
+        self.tally.bytes_heard += heard.bytes;
+        let rest = bytes.get(received.used..).unwrap_or_default();
+        active.partial.extend_from_slice(rest);
+        active.partial.shrink_to_fit();
+        if active.deadline.is_some() {
+            active.deadline = Some(Instant::now() + self.timeout);
+        }
+        if received.ticket && matches!(active.step, Step::AwaitingTicket) {
+            return Ok(Next::Close);
+        }
+        if let Some(again) = heard.done {
+            self.exchange_done(active);
+            if !again && !matches!(self.job, Some(Job::Speak(_))) {
+                return Ok(Next::Close);
+            }
+            if self.next_exchange(active)? == Next::Close {
+                return Ok(Next::Close);
+            }
+        }
+        if received.ended {
+            return self.ended(active, "the server closed the connection");
+        }
+        Ok(Next::Wait)
+    }
+
+    fn exchange_done(&mut self, active: &mut Active) {
+        let Some(exchange) = active.exchange.take() else { return };
+        let latency = exchange.started.elapsed();
+        if exchange.is_greeting() {
+            active.greeted = true;
+            return self.record("greeting", latency);
+        }
+        active.exchanges_done += 1;
+        self.tally.answers += 1;
+        self.failures_in_row = 0;
+        let name = match &mut self.job {
+            Some(Job::Speak(speak)) => {
+                speak.unanswered = speak.unanswered.saturating_sub(1);
+                speak.spec.name.clone()
+            }
+            _ if matches!(self.setup.talk, Talk::Http { .. }) => "request".to_owned(),
+            _ => "exchange".to_owned(),
+        };
+        self.record(&name, latency);
+    }
+
+    /// The server ended the connection.
+    fn ended(&mut self, active: &mut Active, words: &str) -> Outcome {
+        if matches!(active.step, Step::AwaitingTicket) {
+            return Ok(Next::Close);
+        }
+        let Some(exchange) = &mut active.exchange else { return Err(words.to_owned()) };
+        match exchange.hear_end() {
+            Ok(Standing::Done { .. }) => {
+                self.exchange_done(active);
+                Ok(Next::Close)
+            }
+            Ok(Standing::Open) => Err(words.to_owned()),
+            Err(reason) if words.starts_with("the server closed") => Err(reason),
+            Err(_) => Err(words.to_owned()),
+        }
+    }
+
+    /// Sends what is to be said, as far as the socket takes it.
+    pub(super) fn push(&mut self, index: u32, active: &mut Active) -> Outcome {
+        for _ in 0..ROUNDS_PER_EVENT {
+            if active.out.is_empty() && !self.say_more(index, active)? {
+                break;
+            }
+            match socket::send(self.fd(index)?, active.out.unsent()) {
+                Ok(Attempt::WouldBlock) => {
+                    self.watch(index, active, true)?;
+                    return Ok(Next::Wait);
+                }
+                Ok(Attempt::Done(count)) => active.out.sent(count),
+                Err(error) => return Err(format!("connection lost: {error}")),
+            }
+        }
+        let more = !active.out.is_empty() || active.exchange.as_ref().is_some_and(|exchange| exchange.to_say() > 0);
+        self.watch(index, active, more)?;
+        let said_all = active.out.is_empty() && active.exchange.as_ref().map(Exchange::said_all) == Some(Standing::Done { again: true });
+        if said_all {
+            self.exchange_done(active);
+            return self.next_exchange(active);
+        }
+        Ok(Next::Wait)
+    }
+
+    /// Puts the next words into `out`; false when there are none.
+    fn say_more(&mut self, index: u32, active: &mut Active) -> Result<bool, String> {
+        let Some(exchange) = &mut active.exchange else { return Ok(false) };
+        let left = exchange.to_say();
+        if left == 0 {
+            return Ok(false);
+        }
+        if active.deadline.is_some() {
+            active.deadline = Some(Instant::now() + self.timeout);
+        }
+        if self.tls.is_some() {
+            let Some(slot) = self.slots.get_mut(index) else { return Ok(false) };
+            wire::seal_some(&mut slot.tls, &mut active.out, left, |room| exchange.next_words(room))?;
+        } else {
+            exchange.next_words(active.out.grow(left.min(wire::SEAL_AHEAD as u64) as usize));
+        }
+        self.tally.bytes_said += left - exchange.to_say();
+        Ok(true)
+    }
+
+    /// Puts a connection back, or ends it.
+    pub(super) fn settle(&mut self, index: u32, mut active: Box<Active>, outcome: Outcome) {
+        let established = self.slots.get(index).is_some_and(|slot| slot.established != 0);
+        let opening = !established || active.exchange.as_ref().is_some_and(Exchange::is_greeting);
+        if let (Ok(Next::Wait), Some(place)) = (&outcome, self.active.get_mut(index as usize)) {
+            if active.tickets.as_ref().is_some_and(|watch| watch.is_satisfied()) {
+                active.tickets = None;
+            }
+            *place = (!active.can_rest()).then_some(active);
+            return self.count_in_flight(index, opening);
+        }
+        self.count_in_flight(index, false);
+        match &outcome {
+            Ok(_) => self.tally.closed += 1,
+            Err(_) if established => self.tally.lost += 1,
+            Err(_) => self.tally.failed += 1,
+        }
+        self.tally.alive -= u64::from(established);
+        if outcome.is_err() {
+            self.failures_in_row += 1;
+            if let (Some(Job::Speak(speak)), Some(_)) = (&mut self.job, &active.exchange) {
+                speak.unanswered = speak.unanswered.saturating_sub(1);
+            }
+        }
+        self.close(index, &mut active, outcome.is_ok());
+        if let Err(reason) = outcome {
+            self.count_failure(reason);
+        }
+    }
+
+    /// A connection counts as in flight from its beginning until it is open, greeting included.
+    fn count_in_flight(&mut self, index: u32, opening: bool) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        if !opening && slot.opened == 0 {
+            slot.opened = 1;
+            self.in_flight = self.in_flight.saturating_sub(1);
+        }
+    }
+
+    fn close(&mut self, index: u32, active: &mut Active, politely: bool) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        let (fd, lane) = (slot.fd(), slot.lane);
+        if politely && self.tls.is_some() && active.out.is_empty() {
+            wire::seal_close(&mut slot.tls, &mut active.out);
+            let _ = socket::send(fd, active.out.unsent());
+        }
+        slot.tls.wipe();
+        if fd.is_some() {
+            fd.close();
+        }
+        self.slots.free(index);
+        if let Some(Job::Cycle(cycle)) = &mut self.job {
+            cycle.free.push(lane);
+        }
+    }
+
+    /// Tells the poller whether room to send is waited for.
+    fn watch(&mut self, index: u32, active: &mut Active, writing: bool) -> Result<(), String> {
+        if writing == active.writing {
+            return Ok(());
+        }
+        let interest = Interest::READ.with(Interest::WRITE, writing);
+        let fd = self.fd(index)?;
+        self.poller.modify(fd, u64::from(index), interest).map_err(|error| format!("epoll: {error}"))?;
+        active.writing = writing;
+        Ok(())
+    }
+
+    fn fd(&self, index: u32) -> Result<Fd, String> {
+        self.slots.get(index).map(super::super::connection::Slot::fd).ok_or_else(|| "the generator lost a slot".into())
+    }
+}
+
+/// What an exchange made of the plaintext.
+#[derive(Default)]
+struct Heard {
+    bytes: u64,
+    done: Option<bool>,
+}
+
+impl Heard {
+    fn hear(&mut self, exchange: &mut Option<Exchange>, plain: &[u8]) -> Result<(), String> {
+        self.bytes += plain.len() as u64;
+        // What a server says unasked is counted and not judged, but behind an answer it is wrong.
+        let Some(exchange) = exchange.as_mut() else { return Ok(()) };
+        if plain.is_empty() || (self.done.is_some() && exchange.is_greeting()) {
+            return Ok(());
+        }
+        if let Standing::Done { again } = exchange.hear(plain)? {
+            self.done = Some(again);
+        }
+        Ok(())
+    }
+}
+
+fn connect_words(error: &std::io::Error) -> String {
+    match Shortage::of(error) {
+        Some(Shortage::Descriptors) => "connect: out of descriptors (raise `ulimit -n`)".into(),
+        Some(Shortage::Ports) => "connect: out of local ports (see net.ipv4.ip_local_port_range, or give more --source addresses)".into(),
+        _ if error.kind() == std::io::ErrorKind::ConnectionRefused => "connect: refused (nothing listens there)".into(),
+        _ => format!("connect: {error}"),
+    }
+}
+
+fn handshake_words(reason: &impl std::fmt::Display) -> String {
+    format!("handshake: {reason}")
+}

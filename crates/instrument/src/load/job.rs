@@ -1,0 +1,148 @@
+//! What a generator is busy with, and when what is due.
+
+use std::time::{Duration, Instant};
+
+use super::orders::{Cycle, Speak};
+
+/// Failures in a row after which a cycle is given up: the server has died, or refuses everybody.
+pub(super) const FAILURES_IN_ROW_MAX: u64 = 100;
+
+/// Due times at a steady rate.
+#[derive(Clone, Debug)]
+pub(super) struct Pacer {
+    interval: Option<Duration>,
+    next: Instant,
+}
+
+impl Pacer {
+    /// How far it may fall behind before the arrears are dropped.
+    const ARREARS_MAX: Duration = Duration::from_millis(200);
+
+    /// `per_s` times a second; 0: always.
+    pub(super) fn new(per_s: f64, now: Instant) -> Self {
+        let interval = (per_s > 0.0).then(|| Duration::from_secs_f64((1.0 / per_s).min(86_400.0)));
+        Self { interval, next: now }
+    }
+
+    /// Whether something is due; takes it.
+    pub(super) fn take(&mut self, now: Instant) -> bool {
+        let Some(interval) = self.interval else { return true };
+        if now < self.next {
+            return false;
+        }
+        self.next = (self.next + interval).max(now.checked_sub(Self::ARREARS_MAX).unwrap_or(now));
+        true
+    }
+
+    /// How long until something is due.
+    pub(super) fn wait(&self, now: Instant) -> Duration {
+        self.interval.map_or(Duration::ZERO, |_| self.next.saturating_duration_since(now))
+    }
+}
+
+/// What a generator is busy with.
+#[derive(Debug)]
+pub(super) enum Job {
+    Open(OpenJob),
+    Cycle(CycleJob),
+    Speak(SpeakJob),
+    Close,
+}
+
+/// See [`super::orders::Order::Open`].
+#[derive(Debug)]
+pub(super) struct OpenJob {
+    pub(super) alive: u64,
+    pub(super) pacer: Pacer,
+    pub(super) in_flight_max: u32,
+    /// More failures than this end it.
+    pub(super) failures_max: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct CycleJob {
+    pub(super) spec: Cycle,
+    pub(super) ends: Option<Instant>,
+    /// Lanes on which no connection is.
+    pub(super) free: Vec<u32>,
+    pub(super) stopped: bool,
+}
+
+impl CycleJob {
+    pub(super) fn new(spec: Cycle, now: Instant) -> Self {
+        // The lowest lane is taken first.
+        let free = (0..spec.lanes).rev().collect();
+        Self { ends: end(spec.for_ms, now), spec, free, stopped: false }
+    }
+
+    pub(super) fn is_over(&self, begun: u64, now: Instant) -> bool {
+        let counted = self.spec.connections > 0 && begun >= self.spec.connections;
+        self.stopped || counted || self.time_is_up(now)
+    }
+
+    pub(super) fn time_is_up(&self, now: Instant) -> bool {
+        self.stopped || self.ends.is_some_and(|ends| now >= ends)
+    }
+
+    pub(super) fn lanes_are_free(&self) -> bool {
+        self.free.len() >= self.spec.lanes as usize
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct SpeakJob {
+    pub(super) spec: Speak,
+    pub(super) pacer: Pacer,
+    pub(super) ends: Option<Instant>,
+    /// Slot of the next to speak, and how many have spoken in this turn around.
+    pub(super) cursor: u32,
+    pub(super) round: u32,
+    pub(super) said: u64,
+    pub(super) unanswered: u64,
+    pub(super) stopped: bool,
+}
+
+impl SpeakJob {
+    pub(super) fn new(spec: Speak, now: Instant) -> Self {
+        let pacer = Pacer::new(spec.per_s, now);
+        let ends = end(spec.for_ms, now);
+        Self { spec, pacer, ends, cursor: 0, round: 0, said: 0, unanswered: 0, stopped: false }
+    }
+
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        let all_said = self.spec.messages > 0 && self.said >= self.spec.messages;
+        self.stopped || all_said || self.ends.is_some_and(|ends| now >= ends)
+    }
+}
+
+fn end(for_ms: u64, now: Instant) -> Option<Instant> {
+    (for_ms > 0).then(|| now + Duration::from_millis(for_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pacer_keeps_its_rate_and_drops_old_arrears() {
+        let start = Instant::now();
+        let mut pacer = Pacer::new(100.0, start);
+        let mut count_at = |ms| {
+            let now = start + Duration::from_millis(ms);
+            std::iter::from_fn(|| pacer.take(now).then_some(())).count()
+        };
+        assert_eq!(count_at(0), 1);
+        assert_eq!(count_at(5), 0);
+        assert_eq!(count_at(100), 10);
+        // Ten seconds of sleep are not made up for by a thousand at once.
+        assert!((20..=22).contains(&count_at(10_000)));
+    }
+
+    #[test]
+    fn no_rate_is_no_limit() {
+        let now = Instant::now();
+        let mut pacer = Pacer::new(0.0, now);
+        assert!((0..1000).all(|_| pacer.take(now)));
+        assert_eq!(pacer.wait(now), Duration::ZERO);
+    }
+}

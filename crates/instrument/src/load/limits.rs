@@ -1,0 +1,158 @@
+//! Limits of the machine, foreseen: a run that cannot succeed is refused with what would help.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+
+use dormouse_reactor::socket::Addr;
+
+use super::sources;
+use crate::measure::Machine;
+use crate::trouble::Trouble;
+
+/// Descriptors a generator needs besides those of its connections.
+const DESCRIPTORS_RESERVED: u64 = 64;
+/// More connections than this only to oneself, or to a server that is said to be one's own.
+pub(crate) const STRANGERS_MAX: u64 = 100;
+/// What a connection costs a machine on which both ends are: two sockets of 4.1 kB, two slots,
+/// page tables, and what a frugal server keeps.
+const BYTES_PER_CONNECTION: u64 = 9_500;
+
+/// How the connections are spread over generators.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// Generator processes.
+    pub generators: u32,
+    /// Most connections of one.
+    pub connections_each: u32,
+    /// What the user should know of it.
+    pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// Spreads `connections` to `target` over as few generators as the limits allow.
+    ///
+    /// # Errors
+    /// When the run cannot succeed, with the command that lifts the limit.
+    pub fn new(
+        connections: u64,
+        target: &Addr,
+        sources: &[IpAddr],
+        per_process: Option<u32>,
+        own_server: bool,
+    ) -> Result<Self, Trouble> {
+        let mut notes = Vec::new();
+        let connections = connections.max(1);
+        if let Addr::Tcp(address) = target {
+            if connections > STRANGERS_MAX && !address.ip().is_loopback() && !own_server {
+                return Err(Trouble::usage(format!(
+                    "{connections} connections to {address}, which is not this machine: more than {STRANGERS_MAX} \
+                     only with --i-own-this-server (and your word that you do)"
+                )));
+            }
+        }
+        let limits = dormouse_reactor::descriptors::raise_limit()
+            .map_err(|error| Trouble::system(format!("raising the descriptor limit: {error}")))?;
+        let room = limits.hard.saturating_sub(DESCRIPTORS_RESERVED).min(u64::from(u32::MAX));
+        let room = per_process.map_or(room, |each| room.min(u64::from(each))).min(1 << 24);
+        if room == 0 {
+            return Err(Trouble::system(format!(
+                "a process may have {} descriptors only: ulimit -n 20000",
+                limits.hard
+            )));
+        }
+        let generators = connections.div_ceil(room);
+        if generators > 1 && per_process.is_none() {
+            notes.push(format!(
+                "{generators} generator processes, because each may have {} descriptors (ulimit -n)",
+                limits.hard
+            ));
+        }
+        let each = connections.div_ceil(generators);
+        if let Addr::Tcp(address) = target {
+            check_ports(connections, *address, sources)?;
+        }
+        check_machine(connections, target)?;
+        let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        Ok(Self { generators: narrow(generators), connections_each: narrow(each), notes })
+    }
+}
+
+/// Without many source addresses the ports of one are the limit.
+fn check_ports(connections: u64, target: SocketAddr, given: &[IpAddr]) -> Result<(), Trouble> {
+    let addresses = if given.is_empty() { sources::for_target(target, given, 0).len().max(1) } else { given.len() };
+    let many = given.is_empty() && addresses > 1;
+    let ports = ephemeral_ports();
+    if many || connections <= ports * addresses as u64 {
+        return Ok(());
+    }
+    Err(Trouble::usage(format!(
+        "{connections} connections from {addresses} source address(es) with {ports} ports each to {target}: \
+         use an address of 127.0.0.0/8 as target, give more --source addresses, or widen the range: \
+         sysctl -w net.ipv4.ip_local_port_range='1024 65535'"
+    )))
+}
+
+fn ephemeral_ports() -> u64 {
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut bounds = range.split_whitespace().filter_map(|bound| bound.parse::<u64>().ok());
+    match (bounds.next(), bounds.next()) {
+        (Some(low), Some(high)) if high >= low => high - low + 1,
+        _ => 28_232,
+    }
+}
+
+fn check_machine(connections: u64, target: &Addr) -> Result<(), Trouble> {
+    let local = !matches!(target, Addr::Tcp(address) if !address.ip().is_loopback());
+    let ends = if local { 2 } else { 1 };
+    let needed = connections * BYTES_PER_CONNECTION * ends / 2;
+    let available = Machine::available_bytes();
+    if needed > available {
+        let mb = |bytes: u64| bytes / 1_000_000;
+        return Err(Trouble::usage(format!(
+            "{connections} connections need about {} MB (kernel sockets most of it), {} MB are available: ask for at most {}",
+            mb(needed),
+            mb(available),
+            available / (BYTES_PER_CONNECTION * ends / 2)
+        )));
+    }
+    let files = fs::read_to_string("/proc/sys/fs/file-max").ok();
+    let files_max = files.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(u64::MAX);
+    if connections.saturating_mul(ends) > files_max {
+        return Err(Trouble::usage(format!(
+            "{connections} connections need {} open files, the machine allows {files_max}: sysctl -w fs.file-max={}",
+            connections * ends,
+            connections * ends * 2
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(connections: u64, target: &str, per_process: Option<u32>) -> Result<Plan, Trouble> {
+        Plan::new(connections, &target.parse().unwrap(), &[], per_process, false)
+    }
+
+    #[test]
+    fn connections_are_spread_over_as_many_processes_as_it_takes() {
+        let plan = plan(100_000, "127.0.0.1:8443", Some(19_000)).unwrap();
+        assert_eq!(plan.generators, 6);
+        assert!(u64::from(plan.generators) * u64::from(plan.connections_each) >= 100_000);
+    }
+
+    #[test]
+    fn strangers_are_left_in_peace() {
+        let trouble = plan(101, "192.0.2.1:443", None).unwrap_err();
+        assert_eq!(trouble.exit_status(), 2);
+        assert!(trouble.message.contains("--i-own-this-server"));
+        assert!(plan(100, "192.0.2.1:443", None).is_ok());
+    }
+
+    #[test]
+    fn too_few_ports_are_foreseen() {
+        let trouble = plan(200_000, "[::1]:8443", Some(10_000)).unwrap_err();
+        assert!(trouble.message.contains("ip_local_port_range"), "{trouble}");
+    }
+}

@@ -1,0 +1,43 @@
+//! Source addresses: one address has some 28,000 ports to a target, loopback has 16 million addresses.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// Source addresses per generator for loopback targets. With 64, neither a million held
+/// connections nor those in TIME-WAIT after a long churn use up the ports.
+const PER_GENERATOR: u8 = 64;
+
+/// Source addresses of generator `index` for a target; empty when the system is to choose.
+pub(super) fn for_target(target: SocketAddr, given: &[IpAddr], index: u32) -> Vec<IpAddr> {
+    if !given.is_empty() {
+        return given.to_vec();
+    }
+    match target.ip() {
+        IpAddr::V4(ip) if ip.is_loopback() => {
+            // 127.64.0.0/10 is left to the load; servers live in 127.0.0.0/10 by habit.
+            let block = 64 + u8::try_from(index % 64).unwrap_or(0);
+            let row = u8::try_from(index / 64 % 256).unwrap_or(0);
+            (1..=PER_GENERATOR).map(|host| IpAddr::V4(Ipv4Addr::new(127, block, row, host))).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn generators_do_not_share_addresses() {
+        let target = "127.0.0.1:8443".parse().unwrap();
+        let all: Vec<_> = (0..200).flat_map(|index| for_target(target, &[], index)).collect();
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), 200 * usize::from(PER_GENERATOR));
+        assert!(all.iter().all(IpAddr::is_loopback));
+    }
+
+    #[test]
+    fn elsewhere_the_system_chooses() {
+        assert!(for_target("192.0.2.1:443".parse().unwrap(), &[], 0).is_empty());
+        assert!(for_target("[::1]:443".parse().unwrap(), &[], 0).is_empty());
+    }
+}

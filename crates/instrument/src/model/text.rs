@@ -1,0 +1,139 @@
+//! A run as a table that a person reads.
+
+use std::fmt::Write;
+
+use super::{Figure, Run};
+
+/// The table of one run.
+pub fn table(run: &Run) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{} · {} · {}", run.mode, run.label, run.target);
+    let memory_gib = run.machine.memory_bytes as f64 / f64::from(1 << 30);
+    let _ = writeln!(
+        out,
+        "{} · {} cores, {memory_gib:.0} GiB, Linux {} · {} · {:.1} s",
+        run.started_at, run.machine.cores, run.machine.kernel, run.tool, run.duration_s
+    );
+    figures(&mut out, run);
+    latencies(&mut out, run);
+    if let Some(growth) = &run.growth {
+        let _ = writeln!(out, "\n  memory from round to round: {growth}");
+    }
+    if !run.failures.is_empty() {
+        out.push_str("\n  failures\n");
+        for (reason, count) in &run.failures {
+            let _ = writeln!(out, "  {:>10}  {reason}", grouped(*count as f64, 0));
+        }
+    }
+    if !run.notes.is_empty() {
+        out.push('\n');
+        for note in &run.notes {
+            let _ = writeln!(out, "  note: {note}");
+        }
+    }
+    let _ = match (&run.outcome.message, run.outcome.complete) {
+        (None, _) => writeln!(out, "\n  complete"),
+        (Some(message), true) => writeln!(out, "\n  complete, but {message}"),
+        (Some(message), false) => writeln!(out, "\n  NOT COMPLETE: {message}"),
+    };
+    out
+}
+
+/// Figures under the first part of their name.
+fn figures(out: &mut String, run: &Run) {
+    let width = run.figures.iter().map(|figure| figure.title.chars().count()).max().unwrap_or(0);
+    let mut section = "";
+    for figure in &run.figures {
+        let of = figure.name.split('.').next().unwrap_or_default();
+        if of != section {
+            section = of;
+            let _ = writeln!(out, "\n  {section}");
+        }
+        let (value, unit) = readable(figure);
+        let _ = writeln!(out, "    {:<width$}  {value:>14} {unit}", figure.title);
+    }
+}
+
+fn latencies(out: &mut String, run: &Run) {
+    if run.latencies.is_empty() {
+        return;
+    }
+    let width = run.latencies.keys().map(|name| name.chars().count()).max().unwrap_or(0).max(12);
+    let _ = writeln!(
+        out,
+        "\n  {:<width$}  {:>11} {:>10} {:>10} {:>10} {:>10} {:>10}  µs",
+        "latency", "count", "p50", "p90", "p99", "p99.9", "max"
+    );
+    for (name, of) in &run.latencies {
+        let _ = write!(out, "    {:<1$}{2:>11}", name, width, grouped(of.count as f64, 0));
+        for value in [of.p50_us, of.p90_us, of.p99_us, of.p999_us, of.max_us] {
+            let _ = write!(out, " {:>10}", grouped(value, usize::from(value < 100.0)));
+        }
+        out.push('\n');
+    }
+}
+
+/// A value in the unit that reads best. Small amounts of memory stay in bytes: they are the point.
+pub(crate) fn readable(figure: &Figure) -> (String, String) {
+    let value = figure.value;
+    let (value, unit) = match figure.unit.as_str() {
+        "bytes" if value.abs() >= 10e6 => (value / 1e6, "MB"),
+        "1" => (value, ""),
+        "us" => (value, "µs"),
+        "1/s" => (value, "per second"),
+        other => (value, other),
+    };
+    let decimals = match unit {
+        "bytes" | "" | "per second" => 0,
+        _ if value.abs() >= 1000.0 => 0,
+        _ if value.abs() >= 10.0 => 1,
+        _ => 3,
+    };
+    (grouped(value, decimals), unit.to_owned())
+}
+
+/// `1234567.8` as `1,234,567.8`.
+pub(crate) fn grouped(value: f64, decimals: usize) -> String {
+    let text = format!("{:.decimals$}", value.abs());
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    let mut out = String::new();
+    if value < 0.0 && text.bytes().any(|b| (b'1'..=b'9').contains(&b)) {
+        out.push('−');
+    }
+    for (i, digit) in whole.chars().enumerate() {
+        if i > 0 && (whole.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if !fraction.is_empty() {
+        out.push('.');
+        out.push_str(fraction);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        for (value, decimals, text) in
+            [(0.0, 0, "0"), (999.0, 0, "999"), (1000.0, 0, "1,000"), (-1_234_567.89, 1, "−1,234,567.9"), (-0.001, 1, "0.0")]
+        {
+            assert_eq!(grouped(value, decimals), text);
+        }
+    }
+
+    #[test]
+    fn an_interrupted_run_says_so_and_shows_what_it_has() {
+        let mut run = Run::begin("hold", "test", "127.0.0.1:1");
+        run.figure("memory.per_connection.pss", "per connection (PSS)", 199.4, "bytes");
+        run.figure("memory.nothing", "never shown", f64::NAN, "bytes");
+        run.outcome.message = Some("interrupted".into());
+        let text = table(&run);
+        assert!(text.contains("199 bytes") && text.contains("NOT COMPLETE: interrupted"), "{text}");
+        assert!(!text.contains("never shown"));
+    }
+}

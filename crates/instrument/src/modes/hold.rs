@@ -1,0 +1,179 @@
+//! Hold: what does a quiet connection cost?
+//!
+//! Bytes per connection are `(PSS at N − PSS after the first connections) / (N − first)`: the first
+//! hundred pay for what a server sets up once. The slope from N/2 to N tells whether the rest is
+//! even.
+
+use std::time::{Duration, Instant};
+
+use crate::load::{Harvest, Order, Speak};
+use crate::measure::TreeSample;
+use crate::session::Session;
+use crate::spec::Hold;
+use crate::trouble::Trouble;
+
+use super::figures::{self, CpuCost, must_be_whole};
+
+/// Connections that warm the server up, and stay.
+const WARM_UP: u64 = 100;
+
+pub(super) fn run(session: &mut Session<'_>, hold: &Hold) -> Result<(), Trouble> {
+    let n = hold.connections;
+    let first = WARM_UP.min(n / 10);
+    let kernel_before = Session::kernel();
+    let before = session.settled(0);
+    figures::memory(&mut session.run, "before", "before", before);
+    let generators_before = session.fleet.cost();
+
+    open(session, hold, first)?.1?;
+    let at_first = session.settled(first);
+    let cost = CpuCost::now(session);
+    let began = Instant::now();
+    let (half, left_half) = open(session, hold, n / 2)?;
+    let mut spent = cost.since(session);
+    let mut opening = began.elapsed();
+    let at_half = session.settled(n / 2);
+
+    let cost = CpuCost::now(session);
+    let began = Instant::now();
+    let (mut whole, left_whole) = open(session, hold, n)?;
+    let rest = cost.since(session);
+    spent.server.total_ns += rest.server.total_ns;
+    spent.generators.total_ns += rest.generators.total_ns;
+    opening += began.elapsed();
+    for (name, latencies) in half.latencies {
+        whole.latencies.entry(name).or_default().add(&latencies.to_sparse());
+    }
+    session.keep_latencies(&whole.latencies);
+    let alive = whole.of.tally.alive;
+    let opened = half.of.tally.established + whole.of.tally.established;
+    connections(session, hold, alive, opened, opening);
+    spent.per_event(session, "open", "connection opened", opened);
+
+    let at_n = session.settled(alive);
+    figures::memory(&mut session.run, "at_n", "all open", at_n);
+    per_connection(session, at_first, at_half, at_n, (first, n / 2, alive));
+    figures::kernel(&mut session.run, kernel_before, Session::kernel(), alive);
+    figures::generators(session, generators_before, alive);
+    left_half.and(left_whole)?;
+
+    keep(session, hold, alive)?;
+    let idle = session.now(alive);
+    figures::memory(&mut session.run, "after_idle", "after the time of holding", idle);
+    echo(session, hold, alive)?;
+
+    // Also when interrupted: connections are closed in order, not torn down.
+    session.order("closing", Some(alive), &Order::Close, |tally| tally.closed)?;
+    session.pause("after closing", Duration::from_secs_f64(hold.after_s), 0);
+    let after = session.settled(0);
+    figures::memory(&mut session.run, "after_close", "after all have closed", after);
+    left_behind(session, before, at_n, after);
+    Ok(())
+}
+
+/// Opens until `alive` are there. A fleet that gave up is told by the second part, after which the
+/// figures so far are still computed.
+fn open(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(Harvest, Result<(), Trouble>), Trouble> {
+    let order = Order::Open { alive, per_s: hold.rate_per_s, in_flight_max: hold.in_flight };
+    let harvest = session.order("opening", Some(alive), &order, |tally| tally.alive)?;
+    let whole = must_be_whole(&harvest);
+    Ok((harvest, whole))
+}
+
+fn connections(session: &mut Session<'_>, hold: &Hold, alive: u64, opened: u64, took: Duration) {
+    let run = &mut session.run;
+    run.figure("connections.asked", "asked for", hold.connections as f64, "1");
+    run.figure("connections.alive", "alive", alive as f64, "1");
+    run.figure("connections.failed", "failed", hold.connections.saturating_sub(alive) as f64, "1");
+    run.figure("connections.per_second", "opened per second", opened as f64 / took.as_secs_f64(), "1/s");
+}
+
+fn per_connection(
+    session: &mut Session<'_>,
+    first: Option<TreeSample>,
+    half: Option<TreeSample>,
+    all: Option<TreeSample>,
+    (n_first, n_half, n): (u64, u64, u64),
+) {
+    let (Some(first), Some(half), Some(all)) = (first, half, all) else { return };
+    if n <= n_half || n_half <= n_first {
+        return session.run.note("too few connections for bytes per connection (at least 40)");
+    }
+    let run = &mut session.run;
+    let per = |of: fn(&TreeSample) -> u64| (of(&all) as f64 - of(&first) as f64) / (n - n_first) as f64;
+    let title = "bytes per connection";
+    run.figure("memory.per_connection.pss", &format!("{title} (PSS)"), per(|s| s.memory.pss), "bytes");
+    run.figure("memory.per_connection.rss", &format!("{title} (RSS)"), per(|s| s.memory.rss), "bytes");
+    let anonymous = per(|s| s.memory.pss_anonymous);
+    run.figure("memory.per_connection.anonymous", &format!("{title}, anonymous"), anonymous, "bytes");
+    run.figure("memory.per_connection.shared", &format!("{title}, shared"), per(|s| s.memory.pss_shared), "bytes");
+    let slope = (all.memory.pss as f64 - half.memory.pss as f64) / (n - n_half) as f64;
+    run.figure("memory.per_connection.slope", "slope from N/2 to N (PSS)", slope, "bytes");
+}
+
+/// Holds for the time wished, quiet or talking.
+fn keep(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Trouble> {
+    let cost = CpuCost::now(session);
+    let began = Instant::now();
+    match hold.every_s {
+        None => session.pause("holding", Duration::from_secs_f64(hold.for_s), alive),
+        Some(every_s) => {
+            let speak = Speak {
+                per_s: alive as f64 / every_s.max(0.001),
+                messages: 0,
+                for_ms: (hold.for_s * 1000.0) as u64,
+                among: 0,
+                name: "echo".into(),
+            };
+            let total = (speak.per_s * hold.for_s) as u64;
+            let harvest = session.order("holding, talking", Some(total), &Order::Speak(speak), |tally| tally.answers)?;
+            session.keep_latencies(&harvest.latencies);
+            let run = &mut session.run;
+            run.figure("connections.answers", "messages answered", harvest.of.tally.answers as f64, "1");
+            run.figure("connections.lost", "lost while held", harvest.of.tally.lost as f64, "1");
+        }
+    }
+    let spent = cost.since(session);
+    let per_second = spent.server.total_ns as f64 / 1e9 / began.elapsed().as_secs_f64().max(0.001);
+    if session.server.is_some() && hold.for_s > 0.0 {
+        let title = "server, per second of holding all";
+        session.run.figure("cpu.server.per_second_held", title, per_second * 1e6, "us");
+    }
+    Ok(())
+}
+
+/// Every connection echoes after its rest.
+fn echo(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Trouble> {
+    for round in 1..=hold.echoes {
+        let name = format!("echo {round}");
+        let speak = Speak {
+            per_s: hold.echo_rate_per_s,
+            messages: alive,
+            for_ms: 0,
+            among: 0,
+            name: name.clone(),
+        };
+        let harvest = session.order(&name, Some(alive), &Order::Speak(speak), |tally| tally.answers)?;
+        session.keep_latencies(&harvest.latencies);
+        let title = format!("answered in round {round} of echoes");
+        session.run.figure(&format!("connections.echoed.{round}"), &title, harvest.of.tally.answers as f64, "1");
+        if harvest.of.tally.answers != alive && !session.is_over() {
+            *session.run.failures.entry("did not echo".into()).or_default() += alive - harvest.of.tally.answers.min(alive);
+        }
+    }
+    Ok(())
+}
+
+fn left_behind(
+    session: &mut Session<'_>,
+    before: Option<TreeSample>,
+    at_n: Option<TreeSample>,
+    after: Option<TreeSample>,
+) {
+    let (Some(before), Some(at_n), Some(after)) = (before, at_n, after) else { return };
+    let grown = at_n.memory.pss as f64 - before.memory.pss as f64;
+    let left = after.memory.pss as f64 - before.memory.pss as f64;
+    if grown > 0.0 {
+        session.run.figure("memory.left", "left when all have closed", 100.0 * left / grown, "%");
+    }
+}

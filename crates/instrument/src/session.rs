@@ -1,0 +1,265 @@
+//! One run from start to end: the server, the fleet, the clock, the samples.
+
+use std::time::{Duration, Instant};
+
+use dormouse_reactor::OnExec;
+use dormouse_reactor::signal::{Signal, Signals};
+use dormouse_reactor::socket::{Addr, Attempt};
+
+use crate::load::{Fleet, Harvest, Launcher, Order, Plan, Setup, Tally};
+use crate::measure::{CpuTime, KernelMemory, TreeSample};
+use crate::model::{Run, Sample};
+use crate::server::Server;
+use crate::spec::Spec;
+use crate::stats::Latencies;
+use crate::trouble::Trouble;
+
+/// Shortest time between two samples.
+const SAMPLE_EVERY: Duration = Duration::from_millis(500);
+/// Reading a large tree takes time, in which it may not work: at most a fiftieth of all.
+const SAMPLE_SHARE: u32 = 50;
+/// Most samples that are kept; beyond, every second one is dropped.
+const SAMPLES_MAX: usize = 2000;
+
+/// Who watches a run.
+pub trait Console {
+    /// A part of the run begins; `total` is what will be counted, if that is known.
+    fn stage(&mut self, name: &str, total: Option<u64>);
+    /// How far it is; called ten times a second.
+    fn progress(&mut self, at: &Progress);
+    /// The part is over.
+    fn stage_over(&mut self);
+}
+
+/// How far a part of a run is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Progress {
+    /// What was counted so far.
+    pub done: u64,
+    /// Of how much.
+    pub total: Option<u64>,
+    /// Connections that are established.
+    pub alive: u64,
+    /// Connections that failed or were lost.
+    pub failed: u64,
+    /// The server's proportional set in bytes, as last sampled.
+    pub pss_bytes: Option<u64>,
+    /// Since the part began.
+    pub elapsed: Duration,
+    /// Until it will be over, by the rate so far.
+    pub left: Option<Duration>,
+}
+
+/// A run that is going on.
+pub(crate) struct Session<'a> {
+    pub(crate) spec: &'a Spec,
+    pub(crate) run: Run,
+    pub(crate) fleet: Fleet,
+    pub(crate) server: Option<Server>,
+    watch: Watch<'a>,
+}
+
+/// What happens beside the load: signals, samples, progress.
+struct Watch<'a> {
+    console: &'a mut dyn Console,
+    signals: Option<Signals>,
+    interrupted: bool,
+    began: Instant,
+    next_sample: Instant,
+    samples: Vec<Sample>,
+    server_died: Option<Trouble>,
+}
+
+impl<'a> Session<'a> {
+    /// Starts server and fleet, and tries one connection.
+    pub(crate) fn open(
+        spec: &'a Spec,
+        launcher: &Launcher,
+        console: &'a mut dyn Console,
+        connections: u64,
+        run: &mut Run,
+    ) -> Result<Self, Trouble> {
+        let target: Addr = spec.target.parse().map_err(|error| Trouble::usage(format!("{error}")))?;
+        let plan = Plan::new(connections, &target, &spec.sources, spec.per_process, spec.own_server)?;
+        plan.notes.iter().for_each(|note| run.note(note));
+        // From now on Ctrl-C is noticed, and does not end the process.
+        let signals = Signals::open(&[Signal::Interrupt, Signal::Terminate], OnExec::Close).ok();
+        let now = Instant::now();
+        let mut watch = Watch {
+            console,
+            signals,
+            interrupted: false,
+            began: now,
+            next_sample: now,
+            samples: Vec::new(),
+            server_died: None,
+        };
+        watch.console.stage("starting", None);
+        let server = Server::open(&spec.server, &target, &mut || !watch.interrupt_came())?;
+        let setup = Setup {
+            target: spec.target.clone(),
+            tls: spec.tls.clone(),
+            talk: spec.talk.clone(),
+            connections_max: plan.connections_each,
+            sources: spec.sources.clone(),
+            timeout_ms: u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX),
+            index: 0,
+        };
+        // Before the first sample: generators may share pages of program text with the server,
+        // and would change its proportional set when they come.
+        let fleet = Fleet::start(launcher, &setup, &plan, &target)?;
+        let mut server = server;
+        if let Some(server) = &mut server {
+            fleet.pids().for_each(|pid| server.tree.exclude(pid));
+            run.server = server.tree.describe()?;
+        } else {
+            run.note("the server's memory and CPU time were not measured: give --pid or --cmd");
+        }
+        watch.console.stage_over();
+        let session = Self { spec, run: run.clone(), fleet, server, watch };
+        Ok(session)
+    }
+
+    /// Whether the run has to end early.
+    pub(crate) fn is_over(&self) -> bool {
+        self.watch.interrupted || self.watch.server_died.is_some()
+    }
+
+    /// Why it ended early.
+    pub(crate) fn early_end(&mut self) -> Option<Trouble> {
+        let died = self.watch.server_died.take();
+        died.or_else(|| self.watch.interrupted.then(|| Trouble::lost("interrupted; figures so far")))
+    }
+
+    /// Has an order carried out, with progress; counts failures.
+    pub(crate) fn order(
+        &mut self,
+        stage: &str,
+        total: Option<u64>,
+        order: &Order,
+        count: fn(&Tally) -> u64,
+    ) -> Result<Harvest, Trouble> {
+        if self.is_over() && *order != Order::Close {
+            return Ok(Harvest::default());
+        }
+        self.watch.console.stage(stage, total);
+        let began = Instant::now();
+        let patience = self.spec.timeout + Duration::from_secs(5);
+        let (watch, server) = (&mut self.watch, &self.server);
+        let closing = *order == Order::Close;
+        let harvest = self.fleet.carry_out(order, patience, &mut |tally| {
+            watch.tick(server.as_ref(), tally, total, count(tally), began);
+            closing || !(watch.interrupted || watch.server_died.is_some())
+        });
+        self.watch.console.stage_over();
+        let harvest = harvest?;
+        for (reason, count) in &harvest.of.failures {
+            *self.run.failures.entry(reason.clone()).or_default() += count;
+        }
+        Ok(harvest)
+    }
+
+    /// Waits, and watches.
+    pub(crate) fn pause(&mut self, stage: &str, length: Duration, alive: u64) {
+        if self.is_over() || length.is_zero() {
+            return;
+        }
+        let total = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+        self.watch.console.stage(stage, None);
+        let began = Instant::now();
+        while began.elapsed() < length && !self.is_over() {
+            std::thread::sleep(Duration::from_millis(50).min(length.saturating_sub(began.elapsed())));
+            let done = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let tally = Tally { alive, ..Tally::default() };
+            self.watch.tick(self.server.as_ref(), &tally, Some(total), done, began);
+        }
+        self.watch.console.stage_over();
+    }
+
+    /// Reads the server now, exactly once, after things have settled.
+    pub(crate) fn settled(&mut self, alive: u64) -> Option<TreeSample> {
+        self.pause("settling", self.spec.settle, alive);
+        self.now(alive)
+    }
+
+    /// Reads the server now.
+    pub(crate) fn now(&mut self, alive: u64) -> Option<TreeSample> {
+        self.watch.sample(self.server.as_ref(), alive)
+    }
+
+    /// The server's CPU time; zero when it is not measured.
+    pub(crate) fn server_cpu(&mut self) -> CpuTime {
+        let sample = self.server.as_ref().and_then(|server| server.sample().ok());
+        sample.map_or_else(CpuTime::default, |sample| sample.cpu)
+    }
+
+    /// The kernel's memory; machine-wide.
+    pub(crate) fn kernel() -> KernelMemory {
+        KernelMemory::now()
+    }
+
+    /// Puts distributions into the run.
+    pub(crate) fn keep_latencies(&mut self, latencies: &std::collections::BTreeMap<String, Latencies>) {
+        for (name, of) in latencies {
+            if let Some(summary) = of.summary() {
+                self.run.latencies.insert(name.clone(), summary);
+            }
+        }
+    }
+
+    /// The end: the run with its samples.
+    pub(crate) fn finish(mut self) -> Run {
+        self.run.samples = std::mem::take(&mut self.watch.samples);
+        self.run
+    }
+}
+
+impl Watch<'_> {
+    fn tick(&mut self, server: Option<&Server>, tally: &Tally, total: Option<u64>, done: u64, began: Instant) {
+        self.interrupt_came();
+        if Instant::now() >= self.next_sample {
+            self.sample(server, tally.alive);
+        }
+        let elapsed = began.elapsed();
+        let left = total.filter(|&total| done > 0 && total >= done).map(|total| {
+            elapsed.mul_f64((total - done) as f64 / done as f64)
+        });
+        let pss_bytes = self.samples.last().map(|sample| sample.pss_bytes).filter(|&bytes| bytes > 0);
+        let failed = tally.failed + tally.lost;
+        self.console.progress(&Progress { done, total, alive: tally.alive, failed, pss_bytes, elapsed, left });
+    }
+
+    fn interrupt_came(&mut self) -> bool {
+        while let Some(Ok(Attempt::Done(_))) = self.signals.as_ref().map(Signals::receive) {
+            self.interrupted = true;
+        }
+        self.interrupted
+    }
+
+    fn sample(&mut self, server: Option<&Server>, alive: u64) -> Option<TreeSample> {
+        let began = Instant::now();
+        let taken = match server?.sample() {
+            Ok(taken) => taken,
+            Err(trouble) => {
+                self.server_died.get_or_insert(trouble);
+                return None;
+            }
+        };
+        self.next_sample = Instant::now() + SAMPLE_EVERY.max(began.elapsed() * SAMPLE_SHARE);
+        self.samples.push(Sample {
+            at_s: self.began.elapsed().as_secs_f64(),
+            alive,
+            pss_bytes: taken.memory.pss,
+            rss_bytes: taken.memory.rss,
+            cpu_s: taken.cpu.total_ns as f64 / 1e9,
+        });
+        if self.samples.len() > SAMPLES_MAX {
+            let mut index = 0;
+            self.samples.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+        }
+        Some(taken)
+    }
+}
