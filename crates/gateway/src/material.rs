@@ -57,15 +57,16 @@ fn warn_of(identity: &Identity, name: &str) {
 
 fn read(path: &Path) -> Result<String, String> {
     let shown = path.display();
-    let size = fs::metadata(path).map_err(|e| format!("{shown}: {e}"))?;
-    if size.is_dir() {
-        return Err(format!("{shown}: is a directory; a PEM file is needed"));
+    let cannot = |why: &dyn std::fmt::Display| format!("cannot read {shown}: {why}");
+    let found = fs::metadata(path).map_err(|e| cannot(&e))?;
+    if found.is_dir() {
+        return Err(cannot(&"it is a directory; a PEM file is needed"));
     }
-    if size.len() > PEM_BYTES_MAX {
-        return Err(format!("{shown}: {} bytes; a PEM file has at most 1 MiB", size.len()));
+    if found.len() > PEM_BYTES_MAX {
+        return Err(cannot(&format!("{} bytes; a PEM file has at most 1 MiB", found.len())));
     }
-    let bytes = fs::read(path).map_err(|e| format!("{shown}: {e}"))?;
+    let bytes = fs::read(path).map_err(|e| cannot(&e))?;
     String::from_utf8(bytes).map_err(|_| {
-        format!("{shown}: is not text, so not PEM; convert DER with `openssl x509 -inform der`")
+        cannot(&"not text, so not PEM; `openssl x509 -inform der` converts a certificate in DER")
     })
 }

@@ -97,8 +97,7 @@ pub(super) fn begin_abort(slot: &mut Slot, tools: &mut Tools, outcome: &Outcome)
             Ending::Refused
         }
         Outcome::KeyExhausted | Outcome::NoPendingMemory => {
-            slot.set(Flag::ResetPlain);
-            slot.set(Flag::ResetTls);
+            begin_reset(slot);
             Ending::Limit
         }
         Outcome::TlsFailed(_) | Outcome::TlsAlert(_) | Outcome::Continues => {
@@ -106,6 +105,13 @@ pub(super) fn begin_abort(slot: &mut Slot, tools: &mut Tools, outcome: &Outcome)
             Ending::TlsFailed
         }
     }
+}
+
+/// Both sides are reset, once each has taken what was meant for it.
+pub(super) fn begin_reset(slot: &mut Slot) {
+    slot.set_phase(Phase::Draining);
+    slot.set(Flag::ResetPlain);
+    slot.set(Flag::ResetTls);
 }
 
 /// There is nothing behind this TLS connection (any more): it is told so properly.
@@ -185,17 +191,16 @@ fn drain_tls(slot: &mut Slot, tools: &mut Tools, out_of_time: bool) -> bool {
 }
 
 /// Reads and forgets, so that closing does not turn into a reset which overtakes our last record.
-/// `true`: the peer has ended its side.
+/// `true`: the peer has ended its side, or sends so much that it is not listening.
 pub(super) fn discard(fd: Fd, scratch: &mut [u8]) -> bool {
     for _ in 0..4 {
         match socket::recv(fd, scratch) {
-            Ok(Attempt::Done(0)) => return true,
+            Ok(Attempt::Done(0)) | Err(_) => return true,
             Ok(Attempt::Done(_)) => {}
             Ok(Attempt::WouldBlock) => return false,
-            Err(_) => return true,
         }
     }
-    false
+    true
 }
 
 /// The descriptors of a connection that is over, to be closed once its slot is cleared.

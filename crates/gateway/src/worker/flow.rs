@@ -7,6 +7,7 @@
 use super::backlog;
 use crate::counters::{Count, Counters};
 use crate::slot::{Flag, Slot};
+use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_record::{Alert, AlertDescription, CONTENT_MAX, Refusal, SMALL_RECORD_MAX, SealKey};
@@ -25,6 +26,13 @@ pub(super) const RECORD_MAX: usize = 5 + CONTENT_MAX + 2048;
 
 /// Bytes moved per event before the next connection has its turn.
 pub(super) const TURN_BYTES_MAX: usize = 4 * RECEIVE_MAX;
+
+/// Pending memory is kept back for steps which should not need any, but at most so much.
+const RESERVE_BYTES_MAX: usize = 1 << 20;
+
+/// A socket with no more than this in its queue takes another record: the smallest buffer that
+/// can be configured is four times as large.
+const LEAN_UNSENT_MAX: usize = 4096;
 
 /// Where sealed output begins in the scratch buffer: a key update may have to go before it.
 const SEALED_AT: usize = SMALL_RECORD_MAX;
@@ -55,6 +63,20 @@ pub(crate) struct Tools {
     pub(super) starved: Vec<(u32, u32)>,
     /// What is received at once, at most: what one connection may then have pending is bounded.
     receive_max: usize,
+    /// Pending memory which only steps that should need none may fall back on.
+    reserve: usize,
+}
+
+/// How much a step may receive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Allowance {
+    /// Whatever there is: pending memory could hold all of it.
+    Full,
+    /// Pending memory is used up, by others. One record at a time, because the other side's
+    /// socket is sure to take that: those who read are served, whatever those do who don't.
+    Lean,
+    /// Pending memory is used up, and the other side is not reading.
+    Nothing,
 }
 
 /// How a step on a connection ended.
@@ -83,7 +105,8 @@ impl Tools {
     pub(super) fn new(pending: Pending, count: Counters, pending_per_connection: usize) -> Tools {
         let records = pending_per_connection.saturating_sub(RECORD_MAX + 64) / CONTENT_MAX;
         let receive_max = records.clamp(1, RECORDS_PER_STEP) * CONTENT_MAX;
-        Tools { scratch: Scratch::new(), pending, count, starved: Vec::new(), receive_max }
+        let reserve = (pending.bytes_max() / 8).min(RESERVE_BYTES_MAX);
+        Tools { scratch: Scratch::new(), pending, count, starved: Vec::new(), receive_max, reserve }
     }
 
     /// Bytes to receive at once, at most.
@@ -91,9 +114,30 @@ impl Tools {
         self.receive_max
     }
 
-    /// May a step begin which could leave so many bytes pending?
-    pub(super) fn may_receive(&self) -> bool {
-        self.pending.can_hold(self.receive_max + RECORD_MAX + 64)
+    /// How much may be received, if the other side then is to take it at `towards`?
+    pub(super) fn allowance(&self, towards: Fd) -> Allowance {
+        let most = self.receive_max + RECORD_MAX;
+        let in_use = self.pending.bytes_in_use();
+        if in_use + most + self.reserve <= self.pending.bytes_max() && self.pending.can_hold(most) {
+            return Allowance::Full;
+        }
+        // The kernel takes a record for a socket whose queue is as good as empty.
+        match socket::unsent(towards) {
+            Ok(unsent) if unsent <= LEAN_UNSENT_MAX => Allowance::Lean,
+            _ => Allowance::Nothing,
+        }
+    }
+
+    /// Is there pending memory for a whole step again?
+    pub(super) fn has_room(&self) -> bool {
+        let most = self.receive_max + RECORD_MAX;
+        self.pending.bytes_in_use() + most + self.reserve <= self.pending.bytes_max()
+    }
+
+    /// Not to be read until there is pending memory, or the other side has taken what it has.
+    pub(super) fn starve(&self, slot: &mut Slot) {
+        slot.set(Flag::Starved);
+        self.count.add(Count::PendingExhausted, 1);
     }
 
     /// Where the contents of the next records go, for a scattered receive.

@@ -16,6 +16,10 @@ use std::io;
 /// How long the alert of a failed handshake has to reach its peer.
 const LINGER_MS: u64 = 2_000;
 
+/// How often what a failed peer still sends is thrown away before it is cut off: it may have much
+/// on the way, but who goes on and on is not listening.
+const LINGER_LOOKS_MAX: u32 = 16;
+
 /// The answer to a request in plain HTTP (RFC 9110 §15.5.1).
 const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     Content-Type: text/plain\r\nContent-Length: 50\r\nConnection: close\r\n\r\n\
@@ -33,7 +37,7 @@ pub(super) struct InFlight {
 enum Stage {
     Shaking(Box<Handshake>),
     /// Failed; what is left of the output to send, then the peer's end is awaited.
-    Lingering { last_words: Vec<u8>, shut: bool },
+    Lingering { last_words: Vec<u8>, shut: bool, looks: u32 },
 }
 
 /// What a step on a handshake led to.
@@ -166,7 +170,9 @@ impl InFlight {
     pub(super) fn step(&mut self, tools: &mut Tools, poller: &Poller, token: u64, now: UnixTime) -> Step {
         let step = match &mut self.stage {
             Stage::Shaking(handshake) => shake(self.fd, handshake, tools, now),
-            Stage::Lingering { last_words, shut } => {
+            Stage::Lingering { looks, .. } if *looks >= LINGER_LOOKS_MAX => Step::Gone,
+            Stage::Lingering { last_words, shut, looks } => {
+                *looks += 1;
                 linger(self.fd, last_words, shut, &mut tools.scratch.opening)
             }
         };
@@ -176,8 +182,8 @@ impl InFlight {
                 (Stage::Shaking(handshake), false) => handshake.output().to_vec(),
                 (Stage::Lingering { .. }, false) => Vec::new(),
             };
-            self.stage = Stage::Lingering { last_words: output, shut: false };
-            if let Stage::Lingering { last_words, shut } = &mut self.stage {
+            self.stage = Stage::Lingering { last_words: output, shut: false, looks: 0 };
+            if let Stage::Lingering { last_words, shut, .. } = &mut self.stage {
                 // Tried at once; if the peer's end is there already, the deadline is soon enough.
                 linger(self.fd, last_words, shut, &mut tools.scratch.opening);
             }

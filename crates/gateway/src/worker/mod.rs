@@ -58,6 +58,9 @@ const HANDSHAKES_PER_TURN: usize = 16;
 /// How often a draining connection's send queue is looked at.
 const DRAIN_LOOK_MS: u64 = 100;
 
+/// How often those are looked at who are not read for want of pending memory.
+const STARVED_LOOK_MS: u64 = 50;
+
 /// How soon a connect is tried again for which there was no descriptor or port.
 const RETRY_CONNECT_MS: u64 = 200;
 
@@ -104,6 +107,7 @@ pub(crate) struct Worker {
     generation: u32,
     now_ms: u64,
     stop_by_ms: Option<u64>,
+    starved_look_ms: u64,
 }
 
 impl Worker {
@@ -123,6 +127,7 @@ impl Worker {
             generation: 0,
             bursts: Bursts::default(),
             stop_by_ms: None,
+            starved_look_ms: 0,
             slots,
             routes,
             limits,
@@ -166,6 +171,7 @@ impl Worker {
             self.handshakes.next_deadline_ms(),
             self.listeners.next_deadline_ms(),
             self.stop_by_ms,
+            (!self.tools.starved.is_empty()).then_some(self.starved_look_ms),
         ];
         let next = deadlines.into_iter().flatten().min();
         next.map(|deadline_ms| deadline_ms.saturating_sub(self.now_ms))
@@ -316,11 +322,14 @@ impl Worker {
         self.update_accepting();
     }
 
-    /// Pending memory is there again: those who were not read for want of it are read on.
+    /// Those who were not read for want of pending memory are looked at again: at once when there
+    /// is some, else with every tick, since the other side may have taken what it had.
     fn feed_starved(&mut self) {
-        if self.tools.starved.is_empty() || !self.tools.may_receive() {
+        let due = self.tools.has_room() || self.now_ms >= self.starved_look_ms;
+        if self.tools.starved.is_empty() || !due {
             return;
         }
+        self.starved_look_ms = self.now_ms + STARVED_LOOK_MS;
         for (index, generation) in std::mem::take(&mut self.tools.starved) {
             if let Some(slot) = self.slots.get_mut(index)
                 && slot.generation == generation

@@ -5,9 +5,10 @@
 //! take (then nothing more is read until it did), and the beginning of a record.
 
 use super::backlog;
-use super::flow::{Outcome, TURN_BYTES_MAX, Tools};
+use super::flow::{Allowance, Outcome, TURN_BYTES_MAX, Tools};
 use crate::counters::Count;
 use crate::slot::{Flag, Slot};
+use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt, RANGES_MAX};
 use dormouse_record::{Alert, CONTENT_MAX, RECORD_MAX, OpenKey, Opened, SealKey};
 use std::ops::Range;
@@ -45,14 +46,18 @@ fn open_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
     let mut key = None;
     let mut moved = 0;
     while moved < TURN_BYTES_MAX && may_read(slot) {
-        if !tools.may_receive() {
-            slot.set(Flag::Starved);
-            tools.count.add(Count::PendingExhausted, 1);
-            return Ok(());
-        }
         // Behind the beginning of a record which came before, if there is one.
         let have = usize::from(slot.partial_len);
-        let room = have..(have + tools.receive_max()).min(tools.scratch.opening.len());
+        let most = match tools.allowance(towards(slot)) {
+            Allowance::Full => tools.receive_max(),
+            Allowance::Lean => one_record(slot, tools, have)?,
+            Allowance::Nothing => 0,
+        };
+        if most == 0 {
+            tools.starve(slot);
+            return Ok(());
+        }
+        let room = have..(have + most).min(tools.scratch.opening.len());
         let n = match socket::recv(slot.tls_fd(), &mut tools.scratch.opening[room]) {
             Ok(Attempt::Done(0)) => return Err(Outcome::TlsTruncated),
             Ok(Attempt::Done(n)) => n,
@@ -67,11 +72,38 @@ fn open_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
         restore_partial(slot, tools);
         let key = key.get_or_insert_with(|| OpenKey::new(&slot.tls));
         open_received(slot, tools, key, have + n)?;
-        if n < tools.receive_max() {
+        if n < most {
             break;
         }
     }
     Ok(())
+}
+
+/// The socket by which plaintext leaves: where it would get stuck.
+fn towards(slot: &Slot) -> Fd {
+    if slot.has(Flag::Echo) { slot.tls_fd() } else { slot.plain_fd() }
+}
+
+/// How many bytes to receive so that exactly one record is whole and nothing is left over; 0 while
+/// the kernel does not have all of it. With the stream at its end: 1, so that the end is seen.
+fn one_record(slot: &Slot, tools: &mut Tools, have: usize) -> Result<usize, Outcome> {
+    let mut ahead = [0; 5];
+    let peeked = match socket::peek(slot.tls_fd(), &mut ahead) {
+        Ok(Attempt::Done(0)) => return Ok(1),
+        Ok(Attempt::Done(n)) => n,
+        Ok(Attempt::WouldBlock) => return Ok(0),
+        Err(e) => return Err(Outcome::TlsFailed(e)),
+    };
+    let stored = backlog::partial(slot, &tools.pending);
+    let header: Vec<u8> = stored.iter().chain(&ahead[..peeked]).copied().take(5).collect();
+    let [_, _, _, high, low] = header[..] else { return Ok(0) };
+    // An impossible length is refused by `open`; here it only must not make us wait for it.
+    let record_len = (5 + usize::from(u16::from_be_bytes([high, low]))).min(RECORD_MAX);
+    let missing = record_len.saturating_sub(have);
+    match socket::received_unread(slot.tls_fd()) {
+        Ok(unread) if unread < missing => Ok(0),
+        _ => Ok(missing.max(1)),
+    }
 }
 
 /// A record that trickles in is only added to; opening is tried when it is whole, so that single

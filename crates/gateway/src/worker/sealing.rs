@@ -4,7 +4,7 @@
 //! the scratch buffer (`[header][content][trailer]`, four of them), sealed where it lies and sent
 //! with one call. Nothing is copied.
 
-use super::flow::{Outcome, TURN_BYTES_MAX, Tools};
+use super::flow::{Allowance, Outcome, TURN_BYTES_MAX, Tools};
 use crate::counters::Count;
 use crate::slot::{Flag, Slot};
 use dormouse_reactor::socket::{self, Attempt};
@@ -23,13 +23,16 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
     let mut key = None;
     let mut moved = 0;
     while moved < TURN_BYTES_MAX && slot.sealing_pending.is_none() && !slot.tls.closed() {
-        if !tools.may_receive() {
-            slot.set(Flag::Starved);
-            tools.count.add(Count::PendingExhausted, 1);
-            return Ok(());
-        }
+        let records = match tools.allowance(slot.tls_fd()) {
+            Allowance::Full => tools.receive_max() / CONTENT_MAX,
+            Allowance::Lean => 1,
+            Allowance::Nothing => {
+                tools.starve(slot);
+                return Ok(());
+            }
+        };
         let ranges = Tools::content_ranges(slot);
-        let ranges = &ranges[..tools.receive_max() / CONTENT_MAX];
+        let ranges = &ranges[..records];
         let n = match socket::recv_scattered(slot.plain_fd(), &mut tools.scratch.sealing, ranges) {
             Ok(Attempt::Done(0)) => {
                 slot.set(Flag::PlainEnded);
@@ -44,7 +47,7 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
         tools.seal_and_send(slot, key, n)?;
         moved += n;
         // A short receive: the queue was empty. Readiness is level-triggered; no need to ask again.
-        if n < tools.receive_max() {
+        if n < records * CONTENT_MAX {
             break;
         }
     }

@@ -179,9 +179,8 @@ impl Work<'_> {
                     tracing::info!(peer = %peer_name(fd), more,
                         "record not completed within partial_record_timeout; connection closed");
                 });
-                slot.set(Flag::ResetPlain);
                 self.end(slot, Ending::Limit);
-                closing::begin_farewell(slot, self.tools);
+                closing::begin_reset(slot);
             }
             TimerPurpose::Idle if self.is_idle(slot) => {
                 self.tools.count.add(Count::IdleTimeouts, 1);

@@ -29,7 +29,7 @@ fn readiness_is_level_triggered_and_can_be_changed() {
     assert!(wait(&poller).is_empty());
     poller.remove(a).unwrap();
     assert!(poller.remove(a).is_err());
-    [a, b, poller.fd()].map(Fd::close);
+    [a, b, poller.fd()].into_iter().for_each(Fd::close);
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn the_end_of_reading_is_told_only_while_reading() {
     b.close();
     let event = wait(&poller)[0];
     assert!(event.is_hung_up());
-    [a, poller.fd()].map(Fd::close);
+    [a, poller.fd()].into_iter().for_each(Fd::close);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn an_instance_is_adopted_with_its_registrations() {
     let poller = Poller::adopt(fd).unwrap();
     assert_eq!(wait(&poller)[0].token(), 77);
     assert!(Poller::adopt(a).is_err() && Poller::adopt(Fd::NONE).is_err());
-    [a, b, fd].map(Fd::close);
+    [a, b, fd].into_iter().for_each(Fd::close);
 }
 
 #[test]
@@ -85,5 +85,7 @@ fn a_listener_is_watched_by_several_and_stops_for_one() {
         Attempt::Done(accepted) => accepted.fd.close(),
         Attempt::WouldBlock => panic!("the listener was ready"),
     }
-    [client.fd(), listener, pollers[0].fd(), pollers[1].fd()].map(Fd::close);
+    [client.fd(), listener, pollers[0].fd(), pollers[1].fd()]
+        .into_iter()
+        .for_each(Fd::close);
 }

@@ -70,7 +70,11 @@ fn address_of(fd: Fd) -> SocketAddr {
 }
 
 #[test]
-#[allow(clippy::reversed_empty_ranges)]
+#[allow(
+    clippy::reversed_empty_ranges,
+    clippy::single_range_in_vec_init,
+    reason = "ranges are what is tested"
+)]
 fn ranges_that_do_not_ascend_are_refused() {
     let (a, b) = pair(OnExec::Close).unwrap();
     let nine: Vec<_> = (0..9).map(|i| i..i + 1).collect();

@@ -22,6 +22,15 @@ pub fn recv(fd: Fd, buf: &mut [u8]) -> io::Result<Attempt<usize>> {
     attempt(|| rustix::net::recv(fd, &mut *buf, RecvFlags::empty()).map(|(count, _)| count))
 }
 
+/// Looks at what [`recv`] would give, and leaves it where it is.
+///
+/// # Errors
+/// As [`recv`].
+pub fn peek(fd: Fd, buf: &mut [u8]) -> io::Result<Attempt<usize>> {
+    let fd = fd.borrow()?;
+    attempt(|| rustix::net::recv(fd, &mut *buf, RecvFlags::PEEK).map(|(count, _)| count))
+}
+
 /// Receives into several ranges of one buffer, in order: bytes which will be sealed are received
 /// where their records will be, with room between them. Ranges must ascend and not overlap.
 ///

@@ -1,0 +1,70 @@
+//! Real processes: started, killed and replaced, from a process with a single thread.
+
+mod processes {
+    pub(crate) mod keeper;
+    mod lifecycle;
+    mod survival;
+
+    pub(crate) const TESTS: &[(&str, fn())] = &[
+        ("how_a_child_ended", lifecycle::how_a_child_ended),
+        ("a_failed_exec_is_told", lifecycle::a_failed_exec_is_told),
+        ("descriptors_are_chosen", lifecycle::descriptors_are_chosen),
+        ("an_open_file_is_run", lifecycle::an_open_file_is_run),
+        ("the_table_is_shared", lifecycle::the_table_is_shared),
+        (
+            "a_worker_has_true_thread_ids",
+            lifecycle::a_worker_has_true_thread_ids,
+        ),
+        ("signals_are_read", lifecycle::signals_are_read),
+        ("a_pidfd_tells_the_end", lifecycle::a_pidfd_tells_the_end),
+        ("a_sleeper_is_woken", lifecycle::a_sleeper_is_woken),
+        ("secrets_are_not_dumped", lifecycle::secrets_are_not_dumped),
+        (
+            "an_exec_keeps_the_process",
+            lifecycle::an_exec_keeps_the_process,
+        ),
+        ("killed_while_busy", survival::killed_while_busy),
+        ("killed_anywhere", survival::killed_anywhere),
+        ("killed_while_counting", survival::killed_while_counting),
+        (
+            "connections_outlive_the_worker",
+            keeper::connections_outlive_the_worker,
+        ),
+        (
+            "connections_outlive_the_keepers_exec",
+            keeper::connections_outlive_the_keepers_exec,
+        ),
+        // Starts a thread that stays: last.
+        ("threads_forbid_sharing", lifecycle::threads_forbid_sharing),
+    ];
+
+    /// What this program does when it is started by a test.
+    pub(crate) fn child(role: &str, arguments: &[String]) -> i32 {
+        match role {
+            "--keeper" => keeper::keeper(arguments),
+            "--descriptors" => lifecycle::report_descriptors(arguments),
+            "--successor" => lifecycle::successor(arguments),
+            other => panic!("no such role: {other}"),
+        }
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [mark, role, rest @ ..] = arguments.as_slice()
+        && mark == "--child"
+    {
+        std::process::exit(processes::child(role, rest));
+    }
+    let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
+    let wanted = |name: &str| filter.is_none_or(|filter| name.contains(filter.as_str()));
+    let mut run = 0;
+    for (name, test) in processes::TESTS.iter().filter(|(name, _)| wanted(name)) {
+        // A failing test panics, and its name is the last that was printed.
+        print!("test processes::{name} ... ");
+        test();
+        println!("ok");
+        run += 1;
+    }
+    println!("\ntest result: ok. {run} passed");
+}
