@@ -1,0 +1,224 @@
+//! The picture: chapters, words, the field of connections, and what they cost.
+
+use std::time::{Duration, Instant};
+
+use super::cells::{Cell, Layout};
+use super::paint::{Canvas, Screen, Style};
+use super::sparkline::sparkline;
+use super::{Frame, Step};
+use crate::demo::plan::Plan;
+use crate::demo::words::{duration, megabytes, number};
+
+const EVERY: Duration = Duration::from_millis(80);
+/// Rows around the field.
+const ROWS_AROUND: usize = 15;
+/// Wider lines are hard to read.
+const WIDTH_MAX: usize = 112;
+const MARGIN: usize = 2;
+/// Where values stand behind their names.
+const VALUES: usize = 19;
+
+const ACCENT: u8 = 120;
+const ALARM: u8 = 203;
+
+pub(in crate::demo) struct Picture {
+    pub(super) next: Instant,
+    screen: Screen,
+    colours: bool,
+    command: String,
+    note: Option<String>,
+}
+
+impl Picture {
+    pub(super) fn open(colours: bool, plan: &Plan, command: &str) -> Picture {
+        Picture {
+            next: Instant::now(),
+            screen: Screen::enter(),
+            colours,
+            command: command.to_owned(),
+            note: plan.note.clone(),
+        }
+    }
+
+    pub(super) fn draw(&mut self, frame: &Frame<'_>) {
+        self.next = frame.now + EVERY;
+        // Read each time: the terminal may be resized.
+        let size = terminal_size::terminal_size();
+        let (columns, rows) = size.map_or((80, 24), |(width, height)| {
+            (width.0.into(), height.0.into())
+        });
+        self.screen.show(&self.paint(frame, columns, rows));
+    }
+
+    fn paint(&self, frame: &Frame<'_>, columns: usize, rows: usize) -> String {
+        let width = columns.saturating_sub(2 * MARGIN).clamp(1, WIDTH_MAX);
+        let mut canvas = Canvas::new((MARGIN + width).min(columns), self.colours);
+        self.heading(&mut canvas, frame, width);
+        words(&mut canvas, frame);
+        let rows_max = rows.saturating_sub(ROWS_AROUND + usize::from(self.note.is_some()));
+        field(&mut canvas, frame, width, rows_max);
+        figures(&mut canvas, frame, width);
+        if let Some(note) = &self.note {
+            line(&mut canvas, Style::Faint, note);
+        }
+        canvas.finish()
+    }
+
+    fn heading(&self, canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
+        canvas.end_line();
+        canvas.to_column(MARGIN);
+        for step in Step::ALL {
+            let style = match step.cmp(&frame.scene.step) {
+                std::cmp::Ordering::Less => Style::Colour(ACCENT),
+                std::cmp::Ordering::Equal => {
+                    Style::Label(if step == Step::Kill { ALARM } else { ACCENT })
+                }
+                std::cmp::Ordering::Greater => Style::Faint,
+            };
+            // Without colours brackets say where we are.
+            let (left, right) = if step == frame.scene.step && !self.colours {
+                ("[", "]")
+            } else {
+                (" ", " ")
+            };
+            canvas.put(style, &format!("{left}{}{right}", step.name()));
+            canvas.put(Style::Plain, " ");
+        }
+        let seconds = frame.elapsed.as_secs();
+        let clock = format!("{}:{:02}", seconds / 60, seconds % 60);
+        canvas.to_column((MARGIN + width).saturating_sub(clock.len()));
+        canvas.put(Style::Faint, &clock);
+        canvas.end_line();
+        line(canvas, Style::Faint, &format!(" $ {}", self.command));
+        canvas.end_line();
+    }
+}
+
+fn words(canvas: &mut Canvas, frame: &Frame<'_>) {
+    let alarm = frame.scene.step == Step::Kill;
+    line(
+        canvas,
+        if alarm {
+            Style::Bright(ALARM)
+        } else {
+            Style::Bold
+        },
+        &frame.scene.title,
+    );
+    line(canvas, Style::Plain, &frame.scene.explanation);
+    canvas.end_line();
+}
+
+/// The connections, and what the signs mean.
+fn field(canvas: &mut Canvas, frame: &Frame<'_>, width: usize, rows_max: usize) {
+    let layout = Layout::new(frame.fleet.clients.len(), width, rows_max);
+    for row in 0..layout.rows {
+        canvas.to_column(MARGIN);
+        for cell in layout.row(row, &frame.fleet.clients, frame.now) {
+            let (sign, style) = cell.look();
+            canvas.put(style, sign);
+        }
+        canvas.end_line();
+    }
+    canvas.end_line();
+    let census = frame.census;
+    let legend = [
+        (Cell::AtRest, census.at_rest, "at rest"),
+        (Cell::Handshaking, census.handshaking, "handshaking"),
+        (Cell::Awake, census.awake, "awake"),
+        (Cell::Unheard, census.unheard, "not heard of since"),
+        (Cell::Lost, census.lost, "lost"),
+    ];
+    canvas.to_column(MARGIN);
+    for (cell, value, what) in legend {
+        // Always the same place for what is always there; the rest only when it happens.
+        if value == 0 && matches!(cell, Cell::Unheard | Cell::Handshaking) {
+            continue;
+        }
+        let (sign, style) = cell.look();
+        canvas.put(style, sign);
+        canvas.put(Style::Plain, &format!(" {} {what}   ", number(value)));
+    }
+    if layout.per_cell > 1 {
+        canvas.put(Style::Faint, &format!("(each sign: {})", layout.per_cell));
+    }
+    canvas.end_line();
+    canvas.end_line();
+}
+
+/// What they cost, and whether all is right.
+fn figures(canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
+    let memory = frame
+        .memory_bytes()
+        .map_or_else(|| "…".to_owned(), megabytes);
+    name(canvas, "memory of serve");
+    canvas.put(Style::Bold, &format!("{memory:<9}"));
+    let curve: Vec<u64> = frame.readings.iter().map(|reading| reading.bytes).collect();
+    let room = (MARGIN + width).saturating_sub(MARGIN + VALUES + 10);
+    canvas.put(Style::Colour(67), &sparkline(&curve, room));
+    canvas.end_line();
+
+    name(canvas, "per connection");
+    match frame
+        .per_connection()
+        .filter(|_| frame.scene.step < Step::Goodbye)
+    {
+        Some(bytes) => {
+            canvas.put(Style::Bright(ACCENT), &format!("{} bytes", number(bytes)));
+            let why = match frame.census.handshaking {
+                0 => "   at rest: no buffer, no task, no object",
+                _ => "   with the handshakes that are on their way",
+            };
+            canvas.put(Style::Faint, why);
+        }
+        None => canvas.put(Style::Faint, "…"),
+    }
+    canvas.end_line();
+
+    let tally = frame.fleet.tally;
+    name(canvas, "echoes compared");
+    canvas.put(Style::Bold, &number(tally.echoes));
+    if tally.echoes > 0 {
+        canvas.put(
+            Style::Plain,
+            &format!(" ({}), ", megabytes(tally.echo_bytes)),
+        );
+        match tally.wrong {
+            0 => canvas.put(Style::Colour(ACCENT), "all right"),
+            wrong => canvas.put(Style::Bright(ALARM), &format!("{wrong} WRONG")),
+        }
+        canvas.put(
+            Style::Plain,
+            &format!(", slowest {}", duration(tally.slowest)),
+        );
+    }
+    canvas.end_line();
+    since_the_kill(canvas, frame);
+}
+
+fn since_the_kill(canvas: &mut Canvas, frame: &Frame<'_>) {
+    let Some(kill) = frame.fleet.kill else { return };
+    name(canvas, "since the kill");
+    match kill.first_echo {
+        Some(first) => canvas.put(
+            Style::Bold,
+            &format!("first echo after {}", duration(first)),
+        ),
+        None => canvas.put(Style::Bright(ALARM), "no echo yet"),
+    }
+    let lost = frame.fleet.tally.lost.saturating_sub(kill.lost_before);
+    canvas.put(Style::Plain, &format!(", {} lost", number(lost)));
+    canvas.end_line();
+}
+
+fn name(canvas: &mut Canvas, text: &str) {
+    canvas.to_column(MARGIN);
+    canvas.put(Style::Faint, text);
+    canvas.to_column(MARGIN + VALUES);
+}
+
+fn line(canvas: &mut Canvas, style: Style, text: &str) {
+    canvas.to_column(MARGIN);
+    canvas.put(style, text);
+    canvas.end_line();
+}
