@@ -158,7 +158,7 @@ impl Fleet {
 
     /// Has one connection by chance say something.
     pub(super) fn wake_any(&mut self) -> bool {
-        let index = self.random.below(self.clients.len());
+        let index = self.random.below(self.begun);
         self.wake(index)
     }
 

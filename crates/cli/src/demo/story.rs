@@ -13,6 +13,8 @@ use super::words::{count, duration, megabytes, number};
 
 /// Longer than a killed process needs to be gone.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections woken per second while warming up.
+const WARM_UP_PER_S: f64 = 600.0;
 /// Begun per turn of the loop, so that answers are not kept waiting.
 const PER_TURN_MAX: usize = 64;
 
@@ -36,6 +38,8 @@ fn warm_up(show: &mut Show, plan: &Plan) -> Result<(), End> {
         "What a server needs once is not counted as the cost of a connection.",
     );
     open_until(show, plan, &scene, plan.warm_up)?;
+    // They talk too: buffers which all connections share are part of what is needed once.
+    wake_for(show, &scene, plan.settle, WARM_UP_PER_S)?;
     show.pause(&scene, plan.settle)?;
     let bytes = show.reading(&scene)?.bytes;
     show.base = Some(Base {

@@ -153,7 +153,7 @@ fn at_rest(findings: &Findings) -> String {
         Some(Measure::Resident) => {
             "resident memory, shared pages counted in each; run as root for exact figures"
         }
-        _ => "proportional set of all its processes",
+        _ => "proportional set of all its processes without the program text",
     };
     let from =
         findings
@@ -190,7 +190,7 @@ fn quiet(findings: &Findings) -> String {
 fn woken(findings: &Findings) -> String {
     let tally = findings.tally;
     format!(
-        "{} echoes, {}, compared byte for byte: {}; the slowest took {}",
+        "{} echoes, {}, compared byte for byte: {}; the slowest before the kill took {}",
         number(tally.echoes),
         megabytes(tally.echo_bytes),
         if tally.wrong == 0 {

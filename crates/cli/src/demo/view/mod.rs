@@ -80,9 +80,12 @@ pub(super) struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// What one connection costs now, as far as it can be told: not while handshakes are in
-    /// flight, which are in the same memory.
+    /// What one connection costs now, as far as it can be told: not after the kill: what the new processes need
+    /// once was never measured.
     fn per_connection(&self) -> Option<u64> {
+        if self.fleet.kill.is_some() {
+            return None;
+        }
         let bytes = self.readings.last()?.bytes;
         self.base?
             .per_connection(bytes, self.census.at_rest + self.census.awake)

@@ -171,6 +171,9 @@ fn figures(canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
             };
             canvas.put(Style::Faint, why);
         }
+        None if frame.fleet.kill.is_some() => {
+            canvas.put(Style::Faint, "new processes: what they need once is not known");
+        }
         None => canvas.put(Style::Faint, "…"),
     }
     canvas.end_line();
