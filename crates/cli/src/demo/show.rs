@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dormouse_reactor::OnExec;
+use dormouse_reactor::process::Pid;
 use dormouse_reactor::signal::{Signal, Signals};
 use dormouse_reactor::socket::Attempt;
 
@@ -44,6 +45,8 @@ pub(super) struct Show {
     signals: Signals,
     pub(super) readings: Vec<Reading>,
     pub(super) base: Option<Base>,
+    /// The processes which hold the connections, as far as they are known.
+    pub(super) workers: Vec<Pid>,
     began: Instant,
     next_check: Instant,
 }
@@ -80,6 +83,7 @@ impl Show {
             signals.fd(),
         )?;
         let watch = Watch::start(children.serve_pid())?;
+        let workers = watch.workers()?;
         let view = View::open(plain, plan, &children.command);
         let now = Instant::now();
         Ok(Show {
@@ -90,6 +94,7 @@ impl Show {
             signals,
             readings: Vec::new(),
             base: None,
+            workers,
             began: now,
             next_check: now,
         })
@@ -143,8 +148,13 @@ impl Show {
         if let Ok(Attempt::Done(_)) = self.signals.receive() {
             return Err(End::Interrupted);
         }
+        let census = self.fleet.census();
+        let connections = census.at_rest + census.awake;
         for news in self.watch.news() {
-            self.readings.push(news?);
+            self.readings.push(Reading {
+                connections,
+                ..news?
+            });
         }
         if self.readings.len() > READINGS_MAX {
             let mut keep = false;
@@ -171,6 +181,7 @@ impl Show {
                 census: self.fleet.census(),
                 readings: &self.readings,
                 base: self.base,
+                workers: &self.workers,
             });
         }
     }

@@ -56,7 +56,7 @@ fn open(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End
             "Opening {} TLS connections, each with a handshake of its own.",
             number(plan.connections.into())
         ),
-        "While it shakes hands, a connection is a large object. Then it is a record of 192 bytes, and rests.",
+        "A handshake is a large object. A connection at rest is a record: 192 bytes.",
     );
     let began = Instant::now();
     open_until(show, plan, &scene, plan.connections)?;
@@ -85,8 +85,8 @@ fn open_until(show: &mut Show, plan: &Plan, scene: &Scene, count: u32) -> Result
 fn rest(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End> {
     let scene = Scene::new(
         Step::Rest,
-        "All of them are at rest. Nothing happens; this is how they spend their lives.".to_owned(),
-        "The server has no buffer, no task and no object for them: what you see below is all it keeps.",
+        "All are at rest. Nothing happens: this is how they spend their lives.".to_owned(),
+        "No buffer, no task, no object is kept for them. See below what they cost.",
     );
     show.pause(&scene, plan.settle)?;
     let before = show.reading(&scene)?;
@@ -107,9 +107,8 @@ fn rest(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End
 fn wake(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End> {
     let scene = Scene::new(
         Step::Wake,
-        "Waking some by chance, again and again: each says something and waits for the echo."
-            .to_owned(),
-        "Every echo is compared byte for byte. Its work done, a connection is at rest again.",
+        "Waking some by chance: each says something and waits for the echo.".to_owned(),
+        "Every echo is compared byte for byte. Then the connection is at rest again.",
     );
     wake_for(show, &scene, plan.wake, plan.wake_per_s)?;
     findings.slowest_echo = show.fleet.tally.slowest;
@@ -129,7 +128,7 @@ fn wake_for(show: &mut Show, scene: &Scene, length: Duration, per_s: f64) -> Res
 
 /// SIGKILL to everything that holds a connection, while they talk.
 fn kill(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<Vec<Pid>, End> {
-    let workers = show.watch.workers()?;
+    let workers = show.workers.clone();
     if workers.is_empty() {
         return Err(End::Trouble("no worker of `serve` was found".to_owned()));
     }
@@ -140,10 +139,8 @@ fn kill(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<Vec<Pid
         .join(" ");
     let scene = Scene::new(
         Step::Kill,
-        format!(
-            "Now:  kill -9 {pids}   while they talk. These processes hold all the connections."
-        ),
-        "Any other TLS server loses every connection with the process.",
+        format!("Next: kill -9 {pids}, the processes which hold all connections."),
+        "Other servers lose every connection with the process that holds it.",
     );
     wake_for(show, &scene, plan.before_kill, plan.storm_per_s)?;
     findings.lost_before_kill = show.fleet.tally.lost;
@@ -160,6 +157,7 @@ fn kill(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<Vec<Pid
         std::thread::yield_now();
     }
     show.fleet.note_kill(at);
+    show.workers.clear();
     Ok(workers)
 }
 
@@ -168,11 +166,10 @@ fn ask(show: &mut Show, plan: &Plan, findings: &mut Findings, killed: Vec<Pid>) 
     let scene = Scene::new(
         Step::Ask,
         format!(
-            "{} killed, {} started. Asking every connection: are you still there?",
-            count(killed.len() as u64, "worker was", "workers were"),
-            "others were"
+            "{} killed; new ones took over. Asking every connection.",
+            count(killed.len() as u64, "worker was", "workers were")
         ),
-        "New processes found the records in shared memory and the sockets in a shared file table.",
+        "They found the records in shared memory, the sockets in a shared table.",
     );
     let asked_max = show.fleet.clients.len();
     let mut pacer = Pacer::new(asked_max as f64 / plan.ask.as_secs_f64());
@@ -194,6 +191,7 @@ fn ask(show: &mut Show, plan: &Plan, findings: &mut Findings, killed: Vec<Pid>) 
         let census = fleet.census();
         waiting.is_empty() && census.unheard == 0 && census.awake == 0
     })?;
+    show.workers = show.watch.workers()?;
     findings.killed = show.fleet.kill.map(|kill| Killed {
         workers: killed.len() as u64,
         awake: kill.awake,
@@ -201,19 +199,17 @@ fn ask(show: &mut Show, plan: &Plan, findings: &mut Findings, killed: Vec<Pid>) 
         lost: show.fleet.tally.lost.saturating_sub(kill.lost_before),
         went_on: show.fleet.census().at_rest,
     });
+    let first = show.fleet.kill.and_then(|kill| kill.first_echo);
     let words = format!(
-        "{} of {} go on, in new processes. The first echo came {} after the kill.",
+        "{} of {} go on in new processes. First echo: {} after the kill.",
         number(show.fleet.census().at_rest),
         number(plan.connections.into()),
-        show.fleet
-            .kill
-            .and_then(|kill| kill.first_echo)
-            .map_or_else(|| "never".to_owned(), duration),
+        first.map_or_else(|| "never".to_owned(), duration),
     );
     let scene = Scene::new(
         Step::Ask,
         words,
-        "At most the one which each worker had in its hands is reset, never continued in doubt.",
+        "At most the one in a worker's hands is reset: never continued in doubt.",
     );
     show.pause(&scene, plan.linger)
 }
@@ -233,7 +229,7 @@ fn goodbye(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), 
     let before = show.readings.last().map_or(0, |reading| reading.bytes);
     let scene = Scene::new(
         Step::Goodbye,
-        "All say goodbye. The memory of their records is given back.".to_owned(),
+        "All say goodbye, and the memory of their records is given back.".to_owned(),
         &format!("It was {} with all of them.", megabytes(before)),
     );
     let mut pacer = Pacer::new(f64::from(plan.connections) / plan.linger.as_secs_f64());

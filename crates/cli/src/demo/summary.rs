@@ -136,7 +136,7 @@ pub(super) fn page(plan: &Plan, findings: &Findings, verdict: &[String]) -> Stri
 fn opened(findings: &Findings) -> String {
     let established = findings.connections.saturating_sub(findings.tally.failed);
     format!(
-        "{} TLS connections in {}, each with a full handshake and the certificate verified\n{:16}({})",
+        "{} TLS connections in {}, each with a full handshake, certificate verified\n{:16}({})",
         number(established),
         duration(findings.opened_in),
         "",
@@ -151,9 +151,9 @@ fn at_rest(findings: &Findings) -> String {
     };
     let measure = match findings.memory_at_rest.map(|reading| reading.measure) {
         Some(Measure::Resident) => {
-            "resident memory, shared pages counted in each; run as root for exact figures"
+            "resident, shared pages counted in each process; exact figures need root"
         }
-        _ => "proportional set of all its processes without the program text",
+        _ => "PSS of all its processes, program text left out",
     };
     let from =
         findings
@@ -168,7 +168,7 @@ fn at_rest(findings: &Findings) -> String {
                 )
             });
     format!(
-        "{each} in `dormouse serve`{from}\n{:16}({measure}; {WORKERS} workers, a socket to the client and one to the backend each)",
+        "{each} in `dormouse serve`{from}\n{:16}({measure}; {WORKERS} workers, two sockets per connection)",
         ""
     )
 }
@@ -223,9 +223,7 @@ fn first_echo(killed: Killed) -> String {
     let first = killed
         .first_echo
         .map_or_else(|| "never".to_owned(), duration);
-    format!(
-        "the first echo of something said after the kill: {first}; then every connection was asked"
-    )
+    format!("first echo of something said after the kill: {first}; then all were asked")
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@ pub(super) struct Reading {
     pub(super) bytes: u64,
     pub(super) cpu: Duration,
     pub(super) measure: Measure,
+    /// Connections that were established at that time; whoever takes the reading knows.
+    pub(super) connections: u64,
 }
 
 /// What the bytes of a reading are.
@@ -85,12 +87,10 @@ fn read(tree: &ProcessTree) -> Result<Reading, Trouble> {
     match TreeSample::take(tree) {
         Ok(sample) => Ok(Reading {
             at,
-            bytes: sample
-                .memory
-                .pss
-                .saturating_sub(sample.memory.pss_file),
+            bytes: sample.memory.pss.saturating_sub(sample.memory.pss_file),
             cpu: Duration::from_nanos(sample.cpu.total_ns),
             measure: Measure::Proportional,
+            connections: 0,
         }),
         Err(_) => {
             let bytes = tree.pids()?.into_iter().map(resident_bytes).sum();
@@ -99,6 +99,7 @@ fn read(tree: &ProcessTree) -> Result<Reading, Trouble> {
                 bytes,
                 cpu: Duration::ZERO,
                 measure: Measure::Resident,
+                connections: 0,
             })
         }
     }

@@ -70,10 +70,12 @@ impl Layout {
     pub(super) fn new(connections: usize, columns: usize, rows_max: usize) -> Layout {
         let (columns, rows_max) = (columns.max(1), rows_max.max(1));
         let per_cell = connections.div_ceil(columns * rows_max).max(1);
-        let rows = connections.div_ceil(per_cell).div_ceil(columns);
+        let cells = connections.div_ceil(per_cell);
+        let rows = cells.div_ceil(columns).max(1);
+        // All rows about equally long.
         Layout {
             per_cell,
-            columns,
+            columns: cells.div_ceil(rows).max(1),
             rows,
         }
     }

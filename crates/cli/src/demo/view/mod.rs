@@ -10,6 +10,8 @@ use std::env;
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
+use dormouse_reactor::process::Pid;
+
 use super::fleet::{Census, Fleet};
 use super::plan::Plan;
 use super::show::Base;
@@ -77,11 +79,13 @@ pub(super) struct Frame<'a> {
     pub(super) census: Census,
     pub(super) readings: &'a [Reading],
     pub(super) base: Option<Base>,
+    /// The processes which hold the connections; none while they are being replaced.
+    pub(super) workers: &'a [Pid],
 }
 
 impl Frame<'_> {
-    /// What one connection costs now, as far as it can be told: not after the kill: what the new processes need
-    /// once was never measured.
+    /// What one connection costs now, as far as it can be told: not after the kill, because what
+    /// the new processes need once was never measured.
     fn per_connection(&self) -> Option<u64> {
         if self.fleet.kill.is_some() {
             return None;

@@ -2,21 +2,27 @@
 
 use std::time::{Duration, Instant};
 
+use dormouse_reactor::process::Pid;
+
 use super::cells::{Cell, Layout};
 use super::paint::{Canvas, Screen, Style};
 use super::sparkline::sparkline;
 use super::{Frame, Step};
 use crate::demo::plan::Plan;
+use crate::demo::watch::Reading;
 use crate::demo::words::{duration, megabytes, number};
 
 const EVERY: Duration = Duration::from_millis(80);
 /// Rows around the field.
-const ROWS_AROUND: usize = 15;
+const ROWS_AROUND: usize = 17;
 /// Wider lines are hard to read.
 const WIDTH_MAX: usize = 112;
 const MARGIN: usize = 2;
 /// Where values stand behind their names.
 const VALUES: usize = 19;
+
+/// Where curves begin behind values.
+const CURVES: usize = 10;
 
 const ACCENT: u8 = 120;
 const ALARM: u8 = 203;
@@ -54,12 +60,12 @@ impl Picture {
         let width = columns.saturating_sub(2 * MARGIN).clamp(1, WIDTH_MAX);
         let mut canvas = Canvas::new((MARGIN + width).min(columns), self.colours);
         self.heading(&mut canvas, frame, width);
-        words(&mut canvas, frame);
+        words(&mut canvas, frame, width);
         let rows_max = rows.saturating_sub(ROWS_AROUND + usize::from(self.note.is_some()));
         field(&mut canvas, frame, width, rows_max);
         figures(&mut canvas, frame, width);
         if let Some(note) = &self.note {
-            line(&mut canvas, Style::Faint, note);
+            line(&mut canvas, width, Style::Faint, note);
         }
         canvas.finish()
     }
@@ -89,23 +95,39 @@ impl Picture {
         canvas.to_column((MARGIN + width).saturating_sub(clock.len()));
         canvas.put(Style::Faint, &clock);
         canvas.end_line();
-        line(canvas, Style::Faint, &format!(" $ {}", self.command));
+        line(canvas, width, Style::Faint, &format!("$ {}", self.command));
+        processes(canvas, frame);
         canvas.end_line();
     }
 }
 
-fn words(canvas: &mut Canvas, frame: &Frame<'_>) {
-    let alarm = frame.scene.step == Step::Kill;
-    line(
-        canvas,
-        if alarm {
-            Style::Bright(ALARM)
-        } else {
-            Style::Bold
-        },
-        &frame.scene.title,
-    );
-    line(canvas, Style::Plain, &frame.scene.explanation);
+/// Who talks to whom.
+fn processes(canvas: &mut Canvas, frame: &Frame<'_>) {
+    canvas.to_column(MARGIN);
+    canvas.put(Style::Plain, "clients ══ TLS ══> ");
+    canvas.put(Style::Bold, "serve");
+    canvas.put(Style::Plain, ": ");
+    match frame.workers {
+        [] => canvas.put(Style::Bright(ALARM), "workers killed"),
+        workers => {
+            let pids = workers.iter().map(Pid::to_string).collect::<Vec<_>>();
+            canvas.put(
+                Style::Colour(ACCENT),
+                &format!("workers {}", pids.join(", ")),
+            );
+        }
+    }
+    canvas.put(Style::Plain, " ── plain ──> echo server");
+    canvas.end_line();
+}
+
+fn words(canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
+    let style = match frame.scene.step {
+        Step::Kill => Style::Bright(ALARM),
+        _ => Style::Bold,
+    };
+    line(canvas, width, style, &frame.scene.title);
+    line(canvas, width, Style::Plain, &frame.scene.explanation);
     canvas.end_line();
 }
 
@@ -148,21 +170,28 @@ fn field(canvas: &mut Canvas, frame: &Frame<'_>, width: usize, rows_max: usize) 
 
 /// What they cost, and whether all is right.
 fn figures(canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
+    let all = |value: fn(&Reading) -> u64| frame.readings.iter().map(value).collect::<Vec<_>>();
+    let open = number(frame.census.at_rest + frame.census.awake);
+    curve(
+        canvas,
+        width,
+        "connections",
+        &open,
+        &all(|reading| reading.connections),
+    );
     let memory = frame
         .memory_bytes()
         .map_or_else(|| "…".to_owned(), megabytes);
-    name(canvas, "memory of serve");
-    canvas.put(Style::Bold, &format!("{memory:<9}"));
-    let curve: Vec<u64> = frame.readings.iter().map(|reading| reading.bytes).collect();
-    let room = (MARGIN + width).saturating_sub(MARGIN + VALUES + 10);
-    canvas.put(Style::Colour(67), &sparkline(&curve, room));
-    canvas.end_line();
+    curve(
+        canvas,
+        width,
+        "memory of serve",
+        &memory,
+        &all(|reading| reading.bytes),
+    );
 
     name(canvas, "per connection");
-    match frame
-        .per_connection()
-        .filter(|_| frame.scene.step < Step::Goodbye)
-    {
+    match frame.per_connection() {
         Some(bytes) => {
             canvas.put(Style::Bright(ACCENT), &format!("{} bytes", number(bytes)));
             let why = match frame.census.handshaking {
@@ -172,7 +201,10 @@ fn figures(canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
             canvas.put(Style::Faint, why);
         }
         None if frame.fleet.kill.is_some() => {
-            canvas.put(Style::Faint, "new processes: what they need once is not known");
+            canvas.put(
+                Style::Faint,
+                "new processes: what they need once is not known",
+            );
         }
         None => canvas.put(Style::Faint, "…"),
     }
@@ -199,6 +231,18 @@ fn figures(canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
     since_the_kill(canvas, frame);
 }
 
+/// A value, and how it came to that since the beginning.
+fn curve(canvas: &mut Canvas, width: usize, what: &str, value: &str, values: &[u64]) {
+    name(canvas, what);
+    canvas.put(Style::Bold, value);
+    canvas.to_column(MARGIN + VALUES + CURVES);
+    canvas.put(
+        Style::Colour(67),
+        &sparkline(values, width.saturating_sub(VALUES + CURVES)),
+    );
+    canvas.end_line();
+}
+
 fn since_the_kill(canvas: &mut Canvas, frame: &Frame<'_>) {
     let Some(kill) = frame.fleet.kill else { return };
     name(canvas, "since the kill");
@@ -220,8 +264,14 @@ fn name(canvas: &mut Canvas, text: &str) {
     canvas.to_column(MARGIN + VALUES);
 }
 
-fn line(canvas: &mut Canvas, style: Style, text: &str) {
+/// A line which ends with dots where it is too long.
+fn line(canvas: &mut Canvas, width: usize, style: Style, text: &str) {
     canvas.to_column(MARGIN);
-    canvas.put(style, text);
+    if text.chars().count() <= width {
+        canvas.put(style, text);
+    } else {
+        let shown: String = text.chars().take(width.saturating_sub(1)).collect();
+        canvas.put(style, &format!("{shown}…"));
+    }
     canvas.end_line();
 }
