@@ -11,25 +11,24 @@ import servers
 
 DORMOUSE = Path(os.environ.get("DORMOUSE", servers.LAB.parent / "target/release/dormouse"))
 
-CONNECTIONS = 9500
-STORM = ["--connections", "20000", "--concurrency", "500"]
-
 # What is asked of every server. Everything else is the instrument's default.
 MODES = {
-    "hold": ["hold", "--connections", str(CONNECTIONS)],
-    "churn": ["churn", *STORM, "--rounds", "5"],
-    "resumed": ["churn", *STORM, "--rounds", "2", "--resume"],
-    "bulk": ["bulk", "--streams", "8", "--bytes", "256MB"],
-    "wake": ["wake", "--connections", str(CONNECTIONS)],
+    "hold": ["hold", "--connections", "9500"],
+    "churn": ["churn", "--connections", "20000", "--concurrency", "500", "--rounds", "5"],
+    # Each of the concurrent clients begins with a full handshake: few of them.
+    "resumed": ["churn", "--connections", "10000", "--concurrency", "50", "--rounds", "2", "--resume"],
+    "bulk": ["bulk", "--streams", "8", "--bytes", "256M"],
+    "wake": ["wake", "--connections", "9500"],
 }
 
 # The instrument's names of the figures which the lab's tables show.
-PER_CONNECTION = "memory.per_connection.pss"
-LEFT_AFTER_CLOSE = "memory.left_after_close"
-PER_ROUND = "memory.growth_per_round"
-CPU_PER_HANDSHAKE = "cpu.per_handshake"
-CPU_PER_GB = "cpu.per_gb"
-WAKE = "wake.p50"
+PER_CONNECTION = "memory.per_connection.pss"  # hold: bytes
+LEFT_AFTER_CLOSE = "memory.left"  # hold: % of what the connections took; churn: bytes over what it was before
+CPU_PER_HANDSHAKE = "cpu.server.per_handshake"  # churn: microseconds
+CPU_PER_GB = "cpu.server.per_gb"  # bulk: seconds per GB echoed
+# And two which lie elsewhere in its JSON.
+PER_ROUND = "growth.slope"  # churn: bytes, from the second round on
+WAKE = "latencies.after rest.p50"  # wake: microseconds
 
 
 class Run:
@@ -39,6 +38,9 @@ class Run:
         self.path = Path(path)
         self.json = json.loads(self.path.read_text())
         self.figures = {figure["name"]: figure["value"] for figure in self.json["figures"]}
+        slope = (self.json["growth"] or {}).get("slope") or {}
+        self.figures[PER_ROUND] = slope.get("per_unit")
+        self.figures[WAKE] = self.json["latencies"].get("after rest", {}).get("p50_us")
 
     def value(self, name):
         return self.figures.get(name)
@@ -46,9 +48,8 @@ class Run:
 
 def run(asked, server, kind, out, more=()):
     """Asks `asked` (one of MODES) of a server which runs already. The instrument's own output goes to the terminal."""
-    words = [*asked]
-    words[1:1] = [f"127.0.0.1:{server.port}"]
-    words += ["--pid", str(server.pid), "--ca", str(servers.CA), "--json", str(out)]
+    words = [asked[0], f"127.0.0.1:{server.port}", *asked[1:], "--pid", str(server.pid), "--json", str(out)]
+    words += ["--plain"] if kind == "plain" else ["--ca", str(servers.CA)]
     if kind == "http":
         words += ["--http", "/"]
     if not DORMOUSE.exists():

@@ -75,6 +75,14 @@ impl Language {
         !(self == Self::Java && version == Version::Tls12)
     }
 
+    /// What its own socket may buffer. Node cannot limit that; others do.
+    pub fn own_buffers_max(self) -> u64 {
+        match self {
+            Self::Node => 6 << 20,
+            Self::Python | Self::Go | Self::Java => 512 << 10,
+        }
+    }
+
     fn command(self) -> Command {
         let program = |name: &str| tools::home().join("clients").join(name);
         match self {

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, SupportedProtocolVersion};
@@ -15,6 +16,8 @@ use crate::content::random;
 
 /// Longer than anything here takes.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(20);
+
+const SOCKET_BUFFER: usize = 128 * 1024;
 
 /// A TLS connection.
 pub struct Peer {
@@ -65,6 +68,9 @@ pub fn client(config: ClientConfig) -> ClientConnection {
 /// As the system says.
 pub fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
     let tcp = TcpStream::connect_timeout(&address, SOCKET_TIMEOUT)?;
+    // Small, so that what the terminator buffers is not hidden behind what this end does.
+    sockopt::set_socket_send_buffer_size(&tcp, SOCKET_BUFFER)?;
+    sockopt::set_socket_recv_buffer_size(&tcp, SOCKET_BUFFER)?;
     tcp.set_nodelay(true)?;
     tcp.set_read_timeout(Some(SOCKET_TIMEOUT))?;
     tcp.set_write_timeout(Some(SOCKET_TIMEOUT))?;

@@ -266,8 +266,8 @@ fn stopped_readers(scene: &Scene, pending_max: u64) {
         );
         let each = sent / READERS as u64;
         assert!(
-            each < 3 << 20,
-            "expected less than 3 MiB between a backend and a reader that has stopped, it is {each}"
+            each < 2 << 20,
+            "expected less than 2 MiB between a backend and a reader that has stopped, it is {each}"
         );
     }
     bystander.echo().expect("an echo while others are blocked");
@@ -313,7 +313,7 @@ fn backends_that_stop_reading() {
     });
     eprintln!("{CLIENTS} clients held up after {held_up} bytes in all");
     if applies(Can::BoundBuffers) {
-        let most = (CLIENTS as u64) * (4 << 20);
+        let most = (CLIENTS as u64) * (2 << 20);
         assert!(
             held_up < most,
             "expected clients to be held up before {most} bytes, they sent {held_up}"

@@ -21,7 +21,7 @@ fn killed_workers_are_replaced() {
     for workers in [1, 2] {
         let mut scene = Scene::with(|settings| settings.workers = workers);
         for round in 0..4 {
-            let before = scene.terminator.leaves();
+            let before = working(&scene, workers);
             let victim = before[round % before.len()];
             signal(victim, Signal::KILL);
             let mut peer = Peer::saying(scene.address, "echo");
@@ -41,6 +41,15 @@ fn killed_workers_are_replaced() {
     }
 }
 
+/// The workers, once all have been started.
+fn working(scene: &Scene, workers: u32) -> Vec<u32> {
+    wait::until("all workers to be there", PATIENCE, || {
+        let leaves = scene.terminator.leaves();
+        let all = leaves.len() == workers as usize && !leaves.contains(&scene.terminator.pid());
+        all.then_some(leaves)
+    })
+}
+
 /// Connections in the listener's queue while no worker lives are served by the next one.
 #[test]
 fn newcomers_wait_for_the_next_worker() {
@@ -48,7 +57,7 @@ fn newcomers_wait_for_the_next_worker() {
         return;
     }
     let scene = Scene::new();
-    for pid in scene.terminator.leaves() {
+    for pid in working(&scene, 1) {
         signal(pid, Signal::KILL);
     }
     for _ in 0..20 {
@@ -84,7 +93,7 @@ fn sessions_resume_at_any_worker() {
             );
             open.push(peer);
             if number == 10 && applies(Can::BeDormouse) {
-                for pid in scene.terminator.leaves() {
+                for pid in working(&scene, 3) {
                     signal(pid, Signal::KILL);
                 }
             }

@@ -2,7 +2,9 @@
 //! names what is wrong, where, and ends with the right status: 2 for the configuration, 3
 //! for the operating system.
 
+use std::fs::Permissions;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -237,16 +239,35 @@ fn a_file_that_is_not_there() {
     );
 }
 
-/// A folder in its place cannot be read by anybody, root included.
+/// A file with no permissions, for a process without the privilege to read it nevertheless.
 #[test]
 fn a_file_that_is_unreadable() {
+    let Some(mut attempt) = Attempt::new() else {
+        return;
+    };
+    if rustix::process::geteuid().is_root() {
+        if !tools::present(&["setpriv"]) {
+            return;
+        }
+        let drop = "--bounding-set=-dac_override,-dac_read_search";
+        attempt.wrapper = vec![tools::path("setpriv"), drop.into()];
+    }
+    let key = std::fs::read(&attempt.files.key).expect("our own file");
+    attempt.files.key = attempt.write("secret.key", key);
+    std::fs::set_permissions(&attempt.files.key, Permissions::from_mode(0))
+        .expect("permissions to take away");
+    attempt.serve_refused(MISCONFIGURED, &["secret.key", "permission denied"]);
+}
+
+#[test]
+fn a_folder_instead_of_a_file() {
     let Some(attempt) = Attempt::new() else {
         return;
     };
     let folder = attempt.folder.path();
     let name = folder.to_string_lossy();
-    attempt.files_refused(folder, &attempt.files.key, &[&name, "read"]);
-    attempt.files_refused(&attempt.files.cert, folder, &[&name, "read"]);
+    attempt.files_refused(folder, &attempt.files.key, &[&name, "directory"]);
+    attempt.files_refused(&attempt.files.cert, folder, &[&name, "directory"]);
 }
 
 #[test]

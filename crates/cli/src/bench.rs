@@ -79,14 +79,26 @@ struct ReportArgs {
 /// Carries out `dormouse bench`.
 pub(crate) fn run(args: BenchArgs) -> ExitCode {
     let outcome = match args.mode {
-        Mode::Hold(args) => args.spec().and_then(|(spec, output)| measure(&spec, &output)),
-        Mode::Churn(args) => args.spec().and_then(|(spec, output)| measure(&spec, &output)),
-        Mode::Bulk(args) => args.spec().and_then(|(spec, output)| measure(&spec, &output)),
-        Mode::Wake(args) => args.spec().and_then(|(spec, output)| measure(&spec, &output)),
-        Mode::Request(args) => args.spec().and_then(|(spec, output)| measure(&spec, &output)),
+        Mode::Hold(args) => args
+            .spec()
+            .and_then(|(spec, output)| measure(&spec, &output)),
+        Mode::Churn(args) => args
+            .spec()
+            .and_then(|(spec, output)| measure(&spec, &output)),
+        Mode::Bulk(args) => args
+            .spec()
+            .and_then(|(spec, output)| measure(&spec, &output)),
+        Mode::Wake(args) => args
+            .spec()
+            .and_then(|(spec, output)| measure(&spec, &output)),
+        Mode::Request(args) => args
+            .spec()
+            .and_then(|(spec, output)| measure(&spec, &output)),
         Mode::Report(args) => draw(&args),
         // What went wrong has been reported to whom it concerns.
-        Mode::Generator => return generator::run().map_or(ExitCode::from(3), |()| ExitCode::SUCCESS),
+        Mode::Generator => {
+            return generator::run().map_or(ExitCode::from(3), |()| ExitCode::SUCCESS);
+        }
     };
     match outcome {
         Ok(status) => ExitCode::from(status),
@@ -98,8 +110,12 @@ pub(crate) fn run(args: BenchArgs) -> ExitCode {
 }
 
 fn measure(spec: &dormouse_instrument::Spec, output: &Output) -> Result<u8, Trouble> {
-    let program = std::env::current_exe().map_err(|error| Trouble::system(format!("finding this program: {error}")))?;
-    let launcher = Launcher { program, arguments: vec!["bench".into(), "generator".into()] };
+    let program = std::env::current_exe()
+        .map_err(|error| Trouble::system(format!("finding this program: {error}")))?;
+    let launcher = Launcher {
+        program,
+        arguments: vec!["bench".into(), "generator".into()],
+    };
     let run = dormouse_instrument::run(spec, &launcher, &mut Terminal::new(output.quiet));
     publish(&run, output)?;
     if let Some(message) = &run.outcome.message {
@@ -111,19 +127,23 @@ fn measure(spec: &dormouse_instrument::Spec, output: &Output) -> Result<u8, Trou
 /// The table to the terminal, the JSON where it was asked for.
 fn publish(run: &Run, output: &Output) -> Result<(), Trouble> {
     let json = || {
-        let text = serde_json::to_string(run).map_err(|error| Trouble::system(format!("JSON: {error}")))?;
+        let text = serde_json::to_string(run)
+            .map_err(|error| Trouble::system(format!("JSON: {error}")))?;
         Ok::<_, Trouble>(text + "\n")
     };
     let to_stdout = |text: &str| {
-        std::io::stdout().write_all(text.as_bytes()).map_err(|error| Trouble::system(format!("writing: {error}")))
+        std::io::stdout()
+            .write_all(text.as_bytes())
+            .map_err(|error| Trouble::system(format!("writing: {error}")))
     };
     match &output.json {
         None => to_stdout(&table(run)),
         Some(path) if path.as_os_str() == "-" => to_stdout(&json()?),
         Some(path) => {
             to_stdout(&table(run))?;
-            fs::write(path, json()?)
-                .map_err(|error| Trouble::system(format!("cannot write {}: {error}", path.display())))
+            fs::write(path, json()?).map_err(|error| {
+                Trouble::system(format!("cannot write {}: {error}", path.display()))
+            })
         }
     }
 }
@@ -133,12 +153,14 @@ fn draw(args: &ReportArgs) -> Result<u8, Trouble> {
     for path in &args.files {
         let text = fs::read_to_string(path)
             .map_err(|error| Trouble::usage(format!("cannot read {}: {error}", path.display())))?;
-        let read = report::read(&text).map_err(|error| Trouble::usage(format!("{}: {error}", path.display())))?;
+        let read = report::read(&text)
+            .map_err(|error| Trouble::usage(format!("{}: {error}", path.display())))?;
         runs.extend(read);
     }
     let page = report::page(&args.title, &runs);
-    fs::write(&args.output, page)
-        .map_err(|error| Trouble::system(format!("cannot write {}: {error}", args.output.display())))?;
+    fs::write(&args.output, page).map_err(|error| {
+        Trouble::system(format!("cannot write {}: {error}", args.output.display()))
+    })?;
     println!("{} run(s) drawn: {}", runs.len(), args.output.display());
     Ok(0)
 }

@@ -70,6 +70,8 @@ pub struct ClientContext {
     pub(crate) config: Arc<ClientConfig>,
     /// 0: tickets are of no use.
     pub(crate) tickets_expected: u32,
+    /// Whether servers' certificates are judged.
+    pub(crate) judges: bool,
 }
 
 impl ClientContext {
@@ -102,6 +104,7 @@ impl ClientContext {
         };
         Ok(ClientContext {
             config: Arc::new(config),
+            judges: !matches!(settings.roots, Roots::Insecure),
             tickets_expected: settings
                 .resumption
                 .map_or(0, |resumption| resumption.tickets_expected),

@@ -57,8 +57,19 @@ pub struct Handshake {
     /// What had been sent when the output was last emptied.
     sent_before: usize,
     flights: Flights,
-    /// Client side: whom it asked for, and how many tickets it will wait for.
-    asked_for: Option<(String, u32)>,
+    /// Client side only.
+    wish: Option<Wish>,
+}
+
+/// What only a client has in mind.
+#[derive(Default)]
+struct Wish {
+    /// Whom it asks for.
+    server_name: String,
+    /// For how many tickets it will wait.
+    tickets_expected: u32,
+    /// Whether the server's certificate is judged.
+    judges: bool,
 }
 
 enum Phase {
@@ -86,15 +97,15 @@ impl Handshake {
         let name = ServerName::try_from(server_name.to_owned())
             .map_err(|_| SettingsError::BadServerName(server_name.to_owned()))?;
         let connection = Connection::ClientToBe(Arc::clone(&context.config), name);
-        let asked_for = Some((server_name.to_owned(), context.tickets_expected));
-        Ok(Handshake::new(connection, limits, asked_for))
+        let wish = Wish {
+            server_name: server_name.to_owned(),
+            tickets_expected: context.tickets_expected,
+            judges: context.judges,
+        };
+        Ok(Handshake::new(connection, limits, Some(wish)))
     }
 
-    fn new(
-        connection: Connection,
-        limits: HandshakeLimits,
-        asked_for: Option<(String, u32)>,
-    ) -> Handshake {
+    fn new(connection: Connection, limits: HandshakeLimits, wish: Option<Wish>) -> Handshake {
         Handshake {
             machine: Machine::new(connection),
             turn: Some(Turn::new()),
@@ -104,7 +115,7 @@ impl Handshake {
             sent: 0,
             sent_before: 0,
             flights: Flights::default(),
-            asked_for,
+            wish,
         }
     }
 
@@ -137,7 +148,11 @@ impl Handshake {
                 Stop::Rustls(error) => {
                     let alert_at = self.machine.output.len();
                     self.fetch_alert();
-                    let alert = self.alert_since(alert_at).or_else(|| hidden_alert(&error));
+                    let hidden = hidden_alert(&error);
+                    if self.machine.output.len() == alert_at {
+                        self.alert_in_the_clear(hidden);
+                    }
+                    let alert = self.alert_since(alert_at).or(hidden);
                     HandshakeFailure::from_rustls(&error, problem).with_alert(alert)
                 }
             };
@@ -156,14 +171,15 @@ impl Handshake {
         self.sent = (self.sent + count).min(self.machine.output.len());
         if self.sent == self.machine.output.len() {
             self.sent_before += self.sent;
-            self.machine.output.clear();
+            // Waiting for the peer takes a round trip, or for ever: nothing is held for that.
+            self.machine.output = Vec::new();
             self.sent = 0;
         }
     }
 
     /// Whether it is the server's side.
     pub fn is_server(&self) -> bool {
-        self.asked_for.is_none()
+        self.wish.is_none()
     }
 
     /// Bytes this handshake holds on the heap in buffers, rustls' own state not counted.
@@ -186,12 +202,13 @@ impl Handshake {
             }
         }
         let turn = self.turn.take().unwrap_or_else(Turn::new);
-        let (sni, tickets_expected) = match self.asked_for.take() {
-            Some((name, tickets)) => (Some(name), tickets),
-            None => (turn.server_name.clone(), 0),
+        let (sni, wish) = match self.wish.take() {
+            Some(wish) => (Some(wish.server_name.clone()), wish),
+            None => (turn.server_name.clone(), Wish::default()),
         };
         let taken = Taken {
             sni,
+            verified: wish.judges,
             bytes_in: self.machine.inbound.taken(),
             bytes_out: self.sent_before + self.machine.output.len(),
             flights: self.flights,
@@ -211,8 +228,8 @@ impl Handshake {
             leftover: self.leftover,
             info,
             tickets: kernel
-                .filter(|_| tickets_expected > 0)
-                .map(|kernel| TicketWatch::new(kernel, tickets_expected)),
+                .filter(|_| wish.tickets_expected > 0)
+                .map(|kernel| TicketWatch::new(kernel, wish.tickets_expected)),
         })
     }
 }
@@ -243,6 +260,7 @@ impl Handshake {
                 return Err(Stop::Ours(self.too_large()));
             }
             if !complete {
+                self.machine.inbound.release();
                 return Ok(Progress::Handshaking);
             }
             if matches!(self.phase, Phase::FirstBytes) {
@@ -281,6 +299,18 @@ impl Handshake {
         let turn = self.turn.take().unwrap_or_else(Turn::new);
         let (turn, ()) = take_turn(turn, || self.machine.fetch_alert());
         self.turn = Some(turn);
+    }
+
+    /// rustls has no alert for what it can't parse. As long as nothing has been sent, nothing can
+    /// have been encrypted, and the alert can be written here (RFC 8446 §6.2).
+    fn alert_in_the_clear(&mut self, description: Option<u8>) {
+        let nothing_sent = self.sent_before == 0 && self.machine.output.is_empty();
+        if let Some(description) = description.filter(|_| nothing_sent) {
+            const FATAL: u8 = 2;
+            self.machine
+                .output
+                .extend_from_slice(&[21, 3, 3, 0, 2, FATAL, description]);
+        }
     }
 
     /// The alert in the output from `start` on, if it can be read there.
@@ -339,5 +369,83 @@ impl fmt::Debug for Handshake {
         f.debug_struct("Handshake")
             .field("phase", &phase)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::KeyLog;
+
+    use super::*;
+    use crate::turn::SecretCatcher;
+    use crate::{ClientSettings, Identity, Roots, ServerSettings, Version};
+
+    const NOW: UnixTime = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_800_000_000));
+
+    fn established() -> (Handshake, Handshake) {
+        let identity = Identity::self_signed("dormouse.test").unwrap();
+        let server = ServerContext::new(ServerSettings::new(vec![identity])).unwrap();
+        let client = ClientContext::new(ClientSettings::new(Roots::Insecure)).unwrap();
+        let limits = HandshakeLimits::default();
+        let mut client = Handshake::client(&client, "dormouse.test", limits).unwrap();
+        let mut server = Handshake::server(&server, limits);
+        client.handle_input(NOW, &[]).unwrap();
+        for _ in 0..2 {
+            pass(&mut client, &mut server);
+            pass(&mut server, &mut client);
+        }
+        (client, server)
+    }
+
+    fn pass(from: &mut Handshake, to: &mut Handshake) {
+        let bytes = from.output().to_vec();
+        from.output_sent(bytes.len());
+        to.handle_input(NOW, &bytes).unwrap();
+    }
+
+    /// The check of the captured secrets is itself checked: with others than those in use,
+    /// in either direction, nothing comes to rest.
+    #[test]
+    fn secrets_which_do_not_yield_the_keys_in_use_are_refused() {
+        for label in ["CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"] {
+            for len in [32, 48] {
+                let (client, server) = established();
+                for mut handshake in [client, server] {
+                    let turn = handshake.turn.take().unwrap();
+                    let (turn, ()) =
+                        take_turn(turn, || SecretCatcher.log(label, &[], &[7; 48][..len]));
+                    handshake.turn = Some(turn);
+                    let mut state = record::State::empty();
+                    let failure = handshake.rest(&mut state).unwrap_err();
+                    assert_eq!(failure.kind, FailureKind::Internal, "{failure}");
+                    assert!(state.is_empty());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_unsent_goes_along_and_what_came_behind_too() {
+        let (mut client, mut server) = established();
+        client.handle_input(NOW, b"more").unwrap();
+        server.machine.output.extend_from_slice(b"sent and unsent");
+        server.output_sent(9);
+        let mut state = record::State::empty();
+        let rested = server.rest(&mut state).unwrap();
+        assert_eq!(rested.unsent, b"unsent");
+        assert_eq!(rested.info.protocol, Version::Tls13);
+        let rested = client.rest(&mut state).unwrap();
+        assert!(rested.leftover.ends_with(b"more"));
+    }
+
+    /// What comes behind the handshake, before it rests, is bounded.
+    #[test]
+    fn leftover_is_bounded() {
+        let (mut client, _) = established();
+        let failure = (0..100)
+            .find_map(|_| client.handle_input(NOW, &[0; 1_000]).err())
+            .unwrap();
+        assert_eq!(failure.kind, FailureKind::TooLarge);
+        assert!(client.leftover.len() <= client.limits.bytes_max);
     }
 }

@@ -70,6 +70,14 @@ impl Inbound {
         }
     }
 
+    /// Gives its room back if there is nothing in it.
+    pub(crate) fn release(&mut self) {
+        if self.buffer.is_empty() {
+            self.buffer.zeroize();
+            self.buffer = Vec::new();
+        }
+    }
+
     /// Bytes taken from the caller since the beginning.
     pub(crate) fn taken(&self) -> usize {
         self.taken

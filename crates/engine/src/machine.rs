@@ -68,8 +68,15 @@ impl Machine {
     }
 
     /// After an error: fetches the alert, which rustls gives out before anything else.
+    ///
+    /// Not one step more than that: rustls would look at the same bad record again and refuse
+    /// it a second time, which it asserts never to do.
     pub(crate) fn fetch_alert(&mut self) {
-        while let Ok(Wants::Another) = self.step() {}
+        while self.common().is_some_and(CommonState::wants_write) {
+            if self.step() != Ok(Wants::Another) {
+                return;
+            }
+        }
     }
 
     fn step(&mut self) -> Result<Wants, Error> {

@@ -47,7 +47,8 @@ pub struct HandshakeInfo {
     pub retried: bool,
     /// The signature scheme by which the server proved itself; none in a resumed handshake.
     pub signature: Option<&'static str>,
-    /// Client side: the server's certificate was judged, now or when the session began.
+    /// Client side: the server's certificate was judged, now or when the session began that
+    /// was resumed. Server side: false, clients are not asked for certificates.
     pub verified: bool,
     /// Bytes received in the handshake.
     pub bytes_in: usize,
@@ -95,6 +96,7 @@ impl Flights {
 /// What only this crate knows of the handshake.
 pub(crate) struct Taken {
     pub(crate) sni: Option<String>,
+    pub(crate) verified: bool,
     pub(crate) bytes_in: usize,
     pub(crate) bytes_out: usize,
     pub(crate) flights: Flights,
@@ -128,20 +130,42 @@ pub(crate) fn info(
         resumed,
         retried: kind == Some(HandshakeKind::FullWithHelloRetryRequest),
         signature: turn.signature.filter(|_| !resumed).map(signature_name),
-        verified: !turn.unverified,
+        verified: taken.verified,
         bytes_in: taken.bytes_in,
         bytes_out: taken.bytes_out,
         flights: taken.flights,
     })
 }
 
+/// The client's last object of the library: only it can take tickets.
+type Kernel = Option<Box<KernelConnection<ClientConnectionData>>>;
+
 /// Writes the connection into `state`. The library's objects end here, but for the client's
-/// `KernelConnection`, which is given back: only it can take tickets.
+/// `KernelConnection`, which is given back.
 pub(crate) fn establish(
     connection: Connection,
     turn: &Turn,
     state: &mut record::State,
-) -> Result<Option<Box<KernelConnection<ClientConnectionData>>>, HandshakeFailure> {
+) -> Result<Kernel, HandshakeFailure> {
+    let kernel = write_connection(connection, turn, state);
+    scrub_stack();
+    kernel
+}
+
+/// Overwrites the part of the stack that was just in use: rustls gives keys out by value, and
+/// every move leaves a copy behind.
+#[inline(never)]
+fn scrub_stack() {
+    let zeros = [0_u8; 32_768];
+    std::hint::black_box(&zeros);
+}
+
+#[inline(never)]
+fn write_connection(
+    connection: Connection,
+    turn: &Turn,
+    state: &mut record::State,
+) -> Result<Kernel, HandshakeFailure> {
     let refused = |error: rustls::Error| {
         HandshakeFailure::internal(format!("rustls does not give up the connection: {error}"))
     };

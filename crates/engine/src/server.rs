@@ -141,24 +141,23 @@ impl CertificateChoice {
 
     /// In order of preference: those for exactly this name, those with a wildcard for it
     /// (one label, RFC 6125 §6.4.3), then all, the default first.
-    fn candidates(&self, name: Option<&str>) -> impl Iterator<Item = &Arc<CertifiedKey>> {
-        let lower = name.map(str::to_ascii_lowercase);
-        let of = |map: &HashMap<String, Vec<usize>>, key: Option<&str>| {
-            key.and_then(|key| map.get(key).cloned())
-                .unwrap_or_default()
-        };
-        let exact = of(&self.exact, lower.as_deref());
-        let parent = lower
-            .as_deref()
-            .and_then(|name| name.split_once('.'))
-            .map(|(_, parent)| parent);
-        let wildcard = of(&self.wildcard, parent);
-        exact
-            .into_iter()
-            .chain(wildcard)
+    fn candidates<'a>(
+        &'a self,
+        name: Option<&str>,
+    ) -> impl Iterator<Item = &'a Arc<CertifiedKey>> + use<'a> {
+        let name = name.unwrap_or_default().to_ascii_lowercase();
+        let parent = name.split_once('.').map_or("", |(_, parent)| parent);
+        listed(&self.exact, &name)
+            .iter()
+            .chain(listed(&self.wildcard, parent))
+            .copied()
             .chain(0..self.all.len())
             .filter_map(|index| self.all.get(index))
     }
+}
+
+fn listed<'a>(names: &'a HashMap<String, Vec<usize>>, name: &str) -> &'a [usize] {
+    names.get(name).map_or(&[], Vec::as_slice)
 }
 
 impl ResolvesServerCert for CertificateChoice {

@@ -118,6 +118,9 @@ pub(crate) fn provider(groups: &[Group]) -> Result<Arc<CryptoProvider>, Settings
     if groups.is_empty() {
         return Err(SettingsError::NoGroups);
     }
+    // Seeding the generator is start-up work: the first connection must not pay for it.
+    ::aws_lc_rs::rand::fill(&mut [0; 32])
+        .map_err(|_| SettingsError::Library("no random bytes".to_owned()))?;
     let mut provider = aws_lc_rs::default_provider();
     provider
         .cipher_suites

@@ -36,8 +36,6 @@ pub(crate) struct Turn {
     pub(crate) signature: Option<SignatureScheme>,
     /// What was wrong with the peer's certificate, in more words than rustls' error has.
     pub(crate) certificate_problem: Option<CertificateProblem>,
-    /// The peer's certificate was taken without judging it.
-    pub(crate) unverified: bool,
 }
 
 impl Turn {
@@ -49,7 +47,6 @@ impl Turn {
             server_name: None,
             signature: None,
             certificate_problem: None,
-            unverified: false,
         })
     }
 }

@@ -20,6 +20,7 @@ use dormouse_reactor::process::{self, Ended, Inherit, Program, Wait};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::Fd;
+use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -73,6 +74,21 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> ExitCode {
 /// The command line of a keeper whose worker is the first.
 pub(crate) fn first_command(handover: i32) -> [String; 4] {
     KeeperArgs { handover, streak: 0 }.command()
+}
+
+/// How glibc's malloc is set in keepers and workers. Only handshakes live in their heap: short
+/// bursts of garbage, which is to be given back whole. So there is one arena (one thread works),
+/// and no cache of freed blocks which would keep pages from being returned.
+const MALLOC: &str = "glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0:glibc.malloc.arena_max=1";
+
+/// The environment of a keeper, and of the workers after it: main's, and how malloc is set unless
+/// the user has set it.
+pub(crate) fn environment() -> Vec<(OsString, OsString)> {
+    let mut environment: Vec<_> = std::env::vars_os().collect();
+    if !environment.iter().any(|(name, _)| name == "GLIBC_TUNABLES") {
+        environment.push(("GLIBC_TUNABLES".into(), MALLOC.into()));
+    }
+    environment
 }
 
 /// Runs as keeper. Returns when the worker ended as it should.

@@ -20,7 +20,7 @@ use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::{Signal, Signals};
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::socket::{self, Addr, Attempt, ListenOptions};
-use dormouse_reactor::{Fd, OnExec};
+use dormouse_reactor::{Fd, OnExec, descriptors};
 use std::fmt;
 use std::io;
 use std::time::SystemTime;
@@ -78,6 +78,8 @@ struct Pair {
 pub fn serve(loaded: &Loaded) -> Result<(), ServeError> {
     process::set_subreaper().map_err(system("become the reaper of orphaned workers"))?;
     process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
+    // The plan counts on it; workers inherit it.
+    descriptors::raise_limit().map_err(system("raise the limit on descriptors"))?;
     let certificates = material::load(&loaded.config).map_err(ServeError::Certificates)?;
     Supervisor::start(loaded, &certificates)?.run()
 }
@@ -165,9 +167,9 @@ impl Supervisor {
         let told = handover.write()?;
         let mut inherited = handover.descriptors.all();
         inherited.push(told);
-        let keeper = Program::this(keeper::first_command(told.0))
-            .with(Inherit::Only(inherited))
-            .start()?;
+        let mut program = Program::this(keeper::first_command(told.0)).with(Inherit::Only(inherited));
+        program.environment = Some(keeper::environment());
+        let keeper = program.start()?;
         // Main keeps no descriptor of the pair but its end of the channel.
         for fd in [slots.fd(), pending.fd(), theirs, told] {
             fd.close();

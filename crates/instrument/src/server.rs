@@ -58,7 +58,10 @@ impl Server {
         match source {
             ServerSource::Unknown => Ok(None),
             ServerSource::Pid(pid) => {
-                let server = Self { tree: ProcessTree::of_pid(*pid)?, started: None };
+                let server = Self {
+                    tree: ProcessTree::of_pid(*pid)?,
+                    started: None,
+                };
                 // What may not be read is said now, not after minutes of load.
                 server.sample()?;
                 Ok(Some(server))
@@ -67,14 +70,19 @@ impl Server {
         }
     }
 
-    fn start(command: &str, target: &Addr, go_on: &mut dyn FnMut() -> bool) -> Result<Self, Trouble> {
+    fn start(
+        command: &str,
+        target: &Addr,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Self, Trouble> {
         if listens(target) {
             return Err(Trouble::usage(format!(
                 "something listens on {target} already, so --cmd would be measured against the wrong server; stop it first"
             )));
         }
         // Daemons that detach come to us, and stay in the tree.
-        process::set_subreaper().map_err(|error| Trouble::system(format!("becoming a subreaper: {error}")))?;
+        process::set_subreaper()
+            .map_err(|error| Trouble::system(format!("becoming a subreaper: {error}")))?;
         let mut child = Command::new("/bin/sh")
             .args(["-c", command])
             .stdin(Stdio::null())
@@ -91,12 +99,20 @@ impl Server {
         let root = i32::try_from(child.id()).unwrap_or(i32::MAX);
         let own = i32::try_from(std::process::id()).unwrap_or(0);
         let tree = ProcessTree::of_child(root, own);
-        let mut server = Self { tree, started: Some(Started { child, output }) };
+        let mut server = Self {
+            tree,
+            started: Some(Started { child, output }),
+        };
         server.wait_for_port(command, target, go_on)?;
         Ok(server)
     }
 
-    fn wait_for_port(&mut self, command: &str, target: &Addr, go_on: &mut dyn FnMut() -> bool) -> Result<(), Trouble> {
+    fn wait_for_port(
+        &mut self,
+        command: &str,
+        target: &Addr,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Trouble> {
         let until = Instant::now() + START_WAIT;
         while !listens(target) {
             if !go_on() {
@@ -104,7 +120,9 @@ impl Server {
             }
             if self.tree.pids().is_err() {
                 let said = self.last_words();
-                return Err(Trouble::target(format!("the server {command:?} ended before it listened on {target}{said}")));
+                return Err(Trouble::target(format!(
+                    "the server {command:?} ended before it listened on {target}{said}"
+                )));
             }
             if Instant::now() > until {
                 let said = self.last_words();
@@ -128,8 +146,13 @@ impl Server {
 
     /// What the server said last, for an error message.
     fn last_words(&self) -> String {
-        let Some(started) = &self.started else { return String::new() };
-        let lines = started.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(started) = &self.started else {
+            return String::new();
+        };
+        let lines = started
+            .output
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if lines.is_empty() {
             return String::new();
         }
@@ -139,8 +162,13 @@ impl Server {
 
     /// Ends the tree if it was started here: politely first.
     fn stop(&mut self) {
-        let Some(started) = &mut self.started else { return };
-        if let Some(group) = i32::try_from(started.child.id()).ok().and_then(Pid::from_raw) {
+        let Some(started) = &mut self.started else {
+            return;
+        };
+        if let Some(group) = i32::try_from(started.child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+        {
             let _ = kill_process_group(group, Signal::TERM);
         }
         signal_all(&self.tree, Signal::TERM);

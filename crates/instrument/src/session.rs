@@ -79,8 +79,17 @@ impl<'a> Session<'a> {
         connections: u64,
         run: &mut Run,
     ) -> Result<Self, Trouble> {
-        let target: Addr = spec.target.parse().map_err(|error| Trouble::usage(format!("{error}")))?;
-        let plan = Plan::new(connections, &target, &spec.sources, spec.per_process, spec.own_server)?;
+        let target: Addr = spec
+            .target
+            .parse()
+            .map_err(|error| Trouble::usage(format!("{error}")))?;
+        let plan = Plan::new(
+            connections,
+            &target,
+            &spec.sources,
+            spec.per_process,
+            spec.own_server,
+        )?;
         plan.notes.iter().for_each(|note| run.note(note));
         // From now on Ctrl-C is noticed, and does not end the process.
         let signals = Signals::open(&[Signal::Interrupt, Signal::Terminate], OnExec::Close).ok();
@@ -116,7 +125,13 @@ impl<'a> Session<'a> {
             run.note("the server's memory and CPU time were not measured: give --pid or --cmd");
         }
         watch.console.stage_over();
-        let session = Self { spec, run: run.clone(), fleet, server, watch };
+        let session = Self {
+            spec,
+            run: run.clone(),
+            fleet,
+            server,
+            watch,
+        };
         Ok(session)
     }
 
@@ -128,7 +143,11 @@ impl<'a> Session<'a> {
     /// Why it ended early.
     pub(crate) fn early_end(&mut self) -> Option<Trouble> {
         let died = self.watch.server_died.take();
-        died.or_else(|| self.watch.interrupted.then(|| Trouble::lost("interrupted; figures so far")))
+        died.or_else(|| {
+            self.watch
+                .interrupted
+                .then(|| Trouble::lost("interrupted; figures so far"))
+        })
     }
 
     /// Has an order carried out, with progress; counts failures.
@@ -164,14 +183,20 @@ impl<'a> Session<'a> {
         if self.is_over() || length.is_zero() {
             return;
         }
-        let total = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+        let total = length.as_secs();
         self.watch.console.stage(stage, None);
         let began = Instant::now();
         while began.elapsed() < length && !self.is_over() {
-            std::thread::sleep(Duration::from_millis(50).min(length.saturating_sub(began.elapsed())));
-            let done = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            let tally = Tally { alive, ..Tally::default() };
-            self.watch.tick(self.server.as_ref(), &tally, Some(total), done, began);
+            std::thread::sleep(
+                Duration::from_millis(50).min(length.saturating_sub(began.elapsed())),
+            );
+            let done = began.elapsed().as_secs();
+            let tally = Tally {
+                alive,
+                ..Tally::default()
+            };
+            self.watch
+                .tick(self.server.as_ref(), &tally, Some(total), done, began);
         }
         self.watch.console.stage_over();
     }
@@ -199,7 +224,10 @@ impl<'a> Session<'a> {
     }
 
     /// Puts distributions into the run.
-    pub(crate) fn keep_latencies(&mut self, latencies: &std::collections::BTreeMap<String, Latencies>) {
+    pub(crate) fn keep_latencies(
+        &mut self,
+        latencies: &std::collections::BTreeMap<String, Latencies>,
+    ) {
         for (name, of) in latencies {
             if let Some(summary) = of.summary() {
                 self.run.latencies.insert(name.clone(), summary);
@@ -215,18 +243,37 @@ impl<'a> Session<'a> {
 }
 
 impl Watch<'_> {
-    fn tick(&mut self, server: Option<&Server>, tally: &Tally, total: Option<u64>, done: u64, began: Instant) {
+    fn tick(
+        &mut self,
+        server: Option<&Server>,
+        tally: &Tally,
+        total: Option<u64>,
+        done: u64,
+        began: Instant,
+    ) {
         self.interrupt_came();
         if Instant::now() >= self.next_sample {
             self.sample(server, tally.alive);
         }
         let elapsed = began.elapsed();
-        let left = total.filter(|&total| done > 0 && total >= done).map(|total| {
-            elapsed.mul_f64((total - done) as f64 / done as f64)
-        });
-        let pss_bytes = self.samples.last().map(|sample| sample.pss_bytes).filter(|&bytes| bytes > 0);
+        let left = total
+            .filter(|&total| done > 0 && total >= done)
+            .map(|total| elapsed.mul_f64((total - done) as f64 / done as f64));
+        let pss_bytes = self
+            .samples
+            .last()
+            .map(|sample| sample.pss_bytes)
+            .filter(|&bytes| bytes > 0);
         let failed = tally.failed + tally.lost;
-        self.console.progress(&Progress { done, total, alive: tally.alive, failed, pss_bytes, elapsed, left });
+        self.console.progress(&Progress {
+            done,
+            total,
+            alive: tally.alive,
+            failed,
+            pss_bytes,
+            elapsed,
+            left,
+        });
     }
 
     fn interrupt_came(&mut self) -> bool {

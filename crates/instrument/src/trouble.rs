@@ -27,22 +27,34 @@ pub struct Trouble {
 impl Trouble {
     /// The options ask for what cannot be.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self { blame: Blame::Usage, message: message.into() }
+        Self {
+            blame: Blame::Usage,
+            message: message.into(),
+        }
     }
 
     /// The server under test failed as a whole.
     pub fn target(message: impl Into<String>) -> Self {
-        Self { blame: Blame::Target, message: message.into() }
+        Self {
+            blame: Blame::Target,
+            message: message.into(),
+        }
     }
 
     /// The operating system refused.
     pub fn system(message: impl Into<String>) -> Self {
-        Self { blame: Blame::System, message: message.into() }
+        Self {
+            blame: Blame::System,
+            message: message.into(),
+        }
     }
 
     /// Some of the work was lost.
     pub fn lost(message: impl Into<String>) -> Self {
-        Self { blame: Blame::Lost, message: message.into() }
+        Self {
+            blame: Blame::Lost,
+            message: message.into(),
+        }
     }
 
     /// The exit status of a process that ends with this: 1 lost, 2 usage, 3 target or system.

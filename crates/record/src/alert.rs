@@ -172,13 +172,23 @@ fn receive_tls13(state: &mut State, content: &[u8]) -> Result<Received, Reason> 
     let &[_level, description] = content else {
         return Err(Reason::AlertLength(content.len()));
     };
-    match AlertDescription::from_code(description) {
-        Some(AlertDescription::CloseNotify) => Ok(close(state)),
-        // The other closure alert (§6.1). A close_notify is to follow.
-        Some(AlertDescription::UserCanceled) => warn(state).map(|()| Received::Warnings),
+    match description {
+        CLOSE_NOTIFY => Ok(close(state)),
+        // A close_notify is to follow.
+        USER_CANCELED => warn(state).map(|()| Received::Warnings),
         // "Unknown Alert types MUST be treated as error alerts" (§6), and so must all others.
         _ => Ok(fail(state, description)),
     }
+}
+
+/// The closure alerts (RFC 8446 §6.1). In TLS 1.3 all others are errors.
+const CLOSE_NOTIFY: u8 = AlertDescription::CloseNotify.code();
+const USER_CANCELED: u8 = AlertDescription::UserCanceled.code();
+
+/// Whether this is a well-formed TLS 1.3 record with an error alert.
+pub(crate) fn is_error(protocol: Protocol, content: &[u8]) -> bool {
+    protocol == Protocol::Tls13
+        && matches!(content, &[_, description] if ![CLOSE_NOTIFY, USER_CANCELED].contains(&description))
 }
 
 /// RFC 5246 §6.2.1 lets alerts be coalesced in a record, and an alert be split over two.
@@ -194,7 +204,7 @@ fn receive_tls12(state: &mut State, content: &[u8]) -> Result<Received, Reason> 
             continue;
         }
         state.unset(HALF_WARNING | HALF_FATAL);
-        if byte == AlertDescription::CloseNotify.code() {
+        if byte == CLOSE_NOTIFY {
             return Ok(close(state));
         }
         if fatal {

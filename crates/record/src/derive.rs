@@ -94,6 +94,64 @@ fn write_info(info: &mut [u8; INFO_MAX], label: &[u8], len: usize) -> usize {
 /// Overwrites the part of the stack that the HMAC code just used: it leaves the padded key there.
 #[inline(never)]
 fn scrub_stack() {
-    let zeros = [0_u8; 2048];
-    core::hint::black_box(&zeros);
+    let mut zeros = [0_u8; 2048];
+    core::hint::black_box(&mut zeros);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_hex::hex;
+
+    fn assert_derives(suite: Suite, secret: &str, key: &str, iv: &str, next: &str) {
+        let (secret, key, iv) = (hex(secret), hex(key), hex(iv));
+        assert!(secret_yields(suite, &secret, &key, &iv));
+        let mut found = [0; SECRET_MAX];
+        assert!(next_traffic_secret(suite, &secret, &mut found));
+        assert_eq!(found[..suite.secret_len()], hex(next));
+        for (at, other) in [(0, [1; 64]), (1, [2; 64])] {
+            let key = if at == 0 { &other[..key.len()] } else { &key };
+            let iv = if at == 1 { &other[..iv.len()] } else { &iv };
+            assert!(!secret_yields(suite, &secret, key, iv));
+        }
+        assert!(!secret_yields(suite, &secret[1..], &key, &iv));
+        assert!(!secret_yields(suite, &secret, &key[1..], &iv));
+    }
+
+    /// Secret, key and IV: RFC 8448 §3, "{server} derive write traffic keys for application data" and
+    /// "{client} derive write traffic keys for application data". The next generation was computed apart
+    /// (with Python's hmac), since the RFC has no key update.
+    #[test]
+    fn rfc_8448() {
+        assert_derives(
+            Suite::Aes128GcmSha256,
+            "a11af9f05531f856ad47116b45a950328204b4f44bfb6b3a4b4f1f3fcb631643",
+            "9f02283b6c9c07efc26bb9f2ac92e356",
+            "cf782b88dd83549aadf1e984",
+            "51921b8aa3001976eb401d0a4319a8516416a6c56001a357e5d162031e84f916",
+        );
+        let client = hex("9e40646ce79a7f9dc05af8889bce6552875afa0b06df0087f792ebb7c17504a5");
+        let key = hex("17422dda596ed5d9acd890e3c63f5051");
+        let iv = hex("5b78923dee08579033e523d9");
+        assert!(secret_yields(Suite::Aes128GcmSha256, &client, &key, &iv));
+    }
+
+    /// The other two suites, computed apart with Python's hmac.
+    #[test]
+    fn longer_keys_and_hashes() {
+        assert_derives(
+            Suite::Aes256GcmSha384,
+            "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f",
+            "6877d022f1c61d24ebb7487c16752d9a4798e40431c75b39320e537c90e23225",
+            "42822531a0fe88648fc09e9f",
+            "401331b63e9d59f202e8f041042d9516f4cd7fa2e2ee14631d3b49fc340d7af37fc2c0c9f252d8036f81ec5b85cbe5db",
+        );
+        assert_derives(
+            Suite::Chacha20Poly1305Sha256,
+            "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
+            "2ffbc449e87844051c7768f61ffd8ad070830f01ec2c520ef65f08e8296dffa0",
+            "2f41c846a431a163814bcd71",
+            "2cecd0a17506ef5fa73edc062d6e7b5397cf074ec1b4d8f99a120772932f0b45",
+        );
+    }
 }

@@ -24,14 +24,18 @@ pub struct SealKey(pub(crate) Expanded);
 impl OpenKey {
     /// Expands the read key of `state`. From an empty state comes a key which opens nothing.
     pub fn new(state: &State) -> Self {
-        Self(Expanded::new(state, Direction::Read))
+        let mut key = Self(Expanded::EMPTY);
+        key.0.expand(state, Direction::Read);
+        key
     }
 }
 
 impl SealKey {
     /// Expands the write key of `state`. From an empty state comes a key which seals nothing.
     pub fn new(state: &State) -> Self {
-        Self(Expanded::new(state, Direction::Write))
+        let mut key = Self(Expanded::EMPTY);
+        key.0.expand(state, Direction::Write);
+        key
     }
 }
 
@@ -58,17 +62,14 @@ pub(crate) struct Expanded {
 const MARK_LEN: usize = 8;
 
 impl Expanded {
-    fn new(state: &State, direction: Direction) -> Self {
-        let mut expanded = Self {
-            aead: None,
-            iv: [0; IV_LEN],
-            mark: [0; MARK_LEN],
-        };
-        expanded.expand(state, direction);
-        expanded
-    }
+    const EMPTY: Self = Self {
+        aead: None,
+        iv: [0; IV_LEN],
+        mark: [0; MARK_LEN],
+    };
 
-    /// Expands the state's current secret, in place.
+    /// Expands the state's current secret, in place: a copy on the way would leave the IV on the stack.
+    #[inline(never)]
     pub(crate) fn expand(&mut self, state: &State, direction: Direction) {
         self.aead = None;
         let Some((protocol, suite)) = state.kind() else {
@@ -139,3 +140,6 @@ fn aead(suite: Suite, key: &[u8]) -> Option<LessSafeKey> {
         .ok()
         .map(LessSafeKey::new)
 }
+
+#[cfg(test)]
+mod tests;

@@ -38,8 +38,8 @@ pub const GCM_RECORDS_MAX: u64 = 1 << 24;
 /// From here on our own key is owed an update (TLS 1.3), long before the limit.
 pub const GCM_REKEY_AT: u64 = 1 << 23;
 
-/// Records kept back at the end of a key's life: one for a KeyUpdate or a warning's worth of luck,
-/// one for the closing alert. Data never takes them.
+/// Records kept back at the end of a key's life, so that what ends it can still be said: a KeyUpdate,
+/// or close_notify and perhaps a fatal alert. Data never takes them.
 const RESERVE: u64 = 2;
 
 /// First sequence number that application data may not use any more.

@@ -289,16 +289,18 @@ fn dispatch(
 }
 
 fn receive_alert(state: &mut State, content: &[u8], consumed: usize) -> Result<Opened, Reason> {
-    let between_fragments = check_interleaving(state, ALERT);
-    match alert::receive(state, content)? {
-        // An error alert ends everything at once (RFC 8446 §6.2), even between two fragments.
-        alert::Received::Failed(description) => Ok(Opened::PeerAlert {
+    // An error alert ends everything at once (RFC 8446 §6.2), even between two fragments; others may not come there.
+    if !alert::is_error(state.protocol(), content) {
+        check_interleaving(state, ALERT)?;
+    }
+    Ok(match alert::receive(state, content)? {
+        alert::Received::Failed(description) => Opened::PeerAlert {
             consumed,
             description,
-        }),
-        alert::Received::Closed => between_fragments.map(|()| Opened::PeerClosed { consumed }),
-        alert::Received::Warnings => between_fragments.map(|()| Opened::Handled { consumed }),
-    }
+        },
+        alert::Received::Closed => Opened::PeerClosed { consumed },
+        alert::Received::Warnings => Opened::Handled { consumed },
+    })
 }
 
 /// "if a handshake message is split over two or more records, there MUST NOT be any other records between them"

@@ -56,7 +56,8 @@ pub const LAYOUT_VERSION: u8 = 1;
 /// A TLS connection at rest: 128 bytes of plain data, documented in the module.
 ///
 /// Neither `Copy` nor `Clone`: a second copy could use a sequence number a second time.
-/// It wipes itself when dropped.
+/// It wipes itself when dropped. But moving it leaves its bytes behind, as with any value: keep it in one place,
+/// and [`State::wipe`] it there.
 #[repr(C)]
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct State {
@@ -256,66 +257,6 @@ impl State {
         words.zeroize();
     }
 
-    /// Checks a state that another process has left: version, codes, flags, ranges, and that what must be zero is.
-    pub fn validate(&self) -> Result<(), Corrupt> {
-        if self.as_bytes().iter().all(|&byte| byte == 0) {
-            return Err(Corrupt::Empty);
-        }
-        if self.layout != LAYOUT_VERSION {
-            return Err(Corrupt::Layout(self.layout));
-        }
-        let protocol =
-            Protocol::from_code(self.protocol).ok_or(Corrupt::Protocol(self.protocol))?;
-        let suite = Suite::from_code(self.suite).ok_or(Corrupt::Suite(self.suite))?;
-        Role::from_code(self.role).ok_or(Corrupt::Role(self.role))?;
-        self.validate_flags(protocol)?;
-        self.validate_ranges(suite)?;
-        for secret in [&self.read_secret, &self.write_secret] {
-            validate_secret(protocol, suite, secret)?;
-        }
-        Ok(())
-    }
-
-    fn validate_flags(&self, protocol: Protocol) -> Result<(), Corrupt> {
-        if self.has(REPLACING) {
-            return Err(Corrupt::Replacing);
-        }
-        let only_tls13 = KEY_UPDATE_REQUESTED | KEY_UPDATE_ASKED;
-        let only_tls12 = HALF_WARNING | HALF_FATAL;
-        let foreign = match protocol {
-            Protocol::Tls12 => only_tls13,
-            Protocol::Tls13 => only_tls12,
-        };
-        if self.flags & foreign != 0 || self.flags & only_tls12 == only_tls12 {
-            return Err(Corrupt::Flags(self.flags));
-        }
-        Ok(())
-    }
-
-    fn validate_ranges(&self, suite: Suite) -> Result<(), Corrupt> {
-        if self.write_sequence > record_limit(suite) {
-            return Err(Corrupt::Sequence);
-        }
-        let counters_fit = self.empty_records <= EMPTY_RECORDS_MAX
-            && self.key_updates <= KEY_UPDATES_MAX
-            && self.warnings <= WARNINGS_MAX
-            && self.reserved == 0;
-        if !counters_fit {
-            return Err(Corrupt::Counters);
-        }
-        // A body is awaited only behind a whole header, and a whole header only for a body.
-        let have = usize::from(self.message_have);
-        let message_fits = have <= self.message_header.len()
-            && (have == self.message_header.len()) == (self.message_left > 0)
-            && self.message_header[have.min(4)..]
-                .iter()
-                .all(|&byte| byte == 0);
-        if !message_fits {
-            return Err(Corrupt::Message);
-        }
-        Ok(())
-    }
-
     /// The negotiated version. Of an empty state: TLS 1.3.
     pub fn protocol(&self) -> Protocol {
         Protocol::from_code(self.protocol).unwrap_or(Protocol::Tls13)
@@ -452,27 +393,26 @@ impl State {
         let mut next = [0; SECRET_MAX];
         let done = next_traffic_secret(suite, &self.secret(direction)[..secret_len], &mut next);
         if done {
-            self.set(REPLACING);
-            self.commit();
-            match direction {
-                Direction::Read => {
-                    self.read_secret[..secret_len].copy_from_slice(&next[..secret_len])
-                }
-                Direction::Write => {
-                    self.write_secret[..secret_len].copy_from_slice(&next[..secret_len])
-                }
+            for step in Replacement::STEPS {
+                self.replace_step(step, direction, &next[..secret_len]);
+                self.commit();
             }
-            self.commit();
-            match direction {
-                Direction::Read => self.read_sequence = 0,
-                Direction::Write => self.write_sequence = 0,
-            }
-            self.commit();
-            self.unset(REPLACING);
-            self.commit();
         }
         next.zeroize();
         done
+    }
+
+    fn replace_step(&mut self, step: Replacement, direction: Direction, next: &[u8]) {
+        let (secret, sequence) = match direction {
+            Direction::Read => (&mut self.read_secret, &mut self.read_sequence),
+            Direction::Write => (&mut self.write_secret, &mut self.write_sequence),
+        };
+        match step {
+            Replacement::Mark => self.flags |= REPLACING,
+            Replacement::Secret => secret[..next.len()].copy_from_slice(next),
+            Replacement::Sequence => *sequence = 0,
+            Replacement::Unmark => self.flags &= !REPLACING,
+        }
     }
 
     /// Makes the compiler finish all stores to this state here, and begin no later one before.
@@ -487,26 +427,17 @@ impl State {
     }
 }
 
-fn validate_secret(
-    protocol: Protocol,
-    suite: Suite,
-    secret: &[u8; SECRET_MAX],
-) -> Result<(), Corrupt> {
-    let used = |at: usize| match protocol {
-        Protocol::Tls13 => at < suite.secret_len(),
-        Protocol::Tls12 => {
-            at < suite.key_len() || (TLS12_IV_AT..TLS12_IV_AT + IV_LEN).contains(&at)
-        }
-    };
-    let beside = secret
-        .iter()
-        .enumerate()
-        .any(|(at, &byte)| byte != 0 && !used(at));
-    let nothing = secret.iter().all(|&byte| byte == 0);
-    if beside || nothing {
-        return Err(Corrupt::Secret);
-    }
-    Ok(())
+/// The steps in which a secret is replaced, each finished before the next begins.
+#[derive(Clone, Copy)]
+enum Replacement {
+    Mark,
+    Secret,
+    Sequence,
+    Unmark,
+}
+
+impl Replacement {
+    const STEPS: [Self; 4] = [Self::Mark, Self::Secret, Self::Sequence, Self::Unmark];
 }
 
 impl Drop for State {
@@ -536,3 +467,7 @@ impl fmt::Debug for State {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;
+mod validate;

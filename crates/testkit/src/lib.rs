@@ -10,5 +10,7 @@ mod resting;
 
 pub use authority::{Authority, Leaf, RSA_BITS};
 pub use files::PemFiles;
-pub use pair::{Cut, NOW_S, Pair, PairSettings, Side, drive, now};
+pub use pair::{
+    Cut, Ends, NOW_S, Outcome, Pair, PairSettings, Side, Tamper, drive, drive_tampered, now,
+};
 pub use resting::{Event, Resting};

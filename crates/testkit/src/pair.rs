@@ -51,6 +51,8 @@ pub struct PairSettings {
     pub server_groups: Vec<Group>,
     /// ALPN of both.
     pub alpn: Vec<Vec<u8>>,
+    /// Whether the client keeps sessions.
+    pub resumption: bool,
 }
 
 impl Default for PairSettings {
@@ -61,6 +63,7 @@ impl Default for PairSettings {
             client_groups: vec![Group::X25519, Group::P256],
             server_groups: Group::ALL.to_vec(),
             alpn: Vec::new(),
+            resumption: true,
         }
     }
 }
@@ -84,6 +87,9 @@ impl Pair {
         client.protocols = settings.protocols;
         client.groups = settings.client_groups;
         client.alpn = settings.alpn;
+        if !settings.resumption {
+            client.resumption = None;
+        }
         Pair {
             server: ServerContext::new(server).expect("server settings"),
             client: ClientContext::new(client).expect("client settings"),
@@ -115,38 +121,107 @@ impl Pair {
 
 /// Brings two handshakes to their end, the bytes cut as told. Both go to rest as soon as they
 /// can; what one sends and the other has not taken by then is waiting at the other.
+///
+/// # Panics
+/// If both wait for each other: with bytes that arrive unchanged that never happens.
 pub fn drive(
+    client: Handshake,
+    server: Handshake,
+    cut: Cut,
+) -> Result<(Resting, Resting), HandshakeFailure> {
+    match drive_tampered(client, server, cut, None) {
+        Outcome::Established(ends) => Ok((ends.client, ends.server)),
+        Outcome::Failed(_, failure) => Err(failure),
+        Outcome::Stalled => panic!("the handshake stands still"),
+    }
+}
+
+/// Bits which are flipped on their way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tamper {
+    /// Who sends them.
+    pub from: Side,
+    /// Which byte of what that side sends.
+    pub at: usize,
+    /// The bits of that byte.
+    pub bits: u8,
+}
+
+/// How a handshake ended which may have been tampered with.
+pub enum Outcome {
+    /// Both are at rest.
+    Established(Box<Ends>),
+    /// This side failed first.
+    Failed(Side, HandshakeFailure),
+    /// Both wait for bytes that don't come.
+    Stalled,
+}
+
+/// Both ends of an established connection, and what each sent to get there (as it was sent).
+pub struct Ends {
+    /// The client at rest.
+    pub client: Resting,
+    /// The server at rest.
+    pub server: Resting,
+    /// What the client sent.
+    pub client_sent: Vec<u8>,
+    /// What the server sent.
+    pub server_sent: Vec<u8>,
+}
+
+/// The same as [`drive`], with bytes changed on their way.
+pub fn drive_tampered(
     mut client: Handshake,
     mut server: Handshake,
     cut: Cut,
-) -> Result<(Resting, Resting), HandshakeFailure> {
-    let mut to_server = Wire::new(cut, Side::Client);
-    let mut to_client = Wire::new(cut, Side::Server);
-    let mut client_done = client.handle_input(now(), &[])?;
+    tamper: Option<Tamper>,
+) -> Outcome {
+    let mut to_server = Wire::new(cut, tamper, Side::Client);
+    let mut to_client = Wire::new(cut, tamper, Side::Server);
+    let mut client_done = match client.handle_input(now(), &[]) {
+        Ok(progress) => progress,
+        Err(failure) => return Outcome::Failed(Side::Client, failure),
+    };
     let mut server_done = Progress::Handshaking;
     loop {
         to_server.take_output(&mut client);
-        to_client.take_output(&mut server);
         let mut moved = false;
         for piece in to_server.pieces() {
             moved = true;
-            server_done = server.handle_input(now(), &piece)?;
+            server_done = match server.handle_input(now(), &piece) {
+                Ok(progress) => progress,
+                Err(failure) => return Outcome::Failed(Side::Server, failure),
+            };
         }
         to_client.take_output(&mut server);
         for piece in to_client.pieces() {
             moved = true;
-            client_done = client.handle_input(now(), &piece)?;
+            client_done = match client.handle_input(now(), &piece) {
+                Ok(progress) => progress,
+                Err(failure) => return Outcome::Failed(Side::Client, failure),
+            };
         }
         to_server.take_output(&mut client);
-        if to_server.is_empty()
-            && client_done == Progress::Established
-            && server_done == client_done
-        {
+        if !to_server.is_empty() {
+            continue;
+        }
+        if client_done == Progress::Established && server_done == client_done {
             break;
         }
-        assert!(moved, "the handshake stands still");
+        if !moved {
+            return Outcome::Stalled;
+        }
     }
-    Ok((rest(client)?, rest(server)?))
+    match (rest(client), rest(server)) {
+        (Ok(client), Ok(server)) => Outcome::Established(Box::new(Ends {
+            client,
+            server,
+            client_sent: to_server.log,
+            server_sent: to_client.log,
+        })),
+        (Err(failure), _) => Outcome::Failed(Side::Client, failure),
+        (_, Err(failure)) => Outcome::Failed(Side::Server, failure),
+    }
 }
 
 fn rest(handshake: Handshake) -> Result<Resting, HandshakeFailure> {
@@ -160,12 +235,13 @@ fn rest(handshake: Handshake) -> Result<Resting, HandshakeFailure> {
 struct Wire {
     bytes: Vec<u8>,
     cut: Cut,
-    /// Bytes that have travelled.
-    travelled: usize,
+    tamper: Option<Tamper>,
+    /// Everything that has travelled.
+    log: Vec<u8>,
 }
 
 impl Wire {
-    fn new(cut: Cut, from: Side) -> Wire {
+    fn new(cut: Cut, tamper: Option<Tamper>, from: Side) -> Wire {
         let cut = match cut {
             Cut::Once(side, _) if side != from => Cut::Whole,
             cut => cut,
@@ -173,7 +249,8 @@ impl Wire {
         Wire {
             bytes: Vec::new(),
             cut,
-            travelled: 0,
+            tamper: tamper.filter(|tamper| tamper.from == from),
+            log: Vec::new(),
         }
     }
 
@@ -189,16 +266,21 @@ impl Wire {
     }
 
     fn pieces(&mut self) -> Vec<Vec<u8>> {
-        let bytes = std::mem::take(&mut self.bytes);
+        let mut bytes = std::mem::take(&mut self.bytes);
         if bytes.is_empty() {
             return Vec::new();
         }
-        let from = self.travelled;
-        self.travelled += bytes.len();
+        let from = self.log.len();
+        self.log.extend_from_slice(&bytes);
+        if let Some(tamper) = self.tamper
+            && let Some(byte) = tamper.at.checked_sub(from).and_then(|at| bytes.get_mut(at))
+        {
+            *byte ^= tamper.bits;
+        }
         match self.cut {
             Cut::Whole => vec![bytes],
             Cut::Every(len) => bytes.chunks(len.max(1)).map(<[u8]>::to_vec).collect(),
-            Cut::Once(_, at) if at > from && at < self.travelled => {
+            Cut::Once(_, at) if at > from && at < self.log.len() => {
                 let (head, tail) = bytes.split_at(at - from);
                 vec![head.to_vec(), tail.to_vec()]
             }

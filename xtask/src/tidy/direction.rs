@@ -17,7 +17,11 @@ const MAY_USE: [(&str, &[&str]); 10] = [
         "dormouse-instrument",
         &["dormouse-record", "dormouse-engine", "dormouse-reactor"],
     ),
-    ("dormouse", &["dormouse-gateway", "dormouse-instrument"]),
+    // `check` reads certificates as `serve` does.
+    (
+        "dormouse",
+        &["dormouse-gateway", "dormouse-instrument", "dormouse-engine"],
+    ),
     ("dormouse-testkit", &["dormouse-record", "dormouse-engine"]),
     (
         "dormouse-sim",

@@ -27,12 +27,8 @@ pub(super) fn unsafe_code(tree: &Tree, _: &[Package]) -> Vec<Finding> {
 
 pub(super) fn forbid_attribute(tree: &Tree, packages: &[Package]) -> Vec<Finding> {
     let members = packages.iter().flat_map(|package| &package.targets);
-    let roots = members.filter(|target| {
-        matches!(
-            target.kind.as_str(),
-            "lib" | "bin" | "proc-macro" | "custom-build"
-        )
-    });
+    let roots =
+        members.filter(|target| matches!(target.kind.as_str(), "lib" | "bin" | "proc-macro"));
     let outside = tree
         .rust()
         .map(|(path, _)| path)

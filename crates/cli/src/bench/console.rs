@@ -21,7 +21,13 @@ pub(super) struct Terminal {
 impl Terminal {
     pub(super) fn new(quiet: bool) -> Self {
         let fancy = std::io::stderr().is_terminal();
-        Self { quiet, fancy, stage: String::new(), bar: None, next_line: Instant::now() }
+        Self {
+            quiet,
+            fancy,
+            stage: String::new(),
+            bar: None,
+            next_line: Instant::now(),
+        }
     }
 }
 
@@ -33,7 +39,9 @@ impl Console for Terminal {
             return;
         }
         let bar = match total {
-            Some(total) => ProgressBar::new(total).with_style(style("{prefix:22} {bar:30.cyan} {human_pos}/{human_len}  {msg}")),
+            Some(total) => ProgressBar::new(total).with_style(style(
+                "{prefix:22} {bar:30.cyan} {human_pos}/{human_len}  {msg}",
+            )),
             None => ProgressBar::new_spinner().with_style(style("{prefix:22} {spinner}  {msg}")),
         };
         bar.set_prefix(self.stage.clone());
@@ -51,7 +59,9 @@ impl Console for Terminal {
             bar.set_message(words(at));
         } else if !self.quiet && Instant::now() >= self.next_line {
             self.next_line = Instant::now() + LINE_EVERY;
-            let of = at.total.map_or_else(String::new, |total| format!(" of {total}"));
+            let of = at
+                .total
+                .map_or_else(String::new, |total| format!(" of {total}"));
             eprintln!("{}: {}{of}, {}", self.stage, at.done, words(at));
         }
     }

@@ -53,7 +53,12 @@ struct Common {
     #[arg(long, conflicts_with_all = ["ca", "insecure", "sni", "tls", "post_quantum"])]
     plain: bool,
     /// What is said on a connection; \n, \r, \t, \0 and \\ mean what they usually do
-    #[arg(long, value_name = "TEXT", default_value = "hello\\n", conflicts_with = "http")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "hello\\n",
+        conflicts_with = "http"
+    )]
     say: String,
     /// What counts as an answer
     #[arg(long, value_enum, default_value = "echo", conflicts_with = "http")]
@@ -245,7 +250,13 @@ impl ChurnArgs {
 
 impl BulkArgs {
     pub(super) fn spec(self) -> Described {
-        self.common.spec(Mode::Bulk(Bulk { streams: self.streams, bytes: self.bytes }), false)
+        self.common.spec(
+            Mode::Bulk(Bulk {
+                streams: self.streams,
+                bytes: self.bytes,
+            }),
+            false,
+        )
     }
 }
 
@@ -289,10 +300,9 @@ impl Common {
             (None, None) => ServerSource::Unknown,
         };
         let trust = match &self.ca {
-            Some(path) => Trust::Pem(
-                fs::read_to_string(path)
-                    .map_err(|error| Trouble::usage(format!("cannot read --ca {}: {error}", path.display())))?,
-            ),
+            Some(path) => Trust::Pem(fs::read_to_string(path).map_err(|error| {
+                Trouble::usage(format!("cannot read --ca {}: {error}", path.display()))
+            })?),
             None if self.insecure => Trust::Insecure,
             None => Trust::System,
         };
@@ -301,10 +311,23 @@ impl Common {
             Version::V12 => TlsVersion::V12,
             Version::V13 => TlsVersion::V13,
         });
-        let tls = Tls { server_name: server_name.clone(), trust, version, resume, post_quantum: self.post_quantum };
+        let tls = Tls {
+            server_name: server_name.clone(),
+            trust,
+            version,
+            resume,
+            post_quantum: self.post_quantum,
+        };
         let talk = match self.http {
-            Some(path) => Talk::Http { path, host: server_name },
-            None => Talk::Say { message: unescape(&self.say)?, expect: self.expect.into(), greeting: self.greeting },
+            Some(path) => Talk::Http {
+                path,
+                host: server_name,
+            },
+            None => Talk::Say {
+                message: unescape(&self.say)?,
+                expect: self.expect.into(),
+                greeting: self.greeting,
+            },
         };
         let spec = Spec {
             target,
@@ -342,12 +365,23 @@ fn resolve(target: &str) -> Result<(String, String), Trouble> {
     if let Ok(address) = target.parse::<SocketAddr>() {
         return Ok((target.to_owned(), address.ip().to_string()));
     }
-    let wrong = |why: String| Trouble::usage(format!("{target:?} is no address ({why}): write 127.0.0.1:8443, localhost:8443 or unix:/path"));
-    let (host, _) = target.rsplit_once(':').ok_or_else(|| wrong("there is no port".into()))?;
-    let mut found = target.to_socket_addrs().map_err(|error| wrong(error.to_string()))?.collect::<Vec<_>>();
+    let wrong = |why: String| {
+        Trouble::usage(format!(
+            "{target:?} is no address ({why}): write 127.0.0.1:8443, localhost:8443 or unix:/path"
+        ))
+    };
+    let (host, _) = target
+        .rsplit_once(':')
+        .ok_or_else(|| wrong("there is no port".into()))?;
+    let mut found = target
+        .to_socket_addrs()
+        .map_err(|error| wrong(error.to_string()))?
+        .collect::<Vec<_>>();
     // IPv4 loopback has 16 million source addresses, IPv6 loopback has one.
     found.sort_by_key(SocketAddr::is_ipv6);
-    let address = found.first().ok_or_else(|| wrong("the name has no address".into()))?;
+    let address = found
+        .first()
+        .ok_or_else(|| wrong("the name has no address".into()))?;
     Ok((address.to_string(), host.to_owned()))
 }
 
@@ -364,7 +398,9 @@ fn unescape(text: &str) -> Result<Vec<u8>, Trouble> {
                 Some('\\') => '\\',
                 other => {
                     let other = other.map_or_else(String::new, String::from);
-                    return Err(Trouble::usage(format!("--say: \\{other} means nothing; known are \\n \\r \\t \\0 \\\\")));
+                    return Err(Trouble::usage(format!(
+                        "--say: \\{other} means nothing; known are \\n \\r \\t \\0 \\\\"
+                    )));
                 }
             },
             c => c,
@@ -379,39 +415,57 @@ fn unescape(text: &str) -> Result<Vec<u8>, Trouble> {
 
 /// `500ms`, `5s`, `2m`, or seconds without a unit.
 fn duration(text: &str) -> Result<Duration, String> {
-    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let split = text
+        .find(|c: char| c.is_ascii_alphabetic())
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let factor = match unit {
         "" | "s" => 1.0,
         "ms" => 0.001,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("{unit:?} is no unit of time: write 500ms, 5s, 2m or 1h")),
+        _ => {
+            return Err(format!(
+                "{unit:?} is no unit of time: write 500ms, 5s, 2m or 1h"
+            ));
+        }
     };
-    let seconds: f64 = number.parse().map_err(|_| format!("{number:?} is no number: write 500ms, 5s or 2m"))?;
-    Duration::try_from_secs_f64(seconds * factor).map_err(|_| format!("{text} is no length of time"))
+    let seconds: f64 = number
+        .parse()
+        .map_err(|_| format!("{number:?} is no number: write 500ms, 5s or 2m"))?;
+    Duration::try_from_secs_f64(seconds * factor)
+        .map_err(|_| format!("{text} is no length of time"))
 }
 
 /// `1000000`, `512k`, `256M`, `2G` (powers of ten).
 fn bytes(text: &str) -> Result<u64, String> {
-    let (number, factor) = match text.chars().last() {
-        Some('k' | 'K') => (&text[..text.len() - 1], 1_000),
-        Some('M') => (&text[..text.len() - 1], 1_000_000),
-        Some('G') => (&text[..text.len() - 1], 1_000_000_000),
-        _ => (text, 1),
+    let plain = text.strip_suffix('B').unwrap_or(text);
+    let (number, factor) = match plain.chars().last() {
+        Some('k' | 'K') => (&plain[..plain.len() - 1], 1_000),
+        Some('M') => (&plain[..plain.len() - 1], 1_000_000),
+        Some('G') => (&plain[..plain.len() - 1], 1_000_000_000),
+        _ => (plain, 1),
     };
-    let number: u64 = number.parse().map_err(|_| format!("{text:?} is no number of bytes: write 512k, 256M or 2G"))?;
-    number.checked_mul(factor).filter(|&bytes| bytes > 0).ok_or_else(|| format!("{text} bytes: from 1 to 18 EB"))
+    let number: u64 = number
+        .parse()
+        .map_err(|_| format!("{text:?} is no number of bytes: write 512k, 256M or 2G"))?;
+    number
+        .checked_mul(factor)
+        .filter(|&bytes| bytes > 0)
+        .ok_or_else(|| format!("{text} bytes: from 1 to 18 EB"))
 }
 
 /// `10000`, `10_000`, `10k`, `1M`.
 fn count(text: &str) -> Result<u64, String> {
-    bytes(&text.replace(['_', ','], "")).map_err(|_| format!("{text:?} is no number of connections: write 10000, 10k or 1M"))
+    bytes(&text.replace(['_', ','], ""))
+        .map_err(|_| format!("{text:?} is no number of connections: write 10000, 10k or 1M"))
 }
 
 fn rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
-    (rate.is_finite() && rate >= 0.0).then_some(rate).ok_or_else(|| format!("{text} per second: 0 or more"))
+    (rate.is_finite() && rate >= 0.0)
+        .then_some(rate)
+        .ok_or_else(|| format!("{text} per second: 0 or more"))
 }
 
 #[cfg(test)]
@@ -423,8 +477,11 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        assert!(duration("5 parsecs").is_err() && duration("-1s").is_err() && duration("").is_err());
+        assert!(
+            duration("5 parsecs").is_err() && duration("-1s").is_err() && duration("").is_err()
+        );
         assert_eq!(bytes("256M"), Ok(256_000_000));
+        assert_eq!(bytes("256MB"), Ok(256_000_000));
         assert!(bytes("0").is_err() && bytes("M").is_err() && bytes("99999999999G").is_err());
         assert_eq!(count("10_000"), Ok(10_000));
     }
@@ -437,8 +494,16 @@ mod tests {
 
     #[test]
     fn an_address_without_port_is_explained() {
-        assert!(resolve("localhost").unwrap_err().message.contains("no port"));
+        assert!(
+            resolve("localhost")
+                .unwrap_err()
+                .message
+                .contains("no port")
+        );
         let (address, host) = resolve("localhost:8443").unwrap();
-        assert_eq!((address.as_str(), host.as_str()), ("127.0.0.1:8443", "localhost"));
+        assert_eq!(
+            (address.as_str(), host.as_str()),
+            ("127.0.0.1:8443", "localhost")
+        );
     }
 }

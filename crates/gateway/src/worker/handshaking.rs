@@ -6,7 +6,7 @@
 
 use super::closing::discard;
 use super::flow::Tools;
-use dormouse_engine::{FailureKind, Handshake, HandshakeFailure, Progress, UnixTime};
+use dormouse_engine::{Handshake, HandshakeFailure, Progress, UnixTime};
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt};
@@ -19,11 +19,6 @@ const LINGER_MS: u64 = 2_000;
 /// How often what a failed peer still sends is thrown away before it is cut off: it may have much
 /// on the way, but who goes on and on is not listening.
 const LINGER_LOOKS_MAX: u32 = 16;
-
-/// The answer to a request in plain HTTP (RFC 9110 §15.5.1).
-const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
-    Content-Type: text/plain\r\nContent-Length: 50\r\nConnection: close\r\n\r\n\
-    This port speaks HTTPS: use https:// in the URL.\r\n";
 
 /// One connection that is not established yet.
 pub(super) struct InFlight {
@@ -176,12 +171,8 @@ impl InFlight {
                 linger(self.fd, last_words, shut, &mut tools.scratch.opening)
             }
         };
-        if let Step::Failed(failure) = &step {
-            let output = match (&self.stage, failure.kind == FailureKind::PlainHttp) {
-                (_, true) => PLAIN_HTTP_ANSWER.to_vec(),
-                (Stage::Shaking(handshake), false) => handshake.output().to_vec(),
-                (Stage::Lingering { .. }, false) => Vec::new(),
-            };
+        if let (Step::Failed(_), Stage::Shaking(handshake)) = (&step, &self.stage) {
+            let output = handshake.output().to_vec();
             self.stage = Stage::Lingering { last_words: output, shut: false, looks: 0 };
             if let Stage::Lingering { last_words, shut, .. } = &mut self.stage {
                 // Tried at once; if the peer's end is there already, the deadline is soon enough.

@@ -16,6 +16,8 @@ use std::io;
 const WATCHED: u8 = 1;
 const READ: u8 = 2;
 const WRITE: u8 = 4;
+/// Taken out of epoll because it reported an error or hang-up while nothing was wanted of it.
+const BROKEN: u8 = 8;
 
 /// The two sides of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,7 +84,7 @@ pub(super) fn apply(slot: &mut Slot, poller: &Poller, tls: u64, plain: u64) -> i
 }
 
 fn change(poller: &Poller, fd: Fd, token: u64, now: &mut u8, to: u8) -> io::Result<()> {
-    if *now == to {
+    if *now == to || (*now == BROKEN && to & (READ | WRITE) == 0) {
         return Ok(());
     }
     let mut interest = Interest::NONE;
@@ -117,8 +119,46 @@ pub(super) fn unwatch(slot: &mut Slot, poller: &Poller, side: Side) -> io::Resul
         Side::Plain => (slot.plain_fd(), &mut slot.plain_watch),
     };
     if *watch & WATCHED != 0 {
-        *watch = 0;
+        *watch = BROKEN;
         poller.remove(fd)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_reactor::OnExec;
+    use dormouse_reactor::poller::Events;
+    use dormouse_reactor::socket;
+    use zerocopy::FromZeros as _;
+
+    fn ready(poller: &Poller) -> usize {
+        let mut events = Events::with_capacity(8);
+        poller.wait(&mut events, Some(0)).expect("a look at what is ready");
+        events.len()
+    }
+
+    /// A hang-up is level-triggered: a side that is not wanted for anything and has hung up would
+    /// be reported for ever, and the loop would spin.
+    #[test]
+    fn a_broken_side_is_left_alone_until_it_is_wanted_again() {
+        let poller = Poller::create(OnExec::Close).expect("an epoll instance");
+        let (ours, theirs) = socket::pair(OnExec::Close).expect("a pair of sockets");
+        let mut slot = Slot::new_zeroed();
+        slot.begin(ours, 0, 0, 1, 0);
+        slot.set_phase(Phase::Established);
+        slot.set(Flag::OpeningBlocked);
+        slot.set(Flag::Echo);
+        apply(&mut slot, &poller, 1, 2).expect("watched for nothing");
+        theirs.close();
+        assert_eq!(ready(&poller), 1, "the hang-up is reported");
+        unwatch(&mut slot, &poller, Side::Tls).expect("taken out");
+        apply(&mut slot, &poller, 1, 2).expect("still wanted for nothing");
+        assert_eq!(ready(&poller), 0, "and is not reported again");
+        slot.clear(Flag::OpeningBlocked);
+        apply(&mut slot, &poller, 1, 2).expect("to be read again");
+        assert_eq!(ready(&poller), 1, "now its end can be read");
+        ours.close();
+    }
 }

@@ -311,6 +311,8 @@ impl Worker {
         self.feed_starved();
         if self.handshakes.burst_ended() {
             process::return_heap();
+            self.slots.trim();
+            self.tools.pending.trim();
         }
         if self.stop_by_ms.is_some() {
             self.close_everything_at_rest();

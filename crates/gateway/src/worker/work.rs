@@ -60,6 +60,13 @@ impl Work<'_> {
         if interest::reads_tls(slot) {
             return opening::tls_readable(slot, self.tools);
         }
+        let ended = slot.tls.peer_closed() || slot.has(Flag::TlsEnded);
+        if event.is_error() && ended {
+            // It has nothing more to say, and no longer hears what is said to it.
+            let error = socket::take_error(slot.tls_fd()).err();
+            let reset = || std::io::ErrorKind::ConnectionReset.into();
+            return Outcome::TlsFailed(error.unwrap_or_else(reset));
+        }
         self.unwatch_if_broken(slot, Side::Tls, event)
     }
 

@@ -71,7 +71,12 @@ pub(super) enum Step {
 
 impl Active {
     pub(super) fn connecting(now: Instant, deadline: Instant) -> Self {
-        Self { step: Step::Connecting, deadline: Some(deadline), greeted: false, ..Self::at_rest(now) }
+        Self {
+            step: Step::Connecting,
+            deadline: Some(deadline),
+            greeted: false,
+            ..Self::at_rest(now)
+        }
     }
 
     /// For a quiet connection that has just woken up.

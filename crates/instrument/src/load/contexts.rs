@@ -18,7 +18,11 @@ impl Contexts {
     /// Checks the settings by making the shared context.
     pub(super) fn new(tls: Tls) -> Result<Self, String> {
         let shared = context(&tls, None)?;
-        Ok(Self { tls, shared, lanes: Vec::new() })
+        Ok(Self {
+            tls,
+            shared,
+            lanes: Vec::new(),
+        })
     }
 
     pub(super) fn server_name(&self) -> &str {
@@ -34,11 +38,19 @@ impl Contexts {
         if self.lanes.len() <= lane {
             self.lanes.resize_with(lane + 1, || None);
         }
-        let Some(place) = self.lanes.get_mut(lane) else { return Ok(self.shared.clone()) };
+        let Some(place) = self.lanes.get_mut(lane) else {
+            return Ok(self.shared.clone());
+        };
         if let Some(context) = place {
             return Ok(context.clone());
         }
-        let made = context(&self.tls, Some(ResumptionSettings { sessions_max: 8, tickets_expected: 1 }))?;
+        let made = context(
+            &self.tls,
+            Some(ResumptionSettings {
+                sessions_max: 8,
+                tickets_expected: 1,
+            }),
+        )?;
         Ok(place.insert(made).clone())
     }
 }
@@ -56,6 +68,8 @@ fn context(tls: &Tls, resumption: Option<ResumptionSettings>) -> Result<ClientCo
         Some(TlsVersion::V12) => Protocols::TLS12,
         Some(TlsVersion::V13) => Protocols::TLS13,
     };
-    settings.groups.retain(|group| tls.post_quantum || *group != Group::X25519MlKem768);
+    settings
+        .groups
+        .retain(|group| tls.post_quantum || *group != Group::X25519MlKem768);
     ClientContext::new(settings).map_err(|error| error.to_string())
 }

@@ -20,7 +20,10 @@ pub(super) struct Pattern {
 impl Pattern {
     /// A message that is said as it is.
     pub(super) fn message(message: Arc<[u8]>) -> Self {
-        Self { block: message, start: 0 }
+        Self {
+            block: message,
+            start: 0,
+        }
     }
 
     /// The block for bulk data: xorshift noise, the same in every run.
@@ -37,7 +40,10 @@ impl Pattern {
 
     /// Bulk data of one connection; each begins elsewhere in the block.
     pub(super) fn bulk(block: Arc<[u8]>, serial: u64) -> Self {
-        Self { block, start: serial.wrapping_mul(7919) }
+        Self {
+            block,
+            start: serial.wrapping_mul(7919),
+        }
     }
 
     fn len(&self) -> u64 {
@@ -46,7 +52,11 @@ impl Pattern {
 
     /// The longest piece of the stream at `offset` that is in one part of the block.
     fn piece(&self, offset: u64, len_max: usize) -> &[u8] {
-        let at = self.start.wrapping_add(offset).checked_rem(self.len()).unwrap_or(0) as usize;
+        let at = self
+            .start
+            .wrapping_add(offset)
+            .checked_rem(self.len())
+            .unwrap_or(0) as usize;
         let rest = self.block.get(at..).unwrap_or_default();
         rest.get(..len_max).unwrap_or(rest)
     }
@@ -113,7 +123,14 @@ impl Exchange {
             Expect::Any => Answer::Any,
             Expect::Nothing => Answer::Nothing,
         };
-        Self { started: now, pattern, say, said: 0, heard: 0, answer }
+        Self {
+            started: now,
+            pattern,
+            say,
+            said: 0,
+            heard: 0,
+            answer,
+        }
     }
 
     /// Nothing is said; the server speaks first.
@@ -125,7 +142,14 @@ impl Exchange {
     pub(super) fn http(request: Arc<[u8]>, now: Instant) -> Self {
         let say = request.len() as u64;
         let answer = Answer::Http(Response::new());
-        Self { started: now, pattern: Pattern::message(request), say, said: 0, heard: 0, answer }
+        Self {
+            started: now,
+            pattern: Pattern::message(request),
+            say,
+            said: 0,
+            heard: 0,
+            answer,
+        }
     }
 
     /// Whether the server speaks first.
@@ -165,7 +189,11 @@ impl Exchange {
                 if !self.pattern.matches(from, bytes) {
                     return Err("the echo is not what was said (integrity)".into());
                 }
-                Ok(if self.heard == self.say { Standing::Done { again: true } } else { Standing::Open })
+                Ok(if self.heard == self.say {
+                    Standing::Done { again: true }
+                } else {
+                    Standing::Open
+                })
             }
             Answer::Any if to_say == 0 && !bytes.is_empty() => Ok(Standing::Done { again: true }),
             Answer::Any | Answer::Nothing => Ok(Standing::Open),
@@ -185,7 +213,9 @@ impl Exchange {
 fn standing_of(outcome: Option<super::http::Outcome>) -> Result<Standing, String> {
     match outcome {
         None => Ok(Standing::Open),
-        Some(outcome) if outcome.status < 400 => Ok(Standing::Done { again: outcome.keep_alive }),
+        Some(outcome) if outcome.status < 400 => Ok(Standing::Done {
+            again: outcome.keep_alive,
+        }),
         Some(outcome) => Err(format!("HTTP status {}", outcome.status)),
     }
 }

@@ -66,17 +66,32 @@ impl Fleet {
     ///
     /// # Errors
     /// When one does not start.
-    pub fn start(launcher: &Launcher, setup: &Setup, plan: &Plan, target: &Addr) -> Result<Self, Trouble> {
+    pub fn start(
+        launcher: &Launcher,
+        setup: &Setup,
+        plan: &Plan,
+        target: &Addr,
+    ) -> Result<Self, Trouble> {
         let (sender, reports) = sync_channel(REPORTS_WAITING);
-        let mut fleet = Self { generators: Vec::new(), reports };
+        let mut fleet = Self {
+            generators: Vec::new(),
+            reports,
+        };
         let given = setup.sources.clone();
         for index in 0..plan.generators {
             let sources = match target {
                 Addr::Tcp(address) => sources::for_target(*address, &given, index),
                 Addr::Unix(_) => Vec::new(),
             };
-            let setup = Setup { index, sources, connections_max: plan.connections_each, ..setup.clone() };
-            fleet.generators.push(Generator::start(launcher, &setup, index as usize, &sender)?);
+            let setup = Setup {
+                index,
+                sources,
+                connections_max: plan.connections_each,
+                ..setup.clone()
+            };
+            fleet
+                .generators
+                .push(Generator::start(launcher, &setup, index as usize, &sender)?);
         }
         fleet.wait_idle(READY_WAIT)?;
         Ok(fleet)
@@ -84,14 +99,18 @@ impl Fleet {
 
     /// Process ids.
     pub fn pids(&self) -> impl Iterator<Item = i32> + '_ {
-        self.generators.iter().filter_map(|generator| i32::try_from(generator.child.id()).ok())
+        self.generators
+            .iter()
+            .filter_map(|generator| i32::try_from(generator.child.id()).ok())
     }
 
     /// What the generators themselves take.
     pub fn cost(&self) -> TreeSample {
         let mut sum = TreeSample::default();
         for pid in self.pids() {
-            let one = ProcessTree::of_pid(pid).and_then(|tree| TreeSample::take(&tree)).unwrap_or_default();
+            let one = ProcessTree::of_pid(pid)
+                .and_then(|tree| TreeSample::take(&tree))
+                .unwrap_or_default();
             sum.memory += one.memory;
             sum.cpu += one.cpu;
             sum.processes += one.processes;
@@ -129,10 +148,16 @@ impl Fleet {
                 harvest.add(yielded);
             }
             let mut tally = Tally::default();
-            self.generators.iter().for_each(|generator| tally.add(&generator.tally));
+            self.generators
+                .iter()
+                .for_each(|generator| tally.add(&generator.tally));
             if !tick(&tally) && stopped_at.is_none() {
                 stopped_at = Some(Instant::now());
-                for generator in self.generators.iter_mut().filter(|generator| generator.busy) {
+                for generator in self
+                    .generators
+                    .iter_mut()
+                    .filter(|generator| generator.busy)
+                {
                     generator.obey(&Order::Stop)?;
                 }
             }
@@ -140,7 +165,11 @@ impl Fleet {
                 return Err(Trouble::system("a generator did not stop in time"));
             }
         }
-        harvest.of.tally.alive = self.generators.iter().map(|generator| generator.tally.alive).sum();
+        harvest.of.tally.alive = self
+            .generators
+            .iter()
+            .map(|generator| generator.tally.alive)
+            .sum();
         Ok(harvest)
     }
 
@@ -160,9 +189,13 @@ impl Fleet {
         let (index, heard) = match self.reports.recv_timeout(timeout) {
             Ok(heard) => heard,
             Err(RecvTimeoutError::Timeout) => return Ok(None),
-            Err(RecvTimeoutError::Disconnected) => return Err(Trouble::system("all generators have ended")),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Trouble::system("all generators have ended"));
+            }
         };
-        let Some(generator) = self.generators.get_mut(index) else { return Ok(None) };
+        let Some(generator) = self.generators.get_mut(index) else {
+            return Ok(None);
+        };
         match heard {
             Heard::Report(Report::Ready) => generator.busy = false,
             Heard::Report(Report::Progress(tally)) => generator.tally = tally,
@@ -174,8 +207,14 @@ impl Fleet {
             Heard::Report(Report::Failed(message)) => {
                 return Err(Trouble::system(format!("generator {index}: {message}")));
             }
-            Heard::Ended => return Err(Trouble::system(format!("generator {index} has ended unexpectedly"))),
-            Heard::Garbage(what) => return Err(Trouble::system(format!("generator {index} says {what:?}"))),
+            Heard::Ended => {
+                return Err(Trouble::system(format!(
+                    "generator {index} has ended unexpectedly"
+                )));
+            }
+            Heard::Garbage(what) => {
+                return Err(Trouble::system(format!("generator {index} says {what:?}")));
+            }
         }
         Ok(None)
     }
@@ -184,7 +223,9 @@ impl Fleet {
 impl Drop for Fleet {
     /// The end of its input ends a generator; who does not hear it is killed.
     fn drop(&mut self) {
-        self.generators.iter_mut().for_each(|generator| drop(generator.orders.take()));
+        self.generators
+            .iter_mut()
+            .for_each(|generator| drop(generator.orders.take()));
         let until = Instant::now() + Duration::from_secs(2);
         for generator in &mut self.generators {
             while matches!(generator.child.try_wait(), Ok(None)) && Instant::now() < until {
@@ -204,7 +245,10 @@ impl Generator {
         sender: &SyncSender<(usize, Heard)>,
     ) -> Result<Self, Trouble> {
         let in_words = |error: std::io::Error| {
-            Trouble::system(format!("cannot start a generator ({}): {error}", launcher.program.display()))
+            Trouble::system(format!(
+                "cannot start a generator ({}): {error}",
+                launcher.program.display()
+            ))
         };
         let mut child = Command::new(&launcher.program)
             .args(&launcher.arguments)
@@ -218,8 +262,15 @@ impl Generator {
             return Err(Trouble::system("a generator without pipes"));
         };
         let sender = sender.clone();
-        std::thread::Builder::new().spawn(move || listen(index, output, &sender)).map_err(in_words)?;
-        let mut generator = Self { child, orders: Some(orders), tally: Tally::default(), busy: true };
+        std::thread::Builder::new()
+            .spawn(move || listen(index, output, &sender))
+            .map_err(in_words)?;
+        let mut generator = Self {
+            child,
+            orders: Some(orders),
+            tally: Tally::default(),
+            busy: true,
+        };
         generator.write(setup)?;
         Ok(generator)
     }
@@ -229,9 +280,13 @@ impl Generator {
     }
 
     fn write(&mut self, what: &impl serde::Serialize) -> Result<(), Trouble> {
-        let mut line = serde_json::to_vec(what).map_err(|error| Trouble::system(error.to_string()))?;
+        let mut line =
+            serde_json::to_vec(what).map_err(|error| Trouble::system(error.to_string()))?;
         line.push(b'\n');
-        let written = self.orders.as_mut().map(|orders| orders.write_all(&line).and_then(|()| orders.flush()));
+        let written = self
+            .orders
+            .as_mut()
+            .map(|orders| orders.write_all(&line).and_then(|()| orders.flush()));
         match written {
             Some(Ok(())) => Ok(()),
             _ => Err(Trouble::system("a generator has ended unexpectedly")),

@@ -82,7 +82,10 @@ pub fn run() -> Result<(), String> {
 
 fn serve() -> Result<(), String> {
     // Unbuffered: what follows the first line is left for the poller.
-    let orders = io::stdin().as_fd().try_clone_to_owned().map_err(|error| format!("standard input: {error}"))?;
+    let orders = io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|error| format!("standard input: {error}"))?;
     let mut orders = File::from(orders);
     let mut line = Vec::new();
     let mut byte = [0];
@@ -111,13 +114,20 @@ fn say(report: &Report) -> io::Result<()> {
 impl Generator {
     fn new(setup: Setup, orders: File) -> Result<Self, String> {
         let in_words = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
-        dormouse_reactor::descriptors::raise_limit().map_err(in_words("raising the descriptor limit"))?;
-        let target = setup.target.parse::<Addr>().map_err(|error| error.to_string())?;
+        dormouse_reactor::descriptors::raise_limit()
+            .map_err(in_words("raising the descriptor limit"))?;
+        let target = setup
+            .target
+            .parse::<Addr>()
+            .map_err(|error| error.to_string())?;
         let tls = setup.tls.clone().map(Contexts::new).transpose()?;
         let poller = Poller::create(OnExec::Close).map_err(in_words("epoll"))?;
-        poller.add(Fd(0), ORDERS, Interest::READ).map_err(in_words("watching the orders"))?;
+        poller
+            .add(Fd(0), ORDERS, Interest::READ)
+            .map_err(in_words("watching the orders"))?;
         let capacity = setup.connections_max.max(1);
-        let slots = Slab::create("bench", capacity, SLOT_LAYOUT).map_err(in_words("memory for connections"))?;
+        let slots = Slab::create("bench", capacity, SLOT_LAYOUT)
+            .map_err(in_words("memory for connections"))?;
         let now = Instant::now();
         Ok(Self {
             message: message(&setup.talk).into(),
@@ -128,7 +138,9 @@ impl Generator {
             tls,
             poller,
             slots,
-            active: std::iter::repeat_with(|| None).take(capacity as usize).collect(),
+            active: std::iter::repeat_with(|| None)
+                .take(capacity as usize)
+                .collect(),
             in_flight: 0,
             serial: 0,
             scratch: vec![0; SCRATCH_LEN],
@@ -152,7 +164,9 @@ impl Generator {
         let mut events = Events::with_capacity(EVENTS_PER_TURN);
         while !self.quit {
             let timeout = self.until_next(Instant::now());
-            self.poller.wait(&mut events, Some(timeout)).map_err(|error| format!("epoll: {error}"))?;
+            self.poller
+                .wait(&mut events, Some(timeout))
+                .map_err(|error| format!("epoll: {error}"))?;
             for event in events.iter() {
                 match event.token() {
                     ORDERS => self.read_orders()?,
@@ -162,7 +176,8 @@ impl Generator {
             let now = Instant::now();
             self.pump(now);
             self.sweep(now);
-            self.report(now).map_err(|error| format!("reporting: {error}"))?;
+            self.report(now)
+                .map_err(|error| format!("reporting: {error}"))?;
         }
         Ok(())
     }
@@ -173,7 +188,8 @@ impl Generator {
         let count = self.orders.read(&mut piece);
         let count = count.map_err(|error| format!("reading orders: {error}"))?;
         self.quit |= count == 0;
-        self.input.extend_from_slice(piece.get(..count).unwrap_or_default());
+        self.input
+            .extend_from_slice(piece.get(..count).unwrap_or_default());
         while let Some(end) = self.input.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.input.drain(..=end).collect();
             let order = serde_json::from_slice(&line).map_err(|error| format!("order: {error}"))?;
@@ -200,7 +216,10 @@ impl Generator {
         let latencies = std::mem::take(&mut self.latencies);
         let yielded = Yield {
             tally: std::mem::take(&mut self.tally),
-            latencies: latencies.into_iter().map(|(name, of)| (name, of.to_sparse())).collect(),
+            latencies: latencies
+                .into_iter()
+                .map(|(name, of)| (name, of.to_sparse()))
+                .collect(),
             failures: std::mem::take(&mut self.failures),
             duration_s: (now - self.job_began).as_secs_f64(),
             gave_up: self.gave_up.take(),
@@ -213,14 +232,22 @@ impl Generator {
 
     fn count_failure(&mut self, reason: String) {
         let known = self.failures.contains_key(&reason) || self.failures.len() < REASONS_MAX;
-        let reason = if known { reason } else { "other reasons".into() };
+        let reason = if known {
+            reason
+        } else {
+            "other reasons".into()
+        };
         *self.failures.entry(reason).or_default() += 1;
     }
 
     fn record(&mut self, name: &str, latency: Duration) {
         match self.latencies.get_mut(name) {
             Some(latencies) => latencies.record(latency),
-            None => self.latencies.entry(name.to_owned()).or_default().record(latency),
+            None => self
+                .latencies
+                .entry(name.to_owned())
+                .or_default()
+                .record(latency),
         }
     }
 
@@ -228,7 +255,10 @@ impl Generator {
     fn source(&self) -> Option<SocketAddr> {
         let count = self.setup.sources.len() as u64;
         let turn = self.serial.checked_rem(count)? as usize;
-        self.setup.sources.get(turn).map(|&address| SocketAddr::new(address, 0))
+        self.setup
+            .sources
+            .get(turn)
+            .map(|&address| SocketAddr::new(address, 0))
     }
 }
 
@@ -238,7 +268,10 @@ fn message(talk: &Talk) -> Vec<u8> {
         Talk::Say { message, .. } => message.clone(),
         Talk::Http { path, host } => {
             let agent = concat!("dormouse-bench/", env!("CARGO_PKG_VERSION"));
-            format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {agent}\r\nAccept: */*\r\n\r\n").into_bytes()
+            format!(
+                "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {agent}\r\nAccept: */*\r\n\r\n"
+            )
+            .into_bytes()
         }
     }
 }

@@ -39,7 +39,12 @@ pub(super) struct Outcome {
 
 impl Response {
     pub(super) fn new() -> Self {
-        Self { part: Part::Head, line: Vec::new(), status: 0, keep_alive: true }
+        Self {
+            part: Part::Head,
+            line: Vec::new(),
+            status: 0,
+            keep_alive: true,
+        }
     }
 
     /// Takes bytes; `Some` when the response is complete. Bytes behind it are an error: nothing
@@ -61,11 +66,15 @@ impl Response {
             self.part = Part::Done;
         }
         self.keep_alive = false;
-        self.outcome().ok_or_else(|| "the connection ended within an HTTP response".into())
+        self.outcome()
+            .ok_or_else(|| "the connection ended within an HTTP response".into())
     }
 
     fn outcome(&self) -> Option<Outcome> {
-        (self.part == Part::Done).then_some(Outcome { status: self.status, keep_alive: self.keep_alive })
+        (self.part == Part::Done).then_some(Outcome {
+            status: self.status,
+            keep_alive: self.keep_alive,
+        })
     }
 
     /// Uses up at least one byte.
@@ -73,12 +82,20 @@ impl Response {
         match self.part {
             Part::Sized(left) => {
                 let used = left.min(bytes.len() as u64);
-                self.part = if used == left { Part::Done } else { Part::Sized(left - used) };
+                self.part = if used == left {
+                    Part::Done
+                } else {
+                    Part::Sized(left - used)
+                };
                 Ok(used as usize)
             }
             Part::Chunk(left) => {
                 let used = left.min(bytes.len() as u64);
-                self.part = if used == left { Part::ChunkEnd } else { Part::Chunk(left - used) };
+                self.part = if used == left {
+                    Part::ChunkEnd
+                } else {
+                    Part::Chunk(left - used)
+                };
                 Ok(used as usize)
             }
             Part::UntilClose => Ok(bytes.len()),
@@ -90,8 +107,13 @@ impl Response {
     fn line_step(&mut self, bytes: &[u8]) -> Result<usize, String> {
         let end = bytes.iter().position(|&byte| byte == b'\n');
         let used = end.map_or(bytes.len(), |end| end + 1);
-        self.line.extend_from_slice(bytes.get(..used).unwrap_or_default());
-        let max = if self.part == Part::Head { HEAD_MAX } else { CHUNK_LINE_MAX };
+        self.line
+            .extend_from_slice(bytes.get(..used).unwrap_or_default());
+        let max = if self.part == Part::Head {
+            HEAD_MAX
+        } else {
+            CHUNK_LINE_MAX
+        };
         if self.line.len() > max {
             return Err(format!("HTTP: head or chunk line longer than {max} bytes"));
         }
@@ -110,11 +132,15 @@ impl Response {
             }
             return Ok(());
         }
-        let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).trim().to_owned();
+        let line = String::from_utf8_lossy(&std::mem::take(&mut self.line))
+            .trim()
+            .to_owned();
         self.part = match self.part {
             Part::ChunkSize => {
                 let size = line.split(';').next().unwrap_or_default().trim();
-                match u64::from_str_radix(size, 16).map_err(|_| format!("HTTP: bad chunk size {size:?}"))? {
+                match u64::from_str_radix(size, 16)
+                    .map_err(|_| format!("HTTP: bad chunk size {size:?}"))?
+                {
                     0 => Part::Trailer,
                     size => Part::Chunk(size),
                 }
@@ -142,7 +168,11 @@ impl Response {
         for (name, value) in lines.filter_map(|line| line.split_once(':')) {
             let value = value.trim();
             if name.eq_ignore_ascii_case("content-length") {
-                length = Some(value.parse::<u64>().map_err(|_| format!("HTTP: bad Content-Length {value:?}"))?);
+                length = Some(
+                    value
+                        .parse::<u64>()
+                        .map_err(|_| format!("HTTP: bad Content-Length {value:?}"))?,
+                );
             } else if name.eq_ignore_ascii_case("transfer-encoding") {
                 chunked = value.to_ascii_lowercase().ends_with("chunked");
             } else if name.eq_ignore_ascii_case("connection") {
@@ -183,34 +213,75 @@ mod tests {
 
     #[test]
     fn bodies_of_every_kind_end_where_they_end() {
-        let kept = Ok(Some(Outcome { status: 200, keep_alive: true }));
-        assert_eq!(whole_and_cut("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"), kept);
+        let kept = Ok(Some(Outcome {
+            status: 200,
+            keep_alive: true,
+        }));
         assert_eq!(
-            whole_and_cut("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nT: 1\r\n\r\n"),
+            whole_and_cut("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"),
             kept
         );
-        assert_eq!(whole_and_cut("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length:0\r\n\r\n"), kept);
-        let closed = Ok(Some(Outcome { status: 404, keep_alive: false }));
-        assert_eq!(whole_and_cut("HTTP/1.1 404 No\r\nConnection: close\r\nContent-Length: 1\r\n\r\n!"), closed);
+        assert_eq!(
+            whole_and_cut(
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nT: 1\r\n\r\n"
+            ),
+            kept
+        );
+        assert_eq!(
+            whole_and_cut(
+                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length:0\r\n\r\n"
+            ),
+            kept
+        );
+        let closed = Ok(Some(Outcome {
+            status: 404,
+            keep_alive: false,
+        }));
+        assert_eq!(
+            whole_and_cut("HTTP/1.1 404 No\r\nConnection: close\r\nContent-Length: 1\r\n\r\n!"),
+            closed
+        );
     }
 
     #[test]
     fn a_body_without_length_ends_with_the_connection() {
         let mut response = Response::new();
-        assert_eq!(response.take(b"HTTP/1.0 200 OK\r\n\r\nsome bytes"), Ok(None));
-        assert_eq!(response.end(), Ok(Outcome { status: 200, keep_alive: false }));
+        assert_eq!(
+            response.take(b"HTTP/1.0 200 OK\r\n\r\nsome bytes"),
+            Ok(None)
+        );
+        assert_eq!(
+            response.end(),
+            Ok(Outcome {
+                status: 200,
+                keep_alive: false
+            })
+        );
         let mut cut = Response::new();
-        assert_eq!(cut.take(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"), Ok(None));
+        assert_eq!(
+            cut.take(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"),
+            Ok(None)
+        );
         assert!(cut.end().is_err());
     }
 
     #[test]
     fn what_is_no_response_is_refused() {
-        for text in ["SSH-2.0-x\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "HTTP/1.1 204 No\r\n\r\nx"] {
+        for text in [
+            "SSH-2.0-x\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+            "HTTP/1.1 204 No\r\n\r\nx",
+        ] {
             assert!(Response::new().take(text.as_bytes()).is_err(), "{text:?}");
         }
         assert!(Response::new().take(&vec![b'a'; HEAD_MAX + 1]).is_err());
-        let endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".iter().chain(&[b'0'; 2000]);
-        assert!(Response::new().take(&endless.copied().collect::<Vec<_>>()).is_err());
+        let endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            .iter()
+            .chain(&[b'0'; 2000]);
+        assert!(
+            Response::new()
+                .take(&endless.copied().collect::<Vec<_>>())
+                .is_err()
+        );
     }
 }

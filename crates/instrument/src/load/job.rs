@@ -21,12 +21,17 @@ impl Pacer {
     /// `per_s` times a second; 0: always.
     pub(super) fn new(per_s: f64, now: Instant) -> Self {
         let interval = (per_s > 0.0).then(|| Duration::from_secs_f64((1.0 / per_s).min(86_400.0)));
-        Self { interval, next: now }
+        Self {
+            interval,
+            next: now,
+        }
     }
 
     /// Whether something is due; takes it.
     pub(super) fn take(&mut self, now: Instant) -> bool {
-        let Some(interval) = self.interval else { return true };
+        let Some(interval) = self.interval else {
+            return true;
+        };
         if now < self.next {
             return false;
         }
@@ -36,7 +41,8 @@ impl Pacer {
 
     /// How long until something is due.
     pub(super) fn wait(&self, now: Instant) -> Duration {
-        self.interval.map_or(Duration::ZERO, |_| self.next.saturating_duration_since(now))
+        self.interval
+            .map_or(Duration::ZERO, |_| self.next.saturating_duration_since(now))
     }
 }
 
@@ -72,7 +78,12 @@ impl CycleJob {
     pub(super) fn new(spec: Cycle, now: Instant) -> Self {
         // The lowest lane is taken first.
         let free = (0..spec.lanes).rev().collect();
-        Self { ends: end(spec.for_ms, now), spec, free, stopped: false }
+        Self {
+            ends: end(spec.for_ms, now),
+            spec,
+            free,
+            stopped: false,
+        }
     }
 
     pub(super) fn is_over(&self, begun: u64, now: Instant) -> bool {
@@ -106,7 +117,16 @@ impl SpeakJob {
     pub(super) fn new(spec: Speak, now: Instant) -> Self {
         let pacer = Pacer::new(spec.per_s, now);
         let ends = end(spec.for_ms, now);
-        Self { spec, pacer, ends, cursor: 0, round: 0, said: 0, unanswered: 0, stopped: false }
+        Self {
+            spec,
+            pacer,
+            ends,
+            cursor: 0,
+            round: 0,
+            said: 0,
+            unanswered: 0,
+            stopped: false,
+        }
     }
 
     pub(super) fn is_over(&self, now: Instant) -> bool {

@@ -42,18 +42,25 @@ impl Plan {
     ) -> Result<Self, Trouble> {
         let mut notes = Vec::new();
         let connections = connections.max(1);
-        if let Addr::Tcp(address) = target {
-            if connections > STRANGERS_MAX && !address.ip().is_loopback() && !own_server {
-                return Err(Trouble::usage(format!(
-                    "{connections} connections to {address}, which is not this machine: more than {STRANGERS_MAX} \
-                     only with --i-own-this-server (and your word that you do)"
-                )));
-            }
+        if let Addr::Tcp(address) = target
+            && connections > STRANGERS_MAX
+            && !address.ip().is_loopback()
+            && !own_server
+        {
+            return Err(Trouble::usage(format!(
+                "{connections} connections to {address}, which is not this machine: more than {STRANGERS_MAX} \
+                 only with --i-own-this-server (and your word that you do)"
+            )));
         }
         let limits = dormouse_reactor::descriptors::raise_limit()
             .map_err(|error| Trouble::system(format!("raising the descriptor limit: {error}")))?;
-        let room = limits.hard.saturating_sub(DESCRIPTORS_RESERVED).min(u64::from(u32::MAX));
-        let room = per_process.map_or(room, |each| room.min(u64::from(each))).min(1 << 24);
+        let room = limits
+            .hard
+            .saturating_sub(DESCRIPTORS_RESERVED)
+            .min(u64::from(u32::MAX));
+        let room = per_process
+            .map_or(room, |each| room.min(u64::from(each)))
+            .min(1 << 24);
         if room == 0 {
             return Err(Trouble::system(format!(
                 "a process may have {} descriptors only: ulimit -n 20000",
@@ -73,13 +80,21 @@ impl Plan {
         }
         check_machine(connections, target)?;
         let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-        Ok(Self { generators: narrow(generators), connections_each: narrow(each), notes })
+        Ok(Self {
+            generators: narrow(generators),
+            connections_each: narrow(each),
+            notes,
+        })
     }
 }
 
 /// Without many source addresses the ports of one are the limit.
 fn check_ports(connections: u64, target: SocketAddr, given: &[IpAddr]) -> Result<(), Trouble> {
-    let addresses = if given.is_empty() { sources::for_target(target, given, 0).len().max(1) } else { given.len() };
+    let addresses = if given.is_empty() {
+        sources::for_target(target, given, 0).len().max(1)
+    } else {
+        given.len()
+    };
     let many = given.is_empty() && addresses > 1;
     let ports = ephemeral_ports();
     if many || connections <= ports * addresses as u64 {
@@ -94,7 +109,9 @@ fn check_ports(connections: u64, target: SocketAddr, given: &[IpAddr]) -> Result
 
 fn ephemeral_ports() -> u64 {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    let mut bounds = range.split_whitespace().filter_map(|bound| bound.parse::<u64>().ok());
+    let mut bounds = range
+        .split_whitespace()
+        .filter_map(|bound| bound.parse::<u64>().ok());
     match (bounds.next(), bounds.next()) {
         (Some(low), Some(high)) if high >= low => high - low + 1,
         _ => 28_232,
@@ -116,7 +133,9 @@ fn check_machine(connections: u64, target: &Addr) -> Result<(), Trouble> {
         )));
     }
     let files = fs::read_to_string("/proc/sys/fs/file-max").ok();
-    let files_max = files.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(u64::MAX);
+    let files_max = files
+        .and_then(|text| text.trim().parse::<u64>().ok())
+        .unwrap_or(u64::MAX);
     if connections.saturating_mul(ends) > files_max {
         return Err(Trouble::usage(format!(
             "{connections} connections need {} open files, the machine allows {files_max}: sysctl -w fs.file-max={}",
@@ -132,7 +151,13 @@ mod tests {
     use super::*;
 
     fn plan(connections: u64, target: &str, per_process: Option<u32>) -> Result<Plan, Trouble> {
-        Plan::new(connections, &target.parse().unwrap(), &[], per_process, false)
+        Plan::new(
+            connections,
+            &target.parse().unwrap(),
+            &[],
+            per_process,
+            false,
+        )
     }
 
     #[test]

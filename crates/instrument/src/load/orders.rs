@@ -132,10 +132,18 @@ impl Order {
         let part32 = |whole: u32| u32::try_from(part(u64::from(whole))).unwrap_or(u32::MAX);
         let rate = |per_s: f64| per_s / count as f64;
         Some(match self {
-            Self::Open { alive, per_s, in_flight_max } => {
+            Self::Open {
+                alive,
+                per_s,
+                in_flight_max,
+            } => {
                 // At least one, or a fleet larger than the limit would never open anything.
                 let in_flight_max = part32(*in_flight_max).max(1);
-                Self::Open { alive: part(*alive), per_s: rate(*per_s), in_flight_max }
+                Self::Open {
+                    alive: part(*alive),
+                    per_s: rate(*per_s),
+                    in_flight_max,
+                }
             }
             Self::Cycle(cycle) => {
                 let lanes = part32(cycle.lanes);
@@ -144,14 +152,23 @@ impl Order {
                 if lanes == 0 || (cycle.connections > 0 && connections == 0) {
                     return None;
                 }
-                Self::Cycle(Cycle { connections, lanes, ..cycle.clone() })
+                Self::Cycle(Cycle {
+                    connections,
+                    lanes,
+                    ..cycle.clone()
+                })
             }
             Self::Speak(speak) => {
                 let (messages, among) = (part(speak.messages), part32(speak.among));
                 if (speak.messages > 0 && messages == 0) || (speak.among > 0 && among == 0) {
                     return None;
                 }
-                Self::Speak(Speak { per_s: rate(speak.per_s), messages, among, ..speak.clone() })
+                Self::Speak(Speak {
+                    per_s: rate(speak.per_s),
+                    messages,
+                    among,
+                    ..speak.clone()
+                })
             }
             Self::Close | Self::Stop | Self::Quit => self.clone(),
         })

@@ -16,7 +16,9 @@ pub(super) fn for_target(target: SocketAddr, given: &[IpAddr], index: u32) -> Ve
             // 127.64.0.0/10 is left to the load; servers live in 127.0.0.0/10 by habit.
             let block = 64 + u8::try_from(index % 64).unwrap_or(0);
             let row = u8::try_from(index / 64 % 256).unwrap_or(0);
-            (1..=PER_GENERATOR).map(|host| IpAddr::V4(Ipv4Addr::new(127, block, row, host))).collect()
+            (1..=PER_GENERATOR)
+                .map(|host| IpAddr::V4(Ipv4Addr::new(127, block, row, host)))
+                .collect()
         }
         _ => Vec::new(),
     }
@@ -30,8 +32,13 @@ mod tests {
     #[test]
     fn generators_do_not_share_addresses() {
         let target = "127.0.0.1:8443".parse().unwrap();
-        let all: Vec<_> = (0..200).flat_map(|index| for_target(target, &[], index)).collect();
-        assert_eq!(all.iter().collect::<HashSet<_>>().len(), 200 * usize::from(PER_GENERATOR));
+        let all: Vec<_> = (0..200)
+            .flat_map(|index| for_target(target, &[], index))
+            .collect();
+        assert_eq!(
+            all.iter().collect::<HashSet<_>>().len(),
+            200 * usize::from(PER_GENERATOR)
+        );
         assert!(all.iter().all(IpAddr::is_loopback));
     }
 

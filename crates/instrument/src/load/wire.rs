@@ -28,18 +28,27 @@ pub(super) fn open_all<E: From<String>>(
 ) -> Result<Received, E> {
     let mut received = Received::default();
     let mut key = OpenKey::new(tls);
-    while let Some(rest) = bytes.get_mut(received.used..).filter(|rest| !rest.is_empty()) {
-        let opened = record::open(tls, &mut key, rest).map_err(|refusal| format!("record refused: {refusal}"))?;
+    while let Some(rest) = bytes
+        .get_mut(received.used..)
+        .filter(|rest| !rest.is_empty())
+    {
+        let opened = record::open(tls, &mut key, rest)
+            .map_err(|refusal| format!("record refused: {refusal}"))?;
         received.used += match opened {
             Opened::Partial { .. } => break,
-            Opened::Data { consumed, plaintext } => {
+            Opened::Data {
+                consumed,
+                plaintext,
+            } => {
                 hear(rest.get(plaintext).unwrap_or_default())?;
                 consumed
             }
             Opened::Ticket { consumed, fragment } => {
                 if let Some(watch) = tickets {
                     let fragment = rest.get(fragment).unwrap_or_default();
-                    watch.handle_fragment(UnixTime::now(), fragment).map_err(|failure| failure.reason)?;
+                    watch
+                        .handle_fragment(UnixTime::now(), fragment)
+                        .map_err(|failure| failure.reason)?;
                     received.ticket |= watch.received() > 0;
                 }
                 consumed
@@ -87,7 +96,9 @@ pub(super) fn seal_some(
 /// Says goodbye; best effort.
 pub(super) fn seal_close(tls: &mut State, out: &mut Outgoing) {
     let mut key = SealKey::new(tls);
-    let _ = seal_small(out, |room| record::seal_alert(tls, &mut key, record::Alert::CLOSE_NOTIFY, room));
+    let _ = seal_small(out, |room| {
+        record::seal_alert(tls, &mut key, record::Alert::CLOSE_NOTIFY, room)
+    });
 }
 
 fn seal_small(

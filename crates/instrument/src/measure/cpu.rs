@@ -22,8 +22,12 @@ pub struct CpuTime {
 impl CpuTime {
     /// Reads process `pid`; `None` when it is gone.
     pub(super) fn of(pid: i32) -> Result<Option<Self>, Trouble> {
-        let Some(stat) = proc_files::read(pid, "stat")? else { return Ok(None) };
-        let Some(ticks) = Ticks::parse(&stat) else { return Ok(None) };
+        let Some(stat) = proc_files::read(pid, "stat")? else {
+            return Ok(None);
+        };
+        let Some(ticks) = Ticks::parse(&stat) else {
+            return Ok(None);
+        };
         let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
         let own_ns = ((ticks.user + ticks.system) * tick_ns).max(scheduled_ns(pid));
         Ok(Some(Self {
@@ -51,13 +55,19 @@ impl Ticks {
     fn parse(stat: &str) -> Option<Self> {
         let fields = proc_files::stat_fields(stat);
         let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
-        Some(Self { user: number(11)?, system: number(12)?, children: number(13)? + number(14)? })
+        Some(Self {
+            user: number(11)?,
+            system: number(12)?,
+            children: number(13)? + number(14)?,
+        })
     }
 }
 
 /// The run time of all living threads.
 fn scheduled_ns(pid: i32) -> u64 {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return 0;
+    };
     let run_time = |thread: fs::DirEntry| {
         let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
         text.split_whitespace().next()?.parse::<u64>().ok()

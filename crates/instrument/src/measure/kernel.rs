@@ -42,7 +42,9 @@ impl KernelMemory {
         let six = fs::read_to_string("/proc/net/sockstat6").unwrap_or_default();
         let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
         Self {
-            slab_bytes: fs::read_to_string("/proc/slabinfo").ok().map(|text| slab_bytes(&text)),
+            slab_bytes: fs::read_to_string("/proc/slabinfo")
+                .ok()
+                .map(|text| slab_bytes(&text)),
             tcp_buffer_bytes: counter(&four, "TCP", "mem") * page,
             tcp_sockets: counter(&four, "TCP", "inuse") + counter(&six, "TCP6", "inuse"),
             time_wait: counter(&four, "TCP", "tw"),
@@ -52,9 +54,14 @@ impl KernelMemory {
 
 /// `TCP: inuse 5 orphan 0 …`: the number behind `name` in the line of `section`.
 fn counter(text: &str, section: &str, name: &str) -> u64 {
-    let line = text.lines().find_map(|line| line.strip_prefix(section)?.strip_prefix(':'));
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(section)?.strip_prefix(':'));
     let mut words = line.unwrap_or_default().split_whitespace();
-    words.find(|word| *word == name).and_then(|_| words.next()?.parse().ok()).unwrap_or(0)
+    words
+        .find(|word| *word == name)
+        .and_then(|_| words.next()?.parse().ok())
+        .unwrap_or(0)
 }
 
 /// `name active_objs num_objs objsize …`: active objects times their size.
@@ -75,7 +82,8 @@ mod tests {
 
     #[test]
     fn counters_are_found_by_name() {
-        let text = "sockets: used 27\nTCP: inuse 12 orphan 0 tw 3 alloc 9 mem 202\nUDP: inuse 7 mem 0\n";
+        let text =
+            "sockets: used 27\nTCP: inuse 12 orphan 0 tw 3 alloc 9 mem 202\nUDP: inuse 7 mem 0\n";
         assert_eq!(counter(text, "TCP", "inuse"), 12);
         assert_eq!(counter(text, "TCP", "mem"), 202);
         assert_eq!(counter(text, "TCP6", "inuse"), 0);

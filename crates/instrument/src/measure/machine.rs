@@ -31,7 +31,10 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
             processor: processor(&cpuinfo).unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
             memory_bytes: kb_field(&meminfo, "MemTotal").unwrap_or(0),
-            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            kernel: rustix::system::uname()
+                .release()
+                .to_string_lossy()
+                .into_owned(),
             descriptors_per_process: limit.maximum.unwrap_or(u64::MAX),
         }
     }
@@ -44,6 +47,14 @@ impl Machine {
 }
 
 fn processor(cpuinfo: &str) -> Option<String> {
-    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.split_whitespace().collect::<Vec<_>>().join(" "))
+    let line = cpuinfo
+        .lines()
+        .find(|line| line.starts_with("model name"))?;
+    Some(
+        line.split_once(':')?
+            .1
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" "),
+    )
 }

@@ -27,7 +27,9 @@ pub struct Memory {
 impl Memory {
     /// Reads process `pid`; `None` when it is gone.
     pub(super) fn of(pid: i32) -> Result<Option<Self>, Trouble> {
-        let Some(text) = proc_files::read(pid, "smaps_rollup")? else { return Ok(None) };
+        let Some(text) = proc_files::read(pid, "smaps_rollup")? else {
+            return Ok(None);
+        };
         Ok(Self::parse(&text))
     }
 

@@ -45,8 +45,12 @@ impl TreeSample {
         let mut sample = Self::default();
         for &pid in &pids {
             // A worker may end between the listing and the reading: it is no longer of the tree.
-            let Some(memory) = Memory::of(pid)? else { continue };
-            let Some(cpu) = CpuTime::of(pid)? else { continue };
+            let Some(memory) = Memory::of(pid)? else {
+                continue;
+            };
+            let Some(cpu) = CpuTime::of(pid)? else {
+                continue;
+            };
             sample.memory += memory;
             sample.cpu += cpu;
             sample.processes += 1;
@@ -54,7 +58,9 @@ impl TreeSample {
             sample.descriptors += proc_files::count_entries(pid, "fd");
         }
         if sample.processes == 0 {
-            return Err(Trouble::target("the server has died: none of its processes is left"));
+            return Err(Trouble::target(
+                "the server has died: none of its processes is left",
+            ));
         }
         Ok(sample)
     }

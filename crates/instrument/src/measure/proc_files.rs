@@ -18,7 +18,9 @@ pub(super) fn read(pid: i32, name: &str) -> Result<Option<String>, Trouble> {
 
 /// How many entries `/proc/PID/NAME/` has; 0 when it cannot be told.
 pub(super) fn count_entries(pid: i32, name: &str) -> u64 {
-    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/{name}")) else { return 0 };
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/{name}")) else {
+        return 0;
+    };
     entries.count().try_into().unwrap_or(u64::MAX)
 }
 
@@ -56,12 +58,15 @@ pub(super) fn command(pid: i32) -> Option<String> {
 /// The fields of `/proc/PID/stat` behind the command, which may itself hold blanks and brackets.
 /// Index 0 is the state (field 3 in proc(5)).
 pub(super) fn stat_fields(stat: &str) -> Vec<&str> {
-    stat.rsplit_once(')').map_or_else(Vec::new, |(_, rest)| rest.split_whitespace().collect())
+    stat.rsplit_once(')')
+        .map_or_else(Vec::new, |(_, rest)| rest.split_whitespace().collect())
 }
 
 /// The value in kB of `Name:   123 kB` in files such as `smaps_rollup` and `meminfo`, in bytes.
 pub(super) fn kb_field(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     let kb: u64 = line.split_whitespace().next()?.parse().ok()?;
     kb.checked_mul(1024)
 }

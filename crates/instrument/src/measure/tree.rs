@@ -52,7 +52,9 @@ impl ProcessTree {
     /// When there is no such process.
     pub fn of_pid(root: i32) -> Result<Self, Trouble> {
         let Some(entry) = entry(root)? else {
-            return Err(Trouble::target(format!("there is no process {root}: is the server running?")));
+            return Err(Trouble::target(format!(
+                "there is no process {root}: is the server running?"
+            )));
         };
         Ok(Self {
             root,
@@ -65,7 +67,12 @@ impl ProcessTree {
     /// The tree of a server that the instrument itself (process `reaper`, a subreaper) started as
     /// leader of a process group of its own.
     pub fn of_child(root: i32, reaper: i32) -> Self {
-        Self { root, reaper: Some(reaper), strangers: BTreeSet::new(), root_leads: true }
+        Self {
+            root,
+            reaper: Some(reaper),
+            strangers: BTreeSet::new(),
+            root_leads: true,
+        }
     }
 
     /// Leaves a child of the instrument out of the tree.
@@ -85,7 +92,10 @@ impl ProcessTree {
     pub fn pids(&self) -> Result<Vec<i32>, Trouble> {
         let members = self.members(&entries()?);
         if members.is_empty() {
-            return Err(Trouble::target(format!("the server (process {}) has died", self.root)));
+            return Err(Trouble::target(format!(
+                "the server (process {}) has died",
+                self.root
+            )));
         }
         Ok(members)
     }
@@ -95,15 +105,25 @@ impl ProcessTree {
     /// # Errors
     /// As [`ProcessTree::pids`].
     pub fn describe(&self) -> Result<Vec<ProcessInfo>, Trouble> {
-        let name = |pid| ProcessInfo { pid, command: proc_files::command(pid).unwrap_or_else(|| "?".into()) };
+        let name = |pid| ProcessInfo {
+            pid,
+            command: proc_files::command(pid).unwrap_or_else(|| "?".into()),
+        };
         Ok(self.pids()?.into_iter().map(name).collect())
     }
 
     /// Ended children of the reaper that nobody has waited for.
     pub fn zombies(&self) -> Vec<i32> {
-        let of_reaper = |entry: &&Entry| Some(entry.parent) == self.reaper && !self.strangers.contains(&entry.pid);
+        let of_reaper = |entry: &&Entry| {
+            Some(entry.parent) == self.reaper && !self.strangers.contains(&entry.pid)
+        };
         let entries = entries().unwrap_or_default();
-        entries.iter().filter(of_reaper).filter(|entry| entry.zombie).map(|entry| entry.pid).collect()
+        entries
+            .iter()
+            .filter(of_reaper)
+            .filter(|entry| entry.zombie)
+            .map(|entry| entry.pid)
+            .collect()
     }
 
     fn members(&self, entries: &[Entry]) -> Vec<i32> {
@@ -120,14 +140,19 @@ impl ProcessTree {
                 break;
             }
         }
-        entries.iter().filter(|entry| !entry.zombie && members.contains(&entry.pid)).map(|entry| entry.pid).collect()
+        entries
+            .iter()
+            .filter(|entry| !entry.zombie && members.contains(&entry.pid))
+            .map(|entry| entry.pid)
+            .collect()
     }
 
     fn joins(&self, entry: &Entry, members: &BTreeSet<i32>) -> bool {
         if self.strangers.contains(&entry.pid) || Some(entry.pid) == self.reaper {
             return false;
         }
-        let leader_is_member = |leader: i32| members.contains(&leader) && (leader != self.root || self.root_leads);
+        let leader_is_member =
+            |leader: i32| members.contains(&leader) && (leader != self.root || self.root_leads);
         members.contains(&entry.parent)
             || Some(entry.parent) == self.reaper
             || leader_is_member(entry.group)
@@ -136,19 +161,36 @@ impl ProcessTree {
 }
 
 fn entries() -> Result<Vec<Entry>, Trouble> {
-    let listing = fs::read_dir("/proc").map_err(|error| Trouble::system(format!("cannot list /proc: {error}")))?;
-    let pids = listing.flatten().filter_map(|item| item.file_name().to_str()?.parse::<i32>().ok());
+    let listing = fs::read_dir("/proc")
+        .map_err(|error| Trouble::system(format!("cannot list /proc: {error}")))?;
+    let pids = listing
+        .flatten()
+        .filter_map(|item| item.file_name().to_str()?.parse::<i32>().ok());
     let mut entries: Vec<Entry> = pids.filter_map(|pid| entry(pid).ok().flatten()).collect();
     entries.sort_by_key(|entry| entry.pid);
     Ok(entries)
 }
 
 fn entry(pid: i32) -> Result<Option<Entry>, Trouble> {
-    let Some(stat) = proc_files::read(pid, "stat")? else { return Ok(None) };
+    let Some(stat) = proc_files::read(pid, "stat")? else {
+        return Ok(None);
+    };
     let fields = proc_files::stat_fields(&stat);
-    let number = |index: usize| fields.get(index).and_then(|field| field.parse::<i32>().ok());
-    let (Some(parent), Some(group), Some(session)) = (number(1), number(2), number(3)) else { return Ok(None) };
-    Ok(Some(Entry { pid, parent, group, session, zombie: fields.first().is_some_and(|state| *state == "Z") }))
+    let number = |index: usize| {
+        fields
+            .get(index)
+            .and_then(|field| field.parse::<i32>().ok())
+    };
+    let (Some(parent), Some(group), Some(session)) = (number(1), number(2), number(3)) else {
+        return Ok(None);
+    };
+    Ok(Some(Entry {
+        pid,
+        parent,
+        group,
+        session,
+        zombie: fields.first().is_some_and(|state| *state == "Z"),
+    }))
 }
 
 #[cfg(test)]
@@ -156,20 +198,44 @@ mod tests {
     use super::*;
 
     fn process(pid: i32, parent: i32, group: i32, session: i32) -> Entry {
-        Entry { pid, parent, group, session, zombie: false }
+        Entry {
+            pid,
+            parent,
+            group,
+            session,
+            zombie: false,
+        }
     }
 
     #[test]
     fn descendants_belong_even_when_listed_before_their_parents() {
-        let tree = ProcessTree { root: 50, reaper: None, strangers: BTreeSet::new(), root_leads: false };
-        let all = [process(10, 20, 1, 1), process(20, 50, 1, 1), process(50, 1, 1, 1), process(60, 1, 1, 1)];
+        let tree = ProcessTree {
+            root: 50,
+            reaper: None,
+            strangers: BTreeSet::new(),
+            root_leads: false,
+        };
+        let all = [
+            process(10, 20, 1, 1),
+            process(20, 50, 1, 1),
+            process(50, 1, 1, 1),
+            process(60, 1, 1, 1),
+        ];
         assert_eq!(tree.members(&all), [10, 20, 50]);
     }
 
     #[test]
     fn a_shell_which_shares_its_group_with_the_server_does_not_belong() {
-        let tree = ProcessTree { root: 50, reaper: None, strangers: BTreeSet::new(), root_leads: false };
-        assert_eq!(tree.members(&[process(40, 1, 40, 40), process(50, 40, 40, 40)]), [50]);
+        let tree = ProcessTree {
+            root: 50,
+            reaper: None,
+            strangers: BTreeSet::new(),
+            root_leads: false,
+        };
+        assert_eq!(
+            tree.members(&[process(40, 1, 40, 40), process(50, 40, 40, 40)]),
+            [50]
+        );
     }
 
     #[test]
@@ -177,8 +243,13 @@ mod tests {
         let mut tree = ProcessTree::of_child(50, 7);
         tree.exclude(80);
         // 60 detached into a session of its own and came to the reaper; its worker follows.
-        let all =
-            [process(7, 1, 7, 7), process(50, 7, 50, 7), process(60, 7, 60, 60), process(61, 60, 60, 60), process(80, 7, 80, 7)];
+        let all = [
+            process(7, 1, 7, 7),
+            process(50, 7, 50, 7),
+            process(60, 7, 60, 60),
+            process(61, 60, 60, 60),
+            process(80, 7, 80, 7),
+        ];
         assert_eq!(tree.members(&all), [50, 60, 61]);
     }
 
@@ -187,7 +258,12 @@ mod tests {
         let own = i32::try_from(std::process::id()).unwrap();
         let tree = ProcessTree::of_pid(own).unwrap();
         assert!(tree.pids().unwrap().contains(&own));
-        assert!(tree.describe().unwrap().iter().all(|process| !process.command.is_empty()));
+        assert!(
+            tree.describe()
+                .unwrap()
+                .iter()
+                .all(|process| !process.command.is_empty())
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod text;
 mod time;
 
 pub use text::table;
+pub(crate) use text::{grouped, readable};
 
 use std::collections::BTreeMap;
 
@@ -117,7 +118,11 @@ impl Run {
             growth: None,
             failures: BTreeMap::new(),
             notes: Vec::new(),
-            outcome: Outcome { complete: false, message: None, exit_status: 3 },
+            outcome: Outcome {
+                complete: false,
+                message: None,
+                exit_status: 3,
+            },
         }
     }
 
@@ -125,13 +130,21 @@ impl Run {
     pub fn figure(&mut self, name: &str, title: &str, value: f64, unit: &str) {
         // JSON has no infinities; a division by nothing is no figure.
         if value.is_finite() {
-            self.figures.push(Figure { name: name.into(), title: title.into(), value, unit: unit.into() });
+            self.figures.push(Figure {
+                name: name.into(),
+                title: title.into(),
+                value,
+                unit: unit.into(),
+            });
         }
     }
 
     /// The value of a figure.
     pub fn value(&self, name: &str) -> Option<f64> {
-        self.figures.iter().find(|figure| figure.name == name).map(|figure| figure.value)
+        self.figures
+            .iter()
+            .find(|figure| figure.name == name)
+            .map(|figure| figure.value)
     }
 
     /// Adds a remark once.

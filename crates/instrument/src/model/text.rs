@@ -39,33 +39,101 @@ pub fn table(run: &Run) -> String {
     out
 }
 
-/// Figures under the first part of their name.
+/// The four ways to count memory, which are columns of one row.
+const COUNTS: [&str; 4] = ["pss", "rss", "anonymous", "shared"];
+
+/// Figures under the first part of their name, in the order in which these first appear.
 fn figures(out: &mut String, run: &Run) {
-    let width = run.figures.iter().map(|figure| figure.title.chars().count()).max().unwrap_or(0);
-    let mut section = "";
-    for figure in &run.figures {
-        let of = figure.name.split('.').next().unwrap_or_default();
-        if of != section {
-            section = of;
-            let _ = writeln!(out, "\n  {section}");
+    let of = |figure: &Figure| figure.name.split('.').next().unwrap_or_default().to_owned();
+    let mut sections: Vec<String> = Vec::new();
+    for section in run.figures.iter().map(of) {
+        if !sections.contains(&section) {
+            sections.push(section);
         }
-        let (value, unit) = readable(figure);
-        let _ = writeln!(out, "    {:<width$}  {value:>14} {unit}", figure.title);
     }
+    let width = run
+        .figures
+        .iter()
+        .map(|figure| figure.title.chars().count())
+        .max()
+        .unwrap_or(0);
+    for section in sections {
+        let _ = write!(out, "\n  {section:<width$}");
+        let moments = moments(run, &section);
+        if !moments.is_empty() {
+            let [pss, rss, anonymous, shared] = COUNTS;
+            let _ = write!(
+                out,
+                "    {pss:>11} {rss:>11} {anonymous:>11} {shared:>11}  kB"
+            );
+        }
+        out.push('\n');
+        for (title, counts) in moments {
+            let _ = write!(out, "    {title:<width$}");
+            for bytes in counts {
+                let _ = write!(out, "  {:>10}", grouped(bytes / 1000.0, 0));
+            }
+            out.push('\n');
+        }
+        for figure in run
+            .figures
+            .iter()
+            .filter(|figure| of(figure) == section && !is_moment(figure))
+        {
+            let (value, unit) = readable(figure);
+            let _ = writeln!(out, "    {:<width$}  {value:>10} {unit}", figure.title);
+        }
+    }
+}
+
+/// `memory.before.pss`, and not `memory.per_connection.pss`.
+fn is_moment(figure: &Figure) -> bool {
+    let mut parts = figure.name.split('.');
+    parts.next() == Some("memory")
+        && parts
+            .next()
+            .is_some_and(|moment| moment != "per_connection")
+        && parts.next().is_some_and(|count| COUNTS.contains(&count))
+}
+
+/// Memory at each moment: a title, and the four counts.
+fn moments(run: &Run, section: &str) -> Vec<(String, [f64; 4])> {
+    let pss = run
+        .figures
+        .iter()
+        .filter(|f| section == "memory" && is_moment(f) && f.name.ends_with(".pss"));
+    pss.map(|figure| {
+        let stem = figure.name.trim_end_matches("pss");
+        let counts = COUNTS.map(|count| run.value(&format!("{stem}{count}")).unwrap_or(0.0));
+        (figure.title.trim_end_matches(", PSS").to_owned(), counts)
+    })
+    .collect()
 }
 
 fn latencies(out: &mut String, run: &Run) {
     if run.latencies.is_empty() {
         return;
     }
-    let width = run.latencies.keys().map(|name| name.chars().count()).max().unwrap_or(0).max(12);
+    let width = run
+        .latencies
+        .keys()
+        .map(|name| name.chars().count())
+        .max()
+        .unwrap_or(0)
+        .max(12);
     let _ = writeln!(
         out,
         "\n  {:<width$}  {:>11} {:>10} {:>10} {:>10} {:>10} {:>10}  µs",
         "latency", "count", "p50", "p90", "p99", "p99.9", "max"
     );
     for (name, of) in &run.latencies {
-        let _ = write!(out, "    {:<1$}{2:>11}", name, width, grouped(of.count as f64, 0));
+        let _ = write!(
+            out,
+            "    {:<1$}{2:>11}",
+            name,
+            width,
+            grouped(of.count as f64, 0)
+        );
         for value in [of.p50_us, of.p90_us, of.p99_us, of.p999_us, of.max_us] {
             let _ = write!(out, " {:>10}", grouped(value, usize::from(value < 100.0)));
         }
@@ -119,9 +187,13 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped() {
-        for (value, decimals, text) in
-            [(0.0, 0, "0"), (999.0, 0, "999"), (1000.0, 0, "1,000"), (-1_234_567.89, 1, "−1,234,567.9"), (-0.001, 1, "0.0")]
-        {
+        for (value, decimals, text) in [
+            (0.0, 0, "0"),
+            (999.0, 0, "999"),
+            (1000.0, 0, "1,000"),
+            (-1_234_567.89, 1, "−1,234,567.9"),
+            (-0.001, 1, "0.0"),
+        ] {
             assert_eq!(grouped(value, decimals), text);
         }
     }
@@ -129,11 +201,19 @@ mod tests {
     #[test]
     fn an_interrupted_run_says_so_and_shows_what_it_has() {
         let mut run = Run::begin("hold", "test", "127.0.0.1:1");
-        run.figure("memory.per_connection.pss", "per connection (PSS)", 199.4, "bytes");
+        run.figure(
+            "memory.per_connection.pss",
+            "per connection (PSS)",
+            199.4,
+            "bytes",
+        );
         run.figure("memory.nothing", "never shown", f64::NAN, "bytes");
         run.outcome.message = Some("interrupted".into());
         let text = table(&run);
-        assert!(text.contains("199 bytes") && text.contains("NOT COMPLETE: interrupted"), "{text}");
+        assert!(
+            text.contains("199 bytes") && text.contains("NOT COMPLETE: interrupted"),
+            "{text}"
+        );
         assert!(!text.contains("never shown"));
     }
 }

@@ -42,7 +42,11 @@ pub(super) fn run(session: &mut Session<'_>, hold: &Hold) -> Result<(), Trouble>
     spent.generators.total_ns += rest.generators.total_ns;
     opening += began.elapsed();
     for (name, latencies) in half.latencies {
-        whole.latencies.entry(name).or_default().add(&latencies.to_sparse());
+        whole
+            .latencies
+            .entry(name)
+            .or_default()
+            .add(&latencies.to_sparse());
     }
     session.keep_latencies(&whole.latencies);
     let alive = whole.of.tally.alive;
@@ -59,22 +63,40 @@ pub(super) fn run(session: &mut Session<'_>, hold: &Hold) -> Result<(), Trouble>
 
     keep(session, hold, alive)?;
     let idle = session.now(alive);
-    figures::memory(&mut session.run, "after_idle", "after the time of holding", idle);
+    figures::memory(
+        &mut session.run,
+        "after_idle",
+        "after the time of holding",
+        idle,
+    );
     echo(session, hold, alive)?;
 
     // Also when interrupted: connections are closed in order, not torn down.
     session.order("closing", Some(alive), &Order::Close, |tally| tally.closed)?;
     session.pause("after closing", Duration::from_secs_f64(hold.after_s), 0);
     let after = session.settled(0);
-    figures::memory(&mut session.run, "after_close", "after all have closed", after);
+    figures::memory(
+        &mut session.run,
+        "after_close",
+        "after all have closed",
+        after,
+    );
     left_behind(session, before, at_n, after);
     Ok(())
 }
 
 /// Opens until `alive` are there. A fleet that gave up is told by the second part, after which the
 /// figures so far are still computed.
-fn open(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(Harvest, Result<(), Trouble>), Trouble> {
-    let order = Order::Open { alive, per_s: hold.rate_per_s, in_flight_max: hold.in_flight };
+fn open(
+    session: &mut Session<'_>,
+    hold: &Hold,
+    alive: u64,
+) -> Result<(Harvest, Result<(), Trouble>), Trouble> {
+    let order = Order::Open {
+        alive,
+        per_s: hold.rate_per_s,
+        in_flight_max: hold.in_flight,
+    };
     let harvest = session.order("opening", Some(alive), &order, |tally| tally.alive)?;
     let whole = must_be_whole(&harvest);
     Ok((harvest, whole))
@@ -82,10 +104,25 @@ fn open(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(Harvest, 
 
 fn connections(session: &mut Session<'_>, hold: &Hold, alive: u64, opened: u64, took: Duration) {
     let run = &mut session.run;
-    run.figure("connections.asked", "asked for", hold.connections as f64, "1");
+    run.figure(
+        "connections.asked",
+        "asked for",
+        hold.connections as f64,
+        "1",
+    );
     run.figure("connections.alive", "alive", alive as f64, "1");
-    run.figure("connections.failed", "failed", hold.connections.saturating_sub(alive) as f64, "1");
-    run.figure("connections.per_second", "opened per second", opened as f64 / took.as_secs_f64(), "1/s");
+    run.figure(
+        "connections.failed",
+        "failed",
+        hold.connections.saturating_sub(alive) as f64,
+        "1",
+    );
+    run.figure(
+        "connections.per_second",
+        "opened per second",
+        opened as f64 / took.as_secs_f64(),
+        "1/s",
+    );
 }
 
 fn per_connection(
@@ -95,20 +132,54 @@ fn per_connection(
     all: Option<TreeSample>,
     (n_first, n_half, n): (u64, u64, u64),
 ) {
-    let (Some(first), Some(half), Some(all)) = (first, half, all) else { return };
+    let (Some(first), Some(half), Some(all)) = (first, half, all) else {
+        return;
+    };
     if n <= n_half || n_half <= n_first {
-        return session.run.note("too few connections for bytes per connection (at least 40)");
+        return session
+            .run
+            .note("too few connections for bytes per connection (at least 40)");
     }
     let run = &mut session.run;
-    let per = |of: fn(&TreeSample) -> u64| (of(&all) as f64 - of(&first) as f64) / (n - n_first) as f64;
+    let per =
+        |of: fn(&TreeSample) -> u64| (of(&all) as f64 - of(&first) as f64) / (n - n_first) as f64;
     let title = "bytes per connection";
-    run.figure("memory.per_connection.pss", &format!("{title} (PSS)"), per(|s| s.memory.pss), "bytes");
-    run.figure("memory.per_connection.rss", &format!("{title} (RSS)"), per(|s| s.memory.rss), "bytes");
+    run.figure(
+        "memory.per_connection.pss",
+        &format!("{title} (PSS)"),
+        per(|s| s.memory.pss),
+        "bytes",
+    );
+    run.figure(
+        "memory.per_connection.rss",
+        &format!("{title} (RSS)"),
+        per(|s| s.memory.rss),
+        "bytes",
+    );
     let anonymous = per(|s| s.memory.pss_anonymous);
-    run.figure("memory.per_connection.anonymous", &format!("{title}, anonymous"), anonymous, "bytes");
-    run.figure("memory.per_connection.shared", &format!("{title}, shared"), per(|s| s.memory.pss_shared), "bytes");
+    run.figure(
+        "memory.per_connection.anonymous",
+        &format!("{title}, anonymous"),
+        anonymous,
+        "bytes",
+    );
+    run.figure(
+        "memory.per_connection.shared",
+        &format!("{title}, shared"),
+        per(|s| s.memory.pss_shared),
+        "bytes",
+    );
+    // Program text that generators of the same program map too moves the share of the server.
+    let file = per(|s| s.memory.pss_file);
+    let title = format!("{title}, program text");
+    run.figure("memory.per_connection.file", &title, file, "bytes");
     let slope = (all.memory.pss as f64 - half.memory.pss as f64) / (n - n_half) as f64;
-    run.figure("memory.per_connection.slope", "slope from N/2 to N (PSS)", slope, "bytes");
+    run.figure(
+        "memory.per_connection.slope",
+        "slope from N/2 to N (PSS)",
+        slope,
+        "bytes",
+    );
 }
 
 /// Holds for the time wished, quiet or talking.
@@ -126,18 +197,35 @@ fn keep(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Troubl
                 name: "echo".into(),
             };
             let total = (speak.per_s * hold.for_s) as u64;
-            let harvest = session.order("holding, talking", Some(total), &Order::Speak(speak), |tally| tally.answers)?;
+            let harvest = session.order(
+                "holding, talking",
+                Some(total),
+                &Order::Speak(speak),
+                |tally| tally.answers,
+            )?;
             session.keep_latencies(&harvest.latencies);
             let run = &mut session.run;
-            run.figure("connections.answers", "messages answered", harvest.of.tally.answers as f64, "1");
-            run.figure("connections.lost", "lost while held", harvest.of.tally.lost as f64, "1");
+            run.figure(
+                "connections.answers",
+                "messages answered",
+                harvest.of.tally.answers as f64,
+                "1",
+            );
+            run.figure(
+                "connections.lost",
+                "lost while held",
+                harvest.of.tally.lost as f64,
+                "1",
+            );
         }
     }
     let spent = cost.since(session);
     let per_second = spent.server.total_ns as f64 / 1e9 / began.elapsed().as_secs_f64().max(0.001);
     if session.server.is_some() && hold.for_s > 0.0 {
         let title = "server, per second of holding all";
-        session.run.figure("cpu.server.per_second_held", title, per_second * 1e6, "us");
+        session
+            .run
+            .figure("cpu.per_second_held", title, per_second * 1e6, "us");
     }
     Ok(())
 }
@@ -153,12 +241,23 @@ fn echo(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Troubl
             among: 0,
             name: name.clone(),
         };
-        let harvest = session.order(&name, Some(alive), &Order::Speak(speak), |tally| tally.answers)?;
+        let harvest = session.order(&name, Some(alive), &Order::Speak(speak), |tally| {
+            tally.answers
+        })?;
         session.keep_latencies(&harvest.latencies);
         let title = format!("answered in round {round} of echoes");
-        session.run.figure(&format!("connections.echoed.{round}"), &title, harvest.of.tally.answers as f64, "1");
+        session.run.figure(
+            &format!("connections.echoed.{round}"),
+            &title,
+            harvest.of.tally.answers as f64,
+            "1",
+        );
         if harvest.of.tally.answers != alive && !session.is_over() {
-            *session.run.failures.entry("did not echo".into()).or_default() += alive - harvest.of.tally.answers.min(alive);
+            *session
+                .run
+                .failures
+                .entry("did not echo".into())
+                .or_default() += alive - harvest.of.tally.answers.min(alive);
         }
     }
     Ok(())
@@ -170,10 +269,17 @@ fn left_behind(
     at_n: Option<TreeSample>,
     after: Option<TreeSample>,
 ) {
-    let (Some(before), Some(at_n), Some(after)) = (before, at_n, after) else { return };
+    let (Some(before), Some(at_n), Some(after)) = (before, at_n, after) else {
+        return;
+    };
     let grown = at_n.memory.pss as f64 - before.memory.pss as f64;
     let left = after.memory.pss as f64 - before.memory.pss as f64;
     if grown > 0.0 {
-        session.run.figure("memory.left", "left when all have closed", 100.0 * left / grown, "%");
+        session.run.figure(
+            "memory.left_after_close",
+            "left when all have closed",
+            100.0 * left / grown,
+            "%",
+        );
     }
 }

@@ -21,7 +21,13 @@ pub fn run(spec: &Spec, launcher: &Launcher, console: &mut dyn Console) -> Run {
     let began = Instant::now();
     let mut run = Run::begin(spec.mode.name(), &spec.label, &spec.target);
     describe(spec, &mut run);
-    let end = match Session::open(spec, launcher, console, spec.mode.connections_max(), &mut run) {
+    let end = match Session::open(
+        spec,
+        launcher,
+        console,
+        spec.mode.connections_max(),
+        &mut run,
+    ) {
         Err(trouble) => Err(trouble),
         Ok(mut session) => {
             let end = go(&mut session);
@@ -49,18 +55,35 @@ fn go(session: &mut Session<'_>) -> Result<(), Trouble> {
 
 /// One connection first: a server which refuses, is silent or is not trusted is told at once.
 fn probe(session: &mut Session<'_>) -> Result<(), Trouble> {
-    let open = Order::Open { alive: 1, per_s: 0.0, in_flight_max: 1 };
-    let harvest = session.order("trying one connection", Some(1), &open, |tally| tally.established)?;
+    let open = Order::Open {
+        alive: 1,
+        per_s: 0.0,
+        in_flight_max: 1,
+    };
+    let harvest = session.order("trying one connection", Some(1), &open, |tally| {
+        tally.established
+    })?;
     if session.is_over() {
         return Ok(());
     }
     if harvest.of.tally.alive == 0 {
-        let reason = harvest.of.failures.keys().next().cloned().unwrap_or_else(|| "it was lost".into());
+        let reason = harvest
+            .of
+            .failures
+            .keys()
+            .next()
+            .cloned()
+            .unwrap_or_else(|| "it was lost".into());
         let target = &session.spec.target;
-        return Err(Trouble::target(format!("the first connection to {target} failed: {reason}")));
+        return Err(Trouble::target(format!(
+            "the first connection to {target} failed: {reason}"
+        )));
     }
     for agreed in harvest.of.agreed.keys() {
-        session.run.settings.insert("agreed".into(), agreed.clone().into());
+        session
+            .run
+            .settings
+            .insert("agreed".into(), agreed.clone().into());
     }
     session.order("closing it", None, &Order::Close, |tally| tally.closed)?;
     Ok(())
@@ -68,7 +91,8 @@ fn probe(session: &mut Session<'_>) -> Result<(), Trouble> {
 
 /// Puts every setting into the run, and what a reader must know.
 fn describe(spec: &Spec, run: &mut Run) {
-    let mut put = |name: &str, value: serde_json::Value| drop(run.settings.insert(name.into(), value));
+    let mut put =
+        |name: &str, value: serde_json::Value| drop(run.settings.insert(name.into(), value));
     if let Ok(serde_json::Value::Object(modes)) = serde_json::to_value(&spec.mode) {
         for (_, options) in modes {
             for (name, value) in options.as_object().cloned().unwrap_or_default() {
@@ -100,12 +124,20 @@ fn describe(spec: &Spec, run: &mut Run) {
 fn outcome(end: Result<(), Trouble>, run: &Run) -> Outcome {
     let failures: u64 = run.failures.values().sum();
     match end {
-        Err(trouble) => {
-            Outcome { complete: false, exit_status: trouble.exit_status(), message: Some(trouble.message) }
-        }
-        Ok(()) if failures > 0 => {
-            Outcome { complete: true, exit_status: 1, message: Some(format!("{failures} connections failed or were lost")) }
-        }
-        Ok(()) => Outcome { complete: true, exit_status: 0, message: None },
+        Err(trouble) => Outcome {
+            complete: false,
+            exit_status: trouble.exit_status(),
+            message: Some(trouble.message),
+        },
+        Ok(()) if failures > 0 => Outcome {
+            complete: true,
+            exit_status: 1,
+            message: Some(format!("{failures} connections failed or were lost")),
+        },
+        Ok(()) => Outcome {
+            complete: true,
+            exit_status: 0,
+            message: None,
+        },
     }
 }

@@ -13,29 +13,63 @@ pub(super) fn run(session: &mut Session<'_>, request: &Request) -> Result<(), Tr
     let cycle = if request.keep_alive {
         // Each connection makes its part of the requests, rounded up; without a number, all it can.
         let each = request.requests.div_ceil(lanes.into());
-        Cycle { connections: if for_ms > 0 { 0 } else { lanes.into() }, lanes, exchanges: each, bulk_bytes: 0, for_ms }
+        Cycle {
+            connections: if for_ms > 0 { 0 } else { lanes.into() },
+            lanes,
+            exchanges: each,
+            bulk_bytes: 0,
+            for_ms,
+        }
     } else {
-        Cycle { connections: request.requests, lanes, exchanges: 1, bulk_bytes: 0, for_ms }
+        Cycle {
+            connections: request.requests,
+            lanes,
+            exchanges: 1,
+            bulk_bytes: 0,
+            for_ms,
+        }
     };
     let before = session.settled(0);
     figures::memory(&mut session.run, "before", "before", before);
     let cost = CpuCost::now(session);
     let total = (request.requests > 0).then_some(request.requests);
-    let harvest = session.order("requests", total, &Order::Cycle(cycle), |tally| tally.answers)?;
+    let harvest = session.order("requests", total, &Order::Cycle(cycle), |tally| {
+        tally.answers
+    })?;
     let spent = cost.since(session);
     let after = session.settled(0);
     figures::memory(&mut session.run, "after", "after", after);
 
     let tally = harvest.of.tally;
     let run = &mut session.run;
-    run.figure("requests.count", "requests answered", tally.answers as f64, "1");
-    run.figure("requests.per_second", "per second", tally.answers as f64 / harvest.of.duration_s, "1/s");
-    run.figure("requests.connections", "connections", tally.established as f64, "1");
+    run.figure(
+        "requests.count",
+        "requests answered",
+        tally.answers as f64,
+        "1",
+    );
+    run.figure(
+        "requests.per_second",
+        "per second",
+        tally.answers as f64 / harvest.of.duration_s,
+        "1/s",
+    );
+    run.figure(
+        "requests.connections",
+        "connections",
+        tally.established as f64,
+        "1",
+    );
     if session.spec.tls.is_some() {
         let share = 100.0 * tally.resumed as f64 / tally.established as f64;
         run.figure("requests.resumed", "resumed handshakes", share, "%");
     }
-    run.figure("requests.bytes", "bytes received", tally.bytes_heard as f64, "bytes");
+    run.figure(
+        "requests.bytes",
+        "bytes received",
+        tally.bytes_heard as f64,
+        "bytes",
+    );
     session.keep_latencies(&harvest.latencies);
     spent.per_event(session, "request", "request", tally.answers);
     must_be_whole(&harvest)

@@ -1,6 +1,139 @@
-//! Runs as one self-contained HTML page.
-use crate::model::Run;
-/// Reads runs.
-pub fn read(text: &str) -> Result<Vec<Run>, String> { let _ = text; Ok(vec![]) }
-/// Draws.
-pub fn page(_title: &str, _runs: &[Run]) -> String { String::new() }
+//! Runs as one self-contained HTML page: charts are SVG in the page, nothing is fetched.
+
+mod chart;
+mod scale;
+mod sections;
+
+use crate::model::{Run, SCHEMA};
+
+const STYLE: &str = include_str!("style.css");
+
+/// Reads runs: one object, a list of objects, or one object per line.
+///
+/// # Errors
+/// In words, when the text is something else.
+pub fn read(text: &str) -> Result<Vec<Run>, String> {
+    let wrong = |error: serde_json::Error| {
+        format!("not a run of dormouse bench ({error}); they are written by --json")
+    };
+    let runs: Vec<Run> = if text.trim_start().starts_with('[') {
+        serde_json::from_str(text).map_err(wrong)?
+    } else {
+        serde_json::Deserializer::from_str(text)
+            .into_iter()
+            .collect::<Result<_, _>>()
+            .map_err(wrong)?
+    };
+    match runs.iter().find(|run| run.schema > SCHEMA) {
+        Some(run) => Err(format!(
+            "schema {} is newer than this program's ({SCHEMA}): use a newer dormouse",
+            run.schema
+        )),
+        None if runs.is_empty() => Err("there is no run in it".into()),
+        None => Ok(runs),
+    }
+}
+
+/// Draws the page.
+pub fn page(title: &str, runs: &[Run]) -> String {
+    let title = escape(title);
+    let mut body = sections::head(&title, runs);
+    for section in [
+        sections::per_connection(runs),
+        sections::memory_over_time(runs),
+        sections::cpu(runs),
+        sections::latencies(runs),
+        sections::growth(runs),
+        sections::every_run(runs),
+    ] {
+        body.push_str(&section);
+    }
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
+         <body>\n<main>\n{body}</main>\n</body>\n</html>\n"
+    )
+}
+
+/// Text as HTML: labels and reasons come from the command line and from servers.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Sample;
+
+    fn run(label: &str, bytes: f64) -> Run {
+        let mut run = Run::begin("hold", label, "127.0.0.1:1");
+        run.figure(
+            "memory.per_connection.pss",
+            "bytes per connection (PSS)",
+            bytes,
+            "bytes",
+        );
+        run.samples = (0..10)
+            .map(|i| Sample {
+                at_s: f64::from(i),
+                alive: i as u64,
+                pss_bytes: 1000,
+                ..Sample::default()
+            })
+            .collect();
+        run
+    }
+
+    #[test]
+    fn a_label_cannot_write_into_the_page() {
+        let page = page("<em>", &[run("<script>alert(1)</script>", 200.0)]);
+        assert!(
+            !page.contains("<script") && !page.contains("<em>"),
+            "{page}"
+        );
+        assert!(page.contains("&lt;script&gt;"));
+    }
+
+    #[test]
+    fn nothing_is_fetched() {
+        let page = page("t", &[run("a", 200.0), run("b", 200_000.0)]);
+        for word in ["http://", "https://", "src=", "url(", "@import", "<link"] {
+            assert!(!page.contains(word), "{word}");
+        }
+        assert!(
+            !page.contains("NaN") && !page.contains("inf"),
+            "coordinates must be numbers"
+        );
+    }
+
+    #[test]
+    fn runs_are_read_in_all_three_forms() {
+        let one = serde_json::to_string(&run("a", 1.0)).unwrap();
+        for text in [
+            one.clone(),
+            format!("[{one},{one}]"),
+            format!("{one}\n{one}\n"),
+        ] {
+            let runs = read(&text).unwrap();
+            assert_eq!(runs[0], read(&one).unwrap()[0]);
+        }
+        assert!(read("{}").is_err() && read("").is_err() && read("[]").is_err());
+        assert!(
+            read(&one.replace("\"schema\":1", "\"schema\":99"))
+                .unwrap_err()
+                .contains("newer")
+        );
+    }
+}

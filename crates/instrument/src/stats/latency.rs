@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 const LONGEST_NS: u64 = 600 * 1_000_000_000;
 
 /// The percentiles a curve is drawn from.
-const CURVE: [f64; 14] =
-    [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 99.95, 99.99, 100.0];
+const CURVE: [f64; 14] = [
+    1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 99.95, 99.99, 100.0,
+];
 
 /// A distribution of latencies. Its size does not depend on how many are recorded.
 #[derive(Clone, Debug)]
@@ -67,13 +68,18 @@ impl Latencies {
     /// For the way between processes.
     pub fn to_sparse(&self) -> Sparse {
         let values = self.histogram.iter_recorded();
-        Sparse(values.map(|v| (v.value_iterated_to(), v.count_at_value())).collect())
+        Sparse(
+            values
+                .map(|v| (v.value_iterated_to(), v.count_at_value()))
+                .collect(),
+        )
     }
 
     /// Adds what another process has recorded.
     pub fn add(&mut self, sparse: &Sparse) {
         for &(value, count) in &sparse.0 {
-            self.histogram.saturating_record_n(value.min(LONGEST_NS), count);
+            self.histogram
+                .saturating_record_n(value.min(LONGEST_NS), count);
         }
     }
 
@@ -82,7 +88,8 @@ impl Latencies {
         if self.histogram.is_empty() {
             return None;
         }
-        let at_us = |percentile: f64| self.histogram.value_at_percentile(percentile) as f64 / 1000.0;
+        let at_us =
+            |percentile: f64| self.histogram.value_at_percentile(percentile) as f64 / 1000.0;
         Some(Summary {
             count: self.histogram.len(),
             mean_us: self.histogram.mean() / 1000.0,
@@ -91,7 +98,10 @@ impl Latencies {
             p99_us: at_us(99.0),
             p999_us: at_us(99.9),
             max_us: self.histogram.max() as f64 / 1000.0,
-            curve: CURVE.iter().map(|&percentile| (percentile, at_us(percentile))).collect(),
+            curve: CURVE
+                .iter()
+                .map(|&percentile| (percentile, at_us(percentile)))
+                .collect(),
         })
     }
 }
@@ -111,21 +121,32 @@ mod tests {
         let mut latencies = Latencies::new();
         (1..=10_000).for_each(|us| latencies.record(Duration::from_micros(us)));
         let summary = latencies.summary().unwrap();
-        for (measured, right) in
-            [(summary.p50_us, 5_000.0), (summary.p99_us, 9_900.0), (summary.p999_us, 9_990.0), (summary.max_us, 10_000.0)]
-        {
-            assert!((measured - right).abs() <= right / 500.0, "{measured} is not {right}");
+        for (measured, right) in [
+            (summary.p50_us, 5_000.0),
+            (summary.p99_us, 9_900.0),
+            (summary.p999_us, 9_990.0),
+            (summary.max_us, 10_000.0),
+        ] {
+            assert!(
+                (measured - right).abs() <= right / 500.0,
+                "{measured} is not {right}"
+            );
         }
         assert_eq!(summary.count, 10_000);
     }
 
     #[test]
     fn two_halves_are_the_whole() {
-        let (mut whole, mut left, mut right) = (Latencies::new(), Latencies::new(), Latencies::new());
+        let (mut whole, mut left, mut right) =
+            (Latencies::new(), Latencies::new(), Latencies::new());
         for us in 1..=1_000_u64 {
             let latency = Duration::from_micros(us * us);
             whole.record(latency);
-            if us % 3 == 0 { left.record(latency) } else { right.record(latency) }
+            if us % 3 == 0 {
+                left.record(latency)
+            } else {
+                right.record(latency)
+            }
         }
         left.add(&right.to_sparse());
         let (sum, whole) = (left.summary().unwrap(), whole.summary().unwrap());

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 /// Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom.
 const STUDENT_95: [f64; 30] = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
-    2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
-    2.045, 2.042,
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
 ];
 const STUDENT_95_LARGE: f64 = 1.96;
 
@@ -38,12 +38,18 @@ impl Slope {
         let freedom = points.len() - 2;
         let plus_minus =
             (freedom > 0).then(|| student(freedom) * (residuals / freedom as f64 / spread).sqrt());
-        Some(Self { per_unit, plus_minus })
+        Some(Self {
+            per_unit,
+            plus_minus,
+        })
     }
 }
 
 fn student(freedom: usize) -> f64 {
-    STUDENT_95.get(freedom.saturating_sub(1)).copied().unwrap_or(STUDENT_95_LARGE)
+    STUDENT_95
+        .get(freedom.saturating_sub(1))
+        .copied()
+        .unwrap_or(STUDENT_95_LARGE)
 }
 
 /// What is to be said of the memory after each round.
@@ -82,12 +88,18 @@ impl Growth {
 
     /// Judges memory (bytes) measured after each round, the first round included.
     pub fn judge(after_round_bytes: &[u64], connections_per_round: u64) -> Self {
-        let numbered = after_round_bytes.iter().enumerate().map(|(i, &bytes)| (i as f64 + 1.0, bytes as f64));
+        let numbered = after_round_bytes
+            .iter()
+            .enumerate()
+            .map(|(i, &bytes)| (i as f64 + 1.0, bytes as f64));
         let rounds: Vec<_> = numbered.skip(1).collect();
         let slope = Slope::through(&rounds);
         let material_bytes = Self::MATERIAL_BYTES_PER_CONNECTION * connections_per_round as f64;
         let verdict = match slope {
-            Some(Slope { per_unit, plus_minus: Some(plus_minus) }) => {
+            Some(Slope {
+                per_unit,
+                plus_minus: Some(plus_minus),
+            }) => {
                 if per_unit - plus_minus > material_bytes {
                     Verdict::Grows
                 } else if per_unit + plus_minus <= material_bytes || per_unit <= material_bytes {
@@ -98,7 +110,13 @@ impl Growth {
             }
             _ => Verdict::Unclear,
         };
-        Self { rounds, slope, material_bytes, connections_per_round, verdict }
+        Self {
+            rounds,
+            slope,
+            material_bytes,
+            connections_per_round,
+            verdict,
+        }
     }
 
     /// Bytes that stay behind per closed connection.
@@ -142,7 +160,8 @@ mod tests {
     #[test]
     fn a_textbook_line_has_its_textbook_interval() {
         // x = 1..5, y = 2, 4, 5, 4, 5: slope 0.6, residual variance 0.8, standard error 0.2828.
-        let slope = Slope::through(&[(1.0, 2.0), (2.0, 4.0), (3.0, 5.0), (4.0, 4.0), (5.0, 5.0)]).unwrap();
+        let slope =
+            Slope::through(&[(1.0, 2.0), (2.0, 4.0), (3.0, 5.0), (4.0, 4.0), (5.0, 5.0)]).unwrap();
         assert!((slope.per_unit - 0.6).abs() < 1e-12);
         assert!((slope.plus_minus.unwrap() - 3.182 * 0.282_842_7).abs() < 1e-6);
     }
@@ -153,12 +172,19 @@ mod tests {
         assert_eq!(Slope::through(&[(1.0, 1.0)]), None);
         assert_eq!(Slope::through(&[(1.0, 1.0), (1.0, 2.0)]), None);
         assert_eq!(Growth::judge(&[1, 2, 3], 1).verdict, Verdict::Unclear);
-        assert!(Growth::judge(&[1], 1).to_string().contains("too few rounds"));
+        assert!(
+            Growth::judge(&[1], 1)
+                .to_string()
+                .contains("too few rounds")
+        );
     }
 
     #[test]
     fn a_first_round_that_warms_up_is_no_growth() {
-        let growth = Growth::judge(&[10_000_000, 90_000_000, 90_004_096, 90_000_000, 90_004_096], 20_000);
+        let growth = Growth::judge(
+            &[10_000_000, 90_000_000, 90_004_096, 90_000_000, 90_004_096],
+            20_000,
+        );
         assert_eq!(growth.verdict, Verdict::NoGrowth, "{growth}");
     }
 

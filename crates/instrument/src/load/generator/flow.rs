@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use dormouse_engine::{Handshake, HandshakeLimits, Progress, UnixTime};
-use dormouse_reactor::{Fd, OnExec};
 use dormouse_reactor::poller::{Event, Interest};
 use dormouse_reactor::socket::{self, Attempt, ConnectOptions, Shortage};
+use dormouse_reactor::{Fd, OnExec};
 
 use super::super::connection::{Active, Outgoing, Step};
 use super::super::exchange::{Exchange, Standing};
@@ -33,14 +33,20 @@ type Outcome = Result<Next, String>;
 impl Generator {
     /// Begins a connection; false when there is no slot left.
     pub(super) fn begin(&mut self, lane: u32, now: Instant) -> bool {
-        let Some(index) = self.slots.insert() else { return false };
+        let Some(index) = self.slots.insert() else {
+            return false;
+        };
         self.tally.begun += 1;
         let source = self.source();
         self.serial += 1;
         if let Some(slot) = self.slots.get_mut(index) {
             (slot.fd, slot.lane, slot.serial) = (Fd::NONE.0, lane, self.serial);
         }
-        let options = ConnectOptions { source, on_exec: OnExec::Close, ..ConnectOptions::default() };
+        let options = ConnectOptions {
+            source,
+            on_exec: OnExec::Close,
+            ..ConnectOptions::default()
+        };
         let mut active = Box::new(Active::connecting(now, now + self.timeout));
         self.in_flight += 1;
         let outcome = match socket::connect(&self.target, &options) {
@@ -49,10 +55,14 @@ impl Generator {
                 if let Some(slot) = self.slots.get_mut(index) {
                     slot.fd = connecting.fd().0;
                 }
-                let watched = self.poller.add(connecting.fd(), u64::from(index), Interest::WRITE);
+                let watched = self
+                    .poller
+                    .add(connecting.fd(), u64::from(index), Interest::WRITE);
                 active.writing = true;
                 // If it is established already, the poller says so at once.
-                watched.map(|()| Next::Wait).map_err(|error| format!("epoll: {error}"))
+                watched
+                    .map(|()| Next::Wait)
+                    .map_err(|error| format!("epoll: {error}"))
             }
         };
         self.settle(index, active, outcome);
@@ -95,11 +105,16 @@ impl Generator {
         self.record("connect", now - active.began);
         (active.began, active.deadline) = (now, Some(now + self.timeout));
         let lane = self.slots.get(index).map_or(0, |slot| slot.lane);
-        let Some(contexts) = &mut self.tls else { return self.established(index, active) };
+        let Some(contexts) = &mut self.tls else {
+            return self.established(index, active);
+        };
         let context = contexts.of_lane(lane)?;
-        let handshake = Handshake::client(&context, contexts.server_name(), HandshakeLimits::default());
+        let handshake =
+            Handshake::client(&context, contexts.server_name(), HandshakeLimits::default());
         let mut handshake = Box::new(handshake.map_err(|error| error.to_string())?);
-        handshake.handle_input(UnixTime::now(), &[]).map_err(|failure| handshake_words(&failure.reason))?;
+        handshake
+            .handle_input(UnixTime::now(), &[])
+            .map_err(|failure| handshake_words(&failure.reason))?;
         active.step = Step::Handshaking(handshake);
         self.send_handshake(index, active)
     }
@@ -107,10 +122,16 @@ impl Generator {
     fn handshake_step(&mut self, index: u32, active: &mut Active, event: Event) -> Outcome {
         let fd = self.fd(index)?;
         if event.is_readable() {
-            let Step::Handshaking(handshake) = &mut active.step else { return Ok(Next::Wait) };
-            let count = match socket::recv(fd, &mut self.scratch).map_err(|error| handshake_words(&error))? {
+            let Step::Handshaking(handshake) = &mut active.step else {
+                return Ok(Next::Wait);
+            };
+            let count = match socket::recv(fd, &mut self.scratch)
+                .map_err(|error| handshake_words(&error))?
+            {
                 Attempt::WouldBlock => return Ok(Next::Wait),
-                Attempt::Done(0) => return Err("handshake: the server closed the connection".into()),
+                Attempt::Done(0) => {
+                    return Err("handshake: the server closed the connection".into());
+                }
                 Attempt::Done(count) => count,
             };
             let received = self.scratch.get(..count).unwrap_or_default();
@@ -128,7 +149,9 @@ impl Generator {
 
     fn send_handshake(&mut self, index: u32, active: &mut Active) -> Outcome {
         let fd = self.fd(index)?;
-        let Step::Handshaking(handshake) = &mut active.step else { return Ok(Next::Wait) };
+        let Step::Handshaking(handshake) = &mut active.step else {
+            return Ok(Next::Wait);
+        };
         let mut blocked = false;
         while !handshake.output().is_empty() && !blocked {
             match socket::send(fd, handshake.output()).map_err(|error| handshake_words(&error))? {
@@ -146,13 +169,20 @@ impl Generator {
         let (Step::Handshaking(handshake), Some(slot)) = (step, self.slots.get_mut(index)) else {
             return Err("the generator lost a handshake".into());
         };
-        let rested = handshake.rest(&mut slot.tls).map_err(|failure| handshake_words(&failure.reason))?;
+        let rested = handshake
+            .rest(&mut slot.tls)
+            .map_err(|failure| handshake_words(&failure.reason))?;
         active.out = Outgoing::new(rested.unsent);
         active.partial = rested.leftover;
         // Only a cycle comes again and can use a ticket.
-        active.tickets = rested.tickets.filter(|_| matches!(self.job, Some(Job::Cycle(_))));
+        active.tickets = rested
+            .tickets
+            .filter(|_| matches!(self.job, Some(Job::Cycle(_))));
         self.tally.resumed += u64::from(rested.info.resumed);
-        let group = rested.info.group.map_or_else(String::new, |group| format!(" {group}"));
+        let group = rested
+            .info
+            .group
+            .map_or_else(String::new, |group| format!(" {group}"));
         let agreed = format!("{} {}{group}", rested.info.protocol, rested.info.suite);
         *self.agreed.entry(agreed).or_default() += 1;
         self.established(index, active)
@@ -195,7 +225,11 @@ impl Generator {
         };
         if wanted {
             active.exchange = self.exchange(bulk_bytes, now);
-        } else if active.tickets.as_ref().is_some_and(|watch| watch.received() == 0) {
+        } else if active
+            .tickets
+            .as_ref()
+            .is_some_and(|watch| watch.received() == 0)
+        {
             active.step = Step::AwaitingTicket;
             active.deadline = Some(now + TICKET_WAIT.min(self.timeout));
         } else {
@@ -213,7 +247,9 @@ impl Generator {
             let room_len = room.len();
             let count = match socket::recv(fd, room) {
                 Ok(Attempt::WouldBlock) => break,
-                Ok(Attempt::Done(0)) => return self.ended(active, "the server closed the connection"),
+                Ok(Attempt::Done(0)) => {
+                    return self.ended(active, "the server closed the connection");
+                }
                 Ok(Attempt::Done(count)) => count,
                 Err(error) => return self.ended(active, &format!("connection lost: {error}")),
             };
@@ -244,14 +280,21 @@ impl Generator {
     }
 
     fn take_bytes(&mut self, index: u32, active: &mut Active, bytes: &mut [u8]) -> Outcome {
-        let Some(slot) = self.slots.get_mut(index) else { return Ok(Next::Wait) };
+        let Some(slot) = self.slots.get_mut(index) else {
+            return Ok(Next::Wait);
+        };
         let mut heard = Heard::default();
         let exchange = &mut active.exchange;
         let received = if self.tls.is_some() {
-            wire::open_all(&mut slot.tls, &mut active.tickets, bytes, |plain| heard.hear(exchange, plain))?
+            wire::open_all(&mut slot.tls, &mut active.tickets, bytes, |plain| {
+                heard.hear(exchange, plain)
+            })?
         } else {
             heard.hear(exchange, bytes)?;
-            wire::Received { used: bytes.len(), ..wire::Received::default() }
+            wire::Received {
+                used: bytes.len(),
+                ..wire::Received::default()
+            }
         };
         self.tally.bytes_heard += heard.bytes;
         let rest = bytes.get(received.used..).unwrap_or_default();
@@ -279,7 +322,9 @@ impl Generator {
     }
 
     fn exchange_done(&mut self, active: &mut Active) {
-        let Some(exchange) = active.exchange.take() else { return };
+        let Some(exchange) = active.exchange.take() else {
+            return;
+        };
         let latency = exchange.started.elapsed();
         if exchange.is_greeting() {
             active.greeted = true;
@@ -304,7 +349,9 @@ impl Generator {
         if matches!(active.step, Step::AwaitingTicket) {
             return Ok(Next::Close);
         }
-        let Some(exchange) = &mut active.exchange else { return Err(words.to_owned()) };
+        let Some(exchange) = &mut active.exchange else {
+            return Err(words.to_owned());
+        };
         match exchange.hear_end() {
             Ok(Standing::Done { .. }) => {
                 self.exchange_done(active);
@@ -331,9 +378,15 @@ impl Generator {
                 Err(error) => return Err(format!("connection lost: {error}")),
             }
         }
-        let more = !active.out.is_empty() || active.exchange.as_ref().is_some_and(|exchange| exchange.to_say() > 0);
+        let more = !active.out.is_empty()
+            || active
+                .exchange
+                .as_ref()
+                .is_some_and(|exchange| exchange.to_say() > 0);
         self.watch(index, active, more)?;
-        let said_all = active.out.is_empty() && active.exchange.as_ref().map(Exchange::said_all) == Some(Standing::Done { again: true });
+        let said_all = active.out.is_empty()
+            && active.exchange.as_ref().map(Exchange::said_all)
+                == Some(Standing::Done { again: true });
         if said_all {
             self.exchange_done(active);
             return self.next_exchange(active);
@@ -343,7 +396,9 @@ impl Generator {
 
     /// Puts the next words into `out`; false when there are none.
     fn say_more(&mut self, index: u32, active: &mut Active) -> Result<bool, String> {
-        let Some(exchange) = &mut active.exchange else { return Ok(false) };
+        let Some(exchange) = &mut active.exchange else {
+            return Ok(false);
+        };
         let left = exchange.to_say();
         if left == 0 {
             return Ok(false);
@@ -352,8 +407,12 @@ impl Generator {
             active.deadline = Some(Instant::now() + self.timeout);
         }
         if self.tls.is_some() {
-            let Some(slot) = self.slots.get_mut(index) else { return Ok(false) };
-            wire::seal_some(&mut slot.tls, &mut active.out, left, |room| exchange.next_words(room))?;
+            let Some(slot) = self.slots.get_mut(index) else {
+                return Ok(false);
+            };
+            wire::seal_some(&mut slot.tls, &mut active.out, left, |room| {
+                exchange.next_words(room)
+            })?;
         } else {
             exchange.next_words(active.out.grow(left.min(wire::SEAL_AHEAD as u64) as usize));
         }
@@ -363,10 +422,17 @@ impl Generator {
 
     /// Puts a connection back, or ends it.
     pub(super) fn settle(&mut self, index: u32, mut active: Box<Active>, outcome: Outcome) {
-        let established = self.slots.get(index).is_some_and(|slot| slot.established != 0);
+        let established = self
+            .slots
+            .get(index)
+            .is_some_and(|slot| slot.established != 0);
         let opening = !established || active.exchange.as_ref().is_some_and(Exchange::is_greeting);
         if let (Ok(Next::Wait), Some(place)) = (&outcome, self.active.get_mut(index as usize)) {
-            if active.tickets.as_ref().is_some_and(|watch| watch.is_satisfied()) {
+            if active
+                .tickets
+                .as_ref()
+                .is_some_and(|watch| watch.is_satisfied())
+            {
                 active.tickets = None;
             }
             *place = (!active.can_rest()).then_some(active);
@@ -393,7 +459,9 @@ impl Generator {
 
     /// A connection counts as in flight from its beginning until it is open, greeting included.
     fn count_in_flight(&mut self, index: u32, opening: bool) {
-        let Some(slot) = self.slots.get_mut(index) else { return };
+        let Some(slot) = self.slots.get_mut(index) else {
+            return;
+        };
         if !opening && slot.opened == 0 {
             slot.opened = 1;
             self.in_flight = self.in_flight.saturating_sub(1);
@@ -401,7 +469,9 @@ impl Generator {
     }
 
     fn close(&mut self, index: u32, active: &mut Active, politely: bool) {
-        let Some(slot) = self.slots.get_mut(index) else { return };
+        let Some(slot) = self.slots.get_mut(index) else {
+            return;
+        };
         let (fd, lane) = (slot.fd(), slot.lane);
         if politely && self.tls.is_some() && active.out.is_empty() {
             wire::seal_close(&mut slot.tls, &mut active.out);
@@ -424,13 +494,18 @@ impl Generator {
         }
         let interest = Interest::READ.with(Interest::WRITE, writing);
         let fd = self.fd(index)?;
-        self.poller.modify(fd, u64::from(index), interest).map_err(|error| format!("epoll: {error}"))?;
+        self.poller
+            .modify(fd, u64::from(index), interest)
+            .map_err(|error| format!("epoll: {error}"))?;
         active.writing = writing;
         Ok(())
     }
 
     fn fd(&self, index: u32) -> Result<Fd, String> {
-        self.slots.get(index).map(super::super::connection::Slot::fd).ok_or_else(|| "the generator lost a slot".into())
+        self.slots
+            .get(index)
+            .map(super::super::connection::Slot::fd)
+            .ok_or_else(|| "the generator lost a slot".into())
     }
 }
 
@@ -445,7 +520,9 @@ impl Heard {
     fn hear(&mut self, exchange: &mut Option<Exchange>, plain: &[u8]) -> Result<(), String> {
         self.bytes += plain.len() as u64;
         // What a server says unasked is counted and not judged, but behind an answer it is wrong.
-        let Some(exchange) = exchange.as_mut() else { return Ok(()) };
+        let Some(exchange) = exchange.as_mut() else {
+            return Ok(());
+        };
         if plain.is_empty() || (self.done.is_some() && exchange.is_greeting()) {
             return Ok(());
         }

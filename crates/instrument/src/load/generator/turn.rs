@@ -27,10 +27,19 @@ impl Generator {
                 return;
             }
             Order::Stop => return self.stop(),
-            Order::Open { alive, per_s, in_flight_max } => {
+            Order::Open {
+                alive,
+                per_s,
+                in_flight_max,
+            } => {
                 let needed = alive.saturating_sub(self.tally.alive);
                 let pacer = Pacer::new(per_s, now);
-                Job::Open(OpenJob { alive, pacer, in_flight_max, failures_max: needed / 10 })
+                Job::Open(OpenJob {
+                    alive,
+                    pacer,
+                    in_flight_max,
+                    failures_max: needed / 10,
+                })
             }
             Order::Cycle(spec) => {
                 let lanes = spec.lanes.min(self.slots.capacity());
@@ -82,15 +91,22 @@ impl Generator {
 
     fn pump_open(&mut self, now: Instant) -> bool {
         for _ in 0..PER_TURN {
-            let Some(Job::Open(open)) = &mut self.job else { break };
+            let Some(Job::Open(open)) = &mut self.job else {
+                break;
+            };
             if self.tally.failed > open.failures_max && self.gave_up.is_none() && open.alive > 0 {
-                self.gave_up = Some(format!("gave up opening after {} failures", self.tally.failed));
+                self.gave_up = Some(format!(
+                    "gave up opening after {} failures",
+                    self.tally.failed
+                ));
             }
-            let enough = self.gave_up.is_some() || self.tally.alive + u64::from(self.in_flight) >= open.alive;
+            let enough = self.gave_up.is_some()
+                || self.tally.alive + u64::from(self.in_flight) >= open.alive;
             if enough {
                 return self.in_flight == 0;
             }
-            if self.in_flight >= open.in_flight_max || !open.pacer.take(now) || !self.begin(0, now) {
+            if self.in_flight >= open.in_flight_max || !open.pacer.take(now) || !self.begin(0, now)
+            {
                 break;
             }
         }
@@ -99,10 +115,15 @@ impl Generator {
 
     fn pump_cycle(&mut self, now: Instant) -> bool {
         for _ in 0..PER_TURN {
-            let Some(Job::Cycle(cycle)) = &mut self.job else { break };
+            let Some(Job::Cycle(cycle)) = &mut self.job else {
+                break;
+            };
             let in_row_max = FAILURES_IN_ROW_MAX.max(2 * u64::from(cycle.spec.lanes));
             if self.failures_in_row > in_row_max && self.gave_up.is_none() {
-                self.gave_up = Some(format!("gave up after {} failures in a row", self.failures_in_row));
+                self.gave_up = Some(format!(
+                    "gave up after {} failures in a row",
+                    self.failures_in_row
+                ));
                 cycle.stopped = true;
             }
             if cycle.is_over(self.tally.begun, now) {
@@ -121,7 +142,9 @@ impl Generator {
 
     fn pump_speak(&mut self, now: Instant) -> bool {
         for _ in 0..PER_TURN {
-            let Some(index) = self.next_speaker(now) else { break };
+            let Some(index) = self.next_speaker(now) else {
+                break;
+            };
             let mut active = Box::new(Active::at_rest(now));
             // Not `now`: those who speak later in this turn begin later.
             let begins = Instant::now();
@@ -130,19 +153,30 @@ impl Generator {
             let next = self.push(index, &mut active);
             self.settle(index, active, next);
         }
-        let Some(Job::Speak(speak)) = &self.job else { return false };
+        let Some(Job::Speak(speak)) = &self.job else {
+            return false;
+        };
         (speak.is_over(now) || self.slots.live() == 0) && speak.unanswered == 0
     }
 
     /// The slot whose turn it is to speak, if one is due.
     fn next_speaker(&mut self, now: Instant) -> Option<u32> {
-        let Some(Job::Speak(speak)) = &mut self.job else { return None };
+        let Some(Job::Speak(speak)) = &mut self.job else {
+            return None;
+        };
         while self.slots.live() > 0 && !speak.is_over(now) && speak.pacer.take(now) {
             if speak.spec.among > 0 && speak.round >= speak.spec.among {
                 (speak.cursor, speak.round) = (0, 0);
             }
-            let index = self.slots.next_live(speak.cursor).or_else(|| self.slots.next_live(0))?;
-            speak.round = if index < speak.cursor { 1 } else { speak.round + 1 };
+            let index = self
+                .slots
+                .next_live(speak.cursor)
+                .or_else(|| self.slots.next_live(0))?;
+            speak.round = if index < speak.cursor {
+                1
+            } else {
+                speak.round + 1
+            };
             speak.cursor = index + 1;
             speak.said += 1;
             if self.active.get(index as usize).is_none_or(Option::is_none) {
@@ -158,9 +192,15 @@ impl Generator {
     fn pump_close(&mut self) -> bool {
         let now = Instant::now();
         for _ in 0..CLOSES_PER_TURN {
-            let Some(index) = self.slots.next_live(0) else { return true };
+            let Some(index) = self.slots.next_live(0) else {
+                return true;
+            };
             let active = self.active.get_mut(index as usize).and_then(Option::take);
-            self.settle(index, active.unwrap_or_else(|| Box::new(Active::at_rest(now))), Ok(Next::Close));
+            self.settle(
+                index,
+                active.unwrap_or_else(|| Box::new(Active::at_rest(now))),
+                Ok(Next::Close),
+            );
         }
         self.slots.live() == 0
     }
@@ -172,14 +212,20 @@ impl Generator {
         }
         self.next_sweep = now + SWEEP_EVERY;
         for place in 0..self.active.len() {
-            let late = |active: &Box<Active>| active.deadline.is_some_and(|deadline| deadline < now);
-            let Some(active) = self.active.get_mut(place).and_then(|place| place.take_if(|active| late(active))) else {
+            let late = |active: &Active| active.deadline.is_some_and(|deadline| deadline < now);
+            let Some(active) = self
+                .active
+                .get_mut(place)
+                .and_then(|place| place.take_if(|active| late(active)))
+            else {
                 continue;
             };
             let timeout = self.timeout.as_secs_f64();
             let outcome = match &active.step {
                 Step::Connecting => Err(format!("connect: no answer within {timeout} s")),
-                Step::Handshaking(_) => Err(format!("handshake: the server stopped answering for {timeout} s")),
+                Step::Handshaking(_) => Err(format!(
+                    "handshake: the server stopped answering for {timeout} s"
+                )),
                 Step::Established => Err(format!("the server stopped answering for {timeout} s")),
                 Step::AwaitingTicket => Ok(Next::Close),
             };

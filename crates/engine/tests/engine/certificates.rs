@@ -1,0 +1,200 @@
+//! Certificates: chosen by name and signature, and judged with every problem told apart.
+
+use std::sync::Arc;
+
+use dormouse_engine::{
+    Blame, CertificateProblem, ClientContext, ClientSettings, FailureKind, Handshake,
+    HandshakeFailure, HandshakeLimits, Identity, Protocols, Roots, ServerContext, ServerSettings,
+};
+use dormouse_testkit::{Authority, Cut, NOW_S, Outcome, Side, drive, drive_tampered, now};
+use rustls::SignatureScheme;
+use rustls::crypto::WebPkiSupportedAlgorithms;
+
+use crate::stock::{NAME, client_config, incoming, outgoing, provider};
+
+fn server(identities: Vec<Identity>, protocols: Protocols) -> ServerContext {
+    let mut settings = ServerSettings::new(identities);
+    settings.protocols = protocols;
+    ServerContext::new(settings).unwrap()
+}
+
+/// The client's verdict on `identity`, in both versions, and what the server was told.
+fn verdict(identity: &Identity, roots: Roots) -> CertificateProblem {
+    let mut verdicts = [Protocols::TLS13, Protocols::TLS12].map(|protocols| {
+        let server = server(vec![identity.clone()], protocols);
+        let client = ClientContext::new(ClientSettings::new(roots.clone())).unwrap();
+        let limits = HandshakeLimits::default();
+        let client = Handshake::client(&client, NAME, limits).unwrap();
+        let server = Handshake::server(&server, limits);
+        let failure = match drive_tampered(client, server, Cut::Whole, None) {
+            Outcome::Failed(Side::Client, failure) => failure,
+            _ => panic!("the client should have refused"),
+        };
+        assert_eq!(failure.blame, Blame::Peer);
+        assert!(failure.alert_sent.is_some(), "{failure:?}");
+        println!("{failure}");
+        match failure.kind {
+            FailureKind::Certificate(problem) => problem,
+            other => panic!("{other:?}"),
+        }
+    });
+    assert_eq!(verdicts[0], verdicts[1]);
+    std::mem::replace(&mut verdicts[0], CertificateProblem::Missing)
+}
+
+#[test]
+fn problems_are_told_apart() {
+    let authority = Authority::shared();
+    let expired = authority.expired(&[NAME]).identity();
+    assert!(matches!(
+        verdict(&expired, authority.roots()),
+        CertificateProblem::Expired { not_after_s, now_s: NOW_S } if not_after_s < NOW_S
+    ));
+    let early = authority.not_yet_valid(&[NAME]).identity();
+    assert!(matches!(
+        verdict(&early, authority.roots()),
+        CertificateProblem::NotYetValid { not_before_s, .. } if not_before_s > NOW_S
+    ));
+    let other = authority.ecdsa(&["other.test", "*.more.test"]).identity();
+    assert_eq!(
+        verdict(&other, authority.roots()),
+        CertificateProblem::WrongName {
+            expected: NAME.to_owned(),
+            presented: vec!["other.test".to_owned(), "*.more.test".to_owned()],
+        }
+    );
+    let stranger = Authority::new("A Stranger").ecdsa(&[NAME]).identity();
+    assert!(matches!(
+        verdict(&stranger, authority.roots()),
+        CertificateProblem::UnknownIssuer { issuer } if issuer.contains("A Stranger")
+    ));
+    let own = Identity::self_signed(NAME).unwrap();
+    assert!(matches!(
+        verdict(&own, authority.roots()),
+        CertificateProblem::SelfSigned { subject } if subject.contains(NAME)
+    ));
+}
+
+#[test]
+fn an_insecure_client_takes_them_all_and_says_so() {
+    let own = Identity::self_signed(NAME).unwrap();
+    for protocols in [Protocols::TLS13, Protocols::TLS12] {
+        let context = server(vec![own.clone()], protocols);
+        let insecure = ClientContext::new(ClientSettings::new(Roots::Insecure)).unwrap();
+        for resumed in [false, true] {
+            let limits = HandshakeLimits::default();
+            let client = Handshake::client(&insecure, "192.0.2.1", limits).unwrap();
+            let server = Handshake::server(&context, limits);
+            let (mut client, server) = drive(client, server, Cut::Whole).unwrap();
+            assert!(client.open(&[]).is_empty());
+            assert_eq!(client.info.resumed, resumed);
+            assert!(!client.info.verified);
+            assert_eq!(server.info.sni, None, "an address is no server name");
+        }
+    }
+}
+
+#[test]
+fn a_self_signed_certificate_can_be_trusted() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec![NAME.to_owned()]).unwrap();
+    let pem = params.self_signed(&key).unwrap().pem();
+    let identity =
+        Identity::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes(), "c", "k").unwrap();
+    let (client, _) = ours(&[identity], Roots::Pem(pem.into_bytes()), NAME).unwrap();
+    assert!(client.verified);
+}
+
+fn ours(
+    identities: &[Identity],
+    roots: Roots,
+    name: &str,
+) -> Result<(dormouse_engine::HandshakeInfo, Vec<u8>), HandshakeFailure> {
+    let context = server(identities.to_vec(), Protocols::ALL);
+    let client = ClientContext::new(ClientSettings::new(roots)).unwrap();
+    let limits = HandshakeLimits::default();
+    let client = Handshake::client(&client, name, limits).unwrap();
+    let server = Handshake::server(&context, limits);
+    let (client, _) = drive(client, server, Cut::Whole)?;
+    Ok((client.info, Vec::new()))
+}
+
+/// The server's own certificate as a stock client sees it which asks for `name` and accepts
+/// only these signatures.
+fn shown(context: &ServerContext, name: &str, protocols: Protocols, rsa_only: bool) -> Vec<u8> {
+    let mut provider = Arc::unwrap_or_clone(provider(None));
+    if rsa_only {
+        let all = provider.signature_verification_algorithms;
+        let is_rsa =
+            |scheme: &SignatureScheme| scheme.as_str().is_some_and(|name| name.starts_with("RSA"));
+        let mapping: Vec<_> = all
+            .mapping
+            .iter()
+            .filter(|(scheme, _)| is_rsa(scheme))
+            .copied()
+            .collect();
+        provider.signature_verification_algorithms = WebPkiSupportedAlgorithms {
+            all: all.all,
+            mapping: Vec::leak(mapping),
+        };
+    }
+    let config = Arc::new(client_config(protocols, Arc::new(provider)));
+    let name = name.to_owned().try_into().unwrap();
+    let mut client: rustls::Connection =
+        rustls::ClientConnection::new(config, name).unwrap().into();
+    let mut server = Handshake::server(context, HandshakeLimits::default());
+    while client.is_handshaking() {
+        server.handle_input(now(), &outgoing(&mut client)).unwrap();
+        let answer = server.output().to_vec();
+        server.output_sent(answer.len());
+        incoming(&mut client, &answer);
+    }
+    client.peer_certificates().unwrap()[0].to_vec()
+}
+
+#[test]
+fn chosen_by_name_and_by_signature() {
+    let authority = Authority::shared();
+    let default = authority.ecdsa(&["default.test"]).identity();
+    let default_rsa = authority.rsa(&["default.test"]).identity();
+    let exact = authority.ecdsa_p384(&["a.site.test"]).identity();
+    let wild = authority.ecdsa(&["*.site.test"]).identity();
+    let wild_rsa = authority.rsa(&["*.site.test"]).identity();
+    let all = [&default, &default_rsa, &exact, &wild, &wild_rsa];
+    let context = server(all.map(Identity::clone).to_vec(), Protocols::ALL);
+    for protocols in [Protocols::TLS13, Protocols::TLS12] {
+        for (name, rsa_only, expected) in [
+            ("default.test", false, &default),
+            ("default.test", true, &default_rsa),
+            ("a.site.test", false, &exact),
+            ("A.Site.TEST", false, &exact),
+            // No RSA certificate is for exactly this name.
+            ("a.site.test", true, &wild_rsa),
+            ("b.site.test", false, &wild),
+            ("b.site.test", true, &wild_rsa),
+        ] {
+            assert!(
+                shown(&context, name, protocols, rsa_only) == expected.certificate_der(),
+                "{name} {protocols:?} rsa_only {rsa_only}"
+            );
+        }
+    }
+}
+
+/// A wildcard is for one label (RFC 6125 §6.4.3); what nothing is for gets the default.
+#[test]
+fn unknown_names_get_the_default() {
+    let authority = Authority::shared();
+    let default = authority.ecdsa(&["default.test"]).identity();
+    let wild = authority.ecdsa(&["*.site.test"]).identity();
+    for name in ["site.test", "a.b.site.test", "elsewhere.test"] {
+        let identities = [default.clone(), wild.clone()];
+        let failure = ours(&identities, authority.roots(), name).unwrap_err();
+        match failure.kind {
+            FailureKind::Certificate(CertificateProblem::WrongName { presented, .. }) => {
+                assert_eq!(presented, ["default.test"], "{name}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The engine against stock rustls, against bad peers and with bad certificates.
+
+mod certificates;
+mod identities;
+mod refusals;
+mod sessions;
+mod stock;
+mod stock_client;
+mod stock_server;

@@ -1,0 +1,167 @@
+//! Our client with a stock rustls server.
+
+use std::sync::Arc;
+
+use dormouse_engine::{
+    ClientContext, ClientSettings, Handshake, HandshakeLimits, Progress, Protocols,
+};
+use dormouse_record as record;
+use dormouse_testkit::{Authority, Event, Resting, now};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{Connection, ServerConfig, ServerConnection};
+
+use crate::stock::{
+    NAME, SUITES, content, incoming, outgoing, provider, roots, server_config,
+    server_config_asking, write,
+};
+
+fn client() -> ClientContext {
+    ClientContext::new(ClientSettings::new(Authority::shared().roots())).unwrap()
+}
+
+/// Up to the client's rest. `behind` is called whenever the server is about to send.
+fn connect(
+    context: &ClientContext,
+    config: &Arc<ServerConfig>,
+    behind: impl Fn(&mut Connection),
+) -> (Resting, Connection) {
+    let mut server: Connection = ServerConnection::new(Arc::clone(config)).unwrap().into();
+    let mut client = Handshake::client(context, NAME, HandshakeLimits::default()).unwrap();
+    let mut progress = client.handle_input(now(), &[]).unwrap();
+    loop {
+        let flight = client.output().to_vec();
+        client.output_sent(flight.len());
+        assert!(incoming(&mut server, &flight).is_empty());
+        behind(&mut server);
+        if progress == Progress::Established {
+            break;
+        }
+        progress = client.handle_input(now(), &outgoing(&mut server)).unwrap();
+    }
+    let mut state = record::State::empty();
+    let rested = client.rest(&mut state).unwrap();
+    assert!(rested.unsent.is_empty());
+    (Resting::new(state, rested), server)
+}
+
+#[test]
+fn data_key_updates_and_closing_in_every_suite() {
+    let leaf = Authority::shared().ecdsa(&[NAME]);
+    for (protocols, suite) in SUITES {
+        let context = client();
+        let config = Arc::new(server_config(&leaf, protocols, provider(Some(suite))));
+        let (mut client, mut server) = connect(&context, &config, |_| {});
+        for len in [1, 5, 16_384, 16_385] {
+            exchange(&mut client, &mut server, len);
+        }
+        if protocols == Protocols::TLS13 {
+            server.refresh_traffic_keys().unwrap();
+            exchange(&mut client, &mut server, 100);
+            let update = client.seal_key_update();
+            assert!(incoming(&mut server, &update).is_empty());
+            exchange(&mut client, &mut server, 100);
+        }
+        server.send_close_notify();
+        assert_eq!(client.open(&outgoing(&mut server)), [Event::Closed]);
+        let record = client.seal(b"last words");
+        assert_eq!(incoming(&mut server, &record), b"last words");
+        let close = client.seal_close();
+        server.read_tls(&mut close.as_slice()).unwrap();
+        assert!(server.process_new_packets().unwrap().peer_has_closed());
+    }
+}
+
+fn exchange(client: &mut Resting, server: &mut Connection, len: usize) {
+    let content = content(len);
+    let records = client.seal(&content);
+    assert_eq!(incoming(server, &records), content);
+    write(server, &content);
+    assert_eq!(client.open(&outgoing(server)), [Event::Data(content)]);
+}
+
+/// The server writes before it has the client's Finished: its data comes before its tickets.
+#[test]
+fn half_rtt_data_comes_before_the_tickets() {
+    let leaf = Authority::shared().ecdsa(&[NAME]);
+    let mut config = server_config(&leaf, Protocols::TLS13, provider(None));
+    config.send_half_rtt_data = true;
+    let config = Arc::new(config);
+    let context = client();
+    for round in 0..3 {
+        let (mut client, mut server) = connect(&context, &config, |server| {
+            if server.is_handshaking() {
+                write(server, b"half");
+            }
+        });
+        assert_eq!(client.info.resumed, round > 0);
+        assert_eq!(client.open(&[]), [Event::Data(b"half".to_vec())]);
+        assert_eq!(client.tickets.as_ref().unwrap().received(), 0);
+        write(&mut server, b"whole");
+        assert_eq!(
+            client.open(&outgoing(&mut server)),
+            [Event::Data(b"whole".to_vec())]
+        );
+        assert!(client.tickets.as_ref().unwrap().is_satisfied());
+        exchange(&mut client, &mut server, 10);
+    }
+}
+
+#[test]
+fn tickets_which_are_cut_anywhere_are_taken() {
+    let leaf = Authority::shared().ecdsa(&[NAME]);
+    let config = Arc::new(server_config(&leaf, Protocols::TLS13, provider(None)));
+    let context = client();
+    for piece_len in [1, 3, 4, 5, 100] {
+        let (mut client, mut server) = connect(&context, &config, |_| {});
+        for piece in outgoing(&mut server).chunks(piece_len) {
+            assert!(client.open(piece).is_empty());
+        }
+        assert_eq!(client.tickets.as_ref().unwrap().received(), 2);
+    }
+    let (client, _) = connect(&context, &config, |_| {});
+    assert!(client.info.resumed);
+}
+
+#[test]
+fn a_watch_is_fed_byte_by_byte_and_refuses_what_is_no_ticket() {
+    let leaf = Authority::shared().ecdsa(&[NAME]);
+    let config = Arc::new(server_config(&leaf, Protocols::TLS13, provider(None)));
+    let context = client();
+    // lifetime, age_add, nonce (1 byte), ticket (2 bytes), no extensions: RFC 8446 §4.6.1.
+    let mut ticket = vec![4, 0, 0, 16];
+    ticket.extend([0, 0, 1, 0, 1, 2, 3, 4, 1, 9, 0, 2, b't', b't', 0, 0]);
+    let (client, _) = connect(&context, &config, |_| {});
+    let mut watch = client.tickets.unwrap();
+    for byte in ticket.repeat(2) {
+        watch.handle_fragment(now(), &[byte]).unwrap();
+    }
+    assert_eq!(watch.received(), 2);
+    for bad in [&[24, 0, 0, 1, 0][..], &[4, 0xff, 0, 0], &[4, 0, 0, 2, 0, 0]] {
+        let (client, _) = connect(&context, &config, |_| {});
+        let mut watch = client.tickets.unwrap();
+        assert!(watch.handle_fragment(now(), bad).is_err(), "{bad:?}");
+    }
+}
+
+/// The server wants to know who the client is.
+#[test]
+fn a_client_shows_its_certificate_when_asked() {
+    let authority = Authority::shared();
+    let own = authority.ecdsa(&["client.test"]).identity();
+    let mut settings = ClientSettings::new(authority.roots());
+    settings.identity = Some(own.clone());
+    let context = ClientContext::new(settings).unwrap();
+    for protocols in [Protocols::TLS13, Protocols::TLS12] {
+        let leaf = authority.ecdsa(&[NAME]);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots().into(), provider(None))
+            .build()
+            .unwrap();
+        let config = server_config_asking(verifier, &leaf, protocols, provider(None));
+        let (mut client, mut server) = connect(&context, &Arc::new(config), |_| {});
+        assert_eq!(
+            server.peer_certificates().unwrap()[0].as_ref(),
+            own.certificate_der()
+        );
+        exchange(&mut client, &mut server, 10);
+    }
+}

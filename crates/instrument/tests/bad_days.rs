@@ -1,0 +1,159 @@
+//! Bad days: each gives a clear message, the figures so far, and a status that is not 0.
+
+mod common;
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use common::{KnownServer, Silent, measure, measure_at, spec};
+use dormouse_instrument::load::Trust;
+use dormouse_instrument::{Bulk, Hold, Mode, ServerSource};
+
+fn hold(connections: u64, for_s: f64) -> Mode {
+    Mode::Hold(Hold {
+        connections,
+        rate_per_s: 0.0,
+        in_flight: 16,
+        every_s: None,
+        for_s,
+        echoes: 0,
+        echo_rate_per_s: 0.0,
+        after_s: 0.0,
+    })
+}
+
+#[test]
+fn nobody_listens() {
+    let free = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let run = measure_at(&spec(&free.to_string(), hold(10, 0.0)));
+    assert_eq!(run.outcome.exit_status, 3);
+    assert!(run.outcome.message.unwrap().contains("refused"));
+}
+
+#[test]
+fn the_server_says_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut spec = spec(&listener.local_addr().unwrap().to_string(), hold(10, 0.0));
+    spec.timeout = Duration::from_millis(500);
+    let run = measure_at(&spec);
+    assert_eq!(run.outcome.exit_status, 3);
+    assert!(run.outcome.message.unwrap().contains("stopped answering"));
+}
+
+#[test]
+fn the_server_speaks_something_else() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        use std::io::Write;
+        for stream in listener.incoming().flatten() {
+            let _ = (&stream).write_all(b"SSH-2.0-OpenSSH_9.2p1\r\n");
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    });
+    let run = measure_at(&spec(&target, hold(10, 0.0)));
+    assert_eq!(run.outcome.exit_status, 3);
+    assert!(run.outcome.message.unwrap().contains("handshake"));
+}
+
+#[test]
+fn the_certificate_is_not_trusted() {
+    let server = KnownServer::start(&[]);
+    let mut spec = spec(&server.address, hold(10, 0.0));
+    if let Some(tls) = &mut spec.tls {
+        tls.trust = Trust::System;
+        tls.server_name = "localhost".into();
+    }
+    let run = measure_at(&spec);
+    assert_eq!(run.outcome.exit_status, 3);
+    let message = run.outcome.message.unwrap();
+    assert!(message.contains("certificate"), "{message}");
+}
+
+#[test]
+fn the_server_dies_while_it_is_measured() {
+    let server = KnownServer::start(&[]);
+    let pid = server.pid();
+    let mut spec = spec(&server.address, hold(200, 30.0));
+    spec.server = ServerSource::Pid(pid);
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(4));
+        drop(server);
+    });
+    let run = measure_at(&spec);
+    killer.join().unwrap();
+    assert_eq!(run.outcome.exit_status, 3);
+    assert!(run.outcome.message.as_deref().unwrap().contains("died"));
+    assert!(
+        run.value("memory.before.pss").is_some(),
+        "the figures so far are there"
+    );
+}
+
+#[test]
+fn no_such_process() {
+    let mut spec = spec("127.0.0.1:1", hold(10, 0.0));
+    spec.server = ServerSource::Pid(i32::MAX);
+    let run = dormouse_instrument::run(&spec, &common::launcher(), &mut Silent);
+    assert_eq!(run.outcome.exit_status, 3);
+    assert!(run.outcome.message.unwrap().contains("no process"));
+}
+
+#[test]
+fn a_server_that_does_not_start_is_quoted() {
+    let mut spec = spec("127.0.0.1:1", hold(10, 0.0));
+    spec.server = ServerSource::Command("echo 'cannot find my hat' >&2; exit 7".into());
+    let run = measure_at(&spec);
+    assert_eq!(run.outcome.exit_status, 3);
+    assert!(run.outcome.message.unwrap().contains("cannot find my hat"));
+}
+
+#[test]
+fn a_started_server_is_gone_afterwards_with_all_it_has_started() {
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let mark = format!("86400.{port}");
+    let mut spec = spec(&format!("127.0.0.1:{port}"), hold(1, 0.0));
+    // A daemon that detaches, and a listener that will never speak TLS.
+    spec.server = ServerSource::Command(format!(
+        "setsid sleep {mark} & python3 -c \"import socket,time; s=socket.create_server(('127.0.0.1',{port})); time.sleep(600)\""
+    ));
+    spec.timeout = Duration::from_millis(300);
+    let run = measure_at(&spec);
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
+    assert!(
+        run.server.iter().any(|process| process.command == "sleep"),
+        "{:?}",
+        run.server
+    );
+    let left = std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&command).contains(&mark)
+    });
+    assert!(!left, "the daemon is still there");
+}
+
+#[test]
+fn streams_are_checked_byte_by_byte() {
+    let server = KnownServer::start(&[]);
+    let run = measure(
+        &server,
+        Mode::Bulk(Bulk {
+            streams: 2,
+            bytes: 300_000,
+        }),
+        false,
+    );
+    assert_eq!(
+        run.value("bytes.heard"),
+        Some(600_000.0),
+        "{:?}",
+        run.outcome
+    );
+}

@@ -1,0 +1,87 @@
+//! What a state must look like before a process goes on from it.
+
+use super::*;
+
+impl State {
+    /// Checks a state that another process has left: version, codes, flags, ranges, and that what must be zero is.
+    pub fn validate(&self) -> Result<(), Corrupt> {
+        if self.as_bytes().iter().all(|&byte| byte == 0) {
+            return Err(Corrupt::Empty);
+        }
+        if self.layout != LAYOUT_VERSION {
+            return Err(Corrupt::Layout(self.layout));
+        }
+        let protocol =
+            Protocol::from_code(self.protocol).ok_or(Corrupt::Protocol(self.protocol))?;
+        let suite = Suite::from_code(self.suite).ok_or(Corrupt::Suite(self.suite))?;
+        Role::from_code(self.role).ok_or(Corrupt::Role(self.role))?;
+        self.validate_flags(protocol)?;
+        self.validate_ranges(suite)?;
+        for secret in [&self.read_secret, &self.write_secret] {
+            validate_secret(protocol, suite, secret)?;
+        }
+        Ok(())
+    }
+
+    fn validate_flags(&self, protocol: Protocol) -> Result<(), Corrupt> {
+        if self.has(REPLACING) {
+            return Err(Corrupt::Replacing);
+        }
+        let only_tls13 = KEY_UPDATE_REQUESTED | KEY_UPDATE_ASKED;
+        let only_tls12 = HALF_WARNING | HALF_FATAL;
+        let foreign = match protocol {
+            Protocol::Tls12 => only_tls13,
+            Protocol::Tls13 => only_tls12,
+        };
+        if self.flags & foreign != 0 || self.flags & only_tls12 == only_tls12 {
+            return Err(Corrupt::Flags(self.flags));
+        }
+        Ok(())
+    }
+
+    fn validate_ranges(&self, suite: Suite) -> Result<(), Corrupt> {
+        if self.write_sequence > record_limit(suite) {
+            return Err(Corrupt::Sequence);
+        }
+        let counters_fit = self.empty_records <= EMPTY_RECORDS_MAX
+            && self.key_updates <= KEY_UPDATES_MAX
+            && self.warnings <= WARNINGS_MAX
+            && self.reserved == 0;
+        if !counters_fit {
+            return Err(Corrupt::Counters);
+        }
+        // A body is awaited only behind a whole header, and a whole header only for a body.
+        let have = usize::from(self.message_have);
+        let message_fits = have <= self.message_header.len()
+            && (have == self.message_header.len()) == (self.message_left > 0)
+            && self.message_header[have.min(4)..]
+                .iter()
+                .all(|&byte| byte == 0);
+        if !message_fits {
+            return Err(Corrupt::Message);
+        }
+        Ok(())
+    }
+}
+
+fn validate_secret(
+    protocol: Protocol,
+    suite: Suite,
+    secret: &[u8; SECRET_MAX],
+) -> Result<(), Corrupt> {
+    let used = |at: usize| match protocol {
+        Protocol::Tls13 => at < suite.secret_len(),
+        Protocol::Tls12 => {
+            at < suite.key_len() || (TLS12_IV_AT..TLS12_IV_AT + IV_LEN).contains(&at)
+        }
+    };
+    let beside = secret
+        .iter()
+        .enumerate()
+        .any(|(at, &byte)| byte != 0 && !used(at));
+    let nothing = secret.iter().all(|&byte| byte == 0);
+    if beside || nothing {
+        return Err(Corrupt::Secret);
+    }
+    Ok(())
+}
