@@ -166,6 +166,9 @@ impl Show {
         if now >= self.next_check {
             self.next_check = now + CHECK_EVERY;
             self.children.check()?;
+            if self.workers.is_empty() {
+                self.workers = self.watch.workers()?;
+            }
             self.fleet.give_up_late(now);
         }
         Ok(())

@@ -191,7 +191,6 @@ fn ask(show: &mut Show, plan: &Plan, findings: &mut Findings, killed: Vec<Pid>) 
         let census = fleet.census();
         waiting.is_empty() && census.unheard == 0 && census.awake == 0
     })?;
-    show.workers = show.watch.workers()?;
     findings.killed = show.fleet.kill.map(|kill| Killed {
         workers: killed.len() as u64,
         awake: kill.awake,

@@ -97,133 +97,132 @@ pub(super) fn page(plan: &Plan, findings: &Findings, verdict: &[String]) -> Stri
     if let Some(note) = &plan.note {
         let _ = writeln!(page, "note: {note}\n");
     }
-    let mut row = |name: &str, what: String| {
-        let _ = writeln!(page, "  {name:<13} {what}");
-    };
-    row("opened", opened(findings));
-    row("at rest", at_rest(findings));
-    row("", quiet(findings));
-    row("woken", woken(findings));
+    chapter(&mut page, "opened", &opened(findings));
+    chapter(&mut page, "at rest", &at_rest(findings));
+    chapter(&mut page, "woken", &woken(findings));
     if let Some(killed) = findings.killed {
-        row("kill -9", kill(findings, killed));
-        row("", first_echo(killed));
+        chapter(&mut page, "kill -9", &kill(findings, killed));
     }
     if let Some(end) = findings.memory_at_end {
-        let with = findings.memory_at_rest.map_or_else(String::new, |then| {
-            format!("; {} with them", megabytes(then.bytes))
-        });
-        row(
-            "closed",
-            format!("{} when all had said goodbye{with}", megabytes(end.bytes)),
-        );
+        let what = format!("{} when all had said goodbye", megabytes(end.bytes));
+        chapter(&mut page, "closed", &[what]);
     }
     page.push('\n');
-    match verdict {
-        [] => page.push_str("All is well: nothing was lost, and every echo was right.\n"),
-        problems => {
-            page.push_str("NOT AS IT SHOULD BE:\n");
-            for problem in problems {
-                let _ = writeln!(page, "  {problem}");
+    if verdict.is_empty() {
+        let lost = findings.killed.map_or(0, |killed| killed.lost);
+        page.push_str(match lost {
+            0 => "All is well: nothing was lost, and every echo was right.\n",
+            _ => {
+                "All is well: every echo was right, and nothing was lost but what the killed workers\n\
+                 had in their hands.\n"
             }
-            for (reason, count) in &findings.reasons {
-                let _ = writeln!(page, "    {count:>6} × {reason}");
-            }
-        }
+        });
+        return page;
+    }
+    page.push_str("NOT AS IT SHOULD BE:\n");
+    for problem in verdict {
+        let _ = writeln!(page, "  {problem}");
+    }
+    for (reason, count) in &findings.reasons {
+        let _ = writeln!(page, "    {count:>6} × {reason}");
     }
     page
 }
 
-fn opened(findings: &Findings) -> String {
-    let established = findings.connections.saturating_sub(findings.tally.failed);
-    format!(
-        "{} TLS connections in {}, each with a full handshake, certificate verified\n{:16}({})",
-        number(established),
-        duration(findings.opened_in),
-        "",
-        findings.agreed.join("; ")
-    )
-}
-
-fn at_rest(findings: &Findings) -> String {
-    let each = match findings.per_connection {
-        Some(bytes) => format!("{} bytes per connection", number(bytes)),
-        None => "too few connections to tell what one costs".to_owned(),
-    };
-    let measure = match findings.memory_at_rest.map(|reading| reading.measure) {
-        Some(Measure::Resident) => {
-            "resident, shared pages counted in each process; exact figures need root"
-        }
-        _ => "PSS of all its processes, program text left out",
-    };
-    let from =
-        findings
-            .base
-            .zip(findings.memory_at_rest)
-            .map_or_else(String::new, |(base, then)| {
-                let (few, all) = (number(base.connections), number(findings.connections));
-                format!(
-                    ": {} with {few}, {} with {all}",
-                    megabytes(base.bytes),
-                    megabytes(then.bytes)
-                )
-            });
-    format!(
-        "{each} in `dormouse serve`{from}\n{:16}({measure}; {WORKERS} workers, two sockets per connection)",
-        ""
-    )
-}
-
-fn quiet(findings: &Findings) -> String {
-    let proportional = findings
-        .memory_at_rest
-        .is_some_and(|reading| reading.measure == Measure::Proportional);
-    match proportional {
-        true => format!(
-            "{} of CPU in {} of rest",
-            duration(findings.cpu_at_rest),
-            duration(findings.rested_for)
-        ),
-        false => "CPU time was not measured".to_owned(),
+/// Lines under each other, the first behind a name.
+fn chapter(page: &mut String, name: &str, lines: &[String]) {
+    let mut name = name;
+    for line in lines {
+        // Writing into a String can't fail.
+        let _ = writeln!(page, "  {name:<9} {line}");
+        name = "";
     }
 }
 
-fn woken(findings: &Findings) -> String {
-    let tally = findings.tally;
-    format!(
-        "{} echoes, {}, compared byte for byte: {}; the slowest before the kill took {}",
-        number(tally.echoes),
-        megabytes(tally.echo_bytes),
-        if tally.wrong == 0 {
-            "all right".to_owned()
-        } else {
-            format!("{} WRONG", number(tally.wrong))
-        },
-        duration(findings.slowest_echo)
-    )
+fn opened(findings: &Findings) -> Vec<String> {
+    let established = findings.connections.saturating_sub(findings.tally.failed);
+    let mut lines = vec![
+        format!(
+            "{} TLS connections in {}",
+            number(established),
+            duration(findings.opened_in)
+        ),
+        "each with a full handshake, and the certificate verified".to_owned(),
+    ];
+    lines.extend(findings.agreed.iter().cloned());
+    lines
 }
 
-fn kill(findings: &Findings, killed: Killed) -> String {
+fn at_rest(findings: &Findings) -> Vec<String> {
+    let each = match findings.per_connection {
+        Some(bytes) => format!("{} bytes per connection in `dormouse serve`", number(bytes)),
+        None => "too few connections to tell what one costs".to_owned(),
+    };
+    let mut lines = vec![each];
+    if let Some((base, then)) = findings.base.zip(findings.memory_at_rest) {
+        lines.push(format!(
+            "{} with {} of them, {} with {}: all its processes, program text left out",
+            megabytes(base.bytes),
+            number(base.connections),
+            megabytes(then.bytes),
+            number(findings.connections),
+        ));
+    }
+    lines.push(format!(
+        "{WORKERS} workers; two sockets per connection, which cost the kernel as usual"
+    ));
+    lines.push(match findings.memory_at_rest.map(|reading| reading.measure) {
+        Some(Measure::Proportional) => {
+            let (cpu, rested) = (duration(findings.cpu_at_rest), duration(findings.rested_for));
+            format!("{cpu} of CPU in {rested} of rest")
+        }
+        _ => "measured as resident memory, which counts shared pages twice: root sees exact figures".to_owned(),
+    });
+    lines
+}
+
+fn woken(findings: &Findings) -> Vec<String> {
+    let tally = findings.tally;
+    let judged = match tally.wrong {
+        0 => "all right".to_owned(),
+        wrong => format!("{} WRONG", number(wrong)),
+    };
+    vec![
+        format!(
+            "{} echoes, {}, compared byte for byte: {judged}",
+            number(tally.echoes),
+            megabytes(tally.echo_bytes)
+        ),
+        format!(
+            "the slowest before the kill took {}",
+            duration(findings.slowest_echo)
+        ),
+    ]
+}
+
+fn kill(findings: &Findings, killed: Killed) -> Vec<String> {
     let lost = match killed.lost {
         0 => "none was lost".to_owned(),
-        lost => format!(
-            "{} lost (each worker has one in its hands at most)",
-            number(lost)
-        ),
+        lost => format!("{} lost (one per worker may be)", number(lost)),
     };
-    format!(
-        "of {}, with {} waiting for an echo: {} of {} connections went on, {lost}",
-        count(killed.workers, "worker", "workers"),
-        count(killed.awake, "connection", "connections"),
-        number(killed.went_on),
-        number(findings.connections),
-    )
-}
-
-fn first_echo(killed: Killed) -> String {
-    let first = killed
-        .first_echo
-        .map_or_else(|| "never".to_owned(), duration);
-    format!("first echo of something said after the kill: {first}; then all were asked")
+    vec![
+        format!(
+            "of {}, with {} waiting for an echo",
+            count(killed.workers, "worker", "workers"),
+            count(killed.awake, "connection", "connections")
+        ),
+        format!(
+            "{} of {} connections went on, {lost}; every one was asked",
+            number(killed.went_on),
+            number(findings.connections)
+        ),
+        format!(
+            "first echo of something said after the kill: {}",
+            killed
+                .first_echo
+                .map_or_else(|| "never".to_owned(), duration)
+        ),
+    ]
 }
 
 #[cfg(test)]

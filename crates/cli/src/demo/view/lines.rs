@@ -43,7 +43,7 @@ impl Lines {
             (census.at_rest, "at rest"),
             (census.handshaking, "handshaking"),
             (census.awake, "awake"),
-            (census.unheard, "not heard of since the kill"),
+            (census.unheard, "to be asked"),
             (tally.lost, "lost"),
             (tally.wrong, "wrong"),
             (tally.failed, "failed"),

@@ -14,7 +14,7 @@ use crate::demo::words::{duration, megabytes, number};
 
 const EVERY: Duration = Duration::from_millis(80);
 /// Rows around the field.
-const ROWS_AROUND: usize = 17;
+const ROWS_AROUND: usize = 16;
 /// Wider lines are hard to read.
 const WIDTH_MAX: usize = 112;
 const MARGIN: usize = 2;
@@ -148,7 +148,7 @@ fn field(canvas: &mut Canvas, frame: &Frame<'_>, width: usize, rows_max: usize) 
         (Cell::AtRest, census.at_rest, "at rest"),
         (Cell::Handshaking, census.handshaking, "handshaking"),
         (Cell::Awake, census.awake, "awake"),
-        (Cell::Unheard, census.unheard, "not heard of since"),
+        (Cell::Unheard, census.unheard, "to be asked"),
         (Cell::Lost, census.lost, "lost"),
     ];
     canvas.to_column(MARGIN);
@@ -159,7 +159,7 @@ fn field(canvas: &mut Canvas, frame: &Frame<'_>, width: usize, rows_max: usize) 
         }
         let (sign, style) = cell.look();
         canvas.put(style, sign);
-        canvas.put(Style::Plain, &format!(" {} {what}   ", number(value)));
+        canvas.put(Style::Plain, &format!(" {} {what}  ", number(value)));
     }
     if layout.per_cell > 1 {
         canvas.put(Style::Faint, &format!("(each sign: {})", layout.per_cell));
@@ -203,7 +203,7 @@ fn figures(canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
         None if frame.fleet.kill.is_some() => {
             canvas.put(
                 Style::Faint,
-                "new processes: what they need once is not known",
+                "cannot be told: the new processes were never seen without them",
             );
         }
         None => canvas.put(Style::Faint, "…"),
