@@ -69,7 +69,9 @@ impl Handover {
         let mut file = Mapping::create("dormouse-handover", PAGES * PAGE)?;
         let bytes = file.bytes_mut();
         let Some(room) = bytes.get_mut(8..8 + text.len()) else {
-            return Err(io::Error::other("configuration and certificates are larger than 16 MiB"));
+            return Err(io::Error::other(
+                "configuration and certificates are larger than 16 MiB",
+            ));
         };
         room.copy_from_slice(&text);
         bytes[..8].copy_from_slice(&(text.len() as u64).to_le_bytes());
@@ -81,7 +83,9 @@ impl Handover {
         let file = Mapping::adopt(fd, PAGES * PAGE).map_err(io::Error::other)?;
         let (len, text) = file.bytes().split_at(8);
         let len = u64::from_le_bytes(len.try_into().unwrap_or_default()) as usize;
-        let text = text.get(..len).ok_or_else(|| io::Error::other("the handover is cut short"))?;
+        let text = text
+            .get(..len)
+            .ok_or_else(|| io::Error::other("the handover is cut short"))?;
         Ok(serde_json::from_slice(text)?)
     }
 }
@@ -89,7 +93,12 @@ impl Handover {
 impl Pem {
     /// The identity that it holds.
     pub(crate) fn identity(&self) -> Result<Identity, IdentityError> {
-        Identity::from_pem(self.chain.as_bytes(), self.key.as_bytes(), &self.name, &self.key_name)
+        Identity::from_pem(
+            self.chain.as_bytes(),
+            self.key.as_bytes(),
+            &self.name,
+            &self.key_name,
+        )
     }
 }
 

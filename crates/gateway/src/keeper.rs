@@ -15,11 +15,11 @@ use crate::handover::Handover;
 use crate::route::{self, Route};
 use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use crate::worker::{Inheritance, Worker};
+use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::process::{self, Ended, Inherit, Program, Wait};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::slab::Slab;
-use dormouse_reactor::Fd;
 use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
@@ -43,13 +43,23 @@ struct KeeperArgs {
 
 impl KeeperArgs {
     fn command(self) -> [String; 4] {
-        ["dormouse", "keeper", &self.handover.to_string(), &self.streak.to_string()]
-            .map(String::from)
+        [
+            "dormouse",
+            "keeper",
+            &self.handover.to_string(),
+            &self.streak.to_string(),
+        ]
+        .map(String::from)
     }
 
     fn parse(args: &[String]) -> Option<KeeperArgs> {
-        let [handover, streak] = args else { return None };
-        Some(KeeperArgs { handover: handover.parse().ok()?, streak: streak.parse().ok()? })
+        let [handover, streak] = args else {
+            return None;
+        };
+        Some(KeeperArgs {
+            handover: handover.parse().ok()?,
+            streak: streak.parse().ok()?,
+        })
     }
 }
 
@@ -73,7 +83,11 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> ExitCode {
 
 /// The command line of a keeper whose worker is the first.
 pub(crate) fn first_command(handover: i32) -> [String; 4] {
-    KeeperArgs { handover, streak: 0 }.command()
+    KeeperArgs {
+        handover,
+        streak: 0,
+    }
+    .command()
 }
 
 /// How glibc's malloc is set in keepers and workers. Only handshakes live in their heap: short
@@ -116,8 +130,16 @@ fn keep(args: KeeperArgs, told: &Handover) -> ExitCode {
         }
         Ok(Some((_, ended))) => {
             let lived_ms = process::boottime_ms().saturating_sub(born_ms);
-            tracing::error!(pid = child.0, lived_ms, "worker died: {ended}; the next one goes on");
-            let streak = if lived_ms >= SETTLED_MS { 1 } else { args.streak.saturating_add(1) };
+            tracing::error!(
+                pid = child.0,
+                lived_ms,
+                "worker died: {ended}; the next one goes on"
+            );
+            let streak = if lived_ms >= SETTLED_MS {
+                1
+            } else {
+                args.streak.saturating_add(1)
+            };
             // All descriptors of connections, mappings and epoll go through the exec.
             let next = Program::this(KeeperArgs { streak, ..args }.command());
             match next.with(Inherit::Unmarked).replace_this() {
@@ -168,11 +190,17 @@ fn work(handover: Fd) -> i32 {
 fn begin(fd: Fd) -> io::Result<Worker> {
     let handover = Handover::read(fd)?;
     let descriptors = &handover.descriptors;
-    let routes: Vec<Route> = route::routes(&handover.config, &handover.certificates, &handover.ticket_keys)
-        .map_err(io::Error::other)?;
-    let (slots, _) = Slab::adopt(Fd(descriptors.slots), SLOT_LAYOUT_VERSION, |_, slot: &Slot| {
-        slot.phase() != Phase::Free
-    })
+    let routes: Vec<Route> = route::routes(
+        &handover.config,
+        &handover.certificates,
+        &handover.ticket_keys,
+    )
+    .map_err(io::Error::other)?;
+    let (slots, _) = Slab::adopt(
+        Fd(descriptors.slots),
+        SLOT_LAYOUT_VERSION,
+        |_, slot: &Slot| slot.phase() != Phase::Free,
+    )
     .map_err(io::Error::other)?;
     let pending = adopt_pending(&slots, &handover)?;
     let counters = Shared::adopt(Fd(descriptors.counters), handover.share.workers as usize)
@@ -187,7 +215,11 @@ fn begin(fd: Fd) -> io::Result<Worker> {
         pending,
         counters: Counters::new(block),
         routes,
-        listeners: descriptors.listeners.iter().map(|&(fd, route)| (Fd(fd), route)).collect(),
+        listeners: descriptors
+            .listeners
+            .iter()
+            .map(|&(fd, route)| (Fd(fd), route))
+            .collect(),
         limits: handover.share.limits(&handover.config),
         orders: Fd(descriptors.orders),
         keep,
@@ -195,12 +227,15 @@ fn begin(fd: Fd) -> io::Result<Worker> {
 }
 
 fn adopt_pending(slots: &Slab<Slot>, handover: &Handover) -> io::Result<Pending> {
-    let chunks = slots.indices().filter_map(|index| slots.get(index)).flat_map(|slot| {
-        [slot.opening_pending, slot.sealing_pending]
-            .into_iter()
-            .filter(|handle| handle.is_some())
-            .map(|handle| (handle, slot.generation))
-    });
+    let chunks = slots
+        .indices()
+        .filter_map(|index| slots.get(index))
+        .flat_map(|slot| {
+            [slot.opening_pending, slot.sealing_pending]
+                .into_iter()
+                .filter(|handle| handle.is_some())
+                .map(|handle| (handle, slot.generation))
+        });
     let fd = Fd(handover.descriptors.pending);
     let (pending, refused) = Pending::adopt(fd, handover.share.pending_bytes_max as usize, chunks)
         .map_err(io::Error::other)?;
@@ -217,7 +252,10 @@ mod tests {
 
     #[test]
     fn a_keeper_understands_what_it_is_told() {
-        let args = KeeperArgs { handover: 17, streak: 3 };
+        let args = KeeperArgs {
+            handover: 17,
+            streak: 3,
+        };
         let command = args.command();
         assert_eq!(KeeperArgs::parse(&command[2..]), Some(args));
         assert_eq!(KeeperArgs::parse(&["x".to_owned(), "3".to_owned()]), None);
@@ -231,6 +269,10 @@ mod tests {
         assert_eq!(backoff(2), None);
         assert_eq!(backoff(3), Some(Duration::from_millis(100)));
         assert_eq!(backoff(4), Some(Duration::from_millis(200)));
-        assert_eq!(backoff(9), backoff(4_000_000_000), "and there is a longest wait");
+        assert_eq!(
+            backoff(9),
+            backoff(4_000_000_000),
+            "and there is a longest wait"
+        );
     }
 }

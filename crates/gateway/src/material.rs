@@ -13,8 +13,16 @@ const PEM_BYTES_MAX: u64 = 1 << 20;
 /// Reads what every route shows its clients. All mistakes are returned, one per entry.
 pub(crate) fn load(config: &Config) -> Result<Vec<Vec<Pem>>, Vec<String>> {
     let mut mistakes = Vec::new();
-    let loaded = config.routes.iter().map(|route| load_route(route, &mut mistakes)).collect();
-    if mistakes.is_empty() { Ok(loaded) } else { Err(mistakes) }
+    let loaded = config
+        .routes
+        .iter()
+        .map(|route| load_route(route, &mut mistakes))
+        .collect();
+    if mistakes.is_empty() {
+        Ok(loaded)
+    } else {
+        Err(mistakes)
+    }
 }
 
 fn load_route(route: &Route, mistakes: &mut Vec<String>) -> Vec<Pem> {
@@ -34,7 +42,12 @@ fn load_route(route: &Route, mistakes: &mut Vec<String>) -> Vec<Pem> {
         match Identity::self_signed_pem(name) {
             Ok((chain, key)) => {
                 let name = format!("self_signed {name}");
-                pems.push(Pem { key_name: name.clone(), name, chain, key: key.to_string() });
+                pems.push(Pem {
+                    key_name: name.clone(),
+                    name,
+                    chain,
+                    key: key.to_string(),
+                });
             }
             Err(error) => mistakes.push(error.to_string()),
         }
@@ -49,7 +62,9 @@ fn load_route(route: &Route, mistakes: &mut Vec<String>) -> Vec<Pem> {
 }
 
 fn warn_of(identity: &Identity, name: &str) {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     for warning in identity.warnings(UnixTime::since_unix_epoch(now)) {
         tracing::warn!("{name}: {warning}");
     }
@@ -63,7 +78,10 @@ fn read(path: &Path) -> Result<String, String> {
         return Err(cannot(&"it is a directory; a PEM file is needed"));
     }
     if found.len() > PEM_BYTES_MAX {
-        return Err(cannot(&format!("{} bytes; a PEM file has at most 1 MiB", found.len())));
+        return Err(cannot(&format!(
+            "{} bytes; a PEM file has at most 1 MiB",
+            found.len()
+        )));
     }
     let bytes = fs::read(path).map_err(|e| cannot(&e))?;
     String::from_utf8(bytes).map_err(|_| {

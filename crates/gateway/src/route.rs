@@ -56,12 +56,20 @@ fn context(
     pems: &[Pem],
     ticket_keys: &[u8],
 ) -> Result<ServerContext, String> {
-    let identities: Result<Vec<Identity>, _> =
-        pems.iter().map(|pem| pem.identity().map_err(|e| e.to_string())).collect();
+    let identities: Result<Vec<Identity>, _> = pems
+        .iter()
+        .map(|pem| pem.identity().map_err(|e| e.to_string()))
+        .collect();
     let mut settings = ServerSettings::new(identities?);
-    settings.alpn = route.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
-    settings.protocols =
-        Protocols { min: version(route.min_version), max: version(route.max_version) };
+    settings.alpn = route
+        .alpn
+        .iter()
+        .map(|name| name.as_bytes().to_vec())
+        .collect();
+    settings.protocols = Protocols {
+        min: version(route.min_version),
+        max: version(route.max_version),
+    };
     settings.tickets = match config.tickets.tickets {
         0 => None,
         count => Some(TicketSettings {

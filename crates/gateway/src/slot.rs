@@ -65,7 +65,10 @@ pub struct Slot {
 
 const _: () = assert!(size_of::<State>() <= 128);
 const _: () = assert!(size_of::<Slot>() <= 192);
-const _: () = assert!(size_of::<Slot>() % 64 == 0, "slots must not straddle cache lines");
+const _: () = assert!(
+    size_of::<Slot>().is_multiple_of(64),
+    "slots must not straddle cache lines"
+);
 const _: () = assert!(std::mem::offset_of!(Slot, tls_fd) == 128);
 
 /// Where a connection is in its life. Zero is `Free`.
@@ -142,7 +145,11 @@ impl Slot {
 
     /// Descriptor of the plain side; [`Fd::NONE`] where there is none.
     pub fn plain_fd(&self) -> Fd {
-        if self.has(Flag::Echo) || self.plain_fd == 0 { Fd::NONE } else { Fd(self.plain_fd) }
+        if self.has(Flag::Echo) || self.plain_fd == 0 {
+            Fd::NONE
+        } else {
+            Fd(self.plain_fd)
+        }
     }
 
     /// Takes a new TLS connection in. The record state is written separately, in place, before.
@@ -219,7 +226,9 @@ impl Slot {
 
     /// Established with nothing pending: nothing but this slot is kept for the connection.
     pub fn at_rest(&self) -> bool {
-        self.phase() == Phase::Established && self.opening_pending.is_none() && self.sealing_pending.is_none()
+        self.phase() == Phase::Established
+            && self.opening_pending.is_none()
+            && self.sealing_pending.is_none()
     }
 
     /// Can a new worker go on with what a former one left here?

@@ -18,7 +18,10 @@ impl StatusSocket {
     pub(crate) fn open(path: &Path) -> io::Result<StatusSocket> {
         let fd = socket::listen(&Addr::Unix(path.to_owned()), &ListenOptions::default())?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-        Ok(StatusSocket { fd, path: path.to_owned() })
+        Ok(StatusSocket {
+            fd,
+            path: path.to_owned(),
+        })
     }
 
     pub(crate) fn fd(&self) -> Fd {

@@ -7,10 +7,10 @@
 use crate::config::{Config, Loaded};
 use crate::counters::Count;
 use crate::handover::{Descriptors, Handover, Pem};
+use crate::route::SocketOptions;
 use crate::share::Share;
 use crate::slot::{SLOT_LAYOUT_VERSION, Slot};
 use crate::status::StatusSocket;
-use crate::route::SocketOptions;
 use crate::{keeper, material, orders};
 use dormouse_engine::{TicketKeys, UnixTime};
 use dormouse_reactor::pending::Pending;
@@ -47,9 +47,11 @@ impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ServeError::Certificates(lines) => f.write_str(&lines.join("\n")),
-            ServeError::System { what, error, hint } if hint.is_empty() => {
-                write!(f, "{what}: {error}")
-            }
+            ServeError::System {
+                what,
+                error,
+                hint: "",
+            } => write!(f, "{what}: {error}"),
             ServeError::System { what, error, hint } => write!(f, "{what}: {error}\n  {hint}"),
             ServeError::Workers(what) => f.write_str(what),
         }
@@ -59,7 +61,11 @@ impl fmt::Display for ServeError {
 impl std::error::Error for ServeError {}
 
 fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> ServeError {
-    move |error| ServeError::System { what: what.into(), error, hint: "" }
+    move |error| ServeError::System {
+        what: what.into(),
+        error,
+        hint: "",
+    }
 }
 
 const TOKEN_SIGNALS: u64 = 1;
@@ -100,7 +106,12 @@ impl Supervisor {
         let Loaded { config, plan, .. } = loaded;
         // Blocked from here on in every process that is started: only main acts on them.
         let signals = Signals::open(
-            &[Signal::Terminate, Signal::Interrupt, Signal::Hangup, Signal::Child],
+            &[
+                Signal::Terminate,
+                Signal::Interrupt,
+                Signal::Hangup,
+                Signal::Child,
+            ],
             OnExec::Close,
         )
         .map_err(system("listen for signals"))?;
@@ -112,10 +123,10 @@ impl Supervisor {
             .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
             .map_err(system("wait for signals"))?;
         let status = match &config.process.status {
-            Some(path) => Some(StatusSocket::open(path).map_err(system(format!(
-                "open the status socket {}",
-                path.display()
-            )))?),
+            Some(path) => Some(
+                StatusSocket::open(path)
+                    .map_err(system(format!("open the status socket {}", path.display())))?,
+            ),
             None => None,
         };
         if let Some(status) = &status {
@@ -151,15 +162,24 @@ impl Supervisor {
                     orders: -1,
                 },
             };
-            supervisor.start_pair(handover).map_err(system("start a worker"))?;
+            supervisor
+                .start_pair(handover)
+                .map_err(system("start a worker"))?;
         }
         // From here on the keepers hold them; main needs none to be open.
         Ok(supervisor)
     }
 
     fn start_pair(&mut self, mut handover: Handover) -> io::Result<()> {
-        let slots = Slab::<Slot>::create("dormouse-slots", handover.share.connections_max, SLOT_LAYOUT_VERSION)?;
-        let pending = Pending::create("dormouse-pending", handover.share.pending_bytes_max as usize)?;
+        let slots = Slab::<Slot>::create(
+            "dormouse-slots",
+            handover.share.connections_max,
+            SLOT_LAYOUT_VERSION,
+        )?;
+        let pending = Pending::create(
+            "dormouse-pending",
+            handover.share.pending_bytes_max as usize,
+        )?;
         let (ours, theirs) = socket::pair(OnExec::Close)?;
         handover.descriptors.slots = slots.fd().0;
         handover.descriptors.pending = pending.fd().0;
@@ -167,7 +187,8 @@ impl Supervisor {
         let told = handover.write()?;
         let mut inherited = handover.descriptors.all();
         inherited.push(told);
-        let mut program = Program::this(keeper::first_command(told.0)).with(Inherit::Only(inherited));
+        let mut program =
+            Program::this(keeper::first_command(told.0)).with(Inherit::Only(inherited));
         program.environment = Some(keeper::environment());
         let keeper = program.start()?;
         // Main keeps no descriptor of the pair but its end of the channel.
@@ -176,15 +197,22 @@ impl Supervisor {
         }
         let token = TOKEN_ORDERS + self.pairs.len() as u64;
         self.poller.add(ours, token, Interest::READ)?;
-        self.pairs.push(Pair { keeper: Some(keeper), orders: ours, ready: false });
+        self.pairs.push(Pair {
+            keeper: Some(keeper),
+            orders: ours,
+            ready: false,
+        });
         Ok(())
     }
 
     fn run(mut self) -> Result<(), ServeError> {
         let mut events = Events::with_capacity(64);
         loop {
-            let until_rotation_ms =
-                self.ticket_keys.rotates_at_s().saturating_sub(unix_time().as_secs()) * 1000;
+            let until_rotation_ms = self
+                .ticket_keys
+                .rotates_at_s()
+                .saturating_sub(unix_time().as_secs())
+                * 1000;
             self.poller
                 .wait(&mut events, Some(until_rotation_ms))
                 .map_err(system("wait for events"))?;
@@ -244,15 +272,20 @@ impl Supervisor {
                 return Err(ServeError::Workers(what));
             }
             if !self.stopping {
-                tracing::error!(pid = pid.0, "a keeper is gone ({ended}); its worker serves on, \
-                    but would not be started again");
+                tracing::error!(
+                    pid = pid.0,
+                    "a keeper is gone ({ended}); its worker serves on, \
+                    but would not be started again"
+                );
             }
         }
         Ok(())
     }
 
     fn on_worker(&mut self, index: usize) {
-        let Some(pair) = self.pairs.get_mut(index) else { return };
+        let Some(pair) = self.pairs.get_mut(index) else {
+            return;
+        };
         match orders::heard_ready(pair.orders) {
             Ok(false) => {}
             Ok(true) => {
@@ -264,7 +297,11 @@ impl Supervisor {
         }
         if !self.announced && self.pairs.iter().all(|pair| pair.ready) {
             self.announced = true;
-            tracing::info!(workers = self.pairs.len(), pid = std::process::id(), "ready");
+            tracing::info!(
+                workers = self.pairs.len(),
+                pid = std::process::id(),
+                "ready"
+            );
         }
     }
 
@@ -282,13 +319,20 @@ impl Supervisor {
 
     fn on_status(&mut self) {
         let Some(status) = &self.status else { return };
-        let counts = Count::ALL.iter().map(|&count| (count.name(), self.counters.sum(count as usize)));
-        status.answer(self.pairs.iter().map(|pair| pair.keeper.map(|pid| pid.0)), counts);
+        let counts = Count::ALL
+            .iter()
+            .map(|&count| (count.name(), self.counters.sum(count as usize)));
+        status.answer(
+            self.pairs.iter().map(|pair| pair.keeper.map(|pid| pid.0)),
+            counts,
+        );
     }
 }
 
 fn unix_time() -> UnixTime {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     UnixTime::since_unix_epoch(since)
 }
 
@@ -298,14 +342,22 @@ fn rotation_s(config: &Config) -> u32 {
 
 fn open_listeners(config: &Config) -> Result<Vec<(Fd, u16)>, ServeError> {
     let backlog = i32::try_from(config.sockets.backlog).unwrap_or(i32::MAX);
-    let options = ListenOptions { backlog, on_exec: OnExec::Keep, v6only: true };
+    let options = ListenOptions {
+        backlog,
+        on_exec: OnExec::Keep,
+        v6only: true,
+    };
     let sockets = SocketOptions::new(&config.sockets);
     let mut listeners = Vec::new();
     for (index, route) in config.routes.iter().enumerate() {
         for listen in &route.listen {
             let fd = socket::listen(&Addr::Tcp(listen.address), &options).map_err(|error| {
                 let hint = listen_hint(&error);
-                ServeError::System { what: format!("listen on {listen}"), error, hint }
+                ServeError::System {
+                    what: format!("listen on {listen}"),
+                    error,
+                    hint,
+                }
             })?;
             sockets.apply_to_listener(fd);
             listeners.push((fd, index as u16));
@@ -323,7 +375,9 @@ fn listen_hint(error: &io::Error) -> &'static str {
             "ports below 1024 need a privilege: run as root, or \
              `setcap cap_net_bind_service=+ep` on the binary, or choose a higher port"
         }
-        io::ErrorKind::AddrNotAvailable => "this machine has no such address: `ip addr` shows its own",
+        io::ErrorKind::AddrNotAvailable => {
+            "this machine has no such address: `ip addr` shows its own"
+        }
         _ => "",
     }
 }

@@ -48,7 +48,9 @@ impl Pause {
     /// What the log says.
     pub(super) fn in_words(self) -> &'static str {
         match self {
-            Pause::Full => "every connection slot is taken (max_connections, or the descriptor limit)",
+            Pause::Full => {
+                "every connection slot is taken (max_connections, or the descriptor limit)"
+            }
             Pause::Handshakes => "max_handshakes are in flight",
             Pause::Descriptors => "the process has no descriptor left (raise `ulimit -n`)",
             Pause::Ports => {
@@ -70,7 +72,13 @@ pub(super) struct Listeners {
 
 impl Listeners {
     pub(super) fn new(all: Vec<Listener>) -> Listeners {
-        Listeners { all, polled: false, stopped: false, paused_until_ms: None, last: None }
+        Listeners {
+            all,
+            polled: false,
+            stopped: false,
+            paused_until_ms: None,
+            last: None,
+        }
     }
 
     pub(super) fn all(&self) -> &[Listener] {
@@ -110,7 +118,10 @@ impl Listeners {
         poller: &Poller,
         count: &Counters,
     ) -> io::Result<Option<Pause>> {
-        if self.paused_until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
+        if self
+            .paused_until_ms
+            .is_some_and(|until_ms| until_ms <= now_ms)
+        {
             self.paused_until_ms = None;
         }
         let poll = !self.stopped && limit_reached.is_none() && self.paused_until_ms.is_none();

@@ -41,8 +41,12 @@ pub(super) fn store_opening(
 ) -> bool {
     let plaintext: usize = pieces.iter().map(ExactSizeIterator::len).sum();
     let room = plaintext + partial.len().max(record_len);
-    let Ok(partial_len) = u16::try_from(partial.len()) else { return false };
-    let Some(handle) = pending.alloc(room, slot.generation) else { return false };
+    let Ok(partial_len) = u16::try_from(partial.len()) else {
+        return false;
+    };
+    let Some(handle) = pending.alloc(room, slot.generation) else {
+        return false;
+    };
     for piece in pieces.iter().cloned().chain([partial]) {
         if !pending.append(handle, &from[piece]) {
             pending.free(handle);
@@ -56,8 +60,12 @@ pub(super) fn store_opening(
 
 /// Adds `more` to the record's beginning, if its chunk has the room.
 pub(super) fn extend_partial(slot: &mut Slot, pending: &mut Pending, more: &[u8]) -> bool {
-    let Some(len) = usize::from(slot.partial_len).checked_add(more.len()) else { return false };
-    let Ok(len) = u16::try_from(len) else { return false };
+    let Some(len) = usize::from(slot.partial_len).checked_add(more.len()) else {
+        return false;
+    };
+    let Ok(len) = u16::try_from(len) else {
+        return false;
+    };
     let extended = pending.append(slot.opening_pending, more);
     if extended {
         slot.partial_len = len;

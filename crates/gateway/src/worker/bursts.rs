@@ -58,12 +58,18 @@ impl Bursts {
     /// Writes the line, or counts it. `write` gets how many were not written since the last.
     pub(super) fn note(&mut self, subject: Subject, now_ms: u64, write: impl FnOnce(u64)) {
         let burst = &mut self.bursts[subject as usize];
-        if burst.logged_ms.is_some_and(|logged_ms| now_ms < logged_ms + QUIET_MS) {
+        if burst
+            .logged_ms
+            .is_some_and(|logged_ms| now_ms < logged_ms + QUIET_MS)
+        {
             burst.more += 1;
             return;
         }
         write(burst.more);
-        *burst = Burst { logged_ms: Some(now_ms), more: 0 };
+        *burst = Burst {
+            logged_ms: Some(now_ms),
+            more: 0,
+        };
     }
 
     /// A handshake failed: counted by kind, logged in words.
@@ -100,10 +106,16 @@ mod tests {
         let mut bursts = Bursts::default();
         let mut lines = Vec::new();
         for now_ms in [0, 5, 9_999, 10_000, 10_001, 30_000] {
-            bursts.note(Subject::BackendDown, now_ms, |more| lines.push((now_ms, more)));
+            bursts.note(Subject::BackendDown, now_ms, |more| {
+                lines.push((now_ms, more))
+            });
         }
         assert_eq!(lines, vec![(0, 0), (10_000, 2), (30_000, 1)]);
         bursts.note(Subject::Paused, 30_001, |more| lines.push((1, more)));
-        assert_eq!(lines.last(), Some(&(1, 0)), "subjects do not hide each other");
+        assert_eq!(
+            lines.last(),
+            Some(&(1, 0)),
+            "subjects do not hide each other"
+        );
     }
 }

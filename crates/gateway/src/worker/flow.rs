@@ -106,7 +106,14 @@ impl Tools {
         let records = pending_per_connection.saturating_sub(RECORD_MAX + 64) / CONTENT_MAX;
         let receive_max = records.clamp(1, RECORDS_PER_STEP) * CONTENT_MAX;
         let reserve = (pending.bytes_max() / 8).min(RESERVE_BYTES_MAX);
-        Tools { scratch: Scratch::new(), pending, count, starved: Vec::new(), receive_max, reserve }
+        Tools {
+            scratch: Scratch::new(),
+            pending,
+            count,
+            starved: Vec::new(),
+            receive_max,
+            reserve,
+        }
     }
 
     /// Bytes to receive at once, at most.
@@ -177,7 +184,9 @@ impl Tools {
                 .map_err(|_| Outcome::KeyExhausted)?;
             left -= content;
         }
-        let Tools { scratch, pending, .. } = self;
+        let Tools {
+            scratch, pending, ..
+        } = self;
         send_sealed(slot, pending, &scratch.sealing[start..end])
     }
 

@@ -7,8 +7,8 @@
 use super::closing::discard;
 use super::flow::Tools;
 use dormouse_engine::{Handshake, HandshakeFailure, Progress, UnixTime};
-use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::Fd;
+use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::socket::{self, Attempt};
 use std::collections::VecDeque;
 use std::io;
@@ -32,7 +32,11 @@ pub(super) struct InFlight {
 enum Stage {
     Shaking(Box<Handshake>),
     /// Failed; what is left of the output to send, then the peer's end is awaited.
-    Lingering { last_words: Vec<u8>, shut: bool, looks: u32 },
+    Lingering {
+        last_words: Vec<u8>,
+        shut: bool,
+        looks: u32,
+    },
 }
 
 /// What a step on a handshake led to.
@@ -122,7 +126,8 @@ impl Handshakes {
 
     /// Lets a failed one linger until `now_ms` + 2 s.
     pub(super) fn note_lingering(&mut self, index: u32, generation: u32, now_ms: u64) {
-        self.lingerers.push_back((now_ms + LINGER_MS, index, generation));
+        self.lingerers
+            .push_back((now_ms + LINGER_MS, index, generation));
     }
 
     /// The next entry whose time is up.
@@ -146,7 +151,11 @@ impl Handshakes {
     /// When the next entry's time is up.
     pub(super) fn next_deadline_ms(&self) -> Option<u64> {
         let fronts = [self.deadlines.front(), self.lingerers.front()];
-        fronts.into_iter().flatten().map(|&(deadline_ms, ..)| deadline_ms).min()
+        fronts
+            .into_iter()
+            .flatten()
+            .map(|&(deadline_ms, ..)| deadline_ms)
+            .min()
     }
 
     /// Has a burst ended since this was last asked? Its memory is given up here.
@@ -162,19 +171,36 @@ impl Handshakes {
 
 impl InFlight {
     /// Reads, works, writes.
-    pub(super) fn step(&mut self, tools: &mut Tools, poller: &Poller, token: u64, now: UnixTime) -> Step {
+    pub(super) fn step(
+        &mut self,
+        tools: &mut Tools,
+        poller: &Poller,
+        token: u64,
+        now: UnixTime,
+    ) -> Step {
         let step = match &mut self.stage {
             Stage::Shaking(handshake) => shake(self.fd, handshake, tools, now),
             Stage::Lingering { looks, .. } if *looks >= LINGER_LOOKS_MAX => Step::Gone,
-            Stage::Lingering { last_words, shut, looks } => {
+            Stage::Lingering {
+                last_words,
+                shut,
+                looks,
+            } => {
                 *looks += 1;
                 linger(self.fd, last_words, shut, &mut tools.scratch.opening)
             }
         };
         if let (Step::Failed(_), Stage::Shaking(handshake)) = (&step, &self.stage) {
             let output = handshake.output().to_vec();
-            self.stage = Stage::Lingering { last_words: output, shut: false, looks: 0 };
-            if let Stage::Lingering { last_words, shut, .. } = &mut self.stage {
+            self.stage = Stage::Lingering {
+                last_words: output,
+                shut: false,
+                looks: 0,
+            };
+            if let Stage::Lingering {
+                last_words, shut, ..
+            } = &mut self.stage
+            {
                 // Tried at once; if the peer's end is there already, the deadline is soon enough.
                 linger(self.fd, last_words, shut, &mut tools.scratch.opening);
             }
@@ -204,7 +230,11 @@ impl InFlight {
             Stage::Lingering { last_words, .. } => !last_words.is_empty(),
         };
         // A peer that does not take our flight is not read either: backpressure from the start.
-        let wanted = if blocked { Interest::WRITE } else { Interest::READ };
+        let wanted = if blocked {
+            Interest::WRITE
+        } else {
+            Interest::READ
+        };
         if wanted != self.watched {
             poller.modify(self.fd, token, wanted)?;
             self.watched = wanted;
@@ -219,7 +249,10 @@ fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools, now: UnixTime) ->
         Ok(false) => return Step::Continues,
         Err(_) => return Step::Gone,
     }
-    let n = match socket::recv(fd, &mut tools.scratch.opening[..super::flow::RECEIVE_MAX / 4]) {
+    let n = match socket::recv(
+        fd,
+        &mut tools.scratch.opening[..super::flow::RECEIVE_MAX / 4],
+    ) {
         Ok(Attempt::Done(0)) => return Step::Gone,
         Ok(Attempt::Done(n)) => n,
         Ok(Attempt::WouldBlock) => return Step::Continues,
@@ -261,5 +294,9 @@ fn linger(fd: Fd, last_words: &mut Vec<u8>, shut: &mut bool, scratch: &mut [u8])
             return Step::Gone;
         }
     }
-    if discard(fd, scratch) { Step::Gone } else { Step::Continues }
+    if discard(fd, scratch) {
+        Step::Gone
+    } else {
+        Step::Continues
+    }
 }

@@ -9,8 +9,8 @@
 //! seen, when it is to be read again.
 
 use crate::slot::{Flag, Phase, Slot};
-use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::Fd;
+use dormouse_reactor::poller::{Interest, Poller};
 use std::io;
 
 const WATCHED: u8 = 1;
@@ -48,19 +48,24 @@ fn wanted(slot: &Slot) -> (u8, u8) {
             } else {
                 0
             },
-            if slot.has(Flag::OpeningBlocked) { watch(false, true) } else { 0 },
+            if slot.has(Flag::OpeningBlocked) {
+                watch(false, true)
+            } else {
+                0
+            },
         ),
     }
 }
 
 /// May the TLS side be read?
 pub(super) fn reads_tls(slot: &Slot) -> bool {
+    let echo_waits = slot.has(Flag::Echo) && slot.sealing_pending.is_some();
     slot.phase() == Phase::Established
         && !slot.tls.peer_closed()
         && !slot.has(Flag::TlsEnded)
         && !slot.has(Flag::OpeningBlocked)
         && !slot.has(Flag::Starved)
-        && !(slot.has(Flag::Echo) && slot.sealing_pending.is_some())
+        && !echo_waits
 }
 
 /// May the plain side be read?
@@ -135,7 +140,9 @@ mod tests {
 
     fn ready(poller: &Poller) -> usize {
         let mut events = Events::with_capacity(8);
-        poller.wait(&mut events, Some(0)).expect("a look at what is ready");
+        poller
+            .wait(&mut events, Some(0))
+            .expect("a look at what is ready");
         events.len()
     }
 

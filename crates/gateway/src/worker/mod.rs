@@ -40,9 +40,9 @@ use dormouse_engine::{Handshake, HandshakeLimits, UnixTime};
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Event, Events, Interest, Poller};
 use dormouse_reactor::slab::Slab;
+use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::timer::Wheel;
 use dormouse_reactor::{Fd, OnExec, process};
-use dormouse_reactor::socket::{self, Attempt};
 use flow::{Outcome, Tools};
 use handshaking::{Handshakes, Step};
 use interest::Side;
@@ -113,11 +113,22 @@ pub(crate) struct Worker {
 impl Worker {
     /// Takes over what there is: nothing at first, a dead predecessor's connections later.
     pub(crate) fn adopt(inheritance: Inheritance) -> io::Result<Worker> {
-        let Inheritance { slots, pending, counters, routes, listeners, limits, orders, keep } =
-            inheritance;
+        let Inheritance {
+            slots,
+            pending,
+            counters,
+            routes,
+            listeners,
+            limits,
+            orders,
+            keep,
+        } = inheritance;
         let now_ms = process::boottime_ms();
         let poller = recover::poller(&slots)?;
-        let listeners = listeners.into_iter().map(|(fd, route)| Listener { fd, route }).collect();
+        let listeners = listeners
+            .into_iter()
+            .map(|(fd, route)| Listener { fd, route })
+            .collect();
         let mut worker = Worker {
             wheel: Wheel::new(now_ms),
             poller,
@@ -146,11 +157,18 @@ impl Worker {
         loop {
             self.poller.wait(&mut events, self.timeout_ms())?;
             self.now_ms = process::boottime_ms();
-            self.slots.header().heartbeat().store(self.now_ms, Ordering::Relaxed);
+            self.slots
+                .header()
+                .heartbeat()
+                .store(self.now_ms, Ordering::Relaxed);
             newcomers.clear();
             for event in events.iter() {
                 match token::parse(event.token()) {
-                    Token::Connection { index, generation, side } => {
+                    Token::Connection {
+                        index,
+                        generation,
+                        side,
+                    } => {
                         self.on_connection(index, generation, side, event);
                     }
                     Token::Orders => self.on_orders(),
@@ -192,18 +210,33 @@ impl Worker {
     }
 
     /// Lends the slot to `step`, then settles what follows. `true`: the connection is over.
-    fn work(
-        &mut self,
-        index: u32,
-        step: impl FnOnce(&mut Work<'_>, &mut Slot) -> Outcome,
-    ) -> bool {
+    fn work(&mut self, index: u32, step: impl FnOnce(&mut Work<'_>, &mut Slot) -> Outcome) -> bool {
         let now_ms = self.now_ms;
-        let Worker { slots, tools, routes, poller, bursts, limits, listeners, .. } = self;
-        let Some(slot) = slots.get_mut(index) else { return false };
+        let Worker {
+            slots,
+            tools,
+            routes,
+            poller,
+            bursts,
+            limits,
+            listeners,
+            ..
+        } = self;
+        let Some(slot) = slots.get_mut(index) else {
+            return false;
+        };
         let Some(route) = routes.get(usize::from(slot.route)).or(routes.first()) else {
             return true;
         };
-        let mut work = Work { tools, route, poller, bursts, limits, now_ms, pause: None };
+        let mut work = Work {
+            tools,
+            route,
+            poller,
+            bursts,
+            limits,
+            now_ms,
+            pause: None,
+        };
         let outcome = step(&mut work, slot);
         let over = work.settle(slot, outcome);
         if let Some(pause) = work.pause {
@@ -228,7 +261,9 @@ impl Worker {
 
     fn remove(&mut self, index: u32) {
         self.wheel.cancel(&mut self.slots, index);
-        let Some(slot) = self.slots.get_mut(index) else { return };
+        let Some(slot) = self.slots.get_mut(index) else {
+            return;
+        };
         let remains = closing::dismantle(slot, &mut self.tools);
         slot.tls.wipe();
         self.slots.free(index);
@@ -237,7 +272,9 @@ impl Worker {
     }
 
     fn apply_interest(&mut self, index: u32) {
-        let Some(slot) = self.slots.get_mut(index) else { return };
+        let Some(slot) = self.slots.get_mut(index) else {
+            return;
+        };
         let tls = token::connection(index, slot.generation, Side::Tls);
         let plain = token::connection(index, slot.generation, Side::Plain);
         if let Err(e) = interest::apply(slot, &self.poller, tls, plain) {
@@ -252,7 +289,9 @@ impl Worker {
 
     /// Which timer the slot's state asks for; armed when it is not the one that runs.
     fn set_timer(&mut self, index: u32) {
-        let Some(slot) = self.slots.get(index) else { return };
+        let Some(slot) = self.slots.get(index) else {
+            return;
+        };
         let (purpose, after_ms) = self.timer_for(slot);
         let running = slot.timer_purpose();
         // A partial record has its deadline already, unless one was completed since: then this is
@@ -263,7 +302,8 @@ impl Worker {
         }
         match after_ms {
             Some(after_ms) => {
-                self.wheel.arm(&mut self.slots, index, self.now_ms + after_ms);
+                self.wheel
+                    .arm(&mut self.slots, index, self.now_ms + after_ms);
             }
             None => self.wheel.cancel(&mut self.slots, index),
         }
@@ -279,19 +319,24 @@ impl Worker {
             Phase::Connecting if slot.plain_fd() == Fd::NONE => {
                 (TimerPurpose::RetryConnect, Some(RETRY_CONNECT_MS))
             }
-            Phase::Connecting => {
-                (TimerPurpose::Connect, Some(limits.backend_connect_timeout_ms))
-            }
+            Phase::Connecting => (
+                TimerPurpose::Connect,
+                Some(limits.backend_connect_timeout_ms),
+            ),
             Phase::Draining => (TimerPurpose::Drain, Some(DRAIN_LOOK_MS)),
-            Phase::Established if slot.partial_len > 0 => {
-                (TimerPurpose::PartialRecord, Some(limits.partial_record_timeout_ms))
-            }
+            Phase::Established if slot.partial_len > 0 => (
+                TimerPurpose::PartialRecord,
+                Some(limits.partial_record_timeout_ms),
+            ),
             Phase::Established => match limits.idle_timeout_ms {
                 // Not moved at every event: when it runs out it looks at `active_s`, and runs on
                 // for what is left.
                 Some(idle_ms) => {
                     let due_ms = u64::from(slot.active_s) * 1000 + idle_ms;
-                    (TimerPurpose::Idle, Some(due_ms.saturating_sub(self.now_ms).max(1000)))
+                    (
+                        TimerPurpose::Idle,
+                        Some(due_ms.saturating_sub(self.now_ms).max(1000)),
+                    )
                 }
                 None => (TimerPurpose::None, None),
             },
@@ -320,7 +365,10 @@ impl Worker {
         let count = &self.tools.count;
         count.set(Count::Connections, u64::from(self.slots.live()));
         count.set(Count::Handshaking, self.handshakes.live() as u64);
-        count.set(Count::PendingBytes, self.tools.pending.bytes_in_use() as u64);
+        count.set(
+            Count::PendingBytes,
+            self.tools.pending.bytes_in_use() as u64,
+        );
         self.update_accepting();
     }
 
@@ -363,7 +411,9 @@ impl Worker {
     }
 
     fn on_listener(&mut self, n: usize) {
-        let Some(&Listener { fd, route }) = self.listeners.all().get(n) else { return };
+        let Some(&Listener { fd, route }) = self.listeners.all().get(n) else {
+            return;
+        };
         for _ in 0..ACCEPTS_PER_TURN {
             if self.limit_reached().is_some() {
                 break;
@@ -373,7 +423,8 @@ impl Worker {
                 Ok(Attempt::WouldBlock) => break,
                 Err(e) => {
                     tracing::debug!(error = %e, "accept failed");
-                    self.listeners.pause(Pause::Descriptors, self.now_ms, &self.tools.count);
+                    self.listeners
+                        .pause(Pause::Descriptors, self.now_ms, &self.tools.count);
                     break;
                 }
             }
@@ -386,12 +437,16 @@ impl Worker {
             fd.close();
             return;
         };
-        let limits = HandshakeLimits { bytes_max: self.limits.handshake_bytes_max };
+        let limits = HandshakeLimits {
+            bytes_max: self.limits.handshake_bytes_max,
+        };
         let handshake = Handshake::server(&route.context, limits);
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation & token::GENERATION_MASK;
         let deadline_ms = self.now_ms + self.limits.handshake_timeout_ms;
-        let index = self.handshakes.begin(fd, route_index, generation, handshake, deadline_ms);
+        let index = self
+            .handshakes
+            .begin(fd, route_index, generation, handshake, deadline_ms);
         let token = token::handshake(index, generation);
         if self.poller.add(fd, token, Interest::READ).is_err() {
             self.drop_handshake(index, generation);
@@ -403,9 +458,13 @@ impl Worker {
 
     fn on_handshake(&mut self, index: u32, generation: u32) {
         let now = UnixTime::since_unix_epoch(
-            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default(),
+            SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .unwrap_or_default(),
         );
-        let Some(entry) = self.handshakes.entry(index, generation) else { return };
+        let Some(entry) = self.handshakes.entry(index, generation) else {
+            return;
+        };
         let token = token::handshake(index, generation);
         match entry.step(&mut self.tools, &self.poller, token, now) {
             Step::Continues => {}
@@ -413,8 +472,10 @@ impl Worker {
             Step::Gone => self.drop_handshake(index, generation),
             Step::Failed(failure) => {
                 let peer = entry.fd;
-                self.bursts.handshake_failed(&failure, peer, self.now_ms, &self.tools.count);
-                self.handshakes.note_lingering(index, generation, self.now_ms);
+                self.bursts
+                    .handshake_failed(&failure, peer, self.now_ms, &self.tools.count);
+                self.handshakes
+                    .note_lingering(index, generation, self.now_ms);
             }
         }
     }
@@ -442,7 +503,9 @@ impl Worker {
 
     /// The handshake is done: from here on the connection is its slot.
     fn establish(&mut self, index: u32, generation: u32) {
-        let Some(entry) = self.handshakes.take(index, generation) else { return };
+        let Some(entry) = self.handshakes.take(index, generation) else {
+            return;
+        };
         let (fd, route) = (entry.fd, entry.route);
         let (Some(handshake), Some(index)) = (entry.into_handshake(), self.slots.insert()) else {
             fd.close();
@@ -454,12 +517,16 @@ impl Worker {
         let rested = self.slots.get_mut(index).map(|slot| {
             let cookie = socket::cookie(fd).unwrap_or(0) as u32;
             slot.begin(fd, cookie, route, generation, now_s);
-            (interest::adopt(slot, &self.poller, token), handshake.rest(&mut slot.tls))
+            (
+                interest::adopt(slot, &self.poller, token),
+                handshake.rest(&mut slot.tls),
+            )
         });
         let over = match rested {
             Some((Ok(()), Ok(rested))) => self.work(index, |work, slot| work.begin(slot, rested)),
             Some((_, Err(failure))) => {
-                self.bursts.handshake_failed(&failure, fd, self.now_ms, &self.tools.count);
+                self.bursts
+                    .handshake_failed(&failure, fd, self.now_ms, &self.tools.count);
                 true
             }
             Some((Err(_), _)) | None => true,
@@ -482,7 +549,12 @@ impl Worker {
 
     fn update_accepting(&mut self) {
         let limit = self.limit_reached();
-        let Worker { listeners, poller, tools, .. } = self;
+        let Worker {
+            listeners,
+            poller,
+            tools,
+            ..
+        } = self;
         match listeners.update(limit, self.now_ms, poller, &tools.count) {
             Ok(None) => {}
             Ok(Some(pause)) => self.bursts.note(Subject::Paused, self.now_ms, |more| {
@@ -519,7 +591,9 @@ impl Worker {
         let late = self.stop_by_ms.is_some_and(|by_ms| by_ms <= self.now_ms);
         let live: Vec<u32> = self.slots.indices().collect();
         for index in live {
-            let Some(slot) = self.slots.get(index) else { continue };
+            let Some(slot) = self.slots.get(index) else {
+                continue;
+            };
             let due = slot.at_rest() || slot.phase() == Phase::Connecting || late;
             if !due || (slot.phase() == Phase::Draining && !late) {
                 continue;
@@ -532,6 +606,7 @@ impl Worker {
 
     fn is_finished(&self) -> bool {
         let late = self.stop_by_ms.is_some_and(|by_ms| by_ms <= self.now_ms);
-        self.stop_by_ms.is_some() && (late || (self.slots.live() == 0 && self.handshakes.live() == 0))
+        self.stop_by_ms.is_some()
+            && (late || (self.slots.live() == 0 && self.handshakes.live() == 0))
     }
 }

@@ -10,7 +10,7 @@ use crate::counters::Count;
 use crate::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt, RANGES_MAX};
-use dormouse_record::{Alert, CONTENT_MAX, RECORD_MAX, OpenKey, Opened, SealKey};
+use dormouse_record::{Alert, CONTENT_MAX, OpenKey, Opened, RECORD_MAX, SealKey};
 use std::ops::Range;
 
 /// Plaintexts shorter than this are moved together, so that one call can send them all.
@@ -81,7 +81,11 @@ fn open_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
 
 /// The socket by which plaintext leaves: where it would get stuck.
 fn towards(slot: &Slot) -> Fd {
-    if slot.has(Flag::Echo) { slot.tls_fd() } else { slot.plain_fd() }
+    if slot.has(Flag::Echo) {
+        slot.tls_fd()
+    } else {
+        slot.plain_fd()
+    }
 }
 
 /// How many bytes to receive so that exactly one record is whole and nothing is left over; 0 while
@@ -95,8 +99,15 @@ fn one_record(slot: &Slot, tools: &mut Tools, have: usize) -> Result<usize, Outc
         Err(e) => return Err(Outcome::TlsFailed(e)),
     };
     let stored = backlog::partial(slot, &tools.pending);
-    let header: Vec<u8> = stored.iter().chain(&ahead[..peeked]).copied().take(5).collect();
-    let [_, _, _, high, low] = header[..] else { return Ok(0) };
+    let header: Vec<u8> = stored
+        .iter()
+        .chain(&ahead[..peeked])
+        .copied()
+        .take(5)
+        .collect();
+    let [_, _, _, high, low] = header[..] else {
+        return Ok(0);
+    };
     // An impossible length is refused by `open`; here it only must not make us wait for it.
     let record_len = (5 + usize::from(u16::from_be_bytes([high, low]))).min(RECORD_MAX);
     let missing = record_len.saturating_sub(have);
@@ -109,9 +120,13 @@ fn one_record(slot: &Slot, tools: &mut Tools, have: usize) -> Result<usize, Outc
 /// A record that trickles in is only added to; opening is tried when it is whole, so that single
 /// bytes cost single bytes.
 fn keep_trickle(slot: &mut Slot, tools: &mut Tools, have: usize, n: usize) -> bool {
-    let [_, _, _, high, low, ..] = *backlog::partial(slot, &tools.pending) else { return false };
+    let [_, _, _, high, low, ..] = *backlog::partial(slot, &tools.pending) else {
+        return false;
+    };
     let record_len = 5 + usize::from(u16::from_be_bytes([high, low]));
-    let Tools { scratch, pending, .. } = tools;
+    let Tools {
+        scratch, pending, ..
+    } = tools;
     have + n < record_len
         && backlog::extend_partial(slot, pending, &scratch.opening[have..have + n])
 }
@@ -164,12 +179,18 @@ fn open_records(
 ) -> (usize, usize, Result<(), Outcome>) {
     let mut at = 0;
     while at < filled {
-        let step = dormouse_record::open(&mut slot.tls, key, &mut tools.scratch.opening[at..filled]);
+        let step =
+            dormouse_record::open(&mut slot.tls, key, &mut tools.scratch.opening[at..filled]);
         match step {
             Ok(Opened::Partial { need }) => return (at, need, Ok(())),
-            Ok(Opened::Data { consumed, plaintext }) => {
+            Ok(Opened::Data {
+                consumed,
+                plaintext,
+            }) => {
                 let plaintext = at + plaintext.start..at + plaintext.end;
-                tools.count.add(Count::PlainBytesOut, plaintext.len() as u64);
+                tools
+                    .count
+                    .add(Count::PlainBytesOut, plaintext.len() as u64);
                 pieces.push(&mut tools.scratch.opening, plaintext);
                 at += consumed;
             }
@@ -247,8 +268,14 @@ fn keep(
     if unsent.is_empty() && rest.is_empty() {
         return Ok(());
     }
-    let Tools { scratch, pending, .. } = tools;
-    let record_len = if rest.is_empty() { 0 } else { need.min(RECORD_MAX) };
+    let Tools {
+        scratch, pending, ..
+    } = tools;
+    let record_len = if rest.is_empty() {
+        0
+    } else {
+        need.min(RECORD_MAX)
+    };
     if backlog::store_opening(slot, pending, &scratch.opening, unsent, rest, record_len) {
         Ok(())
     } else {
@@ -276,7 +303,8 @@ fn echo(slot: &mut Slot, tools: &mut Tools, pieces: &Pieces) -> Result<(), Outco
             let at = content.start + filled % CONTENT_MAX;
             let n = from.len().min(content.end - at);
             let Tools { scratch, .. } = tools;
-            scratch.sealing[at..at + n].copy_from_slice(&scratch.opening[from.start..from.start + n]);
+            scratch.sealing[at..at + n]
+                .copy_from_slice(&scratch.opening[from.start..from.start + n]);
             filled += n;
             from.start += n;
         }
@@ -331,20 +359,28 @@ mod tests {
     #[test]
     fn short_pieces_are_moved_together_and_long_ones_stay() {
         let mut scratch: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();
-        let want: Vec<u8> =
-            [5..105, 200..210, 300..9_000].iter().flat_map(|r| scratch[r.clone()].to_vec()).collect();
+        let want: Vec<u8> = [5..105, 200..210, 300..9_000]
+            .iter()
+            .flat_map(|r| scratch[r.clone()].to_vec())
+            .collect();
         let mut pieces = Pieces::default();
         for range in [5..105, 200..210, 250..250, 300..9_000] {
             pieces.push(&mut scratch, range);
         }
         assert_eq!(pieces.ranges, vec![5..115, 300..9_000]);
-        let got: Vec<u8> = pieces.ranges.iter().flat_map(|r| scratch[r.clone()].to_vec()).collect();
+        let got: Vec<u8> = pieces
+            .ranges
+            .iter()
+            .flat_map(|r| scratch[r.clone()].to_vec())
+            .collect();
         assert_eq!(got, want);
     }
 
     #[test]
     fn what_is_left_after_a_partial_send() {
-        let pieces = Pieces { ranges: vec![5..10, 20..30] };
+        let pieces = Pieces {
+            ranges: vec![5..10, 20..30],
+        };
         assert_eq!(pieces.after(0), vec![5..10, 20..30]);
         assert_eq!(pieces.after(3), vec![8..10, 20..30]);
         assert_eq!(pieces.after(5), vec![20..30]);

@@ -44,12 +44,15 @@ impl Worker {
             self.restore_slots(same_poller);
             self.tools.count.add(Count::Restarts, 1);
         }
-        self.poller.add(self.orders, token::orders(), Interest::READ)
+        self.poller
+            .add(self.orders, token::orders(), Interest::READ)
     }
 
     /// The connection that was being worked on is reset on both sides, whatever its state.
     fn reset_busy(&mut self) {
-        let Some(index) = self.slots.header().busy() else { return };
+        let Some(index) = self.slots.header().busy() else {
+            return;
+        };
         if let Some(slot) = self.slots.get_mut(index) {
             let was_established = slot.phase() != Phase::Free;
             let fds = [slot.tls_fd(), slot.plain_fd()];
@@ -75,15 +78,21 @@ impl Worker {
         let mut seen = HashSet::new();
         let live: Vec<u32> = self.slots.indices().collect();
         for index in live {
-            let Some(slot) = self.slots.get(index) else { continue };
+            let Some(slot) = self.slots.get(index) else {
+                continue;
+            };
             let (tls, plain) = (slot.tls_fd(), slot.plain_fd());
             let sound = slot.is_sound()
                 && is_still(tls, slot.tls_cookie)
                 && seen.insert(tls)
-                && (plain == Fd::NONE || (is_still(plain, slot.plain_cookie) && seen.insert(plain)));
+                && (plain == Fd::NONE
+                    || (is_still(plain, slot.plain_cookie) && seen.insert(plain)));
             if !sound {
                 self.tools.count.add(Ending::Limit.count(), 1);
-                tracing::error!(index, "a slot makes no sense after the crash; it is dropped");
+                tracing::error!(
+                    index,
+                    "a slot makes no sense after the crash; it is dropped"
+                );
                 self.slots.free(index);
             }
         }
@@ -106,7 +115,9 @@ impl Worker {
     fn restore_slots(&mut self, same_poller: bool) {
         let live: Vec<u32> = self.slots.indices().collect();
         for index in live {
-            let Some(slot) = self.slots.get_mut(index) else { continue };
+            let Some(slot) = self.slots.get_mut(index) else {
+                continue;
+            };
             self.generation = self.generation.max(slot.generation);
             slot.set_timer_purpose(TimerPurpose::None);
             slot.timer = Timer::default();
@@ -123,4 +134,3 @@ impl Worker {
 fn is_still(fd: Fd, cookie: u32) -> bool {
     socket::cookie(fd).is_ok_and(|now| now as u32 == cookie)
 }
-

@@ -15,8 +15,15 @@ pub(super) const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 /// Whose event it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Token {
-    Connection { index: u32, generation: u32, side: Side },
-    Handshake { index: u32, generation: u32 },
+    Connection {
+        index: u32,
+        generation: u32,
+        side: Side,
+    },
+    Handshake {
+        index: u32,
+        generation: u32,
+    },
     Listener(usize),
     /// The channel to main.
     Orders,
@@ -47,8 +54,16 @@ pub(super) fn parse(token: u64) -> Token {
     let index = token as u32;
     let generation = (token >> 32) as u32 & GENERATION_MASK;
     match token >> 60 {
-        1 => Token::Connection { index, generation, side: Side::Tls },
-        2 => Token::Connection { index, generation, side: Side::Plain },
+        1 => Token::Connection {
+            index,
+            generation,
+            side: Side::Tls,
+        },
+        2 => Token::Connection {
+            index,
+            generation,
+            side: Side::Plain,
+        },
         3 => Token::Handshake { index, generation },
         4 => Token::Listener(index as usize),
         5 => Token::Orders,
@@ -64,9 +79,22 @@ mod tests {
     fn tokens_say_what_was_put_in() {
         for side in [Side::Tls, Side::Plain] {
             let token = connection(7, 0x0fff_fffe, side);
-            assert_eq!(parse(token), Token::Connection { index: 7, generation: 0x0fff_fffe, side });
+            assert_eq!(
+                parse(token),
+                Token::Connection {
+                    index: 7,
+                    generation: 0x0fff_fffe,
+                    side
+                }
+            );
         }
-        assert_eq!(parse(handshake(9, 3)), Token::Handshake { index: 9, generation: 3 });
+        assert_eq!(
+            parse(handshake(9, 3)),
+            Token::Handshake {
+                index: 9,
+                generation: 3
+            }
+        );
         assert_eq!(parse(listener(2)), Token::Listener(2));
         assert_eq!(parse(orders()), Token::Orders);
         assert_eq!(parse(0), Token::Unknown);

@@ -109,7 +109,11 @@ impl Work<'_> {
         slot.set_phase(Phase::Connecting);
         let resumed = rested.info.resumed;
         self.tools.count.add(
-            if resumed { Count::HandshakesResumed } else { Count::HandshakesFull },
+            if resumed {
+                Count::HandshakesResumed
+            } else {
+                Count::HandshakesFull
+            },
             1,
         );
         let pending = &mut self.tools.pending;
@@ -182,10 +186,11 @@ impl Work<'_> {
             TimerPurpose::PartialRecord => {
                 self.tools.count.add(Count::PartialRecordTimeouts, 1);
                 let fd = slot.tls_fd();
-                self.bursts.note(Subject::PartialRecord, self.now_ms, |more| {
-                    tracing::info!(peer = %peer_name(fd), more,
+                self.bursts
+                    .note(Subject::PartialRecord, self.now_ms, |more| {
+                        tracing::info!(peer = %peer_name(fd), more,
                         "record not completed within partial_record_timeout; connection closed");
-                });
+                    });
                 self.end(slot, Ending::Limit);
                 closing::begin_reset(slot);
             }
