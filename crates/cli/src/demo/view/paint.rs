@@ -53,7 +53,7 @@ impl Canvas {
     }
 
     /// Goes on at this column, if the line is not there yet.
-    pub(super) fn to_column(&mut self, column: usize) {
+    pub(super) fn go_to_column(&mut self, column: usize) {
         while self.column < column.min(self.width) {
             self.put(Style::Plain, " ");
         }
@@ -133,7 +133,7 @@ mod tests {
         canvas.put(Style::Bold, "abcd");
         canvas.put(Style::Faint, "efgh");
         canvas.end_line();
-        canvas.to_column(2);
+        canvas.go_to_column(2);
         canvas.put(Style::Plain, "x");
         canvas.end_line();
         assert_eq!(canvas.finish(), "abcdef\x1b[K\r\n  x\x1b[K");

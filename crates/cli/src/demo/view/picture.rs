@@ -72,7 +72,7 @@ impl Picture {
 
     fn heading(&self, canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
         canvas.end_line();
-        canvas.to_column(MARGIN);
+        canvas.go_to_column(MARGIN);
         for step in Step::ALL {
             let style = match step.cmp(&frame.scene.step) {
                 std::cmp::Ordering::Less => Style::Colour(ACCENT),
@@ -92,7 +92,7 @@ impl Picture {
         }
         let seconds = frame.elapsed.as_secs();
         let clock = format!("{}:{:02}", seconds / 60, seconds % 60);
-        canvas.to_column((MARGIN + width).saturating_sub(clock.len()));
+        canvas.go_to_column((MARGIN + width).saturating_sub(clock.len()));
         canvas.put(Style::Faint, &clock);
         canvas.end_line();
         line(canvas, width, Style::Faint, &format!("$ {}", self.command));
@@ -103,7 +103,7 @@ impl Picture {
 
 /// Who talks to whom.
 fn processes(canvas: &mut Canvas, frame: &Frame<'_>) {
-    canvas.to_column(MARGIN);
+    canvas.go_to_column(MARGIN);
     canvas.put(Style::Plain, "clients ══ TLS ══> ");
     canvas.put(Style::Bold, "serve");
     canvas.put(Style::Plain, ": ");
@@ -135,7 +135,7 @@ fn words(canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
 fn field(canvas: &mut Canvas, frame: &Frame<'_>, width: usize, rows_max: usize) {
     let layout = Layout::new(frame.fleet.clients.len(), width, rows_max);
     for row in 0..layout.rows {
-        canvas.to_column(MARGIN);
+        canvas.go_to_column(MARGIN);
         for cell in layout.row(row, &frame.fleet.clients, frame.now) {
             let (sign, style) = cell.look();
             canvas.put(style, sign);
@@ -151,7 +151,7 @@ fn field(canvas: &mut Canvas, frame: &Frame<'_>, width: usize, rows_max: usize) 
         (Cell::Unheard, census.unheard, "to be asked"),
         (Cell::Lost, census.lost, "lost"),
     ];
-    canvas.to_column(MARGIN);
+    canvas.go_to_column(MARGIN);
     for (cell, value, what) in legend {
         // Always the same place for what is always there; the rest only when it happens.
         if value == 0 && matches!(cell, Cell::Unheard | Cell::Handshaking) {
@@ -235,7 +235,7 @@ fn figures(canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
 fn curve(canvas: &mut Canvas, width: usize, what: &str, value: &str, values: &[u64]) {
     name(canvas, what);
     canvas.put(Style::Bold, value);
-    canvas.to_column(MARGIN + VALUES + CURVES);
+    canvas.go_to_column(MARGIN + VALUES + CURVES);
     canvas.put(
         Style::Colour(67),
         &sparkline(values, width.saturating_sub(VALUES + CURVES)),
@@ -259,14 +259,14 @@ fn since_the_kill(canvas: &mut Canvas, frame: &Frame<'_>) {
 }
 
 fn name(canvas: &mut Canvas, text: &str) {
-    canvas.to_column(MARGIN);
+    canvas.go_to_column(MARGIN);
     canvas.put(Style::Faint, text);
-    canvas.to_column(MARGIN + VALUES);
+    canvas.go_to_column(MARGIN + VALUES);
 }
 
 /// A line which ends with dots where it is too long.
 fn line(canvas: &mut Canvas, width: usize, style: Style, text: &str) {
-    canvas.to_column(MARGIN);
+    canvas.go_to_column(MARGIN);
     if text.chars().count() <= width {
         canvas.put(style, text);
     } else {
