@@ -6,7 +6,7 @@ use std::io::{self, BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -18,6 +18,7 @@ use dormouse_reactor::signal::Signal;
 
 use super::backend::Fault;
 use super::plan::WORKERS;
+use super::random::Random;
 
 /// The name in the certificate, which every client verifies.
 pub(super) const SERVER_NAME: &str = "localhost";
@@ -194,26 +195,29 @@ impl Site {
     fn new() -> Result<Site, String> {
         let (certificate, key) =
             Identity::self_signed_pem(SERVER_NAME).map_err(|error| error.to_string())?;
-        let directory = std::env::temp_dir().join(format!("dormouse-demo-{}", std::process::id()));
-        let written = DirBuilder::new()
+        let name = format!(
+            "dormouse-demo-{}-{:x}",
+            std::process::id(),
+            Random::new().below(1 << 30)
+        );
+        let directory = std::env::temp_dir().join(name);
+        let refused = |error: io::Error| format!("{}: {error}", directory.display());
+        DirBuilder::new()
             .mode(0o700)
             .create(&directory)
-            .and_then(|()| {
-                fs::write(directory.join("site.pem"), &certificate)?;
-                fs::write(directory.join("site.key"), key.as_bytes())
-            });
+            .map_err(refused)?;
         let site = Site {
-            directory,
+            directory: directory.clone(),
             certificate,
         };
-        match written {
-            Ok(()) => Ok(site),
-            Err(error) => Err(format!("{}: {error}", site.directory.display())),
-        }
+        fs::write(directory.join("site.pem"), &site.certificate)
+            .and_then(|()| fs::write(directory.join("site.key"), key.as_bytes()))
+            .map_err(refused)?;
+        Ok(site)
     }
 
     fn path(&self, name: &str) -> String {
-        Path::new(&self.directory).join(name).display().to_string()
+        self.directory.join(name).display().to_string()
     }
 }
 

@@ -6,7 +6,7 @@
 //! still there. Every echo is compared byte for byte; what was lost ends it with a status that
 //! is not zero.
 //!
-//! Three processes trees take part, so that memory is told apart: `serve` with its workers, the
+//! Three trees of processes take part, so that memory is told apart: `serve` with its workers, the
 //! echo server ([`backend`]), and this one with the clients ([`fleet`]).
 
 mod backend;
@@ -25,6 +25,7 @@ mod words;
 
 pub(crate) use part::{PartArgs, run as run_part};
 
+use std::io;
 use std::process::ExitCode;
 
 use crate::outcome::Outcome;
@@ -67,7 +68,8 @@ pub(crate) fn run(args: &DemoArgs) -> ExitCode {
     match end {
         Ok(()) => {
             let verdict = findings.verdict();
-            terminal::print(&summary::page(&plan, &findings, &verdict));
+            let colours = terminal::colours_on(&io::stdout());
+            terminal::print(&summary::page(&plan, &findings, &verdict, colours));
             match verdict.as_slice() {
                 [] => ExitCode::SUCCESS,
                 _ => Outcome::Lost.into(),

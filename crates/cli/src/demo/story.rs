@@ -13,6 +13,8 @@ use super::words::{count, duration, megabytes, number};
 
 /// Longer than a killed process needs to be gone.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often it is looked whether it is.
+const DEATH_LOOK: Duration = Duration::from_micros(200);
 /// Connections woken per second while warming up.
 const WARM_UP_PER_S: f64 = 600.0;
 /// Begun per turn of the loop, so that answers are not kept waiting.
@@ -21,7 +23,7 @@ const PER_TURN_MAX: usize = 64;
 /// Plays all of it, and writes down what was found.
 pub(super) fn tell(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End> {
     findings.connections = u64::from(plan.connections);
-    warm_up(show, plan)?;
+    warm_up(show, plan, findings)?;
     open(show, plan, findings)?;
     rest(show, plan, findings)?;
     wake(show, plan, findings)?;
@@ -31,13 +33,15 @@ pub(super) fn tell(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Res
 }
 
 /// A hundred connections, and what memory is with them.
-fn warm_up(show: &mut Show, plan: &Plan) -> Result<(), End> {
+fn warm_up(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End> {
     let scene = Scene::new(
         Step::Open,
         format!("Warming up with {} connections.", plan.warm_up),
         "What a server needs once is not counted as the cost of a connection.",
     );
+    let began = Instant::now();
     open_until(show, plan, &scene, plan.warm_up)?;
+    findings.opened_in = began.elapsed();
     // They talk too: buffers which all connections share are part of what is needed once.
     wake_for(show, &scene, plan.settle, WARM_UP_PER_S)?;
     show.pause(&scene, plan.settle)?;
@@ -60,7 +64,7 @@ fn open(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End
     );
     let began = Instant::now();
     open_until(show, plan, &scene, plan.connections)?;
-    findings.opened_in = began.elapsed();
+    findings.opened_in += began.elapsed();
     findings.agreed = show.fleet.agreed.keys().cloned().collect();
     Ok(())
 }
@@ -154,7 +158,8 @@ fn kill(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<Vec<Pid
         if at.elapsed() > DEATH_TIMEOUT {
             return Err(End::Trouble("a killed worker does not end".to_owned()));
         }
-        std::thread::yield_now();
+        // Not spinning: its keeper needs the processor.
+        std::thread::sleep(DEATH_LOOK);
     }
     show.fleet.note_kill(at);
     show.workers.clear();

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::fleet::{Fleet, Tally};
-use super::plan::{Plan, WORKERS};
+use super::plan::Plan;
 use super::show::Base;
 use super::watch::{Measure, Reading};
 use super::words::{count, duration, megabytes, number};
@@ -50,6 +50,10 @@ impl Findings {
             .collect();
     }
 
+    fn measure(&self) -> Option<Measure> {
+        self.memory_at_rest.map(|reading| reading.measure)
+    }
+
     /// What is not as it should be; nothing, if all is well.
     pub(super) fn verdict(&self) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -92,7 +96,7 @@ impl Findings {
 }
 
 /// The page that is printed in the end.
-pub(super) fn page(plan: &Plan, findings: &Findings, verdict: &[String]) -> String {
+pub(super) fn page(plan: &Plan, findings: &Findings, verdict: &[String], colours: bool) -> String {
     let mut page = String::from("\n");
     if let Some(note) = &plan.note {
         let _ = writeln!(page, "note: {note}\n");
@@ -108,18 +112,21 @@ pub(super) fn page(plan: &Plan, findings: &Findings, verdict: &[String]) -> Stri
         chapter(&mut page, "closed", &[what]);
     }
     page.push('\n');
+    let (green, red, plain) = match colours {
+        true => ("\x1b[1;32m", "\x1b[1;31m", "\x1b[0m"),
+        false => ("", "", ""),
+    };
     if verdict.is_empty() {
-        let lost = findings.killed.map_or(0, |killed| killed.lost);
-        page.push_str(match lost {
-            0 => "All is well: nothing was lost, and every echo was right.\n",
+        let what = match findings.killed.map_or(0, |killed| killed.lost) {
+            0 => "nothing was lost, and every echo was right.",
             _ => {
-                "All is well: every echo was right, and nothing was lost but what the killed workers\n\
-                 had in their hands.\n"
+                "every echo was right, and nothing was lost\nbut what the killed workers had in their hands."
             }
-        });
+        };
+        let _ = writeln!(page, "{green}All is well:{plain} {what}");
         return page;
     }
-    page.push_str("NOT AS IT SHOULD BE:\n");
+    let _ = writeln!(page, "{red}NOT AS IT SHOULD BE:{plain}");
     for problem in verdict {
         let _ = writeln!(page, "  {problem}");
     }
@@ -161,23 +168,28 @@ fn at_rest(findings: &Findings) -> Vec<String> {
     let mut lines = vec![each];
     if let Some((base, then)) = findings.base.zip(findings.memory_at_rest) {
         lines.push(format!(
-            "{} with {} of them, {} with {}: all its processes, program text left out",
+            "{} with {} of them, {} with {}",
             megabytes(base.bytes),
             number(base.connections),
             megabytes(then.bytes),
             number(findings.connections),
         ));
     }
+    let measure = match findings.measure() {
+        Some(Measure::Resident) => "resident memory (root could read PSS)",
+        _ => "PSS",
+    };
     lines.push(format!(
-        "{WORKERS} workers; two sockets per connection, which cost the kernel as usual"
+        "{measure} of all its processes; the program's text is left out"
     ));
-    lines.push(match findings.memory_at_rest.map(|reading| reading.measure) {
-        Some(Measure::Proportional) => {
-            let (cpu, rested) = (duration(findings.cpu_at_rest), duration(findings.rested_for));
-            format!("{cpu} of CPU in {rested} of rest")
-        }
-        _ => "measured as resident memory, which counts shared pages twice: root sees exact figures".to_owned(),
-    });
+    lines.push("its two sockets cost the kernel what they cost with every server".to_owned());
+    if findings.measure() == Some(Measure::Proportional) {
+        let (cpu, rested) = (
+            duration(findings.cpu_at_rest),
+            duration(findings.rested_for),
+        );
+        lines.push(format!("{cpu} of CPU in {rested} of rest, for all of them"));
+    }
     lines
 }
 
@@ -212,7 +224,7 @@ fn kill(findings: &Findings, killed: Killed) -> Vec<String> {
             count(killed.awake, "connection", "connections")
         ),
         format!(
-            "{} of {} connections went on, {lost}; every one was asked",
+            "{} of {} connections went on, {lost}",
             number(killed.went_on),
             number(findings.connections)
         ),

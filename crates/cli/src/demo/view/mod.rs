@@ -109,7 +109,7 @@ pub(super) enum View {
 impl View {
     pub(super) fn open(plain: bool, plan: &Plan, command: &str) -> View {
         let dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
-        if plain || dumb || !io::stdout().is_terminal() {
+        if plain || dumb || !io::stdout().is_terminal() || !Picture::fits() {
             View::Lines(Lines::open(plan, command))
         } else {
             View::Picture(Picture::open(

@@ -15,6 +15,9 @@ use crate::demo::words::{duration, megabytes, number};
 const EVERY: Duration = Duration::from_millis(80);
 /// Rows around the field.
 const ROWS_AROUND: usize = 16;
+/// Smaller fields, or lines, are no picture.
+const FIELD_ROWS_MIN: usize = 3;
+const COLUMNS_MIN: usize = 60;
 /// Wider lines are hard to read.
 const WIDTH_MAX: usize = 112;
 const MARGIN: usize = 2;
@@ -46,13 +49,16 @@ impl Picture {
         }
     }
 
+    /// Whether the terminal is large enough for something worth looking at.
+    pub(super) fn fits() -> bool {
+        let (columns, rows) = size();
+        columns >= COLUMNS_MIN && rows >= ROWS_AROUND + FIELD_ROWS_MIN
+    }
+
     pub(super) fn draw(&mut self, frame: &Frame<'_>) {
         self.next = frame.now + EVERY;
         // Read each time: the terminal may be resized.
-        let size = terminal_size::terminal_size();
-        let (columns, rows) = size.map_or((80, 24), |(width, height)| {
-            (width.0.into(), height.0.into())
-        });
+        let (columns, rows) = size();
         self.screen.show(&self.paint(frame, columns, rows));
     }
 
@@ -101,6 +107,14 @@ impl Picture {
     }
 }
 
+/// Columns and rows of the terminal.
+fn size() -> (usize, usize) {
+    let size = terminal_size::terminal_size();
+    size.map_or((80, 24), |(width, height)| {
+        (width.0.into(), height.0.into())
+    })
+}
+
 /// Who talks to whom.
 fn processes(canvas: &mut Canvas, frame: &Frame<'_>) {
     canvas.go_to_column(MARGIN);
@@ -144,12 +158,16 @@ fn field(canvas: &mut Canvas, frame: &Frame<'_>, width: usize, rows_max: usize) 
     }
     canvas.end_line();
     let census = frame.census;
+    let lost = match frame.fleet.tally.wrong {
+        0 => "lost",
+        _ => "lost or wrong",
+    };
     let legend = [
         (Cell::AtRest, census.at_rest, "at rest"),
         (Cell::Handshaking, census.handshaking, "handshaking"),
         (Cell::Awake, census.awake, "awake"),
         (Cell::Unheard, census.unheard, "to be asked"),
-        (Cell::Lost, census.lost, "lost"),
+        (Cell::Lost, census.lost, lost),
     ];
     canvas.go_to_column(MARGIN);
     for (cell, value, what) in legend {
@@ -201,10 +219,7 @@ fn figures(canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
             canvas.put(Style::Faint, why);
         }
         None if frame.fleet.kill.is_some() => {
-            canvas.put(
-                Style::Faint,
-                "cannot be told: the new processes were never seen without them",
-            );
+            canvas.put(Style::Faint, "not comparable: these are new processes");
         }
         None => canvas.put(Style::Faint, "…"),
     }
