@@ -6,6 +6,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::BenchArgs;
+use crate::demo::{DemoArgs, PartArgs};
 use crate::options::OptionFlags;
 
 const STYLES: Styles = Styles::styled()
@@ -77,6 +78,7 @@ pub(crate) struct Arguments {
 
 /// What to do.
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it, made once")]
 pub(crate) enum Command {
     /// Terminate TLS and pass the plaintext on to a server
     #[command(after_help = SERVE_EXAMPLES, arg_required_else_help = true)]
@@ -89,6 +91,11 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Measure a TLS server: memory, handshakes, throughput, latency
     Bench(BenchArgs),
+    /// See it: thousands of connections go to rest, wake, and outlive a killed worker
+    Demo(DemoArgs),
+    /// A process of `demo`; started by it, never by hand
+    #[command(hide = true)]
+    DemoPart(PartArgs),
     /// Print the reference of all options as markdown
     #[command(hide = true)]
     Reference,

@@ -4,6 +4,7 @@
 mod arguments;
 mod bench;
 mod check;
+mod demo;
 mod identities;
 mod logs;
 mod options;
@@ -24,6 +25,8 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Bench(args) => bench::run(args),
+        Command::Demo(args) => demo::run(&args),
+        Command::DemoPart(args) => demo::run_part(&args),
         Command::Reference => {
             terminal::print(&dormouse_gateway::config::reference());
             ExitCode::SUCCESS

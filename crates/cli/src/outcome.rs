@@ -5,6 +5,8 @@ use std::process::ExitCode;
 /// The meaning of the exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
+    /// It ran, but something was lost or wrong, or it did not come to its end.
+    Lost = 1,
     /// The usage or the configuration is wrong.
     Misused = 2,
     /// The operating system or the target failed.

@@ -2,14 +2,19 @@
 
 use std::env;
 use std::fmt::Display;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal, Write as _};
 
 /// Whether standard error is to have colours: it is a terminal which can show them,
 /// and nobody has said otherwise (<https://no-color.org>).
 pub(crate) fn colours() -> bool {
+    colours_on(&io::stderr())
+}
+
+/// The same for another stream.
+pub(crate) fn colours_on(stream: &impl IsTerminal) -> bool {
     let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
-    io::stderr().is_terminal() && !refused && !dumb
+    stream.is_terminal() && !refused && !dumb
 }
 
 /// Writes to standard output. A reader that went away (`| head`) is not an error.

@@ -93,7 +93,7 @@ pub(crate) fn first_command(handover: i32) -> [String; 4] {
 /// How glibc's malloc is set in keepers and workers. Only handshakes live in their heap: short
 /// bursts of garbage, which is to be given back whole. So there is one arena (one thread works),
 /// and no cache of freed blocks which would keep pages from being returned.
-const MALLOC: &str = "glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0:glibc.malloc.arena_max=1";
+const MALLOC: &str = "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1";
 
 /// The environment of a keeper, and of the workers after it: main's, and how malloc is set unless
 /// the user has set it.

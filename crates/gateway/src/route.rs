@@ -115,9 +115,8 @@ impl SocketOptions {
             user_timeout_ms: sockets
                 .user_timeout
                 .map(|timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX)),
-            // The kernel takes twice what it is asked for, and counts its own overhead with it
-            // (socket(7)).
-            buffer_bytes: sockets.socket_buffer.as_usize() / 2,
+            // Of data: the kernel allows as much again for its own overhead (socket(7)).
+            buffer_bytes: sockets.socket_buffer.as_usize(),
         }
     }
 
@@ -137,6 +136,18 @@ impl SocketOptions {
         let _ = socket::set_receive_buffer(fd, self.buffer_bytes);
         let _ = socket::set_send_buffer(fd, self.buffer_bytes);
         self.apply(fd);
+    }
+
+    /// Sets a connection to a backend. One on this machine cannot vanish without a word, so it is
+    /// not asked for signs of life.
+    pub(crate) fn apply_to_backend(&self, fd: Fd, backend: &Addr) {
+        match backend {
+            Addr::Unix(_) => {}
+            Addr::Tcp(address) if address.ip().is_loopback() => {
+                let _ = socket::set_nodelay(fd, true);
+            }
+            Addr::Tcp(_) => self.apply(fd),
+        }
     }
 
     /// Sets a socket. A socket that is gone already will say so when it is used.

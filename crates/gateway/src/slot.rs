@@ -66,7 +66,11 @@ pub struct Slot {
 const _: () = assert!(size_of::<State>() <= 128);
 const _: () = assert!(size_of::<Slot>() <= 192);
 const _: () = assert!(
+<<<<<<< HEAD
+    size_of::<Slot>().is_multiple_of(64),
+=======
     size_of::<Slot>() % 64 == 0,
+>>>>>>> bench2
     "slots must not straddle cache lines"
 );
 const _: () = assert!(std::mem::offset_of!(Slot, tls_fd) == 128);
@@ -129,6 +133,8 @@ pub enum Flag {
     Starved = 1 << 7,
     /// Among those which wait for pending memory.
     StarvedQueued = 1 << 11,
+    /// The TLS side had something to say before the backend was there.
+    TlsWaits = 1 << 12,
     /// A record was completed since the timer for partial ones was last looked at.
     RecordCompleted = 1 << 13,
     /// The opening chunk holds plaintext that the plain side did not take: do not read on.

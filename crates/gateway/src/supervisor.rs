@@ -47,9 +47,11 @@ impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ServeError::Certificates(lines) => f.write_str(&lines.join("\n")),
-            ServeError::System { what, error, hint } if hint.is_empty() => {
-                write!(f, "{what}: {error}")
-            }
+            ServeError::System {
+                what,
+                error,
+                hint: "",
+            } => write!(f, "{what}: {error}"),
             ServeError::System { what, error, hint } => write!(f, "{what}: {error}\n  {hint}"),
             ServeError::Workers(what) => f.write_str(what),
         }

@@ -20,7 +20,13 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     // `check` reads certificates as `serve` does.
     (
         "dormouse",
-        &["dormouse-gateway", "dormouse-instrument", "dormouse-engine"],
+        &[
+            "dormouse-gateway",
+            "dormouse-instrument",
+            "dormouse-engine",
+            "dormouse-reactor",
+            "dormouse-record",
+        ],
     ),
     ("dormouse-testkit", &["dormouse-record", "dormouse-engine"]),
     (

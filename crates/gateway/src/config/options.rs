@@ -115,10 +115,11 @@ options! {
 
     /// What the kernel is asked to do for the sockets, on both sides.
     Sockets, "Sockets" {
-        /// Most that the kernel may buffer per direction of a socket. It takes this only
-        /// for connections whose reader is slow.
+        /// Bytes of data that the kernel may buffer per direction of a socket. It takes this
+        /// only for connections whose reader is slow. It never takes more than
+        /// net.core.rmem_max and net.core.wmem_max.
         socket_buffer: ByteSize = default "256 KiB", "16 KiB" ..= "64 MiB",
-            costs "up to as much in the kernel for each side of a blocked connection";
+            costs "up to as much in the kernel for each side of a blocked connection, and as much again for its overhead";
 
         /// Connections that wait to be accepted, per listening address. The kernel lowers
         /// it to net.core.somaxconn.

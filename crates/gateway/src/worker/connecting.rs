@@ -40,9 +40,7 @@ pub(super) fn start(slot: &mut Slot, route: &Route) -> Connect {
     let fd = connecting.fd();
     let cookie = socket::cookie(fd).unwrap_or(0) as u32;
     slot.attach_plain(fd, cookie);
-    if !is_unix {
-        route.sockets.apply(fd);
-    }
+    route.sockets.apply_to_backend(fd, backend);
     match connecting {
         Connecting::Established(_) => {
             slot.set_phase(Phase::Established);

@@ -196,6 +196,15 @@ impl Tools {
         let mut record = [0; SMALL_RECORD_MAX];
         let n = dormouse_record::seal_alert(&mut slot.tls, &mut key, alert, &mut record)
             .map_err(|_| Outcome::KeyExhausted)?;
+        if slot.tls.closed() && slot.sealing_pending.is_none() {
+            // Whoever closes shuts the TCP side down next: one segment says both.
+            return match socket::send_before_end(slot.tls_fd(), &record[..n]) {
+                Ok(Attempt::Done(sent)) if sent == n => Ok(()),
+                Ok(Attempt::Done(sent)) => send_sealed(slot, &mut self.pending, &record[sent..n]),
+                Ok(Attempt::WouldBlock) => send_sealed(slot, &mut self.pending, &record[..n]),
+                Err(e) => Err(Outcome::TlsFailed(e)),
+            };
+        }
         send_sealed(slot, &mut self.pending, &record[..n])
     }
 

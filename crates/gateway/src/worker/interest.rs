@@ -35,7 +35,12 @@ fn wanted(slot: &Slot) -> (u8, u8) {
     let tls_write = slot.sealing_pending.is_some();
     match slot.phase() {
         Phase::Free => (0, 0),
-        Phase::Connecting => (watch(false, tls_write), watch(false, true)),
+        // The TLS side is watched for reading since its handshake; that is taken back only if it
+        // has something to say before the backend is there, which is rare.
+        Phase::Connecting => (
+            watch(!slot.has(Flag::TlsWaits), tls_write),
+            watch(false, true),
+        ),
         Phase::Established => (
             watch(reads_tls(slot), tls_write),
             watch(reads_plain(slot), slot.has(Flag::OpeningBlocked)),
@@ -59,12 +64,13 @@ fn wanted(slot: &Slot) -> (u8, u8) {
 
 /// May the TLS side be read?
 pub(super) fn reads_tls(slot: &Slot) -> bool {
+    let echo_waits = slot.has(Flag::Echo) && slot.sealing_pending.is_some();
     slot.phase() == Phase::Established
         && !slot.tls.peer_closed()
         && !slot.has(Flag::TlsEnded)
         && !slot.has(Flag::OpeningBlocked)
         && !slot.has(Flag::Starved)
-        && !(slot.has(Flag::Echo) && slot.sealing_pending.is_some())
+        && !echo_waits
 }
 
 /// May the plain side be read?

@@ -91,6 +91,7 @@ impl Work<'_> {
                 Err(e) => Outcome::TlsFailed(e),
             };
         }
+        slot.set(Flag::TlsWaits);
         match flow::flush_sealed(slot, &mut self.tools.pending) {
             Ok(_) => Outcome::Continues,
             Err(outcome) => outcome,

@@ -19,8 +19,8 @@ pub use options::{
     tcp_bytes, unsent,
 };
 pub use transfer::{
-    RANGES_MAX, peek, recv, recv_scattered, reset, send, send_gathered, shutdown_read,
-    shutdown_write,
+    RANGES_MAX, peek, recv, recv_scattered, reset, send, send_before_end, send_gathered,
+    shutdown_read, shutdown_write,
 };
 
 use std::io;

@@ -63,6 +63,16 @@ pub fn send(fd: Fd, buf: &[u8]) -> io::Result<Attempt<usize>> {
     attempt(|| rustix::net::send(fd, buf, SendFlags::NOSIGNAL))
 }
 
+/// Sends, and says that the end follows at once (MSG_MORE): a FIN by [`shutdown_write`] then goes
+/// in the same segment.
+///
+/// # Errors
+/// As [`send`].
+pub fn send_before_end(fd: Fd, buf: &[u8]) -> io::Result<Attempt<usize>> {
+    let fd = fd.borrow()?;
+    attempt(|| rustix::net::send(fd, buf, SendFlags::NOSIGNAL | SendFlags::MORE))
+}
+
 /// Sends several ranges of one buffer, in order, as one: the plaintext of several records which
 /// were opened in place. Ranges must ascend and not overlap.
 ///

@@ -1,0 +1,89 @@
+//! `dormouse demo`: the main job with real input, for somebody who sees it the first time.
+//!
+//! It starts `serve`, this very binary, before a plain echo server, opens thousands of real TLS
+//! connections, and shows how they go to rest and what they cost. Then it wakes a random part of
+//! them again and again, kills the workers with SIGKILL, and asks every connection whether it is
+//! still there. Every echo is compared byte for byte; what was lost ends it with a status that
+//! is not zero.
+//!
+//! Three trees of processes take part, so that memory is told apart: `serve` with its workers, the
+//! echo server ([`backend`]), and this one with the clients ([`fleet`]).
+
+mod backend;
+mod children;
+mod client;
+mod fleet;
+mod part;
+mod plan;
+mod random;
+mod show;
+mod story;
+mod summary;
+mod view;
+mod watch;
+mod words;
+
+pub(crate) use part::{PartArgs, run as run_part};
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::outcome::Outcome;
+use crate::terminal;
+use plan::Plan;
+use show::{End, Show};
+use summary::Findings;
+
+/// Arguments of `demo`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// How many TLS connections to open [default: 5000, with --quick 500]
+    #[arg(short = 'n', long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(i64::from(plan::CONNECTIONS_MIN)..=i64::from(plan::CONNECTIONS_MAX)))]
+    connections: Option<u32>,
+
+    /// The same in a few seconds
+    #[arg(long)]
+    quick: bool,
+
+    /// Lines of text instead of the moving picture
+    #[arg(long)]
+    plain: bool,
+
+    /// What the echo server is to do wrong: proof that the demo can fail
+    #[arg(long, value_enum, hide = true)]
+    fault: Option<backend::Fault>,
+}
+
+/// Shows it, and says how it went.
+pub(crate) fn run(args: &DemoArgs) -> ExitCode {
+    let plan = match Plan::new(args.connections, args.quick) {
+        Ok(plan) => plan,
+        Err(trouble) => return failed(&trouble),
+    };
+    let mut findings = Findings::default();
+    // The show must be over before anything is printed: it has the terminal until then.
+    let end = Show::open(&plan, args.fault, args.plain)
+        .and_then(|mut show| story::tell(&mut show, &plan, &mut findings));
+    match end {
+        Ok(()) => {
+            let verdict = findings.verdict();
+            let colours = terminal::colours_on(&io::stdout());
+            terminal::print(&summary::page(&plan, &findings, &verdict, colours));
+            match verdict.as_slice() {
+                [] => ExitCode::SUCCESS,
+                _ => Outcome::Lost.into(),
+            }
+        }
+        Err(End::Interrupted) => {
+            terminal::note("the demo was interrupted; all its processes have been stopped");
+            Outcome::Lost.into()
+        }
+        Err(End::Trouble(trouble)) => failed(&trouble),
+    }
+}
+
+fn failed(trouble: &str) -> ExitCode {
+    terminal::error(trouble);
+    Outcome::Failed.into()
+}

@@ -1,0 +1,128 @@
+//! How much is shown, and for how long.
+
+use std::time::Duration;
+
+use dormouse_reactor::descriptors;
+
+/// Less than this shows nothing: a hundred of them only warm up.
+pub(super) const CONNECTIONS_MIN: u32 = 200;
+/// One address has some 28,000 ports to one target.
+pub(super) const CONNECTIONS_MAX: u32 = 20_000;
+/// Processes which hold connections.
+pub(super) const WORKERS: u32 = 2;
+
+/// Descriptors a process needs besides those of its connections.
+const DESCRIPTORS_RESERVED: u64 = 200;
+
+/// Sizes, rates and times of one demo.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    /// TLS connections.
+    pub(super) connections: u32,
+    /// The first of them, which are open when memory is read for the first time: what a server
+    /// needs once is not counted as the cost of a connection.
+    pub(super) warm_up: u32,
+    /// Connections opened per second, at most.
+    pub(super) open_per_s: f64,
+    /// Handshakes in flight at most.
+    pub(super) handshakes_max: u32,
+    /// How long nothing happens before memory is read.
+    pub(super) settle: Duration,
+    /// How long connections lie at rest and are only watched.
+    pub(super) rest: Duration,
+    /// How long a random part of them is woken, and how many per second.
+    pub(super) wake: Duration,
+    /// Connections woken per second.
+    pub(super) wake_per_s: f64,
+    /// How long the wakes go on at a higher rate before the kill.
+    pub(super) before_kill: Duration,
+    /// Connections woken per second around the kill.
+    pub(super) storm_per_s: f64,
+    /// How long it takes to ask every connection after the kill.
+    pub(super) ask: Duration,
+    /// How long the last picture of a scene stays.
+    pub(super) linger: Duration,
+    /// What the viewer should know before it begins.
+    pub(super) note: Option<String>,
+}
+
+impl Plan {
+    /// For as many connections as are wanted, or as the limit on descriptors allows.
+    pub(super) fn new(wanted: Option<u32>, quick: bool) -> Result<Plan, String> {
+        let wanted = wanted.unwrap_or(if quick { 500 } else { 5_000 });
+        let limits = descriptors::raise_limit()
+            .map_err(|error| format!("the limit on descriptors cannot be raised: {error}"))?;
+        let (connections, note) = within(wanted, limits.hard)?;
+        let plan = Plan {
+            connections,
+            warm_up: 100,
+            open_per_s: 500.0,
+            handshakes_max: 48,
+            settle: Duration::from_millis(1500),
+            rest: Duration::from_secs(5),
+            wake: Duration::from_secs(14),
+            wake_per_s: f64::from(connections) * 0.12,
+            before_kill: Duration::from_secs(3),
+            storm_per_s: f64::from(connections) * 0.4,
+            ask: Duration::from_secs(6),
+            linger: Duration::from_secs(3),
+            note,
+        };
+        Ok(if quick { plan.quick() } else { plan })
+    }
+
+    fn quick(self) -> Plan {
+        Plan {
+            open_per_s: 1_000.0,
+            settle: Duration::from_millis(600),
+            rest: Duration::from_millis(800),
+            wake: Duration::from_millis(1_500),
+            wake_per_s: f64::from(self.connections),
+            before_kill: Duration::from_millis(500),
+            storm_per_s: f64::from(self.connections) * 2.0,
+            ask: Duration::from_millis(1_000),
+            linger: Duration::from_millis(300),
+            ..self
+        }
+    }
+}
+
+/// The number of connections which fits the limit, and why it is less than what was wanted.
+///
+/// A worker has two descriptors per connection, and may happen to accept nearly all of them.
+fn within(wanted: u32, limit: u64) -> Result<(u32, Option<String>), String> {
+    let room = limit.saturating_sub(DESCRIPTORS_RESERVED) / 2;
+    if room >= u64::from(wanted) {
+        return Ok((wanted, None));
+    }
+    let needed = u64::from(wanted) * 2 + DESCRIPTORS_RESERVED;
+    match u32::try_from(room) {
+        Ok(room) if room >= CONNECTIONS_MIN => {
+            let note = format!(
+                "{room} connections instead of {wanted}: a process may have {limit} descriptors, {needed} are \
+                 needed (two per connection). Raise the limit with: ulimit -Hn {needed}"
+            );
+            Ok((room, Some(note)))
+        }
+        _ => Err(format!(
+            "a process may have only {limit} descriptors, and a demo worth looking at needs {}: ulimit -Hn {needed}",
+            u64::from(CONNECTIONS_MIN) * 2 + DESCRIPTORS_RESERVED
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_on_descriptors_is_kept_and_explained() {
+        assert_eq!(within(5_000, 20_000), Ok((5_000, None)));
+        let (connections, note) = within(5_000, 4_096).expect("there is room for some");
+        assert_eq!(connections, 1_948);
+        let note = note.expect("it says why there are fewer");
+        assert!(note.contains("ulimit") && note.contains("10200"), "{note}");
+        let refused = within(5_000, 512).expect_err("too few for anything");
+        assert!(refused.contains("512"), "{refused}");
+    }
+}

@@ -1,0 +1,191 @@
+//! The show: the processes, the connections, the readings and the picture, in one loop.
+
+use std::time::{Duration, Instant};
+
+use dormouse_reactor::OnExec;
+use dormouse_reactor::process::Pid;
+use dormouse_reactor::signal::{Signal, Signals};
+use dormouse_reactor::socket::Attempt;
+
+use super::backend::Fault;
+use super::children::Children;
+use super::fleet::Fleet;
+use super::plan::Plan;
+use super::view::{Frame, Scene, View};
+use super::watch::{Reading, Watch};
+
+/// Readings that are kept; beyond, every second one is dropped.
+const READINGS_MAX: usize = 2_000;
+/// How often it is looked whether something has ended or waits for too long.
+const CHECK_EVERY: Duration = Duration::from_millis(500);
+/// Longest sleep of the loop.
+const NAP_MS: u64 = 5;
+
+/// Why a show ends before its end.
+pub(super) enum End {
+    /// Ctrl-C.
+    Interrupted,
+    /// Something does not work.
+    Trouble(String),
+}
+
+impl From<String> for End {
+    fn from(trouble: String) -> End {
+        End::Trouble(trouble)
+    }
+}
+
+/// Everything that is on stage. Fields are dropped in this order: the terminal is given back,
+/// the connections are closed, the processes are stopped.
+pub(super) struct Show {
+    view: View,
+    pub(super) fleet: Fleet,
+    pub(super) watch: Watch,
+    pub(super) children: Children,
+    signals: Signals,
+    pub(super) readings: Vec<Reading>,
+    pub(super) base: Option<Base>,
+    /// The processes which hold the connections, as far as they are known.
+    pub(super) workers: Vec<Pid>,
+    began: Instant,
+    next_check: Instant,
+}
+
+/// What was there when only the warm-up connections were open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Base {
+    pub(super) bytes: u64,
+    pub(super) connections: u64,
+}
+
+impl Base {
+    /// Bytes per connection beyond it; `None` while there are too few to tell.
+    pub(super) fn per_connection(self, bytes: u64, connections: u64) -> Option<u64> {
+        let more = connections.checked_sub(self.connections)?;
+        (more >= 2 * self.connections).then(|| bytes.saturating_sub(self.bytes) / more)
+    }
+}
+
+impl Show {
+    /// Starts the processes and opens the picture.
+    pub(super) fn open(plan: &Plan, fault: Option<Fault>, plain: bool) -> Result<Show, End> {
+        // First, so that Ctrl-C cannot end this process while others are left.
+        let signals = Signals::open(
+            &[Signal::Interrupt, Signal::Terminate, Signal::Hangup],
+            OnExec::Close,
+        )
+        .map_err(|error| format!("signals cannot be received: {error}"))?;
+        let children = Children::start(fault)?;
+        let fleet = Fleet::new(
+            plan.connections,
+            &children.address,
+            &children.certificate,
+            signals.fd(),
+        )?;
+        let watch = Watch::start(children.serve_pid())?;
+        let workers = watch.workers()?;
+        let view = View::open(plain, plan, &children.command);
+        let now = Instant::now();
+        Ok(Show {
+            view,
+            fleet,
+            watch,
+            children,
+            signals,
+            readings: Vec::new(),
+            base: None,
+            workers,
+            began: now,
+            next_check: now,
+        })
+    }
+
+    /// Plays until `act`, which is called in every turn, says that it is over.
+    pub(super) fn play(
+        &mut self,
+        scene: &Scene,
+        mut act: impl FnMut(&mut Fleet, Instant) -> bool,
+    ) -> Result<(), End> {
+        self.view.begin(scene);
+        loop {
+            let turned = self.fleet.turn(NAP_MS);
+            turned.map_err(|error| format!("epoll: {error}"))?;
+            let now = Instant::now();
+            self.look_around(now)?;
+            let over = act(&mut self.fleet, now);
+            self.draw(scene, now);
+            if over {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Plays for some time, in which nothing is begun.
+    pub(super) fn pause(&mut self, scene: &Scene, length: Duration) -> Result<(), End> {
+        let until = Instant::now() + length;
+        self.play(scene, |_, now| now >= until)
+    }
+
+    /// Waits for a reading which was begun from now on.
+    pub(super) fn reading(&mut self, scene: &Scene) -> Result<Reading, End> {
+        let since = Instant::now();
+        let until = since + Duration::from_secs(5);
+        loop {
+            self.play(scene, |_, _| true)?;
+            match self.readings.last() {
+                Some(reading) if reading.at >= since => return Ok(*reading),
+                _ if Instant::now() > until => {
+                    return Err(End::Trouble(
+                        "the memory of `serve` could not be read in time".to_owned(),
+                    ));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn look_around(&mut self, now: Instant) -> Result<(), End> {
+        if let Ok(Attempt::Done(_)) = self.signals.receive() {
+            return Err(End::Interrupted);
+        }
+        let census = self.fleet.census();
+        let connections = census.at_rest + census.awake;
+        for news in self.watch.news() {
+            self.readings.push(Reading {
+                connections,
+                ..news?
+            });
+        }
+        if self.readings.len() > READINGS_MAX {
+            let mut keep = false;
+            self.readings.retain(|_| {
+                keep = !keep;
+                keep
+            });
+        }
+        if now >= self.next_check {
+            self.next_check = now + CHECK_EVERY;
+            self.children.check()?;
+            if self.workers.is_empty() {
+                self.workers = self.watch.workers()?;
+            }
+            self.fleet.give_up_late(now);
+        }
+        Ok(())
+    }
+
+    fn draw(&mut self, scene: &Scene, now: Instant) {
+        if self.view.is_due(now) {
+            self.view.draw(&Frame {
+                scene,
+                now,
+                elapsed: now - self.began,
+                fleet: &self.fleet,
+                census: self.fleet.census(),
+                readings: &self.readings,
+                base: self.base,
+                workers: &self.workers,
+            });
+        }
+    }
+}

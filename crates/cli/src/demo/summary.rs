@@ -1,0 +1,281 @@
+//! What the demo has found, in words for a person, and whether it is as it should be.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::fleet::{Fleet, Tally};
+use super::plan::Plan;
+use super::show::Base;
+use super::watch::{Measure, Reading};
+use super::words::{count, duration, megabytes, number};
+
+/// Everything that was found.
+#[derive(Default)]
+pub(super) struct Findings {
+    pub(super) connections: u64,
+    pub(super) opened_in: Duration,
+    pub(super) agreed: Vec<String>,
+    pub(super) base: Option<Base>,
+    pub(super) memory_at_rest: Option<Reading>,
+    pub(super) memory_at_end: Option<Reading>,
+    pub(super) per_connection: Option<u64>,
+    pub(super) rested_for: Duration,
+    pub(super) cpu_at_rest: Duration,
+    pub(super) slowest_echo: Duration,
+    pub(super) lost_before_kill: u64,
+    pub(super) killed: Option<Killed>,
+    tally: Tally,
+    reasons: Vec<(String, u64)>,
+}
+
+/// What the kill did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Killed {
+    pub(super) workers: u64,
+    /// Connections which waited for an echo at that moment.
+    pub(super) awake: u64,
+    pub(super) first_echo: Option<Duration>,
+    pub(super) lost: u64,
+    pub(super) went_on: u64,
+}
+
+impl Findings {
+    /// Takes over the counts, before the clients close their connections.
+    pub(super) fn finish(&mut self, fleet: &Fleet) {
+        self.tally = fleet.tally;
+        self.reasons = fleet
+            .reasons
+            .iter()
+            .map(|(reason, &count)| (reason.clone(), count))
+            .collect();
+    }
+
+    fn measure(&self) -> Option<Measure> {
+        self.memory_at_rest.map(|reading| reading.measure)
+    }
+
+    /// What is not as it should be; nothing, if all is well.
+    pub(super) fn verdict(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let connections = |value| count(value, "connection", "connections");
+        if self.tally.failed > 0 {
+            wrong.push(format!(
+                "{} could not be established",
+                connections(self.tally.failed)
+            ));
+        }
+        if self.tally.wrong > 0 {
+            wrong.push(format!(
+                "{} got back what was not said",
+                connections(self.tally.wrong)
+            ));
+        }
+        if self.lost_before_kill > 0 {
+            wrong.push(format!(
+                "{} lost before any worker was killed",
+                connections(self.lost_before_kill)
+            ));
+        }
+        match self.killed {
+            None => wrong.push("no worker was killed".to_owned()),
+            Some(killed) => {
+                if killed.lost > killed.workers {
+                    wrong.push(format!(
+                        "{} lost by the kill; each worker has at most one in its hands, which makes {}",
+                        connections(killed.lost),
+                        killed.workers
+                    ));
+                }
+                if killed.first_echo.is_none() {
+                    wrong.push("nothing was echoed after the kill".to_owned());
+                }
+            }
+        }
+        wrong
+    }
+}
+
+/// The page that is printed in the end.
+pub(super) fn page(plan: &Plan, findings: &Findings, verdict: &[String], colours: bool) -> String {
+    let mut page = String::from("\n");
+    if let Some(note) = &plan.note {
+        let _ = writeln!(page, "note: {note}\n");
+    }
+    chapter(&mut page, "opened", &opened(findings));
+    chapter(&mut page, "at rest", &at_rest(findings));
+    chapter(&mut page, "woken", &woken(findings));
+    if let Some(killed) = findings.killed {
+        chapter(&mut page, "kill -9", &kill(findings, killed));
+    }
+    if let Some(end) = findings.memory_at_end {
+        let what = format!("{} when all had said goodbye", megabytes(end.bytes));
+        chapter(&mut page, "closed", &[what]);
+    }
+    page.push('\n');
+    let (green, red, plain) = match colours {
+        true => ("\x1b[1;32m", "\x1b[1;31m", "\x1b[0m"),
+        false => ("", "", ""),
+    };
+    if verdict.is_empty() {
+        let what = match findings.killed.map_or(0, |killed| killed.lost) {
+            0 => "nothing was lost, and every echo was right.",
+            _ => {
+                "every echo was right, and nothing was lost\nbut what the killed workers had in their hands."
+            }
+        };
+        let _ = writeln!(page, "{green}All is well:{plain} {what}");
+        return page;
+    }
+    let _ = writeln!(page, "{red}NOT AS IT SHOULD BE:{plain}");
+    for problem in verdict {
+        let _ = writeln!(page, "  {problem}");
+    }
+    for (reason, count) in &findings.reasons {
+        let _ = writeln!(page, "    {count:>6} × {reason}");
+    }
+    page
+}
+
+/// Lines under each other, the first behind a name.
+fn chapter(page: &mut String, name: &str, lines: &[String]) {
+    let mut name = name;
+    for line in lines {
+        // Writing into a String can't fail.
+        let _ = writeln!(page, "  {name:<9} {line}");
+        name = "";
+    }
+}
+
+fn opened(findings: &Findings) -> Vec<String> {
+    let established = findings.connections.saturating_sub(findings.tally.failed);
+    let mut lines = vec![
+        format!(
+            "{} TLS connections in {}",
+            number(established),
+            duration(findings.opened_in)
+        ),
+        "each with a full handshake, and the certificate verified".to_owned(),
+    ];
+    lines.extend(findings.agreed.iter().cloned());
+    lines
+}
+
+fn at_rest(findings: &Findings) -> Vec<String> {
+    let each = match findings.per_connection {
+        Some(bytes) => format!("{} bytes per connection in `dormouse serve`", number(bytes)),
+        None => "too few connections to tell what one costs".to_owned(),
+    };
+    let mut lines = vec![each];
+    if let Some((base, then)) = findings.base.zip(findings.memory_at_rest) {
+        lines.push(format!(
+            "{} with {} of them, {} with {}",
+            megabytes(base.bytes),
+            number(base.connections),
+            megabytes(then.bytes),
+            number(findings.connections),
+        ));
+    }
+    let measure = match findings.measure() {
+        Some(Measure::Resident) => "resident memory (root could read PSS)",
+        _ => "PSS",
+    };
+    lines.push(format!(
+        "{measure} of all its processes; the program's text is left out"
+    ));
+    lines.push("its two sockets cost the kernel what they cost with every server".to_owned());
+    if findings.measure() == Some(Measure::Proportional) {
+        let (cpu, rested) = (
+            duration(findings.cpu_at_rest),
+            duration(findings.rested_for),
+        );
+        lines.push(format!("{cpu} of CPU in {rested} of rest, for all of them"));
+    }
+    lines
+}
+
+fn woken(findings: &Findings) -> Vec<String> {
+    let tally = findings.tally;
+    let judged = match tally.wrong {
+        0 => "all right".to_owned(),
+        wrong => format!("{} WRONG", number(wrong)),
+    };
+    vec![
+        format!(
+            "{} echoes, {}, compared byte for byte: {judged}",
+            number(tally.echoes),
+            megabytes(tally.echo_bytes)
+        ),
+        format!(
+            "the slowest before the kill took {}",
+            duration(findings.slowest_echo)
+        ),
+    ]
+}
+
+fn kill(findings: &Findings, killed: Killed) -> Vec<String> {
+    let lost = match killed.lost {
+        0 => "none was lost".to_owned(),
+        lost => format!("{} lost (one per worker may be)", number(lost)),
+    };
+    vec![
+        format!(
+            "of {}, with {} waiting for an echo",
+            count(killed.workers, "worker", "workers"),
+            count(killed.awake, "connection", "connections")
+        ),
+        format!(
+            "{} of {} connections went on, {lost}",
+            number(killed.went_on),
+            number(findings.connections)
+        ),
+        format!(
+            "first echo of something said after the kill: {}",
+            killed
+                .first_echo
+                .map_or_else(|| "never".to_owned(), duration)
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Findings {
+        let killed = Killed {
+            workers: 2,
+            awake: 3,
+            first_echo: Some(Duration::from_millis(9)),
+            lost: 2,
+            went_on: 98,
+        };
+        Findings {
+            connections: 100,
+            killed: Some(killed),
+            ..Findings::default()
+        }
+    }
+
+    #[test]
+    fn one_connection_per_killed_worker_may_be_lost_and_no_more() {
+        assert!(good().verdict().is_empty());
+        let mut bad = good();
+        bad.killed.as_mut().expect("it was killed").lost = 3;
+        assert_eq!(bad.verdict().len(), 1, "{:?}", bad.verdict());
+    }
+
+    #[test]
+    fn whatever_else_goes_wrong_is_said() {
+        let mut bad = good();
+        bad.lost_before_kill = 1;
+        bad.tally = Tally {
+            failed: 1,
+            wrong: 1,
+            ..Tally::default()
+        };
+        bad.killed.as_mut().expect("it was killed").first_echo = None;
+        assert_eq!(bad.verdict().len(), 4, "{:?}", bad.verdict());
+        bad.killed = None;
+        assert_eq!(bad.verdict().len(), 4, "{:?}", bad.verdict());
+    }
+}

@@ -1,0 +1,150 @@
+//! Colours, and the whole screen of a terminal.
+
+use std::io::{self, Write as _};
+
+/// The text between these is shown at once, by terminals which know it; others ignore it.
+const UPDATE_BEGINS: &str = "\x1b[?2026h\x1b[H";
+const UPDATE_ENDS: &str = "\x1b[J\x1b[?2026l";
+/// The second screen, and no cursor.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+
+/// What a piece of text looks like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Style {
+    Plain,
+    Bold,
+    Faint,
+    /// A colour of the 256.
+    Colour(u8),
+    /// The same, bold.
+    Bright(u8),
+    /// Dark on a colour of the 256.
+    Label(u8),
+}
+
+/// Text with styles, line by line, never wider than the screen.
+pub(super) struct Canvas {
+    text: String,
+    colours: bool,
+    width: usize,
+    column: usize,
+    style: Style,
+}
+
+impl Canvas {
+    pub(super) fn new(width: usize, colours: bool) -> Canvas {
+        Canvas {
+            text: String::with_capacity(16 * 1024),
+            colours,
+            width,
+            column: 0,
+            style: Style::Plain,
+        }
+    }
+
+    /// Adds text, as far as the line has room. Every character is one column wide.
+    pub(super) fn put(&mut self, style: Style, text: &str) {
+        self.change(style);
+        for character in text.chars().take(self.width.saturating_sub(self.column)) {
+            self.text.push(character);
+            self.column += 1;
+        }
+    }
+
+    /// Goes on at this column, if the line is not there yet.
+    pub(super) fn go_to_column(&mut self, column: usize) {
+        while self.column < column.min(self.width) {
+            self.put(Style::Plain, " ");
+        }
+    }
+
+    /// The line is complete. What was there before is wiped.
+    pub(super) fn end_line(&mut self) {
+        self.change(Style::Plain);
+        self.text.push_str("\x1b[K\r\n");
+        self.column = 0;
+    }
+
+    /// The finished text. It must not end with a new line, or the last row would scroll.
+    pub(super) fn finish(mut self) -> String {
+        self.change(Style::Plain);
+        let len = self.text.trim_end_matches("\r\n").len();
+        self.text.truncate(len);
+        self.text
+    }
+
+    fn change(&mut self, style: Style) {
+        if !self.colours || style == self.style {
+            return;
+        }
+        self.style = style;
+        let code = match style {
+            Style::Plain => "\x1b[0m".to_owned(),
+            Style::Bold => "\x1b[0;1m".to_owned(),
+            Style::Faint => "\x1b[0;2m".to_owned(),
+            Style::Colour(colour) => format!("\x1b[0;38;5;{colour}m"),
+            Style::Bright(colour) => format!("\x1b[0;1;38;5;{colour}m"),
+            Style::Label(colour) => format!("\x1b[0;1;38;5;16;48;5;{colour}m"),
+        };
+        self.text.push_str(&code);
+    }
+}
+
+/// The second screen of the terminal, until this is dropped.
+pub(super) struct Screen;
+
+impl Screen {
+    pub(super) fn enter() -> Screen {
+        // A panic must not leave the terminal without a cursor.
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            write_out(LEAVE);
+            report(info);
+        }));
+        write_out(ENTER);
+        Screen
+    }
+
+    pub(super) fn show(&self, text: &str) {
+        write_out(&format!("{UPDATE_BEGINS}{text}{UPDATE_ENDS}"));
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        write_out(LEAVE);
+    }
+}
+
+/// A terminal that went away is noticed by the signal which it sends.
+fn write_out(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_end_where_the_screen_ends() {
+        let mut canvas = Canvas::new(6, false);
+        canvas.put(Style::Bold, "abcd");
+        canvas.put(Style::Faint, "efgh");
+        canvas.end_line();
+        canvas.go_to_column(2);
+        canvas.put(Style::Plain, "x");
+        canvas.end_line();
+        assert_eq!(canvas.finish(), "abcdef\x1b[K\r\n  x\x1b[K");
+    }
+
+    #[test]
+    fn styles_change_only_where_they_differ() {
+        let mut canvas = Canvas::new(80, true);
+        canvas.put(Style::Colour(5), "a");
+        canvas.put(Style::Colour(5), "b");
+        canvas.put(Style::Plain, "c");
+        assert_eq!(canvas.finish(), "\x1b[0;38;5;5mab\x1b[0mc");
+    }
+}

@@ -1,0 +1,134 @@
+//! Reading what `serve` costs, from outside, in a thread of its own: reading takes time in which
+//! no connection should have to wait.
+
+use std::fs;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dormouse_instrument::Trouble;
+use dormouse_instrument::measure::{ProcessTree, TreeSample};
+use dormouse_reactor::process::Pid;
+
+/// Time between two readings.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// What was read at one moment, of all processes of `serve` together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    pub(super) at: Instant,
+    pub(super) bytes: u64,
+    pub(super) cpu: Duration,
+    pub(super) measure: Measure,
+    /// Connections that were established at that time; whoever takes the reading knows.
+    pub(super) connections: u64,
+}
+
+/// What the bytes of a reading are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Measure {
+    /// The proportional set, from `smaps_rollup`: a page that several processes map counts once.
+    /// Pages of files are left out. They hold the program, not connections, and the share of them
+    /// that counts changes with every other process on the machine which uses the same library.
+    Proportional,
+    /// Anonymous and shared pages in memory, from `status`: a shared page counts in each process.
+    /// For users who may not read the former: processes with secrets in them close it to all but
+    /// root.
+    Resident,
+}
+
+/// The thread which reads.
+pub(super) struct Watch {
+    readings: Receiver<Result<Reading, String>>,
+    tree: ProcessTree,
+}
+
+impl Watch {
+    /// Watches the tree of processes under `pid`.
+    pub(super) fn start(pid: i32) -> Result<Watch, String> {
+        let tree = ProcessTree::of_pid(pid).map_err(|trouble| trouble.message)?;
+        let (sender, readings) = sync_channel(64);
+        let watched = tree.clone();
+        thread::Builder::new()
+            .name("watch".to_owned())
+            .spawn(move || read_on(&watched, &sender))
+            .map_err(|error| format!("no thread to measure in: {error}"))?;
+        Ok(Watch { readings, tree })
+    }
+
+    /// What was read since the last call.
+    pub(super) fn news(&self) -> impl Iterator<Item = Result<Reading, String>> + '_ {
+        self.readings.try_iter()
+    }
+
+    /// The processes which hold the connections.
+    pub(super) fn workers(&self) -> Result<Vec<Pid>, String> {
+        let processes = self.tree.describe().map_err(|trouble| trouble.message)?;
+        let workers = processes
+            .iter()
+            .filter(|process| process.command.starts_with("worker-"));
+        Ok(workers.map(|process| Pid(process.pid)).collect())
+    }
+}
+
+/// Reads until nobody wants to know.
+fn read_on(tree: &ProcessTree, sender: &SyncSender<Result<Reading, String>>) {
+    loop {
+        let reading = read(tree).map_err(|trouble| trouble.message);
+        if matches!(sender.try_send(reading), Err(TrySendError::Disconnected(_))) {
+            return;
+        }
+        thread::sleep(EVERY);
+    }
+}
+
+fn read(tree: &ProcessTree) -> Result<Reading, Trouble> {
+    let at = Instant::now();
+    match TreeSample::take(tree) {
+        Ok(sample) => Ok(Reading {
+            at,
+            bytes: sample.memory.pss.saturating_sub(sample.memory.pss_file),
+            cpu: Duration::from_nanos(sample.cpu.total_ns),
+            measure: Measure::Proportional,
+            connections: 0,
+        }),
+        Err(_) => {
+            let bytes = tree.pids()?.into_iter().map(resident_bytes).sum();
+            Ok(Reading {
+                at,
+                bytes,
+                cpu: Duration::ZERO,
+                measure: Measure::Resident,
+                connections: 0,
+            })
+        }
+    }
+}
+
+/// `RssAnon` and `RssShmem` of a process; none of one that has just ended.
+fn resident_bytes(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    };
+    ["RssAnon:", "RssShmem:"]
+        .into_iter()
+        .filter_map(field)
+        .sum::<u64>()
+        * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_of_reading_see_this_process() {
+        let own = std::process::id() as i32;
+        let tree = ProcessTree::of_pid(own).expect("this process");
+        let reading = read(&tree).expect("it may be read by itself");
+        assert_eq!(reading.measure, Measure::Proportional);
+        assert!(reading.bytes > 100_000 && resident_bytes(own) > 100_000);
+    }
+}
