@@ -66,11 +66,7 @@ pub struct Slot {
 const _: () = assert!(size_of::<State>() <= 128);
 const _: () = assert!(size_of::<Slot>() <= 192);
 const _: () = assert!(
-<<<<<<< HEAD
     size_of::<Slot>().is_multiple_of(64),
-=======
-    size_of::<Slot>() % 64 == 0,
->>>>>>> bench2
     "slots must not straddle cache lines"
 );
 const _: () = assert!(std::mem::offset_of!(Slot, tls_fd) == 128);
