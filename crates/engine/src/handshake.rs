@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use dormouse_record as record;
+use rustls::AlertDescription;
 use rustls::Error;
 use rustls_pki_types::{ServerName, UnixTime};
 
@@ -328,11 +329,18 @@ impl Handshake {
         } else {
             first_bytes::refuse_server(first)
         };
+        // A record, but not one that can come first (RFC 8446 §5, §6.2).
+        let misplaced = matches!(first, [20 | 23, 3, ..]);
         let Some(failure) = refusal else {
             return Ok(());
         };
         if failure.kind == FailureKind::PlainHttp {
             self.machine.output.extend_from_slice(HTTP_ANSWER);
+        }
+        if misplaced {
+            let alert = Some(AlertDescription::UnexpectedMessage.into());
+            self.alert_in_the_clear(alert);
+            return Err(failure.with_alert(alert));
         }
         Err(failure)
     }
