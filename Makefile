@@ -41,7 +41,7 @@ lint: ## clippy, warnings denied
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
 
 doc: ## the documentation of every crate, warnings denied
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(LOCKED) --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc $(LOCKED) --workspace --no-deps --document-private-items
 
 tidy: ## what the compiler does not hold: boundaries, lengths, dead files, links (part of `make test`)
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- tidy

@@ -254,7 +254,7 @@ fn a_file_that_is_unreadable() {
     }
     let key = std::fs::read(&attempt.files.key).expect("our own file");
     attempt.files.key = attempt.write("secret.key", key);
-    std::fs::set_permissions(&attempt.files.key, Permissions::from_mode(0))
+    std::fs::set_permissions(&attempt.files.key, Permissions::from_mode(0o000))
         .expect("permissions to take away");
     attempt.serve_refused(MISCONFIGURED, &["secret.key", "permission denied"]);
 }

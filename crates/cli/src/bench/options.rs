@@ -26,7 +26,7 @@ pub(super) struct Output {
 
 #[derive(Args, Debug)]
 struct Common {
-    /// Server: 127.0.0.1:8443, [::1]:8443, localhost:8443 or unix:/path
+    /// Server: `127.0.0.1:8443`, `[::1]:8443`, `localhost:8443` or `unix:/path`
     #[arg(value_name = "ADDR")]
     target: String,
     /// Measure this process and its descendants

@@ -99,7 +99,7 @@ pub enum Expect {
     Nothing,
 }
 
-/// What a generator is to do. Each is answered by one [`Report::Done`], in order.
+/// What a generator is to do. Each is answered by one `Report::Done`, in order.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
