@@ -51,16 +51,6 @@ pub fn count() -> io::Result<usize> {
         .saturating_sub(1))
 }
 
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_soft_limit_reaches_the_hard_one() {
-        let limits = super::raise_limit().unwrap();
-        assert_eq!(limits.soft, limits.hard);
-        assert!(super::count().unwrap() as u64 <= limits.soft);
-    }
-}
-
 /// Closes every descriptor that is not among `known`: what a dead process left in a table that
 /// nobody else knows the contents of. Sorts `known`.
 ///
@@ -86,5 +76,15 @@ fn close_range(first: u32, last: u32) -> io::Result<()> {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_soft_limit_reaches_the_hard_one() {
+        let limits = super::raise_limit().unwrap();
+        assert_eq!(limits.soft, limits.hard);
+        assert!(super::count().unwrap() as u64 <= limits.soft);
     }
 }

@@ -21,7 +21,7 @@ const IV: &[u8] = b"iv";
 const TRAFFIC_UPDATE: &[u8] = b"traffic upd";
 
 /// Writes the traffic key and IV of `secret` into `key` (its first `key_len` bytes) and `iv` (its first twelve).
-/// "[sender]_write_key = HKDF-Expand-Label(Secret, "key", "", key_length)" (RFC 8446 §7.3).
+/// "\[sender\]_write_key = HKDF-Expand-Label(Secret, "key", "", key_length)" (RFC 8446 §7.3).
 ///
 /// Both buffers are as long as a hash, because HMAC writes a whole one; the caller wipes them.
 pub(crate) fn traffic_key(

@@ -9,7 +9,7 @@
 //! # Who owns what
 //!
 //! * The caller owns the state, the keys and every buffer. Nothing here keeps a reference or a copy.
-//! * [`open`] works in place: ciphertext in, plaintext in the same bytes. It looks at one record at a time.
+//! * [`open()`] works in place: ciphertext in, plaintext in the same bytes. It looks at one record at a time.
 //!   As long as a record is not whole ([`Opened::Partial`]) nothing is touched, neither buffer nor state.
 //! * [`seal_in_place`] takes the content where the caller put it, between the room for header and trailer
 //!   ([`record_room`]).
@@ -27,7 +27,7 @@
 //!
 //! # What comes, and what is answered
 //!
-//! The first column is also the name of the test in `tests/answers*.rs` which shows it. [`open`] refuses with the alert
+//! The first column is also the name of the test in `tests/answers*.rs` which shows it. [`open()`] refuses with the alert
 //! named here; where there is none, the connection goes on.
 //!
 //! | row | what came | what happens | alert | by |
