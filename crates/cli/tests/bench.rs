@@ -149,11 +149,12 @@ fn json_alone_is_one_object_on_one_line() {
 
 #[test]
 fn lost_connections_end_with_1() {
-    let server = Echo::start();
-    // The server echoes the request, and that is no response.
-    let args = ["hold", &server.address, "-n", "50", "--for", "100ms"];
+    // The system accepts for it, and nobody answers.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("it has a name").to_string();
+    let args = ["hold", &address, "-n", "50", "--for", "100ms", "--plain"];
     let more = ["--settle", "50ms", "--after", "50ms"];
-    let talk = ["--echoes", "1", "--http", "/", "--insecure"];
+    let talk = ["--echoes", "1", "--timeout", "300ms"];
     let ran = bench(&[&args[..], &more, &talk].concat());
     assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
     let words = "complete, but 50 connections failed or were lost";
@@ -197,7 +198,13 @@ fn a_server_that_cannot_be_used_ends_with_3_and_is_named_once() {
     assert_eq!(ran.out, "", "nothing was measured");
 
     let server = Echo::start();
-    // It echoes: a greeting never comes.
+    // It echoes the request, and that is no response.
+    let more = ["--http", "/", "--insecure"];
+    let ran = bench(&[&["hold", &server.address, "-n", "20"][..], &more].concat());
+    assert_eq!(ran.code, Some(3), "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains("not HTTP"), "{}", ran.err);
+
+    // A greeting never comes.
     let more = ["--greeting", "--timeout", "300ms", "--insecure"];
     let ran = bench(&[&["hold", &server.address, "-n", "20"][..], &more].concat());
     assert_eq!(ran.code, Some(3), "{}{}", ran.out, ran.err);

@@ -70,7 +70,7 @@ struct Common {
     /// The server speaks first: wait for its greeting
     #[arg(long, conflicts_with = "http")]
     greeting: bool,
-    /// Speak HTTP: GET this path instead of saying something
+    /// Speak HTTP: GET this path instead of saying something; held connections do so once when they are opened
     #[arg(long, value_name = "PATH")]
     http: Option<String>,
     /// Connect from this address; may be given several times (loopback targets need none)

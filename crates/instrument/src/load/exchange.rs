@@ -96,6 +96,8 @@ pub(super) struct Exchange {
     said: u64,
     heard: u64,
     answer: Answer,
+    /// Whether it belongs to the opening of the connection: a greeting, a first request.
+    pub(super) opening: bool,
 }
 
 #[derive(Debug)]
@@ -130,12 +132,13 @@ impl Exchange {
             said: 0,
             heard: 0,
             answer,
+            opening: false,
         }
     }
 
     /// Nothing is said; the server speaks first.
     pub(super) fn greeting(now: Instant) -> Self {
-        Self::say(Pattern::message(Arc::default()), 0, Expect::Any, now)
+        Self::say(Pattern::message(Arc::default()), 0, Expect::Any, now).of_opening()
     }
 
     /// A request.
@@ -149,6 +152,15 @@ impl Exchange {
             said: 0,
             heard: 0,
             answer,
+            opening: false,
+        }
+    }
+
+    /// The same as a part of opening the connection.
+    pub(super) fn of_opening(self) -> Self {
+        Self {
+            opening: true,
+            ..self
         }
     }
 

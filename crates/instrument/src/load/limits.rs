@@ -79,6 +79,7 @@ impl Plan {
             check_ports(connections, *address, sources)?;
         }
         check_machine(connections, target)?;
+        notes.extend(backlog_note(connections, target));
         let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         Ok(Self {
             generators: narrow(generators),
@@ -144,6 +145,22 @@ fn check_machine(connections: u64, target: &Addr) -> Result<(), Trouble> {
         )));
     }
     check_tracking(connections)
+}
+
+/// Keep-alive probes of connections that were opened together are due together. On loopback they
+/// and their answers pass one queue per CPU, which drops what is too much; and whoever does not hear
+/// of several probes takes its peer for gone, minutes after all went well.
+fn backlog_note(connections: u64, target: &Addr) -> Option<String> {
+    const CONNECTIONS_PER_PLACE: u64 = 100;
+    let local = matches!(target, Addr::Tcp(address) if address.ip().is_loopback());
+    let text = fs::read_to_string("/proc/sys/net/core/netdev_max_backlog").ok()?;
+    let places: u64 = text.trim().parse().ok()?;
+    (local && connections > places.saturating_mul(CONNECTIONS_PER_PLACE)).then(|| {
+        format!(
+            "bursts of keep-alive probes may not fit net.core.netdev_max_backlog ({places}), and the server then \
+             resets connections after minutes: sysctl -w net.core.netdev_max_backlog={connections}"
+        )
+    })
 }
 
 /// A firewall which tracks connections has a table for them; beyond it, packets are dropped.

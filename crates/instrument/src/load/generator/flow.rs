@@ -69,6 +69,13 @@ impl Generator {
             active.exchange = Some(Exchange::greeting(now));
             return Ok(Next::Wait);
         }
+        let cycles = matches!(self.job, Some(Job::Cycle(_)));
+        if !active.greeted && !cycles && matches!(self.setup.talk, Talk::Http { .. }) {
+            // To an HTTP server a connection which never asked is not quiet but late: Apache keeps
+            // a thread for it, others a timer. A kept one has had its first answer.
+            active.exchange = Some(Exchange::http(self.message.clone(), now).of_opening());
+            return Ok(Next::Wait);
+        }
         let (wanted, bulk_bytes) = match &mut self.job {
             Some(Job::Cycle(cycle)) => {
                 let wanted = match cycle.spec.exchanges {
@@ -196,9 +203,13 @@ impl Generator {
             return;
         };
         let latency = exchange.started.elapsed();
-        if exchange.is_greeting() {
+        if exchange.opening {
             active.greeted = true;
-            return self.record("greeting", latency);
+            let name = match &self.setup.talk {
+                Talk::Http { .. } => "first request",
+                Talk::Say { .. } => "greeting",
+            };
+            return self.record(name, latency);
         }
         active.exchanges_done += 1;
         self.tally.answers += 1;
@@ -296,7 +307,11 @@ impl Generator {
             .slots
             .get(index)
             .is_some_and(|slot| slot.established != 0);
-        let opening = !established || active.exchange.as_ref().is_some_and(Exchange::is_greeting);
+        let opening = !established
+            || active
+                .exchange
+                .as_ref()
+                .is_some_and(|exchange| exchange.opening);
         if let (Ok(Next::Wait), Some(place)) = (&outcome, self.active.get_mut(index as usize)) {
             if active
                 .tickets
