@@ -5,9 +5,18 @@ mod common;
 use common::{KnownServer, clean, measure};
 use dormouse_instrument::stats::Verdict;
 use dormouse_instrument::{Churn, Hold, Mode};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// One at a time: the processes of these tests share the pages of one program, and each one's part
+/// of them (PSS) changes with every process that comes or goes.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[test]
 fn ten_thousand_bytes_per_connection_are_reported_as_such() {
+    let _alone = alone();
     let server = KnownServer::start(&[]);
     let hold = Hold {
         connections: 3_000,
@@ -46,6 +55,7 @@ fn churn(connections: u64, rounds: u32, concurrency: u32) -> Mode {
 
 #[test]
 fn a_leak_is_flagged_with_its_size() {
+    let _alone = alone();
     let server = KnownServer::start(&["--leak", "1000"]);
     let run = clean(measure(&server, churn(2_000, 8, 8), false));
     let growth = run.growth.unwrap();
@@ -57,6 +67,7 @@ fn a_leak_is_flagged_with_its_size() {
 
 #[test]
 fn a_clean_server_is_not_flagged() {
+    let _alone = alone();
     let server = KnownServer::start(&[]);
     let run = clean(measure(&server, churn(600, 6, 8), false));
     let growth = run.growth.as_ref().unwrap();
@@ -66,6 +77,7 @@ fn a_clean_server_is_not_flagged() {
 
 #[test]
 fn burnt_cpu_time_is_reported_within_ten_percent() {
+    let _alone = alone();
     let server = KnownServer::start(&["--burn-us", "8000"]);
     let run = clean(measure(&server, churn(150, 2, 4), false));
     let us = run.value("cpu.server.per_handshake").unwrap();
@@ -74,6 +86,7 @@ fn burnt_cpu_time_is_reported_within_ten_percent() {
 
 #[test]
 fn every_second_resumption_is_half() {
+    let _alone = alone();
     let server = KnownServer::start(&["--resume-every-second"]);
     let run = clean(measure(&server, churn(50, 2, 1), true));
     assert_eq!(run.value("handshakes.resumed"), Some(50.0));
@@ -81,6 +94,7 @@ fn every_second_resumption_is_half() {
 
 #[test]
 fn every_resumption_is_all() {
+    let _alone = alone();
     let server = KnownServer::start(&[]);
     let run = clean(measure(&server, churn(200, 1, 8), true));
     assert_eq!(run.value("handshakes.resumed"), Some(100.0));
