@@ -233,6 +233,12 @@ impl Slot {
             && self.sealing_pending.is_none()
     }
 
+    /// The end of the second in which bytes were moved last: no timeout that is counted from there
+    /// comes too early.
+    pub fn active_until_ms(&self) -> u64 {
+        u64::from(self.active_s) * 1000 + 1000
+    }
+
     /// Can a new worker go on with what a former one left here?
     ///
     /// Looks at the slot alone; whether the descriptors are what they were is asked of the kernel.
@@ -263,6 +269,14 @@ mod tests {
         assert!(!slot.at_rest());
         assert!(!slot.is_sound());
         assert_eq!(slot.plain_fd(), Fd::NONE);
+    }
+
+    #[test]
+    fn a_timeout_counts_from_the_end_of_the_second() {
+        let mut slot = Slot::new_zeroed();
+        // Bytes at 10.9 s: a second later is 11.9 s, and nothing may be due at 11.0 s.
+        slot.active_s = 10;
+        assert!(slot.active_until_ms() >= 10_900);
     }
 
     #[test]

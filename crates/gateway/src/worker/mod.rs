@@ -332,7 +332,7 @@ impl Worker {
                 // Not moved at every event: when it runs out it looks at `active_s`, and runs on
                 // for what is left.
                 Some(idle_ms) => {
-                    let due_ms = u64::from(slot.active_s) * 1000 + idle_ms;
+                    let due_ms = slot.active_until_ms() + idle_ms;
                     (
                         TimerPurpose::Idle,
                         Some(due_ms.saturating_sub(self.now_ms).max(1000)),

@@ -208,7 +208,7 @@ impl Work<'_> {
     fn is_idle(&self, slot: &Slot) -> bool {
         self.limits
             .idle_timeout_ms
-            .is_some_and(|idle_ms| u64::from(slot.active_s) * 1000 + idle_ms <= self.now_ms)
+            .is_some_and(|idle_ms| slot.active_until_ms() + idle_ms <= self.now_ms)
     }
 
     /// The gateway stops: the client gets close_notify, the backend a FIN.
@@ -243,8 +243,7 @@ impl Work<'_> {
             }
         }
         if slot.phase() == Phase::Draining {
-            let began_ms = u64::from(slot.active_s) * 1000;
-            let out_of_time = began_ms + self.limits.drain_timeout_ms <= self.now_ms;
+            let out_of_time = slot.active_until_ms() + self.limits.drain_timeout_ms <= self.now_ms;
             return closing::drain(slot, self.tools, out_of_time);
         }
         let over = closing::is_over(slot);
