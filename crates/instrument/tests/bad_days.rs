@@ -24,6 +24,7 @@ fn hold(connections: u64, for_s: f64) -> Mode {
 
 #[test]
 fn nobody_listens() {
+    let _alone = common::alone();
     // A port that was free a moment ago may be anybody's now; on port 1 nobody listens.
     let run = measure_at(&spec("127.0.0.1:1", hold(10, 0.0)));
     assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
@@ -32,6 +33,7 @@ fn nobody_listens() {
 
 #[test]
 fn the_server_says_nothing() {
+    let _alone = common::alone();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut spec = spec(&listener.local_addr().unwrap().to_string(), hold(10, 0.0));
     spec.timeout = Duration::from_millis(500);
@@ -42,6 +44,7 @@ fn the_server_says_nothing() {
 
 #[test]
 fn the_server_speaks_something_else() {
+    let _alone = common::alone();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -58,6 +61,7 @@ fn the_server_speaks_something_else() {
 
 #[test]
 fn the_certificate_is_not_trusted() {
+    let _alone = common::alone();
     let server = KnownServer::start(&[]);
     let mut spec = spec(&server.address, hold(10, 0.0));
     if let Some(tls) = &mut spec.tls {
@@ -72,6 +76,7 @@ fn the_certificate_is_not_trusted() {
 
 #[test]
 fn the_server_dies_while_it_is_measured() {
+    let _alone = common::alone();
     let server = KnownServer::start(&[]);
     let pid = server.pid();
     let mut spec = spec(&server.address, hold(200, 30.0));
@@ -92,6 +97,7 @@ fn the_server_dies_while_it_is_measured() {
 
 #[test]
 fn no_such_process() {
+    let _alone = common::alone();
     let mut spec = spec("127.0.0.1:1", hold(10, 0.0));
     spec.server = ServerSource::Pid(i32::MAX);
     let run = dormouse_instrument::run(&spec, &common::launcher(), &mut Silent);
@@ -101,6 +107,7 @@ fn no_such_process() {
 
 #[test]
 fn a_server_that_does_not_start_is_quoted() {
+    let _alone = common::alone();
     let mut spec = spec("127.0.0.1:1", hold(10, 0.0));
     spec.server = ServerSource::Command("echo 'cannot find my hat' >&2; exit 7".into());
     let run = measure_at(&spec);
@@ -110,24 +117,27 @@ fn a_server_that_does_not_start_is_quoted() {
 
 #[test]
 fn a_started_server_is_gone_afterwards_with_all_it_has_started() {
-    let port = TcpListener::bind("127.0.0.1:0")
+    let _alone = common::alone();
+    // An address that nobody else uses: the port stays free until the server takes it.
+    let port = TcpListener::bind("127.83.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap()
         .port();
     let mark = format!("86400.{port}");
-    let mut spec = spec(&format!("127.0.0.1:{port}"), hold(1, 0.0));
+    let mut spec = spec(&format!("127.83.0.1:{port}"), hold(1, 0.0));
     // A daemon that detaches, and a listener that will never speak TLS.
     spec.server = ServerSource::Command(format!(
-        "setsid sleep {mark} & python3 -c \"import socket,time; s=socket.create_server(('127.0.0.1',{port})); time.sleep(600)\""
+        "setsid sleep {mark} & python3 -c \"import socket,time; s=socket.create_server(('127.83.0.1',{port})); time.sleep(600)\""
     ));
     spec.timeout = Duration::from_millis(300);
     let run = measure_at(&spec);
     assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
     assert!(
         run.server.iter().any(|process| process.command == "sleep"),
-        "{:?}",
-        run.server
+        "{:?}, {:?}",
+        run.server,
+        run.outcome
     );
     let left = std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
         let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -138,6 +148,7 @@ fn a_started_server_is_gone_afterwards_with_all_it_has_started() {
 
 #[test]
 fn streams_are_checked_byte_by_byte() {
+    let _alone = common::alone();
     let server = KnownServer::start(&[]);
     let run = measure(
         &server,

@@ -2,17 +2,9 @@
 
 mod common;
 
-use common::{KnownServer, clean, measure};
+use common::{KnownServer, alone, clean, measure};
 use dormouse_instrument::stats::Verdict;
 use dormouse_instrument::{Churn, Hold, Mode};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// One at a time: the processes of these tests share the pages of one program, and each one's part
-/// of them (PSS) changes with every process that comes or goes.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[test]
 fn ten_thousand_bytes_per_connection_are_reported_as_such() {

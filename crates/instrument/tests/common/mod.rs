@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dormouse_instrument::load::{Expect, Launcher, Talk, Tls, Trust};
@@ -29,6 +30,14 @@ pub fn launcher() -> Launcher {
         program: program(),
         arguments: vec!["generator".into()],
     }
+}
+
+/// One test at a time. The processes of these tests share the pages of one program, and each one's
+/// part of them (PSS) changes with every process that comes or goes; and a measurement that stops
+/// the server it has started takes along whatever this process was left with as its children.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub struct KnownServer {
