@@ -116,6 +116,10 @@ class Client:
             self.tls.unwrap()
         except ssl.SSLWantReadError:
             pass
+        except ssl.SSLError as error:
+            # Our close_notify is out, and data came before the answer to it: that is what half-close is for.
+            if error.reason != "APPLICATION_DATA_AFTER_CLOSE_NOTIFY":
+                raise
         self.tls.settimeout(60)
 
     def echo(self):
