@@ -263,8 +263,11 @@ fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools, now: UnixTime) ->
             Ok(_) => Step::Continues,
             Err(_) => Step::Gone,
         },
-        // Output that is left goes with the connection, as pending bytes.
-        Ok(Progress::Established) => Step::Established,
+        // The tickets. What the socket does not take goes with the connection, as pending bytes.
+        Ok(Progress::Established) => match flush(fd, handshake) {
+            Ok(_) => Step::Established,
+            Err(_) => Step::Gone,
+        },
         Err(failure) => Step::Failed(failure),
     }
 }
