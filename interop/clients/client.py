@@ -106,14 +106,18 @@ class Client:
         return bytes(parts)
 
     def receive_to_the_end(self):
-        while self.receive():
+        while self.ended == "none" and self.receive():
             pass
 
     def end_sending(self):
         """Sends close_notify and keeps reading possible: unwrap() wants the answer at once, so it must not wait."""
         self.tls.setblocking(False)
+        # Should the answer be there already, unwrap() ends the TLS layer, and the session with it.
+        self.session = self.tls.session
         try:
             self.tls.unwrap()
+            self.ended = "close_notify"
+            return
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
@@ -182,7 +186,7 @@ class Client:
 
     def resume(self):
         self.echo()
-        session = self.tls.session
+        session = self.session
         self.tls.close()
         self.sent = self.received = 0
         self.sent_hash, self.received_hash = hashlib.sha256(), hashlib.sha256()
