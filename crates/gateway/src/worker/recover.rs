@@ -6,6 +6,7 @@
 //! names (handshakes, a connection half taken in) are closed; timers and free lists, which live in
 //! the heap, are made again.
 
+use super::backlog;
 use super::token;
 use super::{Ending, Worker};
 use crate::counters::Count;
@@ -58,7 +59,7 @@ impl Worker {
             let fds = [slot.tls_fd(), slot.plain_fd()];
             let cookies = [slot.tls_cookie, slot.plain_cookie];
             slot.tls.wipe();
-            self.slots.free(index);
+            self.give_up(index);
             for (fd, cookie) in fds.into_iter().zip(cookies) {
                 if fd.0 > 2 && is_still(fd, cookie) {
                     socket::reset(fd);
@@ -93,9 +94,19 @@ impl Worker {
                     index,
                     "a slot makes no sense after the crash; it is dropped"
                 );
-                self.slots.free(index);
+                self.give_up(index);
             }
         }
+    }
+
+    /// Frees a slot with what it has pending: the chunks were adopted before the slot was judged,
+    /// and nobody else would ever free them.
+    fn give_up(&mut self, index: u32) {
+        if let Some(slot) = self.slots.get_mut(index) {
+            backlog::free_opening(slot, &mut self.tools.pending);
+            backlog::free_sealed(slot, &mut self.tools.pending);
+        }
+        self.slots.free(index);
     }
 
     /// Closes whatever is open in the shared table and belongs to nobody: above all handshakes.
