@@ -45,6 +45,8 @@ counts! {
     HandshakesTooLarge = "handshakes_too_large",
     /// Plain HTTP requests that came to the TLS port.
     PlainHttp = "plain_http",
+    /// Connections from a trusted proxy without a PROXY protocol header that is right.
+    ProxyHeaderRefused = "proxy_header_refused",
     /// Connections that ended in order, both ways.
     ClosedClean = "closed_clean",
     /// Connections cut off by the TLS side without close_notify.

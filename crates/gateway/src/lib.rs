@@ -17,6 +17,7 @@ mod handover;
 mod keeper;
 mod material;
 mod orders;
+pub mod proxy_protocol;
 mod route;
 mod share;
 pub mod slot;

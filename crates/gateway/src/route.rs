@@ -1,6 +1,6 @@
 //! A route at work: what its configuration became in this process.
 
-use crate::config::{Backend, Config, Sockets, TlsVersion, Truncation};
+use crate::config::{Backend, Config, Network, ProxyProtocol, Sockets, TlsVersion, Truncation};
 use crate::handover::Pem;
 use dormouse_engine::{
     Identity, Protocols, ServerContext, ServerSettings, TicketKeys, TicketSettings, Version,
@@ -17,6 +17,10 @@ pub(crate) struct Route {
     pub(crate) backend: Option<Addr>,
     /// The backend as messages name it.
     pub(crate) backend_name: String,
+    /// Whether and how the backend is told who the client is.
+    pub(crate) proxy_protocol: ProxyProtocol,
+    /// Who says for others who they are.
+    pub(crate) accept_proxy_from: Vec<Network>,
     /// What a TCP end without close_notify means here.
     pub(crate) truncation: Truncation,
     /// What the kernel is asked for, on both sides.
@@ -43,6 +47,8 @@ pub(crate) fn routes(
                 context,
                 backend: address(&route.to),
                 backend_name: route.to.to_string(),
+                proxy_protocol: route.proxy_protocol,
+                accept_proxy_from: route.accept_proxy_from.clone(),
                 truncation: route.truncation,
                 sockets: SocketOptions::new(&config.sockets),
             })

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Config;
 use super::address::UNIX_PATH_MAX;
-use super::choices::TlsVersion;
+use super::choices::{ProxyProtocol, TlsVersion};
 use super::mistake::Collector;
 use super::options::Route;
 use super::raw::{Key, Node, Place, Raw, Wrong};
@@ -101,6 +101,7 @@ pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collect
         identity(route, index, placed, mistakes);
         versions(route, index, placed, mistakes);
         alpn(route, index, placed, mistakes);
+        proxy_protocol(route, index, placed, mistakes);
     }
     listeners(config, placed, mistakes);
     loops(config, placed, mistakes);
@@ -203,6 +204,28 @@ fn alpn(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut Collect
             mistakes.error(
                 &placed.in_route(index, "alpn", Some(at)),
                 Wrong::new(format!("`{protocol}` is listed twice")).label("remove one of the two"),
+            );
+        }
+    }
+}
+
+fn proxy_protocol(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    let sends = route.proxy_protocol != ProxyProtocol::Off;
+    if sends && route.to == Backend::Echo && placed.sound_in_route(index, &["to"]) {
+        mistakes.error(
+            &placed.in_route(index, "proxy_protocol", None),
+            Wrong::new("there is no backend here that could be told who the client is")
+                .label("`to` is `echo:`")
+                .help("leave proxy_protocol away"),
+        );
+    }
+    for (at, network) in route.accept_proxy_from.iter().enumerate() {
+        if network.prefix == 0 {
+            mistakes.warning(
+                &placed.in_route(index, "accept_proxy_from", Some(at)),
+                Wrong::new("anybody may now say that they are anybody else")
+                    .label("this is every address there is")
+                    .help("name the addresses of your proxies only"),
             );
         }
     }

@@ -16,6 +16,7 @@ mod flags;
 mod machine;
 mod mistake;
 mod nearest;
+mod network;
 mod options;
 mod plan;
 mod raw;
@@ -33,10 +34,11 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-pub use choices::{LogFormat, LogLevel, TlsVersion, Truncation};
+pub use choices::{LogFormat, LogLevel, ProxyProtocol, TlsVersion, Truncation};
 pub use flags::Flag;
 pub use machine::Machine;
 pub use mistake::{Mistake, Mistakes, Severity, Source};
+pub use network::Network;
 pub use options::{Limits, Log, Process, Route, Sockets, Tickets, Timeouts};
 pub use plan::{Cost, Plan};
 pub use reference::reference;

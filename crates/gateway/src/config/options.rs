@@ -9,7 +9,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::choices::{LogFormat, LogLevel, TlsVersion, Truncation};
+use super::choices::{LogFormat, LogLevel, ProxyProtocol, TlsVersion, Truncation};
+use super::network::Network;
 use super::table::options;
 use super::types::{Backend, ByteSize, CertificateFiles, Count, Listen};
 
@@ -42,6 +43,18 @@ options! {
         /// then resets the backend's connection; `close` ends it cleanly, for clients
         /// which never send close_notify.
         truncation: Truncation = default "abort";
+
+        /// Tell the backend who the client is, by a PROXY protocol header before the first
+        /// byte. `v1` is a line with the addresses; `v2` has also what TLS agreed (version,
+        /// suite, server name, ALPN) and an id that stands in our log too. The backend
+        /// must expect it.
+        proxy_protocol: ProxyProtocol = default "off",
+            costs "256 bytes of `pending_memory` until the backend has accepted";
+
+        /// Networks of proxies in front of this listener which say by a PROXY protocol
+        /// header (1 or 2) who the client is. From there a header is required; from
+        /// everywhere else none is accepted.
+        accept_proxy_from: Vec<Network> = default "";
 
         /// Protocols offered by ALPN, the preferred one first. None: ALPN is not
         /// answered. The bytes are passed on unseen, so the backend must speak them.

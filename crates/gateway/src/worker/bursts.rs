@@ -16,6 +16,7 @@ const QUIET_MS: u64 = 10_000;
 pub(super) enum Subject {
     HandshakeFailed,
     HandshakeTimeout,
+    ProxyHeader,
     BackendDown,
     PartialRecord,
     Paused,

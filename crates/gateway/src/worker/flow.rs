@@ -12,6 +12,7 @@ use dormouse_reactor::pending::Pending;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_record::{Alert, AlertDescription, CONTENT_MAX, Refusal, SMALL_RECORD_MAX, SealKey};
 use std::fmt;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::ops::Range;
 
@@ -59,6 +60,8 @@ pub(crate) struct Tools {
     pub(super) scratch: Scratch,
     pub(super) pending: Pending,
     pub(super) count: Counters,
+    /// Random, a part of the ids by which backends' logs and ours are joined.
+    pub(super) id_seed: u64,
     /// Connections (index and generation) which wait for pending memory.
     pub(super) starved: Vec<(u32, u32)>,
     /// What is received at once, at most: what one connection may then have pending is bounded.
@@ -110,6 +113,7 @@ impl Tools {
             scratch: Scratch::new(),
             pending,
             count,
+            id_seed: RandomState::new().build_hasher().finish(),
             starved: Vec::new(),
             receive_max,
             reserve,

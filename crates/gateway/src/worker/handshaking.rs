@@ -6,6 +6,8 @@
 
 use super::closing::discard;
 use super::flow::Tools;
+use super::introducing::{Client, Introduction};
+use crate::proxy_protocol::Refused;
 use dormouse_engine::{Handshake, HandshakeFailure, Progress, UnixTime};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::{Interest, Poller};
@@ -25,12 +27,16 @@ pub(super) struct InFlight {
     pub(super) fd: Fd,
     pub(super) route: u16,
     pub(super) generation: u32,
+    pub(super) client: Client,
     stage: Stage,
     watched: Interest,
 }
 
 enum Stage {
-    Shaking(Box<Handshake>),
+    /// A proxy is to say first who the client is.
+    Introducing(Box<(Introduction, Handshake)>),
+    /// The client's bytes that came with a proxy's header, until they are used; the handshake.
+    Shaking(Vec<u8>, Box<Handshake>),
     /// Failed; what is left of the output to send, then the peer's end is awaited.
     Lingering {
         last_words: Vec<u8>,
@@ -45,6 +51,10 @@ pub(super) enum Step {
     Continues,
     /// Done: take it out and let it rest.
     Established,
+    /// The proxy has said who the client is: decide whether it may go on, then step again.
+    Introduced,
+    /// The proxy has not said it as it has to: take it out and close it.
+    NotIntroduced(Refused),
     /// Failed just now; the entry lingers.
     Failed(HandshakeFailure),
     /// Nothing is left to do: take it out and close it.
@@ -79,21 +89,8 @@ impl Handshakes {
     }
 
     /// Takes a new connection in; its index is what epoll's token will name.
-    pub(super) fn begin(
-        &mut self,
-        fd: Fd,
-        route: u16,
-        generation: u32,
-        handshake: Handshake,
-        deadline_ms: u64,
-    ) -> u32 {
-        let entry = InFlight {
-            fd,
-            route,
-            generation,
-            stage: Stage::Shaking(Box::new(handshake)),
-            watched: Interest::READ,
-        };
+    pub(super) fn begin(&mut self, entry: InFlight, deadline_ms: u64) -> u32 {
+        let generation = entry.generation;
         let index = match self.free.pop() {
             Some(index) => {
                 self.entries[index as usize] = Some(entry);
@@ -170,6 +167,30 @@ impl Handshakes {
 }
 
 impl InFlight {
+    /// A connection just accepted. With `introduced` a PROXY protocol header comes first.
+    pub(super) fn new(
+        fd: Fd,
+        route: u16,
+        generation: u32,
+        client: Client,
+        handshake: Handshake,
+        introduced: bool,
+    ) -> InFlight {
+        let stage = if introduced {
+            Stage::Introducing(Box::new((Introduction::default(), handshake)))
+        } else {
+            Stage::Shaking(Vec::new(), Box::new(handshake))
+        };
+        InFlight {
+            fd,
+            route,
+            generation,
+            client,
+            stage,
+            watched: Interest::READ,
+        }
+    }
+
     /// Reads, works, writes.
     pub(super) fn step(
         &mut self,
@@ -179,7 +200,16 @@ impl InFlight {
         now: UnixTime,
     ) -> Step {
         let step = match &mut self.stage {
-            Stage::Shaking(handshake) => shake(self.fd, handshake, tools, now),
+            Stage::Introducing(both) => {
+                let (introduction, _) = both.as_mut();
+                match introduction.step(self.fd, &mut tools.scratch.opening) {
+                    Step::Introduced => self.introduced(),
+                    step => step,
+                }
+            }
+            Stage::Shaking(early, handshake) => {
+                shake(self.fd, std::mem::take(early), handshake, tools, now)
+            }
             Stage::Lingering { looks, .. } if *looks >= LINGER_LOOKS_MAX => Step::Gone,
             Stage::Lingering {
                 last_words,
@@ -190,7 +220,7 @@ impl InFlight {
                 linger(self.fd, last_words, shut, &mut tools.scratch.opening)
             }
         };
-        if let (Step::Failed(_), Stage::Shaking(handshake)) = (&step, &self.stage) {
+        if let (Step::Failed(_), Stage::Shaking(_, handshake)) = (&step, &self.stage) {
             let output = handshake.output().to_vec();
             self.stage = Stage::Lingering {
                 last_words: output,
@@ -205,17 +235,35 @@ impl InFlight {
                 linger(self.fd, last_words, shut, &mut tools.scratch.opening);
             }
         }
-        if !matches!(step, Step::Established | Step::Gone) && self.watch(poller, token).is_err() {
+        let goes_on = matches!(step, Step::Continues | Step::Failed(_));
+        if goes_on && self.watch(poller, token).is_err() {
             return Step::Gone;
         }
         step
     }
 
+    /// From here on it is as if the client had connected itself.
+    fn introduced(&mut self) -> Step {
+        let nothing = Stage::Lingering {
+            last_words: Vec::new(),
+            shut: true,
+            looks: LINGER_LOOKS_MAX,
+        };
+        let Stage::Introducing(both) = std::mem::replace(&mut self.stage, nothing) else {
+            return Step::Gone;
+        };
+        let (introduction, handshake) = *both;
+        let (ends, early) = introduction.into_parts();
+        self.client.introduced = ends;
+        self.stage = Stage::Shaking(early, Box::new(handshake));
+        Step::Introduced
+    }
+
     /// The finished handshake. `None`: it had failed.
     pub(super) fn into_handshake(self) -> Option<Box<Handshake>> {
         match self.stage {
-            Stage::Shaking(handshake) => Some(handshake),
-            Stage::Lingering { .. } => None,
+            Stage::Shaking(_, handshake) => Some(handshake),
+            Stage::Introducing(_) | Stage::Lingering { .. } => None,
         }
     }
 
@@ -226,7 +274,8 @@ impl InFlight {
 
     fn watch(&mut self, poller: &Poller, token: u64) -> io::Result<()> {
         let blocked = match &self.stage {
-            Stage::Shaking(handshake) => !handshake.output().is_empty(),
+            Stage::Introducing(_) => false,
+            Stage::Shaking(_, handshake) => !handshake.output().is_empty(),
             Stage::Lingering { last_words, .. } => !last_words.is_empty(),
         };
         // A peer that does not take our flight is not read either: backpressure from the start.
@@ -243,22 +292,30 @@ impl InFlight {
     }
 }
 
-fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools, now: UnixTime) -> Step {
+fn shake(
+    fd: Fd,
+    early: Vec<u8>,
+    handshake: &mut Handshake,
+    tools: &mut Tools,
+    now: UnixTime,
+) -> Step {
     match flush(fd, handshake) {
         Ok(true) => {}
         Ok(false) => return Step::Continues,
         Err(_) => return Step::Gone,
     }
-    let n = match socket::recv(
-        fd,
-        &mut tools.scratch.opening[..super::flow::RECEIVE_MAX / 4],
-    ) {
-        Ok(Attempt::Done(0)) => return Step::Gone,
-        Ok(Attempt::Done(n)) => n,
-        Ok(Attempt::WouldBlock) => return Step::Continues,
-        Err(_) => return Step::Gone,
+    let scratch = &mut tools.scratch.opening[..super::flow::RECEIVE_MAX / 4];
+    let received = if early.is_empty() {
+        match socket::recv(fd, scratch) {
+            Ok(Attempt::Done(0)) => return Step::Gone,
+            Ok(Attempt::Done(n)) => &scratch[..n],
+            Ok(Attempt::WouldBlock) => return Step::Continues,
+            Err(_) => return Step::Gone,
+        }
+    } else {
+        &early
     };
-    match handshake.handle_input(now, &tools.scratch.opening[..n]) {
+    match handshake.handle_input(now, received) {
         Ok(Progress::Handshaking) => match flush(fd, handshake) {
             Ok(_) => Step::Continues,
             Err(_) => Step::Gone,

@@ -13,6 +13,7 @@
 //!   flow      what both share               interest     what epoll is told
 //!   backlog   pending bytes                 handshaking  those not established yet
 //!   recover   what a dead worker left       accepting    when to accept
+//!   introducing   who the client is
 //! ```
 
 mod accepting;
@@ -23,6 +24,7 @@ mod connecting;
 mod flow;
 mod handshaking;
 mod interest;
+mod introducing;
 mod opening;
 mod recover;
 mod sealing;
@@ -44,8 +46,9 @@ use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::timer::Wheel;
 use dormouse_reactor::{Fd, OnExec, process};
 use flow::{Outcome, Tools};
-use handshaking::{Handshakes, Step};
+use handshaking::{Handshakes, InFlight, Step};
 use interest::Side;
+use introducing::Client;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
@@ -419,7 +422,9 @@ impl Worker {
                 break;
             }
             match socket::accept(fd, OnExec::Keep) {
-                Ok(Attempt::Done(accepted)) => self.begin_handshake(accepted.fd, route),
+                Ok(Attempt::Done(accepted)) => {
+                    self.begin_handshake(accepted.fd, route, Client::new(accepted.peer));
+                }
                 Ok(Attempt::WouldBlock) => break,
                 Err(e) => {
                     tracing::debug!(error = %e, "accept failed");
@@ -431,7 +436,7 @@ impl Worker {
         }
     }
 
-    fn begin_handshake(&mut self, fd: Fd, route_index: u16) {
+    fn begin_handshake(&mut self, fd: Fd, route_index: u16, client: Client) {
         self.tools.count.add(Count::Accepted, 1);
         let Some(route) = self.routes.get(usize::from(route_index)) else {
             fd.close();
@@ -444,9 +449,9 @@ impl Worker {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation & token::GENERATION_MASK;
         let deadline_ms = self.now_ms + self.limits.handshake_timeout_ms;
-        let index = self
-            .handshakes
-            .begin(fd, route_index, generation, handshake, deadline_ms);
+        let introduced = client.is_proxy(&route.accept_proxy_from);
+        let entry = InFlight::new(fd, route_index, generation, client, handshake, introduced);
+        let index = self.handshakes.begin(entry, deadline_ms);
         let token = token::handshake(index, generation);
         if self.poller.add(fd, token, Interest::READ).is_err() {
             self.drop_handshake(index, generation);
@@ -466,8 +471,20 @@ impl Worker {
             return;
         };
         let token = token::handshake(index, generation);
-        match entry.step(&mut self.tools, &self.poller, token, now) {
-            Step::Continues => {}
+        let mut step = entry.step(&mut self.tools, &self.poller, token, now);
+        if matches!(step, Step::Introduced) {
+            step = entry.step(&mut self.tools, &self.poller, token, now);
+        }
+        match step {
+            Step::Continues | Step::Introduced => {}
+            Step::NotIntroduced(refused) => {
+                let peer = entry.client;
+                self.tools.count.add(Count::ProxyHeaderRefused, 1);
+                self.bursts.note(Subject::ProxyHeader, self.now_ms, |more| {
+                    tracing::warn!(%peer, more, "{refused}; connection closed");
+                });
+                self.drop_handshake(index, generation);
+            }
             Step::Established => self.establish(index, generation),
             Step::Gone => self.drop_handshake(index, generation),
             Step::Failed(failure) => {
@@ -506,7 +523,7 @@ impl Worker {
         let Some(entry) = self.handshakes.take(index, generation) else {
             return;
         };
-        let (fd, route) = (entry.fd, entry.route);
+        let (fd, route, client) = (entry.fd, entry.route, entry.client);
         let (Some(handshake), Some(index)) = (entry.into_handshake(), self.slots.insert()) else {
             fd.close();
             return;
@@ -523,7 +540,9 @@ impl Worker {
             )
         });
         let over = match rested {
-            Some((Ok(()), Ok(rested))) => self.work(index, |work, slot| work.begin(slot, rested)),
+            Some((Ok(()), Ok(rested))) => {
+                self.work(index, |work, slot| work.begin(slot, rested, &client))
+            }
             Some((_, Err(failure))) => {
                 self.bursts
                     .handshake_failed(&failure, fd, self.now_ms, &self.tools.count);

@@ -8,6 +8,7 @@ use super::closing::{self, Ending};
 use super::connecting::{self, Connect};
 use super::flow::{self, Outcome, Tools};
 use super::interest::{self, Side};
+use super::introducing::Client;
 use super::{opening, sealing};
 use crate::config::Truncation;
 use crate::counters::Count;
@@ -72,9 +73,10 @@ impl Work<'_> {
 
     fn plain_event(&mut self, slot: &mut Slot, event: Event) -> Outcome {
         if event.is_writable() && slot.has(Flag::OpeningBlocked) {
-            match flow::flush_opened(slot, &mut self.tools.pending) {
-                Ok(_) => {}
-                Err(outcome) => return outcome,
+            // Whole records may lie behind an introduction that was not taken at once.
+            match self.open_after_flush(slot) {
+                Outcome::Continues => {}
+                outcome => return outcome,
             }
         }
         if event.is_readable() && interest::reads_plain(slot) {
@@ -106,7 +108,7 @@ impl Work<'_> {
     }
 
     /// The handshake is done and the state at rest written: what belongs to the rest of the slot.
-    pub(super) fn begin(&mut self, slot: &mut Slot, rested: Rested) -> Outcome {
+    pub(super) fn begin(&mut self, slot: &mut Slot, rested: Rested, client: &Client) -> Outcome {
         slot.set_phase(Phase::Connecting);
         let resumed = rested.info.resumed;
         self.tools.count.add(
@@ -117,24 +119,31 @@ impl Work<'_> {
             },
             1,
         );
+        // Before the first byte of the client the backend hears who that is.
+        let id = client.id(self.tools.id_seed, slot);
+        let mut first = client.introduction(self.route, slot, &rested.info, &id);
+        let introduced = first.len();
+        first.extend_from_slice(&rested.leftover);
         let pending = &mut self.tools.pending;
-        let (unsent, leftover) = (&rested.unsent, &rested.leftover);
+        let unsent = &rested.unsent;
         if !unsent.is_empty() && !backlog::store_sealed(slot, pending, unsent) {
             return Outcome::NoPendingMemory;
         }
-        if !leftover.is_empty()
-            && !backlog::store_opening(slot, pending, leftover, &[], 0..leftover.len(), 0)
-        {
+        let (pieces, rest) = ([0..introduced], introduced..first.len());
+        if !first.is_empty() && !backlog::store_opening(slot, pending, &first, &pieces, rest, 0) {
             return Outcome::NoPendingMemory;
         }
-        log_handshake(slot, &rested.info);
+        if introduced > 0 {
+            slot.set(Flag::OpeningBlocked);
+        }
+        log_handshake(client, &id, &rested.info);
         let connect = connecting::start(slot, self.route);
         self.connected(slot, connect)
     }
 
     fn connected(&mut self, slot: &mut Slot, connect: Connect) -> Outcome {
         match connect {
-            Connect::Done => opening::open_stored(slot, self.tools),
+            Connect::Done => self.open_after_flush(slot),
             Connect::UnderWay => Outcome::Continues,
             Connect::TryAgain(e) if self.may_retry(slot) => {
                 self.pause = match Shortage::of(&e) {
@@ -149,6 +158,15 @@ impl Work<'_> {
                 self.backend_down(slot, &e.to_string());
                 Outcome::Continues
             }
+        }
+    }
+
+    /// What waits for the plain side goes first; then what came behind the handshake is opened.
+    fn open_after_flush(&mut self, slot: &mut Slot) -> Outcome {
+        match flow::flush_opened(slot, &mut self.tools.pending) {
+            Ok(true) => opening::open_stored(slot, self.tools),
+            Ok(false) => Outcome::Continues,
+            Err(outcome) => outcome,
         }
     }
 
@@ -214,6 +232,7 @@ impl Work<'_> {
     /// The gateway stops: the client gets close_notify, the backend a FIN.
     pub(super) fn stop(&mut self, slot: &mut Slot) -> Outcome {
         if slot.phase() != Phase::Draining {
+            drop_introduction(slot);
             self.end(slot, Ending::Stopping);
             closing::begin_farewell(slot, self.tools);
         }
@@ -257,6 +276,7 @@ impl Work<'_> {
         if matches!(slot.phase(), Phase::Draining | Phase::Free) {
             return;
         }
+        drop_introduction(slot);
         if let Outcome::PlainFailed(_) = outcome
             && interest::reads_plain(slot)
         {
@@ -295,9 +315,17 @@ fn is_broken(event: Event) -> bool {
     event.is_error() || event.is_hung_up()
 }
 
-fn log_handshake(slot: &Slot, info: &HandshakeInfo) {
+/// To a backend that is not connected yet nothing needs to be said any more.
+fn drop_introduction(slot: &mut Slot) {
+    if slot.phase() == Phase::Connecting {
+        slot.clear(Flag::OpeningBlocked);
+    }
+}
+
+fn log_handshake(client: &Client, id: &str, info: &HandshakeInfo) {
     tracing::debug!(
-        peer = %peer_name(slot.tls_fd()),
+        peer = %client,
+        id,
         version = %info.protocol,
         suite = info.suite,
         group = info.group,

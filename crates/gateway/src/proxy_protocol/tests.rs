@@ -1,0 +1,245 @@
+//! What is written is read again; what is not exactly right is refused, at every byte.
+
+use super::read::crc32c_without;
+use super::*;
+use proptest::prelude::*;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+fn ends(client: &str, server: &str) -> Ends {
+    Ends {
+        client: client.parse().unwrap(),
+        server: server.parse().unwrap(),
+    }
+}
+
+fn complete(bytes: &[u8]) -> (usize, Option<Ends>) {
+    match read(bytes) {
+        Ok(Progress::Complete { len, ends }) => (len, ends),
+        other => panic!("{other:?}: {}", bytes.escape_ascii()),
+    }
+}
+
+const TLS: Tls<'_> = Tls {
+    version: "TLSv1.3",
+    suite: "TLS_AES_128_GCM_SHA256",
+    alpn: Some(b"h2"),
+    server_name: Some("dormouse.test"),
+    certificate: None,
+    unique_id: b"0123456789abcdef",
+};
+
+#[test]
+fn lines_as_the_protocol_shows_them() {
+    let four = ends("192.168.0.1:56324", "192.168.0.11:443");
+    assert_eq!(
+        v1(Some(four)),
+        b"PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n"
+    );
+    assert_eq!(
+        complete(b"PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\nGET / HTTP/1.1\r\n"),
+        (47, Some(four))
+    );
+    assert_eq!(complete(b"PROXY UNKNOWN\r\n"), (15, None));
+    let longest = b"PROXY UNKNOWN ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff \
+                    ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 65535\r\n";
+    assert_eq!(complete(longest), (V1_MAX, None));
+    let six = ends("[2001:db8::1]:1", "[2001:db8::2]:65535");
+    assert_eq!(complete(&v1(Some(six))).1, Some(six));
+    assert_eq!(v1(None), b"PROXY UNKNOWN\r\n");
+}
+
+#[test]
+fn lines_that_are_nearly_right_are_refused() {
+    for line in [
+        "PROXY TCP4 1.2.3.4 5.6.7.8 1\r\n",
+        "PROXY TCP4 1.2.3.4 5.6.7.8 1 2 3\r\n",
+        "PROXY TCP4 1.2.3.4  5.6.7.8 1 2\r\n",
+        "PROXY TCP4 1.2.3.4 5.6.7.8 01 2\r\n",
+        "PROXY TCP4 1.2.3.4 5.6.7.8 +1 2\r\n",
+        "PROXY TCP4 1.2.3.4 5.6.7.8 1 65536\r\n",
+        "PROXY TCP4 1.2.3.04 5.6.7.8 1 2\r\n",
+        "PROXY TCP4 ::1 ::2 1 2\r\n",
+        "PROXY TCP6 1.2.3.4 5.6.7.8 1 2\r\n",
+        "PROXY tcp4 1.2.3.4 5.6.7.8 1 2\r\n",
+        "PROXY UDP4 1.2.3.4 5.6.7.8 1 2\r\n",
+        "PROXY UNKNOWNS\r\n",
+        "PROXY TCP4 1.2.3.4 5.6.7.8 1 2 \r\n",
+        "PROXY TCP4 1.2.3.4 5.6.7.8 1 2\n\r\n",
+        "PROXY \u{e4}\r\n",
+        "PROXY \r\n",
+    ] {
+        assert_eq!(read(line.as_bytes()), Err(Refused::BadLine), "{line:?}");
+    }
+    assert_eq!(read(b"PROXX"), Err(Refused::NoHeader));
+    assert_eq!(read(b"\x16\x03\x01"), Err(Refused::NoHeader));
+    assert_eq!(
+        read(&[&b"PROXY "[..], &[b'x'; 101]].concat()),
+        Err(Refused::EndlessLine)
+    );
+    assert_eq!(
+        read(&[&b"PROXY "[..], &[b'x'; 100]].concat()),
+        Ok(Progress::Partial)
+    );
+}
+
+/// Byte for byte, so that a mistake in writing is not hidden by the same one in reading.
+#[test]
+fn version_2_on_the_wire() {
+    let ends = ends("1.2.3.4:258", "5.6.7.8:443");
+    let header = v2(Some(ends), Some(&TLS));
+    let mut expected = b"\r\n\r\n\0\r\nQUIT\n\x21\x11".to_vec();
+    let mut body = vec![1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 1, 187];
+    body.extend(b"\x01\0\x02h2");
+    body.extend(b"\x02\0\x0ddormouse.test");
+    body.extend(b"\x05\0\x100123456789abcdef");
+    let version = b"\x21\0\x07TLSv1.3";
+    let cipher = b"\x23\0\x16TLS_AES_128_GCM_SHA256";
+    body.extend([0x20, 0, (5 + version.len() + cipher.len()) as u8]);
+    body.extend([1, 0, 0, 0, 1]);
+    body.extend(version);
+    body.extend(cipher);
+    expected.extend((body.len() as u16).to_be_bytes());
+    expected.extend(body);
+    assert_eq!(header, expected, "{}", header.escape_ascii());
+    assert_eq!(complete(&header), (header.len(), Some(ends)));
+}
+
+#[test]
+fn a_client_certificate_is_told_and_a_resumed_one_too() {
+    for (resumed, flags) in [(false, 7), (true, 5)] {
+        let certificate = ClientCertificate {
+            common_name: Some("alice"),
+            resumed,
+        };
+        let tls = Tls {
+            certificate: Some(certificate),
+            ..TLS
+        };
+        let header = v2(None, Some(&tls));
+        let wanted = [flags, 0, 0, 0, 0, 0x21];
+        assert!(
+            header.windows(6).any(|part| part == wanted),
+            "{}",
+            header.escape_ascii()
+        );
+        assert!(header.windows(8).any(|part| part == b"\x22\0\x05alice"));
+        assert_eq!(complete(&header), (header.len(), None));
+    }
+}
+
+#[test]
+fn suites_have_the_names_that_backends_know() {
+    for (iana, openssl) in [
+        ("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384"),
+        (
+            "TLS_CHACHA20_POLY1305_SHA256",
+            "TLS_CHACHA20_POLY1305_SHA256",
+        ),
+        (
+            "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+            "ECDHE-RSA-AES128-GCM-SHA256",
+        ),
+        (
+            "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+            "ECDHE-ECDSA-AES256-GCM-SHA384",
+        ),
+        (
+            "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+            "ECDHE-RSA-CHACHA20-POLY1305",
+        ),
+    ] {
+        let tls = Tls { suite: iana, ..TLS };
+        let header = v2(None, Some(&tls));
+        let wanted = [&[0x23, 0, openssl.len() as u8], openssl.as_bytes()].concat();
+        assert!(header.ends_with(&wanted), "{}", header.escape_ascii());
+    }
+}
+
+fn raw_v2(version_command: u8, family: u8, body: &[u8]) -> Vec<u8> {
+    let len = (body.len() as u16).to_be_bytes();
+    [&SIGNATURE[..], &[version_command, family], &len, body].concat()
+}
+
+#[test]
+fn headers_of_version_2_that_are_nearly_right_are_refused() {
+    let four = [1, 2, 3, 4, 5, 6, 7, 8, 0, 1, 0, 2];
+    let with = |tlvs: &[u8]| raw_v2(0x21, 0x11, &[&four[..], tlvs].concat());
+    for (header, why) in [
+        (raw_v2(0x11, 0x11, &four), Refused::BadVersion),
+        (raw_v2(0x22, 0x11, &four), Refused::BadCommand),
+        (raw_v2(0x21, 0x12, &four), Refused::BadFamily),
+        (raw_v2(0x21, 0x41, &four), Refused::BadFamily),
+        (raw_v2(0x21, 0x11, &four[..11]), Refused::TooShort),
+        (raw_v2(0x21, 0x21, &[0; 35]), Refused::TooShort),
+        (raw_v2(0x21, 0x11, &[0; HEADER_MAX - 15]), Refused::TooLong),
+        (with(&[1]), Refused::BadTlv),
+        (with(&[1, 0, 2, 9]), Refused::BadTlv),
+        (with(&[3, 0, 3, 0, 0, 0]), Refused::BadTlv),
+        (with(&[3, 0, 4, 0, 0, 0, 0]), Refused::BadChecksum),
+    ] {
+        assert_eq!(read(&header), Err(why), "{}", header.escape_ascii());
+    }
+    // LOCAL, with or without addresses; nobody in particular; a unix socket.
+    assert_eq!(complete(&raw_v2(0x20, 0x00, &[])), (16, None));
+    assert_eq!(complete(&raw_v2(0x20, 0x11, &four)), (28, None));
+    assert_eq!(complete(&raw_v2(0x21, 0x00, &[])), (16, None));
+    assert_eq!(complete(&raw_v2(0x21, 0x31, &[0; 216])), (232, None));
+}
+
+#[test]
+fn the_checksum_is_castagnoli_s() {
+    // RFC 3720 B.4: 32 bytes of zeros, of ones.
+    assert_eq!(crc32c_without(&[0; 32], 99), 0x8a91_36aa);
+    assert_eq!(crc32c_without(&[0xff; 32], 99), 0x62a8_ab43);
+    let mut header = raw_v2(0x21, 0x00, &[3, 0, 4, 0, 0, 0, 0, 4, 0, 1, 7]);
+    let sum = crc32c_without(&header, 19).to_be_bytes();
+    header[19..23].copy_from_slice(&sum);
+    assert_eq!(complete(&header), (header.len(), None));
+    for at in [14, 19, 22, 26] {
+        let mut wrong = header.clone();
+        wrong[at] ^= 1;
+        assert!(read(&wrong).is_err() || read(&wrong) == Ok(Progress::Partial));
+    }
+}
+
+fn any_ends() -> impl Strategy<Value = Ends> {
+    let four = (any::<[u32; 2]>(), any::<[u16; 2]>()).prop_map(|(ips, ports)| Ends {
+        client: SocketAddr::new(IpAddr::V4(Ipv4Addr::from(ips[0])), ports[0]),
+        server: SocketAddr::new(IpAddr::V4(Ipv4Addr::from(ips[1])), ports[1]),
+    });
+    let six = (any::<[u128; 2]>(), any::<[u16; 2]>()).prop_map(|(ips, ports)| Ends {
+        client: SocketAddr::new(IpAddr::V6(Ipv6Addr::from(ips[0])), ports[0]),
+        server: SocketAddr::new(IpAddr::V6(Ipv6Addr::from(ips[1])), ports[1]),
+    });
+    prop_oneof![four, six]
+}
+
+proptest! {
+    /// Whatever is cut off, it waits; when all is there, it is what was written, and what
+    /// follows is left alone.
+    #[test]
+    fn what_is_written_is_read(ends in any_ends(), second in any::<bool>(), behind in any::<[u8; 5]>()) {
+        let header = if second { v2(Some(ends), Some(&TLS)) } else { v1(Some(ends)) };
+        for cut in 0..header.len() {
+            prop_assert_eq!(read(&header[..cut]), Ok(Progress::Partial));
+        }
+        let all = [&header[..], &behind].concat();
+        prop_assert_eq!(complete(&all), (header.len(), Some(ends)));
+    }
+
+    /// Nothing that comes makes it panic, wait for more than its limit, or claim more than came.
+    #[test]
+    fn anything_may_come(bytes in prop::collection::vec(any::<u8>(), 0..300), start in 0..3) {
+        let start: &[u8] = match start { 0 => b"", 1 => b"PROXY ", _ => &SIGNATURE };
+        let all = [start, &bytes].concat();
+        match read(&all) {
+            Ok(Progress::Complete { len, .. }) => prop_assert!(len <= all.len()),
+            Ok(Progress::Partial) => prop_assert!(all.len() < HEADER_MAX),
+            Err(refused) => {
+                // What is refused is refused for good, whatever else comes.
+                let more = [&all[..], b"more\r\n"].concat();
+                prop_assert!(read(&more).is_err(), "{}", refused);
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Writing a header for a backend.
+
+use super::{Ends, SIGNATURE, tlv};
+use std::net::SocketAddr;
+
+/// A value longer than this is left out: no name and no protocol is as long.
+const VALUE_MAX: usize = 255;
+
+/// What the client's TLS connection is like.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tls<'a> {
+    /// The version, in OpenSSL's words: `TLSv1.3`.
+    pub version: &'a str,
+    /// The suite, as IANA has it.
+    pub suite: &'a str,
+    /// The application protocol that was agreed.
+    pub alpn: Option<&'a [u8]>,
+    /// The name that the client asked for.
+    pub server_name: Option<&'a str>,
+    /// The certificate that the client showed, if it showed one.
+    pub certificate: Option<ClientCertificate<'a>>,
+    /// Names the connection, in logs here and there.
+    pub unique_id: &'a [u8],
+}
+
+/// What is said of the certificate of a client. It was verified, or there would be no connection.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientCertificate<'a> {
+    /// Its common name.
+    pub common_name: Option<&'a str>,
+    /// It was shown in an earlier connection, whose session was resumed.
+    pub resumed: bool,
+}
+
+/// A line of version 1 (§2.1).
+pub fn v1(ends: Option<Ends>) -> Vec<u8> {
+    let line = match ends.map(|ends| (ends.client, ends.server)) {
+        Some((SocketAddr::V4(client), SocketAddr::V4(server))) => format!(
+            "PROXY TCP4 {} {} {} {}\r\n",
+            client.ip(),
+            server.ip(),
+            client.port(),
+            server.port()
+        ),
+        Some((SocketAddr::V6(client), SocketAddr::V6(server))) => format!(
+            "PROXY TCP6 {} {} {} {}\r\n",
+            client.ip(),
+            server.ip(),
+            client.port(),
+            server.port()
+        ),
+        _ => "PROXY UNKNOWN\r\n".to_owned(),
+    };
+    line.into_bytes()
+}
+
+/// A header of version 2 (§2.2), with what there is to say of the TLS connection.
+pub fn v2(ends: Option<Ends>, tls: Option<&Tls<'_>>) -> Vec<u8> {
+    let mut body = Vec::with_capacity(256);
+    let family = match ends.map(|ends| (ends.client, ends.server)) {
+        Some((SocketAddr::V4(client), SocketAddr::V4(server))) => {
+            body.extend_from_slice(&client.ip().octets());
+            body.extend_from_slice(&server.ip().octets());
+            ports(&mut body, client.port(), server.port());
+            0x11
+        }
+        Some((SocketAddr::V6(client), SocketAddr::V6(server))) => {
+            body.extend_from_slice(&client.ip().octets());
+            body.extend_from_slice(&server.ip().octets());
+            ports(&mut body, client.port(), server.port());
+            0x21
+        }
+        _ => 0x00,
+    };
+    if let Some(tls) = tls {
+        add_tls(&mut body, tls);
+    }
+    let mut header = Vec::with_capacity(SIGNATURE.len() + 4 + body.len());
+    header.extend_from_slice(&SIGNATURE);
+    // Version 2, command PROXY.
+    header.extend_from_slice(&[0x21, family]);
+    // Six values of at most 255 bytes: far below what 16 bits can say.
+    header.extend_from_slice(&(body.len() as u16).to_be_bytes());
+    header.extend_from_slice(&body);
+    header
+}
+
+fn ports(body: &mut Vec<u8>, client: u16, server: u16) {
+    body.extend_from_slice(&client.to_be_bytes());
+    body.extend_from_slice(&server.to_be_bytes());
+}
+
+fn add_tls(body: &mut Vec<u8>, tls: &Tls<'_>) {
+    if let Some(alpn) = tls.alpn {
+        add(body, tlv::ALPN, alpn);
+    }
+    if let Some(name) = tls.server_name {
+        add(body, tlv::AUTHORITY, name.as_bytes());
+    }
+    add(body, tlv::UNIQUE_ID, tls.unique_id);
+    add(body, tlv::SSL, &ssl(tls));
+}
+
+/// The one TLV that has others in it (§2.2.6).
+fn ssl(tls: &Tls<'_>) -> Vec<u8> {
+    const OVER_TLS: u8 = 1;
+    const CERTIFICATE_NOW: u8 = 2;
+    const CERTIFICATE_IN_SESSION: u8 = 4;
+    let (client, unverified) = match tls.certificate {
+        None => (OVER_TLS, 1_u32),
+        Some(ClientCertificate { resumed: true, .. }) => (OVER_TLS | CERTIFICATE_IN_SESSION, 0),
+        Some(_) => (OVER_TLS | CERTIFICATE_NOW | CERTIFICATE_IN_SESSION, 0),
+    };
+    let mut value = vec![client];
+    value.extend_from_slice(&unverified.to_be_bytes());
+    add(&mut value, tlv::SSL_VERSION, tls.version.as_bytes());
+    if let Some(name) = tls.certificate.and_then(|shown| shown.common_name) {
+        add(&mut value, tlv::SSL_CN, name.as_bytes());
+    }
+    add(
+        &mut value,
+        tlv::SSL_CIPHER,
+        openssl_name(tls.suite).as_bytes(),
+    );
+    value
+}
+
+fn add(body: &mut Vec<u8>, kind: u8, value: &[u8]) {
+    let nested = kind == tlv::SSL;
+    if value.is_empty() || (value.len() > VALUE_MAX && !nested) {
+        return;
+    }
+    body.push(kind);
+    body.extend_from_slice(&(value.len() as u16).to_be_bytes());
+    body.extend_from_slice(value);
+}
+
+/// The suite's name as OpenSSL has it, which is what the protocol asks for: TLS 1.2's suites have
+/// names of their own there.
+fn openssl_name(suite: &str) -> String {
+    let Some((exchange, cipher)) = suite
+        .strip_prefix("TLS_")
+        .and_then(|name| name.split_once("_WITH_"))
+    else {
+        // TLS 1.3: the same everywhere.
+        return suite.to_owned();
+    };
+    let cipher = cipher
+        .replace("AES_", "AES")
+        .replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305");
+    format!("{exchange}_{cipher}").replace('_', "-")
+}

@@ -1,0 +1,140 @@
+//! Who the client is: from its own socket, or from a proxy in front of us that is trusted; and how
+//! the backend is told.
+
+use super::handshaking::Step;
+use crate::config::{Network, ProxyProtocol};
+use crate::proxy_protocol::{self, Ends, HEADER_MAX, Progress, Tls};
+use crate::route::Route;
+use crate::slot::Slot;
+use dormouse_engine::{HandshakeInfo, Version};
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::{self, Addr, Attempt, Peer};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+/// The client of a connection that is not established yet.
+#[derive(Clone, Copy)]
+pub(super) struct Client {
+    /// Who is at the other end of the socket.
+    peer: Peer,
+    /// For whom a proxy speaks.
+    pub(super) introduced: Option<Ends>,
+}
+
+impl Client {
+    pub(super) fn new(peer: Peer) -> Client {
+        Client {
+            peer,
+            introduced: None,
+        }
+    }
+
+    /// Must it say first for whom it speaks?
+    pub(super) fn is_proxy(&self, proxies: &[Network]) -> bool {
+        match self.peer {
+            Peer::Tcp(address) => proxies.iter().any(|network| network.contains(address.ip())),
+            Peer::Unix => false,
+        }
+    }
+
+    /// The client's address.
+    pub(super) fn ip(&self) -> Option<IpAddr> {
+        match (self.introduced, self.peer) {
+            (Some(ends), _) => Some(ends.client.ip()),
+            (None, Peer::Tcp(address)) => Some(address.ip()),
+            (None, Peer::Unix) => None,
+        }
+    }
+
+    /// Names the connection: random for the worker, then the time and the connection's own number.
+    pub(super) fn id(&self, seed: u64, slot: &Slot) -> String {
+        format!("{seed:016x}{:08x}{:08x}", slot.opened_s, slot.generation)
+    }
+
+    /// What the backend hears before the client's first byte; empty if nothing.
+    pub(super) fn introduction(
+        &self,
+        route: &Route,
+        slot: &Slot,
+        info: &HandshakeInfo,
+        id: &str,
+    ) -> Vec<u8> {
+        match route.proxy_protocol {
+            ProxyProtocol::Off => Vec::new(),
+            ProxyProtocol::V1 => proxy_protocol::v1(self.ends(slot.tls_fd())),
+            ProxyProtocol::V2 => {
+                let tls = Tls {
+                    version: match info.protocol {
+                        Version::Tls12 => "TLSv1.2",
+                        Version::Tls13 => "TLSv1.3",
+                    },
+                    suite: info.suite,
+                    alpn: info.alpn.as_deref(),
+                    server_name: info.sni.as_deref(),
+                    certificate: None,
+                    unique_id: id.as_bytes(),
+                };
+                proxy_protocol::v2(self.ends(slot.tls_fd()), Some(&tls))
+            }
+        }
+    }
+
+    fn ends(&self, fd: Fd) -> Option<Ends> {
+        self.introduced
+            .or_else(|| match (self.peer, Addr::local(fd)) {
+                (Peer::Tcp(client), Ok(Addr::Tcp(server))) => Some(Ends {
+                    client: without_scope(client),
+                    server: without_scope(server),
+                }),
+                _ => None,
+            })
+    }
+}
+
+/// A link-local address comes with the number of an interface, which means nothing elsewhere.
+fn without_scope(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip(), address.port())
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.introduced {
+            Some(ends) => write!(f, "{} (by {})", ends.client, self.peer),
+            None => self.peer.fmt(f),
+        }
+    }
+}
+
+/// A proxy's header, as far as it has come.
+#[derive(Default)]
+pub(super) struct Introduction {
+    received: Vec<u8>,
+    len: usize,
+    ends: Option<Ends>,
+}
+
+impl Introduction {
+    /// Receives more of it.
+    pub(super) fn step(&mut self, fd: Fd, scratch: &mut [u8]) -> Step {
+        let n = match socket::recv(fd, &mut scratch[..HEADER_MAX]) {
+            Ok(Attempt::Done(0)) | Err(_) => return Step::Gone,
+            Ok(Attempt::Done(n)) => n,
+            Ok(Attempt::WouldBlock) => return Step::Continues,
+        };
+        self.received.extend_from_slice(&scratch[..n]);
+        match proxy_protocol::read(&self.received) {
+            Ok(Progress::Partial) => Step::Continues,
+            Ok(Progress::Complete { len, ends }) => {
+                (self.len, self.ends) = (len, ends);
+                Step::Introduced
+            }
+            Err(refused) => Step::NotIntroduced(refused),
+        }
+    }
+
+    /// For whom it speaks, and what the client has said already.
+    pub(super) fn into_parts(mut self) -> (Option<Ends>, Vec<u8>) {
+        self.received.drain(..self.len.min(self.received.len()));
+        (self.ends, self.received)
+    }
+}

@@ -1,0 +1,402 @@
+//! The PROXY protocol: real backends log the client's address from what we say, and we believe
+//! real proxies, if they are trusted.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketType};
+
+use dormouse_interop::backend::Backend;
+use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::process::Process;
+use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, applies, unused_host};
+use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+
+/// Where clients come from: no address that anything else here uses.
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 9, 8, 7));
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Server {
+    Nginx,
+    Haproxy,
+    Apache,
+}
+
+impl Server {
+    fn program(self) -> &'static str {
+        match self {
+            Server::Nginx => "nginx",
+            Server::Haproxy => "haproxy",
+            Server::Apache => "apache2",
+        }
+    }
+
+    /// Starts it with a PROXY protocol header required. It answers any request with `hello`.
+    fn start(self, listen: SocketAddr, folder: &Path) -> Process {
+        let here = folder.display();
+        let log = folder.join("access.log");
+        let log = log.display();
+        let (text, arguments): (String, &[&str]) = match self {
+            Server::Nginx => (
+                format!(
+                    "daemon off; user root; pid {here}/nginx.pid; error_log stderr;
+events {{ }}
+http {{
+    log_format who '$proxy_protocol_addr $proxy_protocol_port $proxy_protocol_server_addr $proxy_protocol_server_port';
+    access_log {log} who;
+    server {{ listen {listen} proxy_protocol; return 200 hello; }}
+}}
+"
+                ),
+                &["-e", "stderr", "-c"],
+            ),
+            Server::Haproxy => (
+                format!(
+                    "global
+    log stdout format raw local0
+defaults
+    mode http
+    log global
+    timeout connect 5s
+    timeout client 20s
+    timeout server 20s
+frontend f
+    bind {listen} accept-proxy
+    log-format \"%ci %cp %[dst] %[dst_port] authority=%[fc_pp_authority] id=%[fc_pp_unique_id]\"
+    http-request return status 200 content-type text/plain string hello
+"
+                ),
+                &["-db", "-f"],
+            ),
+            Server::Apache => (
+                format!(
+                    "ServerRoot {here}
+Listen {listen}
+PidFile {here}/apache.pid
+Mutex file:{here}
+ErrorLog /dev/stderr
+LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so
+LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so
+LoadModule remoteip_module /usr/lib/apache2/modules/mod_remoteip.so
+ServerName localhost
+DocumentRoot {here}
+RemoteIPProxyProtocol On
+LogFormat \"%a %{{remote}}p\" who
+CustomLog {log} who
+"
+                ),
+                &["-X", "-f"],
+            ),
+        };
+        let file = folder.join("server.conf");
+        std::fs::write(&file, text).expect("a file in the test's folder");
+        let mut command = vec![tools::path(self.program())];
+        command.extend(arguments.iter().map(ToString::to_string));
+        command.push(file.to_string_lossy().into_owned());
+        let process = Process::start(self.program(), &command, folder);
+        wait::until(&format!("{self:?} to listen"), PATIENCE, || {
+            TcpStream::connect(listen).ok()
+        });
+        process
+    }
+
+    /// What it has logged of requests.
+    fn logged(self, process: &Process, folder: &Path) -> String {
+        match self {
+            Server::Haproxy => process.log(),
+            _ => std::fs::read_to_string(folder.join("access.log")).unwrap_or_default(),
+        }
+    }
+}
+
+/// A connection from an address of its own.
+fn connect_from(ip: IpAddr, to: SocketAddr) -> TcpStream {
+    let socket =
+        rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    rustix::net::bind(&socket, &SocketAddr::new(ip, 0)).expect("an address of this machine");
+    rustix::net::connect(&socket, &to).expect("a listener");
+    let tcp = TcpStream::from(socket);
+    tcp.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    tcp
+}
+
+fn tls(tcp: TcpStream) -> io::Result<Peer> {
+    Peer::over(tcp, peer::client(peer::config()))
+}
+
+fn request(peer: &mut Peer) -> io::Result<String> {
+    let request = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    peer.stream().write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    // Servers differ in whether they say goodbye.
+    match peer.stream().read_to_string(&mut answer) {
+        Ok(_) => Ok(answer),
+        Err(_) if !answer.is_empty() => Ok(answer),
+        Err(error) => Err(error),
+    }
+}
+
+/// nginx, HAProxy and Apache log the address and port that the client has here.
+#[test]
+fn backends_log_the_client() {
+    if !applies(Can::BeDormouse) || !tools::present(&["nginx", "haproxy", "apache2"]) {
+        return;
+    }
+    for server in [Server::Nginx, Server::Haproxy, Server::Apache] {
+        for version in ["v1", "v2"] {
+            let host = unused_host();
+            let behind = SocketAddr::new(host, PLAIN_PORT);
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let process = server.start(behind, folder.path());
+            let mut settings = Settings::new(SocketAddr::new(host, TLS_PORT), Target::Tcp(behind));
+            settings.option("proxy_protocol", version);
+            settings.option("log_level", "debug");
+            let terminator = scene::start(Terminator::Dormouse, &settings, folder.path());
+            let tcp = connect_from(CLIENT, settings.listen);
+            let port = tcp.local_addr().expect("a socket").port();
+            let mut peer = tls(tcp).expect("a handshake");
+            let answer = request(&mut peer)
+                .unwrap_or_else(|error| panic!("{server:?} {version}: no answer: {error}"));
+            assert!(
+                answer.starts_with("HTTP/1.1 "),
+                "{server:?} {version}: {answer}"
+            );
+            assert!(
+                !answer.starts_with("HTTP/1.1 400"),
+                "{server:?} {version}: {answer}"
+            );
+            let ends = match server {
+                Server::Apache => format!("{CLIENT} {port}"),
+                _ => format!("{CLIENT} {port} {host} {TLS_PORT}"),
+            };
+            let line = wait::until(&format!("{server:?} to log `{ends}`"), PATIENCE, || {
+                let log = server.logged(&process, folder.path());
+                log.lines()
+                    .find(|line| line.contains(&ends))
+                    .map(str::to_owned)
+            });
+            if server == Server::Haproxy && version == "v2" {
+                assert!(line.contains("authority=localhost"), "{line}");
+                let id = line.rsplit("id=").next().unwrap_or_default();
+                assert_eq!(id.len(), 32, "{line}");
+                assert!(
+                    !terminator.lines_with(id).is_empty(),
+                    "our log has the id {id} too:\n{}",
+                    terminator.log()
+                );
+            }
+        }
+    }
+}
+
+/// A scene that trusts `proxies`, with nginx behind it, which logs whom it was told of.
+struct Trusting {
+    folder: tempfile::TempDir,
+    behind: Process,
+    terminator: Process,
+    address: SocketAddr,
+}
+
+impl Trusting {
+    fn new(proxies: &str) -> Self {
+        let host = unused_host();
+        let behind = SocketAddr::new(host, PLAIN_PORT);
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let process = Server::Nginx.start(behind, folder.path());
+        let mut settings = Settings::new(SocketAddr::new(host, TLS_PORT), Target::Tcp(behind));
+        settings.option("accept_proxy_from", proxies);
+        settings.option("proxy_protocol", "v2");
+        settings.option("handshake_timeout", "3s");
+        let terminator = scene::start(Terminator::Dormouse, &settings, folder.path());
+        Self {
+            folder,
+            behind: process,
+            terminator,
+            address: settings.listen,
+        }
+    }
+
+    fn assert_logged(&self, who: &str) {
+        wait::until(&format!("the backend to log {who}"), PATIENCE, || {
+            let log = Server::Nginx.logged(&self.behind, self.folder.path());
+            log.lines().any(|line| line.starts_with(who)).then_some(())
+        });
+    }
+}
+
+/// Headers of both versions, whole and byte by byte, together with the ClientHello and alone.
+#[test]
+fn a_trusted_proxy_is_believed() {
+    if !applies(Can::BeDormouse) || !tools::present(&["nginx"]) {
+        return;
+    }
+    let scene = Trusting::new("127.9.8.0/24");
+    let line = b"PROXY TCP4 203.0.113.7 198.51.100.1 56324 443\r\n".to_vec();
+    let mut binary = b"\r\n\r\n\0\r\nQUIT\n\x21\x21\0\x24".to_vec();
+    binary.extend(
+        "2001:db8::77"
+            .parse::<std::net::Ipv6Addr>()
+            .expect("valid")
+            .octets(),
+    );
+    binary.extend(
+        "2001:db8::1"
+            .parse::<std::net::Ipv6Addr>()
+            .expect("valid")
+            .octets(),
+    );
+    binary.extend([0x12, 0x34, 1, 187]);
+    for (header, who) in [
+        (&line, "203.0.113.7 56324 198.51.100.1 443"),
+        (&binary, "2001:db8::77 4660 2001:db8::1 443"),
+    ] {
+        for piecewise in [false, true] {
+            let mut tcp = connect_from(CLIENT, scene.address);
+            tcp.set_nodelay(true).expect("an option");
+            if piecewise {
+                for byte in header {
+                    tcp.write_all(&[*byte]).expect("sent");
+                }
+                let mut peer = tls(tcp).expect("a handshake behind the header");
+                request(&mut peer).expect("an answer");
+            } else {
+                // In one segment with the ClientHello.
+                let mut client = peer::client(peer::config());
+                let mut first = header.clone();
+                client.write_tls(&mut first).expect("memory");
+                tcp.write_all(&first).expect("sent");
+                let mut peer = Peer::over(tcp, client).expect("a handshake behind the header");
+                request(&mut peer).expect("an answer");
+            }
+            scene.assert_logged(who);
+            std::fs::write(scene.folder.path().join("access.log"), "").expect("emptied");
+        }
+    }
+}
+
+/// What comes from others, or is not right, is refused: nobody can be somebody else.
+#[test]
+fn nobody_else_is_believed() {
+    if !applies(Can::BeDormouse) || !tools::present(&["nginx"]) {
+        return;
+    }
+    let scene = Trusting::new("127.9.8.0/24");
+    let header = b"PROXY TCP4 203.0.113.7 198.51.100.1 56324 443\r\n";
+    // From elsewhere: plain TLS is served, a header is not TLS.
+    let elsewhere = IpAddr::V4(Ipv4Addr::new(127, 9, 9, 7));
+    let mut peer = tls(connect_from(elsewhere, scene.address)).expect("a handshake without header");
+    request(&mut peer).expect("an answer");
+    scene.assert_logged("127.9.9.7 ");
+    let mut tcp = connect_from(elsewhere, scene.address);
+    tcp.write_all(header).expect("sent");
+    assert!(
+        tls(tcp).is_err(),
+        "a header from an address that is not trusted"
+    );
+    // From a proxy: a header is required, and has to be right.
+    for first in [
+        &b"\x16\x03\x01\x02\x00\x01"[..],
+        b"PROXY TCP4 203.0.113.7 198.51.100.1 056324 443\r\n",
+        b"\r\n\r\n\0\r\nQUIT\n\x31\x11\0\x0c",
+    ] {
+        let mut tcp = connect_from(CLIENT, scene.address);
+        tcp.write_all(first).expect("sent");
+        let mut rest = Vec::new();
+        // Closed without a word; a reset if it had not read all.
+        let _ = tcp.read_to_end(&mut rest);
+        assert!(rest.is_empty(), "an answer to {}", first.escape_ascii());
+    }
+    let lines = scene.terminator.lines_with("connection closed");
+    assert_eq!(lines.len(), 1, "one line for the burst: {lines:#?}");
+    // One that says nothing is closed in time.
+    let mut silent = connect_from(CLIENT, scene.address);
+    silent.write_all(b"PROXY TCP4").expect("sent");
+    silent
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("a timeout");
+    assert_eq!(silent.read(&mut [0; 1]).expect("an end in time"), 0);
+    let log = Server::Nginx.logged(&scene.behind, scene.folder.path());
+    assert!(!log.contains("203.0.113.7"), "{log}");
+}
+
+/// HAProxy in front of us speaks for its clients, by both versions, and its health checks pass.
+#[test]
+fn a_real_proxy_in_front() {
+    if !applies(Can::BeDormouse) || !tools::present(&["nginx", "haproxy"]) {
+        return;
+    }
+    for send in ["send-proxy", "send-proxy-v2"] {
+        let scene = Trusting::new("127.0.0.1");
+        let front = SocketAddr::new(scene.address.ip(), 9443);
+        let text = format!(
+            "defaults
+    mode tcp
+    timeout connect 5s
+    timeout client 20s
+    timeout server 20s
+listen l
+    bind {front}
+    source 127.0.0.1
+    server s {} {send} check inter 200ms
+",
+            scene.address
+        );
+        let file = scene.folder.path().join("front.cfg");
+        std::fs::write(&file, text).expect("a file in the test's folder");
+        let command = [
+            tools::path("haproxy"),
+            "-db".into(),
+            "-f".into(),
+            file.to_string_lossy().into_owned(),
+        ];
+        let proxy = Process::start("front", &command, scene.folder.path());
+        wait::until("HAProxy to listen", PATIENCE, || {
+            TcpStream::connect(front).ok()
+        });
+        let mut peer = tls(connect_from(CLIENT, front)).expect("a handshake through both");
+        request(&mut peer).expect("an answer");
+        scene.assert_logged(&format!("{CLIENT} "));
+        let down = proxy.lines_with("down");
+        assert!(down.is_empty(), "health checks fail: {down:#?}");
+    }
+}
+
+/// A backend that accepts late, or dies: the header goes before everything, once.
+#[test]
+fn the_header_comes_first_on_every_connection() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("backend.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    let listen = SocketAddr::new(unused_host(), TLS_PORT);
+    let mut settings = Settings::new(listen, Target::Unix(path));
+    settings.option("proxy_protocol", "v1");
+    let idle = Backend::tcp(SocketAddr::new(listen.ip(), 0));
+    let scene = Scene::of(Terminator::Dormouse, idle, &settings);
+    for round in 0..20 {
+        let tcp = connect_from(CLIENT, scene.address);
+        let port = tcp.local_addr().expect("a socket").port();
+        let mut client = peer::client(peer::config());
+        // What the client says goes out with its Finished.
+        client.writer().write_all(b"first words").expect("memory");
+        let peer = Peer::over(tcp, client).expect("a handshake");
+        let (mut behind, _) = listener.accept().expect("a connection");
+        let expected = format!(
+            "PROXY TCP4 {CLIENT} {} {port} {TLS_PORT}\r\nfirst words",
+            listen.ip()
+        );
+        let mut got = vec![0; expected.len()];
+        behind.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        behind
+            .read_exact(&mut got)
+            .expect("the header and the words");
+        assert_eq!(String::from_utf8_lossy(&got), expected, "round {round}");
+        drop(peer);
+    }
+}
