@@ -2,6 +2,7 @@
 
 mod certificates;
 mod identities;
+mod kept_sessions;
 mod refusals;
 mod sessions;
 mod stock;
