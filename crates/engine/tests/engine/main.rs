@@ -3,6 +3,7 @@
 mod certificates;
 mod hello;
 mod identities;
+mod kept_sessions;
 mod refusals;
 mod sessions;
 mod stock;

@@ -36,13 +36,14 @@ mod token;
 mod work;
 
 use crate::counters::Counters;
-use crate::orders::{self, Order};
+use crate::orders::{self, Order, Word};
 use crate::route::Route;
 use crate::slot::{Flag, Phase, Slot};
 use accepting::{Listener, Listeners};
 use bursts::Bursts;
 use closing::Ending;
 use compacting::Compaction;
+use dormouse_engine::TicketKeys;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Event, Events, Poller};
 use dormouse_reactor::slab::Slab;
@@ -152,7 +153,7 @@ impl Worker {
             now_ms,
         };
         worker.recover(moved, &keep)?;
-        orders::say_ready(worker.orders);
+        orders::say(worker.orders, &Word::Ready);
         Ok(worker)
     }
 
@@ -309,10 +310,12 @@ impl Worker {
                 self.stop_by_ms = Some(self.now_ms + self.limits.drain_timeout_ms);
             }
             Ok(Some(Order::TicketKeys(keys))) => {
-                for route in &self.routes {
-                    if let Err(error) = route.context.replace_ticket_keys(&keys) {
-                        tracing::error!(%error, "ticket keys from the main process are refused");
-                    }
+                let replaced = TicketKeys::import(&keys).and_then(|keys| {
+                    let mut routes = self.routes.iter();
+                    routes.try_for_each(|route| route.context.replace_ticket_keys(&keys))
+                });
+                if let Err(error) = replaced {
+                    tracing::error!(%error, "ticket keys from the main process are refused");
                 }
             }
             Ok(None) => {}
