@@ -110,6 +110,11 @@ impl Header {
         self.word32(at::LAYOUT).load(Ordering::Relaxed)
     }
 
+    /// Bytes of a slot.
+    pub fn slot_bytes(&self) -> u32 {
+        self.word32(at::SLOT_BYTES).load(Ordering::Relaxed)
+    }
+
     /// How many slots there are room for.
     pub fn capacity(&self) -> u32 {
         self.word32(at::CAPACITY).load(Ordering::Relaxed)

@@ -11,9 +11,11 @@
 //!   churn does not cost a system call per close.
 //! - A page of slots is not touched before a slot of it is used, not even to look at it.
 
+mod foreign;
 mod header;
 mod occupancy;
 
+pub use foreign::Foreign;
 pub use header::{COUNTERS, Header, NOTES};
 
 use std::io;
