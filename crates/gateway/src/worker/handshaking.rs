@@ -3,10 +3,14 @@
 //! Bounded in number, in bytes and in time. A handshake which succeeds becomes a slot and gives up
 //! everything here; one which fails sends its alert and lingers shortly, so that the alert is not
 //! overtaken by a reset. When the last one of a burst is gone, its memory goes back to the system.
+//!
+//! Epoll tells of each once; then it waits in [`Queue`] for its turn, with what its client sent
+//! still in the kernel. So however many are ready, they cost the loop nothing before their turn.
 
 use super::closing::discard;
 use super::flow::Tools;
 use super::introducing::{Client, Introduction};
+use super::queue::Queue;
 use crate::proxy_protocol::Refused;
 use dormouse_engine::{Handshake, HandshakeFailure, Progress, UnixTime};
 use dormouse_reactor::Fd;
@@ -28,11 +32,24 @@ pub(super) struct InFlight {
     pub(super) route: u16,
     pub(super) generation: u32,
     pub(super) client: Client,
-    stage: Stage,
-    watched: Interest,
+    pub(super) accepted_ms: u64,
+    pub(super) stage: Stage,
+    pub(super) watch: Watch,
 }
 
-enum Stage {
+/// What epoll was told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Watch {
+    /// Nothing yet.
+    Never,
+    /// To tell once.
+    Armed(Interest),
+    /// It has told, and keeps silent now.
+    Told,
+}
+
+/// How far a connection is.
+pub(super) enum Stage {
     /// A proxy is to say first who the client is.
     Introducing(Box<(Introduction, Handshake)>),
     /// The client's bytes that came with a proxy's header, until they are used; the handshake.
@@ -43,6 +60,17 @@ enum Stage {
         shut: bool,
         looks: u32,
     },
+}
+
+impl Stage {
+    /// Of a connection just accepted. With `introduced` a PROXY protocol header comes first.
+    pub(super) fn first(handshake: Handshake, introduced: bool) -> Stage {
+        if introduced {
+            Stage::Introducing(Box::new((Introduction::default(), handshake)))
+        } else {
+            Stage::Shaking(Vec::new(), Box::new(handshake))
+        }
+    }
 }
 
 /// What a step on a handshake led to.
@@ -57,6 +85,8 @@ pub(super) enum Step {
     NotIntroduced(Refused),
     /// Failed just now; the entry lingers.
     Failed(HandshakeFailure),
+    /// The client gave up while it waited for its turn: as `Gone`.
+    GivenUp,
     /// Nothing is left to do: take it out and close it.
     Gone,
 }
@@ -68,6 +98,7 @@ pub(super) struct Handshakes {
     /// Deadlines in the order in which they come, since all have the same time.
     deadlines: VecDeque<(u64, u32, u32)>,
     lingerers: VecDeque<(u64, u32, u32)>,
+    pub(super) queue: Queue,
     live: usize,
     most: usize,
 }
@@ -79,6 +110,7 @@ impl Handshakes {
             free: Vec::new(),
             deadlines: VecDeque::new(),
             lingerers: VecDeque::new(),
+            queue: Queue::default(),
             live: 0,
             most: 0,
         }
@@ -110,6 +142,35 @@ impl Handshakes {
     pub(super) fn entry(&mut self, index: u32, generation: u32) -> Option<&mut InFlight> {
         let entry = self.entries.get_mut(index as usize)?.as_mut()?;
         (entry.generation == generation).then_some(entry)
+    }
+
+    /// Epoll has told of it: it waits for its turn.
+    pub(super) fn note_ready(&mut self, index: u32, generation: u32, now_ms: u64) {
+        let Some(entry) = self.entry(index, generation) else {
+            return;
+        };
+        entry.watch = Watch::Told;
+        if entry.has_answered() {
+            self.queue.push_known(index, generation);
+        } else {
+            self.queue.push_new(index, generation, now_ms);
+        }
+    }
+
+    /// The entry that was accepted first among those whose client has not sent a hello, if that
+    /// was before `before_ms`. Looks at a bounded number.
+    pub(super) fn oldest_silent(&self, before_ms: u64) -> Option<(u32, u32)> {
+        const LOOKS: usize = 64;
+        let mut oldest = self.deadlines.iter().take(LOOKS);
+        let found = oldest.find(|&&(_, index, generation)| {
+            let entry = self.entries.get(index as usize).and_then(Option::as_ref);
+            entry.is_some_and(|entry| {
+                entry.generation == generation
+                    && entry.accepted_ms < before_ms
+                    && !entry.has_answered()
+            })
+        });
+        found.map(|&(_, index, generation)| (index, generation))
     }
 
     /// Takes an entry out.
@@ -167,30 +228,6 @@ impl Handshakes {
 }
 
 impl InFlight {
-    /// A connection just accepted. With `introduced` a PROXY protocol header comes first.
-    pub(super) fn new(
-        fd: Fd,
-        route: u16,
-        generation: u32,
-        client: Client,
-        handshake: Handshake,
-        introduced: bool,
-    ) -> InFlight {
-        let stage = if introduced {
-            Stage::Introducing(Box::new((Introduction::default(), handshake)))
-        } else {
-            Stage::Shaking(Vec::new(), Box::new(handshake))
-        };
-        InFlight {
-            fd,
-            route,
-            generation,
-            client,
-            stage,
-            watched: Interest::READ,
-        }
-    }
-
     /// Reads, works, writes.
     pub(super) fn step(
         &mut self,
@@ -198,6 +235,7 @@ impl InFlight {
         poller: &Poller,
         token: u64,
         now: UnixTime,
+        waited: bool,
     ) -> Step {
         let step = match &mut self.stage {
             Stage::Introducing(both) => {
@@ -208,7 +246,8 @@ impl InFlight {
                 }
             }
             Stage::Shaking(early, handshake) => {
-                shake(self.fd, std::mem::take(early), handshake, tools, now)
+                let early = std::mem::take(early);
+                shake(self.fd, early, handshake, tools, now, waited)
             }
             Stage::Lingering { looks, .. } if *looks >= LINGER_LOOKS_MAX => Step::Gone,
             Stage::Lingering {
@@ -272,6 +311,20 @@ impl InFlight {
         matches!(self.stage, Stage::Lingering { .. })
     }
 
+    /// Is the costly part behind us? True for those which failed, too.
+    pub(super) fn has_answered(&self) -> bool {
+        match &self.stage {
+            Stage::Introducing(_) => false,
+            Stage::Shaking(_, handshake) => handshake.has_answered(),
+            Stage::Lingering { .. } => true,
+        }
+    }
+
+    /// Does epoll know the socket?
+    pub(super) fn is_watched(&self) -> bool {
+        self.watch != Watch::Never
+    }
+
     fn watch(&mut self, poller: &Poller, token: u64) -> io::Result<()> {
         let blocked = match &self.stage {
             Stage::Introducing(_) => false,
@@ -284,10 +337,12 @@ impl InFlight {
         } else {
             Interest::READ
         };
-        if wanted != self.watched {
-            poller.modify(self.fd, token, wanted)?;
-            self.watched = wanted;
+        match self.watch {
+            Watch::Armed(armed) if armed == wanted => return Ok(()),
+            Watch::Never => poller.add(self.fd, token, wanted | Interest::ONCE)?,
+            _ => poller.modify(self.fd, token, wanted | Interest::ONCE)?,
         }
+        self.watch = Watch::Armed(wanted);
         Ok(())
     }
 }
@@ -298,6 +353,7 @@ fn shake(
     handshake: &mut Handshake,
     tools: &mut Tools,
     now: UnixTime,
+    waited: bool,
 ) -> Step {
     match flush(fd, handshake) {
         Ok(true) => {}
@@ -315,6 +371,9 @@ fn shake(
     } else {
         &early
     };
+    if waited && !handshake.has_answered() && has_given_up(fd) {
+        return Step::GivenUp;
+    }
     match handshake.handle_input(now, received) {
         Ok(Progress::Handshaking) => match flush(fd, handshake) {
             Ok(_) => Step::Continues,
@@ -327,6 +386,11 @@ fn shake(
         },
         Err(failure) => Step::Failed(failure),
     }
+}
+
+/// Has the client ended or reset its connection behind its hello? Then nobody waits for an answer.
+fn has_given_up(fd: Fd) -> bool {
+    matches!(socket::peek(fd, &mut [0]), Ok(Attempt::Done(0)) | Err(_))
 }
 
 fn flush(fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
