@@ -2,11 +2,11 @@
 //! many connections, or one in an exactly known state.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketType, sockopt};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, SupportedProtocolVersion};
@@ -75,6 +75,25 @@ pub fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
     tcp.set_read_timeout(Some(SOCKET_TIMEOUT))?;
     tcp.set_write_timeout(Some(SOCKET_TIMEOUT))?;
     Ok(tcp)
+}
+
+/// Connects with TCP only, from an address of its own.
+///
+/// # Panics
+/// When that fails.
+pub fn connect_from(ip: IpAddr, to: SocketAddr) -> TcpStream {
+    let family = if ip.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let socket = rustix::net::socket(family, SocketType::STREAM, None).expect("a socket");
+    rustix::net::bind(&socket, &SocketAddr::new(ip, 0)).expect("an address of this machine");
+    rustix::net::connect(&socket, &to).expect("a listener");
+    let tcp = TcpStream::from(socket);
+    tcp.set_read_timeout(Some(SOCKET_TIMEOUT))
+        .expect("a timeout");
+    tcp
 }
 
 impl Peer {

@@ -6,10 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketType};
-
 use dormouse_interop::backend::Backend;
-use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::peer::{self, Peer, connect_from};
 use dormouse_interop::process::Process;
 use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, applies, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
@@ -111,17 +109,6 @@ CustomLog {log} who
             _ => std::fs::read_to_string(folder.join("access.log")).unwrap_or_default(),
         }
     }
-}
-
-/// A connection from an address of its own.
-fn connect_from(ip: IpAddr, to: SocketAddr) -> TcpStream {
-    let socket =
-        rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-    rustix::net::bind(&socket, &SocketAddr::new(ip, 0)).expect("an address of this machine");
-    rustix::net::connect(&socket, &to).expect("a listener");
-    let tcp = TcpStream::from(socket);
-    tcp.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    tcp
 }
 
 fn tls(tcp: TcpStream) -> io::Result<Peer> {

@@ -101,10 +101,10 @@ pub(crate) fn row(name: &str, value: impl ToString, remark: impl ToString) -> Ro
 
 fn route_rows(route: &Route, identities: &[Row]) -> Vec<Row> {
     let mut rows = identities.to_vec();
-    let versions = if route.min_version == route.max_version {
-        format!("TLS {} only", route.min_version)
+    let versions = if route.oldest_version() == route.max_version {
+        format!("TLS {} only", route.max_version)
     } else {
-        format!("TLS {} to {}", route.min_version, route.max_version)
+        format!("TLS {} to {}", route.oldest_version(), route.max_version)
     };
     let alpn = if route.alpn.is_empty() {
         "not answered".to_owned()

@@ -10,6 +10,7 @@ use rustls::sign::CertifiedKey;
 
 use crate::identity::Identity;
 use crate::settings::{Group, Protocols, SettingsError, check_alpn, provider};
+use crate::suites::{self, Suite};
 use crate::tickets::{TicketKeys, TicketSettings, Ticketer};
 use crate::turn::{SecretCatcher, TurnTime, with_turn};
 
@@ -25,6 +26,8 @@ pub struct ServerSettings {
     pub alpn: Vec<Vec<u8>>,
     /// Key exchange groups, the preferred first.
     pub groups: Vec<Group>,
+    /// Cipher suites; which one is used is the client's choice.
+    pub suites: Vec<Suite>,
     /// Session tickets; `None`: no resumption.
     pub tickets: Option<TicketSettings>,
 }
@@ -37,6 +40,7 @@ impl ServerSettings {
             protocols: Protocols::ALL,
             alpn: Vec::new(),
             groups: Group::ALL.to_vec(),
+            suites: Suite::ALL.to_vec(),
             tickets: Some(TicketSettings::default()),
         }
     }
@@ -56,7 +60,7 @@ impl ServerContext {
             return Err(SettingsError::NoIdentity);
         }
         check_alpn(&settings.alpn)?;
-        let provider = provider(&settings.groups)?;
+        let provider = suites::only(provider(&settings.groups)?, &settings.suites)?;
         let time = Arc::new(TurnTime);
         let mut config = ServerConfig::builder_with_details(provider, time)
             .with_protocol_versions(&settings.protocols.supported()?)?

@@ -152,6 +152,8 @@ pub enum SettingsError {
     VersionsReversed,
     /// No key exchange group.
     NoGroups,
+    /// No cipher suite.
+    NoSuites,
     /// No certificate.
     NoIdentity,
     /// An ALPN identifier of a wrong length.
@@ -183,6 +185,7 @@ impl fmt::Display for SettingsError {
                 write!(f, "the oldest TLS version allowed is newer than the newest")
             }
             Self::NoGroups => write!(f, "no key exchange group is enabled; enable at least one"),
+            Self::NoSuites => write!(f, "no cipher suite is enabled; enable at least one"),
             Self::NoIdentity => write!(f, "no certificate; a TLS server needs at least one"),
             Self::BadAlpn(name) => write!(
                 f,

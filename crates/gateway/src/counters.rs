@@ -51,6 +51,14 @@ counts! {
     PlainHttp = "plain_http",
     /// Connections from a trusted proxy without a PROXY protocol header that is right.
     ProxyHeaderRefused = "proxy_header_refused",
+    /// Connections refused because of `allow` or `deny`.
+    DeniedNetwork = "denied_network",
+    /// Connections refused because of `connections_per_client`.
+    DeniedConnections = "denied_connections",
+    /// Connections refused because of `handshakes_per_client`.
+    DeniedRate = "denied_rate",
+    /// Connections whose client could not be counted, because the table had no room.
+    ClientsUncounted = "clients_uncounted",
     /// Connections that ended in order, both ways.
     ClosedClean = "closed_clean",
     /// Connections cut off by the TLS side without close_notify.

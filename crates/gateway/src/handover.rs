@@ -49,6 +49,7 @@ pub(crate) struct Descriptors {
     pub(crate) slots: i32,
     pub(crate) pending: i32,
     pub(crate) counters: i32,
+    pub(crate) clients: i32,
     /// The worker's end of its channel to main.
     pub(crate) orders: i32,
 }
@@ -57,7 +58,16 @@ impl Descriptors {
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Fd> {
         let mut all: Vec<Fd> = self.listeners.iter().map(|&(fd, _)| Fd(fd)).collect();
-        all.extend([self.slots, self.pending, self.counters, self.orders].map(Fd));
+        all.extend(
+            [
+                self.slots,
+                self.pending,
+                self.counters,
+                self.clients,
+                self.orders,
+            ]
+            .map(Fd),
+        );
         all
     }
 }

@@ -8,6 +8,7 @@
 //! Before it starts another worker it executes itself anew, so that the new worker has a new
 //! memory layout: a crash tells an attacker nothing about the next one.
 
+use crate::clients::Clients;
 use crate::config::Log;
 use crate::counters::Counters;
 use crate::handover::Handover;
@@ -214,6 +215,8 @@ fn begin(fd: Fd) -> io::Result<Worker> {
         slots,
         pending,
         counters: Counters::new(block),
+        clients: Clients::adopt(Fd(descriptors.clients), handover.share.connections_of_all)
+            .map_err(io::Error::other)?,
         routes,
         listeners: descriptors
             .listeners

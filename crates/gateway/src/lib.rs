@@ -11,6 +11,7 @@
 //! thread share, and writes it back.
 #![forbid(unsafe_code)]
 
+mod clients;
 pub mod config;
 pub mod counters;
 mod handover;

@@ -1,9 +1,12 @@
 //! A route at work: what its configuration became in this process.
 
-use crate::config::{Backend, Config, Network, ProxyProtocol, Sockets, TlsVersion, Truncation};
+use crate::config::{
+    Backend, Config, Network, ProxyProtocol, Sockets, TlsGroup, TlsSuite, TlsVersion, Truncation,
+};
 use crate::handover::Pem;
 use dormouse_engine::{
-    Identity, Protocols, ServerContext, ServerSettings, TicketKeys, TicketSettings, Version,
+    Group, Identity, Protocols, ServerContext, ServerSettings, Suite, TicketKeys, TicketSettings,
+    Version,
 };
 use dormouse_reactor::socket::{self, Addr, ConnectOptions, Keepalive};
 use dormouse_reactor::{Fd, OnExec};
@@ -17,14 +20,48 @@ pub(crate) struct Route {
     pub(crate) backend: Option<Addr>,
     /// The backend as messages name it.
     pub(crate) backend_name: String,
-    /// Whether and how the backend is told who the client is.
-    pub(crate) proxy_protocol: ProxyProtocol,
-    /// Who says for others who they are.
-    pub(crate) accept_proxy_from: Vec<Network>,
+    /// Who the client is, and who may be one.
+    pub(crate) access: Access,
     /// What a TCP end without close_notify means here.
     pub(crate) truncation: Truncation,
     /// What the kernel is asked for, on both sides.
     pub(crate) sockets: SocketOptions,
+}
+
+/// Who the client is, who says so, who is told, and who may come in.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    /// Whether and how the backend is told who the client is.
+    pub(crate) proxy_protocol: ProxyProtocol,
+    /// Who says for others who they are.
+    pub(crate) accept_proxy_from: Vec<Network>,
+    /// Who may connect; empty: all.
+    pub(crate) allow: Vec<Network>,
+    /// Who may not.
+    pub(crate) deny: Vec<Network>,
+}
+
+impl Access {
+    fn of(route: &crate::config::Route) -> Access {
+        Access {
+            proxy_protocol: route.proxy_protocol,
+            accept_proxy_from: route.accept_proxy_from.clone(),
+            allow: route.allow.clone(),
+            deny: route.deny.clone(),
+        }
+    }
+}
+
+impl Default for Access {
+    /// Everybody may come, and nobody is told.
+    fn default() -> Access {
+        Access {
+            proxy_protocol: ProxyProtocol::Off,
+            accept_proxy_from: Vec::new(),
+            allow: Vec::new(),
+            deny: Vec::new(),
+        }
+    }
 }
 
 /// Makes the configured routes ready. The error says which route, and what is wrong.
@@ -47,8 +84,7 @@ pub(crate) fn routes(
                 context,
                 backend: address(&route.to),
                 backend_name: route.to.to_string(),
-                proxy_protocol: route.proxy_protocol,
-                accept_proxy_from: route.accept_proxy_from.clone(),
+                access: Access::of(route),
                 truncation: route.truncation,
                 sockets: SocketOptions::new(&config.sockets),
             })
@@ -73,9 +109,15 @@ fn context(
         .map(|name| name.as_bytes().to_vec())
         .collect();
     settings.protocols = Protocols {
-        min: version(route.min_version),
+        min: version(route.oldest_version()),
         max: version(route.max_version),
     };
+    if !route.suites.is_empty() {
+        settings.suites = route.suites.iter().copied().map(suite).collect();
+    }
+    if !route.groups.is_empty() {
+        settings.groups = route.groups.iter().copied().map(group).collect();
+    }
     settings.tickets = match config.tickets.tickets {
         0 => None,
         count => Some(TicketSettings {
@@ -85,6 +127,29 @@ fn context(
         }),
     };
     ServerContext::new(settings).map_err(|e| e.to_string())
+}
+
+fn suite(suite: TlsSuite) -> Suite {
+    match suite {
+        TlsSuite::Aes128Gcm => Suite::Aes128Gcm,
+        TlsSuite::Aes256Gcm => Suite::Aes256Gcm,
+        TlsSuite::Chacha20 => Suite::Chacha20,
+        TlsSuite::EcdsaAes128Gcm => Suite::EcdsaAes128Gcm,
+        TlsSuite::EcdsaAes256Gcm => Suite::EcdsaAes256Gcm,
+        TlsSuite::EcdsaChacha20 => Suite::EcdsaChacha20,
+        TlsSuite::RsaAes128Gcm => Suite::RsaAes128Gcm,
+        TlsSuite::RsaAes256Gcm => Suite::RsaAes256Gcm,
+        TlsSuite::RsaChacha20 => Suite::RsaChacha20,
+    }
+}
+
+fn group(group: TlsGroup) -> Group {
+    match group {
+        TlsGroup::X25519MlKem768 => Group::X25519MlKem768,
+        TlsGroup::X25519 => Group::X25519,
+        TlsGroup::P256 => Group::P256,
+        TlsGroup::P384 => Group::P384,
+    }
 }
 
 fn version(version: TlsVersion) -> Version {

@@ -1,5 +1,6 @@
 //! A worker's share of the limits: the configuration speaks of all workers together.
 
+use crate::clients::ClientLimits;
 use crate::config::{Config, Plan};
 use crate::worker::Limits;
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,8 @@ use std::time::Duration;
 pub(crate) struct Share {
     pub(crate) workers: u32,
     pub(crate) connections_max: u32,
+    /// Of all workers together.
+    pub(crate) connections_of_all: u32,
     pub(crate) handshakes_max: u32,
     pub(crate) pending_bytes_max: u64,
 }
@@ -23,6 +26,7 @@ impl Share {
         Share {
             workers,
             connections_max: plan.connections_max / workers + extra,
+            connections_of_all: plan.connections_max,
             handshakes_max: config.limits.max_handshakes.div_ceil(workers),
             pending_bytes_max: config.limits.pending_memory.0 / u64::from(workers),
         }
@@ -36,6 +40,10 @@ impl Share {
             handshakes_max: self.handshakes_max as usize,
             handshake_bytes_max: config.limits.handshake_bytes_max.as_usize(),
             pending_per_connection: config.limits.pending_per_connection.as_usize(),
+            per_client: ClientLimits {
+                connections_max: config.limits.connections_per_client,
+                handshakes_per_minute: config.limits.handshakes_per_client,
+            },
             handshake_timeout_ms: milliseconds(timeouts.handshake_timeout),
             idle_timeout_ms: timeouts.idle_timeout.map(milliseconds),
             partial_record_timeout_ms: milliseconds(timeouts.partial_record_timeout),

@@ -59,8 +59,9 @@ pub struct Slot {
     pub backend: u16,
     /// Bytes of a record's beginning at the end of the opening chunk.
     pub partial_len: u16,
-    /// Index into the bounded table of client addresses and identities. 0: none.
-    pub address: u32,
+    /// Place in the bounded table of client addresses (24 bits; 0: none); above it, how many
+    /// backends were passed over while connecting (8 bits).
+    address: u32,
 }
 
 const _: () = assert!(size_of::<State>() <= 128);
@@ -224,6 +225,16 @@ impl Slot {
     /// Clears the flag.
     pub fn clear(&mut self, flag: Flag) {
         self.flags &= !(flag as u16);
+    }
+
+    /// The client's place in the table of addresses; 0: none.
+    pub fn client(&self) -> u32 {
+        self.address & 0x00ff_ffff
+    }
+
+    /// Notes the client's place.
+    pub fn set_client(&mut self, place: u32) {
+        self.address = self.address & 0xff00_0000 | place & 0x00ff_ffff;
     }
 
     /// Established with nothing pending: nothing but this slot is kept for the connection.

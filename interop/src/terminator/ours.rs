@@ -6,11 +6,16 @@ use super::{Launch, Settings, Target, write};
 use crate::tools;
 
 /// Options which stand in the route rather than at the top of the file.
-const OF_THE_ROUTE: [&str; 4] = [
+const OF_THE_ROUTE: [&str; 9] = [
     "min_version",
     "max_version",
     "proxy_protocol",
     "accept_proxy_from",
+    "allow",
+    "deny",
+    "profile",
+    "suites",
+    "groups",
 ];
 
 pub(super) fn prepare(settings: &Settings, folder: &Path) -> Launch {

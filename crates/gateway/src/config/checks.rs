@@ -72,7 +72,7 @@ impl Placed<'_> {
     }
 
     /// Whether an option of a route was written at all.
-    fn written_in_route(&self, route: usize, name: &str) -> bool {
+    pub(super) fn written_in_route(&self, route: usize, name: &str) -> bool {
         self.routes
             .get(route)
             .is_some_and(|route| match &route.raw.node {
@@ -131,6 +131,7 @@ pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collect
         versions(at, route.min_version, route.max_version, mistakes);
         alpn(at, &route.alpn, mistakes);
         proxy_protocol(route, index, placed, mistakes);
+        super::crypto::check(route, index, placed, mistakes);
     }
     for (index, originate) in config.originate.iter().enumerate() {
         super::originate::check(originate, index, placed, mistakes);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::nearest::nearest;
 use super::raw::{Context, Node, Raw, Read, Wrong, shortened};
-use super::types::{Kind, OptionType, wrong_type};
+use super::types::{Kind, Listed, OptionType, wrong_type};
 
 /// Says that a word is not one of those known, with the nearest of them.
 pub(super) fn unknown_word(what: &str, word: &str, known: &[&str]) -> Wrong {
@@ -131,4 +131,74 @@ choice! {
         /// A binary header with the addresses and what TLS agreed.
         V2 = "v2",
     }
+}
+
+choice! {
+    /// What TLS is made of, after Mozilla's recommendations (version 5.7).
+    TlsProfile, "profile", "\"modern\" or \"intermediate\"", "\"intermediate\"" {
+        /// TLS 1.3 only.
+        Modern = "modern",
+        /// TLS 1.2 and 1.3.
+        Intermediate = "intermediate",
+    }
+}
+
+choice! {
+    /// A cipher suite, under its IANA name.
+    TlsSuite, "suite", "a suite", "\"TLS_AES_128_GCM_SHA256\"" {
+        /// TLS 1.3, AES-128-GCM.
+        Aes128Gcm = "TLS_AES_128_GCM_SHA256",
+        /// TLS 1.3, AES-256-GCM.
+        Aes256Gcm = "TLS_AES_256_GCM_SHA384",
+        /// TLS 1.3, ChaCha20-Poly1305.
+        Chacha20 = "TLS_CHACHA20_POLY1305_SHA256",
+        /// TLS 1.2, ECDSA certificates, AES-128-GCM.
+        EcdsaAes128Gcm = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        /// TLS 1.2, ECDSA certificates, AES-256-GCM.
+        EcdsaAes256Gcm = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        /// TLS 1.2, ECDSA certificates, ChaCha20-Poly1305.
+        EcdsaChacha20 = "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        /// TLS 1.2, RSA certificates, AES-128-GCM.
+        RsaAes128Gcm = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        /// TLS 1.2, RSA certificates, AES-256-GCM.
+        RsaAes256Gcm = "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        /// TLS 1.2, RSA certificates, ChaCha20-Poly1305.
+        RsaChacha20 = "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+    }
+}
+
+impl Listed for TlsSuite {
+    const KIND_OF_LIST: Kind = Kind {
+        choices: Self::KIND.choices,
+        ..Kind::new(
+            "a list of suites",
+            "[\"TLS_AES_128_GCM_SHA256\", \"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256\"]",
+            "SUITE",
+        )
+    };
+}
+
+choice! {
+    /// A key exchange group, under its IANA name.
+    TlsGroup, "group", "a group", "\"x25519\"" {
+        /// ML-KEM-768 and X25519 together.
+        X25519MlKem768 = "X25519MLKEM768",
+        /// X25519.
+        X25519 = "x25519",
+        /// NIST P-256.
+        P256 = "secp256r1",
+        /// NIST P-384.
+        P384 = "secp384r1",
+    }
+}
+
+impl Listed for TlsGroup {
+    const KIND_OF_LIST: Kind = Kind {
+        choices: Self::KIND.choices,
+        ..Kind::new(
+            "a list of groups",
+            "[\"X25519MLKEM768\", \"x25519\"]",
+            "GROUP",
+        )
+    };
 }

@@ -11,6 +11,7 @@
 mod address;
 mod checks;
 mod choices;
+mod crypto;
 mod file;
 mod flags;
 mod machine;
@@ -35,7 +36,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-pub use choices::{LogFormat, LogLevel, ProxyProtocol, TlsVersion, Truncation};
+pub use choices::{
+    LogFormat, LogLevel, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite, TlsVersion, Truncation,
+};
 pub use flags::Flag;
 pub use machine::Machine;
 pub use mistake::{Mistake, Mistakes, Severity, Source};

@@ -9,7 +9,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::choices::{LogFormat, LogLevel, ProxyProtocol, TlsVersion, Truncation};
+use super::choices::{
+    LogFormat, LogLevel, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite, TlsVersion, Truncation,
+};
 use super::network::Network;
 use super::table::options;
 use super::types::{Backend, ByteSize, Ca, CertificateFiles, Count, Listen, PlainListen, Server};
@@ -56,6 +58,13 @@ options! {
         /// everywhere else none is accepted.
         accept_proxy_from: Vec<Network> = default "";
 
+        /// Networks from which clients may connect. None: from everywhere. Others are
+        /// closed without an answer.
+        allow: Vec<Network> = default "";
+
+        /// Networks from which clients may not connect, whatever `allow` says.
+        deny: Vec<Network> = default "";
+
         /// Protocols offered by ALPN, the preferred one first. None: ALPN is not
         /// answered. The bytes are passed on unseen, so the backend must speak them.
         alpn: Vec<String> = default "";
@@ -65,6 +74,18 @@ options! {
 
         /// The newest version of TLS that is accepted.
         max_version: TlsVersion = default "1.3";
+
+        /// What TLS is made of, after Mozilla's recommendations: `intermediate` is TLS 1.2
+        /// and 1.3, for nearly all clients there are; `modern` is TLS 1.3 only. Both have
+        /// AEAD suites with forward secrecy only.
+        profile: TlsProfile = default "intermediate";
+
+        /// Cipher suites that are accepted, under their IANA names; which one is used is the
+        /// client's choice. None: all of the profile.
+        suites: Vec<TlsSuite> = default "";
+
+        /// Key exchange groups, the preferred one first. None: all.
+        groups: Vec<TlsGroup> = default "";
     }
 
     /// The other direction: plain connections of this machine come in and are carried to
@@ -154,6 +175,16 @@ options! {
         /// Handshakes in flight, in all workers together.
         max_handshakes: u32 = default "1024", "1" ..= "1000000",
             costs "up to `handshake_bytes_max` and the TLS library's state, for as long as the handshake takes";
+
+        /// Established connections that one client address may have, over all workers. An
+        /// IPv6 network /64 counts as one client. Others are closed without an answer.
+        connections_per_client: Option<u32> = default "off", "1" ..= "1000000",
+            costs "24 bytes of shared memory per client address, in a table of fixed size";
+
+        /// Handshakes that one client address may begin per minute, over all workers; all of
+        /// them at once, if there were none before. Others are closed without an answer.
+        handshakes_per_client: Option<u32> = default "off", "1" ..= "60000",
+            costs "as `connections_per_client`";
 
         /// Bytes which a client may send before its handshake is done.
         handshake_bytes_max: ByteSize = default "64 KiB", "4 KiB" ..= "1 MiB",

@@ -306,6 +306,14 @@ impl Absent for Duration {
     );
 }
 
+impl Absent for u32 {
+    const WORD: &'static str = "off";
+    const KIND_OR_ABSENT: Kind = Kind {
+        bare: true,
+        ..Kind::new("a whole number or \"off\"", "100 or \"off\"", "N|off")
+    };
+}
+
 impl Absent for PathBuf {
     const WORD: &'static str = "off";
     const KIND_OR_ABSENT: Kind = Kind::new(

@@ -3,6 +3,7 @@
 use super::error::{ServeError, system};
 use super::keys::{rotation_s, unix_time};
 use super::{Supervisor, TOKEN_SIGNALS, TOKEN_STATUS, listeners, signals};
+use crate::clients::Clients;
 use crate::config::Loaded;
 use crate::handover::{Descriptors, Handover, Pem};
 use crate::share::Share;
@@ -11,6 +12,7 @@ use dormouse_engine::TicketKeys;
 use dormouse_reactor::OnExec;
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::shared::Shared;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 
 impl Supervisor {
     /// Opens everything, then starts the pairs: what can fail does so before anybody is served.
@@ -22,6 +24,8 @@ impl Supervisor {
         let signals = signals::open()?;
         let listeners = listeners::open(config)?;
         let counters = Shared::create("dormouse-counters", plan.workers as usize)
+            .map_err(system("make shared memory"))?;
+        let clients = Clients::create(plan.connections_max, random())
             .map_err(system("make shared memory"))?;
         let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
         poller
@@ -63,6 +67,7 @@ impl Supervisor {
                     slots: -1,
                     pending: -1,
                     counters: supervisor.counters.fd().0,
+                    clients: clients.fd().0,
                     orders: -1,
                 },
             };
@@ -72,4 +77,9 @@ impl Supervisor {
         }
         Ok(supervisor)
     }
+}
+
+/// Not known to anybody outside: what the standard library seeds its own tables with.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
 }

@@ -17,6 +17,7 @@ pub(super) enum Subject {
     HandshakeFailed,
     HandshakeTimeout,
     ProxyHeader,
+    Denied,
     BackendDown,
     PartialRecord,
     Paused,

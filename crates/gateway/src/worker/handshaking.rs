@@ -83,6 +83,8 @@ pub(super) enum Step {
     Introduced,
     /// The proxy has not said it as it has to: take it out and close it.
     NotIntroduced(Refused),
+    /// Whom the proxy speaks for may not come in: as `Gone`.
+    Denied,
     /// Failed just now; the entry lingers.
     Failed(HandshakeFailure),
     /// The client gave up while it waited for its turn: as `Gone`.

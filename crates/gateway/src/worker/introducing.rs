@@ -59,7 +59,7 @@ impl Client {
         info: &HandshakeInfo,
         id: &str,
     ) -> Vec<u8> {
-        match route.proxy_protocol {
+        match route.access.proxy_protocol {
             ProxyProtocol::Off => Vec::new(),
             ProxyProtocol::V1 => proxy_protocol::v1(self.ends(slot.tls_fd())),
             ProxyProtocol::V2 => {

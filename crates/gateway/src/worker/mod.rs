@@ -15,10 +15,11 @@
 //!   recover   what a dead worker left       accepting    when to accept
 //!   timers    what happens in its time      newcomers    from a listener to a slot
 //!   compacting  pages come back             queue        whose turn it is of those
-//!   introducing  who the client is
+//!   introducing  who the client is        admitting    who may come in
 //! ```
 
 mod accepting;
+mod admitting;
 mod backlog;
 mod bursts;
 mod closing;
@@ -37,6 +38,7 @@ mod timers;
 mod token;
 mod work;
 
+use crate::clients::{ClientLimits, Clients};
 use crate::counters::Counters;
 use crate::orders::{self, Order, Word};
 use crate::route::Route;
@@ -69,6 +71,7 @@ pub(crate) struct Limits {
     pub(crate) handshakes_max: usize,
     pub(crate) handshake_bytes_max: usize,
     pub(crate) pending_per_connection: usize,
+    pub(crate) per_client: ClientLimits,
     pub(crate) handshake_timeout_ms: u64,
     pub(crate) idle_timeout_ms: Option<u64>,
     pub(crate) partial_record_timeout_ms: u64,
@@ -81,6 +84,7 @@ pub(crate) struct Inheritance {
     pub(crate) slots: Slab<Slot>,
     pub(crate) pending: Pending,
     pub(crate) counters: Counters,
+    pub(crate) clients: Clients,
     pub(crate) routes: Vec<Route>,
     pub(crate) listeners: Vec<(Fd, u16)>,
     pub(crate) limits: Limits,
@@ -101,6 +105,7 @@ pub(crate) struct Worker {
     handshakes: Handshakes,
     listeners: Listeners,
     routes: Vec<Route>,
+    clients: Clients,
     limits: Limits,
     orders: Fd,
     bursts: Bursts,
@@ -122,6 +127,7 @@ impl Worker {
             slots,
             pending,
             counters,
+            clients,
             routes,
             listeners,
             limits,
@@ -150,6 +156,7 @@ impl Worker {
             descriptors_suffice_for: u64::MAX,
             slots,
             routes,
+            clients,
             limits,
             orders,
             now_ms,
@@ -281,6 +288,7 @@ impl Worker {
         let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
+        self.clients.leave(slot.client());
         let remains = closing::dismantle(slot, &mut self.tools);
         slot.tls.wipe();
         self.slots.free(index);

@@ -9,6 +9,7 @@ use super::interest::{self, Side};
 use super::introducing::Client;
 use super::token::{self, Token};
 use crate::counters::Count;
+use crate::proxy_protocol::Refused;
 use dormouse_engine::{Handshake, HandshakeLimits, Hello, UnixTime};
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec, descriptors};
@@ -113,6 +114,14 @@ impl Worker {
             fd.close();
             return;
         };
+        let introduced = client.is_proxy(&route.access.accept_proxy_from);
+        if !introduced && !self.admit(route_index, &client) {
+            fd.close();
+            return;
+        }
+        let Some(route) = self.routes.get(usize::from(route_index)) else {
+            return;
+        };
         let limits = HandshakeLimits {
             bytes_max: self.limits.handshake_bytes_max,
         };
@@ -120,7 +129,6 @@ impl Worker {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation & token::GENERATION_MASK;
         let deadline_ms = self.now_ms + self.limits.handshake_timeout_ms;
-        let introduced = client.is_proxy(&route.accept_proxy_from);
         let entry = InFlight {
             fd,
             route: route_index,
@@ -143,22 +151,14 @@ impl Worker {
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .unwrap_or_default(),
         );
-        let Some(entry) = self.handshakes.entry(index, generation) else {
+        let Some(step) = self.step(index, generation, now, waited) else {
             return;
         };
-        let token = token::handshake(index, generation);
-        let mut step = entry.step(&mut self.tools, &self.poller, token, now, waited);
-        if matches!(step, Step::Introduced) {
-            step = entry.step(&mut self.tools, &self.poller, token, now, waited);
-        }
         match step {
             Step::Continues | Step::Introduced => {}
+            Step::Denied => self.drop_handshake(index, generation),
             Step::NotIntroduced(refused) => {
-                let peer = entry.client;
-                self.tools.count.add(Count::ProxyHeaderRefused, 1);
-                self.bursts.note(Subject::ProxyHeader, self.now_ms, |more| {
-                    tracing::warn!(%peer, more, "{refused}; connection closed");
-                });
+                self.note_bad_header(index, generation, refused);
                 self.drop_handshake(index, generation);
             }
             Step::Established => self.establish(index, generation),
@@ -168,13 +168,42 @@ impl Worker {
             }
             Step::Gone => self.drop_handshake(index, generation),
             Step::Failed(failure) => {
-                let peer = entry.fd;
+                let peer = self.handshakes.entry(index, generation);
+                let peer = peer.map_or(Fd::NONE, |entry| entry.fd);
                 self.bursts
                     .handshake_failed(&failure, peer, self.now_ms, &self.tools.count);
                 self.handshakes
                     .note_lingering(index, generation, self.now_ms);
             }
         }
+    }
+
+    /// A step of the handshake. When a proxy has said who the client is, that one must be admitted
+    /// before its first byte is looked at.
+    fn step(&mut self, index: u32, generation: u32, now: UnixTime, waited: bool) -> Option<Step> {
+        let token = token::handshake(index, generation);
+        loop {
+            let entry = self.handshakes.entry(index, generation)?;
+            let step = entry.step(&mut self.tools, &self.poller, token, now, waited);
+            if !matches!(step, Step::Introduced) {
+                return Some(step);
+            }
+            let (route, client) = (entry.route, entry.client);
+            if !self.admit(route, &client) {
+                return Some(Step::Denied);
+            }
+        }
+    }
+
+    fn note_bad_header(&mut self, index: u32, generation: u32, refused: Refused) {
+        let Some(entry) = self.handshakes.entry(index, generation) else {
+            return;
+        };
+        let peer = entry.client;
+        self.tools.count.add(Count::ProxyHeaderRefused, 1);
+        self.bursts.note(Subject::ProxyHeader, self.now_ms, |more| {
+            tracing::warn!(%peer, more, "{refused}; connection closed");
+        });
     }
 
     pub(super) fn end_handshake_in_time(&mut self, index: u32, generation: u32) {
@@ -222,7 +251,8 @@ impl Worker {
         });
         let over = match rested {
             Some((Ok(()), Ok(rested))) => {
-                self.work(index, |work, slot| work.begin(slot, rested, &client))
+                !self.enter(index, &client)
+                    || self.work(index, |work, slot| work.begin(slot, rested, &client))
             }
             Some((_, Err(failure))) => {
                 self.bursts

@@ -105,6 +105,7 @@ impl Worker {
     /// and nobody else would ever free them.
     fn give_up(&mut self, index: u32) {
         if let Some(slot) = self.slots.get_mut(index) {
+            self.clients.leave(slot.client());
             backlog::free_opening(slot, &mut self.tools.pending);
             backlog::free_sealed(slot, &mut self.tools.pending);
         }

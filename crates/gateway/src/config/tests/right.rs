@@ -150,6 +150,8 @@ fn every_option_can_be_set() {
         status = '/run/status.sock'
         max_connections = 1000
         max_handshakes = 10
+        connections_per_client = 7
+        handshakes_per_client = 8
         handshake_bytes_max = '32 KiB'
         pending_memory = '16 MiB'
         pending_per_connection = '64k'

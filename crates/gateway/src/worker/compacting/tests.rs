@@ -2,9 +2,10 @@
 
 use super::super::{Inheritance, Limits};
 use super::*;
+use crate::clients::{ClientLimits, Clients};
 use crate::config::{self, Flag as Given, Machine, Purpose, Truncation};
 use crate::counters::Counters;
-use crate::route::{Route, SocketOptions};
+use crate::route::{Access, Route, SocketOptions};
 use crate::slot::{Phase, SLOT_LAYOUT_VERSION};
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::Events;
@@ -81,12 +82,14 @@ impl World {
             truncation: Truncation::Abort,
             backend_name: String::new(),
             backend: None,
+            access: Access::default(),
         };
         self.worker = Some(
             Worker::adopt(Inheritance {
                 slots,
                 pending,
                 counters: Counters::new(self.counters.block(0).expect("a block")),
+                clients: Clients::create(PLACES, 1).expect("a table"),
                 routes: vec![route],
                 listeners: Vec::new(),
                 limits: Limits {
@@ -94,6 +97,7 @@ impl World {
                     handshakes_max: 10,
                     handshake_bytes_max: 65_536,
                     pending_per_connection: 131_072,
+                    per_client: ClientLimits::default(),
                     handshake_timeout_ms: 10_000,
                     idle_timeout_ms: Some(3_600_000),
                     partial_record_timeout_ms: 60_000,

@@ -1,0 +1,160 @@
+//! Who may come in, and how much one client may have, over all workers and through their deaths.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use dormouse_interop::peer::{self, Peer, connect_from, connect_tcp};
+use dormouse_interop::process::signal;
+use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::terminator::Can;
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+
+const fn client(last: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(127, 9, 8, last))
+}
+
+/// A connection from this address that echoes, if it is let in.
+fn echo_from(scene: &Scene, ip: IpAddr) -> Option<Peer> {
+    let tcp = connect_from(ip, scene.address);
+    let mut peer = Peer::over(tcp, peer::client(peer::config())).ok()?;
+    peer.stream().write_all(b"echo\n").ok()?;
+    peer.echo().ok()?;
+    Some(peer)
+}
+
+#[test]
+fn networks_are_allowed_and_denied() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.option("allow", "127.9.8.0/24");
+        settings.option("deny", "127.9.8.2");
+    });
+    assert!(echo_from(&scene, client(1)).is_some(), "allowed");
+    assert!(echo_from(&scene, client(2)).is_none(), "denied");
+    let elsewhere = IpAddr::V4(Ipv4Addr::new(127, 9, 9, 1));
+    assert!(echo_from(&scene, elsewhere).is_none(), "not allowed");
+    let lines = scene.terminator.lines_with("connection refused");
+    assert_eq!(lines.len(), 1, "one line for the burst: {lines:#?}");
+    assert_eq!(scene.backend.accepted(), 1, "nobody else came through");
+}
+
+/// The limit holds over all workers, places come free, and a worker that dies takes none along.
+#[test]
+fn connections_per_client() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.workers = 2;
+        settings.option("connections_per_client", "10");
+    });
+    let mut peers: Vec<Peer> = (0..10)
+        .map(|n| echo_from(&scene, client(1)).unwrap_or_else(|| panic!("connection {n}")))
+        .collect();
+    assert!(echo_from(&scene, client(1)).is_none(), "the eleventh");
+    let mut other = echo_from(&scene, client(2)).expect("another client has its own count");
+    // The workers die; their connections live on, and still count.
+    for pid in scene.terminator.leaves() {
+        signal(pid, Signal::KILL);
+    }
+    for peer in peers.iter_mut().chain([&mut other]) {
+        peer.echo().expect("an echo after the crash");
+    }
+    assert!(
+        echo_from(&scene, client(1)).is_none(),
+        "the eleventh, again"
+    );
+    for mut peer in peers.drain(..3) {
+        peer.end_sending().expect("an end");
+        peer.receive_all().expect("a clean end");
+    }
+    let mut more = Vec::new();
+    wait::until("three places to be free", PATIENCE, || {
+        more.extend(echo_from(&scene, client(1)));
+        (more.len() == 3).then_some(())
+    });
+    assert!(echo_from(&scene, client(1)).is_none(), "full again");
+}
+
+#[test]
+fn handshakes_per_client() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.workers = 2;
+        settings.option("handshakes_per_client", "5");
+    });
+    let in_all = (0..12)
+        .filter(|_| echo_from(&scene, client(1)).is_some())
+        .count();
+    // One more comes back every twelve seconds, should this take so long.
+    assert!((5..8).contains(&in_all), "{in_all} of 12 came in");
+    assert!(echo_from(&scene, client(2)).is_some(), "another client");
+}
+
+/// A browser that was sent to `http://`: a short answer that it can show.
+#[test]
+fn plain_http_is_answered() {
+    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let output = Command::new("curl")
+        .args(["--silent", "--include", "--max-time", "20"])
+        .arg(format!("http://{}/some/path", scene.address))
+        .output()
+        .expect("curl can be started");
+    let answer = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{:?}: {answer}", output.status);
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert!(answer.contains("https://"), "{answer}");
+    // A request that comes in pieces, too.
+    let mut tcp = connect_tcp(scene.address).expect("a connection");
+    for piece in ["P", "OST / HT", "TP/1.1\r\nHost: x\r\n", "\r\n"] {
+        tcp.write_all(piece.as_bytes()).expect("sent");
+    }
+    let mut answer = String::new();
+    tcp.read_to_string(&mut answer)
+        .expect("an answer and an end");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+}
+
+/// What OpenSSL may speak, by profile, suites and groups.
+#[test]
+fn profiles_suites_and_groups() {
+    if !applies(Can::BeDormouse) || !tools::present(&["openssl"]) {
+        return;
+    }
+    let speaks = |scene: &Scene, arguments: &[&str]| {
+        let output = Command::new("openssl")
+            .args(["s_client", "-connect", &scene.address.to_string()])
+            .args(arguments)
+            .stdin(std::process::Stdio::null())
+            .output()
+            .expect("openssl can be started");
+        String::from_utf8_lossy(&output.stdout).contains("Verification") && output.status.success()
+    };
+    let modern = Scene::with(|settings| {
+        settings.option("profile", "modern");
+    });
+    assert!(speaks(&modern, &["-tls1_3"]));
+    assert!(!speaks(&modern, &["-tls1_2"]));
+    let few = Scene::with(|settings| {
+        settings.option("suites", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384");
+        settings.option("max_version", "1.2");
+        settings.option("groups", "secp384r1");
+    });
+    let suite = |name| ["-tls1_2", "-cipher", name];
+    assert!(speaks(&few, &suite("ECDHE-ECDSA-AES256-GCM-SHA384")));
+    assert!(!speaks(&few, &suite("ECDHE-ECDSA-AES128-GCM-SHA256")));
+    assert!(speaks(&few, &["-tls1_2", "-groups", "P-256:P-384"]));
+    assert!(!speaks(&few, &["-tls1_2", "-groups", "X25519:P-256"]));
+    assert!(!speaks(&few, &["-tls1_3"]));
+}
