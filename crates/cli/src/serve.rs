@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use dormouse_gateway::ServeError;
 use dormouse_gateway::config::{self, Machine, Mistakes, Purpose};
+use dormouse_gateway::{ServeError, Source};
 
 use crate::arguments::ServeArgs;
 use crate::outcome::Outcome;
@@ -18,8 +18,11 @@ pub(crate) fn run(args: &ServeArgs) -> ExitCode {
         Err(mistakes) => return refuse(file, &mistakes, "nothing was started"),
     };
     show(&loaded.warnings);
-    logs::start(&loaded.config.log);
-    match dormouse_gateway::serve(&loaded) {
+    let source = Source {
+        file: args.config.clone(),
+        flags: args.options.given.clone(),
+    };
+    match dormouse_gateway::serve(&loaded, source, logs::start) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::error(&error);

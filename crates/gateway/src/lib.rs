@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod control;
 pub mod counters;
 mod handover;
 mod keeper;
@@ -20,9 +21,9 @@ mod orders;
 mod route;
 mod share;
 pub mod slot;
-mod status;
 mod supervisor;
 mod worker;
 
+pub use control::process_entry as control_entry;
 pub use keeper::process_entry;
-pub use supervisor::{ServeError, serve};
+pub use supervisor::{ServeError, Source, serve};
