@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use dormouse_gateway::config::{self, Admin, Machine, Purpose};
+use dormouse_gateway::config::{self, Admin, Machine, Purpose, Section};
 use serde_json::Value;
 
 use crate::outcome::Outcome;
@@ -164,8 +164,14 @@ impl Place {
 
 /// What the file says. What is wrong with it has been said.
 fn of_configuration(file: &Path) -> Result<Admin, ExitCode> {
-    let loaded = config::load(Some(file), &[], &Machine::read(), Purpose::Check)
-        .map_err(|mistakes| serve::refuse(Some(file), &mistakes, "nobody was asked"))?;
+    let loaded = config::load(
+        Some(file),
+        Section::Route,
+        &[],
+        &Machine::read(),
+        Purpose::Check,
+    )
+    .map_err(|mistakes| serve::refuse(Some(file), &mistakes, "nobody was asked"))?;
     Ok(loaded.config.process.admin)
 }
 

@@ -22,7 +22,7 @@ mod state;
 
 pub use error::ServeError;
 
-use crate::config::{Config, Flag, Loaded, Log};
+use crate::config::{Config, Flag, Loaded, Log, Section};
 use crate::material;
 use control::Control;
 use dormouse_engine::TicketKeys;
@@ -44,7 +44,9 @@ const TOKEN_ORDERS: u64 = 1000;
 pub struct Source {
     /// The file, if there is one.
     pub file: Option<PathBuf>,
-    /// What was given on the command line.
+    /// What the flags of the command line describe.
+    pub section: Section,
+    /// What was given there.
     pub flags: Vec<Flag>,
 }
 
