@@ -11,13 +11,16 @@
 //! thread share, and writes it back.
 #![forbid(unsafe_code)]
 
+mod client_sessions;
 pub mod config;
 pub mod counters;
 mod handover;
 mod keeper;
 mod material;
 mod orders;
+mod origin;
 mod route;
+mod session_files;
 mod share;
 pub mod slot;
 mod status;

@@ -22,6 +22,7 @@ pub use error::ServeError;
 use crate::config::Loaded;
 use crate::counters::Count;
 use crate::material;
+use crate::session_files::SessionFiles;
 use crate::status::StatusSocket;
 use dormouse_engine::TicketKeys;
 use dormouse_reactor::poller::{Events, Poller};
@@ -43,7 +44,8 @@ pub fn serve(loaded: &Loaded) -> Result<(), ServeError> {
     // The plan counts on it; workers inherit it.
     descriptors::raise_limit().map_err(system("raise the limit on descriptors"))?;
     let certificates = material::load(&loaded.config).map_err(ServeError::Certificates)?;
-    Supervisor::start(loaded, &certificates)?.run()
+    let origins = material::load_origins(&loaded.config).map_err(ServeError::Certificates)?;
+    Supervisor::start(loaded, &certificates, &origins)?.run()
 }
 
 struct Supervisor {
@@ -53,6 +55,8 @@ struct Supervisor {
     signals: Signals,
     status: Option<StatusSocket>,
     ticket_keys: TicketKeys,
+    /// Sessions of originations.
+    sessions: Option<SessionFiles>,
     stopping: bool,
     announced: bool,
 }
@@ -61,11 +65,19 @@ impl Supervisor {
     fn run(mut self) -> Result<(), ServeError> {
         let mut events = Events::with_capacity(64);
         loop {
-            let timeout_ms = self.until_rotation_ms();
+            let mut timeout_ms = self.until_rotation_ms();
+            if let Some(sessions) = &self.sessions {
+                timeout_ms = sessions
+                    .until_look_ms()
+                    .map_or(timeout_ms, |ms| ms.min(timeout_ms));
+            }
             self.poller
                 .wait(&mut events, Some(timeout_ms))
                 .map_err(system("wait for events"))?;
             self.rotate_ticket_keys();
+            if let Some(sessions) = &mut self.sessions {
+                sessions.save_if_due();
+            }
             for event in events.iter() {
                 match event.token() {
                     TOKEN_SIGNALS => self.on_signals()?,
@@ -74,6 +86,9 @@ impl Supervisor {
                 }
             }
             if self.pairs.iter().all(|pair| pair.keeper.is_none()) {
+                if let Some(sessions) = &mut self.sessions {
+                    sessions.save();
+                }
                 return if self.stopping {
                     Ok(())
                 } else {

@@ -17,6 +17,7 @@ pub(super) enum Subject {
     HandshakeFailed,
     HandshakeTimeout,
     BackendDown,
+    ConnectFailed,
     PartialRecord,
     Paused,
     Truncated,

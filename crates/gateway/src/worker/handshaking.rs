@@ -272,7 +272,8 @@ fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools, now: UnixTime) ->
     }
 }
 
-fn flush(fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
+/// `true`: all of its output went out.
+pub(super) fn flush(fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
     while !handshake.output().is_empty() {
         match socket::send(fd, handshake.output()) {
             Ok(Attempt::Done(n)) => handshake.output_sent(n),

@@ -6,13 +6,15 @@ use super::accepting::{ACCEPTS_PER_TURN, Listener, Pause};
 use super::bursts::{Subject, peer_name};
 use super::handshaking::Step;
 use super::interest::{self, Side};
+use super::originating::Plain;
+use super::tickets::unix_time;
 use super::token::{self, Token};
 use crate::counters::Count;
-use dormouse_engine::{Handshake, HandshakeLimits, UnixTime};
+use crate::route::Direction;
+use dormouse_engine::{Handshake, HandshakeLimits};
 use dormouse_reactor::poller::Interest;
-use dormouse_reactor::socket::{self, Attempt};
+use dormouse_reactor::socket::{self, Accepted, Attempt, Peer, Shortage};
 use dormouse_reactor::{Fd, OnExec};
-use std::time::SystemTime;
 
 /// Handshake steps per turn: a storm of newcomers waits, those who are in do not.
 const HANDSHAKES_PER_TURN: usize = 16;
@@ -27,6 +29,10 @@ impl Worker {
                 Token::Handshake { index, generation } if steps < HANDSHAKES_PER_TURN => {
                     steps += 1;
                     self.on_handshake(index, generation);
+                }
+                Token::Origination { index, generation } if steps < HANDSHAKES_PER_TURN => {
+                    steps += 1;
+                    self.on_origination(index, generation);
                 }
                 Token::Listener(n) => self.on_listener(n),
                 _ => {}
@@ -43,7 +49,7 @@ impl Worker {
                 break;
             }
             match socket::accept(fd, OnExec::Keep) {
-                Ok(Attempt::Done(accepted)) => self.begin_handshake(accepted.fd, route),
+                Ok(Attempt::Done(accepted)) => self.on_accepted(accepted, route),
                 Ok(Attempt::WouldBlock) => break,
                 Err(e) => {
                     tracing::debug!(error = %e, "accept failed");
@@ -55,16 +61,39 @@ impl Worker {
         }
     }
 
+    fn on_accepted(&mut self, accepted: Accepted, route_index: u16) {
+        let Accepted { fd, peer } = accepted;
+        match self.routes.get(usize::from(route_index)) {
+            None => fd.close(),
+            Some(route) if matches!(route.direction, Direction::Originate(_)) => {
+                let is_unix = peer == Peer::Unix;
+                self.accept_plain(Plain { fd, is_unix }, route_index);
+            }
+            Some(_) => self.begin_handshake(fd, route_index),
+        }
+    }
+
+    /// A way out lacks descriptors or ports: accepting pauses.
+    pub(super) fn pause_for(&mut self, shortage: Shortage) {
+        let pause = match shortage {
+            Shortage::Descriptors => Pause::Descriptors,
+            Shortage::Ports => Pause::Ports,
+            Shortage::Memory | Shortage::Queue => return,
+        };
+        self.listeners.pause(pause, self.now_ms, &self.tools.count);
+    }
+
     fn begin_handshake(&mut self, fd: Fd, route_index: u16) {
         self.tools.count.add(Count::Accepted, 1);
-        let Some(route) = self.routes.get(usize::from(route_index)) else {
+        let route = self.routes.get(usize::from(route_index));
+        let Some(Direction::Terminate { context, .. }) = route.map(|route| &route.direction) else {
             fd.close();
             return;
         };
         let limits = HandshakeLimits {
             bytes_max: self.limits.handshake_bytes_max,
         };
-        let handshake = Handshake::server(&route.context, limits);
+        let handshake = Handshake::server(context, limits);
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation & token::GENERATION_MASK;
         let deadline_ms = self.now_ms + self.limits.handshake_timeout_ms;
@@ -81,11 +110,7 @@ impl Worker {
     }
 
     fn on_handshake(&mut self, index: u32, generation: u32) {
-        let now = UnixTime::since_unix_epoch(
-            SystemTime::now()
-                .duration_since(SystemTime::UNIX_EPOCH)
-                .unwrap_or_default(),
-        );
+        let now = unix_time();
         let Some(entry) = self.handshakes.entry(index, generation) else {
             return;
         };
@@ -159,10 +184,11 @@ impl Worker {
     }
 
     fn limit_reached(&self) -> Option<Pause> {
-        let taken = self.slots.live() as usize + self.handshakes.live();
+        let in_flight = self.handshakes.live() + self.originations.live();
+        let taken = self.slots.live() as usize + in_flight;
         if taken >= self.limits.connections_max as usize {
             Some(Pause::Full)
-        } else if self.handshakes.live() >= self.limits.handshakes_max {
+        } else if in_flight >= self.limits.handshakes_max {
             Some(Pause::Handshakes)
         } else {
             None

@@ -43,6 +43,7 @@ impl Worker {
             self.drop_unsound();
             self.close_strangers(keep)?;
             self.restore_slots(same_poller);
+            self.find_warm();
             self.tools.count.add(Count::Restarts, 1);
         }
         self.poller
