@@ -13,7 +13,7 @@
 //! like an empty answer.
 
 use super::Worker;
-use super::bursts::Subject;
+use super::bursts::QUIET_MS;
 use super::flow::{RECEIVE_MAX, Tools};
 use super::handshaking::flush;
 use super::interest::{self, Side};
@@ -84,6 +84,8 @@ pub(super) struct Originations {
     attempts: VecDeque<(u64, u32, u32, usize)>,
     deadlines: VecDeque<(u64, u32, u32)>,
     health: HashMap<(u16, usize), Health>,
+    /// When a server's failure was last written to the log, and how often it failed since.
+    logged: HashMap<(u16, usize), (u64, u64)>,
     pools: Vec<Pool>,
 }
 
@@ -96,6 +98,7 @@ impl Originations {
             attempts: VecDeque::new(),
             deadlines: VecDeque::new(),
             health: HashMap::new(),
+            logged: HashMap::new(),
             pools,
         }
     }
@@ -171,6 +174,18 @@ impl Originations {
         let doubled = PASS_OVER_MS.start << health.streak.min(6);
         health.streak = health.streak.saturating_add(1);
         health.pass_over_until_ms = now_ms + doubled.min(PASS_OVER_MS.end);
+    }
+
+    /// One line per server and burst, so that one server's failure does not hide another's.
+    /// `Some`: it is to be written, with the number of those that were not.
+    fn to_be_logged(&mut self, route: u16, target: usize, now_ms: u64) -> Option<u64> {
+        let (logged_ms, more) = self.logged.entry((route, target)).or_default();
+        if *logged_ms != 0 && now_ms < *logged_ms + QUIET_MS {
+            *more += 1;
+            return None;
+        }
+        *logged_ms = now_ms.max(1);
+        Some(std::mem::take(more))
     }
 
     fn note_success(&mut self, route: u16, target: usize) {
@@ -413,6 +428,9 @@ impl Worker {
         let now_ms = self.now_ms;
         self.originations.note_failure(route, target, now_ms);
         self.tools.count.add(Count::ConnectAttemptsFailed, 1);
+        let Some(more) = self.originations.to_be_logged(route, target, now_ms) else {
+            return;
+        };
         let target = self.routes.get(usize::from(route)).and_then(|route| {
             let Direction::Originate(origin) = &route.direction else {
                 return None;
@@ -420,10 +438,8 @@ impl Worker {
             origin.targets.get(target)
         });
         if let Some(target) = target {
-            self.bursts.note(Subject::ConnectFailed, now_ms, |more| {
-                tracing::warn!(server = %target.name, server_name = %target.server_name, more,
-                    "no TLS connection to this server: {why}");
-            });
+            tracing::warn!(server = %target.name, server_name = %target.server_name, more,
+                "no TLS connection to this server: {why}");
         }
     }
 
