@@ -212,6 +212,12 @@ impl Handshake {
         }
     }
 
+    /// Whether the peer has been told anything: on the server's side, whether the costly part, the
+    /// answer to its hello, is behind us.
+    pub fn has_answered(&self) -> bool {
+        self.sent_before > 0 || self.sent > 0 || !self.machine.output.is_empty()
+    }
+
     /// Whether it is the server's side.
     pub fn is_server(&self) -> bool {
         self.wish.is_none()

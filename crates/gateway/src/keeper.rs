@@ -199,7 +199,7 @@ fn begin(fd: Fd) -> io::Result<Worker> {
     )
     .map_err(io::Error::other)?;
     routes.extend(originations(&handover)?);
-    let (slots, _) = Slab::adopt(
+    let (slots, adopted) = Slab::adopt(
         Fd(descriptors.slots),
         SLOT_LAYOUT_VERSION,
         |_, slot: &Slot| slot.phase() != Phase::Free,
@@ -225,6 +225,7 @@ fn begin(fd: Fd) -> io::Result<Worker> {
             .collect(),
         limits: handover.share.limits(&handover.config),
         orders: Fd(descriptors.orders),
+        moved: adopted.moved,
         keep,
     })
 }

@@ -44,6 +44,11 @@ impl Route {
         }
     }
 
+    /// Is there no plain side?
+    pub(crate) fn is_echo(&self) -> bool {
+        matches!(self.direction, Direction::Terminate { backend: None, .. })
+    }
+
     /// Takes new ticket keys into use, where TLS comes in.
     pub(crate) fn replace_ticket_keys(&self, keys: &TicketKeys) -> Result<(), SettingsError> {
         match &self.direction {

@@ -487,7 +487,7 @@ impl Worker {
             slot.begin(fd, cookie, route, generation, now_s);
             slot.backend = u16::try_from(entry.target).unwrap_or(u16::MAX);
             (
-                interest::adopt(slot, &self.poller, token),
+                interest::adopt(slot, &self.poller, token, true),
                 handshake.rest(&mut slot.tls),
             )
         });

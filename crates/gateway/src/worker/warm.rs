@@ -73,6 +73,17 @@ impl Pool {
         }
     }
 
+    /// The slot of one of them was moved.
+    pub(super) fn moved(&mut self, from: u32, to: u32, generation: u32) {
+        let entry = self
+            .ready
+            .iter_mut()
+            .find(|entry| **entry == (from, generation));
+        if let Some((index, _)) = entry {
+            *index = to;
+        }
+    }
+
     fn back_off(&mut self, now_ms: u64) {
         self.backoff_ms = (self.backoff_ms * 2).clamp(BACKOFF_MS.start, BACKOFF_MS.end);
         self.look_ms = Some(now_ms + self.backoff_ms);
