@@ -46,7 +46,7 @@ pub use identity::{Identity, IdentityError, IdentityProblem, IdentityWarning, Ke
 pub use rest::{Flights, HandshakeInfo, Rested};
 pub use rustls_pki_types::UnixTime;
 pub use server::{ServerContext, ServerSettings};
-pub use session::{Session, SessionStore};
+pub use session::{Session, SessionStore, digest};
 pub use settings::{Group, Protocols, SettingsError, Version};
 pub use ticket_watch::TicketWatch;
 pub use tickets::{TicketKeys, TicketSettings};

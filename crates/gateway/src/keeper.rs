@@ -8,10 +8,12 @@
 //! Before it starts another worker it executes itself anew, so that the new worker has a new
 //! memory layout: a crash tells an attacker nothing about the next one.
 
+use crate::client_sessions::ClientSessions;
 use crate::config::Log;
 use crate::counters::Counters;
 use crate::handover::Handover;
 
+use crate::origin;
 use crate::route::{self, Route};
 use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use crate::worker::{Inheritance, Worker};
@@ -198,12 +200,13 @@ fn work(handover: Fd) -> i32 {
 fn begin(fd: Fd) -> io::Result<Worker> {
     let handover = Handover::read(fd)?;
     let descriptors = &handover.descriptors;
-    let routes: Vec<Route> = route::routes(
+    let mut routes: Vec<Route> = route::routes(
         &handover.config,
         &handover.certificates,
         &handover.ticket_keys,
     )
     .map_err(io::Error::other)?;
+    routes.extend(originations(&handover)?);
     let (slots, adopted) = Slab::adopt(
         Fd(descriptors.slots),
         SLOT_LAYOUT_VERSION,
@@ -234,6 +237,28 @@ fn begin(fd: Fd) -> io::Result<Worker> {
         moved: adopted.moved,
         keep,
     })
+}
+
+fn originations(handover: &Handover) -> io::Result<Vec<Route>> {
+    let config = &handover.config;
+    let share = origin::Share {
+        worker: handover.worker,
+        workers: handover.share.workers,
+    };
+    let sessions = match handover.descriptors.sessions {
+        Some(fd) => {
+            let places = origin::places(config);
+            let sessions = ClientSessions::adopt(Fd(fd), places, handover.worker)?;
+            sessions.forget_claims();
+            Some(sessions)
+        }
+        None => None,
+    };
+    let origins = origin::origins(config, &handover.origins, sessions.as_ref(), share);
+    Ok(route::originations(
+        config,
+        origins.map_err(io::Error::other)?,
+    ))
 }
 
 fn adopt_pending(slots: &Slab<Slot>, handover: &Handover) -> io::Result<Pending> {

@@ -24,6 +24,7 @@ pub use error::ServeError;
 
 use crate::config::{Config, Flag, Loaded, Log, Section};
 use crate::material;
+use crate::session_files::SessionFiles;
 use control::Control;
 use dormouse_engine::TicketKeys;
 use dormouse_reactor::poller::{Events, Poller};
@@ -61,7 +62,8 @@ pub fn serve(loaded: &Loaded, source: Source, set_logs: fn(&Log)) -> Result<(), 
     // The plan counts on it; workers inherit it.
     descriptors::raise_limit().map_err(system("raise the limit on descriptors"))?;
     let certificates = material::load(&loaded.config).map_err(ServeError::Certificates)?;
-    Supervisor::start(loaded, source, &certificates)?.run()
+    let origins = material::load_origins(&loaded.config).map_err(ServeError::Certificates)?;
+    Supervisor::start(loaded, source, &certificates, &origins)?.run()
 }
 
 struct Supervisor {
@@ -79,6 +81,8 @@ struct Supervisor {
     signals: Signals,
     ticket_keys: TicketKeys,
     born_ms: u64,
+    /// Sessions of originations.
+    sessions: Option<SessionFiles>,
     stopping: bool,
     announced: bool,
 }
@@ -92,6 +96,9 @@ impl Supervisor {
                 .wait(&mut events, Some(self.timeout_ms()))
                 .map_err(system("wait for events"))?;
             self.rotate_ticket_keys();
+            if let Some(sessions) = &mut self.sessions {
+                sessions.save_if_due();
+            }
             for event in events.iter() {
                 match event.token() {
                     TOKEN_SIGNALS => self.on_signals()?,
@@ -101,6 +108,9 @@ impl Supervisor {
             }
             if self.pairs.iter().all(|pair| pair.ended.is_some()) {
                 self.end_control();
+                if let Some(sessions) = &mut self.sessions {
+                    sessions.save();
+                }
                 return if self.stopping {
                     Ok(())
                 } else {
@@ -111,9 +121,17 @@ impl Supervisor {
     }
 
     fn timeout_ms(&self) -> u64 {
-        let control_ms = self.control.as_ref().and_then(Control::next_deadline_ms);
         let until_ms = |at_ms: u64| at_ms.saturating_sub(process::boottime_ms());
-        let rotation_ms = self.until_rotation_ms();
-        control_ms.map_or(rotation_ms, |at_ms| until_ms(at_ms).min(rotation_ms))
+        let control = self.control.as_ref().and_then(Control::next_deadline_ms);
+        let sessions = self.sessions.as_ref();
+        [
+            Some(self.until_rotation_ms()),
+            control.map(until_ms),
+            sessions.and_then(SessionFiles::until_look_ms),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .unwrap_or(0)
     }
 }
