@@ -14,6 +14,7 @@ use rustls_pki_types::UnixTime;
 use zeroize::Zeroize;
 
 use crate::failure::CertificateProblem;
+use crate::resumption::Noted;
 
 /// The longest traffic secret: SHA-384.
 const SECRET_MAX: usize = 48;
@@ -36,6 +37,12 @@ pub(crate) struct Turn {
     pub(crate) signature: Option<SignatureScheme>,
     /// What was wrong with the peer's certificate, in more words than rustls' error has.
     pub(crate) certificate_problem: Option<CertificateProblem>,
+    /// Server side: the application protocol that will be agreed on.
+    pub(crate) alpn: Option<Vec<u8>>,
+    /// Server side: whose certificate the client showed, by its own account.
+    pub(crate) client: Option<String>,
+    /// Server side: what became of the session that the client offered.
+    pub(crate) resumption: Noted,
 }
 
 impl Turn {
@@ -47,6 +54,9 @@ impl Turn {
             server_name: None,
             signature: None,
             certificate_problem: None,
+            alpn: None,
+            client: None,
+            resumption: Noted::default(),
         })
     }
 }

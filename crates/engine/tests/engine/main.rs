@@ -3,6 +3,7 @@
 mod certificates;
 mod identities;
 mod refusals;
+mod resumption;
 mod sessions;
 mod stock;
 mod stock_client;
