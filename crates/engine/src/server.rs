@@ -15,7 +15,7 @@ use crate::client_auth::{ClientAuth, ClientCertificates};
 use crate::failure::HandshakeFailure;
 use crate::identity::Identity;
 use crate::settings::{Group, Protocols, SettingsError, check_alpn, provider};
-use crate::store::{SealedStore, SessionStore};
+use crate::store::{SealedStore, ServerSessions};
 use crate::tickets::{TicketKeys, TicketSettings, Ticketer};
 use crate::turn::{SecretCatcher, TurnTime, with_turn};
 use crate::warm_up;
@@ -36,7 +36,7 @@ pub struct ServerSettings {
     pub tickets: Option<TicketSettings>,
     /// Where sessions are kept, if not in the tickets: a TLS 1.3 ticket is then good for one
     /// connection, and TLS 1.2 goes by session ids.
-    pub sessions: Option<Arc<dyn SessionStore>>,
+    pub sessions: Option<Arc<dyn ServerSessions>>,
     /// Asking clients for certificates; `None`: they are not asked.
     pub client_certificates: Option<ClientCertificates>,
 }

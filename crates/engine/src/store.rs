@@ -15,7 +15,7 @@ use crate::tickets::Ticketer;
 use crate::turn::with_turn;
 
 /// Where sealed sessions are kept. It may forget anything at any time, and must never wait.
-pub trait SessionStore: fmt::Debug + Send + Sync {
+pub trait ServerSessions: fmt::Debug + Send + Sync {
     /// Keeps `sealed` under `id`. `false`: it does not fit.
     fn put(&self, id: &[u8], sealed: &[u8]) -> bool;
 
@@ -29,7 +29,7 @@ pub trait SessionStore: fmt::Debug + Send + Sync {
 /// What rustls sees of a store.
 pub(crate) struct SealedStore {
     pub(crate) ticketer: Arc<Ticketer>,
-    pub(crate) store: Arc<dyn SessionStore>,
+    pub(crate) store: Arc<dyn ServerSessions>,
 }
 
 impl SealedStore {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use dormouse_engine::{
     CertificateProblem, ClientCertificates, ClientContext, ClientSettings, FailureKind, Handshake,
     HandshakeFailure, HandshakeInfo, HandshakeLimits, Protocols, ResumptionRefused, ServerContext,
-    ServerSettings, SessionStore, TicketKeys, TicketSettings,
+    ServerSettings, ServerSessions, TicketKeys, TicketSettings,
 };
 use dormouse_testkit::{Authority, Cut, Leaf, Resting, drive, now};
 
@@ -230,7 +230,7 @@ fn tickets_of_strangers_lead_to_a_full_handshake() {
 #[derive(Debug, Default)]
 struct InMemory(Mutex<HashMap<Vec<u8>, Vec<u8>>>);
 
-impl SessionStore for InMemory {
+impl ServerSessions for InMemory {
     fn put(&self, id: &[u8], sealed: &[u8]) -> bool {
         self.0.lock().unwrap().insert(id.to_vec(), sealed.to_vec());
         true
