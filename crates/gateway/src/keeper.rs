@@ -196,7 +196,7 @@ fn begin(fd: Fd) -> io::Result<Worker> {
         &handover.ticket_keys,
     )
     .map_err(io::Error::other)?;
-    let (slots, _) = Slab::adopt(
+    let (slots, adopted) = Slab::adopt(
         Fd(descriptors.slots),
         SLOT_LAYOUT_VERSION,
         |_, slot: &Slot| slot.phase() != Phase::Free,
@@ -222,6 +222,7 @@ fn begin(fd: Fd) -> io::Result<Worker> {
             .collect(),
         limits: handover.share.limits(&handover.config),
         orders: Fd(descriptors.orders),
+        moved: adopted.moved,
         keep,
     })
 }

@@ -28,7 +28,7 @@ pub(super) fn poller(slots: &Slab<Slot>) -> io::Result<Poller> {
 
 impl Worker {
     /// Puts right what the predecessor left; does nothing after a first start.
-    pub(super) fn recover(&mut self, keep: &[Fd]) -> io::Result<()> {
+    pub(super) fn recover(&mut self, moved: Option<(u32, u32)>, keep: &[Fd]) -> io::Result<()> {
         let former = self.slots.header().epoll();
         let is_restart = former != Fd::NONE;
         let same_poller = former == self.poller.fd();
@@ -42,7 +42,9 @@ impl Worker {
             self.reset_busy();
             self.drop_unsound();
             self.close_strangers(keep)?;
+            self.forget_watches(moved);
             self.restore_slots(same_poller);
+            self.slots.settle_move();
             self.tools.count.add(Count::Restarts, 1);
         }
         self.poller
@@ -121,6 +123,18 @@ impl Worker {
             }
         }
         descriptors::close_all_but(&mut known)
+    }
+
+    /// Epoll may know a slot that was being moved by its former index, on either side: it is told
+    /// anew, from the beginning.
+    fn forget_watches(&mut self, moved: Option<(u32, u32)>) {
+        let Some(slot) = moved.and_then(|(_, to)| self.slots.get_mut(to)) else {
+            return;
+        };
+        for fd in [slot.tls_fd(), slot.plain_fd()] {
+            let _ = self.poller.remove(fd);
+        }
+        (slot.tls_watch, slot.plain_watch) = (0, 0);
     }
 
     fn restore_slots(&mut self, same_poller: bool) {
