@@ -67,7 +67,14 @@ impl World {
             ("self-signed", "x"),
         ];
         let flags = flags.map(|(name, value)| Given::new(name, value));
-        let config = config::load(None, &flags, &Machine::read(), Purpose::Check).expect("right");
+        let config = config::load(
+            None,
+            config::Section::Route,
+            &flags,
+            &Machine::read(),
+            Purpose::Check,
+        )
+        .expect("right");
         let route = Route {
             context: self.tls.server.clone(),
             sockets: SocketOptions::new(&config.config.sockets),
