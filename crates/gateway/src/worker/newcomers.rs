@@ -7,13 +7,16 @@ use super::bursts::{Subject, peer_name};
 use super::handshaking::{InFlight, Stage, Step, Watch};
 use super::interest::{self, Side};
 use super::introducing::Client;
+use super::originating::Plain;
+use super::tickets::unix_time;
 use super::token::{self, Token};
 use crate::counters::Count;
 use crate::proxy_protocol::Refused;
+use crate::route::{Direction, Route};
 use dormouse_engine::{Handshake, HandshakeLimits, Hello, UnixTime};
-use dormouse_reactor::socket::{self, Attempt};
+use dormouse_reactor::socket::{self, Accepted, Attempt, Peer, Shortage};
 use dormouse_reactor::{Fd, OnExec, descriptors};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// What newcomers may take of a turn before those who are in are looked at again. A step is not
 /// interrupted: with a signature it takes up to a millisecond, so there is rarely a second one.
@@ -38,6 +41,10 @@ impl Worker {
             match *token {
                 Token::Handshake { index, generation } => {
                     self.handshakes.note_ready(index, generation, self.now_ms);
+                }
+                // Still ready in the next turn, if its time is over in this one.
+                Token::Origination { index, generation } if Instant::now() < until => {
+                    self.on_origination(index, generation);
                 }
                 Token::Listener(n) => self.on_listener(n, until),
                 _ => {}
@@ -94,9 +101,7 @@ impl Worker {
                 break;
             }
             match socket::accept(fd, OnExec::Keep) {
-                Ok(Attempt::Done(accepted)) => {
-                    self.begin_handshake(accepted.fd, route, Client::new(accepted.peer));
-                }
+                Ok(Attempt::Done(accepted)) => self.on_accepted(accepted, route),
                 Ok(Attempt::WouldBlock) => break,
                 Err(e) => {
                     tracing::debug!(error = %e, "accept failed");
@@ -108,24 +113,46 @@ impl Worker {
         }
     }
 
+    fn on_accepted(&mut self, accepted: Accepted, route_index: u16) {
+        let Accepted { fd, peer } = accepted;
+        match self.routes.get(usize::from(route_index)) {
+            None => fd.close(),
+            Some(route) if matches!(route.direction, Direction::Originate(_)) => {
+                let is_unix = peer == Peer::Unix;
+                self.accept_plain(Plain { fd, is_unix }, route_index);
+            }
+            Some(_) => self.begin_handshake(fd, route_index, Client::new(peer)),
+        }
+    }
+
+    /// A way out lacks descriptors or ports: accepting pauses.
+    pub(super) fn pause_for(&mut self, shortage: Shortage) {
+        let pause = match shortage {
+            Shortage::Descriptors => Pause::Descriptors,
+            Shortage::Ports => Pause::Ports,
+            Shortage::Memory | Shortage::Queue => return,
+        };
+        self.listeners.pause(pause, self.now_ms, &self.tools.count);
+    }
+
     fn begin_handshake(&mut self, fd: Fd, route_index: u16, client: Client) {
         self.tools.count.add(Count::Accepted, 1);
-        let Some(route) = self.routes.get(usize::from(route_index)) else {
-            fd.close();
-            return;
-        };
-        let introduced = client.is_proxy(&route.access.accept_proxy_from);
+        let proxies = self.routes.get(usize::from(route_index));
+        let introduced =
+            proxies.is_some_and(|route| client.is_proxy(&route.access.accept_proxy_from));
         if !introduced && !self.admit(route_index, &client) {
             fd.close();
             return;
         }
-        let Some(route) = self.routes.get(usize::from(route_index)) else {
+        let route = self.routes.get(usize::from(route_index));
+        let Some(Direction::Terminate { context, .. }) = route.map(|route| &route.direction) else {
+            fd.close();
             return;
         };
         let limits = HandshakeLimits {
             bytes_max: self.limits.handshake_bytes_max,
         };
-        let handshake = Handshake::server(&route.context, limits);
+        let handshake = Handshake::server(context, limits);
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation & token::GENERATION_MASK;
         let deadline_ms = self.now_ms + self.limits.handshake_timeout_ms;
@@ -146,11 +173,7 @@ impl Worker {
     }
 
     fn on_handshake(&mut self, index: u32, generation: u32, waited: bool) {
-        let now = UnixTime::since_unix_epoch(
-            SystemTime::now()
-                .duration_since(SystemTime::UNIX_EPOCH)
-                .unwrap_or_default(),
-        );
+        let now = unix_time();
         let Some(step) = self.step(index, generation, now, waited) else {
             return;
         };
@@ -265,13 +288,14 @@ impl Worker {
     }
 
     fn limit_reached(&self) -> Option<Pause> {
-        let taken = self.slots.live() as usize + self.handshakes.live();
+        let in_flight = self.handshakes.live() + self.originations.live();
+        let taken = self.slots.live() as usize + in_flight;
         let most = self
             .descriptors_suffice_for
             .min(self.limits.connections_max.into());
         if taken as u64 >= most {
             Some(Pause::Full)
-        } else if self.handshakes.live() >= self.handshakes_max() {
+        } else if in_flight >= self.handshakes_max() {
             Some(Pause::Handshakes)
         } else {
             None
@@ -314,7 +338,7 @@ impl Worker {
     /// Somebody may have lowered the limit since the plan was made, and who is accepted will need a
     /// descriptor for the backend as well: it is looked at now, not when there is none.
     fn count_descriptors(&mut self) {
-        let each = if self.routes.iter().all(|route| route.backend.is_none()) {
+        let each = if self.routes.iter().all(Route::is_echo) {
             1
         } else {
             2

@@ -5,8 +5,8 @@ use super::*;
 use crate::clients::{ClientLimits, Clients};
 use crate::config::{self, Flag as Given, Machine, Purpose, Truncation};
 use crate::counters::Counters;
-use crate::route::{Access, Route, SocketOptions};
-use crate::slot::{Phase, SLOT_LAYOUT_VERSION};
+use crate::route::{Access, Direction, Route, SocketOptions};
+use crate::slot::SLOT_LAYOUT_VERSION;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::Events;
 use dormouse_reactor::shared::Shared;
@@ -77,11 +77,13 @@ impl World {
         )
         .expect("right");
         let route = Route {
-            context: self.tls.server.clone(),
+            direction: Direction::Terminate {
+                context: self.tls.server.clone(),
+                backend: None,
+            },
             sockets: SocketOptions::new(&config.config.sockets),
             truncation: Truncation::Abort,
             backend_name: String::new(),
-            backend: None,
             access: Access::default(),
         };
         self.worker = Some(
