@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use dormouse_gateway::config::{
     self, Admin, Backend, ByteSize, Config, Count, Loaded, Machine, Originate, Plan, Purpose,
-    Route, Section, Server, TlsVersion, show_duration, show_number,
+    Route, Section, Server, TlsVersion, Upstream, show_duration, show_number,
 };
 
 use crate::arguments::CheckArgs;
@@ -54,7 +54,7 @@ fn page(config: &Config, plan: &Plan, found: &Identities) -> String {
             page,
             "Route from {} to {}",
             listeners(route),
-            backend(&route.to)
+            backends(&route.to)
         );
         table(&mut page, &route_rows(route, identities));
         page.push('\n');
@@ -91,6 +91,20 @@ fn listeners(route: &Route) -> String {
             Some(listen) if listen.given != addresses => format!("{} ({addresses})", listen.given),
             _ => addresses,
         }
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+fn backends(upstreams: &[Upstream]) -> String {
+    let shown = upstreams.iter().map(|upstream| {
+        let mut shown = backend(&upstream.backend);
+        if upstream.weight != 1 {
+            let _ = write!(shown, " x {}", upstream.weight);
+        }
+        if upstream.backup {
+            shown.push_str(" as backup");
+        }
+        shown
     });
     shown.collect::<Vec<_>>().join(", ")
 }
@@ -182,6 +196,9 @@ fn route_rows(route: &Route, identities: &[Row]) -> Vec<Row> {
     };
     rows.push(row("versions", versions, ""));
     rows.push(row("ALPN", alpn, ""));
+    if route.to.len() > 1 {
+        rows.push(row("balance", route.balance, ""));
+    }
     rows.push(row("truncation", route.truncation, ""));
     rows
 }
@@ -265,7 +282,7 @@ fn memory_rows(config: &Config, plan: &Plan) -> Vec<Row> {
         "beside the program itself and the TLS library's state of handshakes in flight",
     ));
     let echo_only =
-        config.originate.is_empty() && config.routes.iter().all(|route| route.to == Backend::Echo);
+        config.originate.is_empty() && config.routes.iter().all(|route| route.is_echo());
     let sockets: u64 = if echo_only { 1 } else { 2 };
     let kernel = u64::from(plan.connections_max).saturating_mul(sockets * KERNEL_SOCKET_BYTES);
     rows.push(row(

@@ -216,7 +216,7 @@ fn len(entries: u32) -> usize {
 }
 
 /// What is counted as one client, never 0.
-fn key(address: IpAddr) -> u64 {
+pub(crate) fn key(address: IpAddr) -> u64 {
     let v4 = |bits: u32| 0xffff_ffff_0000_0000 | u64::from(bits);
     match address {
         // No client has an address under ff00::/8.
@@ -233,7 +233,7 @@ fn prefix(ip: Ipv6Addr) -> u64 {
 }
 
 /// Spreads the bits (the finaliser of MurmurHash3).
-fn mix(mut bits: u64) -> u64 {
+pub(crate) fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ bits >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     bits = (bits ^ bits >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     bits ^ bits >> 33

@@ -101,6 +101,10 @@ counts! {
     PlainHttp = "plain_http",
     /// Connections from a trusted proxy without a PROXY protocol header that is right.
     ProxyHeaderRefused = "proxy_header_refused",
+    /// Connects to a backend that failed.
+    BackendConnectsFailed = "backend_connects_failed",
+    /// Connections which went to another backend because one had failed.
+    BackendFailovers = "backend_failovers",
     /// Connections refused because of `allow` or `deny`.
     DeniedNetwork = "denied_network",
     /// Connections refused because of `connections_per_client`.

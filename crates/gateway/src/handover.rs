@@ -60,6 +60,7 @@ pub(crate) struct Descriptors {
     pub(crate) pending: i32,
     pub(crate) counters: i32,
     pub(crate) clients: i32,
+    pub(crate) backends: i32,
     /// Sessions of originations, if there are any.
     pub(crate) sessions: Option<i32>,
     /// The worker's end of its channel to main.
@@ -77,6 +78,7 @@ impl Descriptors {
                 self.pending,
                 self.counters,
                 self.clients,
+                self.backends,
                 self.orders,
             ]
             .map(Fd),

@@ -8,6 +8,7 @@
 //! Before it starts another worker it executes itself anew, so that the new worker has a new
 //! memory layout: a crash tells an attacker nothing about the next one.
 
+use crate::backends::Backends;
 use crate::client_sessions::ClientSessions;
 use crate::clients::Clients;
 use crate::config::Log;
@@ -201,10 +202,14 @@ fn work(handover: Fd) -> i32 {
 fn begin(fd: Fd) -> io::Result<Worker> {
     let handover = Handover::read(fd)?;
     let descriptors = &handover.descriptors;
+    let share = &handover.share;
+    let backends = Backends::adopt(Fd(descriptors.backends), share.workers, handover.worker)
+        .map_err(io::Error::other)?;
     let mut routes: Vec<Route> = route::routes(
         &handover.config,
         &handover.certificates,
         &handover.ticket_keys,
+        &backends,
     )
     .map_err(io::Error::other)?;
     routes.extend(originations(&handover)?);
@@ -229,6 +234,7 @@ fn begin(fd: Fd) -> io::Result<Worker> {
         counters,
         clients: Clients::adopt(Fd(descriptors.clients), handover.share.connections_of_all)
             .map_err(io::Error::other)?,
+        backends,
         routes,
         listeners: descriptors
             .listeners

@@ -11,6 +11,8 @@
 //! thread share, and writes it back.
 #![forbid(unsafe_code)]
 
+mod backends;
+mod balance;
 mod client_sessions;
 mod clients;
 pub mod config;

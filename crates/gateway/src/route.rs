@@ -1,8 +1,10 @@
 //! A route at work: what its configuration became in this process.
 
+use crate::backends::Backends;
+use crate::balance::{Target, Targets};
 use crate::config::{
     Backend, Config, Network, Originate, ProxyProtocol, Sockets, TlsGroup, TlsSuite, TlsVersion,
-    Truncation,
+    Truncation, Upstream,
 };
 use crate::handover::Pem;
 use crate::origin::Origin;
@@ -12,6 +14,7 @@ use dormouse_engine::{
 };
 use dormouse_reactor::socket::{self, Addr, ConnectOptions, Keepalive};
 use dormouse_reactor::{Fd, OnExec};
+use std::cell::RefCell;
 use std::time::Duration;
 
 /// One way through the program.
@@ -58,7 +61,7 @@ pub(crate) enum Direction {
         /// Certificates, keys and suites: one for all connections, parsed once.
         context: ServerContext,
         /// Where plaintext goes; `None`: back to where it came from.
-        backend: Option<Addr>,
+        targets: Option<Targets>,
     },
     /// Those whom we connect to; plaintext comes from local clients.
     Originate(Origin),
@@ -66,16 +69,16 @@ pub(crate) enum Direction {
 
 impl Route {
     /// Where plaintext goes. None for `echo:`, and where plaintext comes in.
-    pub(crate) fn backend(&self) -> Option<&Addr> {
+    pub(crate) fn targets(&self) -> Option<&Targets> {
         match &self.direction {
-            Direction::Terminate { backend, .. } => backend.as_ref(),
+            Direction::Terminate { targets, .. } => targets.as_ref(),
             Direction::Originate(_) => None,
         }
     }
 
     /// Is there no plain side?
     pub(crate) fn is_echo(&self) -> bool {
-        matches!(self.direction, Direction::Terminate { backend: None, .. })
+        matches!(self.direction, Direction::Terminate { targets: None, .. })
     }
 
     /// Takes new ticket keys into use, where TLS comes in.
@@ -123,6 +126,7 @@ pub(crate) fn routes(
     config: &Config,
     certificates: &[Vec<Pem>],
     ticket_keys: &[u8],
+    backends: &Backends,
 ) -> Result<Vec<Route>, String> {
     let none = Vec::new();
     let pems = certificates.iter().chain(std::iter::repeat(&none));
@@ -137,9 +141,9 @@ pub(crate) fn routes(
             Ok(Route {
                 direction: Direction::Terminate {
                     context,
-                    backend: address(&route.to),
+                    targets: targets(route, backends),
                 },
-                backend_name: route.to.to_string(),
+                backend_name: names(&route.to),
                 access: Access::of(route),
                 truncation: route.truncation,
                 sockets: SocketOptions::new(&config.sockets),
@@ -213,6 +217,35 @@ pub(crate) fn version(version: TlsVersion) -> Version {
         TlsVersion::Tls12 => Version::Tls12,
         TlsVersion::Tls13 => Version::Tls13,
     }
+}
+
+fn names(upstreams: &[Upstream]) -> String {
+    let names: Vec<String> = upstreams.iter().map(ToString::to_string).collect();
+    names.join(", ")
+}
+
+fn targets(route: &crate::config::Route, backends: &Backends) -> Option<Targets> {
+    let target = |upstream: &Upstream| {
+        let name = upstream.to_string();
+        Some(Target {
+            address: address(&upstream.backend)?,
+            weight: upstream.weight,
+            backup: upstream.backup,
+            connections_max: upstream.max_connections,
+            place: backends.place(&name),
+            key: crate::backends::hash(&name),
+            name,
+        })
+    };
+    let all: Vec<Target> = route.to.iter().filter_map(target).collect();
+    (!all.is_empty()).then(|| Targets {
+        all,
+        balance: route.balance,
+        failures_max: route.backend_failures,
+        pause_ms: milliseconds(route.backend_pause),
+        slow_start_ms: route.slow_start.map_or(0, milliseconds),
+        owed: RefCell::default(),
+    })
 }
 
 fn address(backend: &Backend) -> Option<Addr> {

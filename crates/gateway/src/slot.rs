@@ -55,7 +55,7 @@ pub struct Slot {
     /// CLOCK_BOOTTIME in seconds of the last event that moved bytes.
     /// While draining, when that began.
     pub active_s: u32,
-    /// Index of the backend within the route.
+    /// The backend's place in the table of backends; 0: none.
     pub backend: u16,
     /// Bytes of a record's beginning at the end of the opening chunk.
     pub partial_len: u16,
@@ -238,6 +238,16 @@ impl Slot {
     /// Notes the client's place.
     pub fn set_client(&mut self, place: u32) {
         self.address = self.address & 0xff00_0000 | place & 0x00ff_ffff;
+    }
+
+    /// How many backends were passed over while connecting.
+    pub fn passed_over(&self) -> u8 {
+        (self.address >> 24) as u8
+    }
+
+    /// Notes how many backends were passed over.
+    pub fn set_passed_over(&mut self, count: u8) {
+        self.address = u32::from(count) << 24 | self.client();
     }
 
     /// Established with nothing pending: nothing but this slot is kept for the connection.

@@ -6,7 +6,7 @@ use super::{Launch, Settings, Target, write};
 use crate::tools;
 
 /// Options which stand in the route rather than at the top of the file.
-const OF_THE_ROUTE: [&str; 9] = [
+const OF_THE_ROUTE: &[&str] = &[
     "min_version",
     "max_version",
     "proxy_protocol",
@@ -16,6 +16,11 @@ const OF_THE_ROUTE: [&str; 9] = [
     "profile",
     "suites",
     "groups",
+    "to",
+    "balance",
+    "backend_failures",
+    "backend_pause",
+    "slow_start",
 ];
 
 pub(super) fn prepare(settings: &Settings, folder: &Path) -> Launch {
@@ -48,9 +53,11 @@ fn configuration(settings: &Settings) -> String {
         None => "admin = \"none\"\n",
     };
     let target = match &settings.target {
-        Target::Tcp(address) => address.to_string(),
-        Target::Unix(path) => format!("unix:{}", path.display()),
-        Target::Echo => "echo:".to_owned(),
+        // Several are written as an option.
+        _ if settings.value("to").is_some() => String::new(),
+        Target::Tcp(address) => format!("to = \"{address}\"\n"),
+        Target::Unix(path) => format!("to = \"unix:{}\"\n", path.display()),
+        Target::Echo => "to = \"echo:\"\n".to_owned(),
     };
     let addresses: Vec<_> = [settings.listen]
         .iter()
@@ -63,7 +70,7 @@ fn configuration(settings: &Settings) -> String {
         "abort"
     };
     format!(
-        "workers = {workers}\n{admin}{whole}\n[[route]]\nlisten = {addresses:?}\nto = \"{target}\"\n\
+        "workers = {workers}\n{admin}{whole}\n[[route]]\nlisten = {addresses:?}\n{target}\
          certificates = [{{ cert = \"{cert}\", key = \"{key}\" }}]\n\
          truncation = \"{truncation}\"\nalpn = {alpn:?}\n{route}",
         workers = settings.workers,

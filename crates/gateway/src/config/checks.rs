@@ -13,7 +13,7 @@ use super::options::Route;
 use super::raw::{Key, Node, Place, Raw, Wrong};
 use super::types::{Backend, ITEMS_MAX, Listen, PlainListen};
 use super::units::show_duration;
-use super::{Config, Section};
+use super::{Config, Section, UPSTREAMS_MAX};
 
 /// Where everything was written.
 #[derive(Default)]
@@ -132,10 +132,18 @@ pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collect
         versions(at, route.min_version, route.max_version, mistakes);
         alpn(at, &route.alpn, mistakes);
         proxy_protocol(route, index, placed, mistakes);
+        super::upstream::check(route, index, placed, mistakes);
         super::crypto::check(route, index, placed, mistakes);
     }
     for (index, originate) in config.originate.iter().enumerate() {
         super::originate::check(originate, index, placed, mistakes);
+    }
+    let backends: usize = config.routes.iter().map(|route| route.to.len()).sum();
+    if backends > UPSTREAMS_MAX {
+        let wrong = Wrong::new(format!(
+            "there are {backends} backends, at most {UPSTREAMS_MAX} may be"
+        ));
+        mistakes.error(&Place::Whole, wrong);
     }
     super::originate::files(config, placed, mistakes);
     no_overlap(config, placed, mistakes);
@@ -262,7 +270,7 @@ pub(super) fn alpn(at: At<'_>, protocols: &[String], mistakes: &mut Collector<'_
 
 fn proxy_protocol(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
     let sends = route.proxy_protocol != ProxyProtocol::Off;
-    if sends && route.to == Backend::Echo && placed.sound_in_route(index, &["to"]) {
+    if sends && route.is_echo() && placed.sound_in_route(index, &["to"]) {
         mistakes.error(
             &placed.in_route(index, "proxy_protocol", None),
             Wrong::new("there is no backend here that could be told who the client is")
@@ -424,23 +432,25 @@ fn loops(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
         .map(|listen| listen.address)
         .collect();
     for (index, route) in config.routes.iter().enumerate() {
-        let Backend::Tcp { address, .. } = &route.to else {
-            continue;
-        };
-        let reaches = |listener: &&SocketAddr| {
-            overlap(**listener, *address)
-                && (listener.ip() == address.ip() || address.ip().is_loopback())
-        };
-        let listener = listeners.iter().find(reaches);
-        if let Some(listener) = listener.filter(|_| placed.sound_in_route(index, &["to"])) {
-            mistakes.error(
-                &placed.in_route(index, "to", None),
-                Wrong::new(format!(
-                    "the backend {address} is this program's own listener {listener}"
-                ))
-                .label("connections would go round in circles")
-                .help("give the address at which the server behind it listens"),
-            );
+        for (at, upstream) in route.to.iter().enumerate() {
+            let Backend::Tcp { address, .. } = &upstream.backend else {
+                continue;
+            };
+            let reaches = |listener: &&SocketAddr| {
+                overlap(**listener, *address)
+                    && (listener.ip() == address.ip() || address.ip().is_loopback())
+            };
+            let listener = listeners.iter().find(reaches);
+            if let Some(listener) = listener.filter(|_| placed.sound_in_route(index, &["to"])) {
+                mistakes.error(
+                    &placed.in_route(index, "to", Some(at)),
+                    Wrong::new(format!(
+                        "the backend {address} is this program's own listener {listener}"
+                    ))
+                    .label("connections would go round in circles")
+                    .help("give the address at which the server behind it listens"),
+                );
+            }
         }
     }
 }
@@ -471,7 +481,8 @@ fn admin(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
                     .help("the kernel takes no longer one"),
                 );
             }
-            let backend = |route: &Route| matches!(&route.to, Backend::Unix(to) if to == path);
+            let is_it = |backend: &Backend| matches!(backend, Backend::Unix(to) if to == path);
+            let backend = |route: &Route| route.to.iter().any(|to| is_it(&to.backend));
             if config.routes.iter().any(backend) {
                 mistakes.error(
                     &place,

@@ -202,3 +202,15 @@ impl Listed for TlsGroup {
         )
     };
 }
+
+choice! {
+    /// How connections are given to the backends of a route.
+    Balance, "way to choose a backend", "a way to choose a backend", "\"least-connections\"" {
+        /// One after the other, by weight.
+        RoundRobin = "round-robin",
+        /// The one with the fewest connections for its weight.
+        LeastConnections = "least-connections",
+        /// A client address always goes to the same one, as long as that is there.
+        ClientHash = "client-hash",
+    }
+}

@@ -28,6 +28,7 @@ mod reference;
 mod table;
 mod types;
 mod units;
+mod upstream;
 
 #[cfg(test)]
 mod tests;
@@ -40,7 +41,8 @@ use serde::{Deserialize, Serialize};
 
 pub use admin::Admin;
 pub use choices::{
-    LogFormat, LogLevel, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite, TlsVersion, Truncation,
+    Balance, LogFormat, LogLevel, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite, TlsVersion,
+    Truncation,
 };
 pub use flags::Flag;
 pub use machine::Machine;
@@ -54,7 +56,10 @@ pub use types::{
     Backend, ByteSize, Ca, CertificateFiles, Count, Kind, Listen, PlainListen, Server,
 };
 pub use units::{show_duration, show_number};
+pub(crate) use upstream::UPSTREAMS_MAX;
+pub use upstream::Upstream;
 
+use checks::{At, Placed};
 use mistake::Collector;
 use raw::{Context, Key, Node, Place, Raw, Resolve, Wrong};
 use read::Written;

@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use super::admin::Admin;
 use super::choices::{
-    LogFormat, LogLevel, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite, TlsVersion, Truncation,
+    Balance, LogFormat, LogLevel, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite, TlsVersion,
+    Truncation,
 };
 use super::network::Network;
 use super::table::options;
-use super::types::{Backend, ByteSize, Ca, CertificateFiles, Count, Listen, PlainListen, Server};
+use super::types::{ByteSize, Ca, CertificateFiles, Count, Listen, PlainListen, Server};
+use super::upstream::Upstream;
 
 options! {
     /// One way through the program: where connections come in, what is shown to
@@ -30,7 +32,26 @@ options! {
         /// Where the plaintext goes: `HOST:PORT`, `unix:PATH`, or `echo:` to answer
         /// with what was received, for trying out and for measuring. A name is looked
         /// up once, at the start; of several addresses the first IPv4 one is used.
-        to: Backend = required "127.0.0.1:8080";
+        /// Of several backends each may be a table with `weight` (1 to 1000), `backup` (used
+        /// only while no other can be) and `max_connections`. When one can't be connected
+        /// to, the next is tried, and the client notices nothing.
+        to: Vec<Upstream> = required "127.0.0.1:8080";
+
+        /// How a backend is chosen: `round-robin` by weight; `least-connections` for its
+        /// weight, over all workers; `client-hash`: the same client address goes to the
+        /// same backend, and when one goes away only its clients move.
+        balance: Balance = default "round-robin";
+
+        /// Connects that fail in a row until a backend is passed over.
+        backend_failures: u32 = default "3", "1" ..= "1000";
+
+        /// For how long it is passed over; then a connection may try it again. If all are
+        /// passed over, all are tried.
+        backend_pause: Duration = default "10s", "100ms" ..= "1h";
+
+        /// A backend that has come back gets its full share only after so long, and little
+        /// at first.
+        slow_start: Option<Duration> = default "off", "1s" ..= "1h";
 
         /// Certificates and their keys as PEM files, `{ cert = "…", key = "…" }`. The
         /// chain stands in the order leaf first. Of several the one which fits the name

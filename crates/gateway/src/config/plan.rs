@@ -2,7 +2,7 @@
 //! connections each, and what the limits cost.
 
 use super::raw::Wrong;
-use super::types::{Backend, ByteSize, Count};
+use super::types::{ByteSize, Count};
 use super::units::show_number;
 use super::{Config, Machine};
 
@@ -129,7 +129,7 @@ fn share_of_pending(config: &Config, workers: u64) -> Result<(), Misfit> {
 /// A proxied connection has two sockets; one that is only echoed has one.
 fn descriptors_per_connection(config: &Config) -> u64 {
     let echo_only =
-        config.originate.is_empty() && config.routes.iter().all(|route| route.to == Backend::Echo);
+        config.originate.is_empty() && config.routes.iter().all(|route| route.is_echo());
     if echo_only { 1 } else { 2 }
 }
 

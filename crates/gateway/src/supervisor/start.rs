@@ -4,6 +4,7 @@ use super::control::{self, Control};
 use super::error::{ServeError, system};
 use super::keys::{rotation_s, unix_time};
 use super::{Source, Supervisor, TOKEN_SIGNALS, listeners, signals};
+use crate::backends::Backends;
 use crate::clients::Clients;
 use crate::config::Loaded;
 use crate::handover::{Descriptors, Handover, OriginPem, Pem};
@@ -31,6 +32,7 @@ impl Supervisor {
             .map_err(system("make shared memory"))?;
         let clients = Clients::create(plan.connections_max, random())
             .map_err(system("make shared memory"))?;
+        let backends = Backends::create(plan.workers).map_err(system("make shared memory"))?;
         let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
         poller
             .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
@@ -72,6 +74,7 @@ impl Supervisor {
                     pending: -1,
                     counters: supervisor.counters.fd().0,
                     clients: clients.fd().0,
+                    backends: backends.fd().0,
                     sessions: supervisor.sessions.as_ref().map(|files| files.fd().0),
                     orders: -1,
                 },

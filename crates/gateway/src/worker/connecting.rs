@@ -2,10 +2,13 @@
 //!
 //! The TLS side is not read meanwhile; what came behind the handshake waits as a partial record.
 
+use crate::backends::Backends;
+use crate::balance::{Target, Targets};
 use crate::route::Route;
 use crate::slot::{Flag, Phase, Slot};
 use dormouse_reactor::socket::{self, Addr, Connecting, Shortage};
 use std::io;
+use std::net::IpAddr;
 
 /// How the way to the backend stands.
 #[derive(Debug)]
@@ -20,21 +23,68 @@ pub(super) enum Connect {
     Failed(io::Error),
 }
 
-/// Starts to connect `slot` with its route's backend.
-pub(super) fn start(slot: &mut Slot, route: &Route) -> Connect {
-    let Some(backend) = route.backend() else {
+/// Starts to connect `slot` with one of its route's backends.
+pub(super) fn start(
+    slot: &mut Slot,
+    route: &Route,
+    known: &Backends,
+    client: Option<IpAddr>,
+    now_ms: u64,
+) -> Connect {
+    let Some(targets) = route.targets() else {
         slot.set(Flag::Echo);
         slot.set_phase(Phase::Established);
         return Connect::Done;
     };
     slot.set_phase(Phase::Connecting);
-    let is_unix = matches!(backend, Addr::Unix(_));
-    if is_unix {
-        slot.set(Flag::PlainIsUnix);
+    match targets.first(client, known, now_ms).in_list(targets) {
+        Some(target) => begin(slot, route, known, target),
+        None => Connect::TryAgain(io::Error::other(
+            "every backend has as many connections as it may (max_connections)",
+        )),
     }
+}
+
+/// The backend of this slot has failed: starts to connect with the next one, if there is one that
+/// was not tried.
+pub(super) fn next(
+    slot: &mut Slot,
+    route: &Route,
+    known: &Backends,
+    now_ms: u64,
+) -> Option<Connect> {
+    let targets = route.targets()?;
+    let (last, _) = current(slot, targets)?;
+    known.leave(slot.backend);
+    slot.backend = 0;
+    let (choice, passed) = targets.next(last, slot.passed_over(), known, now_ms);
+    let target = choice.in_list(targets)?;
+    slot.set_passed_over(passed);
+    Some(begin(slot, route, known, target))
+}
+
+/// The backend that `slot` is, or was last, connected with, and its index in the list.
+pub(super) fn current<'a>(slot: &Slot, targets: &'a Targets) -> Option<(usize, &'a Target)> {
+    let mut all = targets.all.iter().enumerate();
+    all.find(|(_, target)| target.place == slot.backend)
+}
+
+fn begin(slot: &mut Slot, route: &Route, known: &Backends, target: &Target) -> Connect {
+    let backend = &target.address;
+    if matches!(backend, Addr::Unix(_)) {
+        slot.set(Flag::PlainIsUnix);
+    } else {
+        slot.clear(Flag::PlainIsUnix);
+    }
+    slot.backend = target.place;
+    known.enter(target.place);
     let connecting = match socket::connect(backend, &route.sockets.connect_options()) {
         Ok(connecting) => connecting,
-        Err(e) if Shortage::of(&e).is_some() => return Connect::TryAgain(e),
+        Err(e) if Shortage::of(&e).is_some() => {
+            known.leave(target.place);
+            slot.backend = 0;
+            return Connect::TryAgain(e);
+        }
         Err(e) => return Connect::Failed(e),
     };
     let fd = connecting.fd();

@@ -6,6 +6,7 @@
 
 use super::backlog;
 use super::tickets::Tickets;
+use crate::backends::Backends;
 use crate::counters::{Count, Counters};
 use crate::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
@@ -61,6 +62,7 @@ pub(crate) struct Tools {
     pub(super) scratch: Scratch,
     pub(super) pending: Pending,
     pub(super) count: Counters,
+    pub(super) backends: Backends,
     /// Random, a part of the ids by which backends' logs and ours are joined.
     pub(super) id_seed: u64,
     /// Connections (index and generation) which wait for pending memory.
@@ -110,7 +112,12 @@ pub(super) enum Outcome {
 }
 
 impl Tools {
-    pub(super) fn new(pending: Pending, count: Counters, pending_per_connection: usize) -> Tools {
+    pub(super) fn new(
+        pending: Pending,
+        count: Counters,
+        backends: Backends,
+        pending_per_connection: usize,
+    ) -> Tools {
         let records = pending_per_connection.saturating_sub(RECORD_MAX + 64) / CONTENT_MAX;
         let receive_max = records.clamp(1, RECORDS_PER_STEP) * CONTENT_MAX;
         let reserve = (pending.bytes_max() / 8).min(RESERVE_BYTES_MAX);
@@ -118,6 +125,7 @@ impl Tools {
             scratch: Scratch::new(),
             pending,
             count,
+            backends,
             id_seed: RandomState::new().build_hasher().finish(),
             starved: Vec::new(),
             tickets: Tickets::default(),

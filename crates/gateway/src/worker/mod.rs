@@ -43,6 +43,7 @@ mod token;
 mod warm;
 mod work;
 
+use crate::backends::Backends;
 use crate::clients::{ClientLimits, Clients};
 use crate::counters::Counters;
 use crate::orders::{self, Order, Word};
@@ -91,6 +92,7 @@ pub(crate) struct Inheritance {
     pub(crate) pending: Pending,
     pub(crate) counters: Counters,
     pub(crate) clients: Clients,
+    pub(crate) backends: Backends,
     pub(crate) routes: Vec<Route>,
     pub(crate) listeners: Vec<(Fd, u16)>,
     pub(crate) limits: Limits,
@@ -137,6 +139,7 @@ impl Worker {
             pending,
             counters,
             clients,
+            backends,
             routes,
             listeners,
             limits,
@@ -156,7 +159,7 @@ impl Worker {
             handshakes: Handshakes::new(),
             originations: Originations::new(Worker::pools(&routes)),
             listeners: Listeners::new(listeners),
-            tools: Tools::new(pending, counters, limits.pending_per_connection),
+            tools: Tools::new(pending, counters, backends, limits.pending_per_connection),
             generation: 0,
             bursts: Bursts::default(),
             stop_by_ms: None,
@@ -322,6 +325,7 @@ impl Worker {
             return;
         };
         self.clients.leave(slot.client());
+        self.tools.backends.leave(slot.backend);
         self.at_rest = self.at_rest.saturating_sub(u32::from(slot.at_rest()));
         let remains = closing::dismantle(slot, &mut self.tools);
         self.tools.tickets.forget(slot.generation);

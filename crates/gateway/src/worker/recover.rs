@@ -48,6 +48,10 @@ impl Worker {
             self.find_warm();
             self.tools.count.add(Count::Restarts, 1);
         }
+        // Also after a first start: then there are none.
+        let live: Vec<u32> = self.slots.indices().collect();
+        let found = live.into_iter().filter_map(|index| self.slots.get(index));
+        self.tools.backends.recount(found.map(|slot| slot.backend));
         self.poller
             .add(self.orders, token::orders(), Interest::READ)
     }

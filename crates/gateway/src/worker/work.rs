@@ -11,15 +11,17 @@ use super::interest::{self, Side};
 use super::introducing::Client;
 use super::originating::Plain;
 use super::{opening, sealing};
+use crate::backends::Change;
 use crate::config::Truncation;
 use crate::counters::Count;
 use crate::route::{Direction, Route};
 use crate::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_engine::{HandshakeInfo, Rested};
 use dormouse_reactor::poller::{Event, Poller};
-use dormouse_reactor::socket::{self, Shortage};
+use dormouse_reactor::socket::{self, Peer, Shortage};
 use dormouse_record::Alert;
 use std::fmt;
+use std::net::IpAddr;
 
 /// What a step works with: everything but the slot, all of it the worker's.
 pub(super) struct Work<'a> {
@@ -225,26 +227,84 @@ impl Work<'_> {
             slot.set(Flag::OpeningBlocked);
         }
         log_handshake(client, &id, &rested.info);
-        let connect = connecting::start(slot, self.route);
+        let connect = self.start_connect(slot, client.ip());
         self.connected(slot, connect)
     }
 
-    fn connected(&mut self, slot: &mut Slot, connect: Connect) -> Outcome {
-        match connect {
-            Connect::Done => self.open_after_flush(slot),
-            Connect::UnderWay => Outcome::Continues,
-            Connect::TryAgain(e) if self.may_retry(slot) => {
-                self.pause = match Shortage::of(&e) {
-                    Some(Shortage::Descriptors) => Some(Pause::Descriptors),
-                    Some(Shortage::Ports) => Some(Pause::Ports),
-                    // A backend whose queue is full, or kernel memory: not for us to pause.
-                    _ => None,
-                };
-                Outcome::Continues
+    fn start_connect(&mut self, slot: &mut Slot, client: Option<IpAddr>) -> Connect {
+        let (known, now_ms) = (&self.tools.backends, self.now_ms);
+        connecting::start(slot, self.route, known, client, now_ms)
+    }
+
+    /// The backend can't be connected to: the next one, if there is one.
+    fn try_next(&mut self, slot: &mut Slot, why: &str) -> Option<Connect> {
+        self.tools.count.add(Count::BackendConnectsFailed, 1);
+        let fd = slot.detach_plain();
+        if fd != dormouse_reactor::Fd::NONE {
+            fd.close();
+        }
+        let targets = self.route.targets()?;
+        let (known, now_ms) = (&self.tools.backends, self.now_ms);
+        // With one backend there is nothing to choose, so its failures change nothing.
+        if let Some((_, target)) =
+            connecting::current(slot, targets).filter(|_| targets.all.len() > 1)
+        {
+            let (most, pause_ms) = (targets.failures_max, targets.pause_ms);
+            if known.failed(target.place, most, pause_ms, now_ms) == Change::Down {
+                tracing::warn!(
+                    backend = target.name,
+                    error = why,
+                    pause_ms,
+                    "backend has failed {most} times in a row; it is passed over"
+                );
             }
-            Connect::TryAgain(e) | Connect::Failed(e) => {
-                self.backend_down(slot, &e.to_string());
-                Outcome::Continues
+        }
+        let next = connecting::next(slot, self.route, known, now_ms)?;
+        self.tools.count.add(Count::BackendFailovers, 1);
+        Some(next)
+    }
+
+    fn note_connected(&self, slot: &Slot) {
+        let Some(targets) = self.route.targets().filter(|targets| targets.all.len() > 1) else {
+            return;
+        };
+        if let Some((_, target)) = connecting::current(slot, targets)
+            && self.tools.backends.succeeded(target.place, self.now_ms) == Change::Up
+        {
+            tracing::info!(backend = target.name, "backend serves again");
+        }
+    }
+
+    fn connected(&mut self, slot: &mut Slot, mut connect: Connect) -> Outcome {
+        // Each backend is tried once at most, so this ends.
+        loop {
+            let failure = match connect {
+                Connect::Done => {
+                    self.note_connected(slot);
+                    return self.open_after_flush(slot);
+                }
+                Connect::UnderWay => return Outcome::Continues,
+                Connect::TryAgain(e) if self.may_retry(slot) => {
+                    self.pause = match Shortage::of(&e) {
+                        Some(Shortage::Descriptors) => Some(Pause::Descriptors),
+                        Some(Shortage::Ports) => Some(Pause::Ports),
+                        // A backend whose queue is full, or kernel memory: not for us to pause.
+                        _ => None,
+                    };
+                    return Outcome::Continues;
+                }
+                Connect::TryAgain(e) => {
+                    self.backend_down(slot, &e.to_string());
+                    return Outcome::Continues;
+                }
+                Connect::Failed(e) => e.to_string(),
+            };
+            match self.try_next(slot, &failure) {
+                Some(next) => connect = next,
+                None => {
+                    self.backend_down(slot, &failure);
+                    return Outcome::Continues;
+                }
             }
         }
     }
@@ -284,11 +344,19 @@ impl Work<'_> {
         slot.set_timer_purpose(TimerPurpose::None);
         match purpose {
             TimerPurpose::RetryConnect => {
-                let connect = connecting::start(slot, self.route);
+                let client = match Peer::of(slot.tls_fd()) {
+                    Ok(Peer::Tcp(address)) => Some(address.ip()),
+                    _ => None,
+                };
+                let connect = self.start_connect(slot, client);
                 return self.connected(slot, connect);
             }
             TimerPurpose::Connect => {
-                self.backend_down(slot, "no answer within backend_connect_timeout");
+                let why = "no answer within backend_connect_timeout";
+                match self.try_next(slot, why) {
+                    Some(next) => return self.connected(slot, next),
+                    None => self.backend_down(slot, why),
+                }
             }
             TimerPurpose::PartialRecord => {
                 self.tools.count.add(Count::PartialRecordTimeouts, 1);

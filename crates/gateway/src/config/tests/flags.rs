@@ -51,8 +51,8 @@ fn their_mistakes_name_them() {
         "error: --backlog: `x` is not a whole number\n   = help: write it like this: 4096"
     );
     assert_eq!(
-        told(&with(&[("to", "echo:")])),
-        "error: --to: this is given twice\n   = help: give it once"
+        told(&with(&[("self-signed", "y")])),
+        "error: --self-signed: this is given twice\n   = help: give it once"
     );
     assert_eq!(
         told(&[("listen", "x"), ("to", "echo:"), ("self-signed", "x")]),

@@ -22,10 +22,10 @@ fn a_route_alone_leaves_everything_at_its_default() {
         self_signed: Some("a.example".to_owned()),
         ..Route::blank()
     }];
-    expected.routes[0].to = Backend::Tcp {
+    expected.routes[0].to = vec![Upstream::plain(Backend::Tcp {
         address: "127.0.0.1:8080".parse().expect("an address"),
         given: "127.0.0.1:8080".to_owned(),
-    };
+    })];
     assert_eq!(config, expected);
     assert_eq!(config.limits.pending_memory, ByteSize(64 << 20));
     assert_eq!(config.process.workers, Count::Auto);
@@ -57,6 +57,8 @@ fn every_way_to_write_an_address() {
         .routes
         .remove(0)
         .to
+        .remove(0)
+        .backend
     };
     assert_eq!(to("echo:"), Backend::Echo);
     assert_eq!(
@@ -205,7 +207,7 @@ fn every_option_can_be_set() {
     }
     let route = &config.routes[0];
     assert_eq!(route.listen.len(), 2);
-    assert_eq!(route.to, Backend::Unix("etc/b.sock".into()));
+    assert_eq!(route.to[0].backend, Backend::Unix("etc/b.sock".into()));
     assert_eq!(
         route.certificates,
         [CertificateFiles {
@@ -435,4 +437,55 @@ fn what_is_wrong_with_an_origination_is_said() {
     assert!(told(&twice).contains("is listened on twice"));
     let said = told("[[originate]]\nlisten = '127.0.0.1:1080'");
     assert!(said.contains("this origination has no `to`"), "{said}");
+}
+
+#[test]
+fn several_backends_each_with_its_share() {
+    let config = read(
+        "[[route]]\nlisten = ':8443'\nself_signed = 'x'\nbalance = 'client-hash'\nto = [\n'unix:/a.sock',\n\
+         { address = '127.0.0.1:80', weight = 3, backup = true, max_connections = 9 }]\n",
+    );
+    let to = &config.routes[0].to;
+    assert_eq!(to[0], Upstream::plain(Backend::Unix("/a.sock".into())));
+    assert_eq!(
+        (to[1].weight, to[1].backup, to[1].max_connections),
+        (3, true, Some(9))
+    );
+    assert_eq!(config.routes[0].balance, Balance::ClientHash);
+}
+
+#[test]
+fn what_is_wrong_with_backends_is_said() {
+    let told = |to: &str| {
+        told(&format!(
+            "[[route]]\nlisten = ':8443'\nself_signed = 'x'\nto = {to}\n"
+        ))
+    };
+    for (to, what) in [
+        ("['echo:', '127.0.0.1:80']", "`echo:` answers by itself"),
+        (
+            "['127.0.0.1:80', '127.0.0.1:80']",
+            "127.0.0.1:80 is listed twice",
+        ),
+        (
+            "[{ address = '127.0.0.1:80', backup = true }]",
+            "every backend here is a backup",
+        ),
+        ("[{ weight = 3 }]", "a backend needs `address`"),
+        (
+            "[{ address = '127.0.0.1:80', weight = 0 }]",
+            "`0` is no weight",
+        ),
+        (
+            "[{ address = '127.0.0.1:80', wight = 2 }]",
+            "did you mean `weight`?",
+        ),
+        (
+            "['127.0.0.1:80', { address = '127.0.0.1:8443' }]",
+            "this program's own listener",
+        ),
+        ("[]", "this list is empty"),
+    ] {
+        assert!(told(to).contains(what), "{}", told(to));
+    }
 }

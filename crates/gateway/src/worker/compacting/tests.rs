@@ -2,6 +2,7 @@
 
 use super::super::{Inheritance, Limits};
 use super::*;
+use crate::backends::Backends;
 use crate::clients::{ClientLimits, Clients};
 use crate::config::{self, Flag as Given, Machine, Purpose, Truncation};
 use crate::counters::Counters;
@@ -79,7 +80,7 @@ impl World {
         let route = Route {
             direction: Direction::Terminate {
                 context: self.tls.server.clone(),
-                backend: None,
+                targets: None,
             },
             sockets: SocketOptions::new(&config.config.sockets),
             truncation: Truncation::Abort,
@@ -92,6 +93,7 @@ impl World {
                 pending,
                 counters: Counters::new(self.counters.block(0).expect("a block")),
                 clients: Clients::create(PLACES, 1).expect("a table"),
+                backends: Backends::create(1).expect("a table"),
                 routes: vec![route],
                 listeners: Vec::new(),
                 limits: Limits {

@@ -1,0 +1,253 @@
+//! Several backends behind one listener: who gets what, and what clients notice when one fails.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+
+use rustix::net::{AddressFamily, SocketType};
+use rustix::process::Signal;
+
+use dormouse_interop::backend::Backend;
+use dormouse_interop::peer::{self, Peer, connect_from};
+use dormouse_interop::process::{Process, signal};
+use dormouse_interop::scene::{self, TLS_PORT, applies, unused_host};
+use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
+use dormouse_interop::wait::{self, PATIENCE};
+
+/// A terminator before several backends.
+struct Scene {
+    terminator: Process,
+    address: SocketAddr,
+    backends: BTreeMap<u16, Backend>,
+    _folder: tempfile::TempDir,
+}
+
+impl Scene {
+    /// `to` says what is said of each backend beside its address; those with `down` do not listen.
+    fn new(to: &[&str], change: impl FnOnce(&mut Settings)) -> Self {
+        let host = unused_host();
+        let ports = 8080..8080 + to.len() as u16;
+        let address = |port| SocketAddr::new(host, port);
+        let listed: Vec<String> = ports
+            .clone()
+            .zip(to)
+            .map(|(port, more)| {
+                let more = more.trim_start_matches("down");
+                format!("{{ address = \"{}\"{more} }}", address(port))
+            })
+            .collect();
+        let target = Target::Tcp(address(8080));
+        let mut settings = Settings::new(SocketAddr::new(host, TLS_PORT), target);
+        settings
+            .options
+            .push(("to", format!("[{}]", listed.join(", "))));
+        change(&mut settings);
+        let backends = ports
+            .zip(to)
+            .filter(|(_, more)| !more.starts_with("down"))
+            .map(|(port, _)| (port, Backend::tcp(address(port))))
+            .collect();
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let terminator = scene::start(Terminator::Dormouse, &settings, folder.path());
+        Self {
+            terminator,
+            address: settings.listen,
+            backends,
+            _folder: folder,
+        }
+    }
+
+    fn connect(&self, last: u8) -> Peer {
+        let ip = IpAddr::V4(Ipv4Addr::new(127, 9, 8, last));
+        let tcp = connect_from(ip, self.address);
+        let mut peer = Peer::over(tcp, peer::client(peer::config())).expect("a handshake");
+        peer.stream().write_all(b"echo\n").expect("sent");
+        peer.echo().expect("an echo");
+        peer
+    }
+
+    /// Connections accepted by each backend until now.
+    fn accepted(&self) -> Vec<u64> {
+        self.backends.values().map(Backend::accepted).collect()
+    }
+}
+
+#[test]
+fn round_robin_by_weight() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::new(&["", ", weight = 2", ""], |_| {});
+    let peers: Vec<Peer> = (0..12).map(|_| scene.connect(1)).collect();
+    assert_eq!(scene.accepted(), [3, 6, 3]);
+    drop(peers);
+}
+
+/// One of three is down. Clients notice nothing; after a few failures it is passed over, and when
+/// it is there again it gets its part.
+#[test]
+fn clients_notice_nothing_of_a_backend_that_is_down() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let mut scene = Scene::new(&["", "down", ""], |settings| {
+        settings.option("backend_pause", "2s");
+    });
+    for _ in 0..30 {
+        scene.connect(1);
+    }
+    let lines = scene.terminator.lines_with("it is passed over");
+    assert_eq!(lines.len(), 1, "{}", scene.terminator.log());
+    assert_eq!(scene.accepted().iter().sum::<u64>(), 30);
+    let again = SocketAddr::new(scene.address.ip(), 8081);
+    scene.backends.insert(8081, Backend::tcp(again));
+    wait::until("the backend to serve again", PATIENCE, || {
+        scene.connect(1);
+        (scene.backends[&8081].accepted() > 2).then_some(())
+    });
+    assert_eq!(scene.terminator.lines_with("serves again").len(), 1);
+    assert!(scene.terminator.lines_with("its clients get").is_empty());
+}
+
+/// A backend that does not answer at all: the next one is tried after the timeout.
+#[test]
+fn a_silent_backend_is_left_for_another() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::new(&["down", ""], |settings| {
+        settings.option("backend_connect_timeout", "300ms");
+        settings.option("backend_failures", "1");
+        settings.option("backend_pause", "1h");
+    });
+    // A full listen queue: further SYNs are not answered.
+    let socket =
+        rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    let silent = SocketAddr::new(scene.address.ip(), 8080);
+    rustix::net::bind(&socket, &silent).expect("an unused address");
+    rustix::net::listen(&socket, 0).expect("a listener");
+    let mut queued = Vec::new();
+    while let Ok(stream) =
+        TcpStream::connect_timeout(&silent, std::time::Duration::from_millis(200))
+    {
+        queued.push(stream);
+    }
+    for _ in 0..4 {
+        scene.connect(1);
+    }
+    assert_eq!(scene.accepted(), [4]);
+    assert_eq!(scene.terminator.lines_with("it is passed over").len(), 1);
+}
+
+/// All are down: the client is told in order, and as soon as one is there it is used, whatever
+/// was marked.
+#[test]
+fn marks_are_not_believed_when_all_are_down() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let mut scene = Scene::new(&["down", "down"], |settings| {
+        settings.option("backend_failures", "1");
+        settings.option("backend_pause", "1h");
+    });
+    for _ in 0..5 {
+        let mut peer = Peer::connect(scene.address).expect("a handshake");
+        assert!(peer.receive_all().expect("close_notify").is_empty());
+    }
+    let back = SocketAddr::new(scene.address.ip(), 8081);
+    scene.backends.insert(8081, Backend::tcp(back));
+    scene.connect(1);
+    assert_eq!(scene.accepted(), [1]);
+}
+
+/// The load is that of all workers together, also when they have died.
+#[test]
+fn least_connections_over_all_workers() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::new(&["", ""], |settings| {
+        settings.workers = 2;
+        settings.option("balance", "least-connections");
+    });
+    let mut peers: Vec<Peer> = (0..20).map(|_| scene.connect(1)).collect();
+    let accepted = scene.accepted();
+    assert!(
+        accepted.iter().all(|count| (9..=11).contains(count)),
+        "{accepted:?}"
+    );
+    for pid in scene.terminator.leaves() {
+        signal(pid, Signal::KILL);
+    }
+    for peer in &mut peers {
+        peer.echo().expect("an echo after the crash");
+    }
+    peers.extend((0..20).map(|_| scene.connect(1)));
+    let accepted = scene.accepted();
+    assert!(
+        accepted.iter().all(|count| (18..=22).contains(count)),
+        "{accepted:?}"
+    );
+}
+
+#[test]
+fn a_client_address_has_its_backend() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::new(&["", "", ""], |settings| {
+        settings.workers = 2;
+        settings.option("balance", "client-hash");
+    });
+    for client in 1..30 {
+        let before = scene.accepted();
+        for _ in 0..3 {
+            scene.connect(client);
+        }
+        let more: Vec<u64> = scene
+            .accepted()
+            .iter()
+            .zip(before)
+            .map(|(now, was)| now - was)
+            .collect();
+        assert!(more.contains(&3), "client {client} went to {more:?}");
+    }
+    assert!(
+        scene.accepted().iter().all(|&count| count > 0),
+        "{:?}",
+        scene.accepted()
+    );
+}
+
+#[test]
+fn limits_and_backups() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::new(
+        &[
+            ", max_connections = 3",
+            ", backup = true, max_connections = 2",
+        ],
+        |settings| {
+            settings.option("backend_connect_timeout", "20s");
+        },
+    );
+    let mut peers: Vec<Peer> = (0..5).map(|_| scene.connect(1)).collect();
+    assert_eq!(
+        scene.accepted(),
+        [3, 2],
+        "the backup only when the first is full"
+    );
+    // The sixth waits until somebody leaves.
+    let address = scene.address;
+    let sixth = std::thread::spawn(move || {
+        let mut peer = Peer::saying(address, "echo");
+        peer.echo()
+    });
+    let mut first = peers.remove(0);
+    first.end_sending().expect("an end");
+    first.receive_all().expect("a clean end");
+    sixth.join().expect("no panic").expect("an echo in time");
+    assert_eq!(scene.accepted(), [4, 2]);
+}
