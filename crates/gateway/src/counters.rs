@@ -31,6 +31,8 @@ counts! {
     Handshaking = "handshaking",
     /// Gauge: bytes of pending memory in use.
     PendingBytes = "pending_bytes",
+    /// Gauge: bytes which the kernel holds in send queues of more than 4 KiB.
+    KernelBytes = "kernel_bytes",
     /// TCP connections accepted.
     Accepted = "accepted",
     /// Full handshakes that succeeded.
@@ -75,6 +77,9 @@ counts! {
     IdleTimeouts = "idle_timeouts",
     /// Reads put off because pending memory was used up.
     PendingExhausted = "pending_exhausted",
+    /// Reads put off because the other side is slow to take what it has, and `kernel_memory` is
+    /// nearly used up.
+    KernelExhausted = "kernel_exhausted",
     /// Times accepting paused because every slot was taken.
     PausedFull = "paused_full",
     /// Times accepting paused because too many handshakes were in flight.

@@ -42,6 +42,7 @@ pub fn serve(loaded: &Loaded) -> Result<(), ServeError> {
     process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
     // The plan counts on it; workers inherit it.
     descriptors::raise_limit().map_err(system("raise the limit on descriptors"))?;
+    let loaded = &loaded.settled();
     let certificates = material::load(&loaded.config).map_err(ServeError::Certificates)?;
     Supervisor::start(loaded, &certificates)?.run()
 }

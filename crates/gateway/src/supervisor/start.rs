@@ -55,7 +55,7 @@ impl Supervisor {
             let handover = Handover {
                 worker,
                 config: config.clone(),
-                share: Share::of(worker, plan, config),
+                share: Share::of(worker, plan),
                 certificates: certificates.to_vec(),
                 ticket_keys: supervisor.ticket_keys.export().to_vec(),
                 descriptors: Descriptors {

@@ -11,6 +11,7 @@
 
 use super::Worker;
 use super::interest::{self, Side};
+use super::starved::SOON_MS;
 use super::token;
 use crate::counters::Count;
 use crate::slot::{Flag, Slot};
@@ -103,8 +104,13 @@ impl Worker {
         if let Some(slot) = self.slots.get(to)
             && slot.has(Flag::StarvedQueued)
         {
-            self.tools.starved.push((to, slot.generation));
+            let generation = slot.generation;
+            self.tools
+                .starved
+                .push(to, generation, self.now_ms, SOON_MS);
         }
+        self.tools.kernel.forget(from);
+        self.note_queues(to);
         Some(to)
     }
 
