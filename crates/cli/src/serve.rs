@@ -1,18 +1,26 @@
-//! `dormouse serve`.
+//! `dormouse serve` and `dormouse connect`: one program, with the flags of either.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use dormouse_gateway::ServeError;
-use dormouse_gateway::config::{self, Machine, Mistakes, Purpose};
+use dormouse_gateway::config::{self, Flag, Machine, Mistakes, Purpose, Section};
 
-use crate::arguments::ServeArgs;
+use crate::arguments::{ConnectArgs, ServeArgs};
 use crate::outcome::Outcome;
 use crate::{logs, terminal};
 
 pub(crate) fn run(args: &ServeArgs) -> ExitCode {
-    let file = args.config.as_deref();
-    let loaded = config::load(file, &args.options.given, &Machine::read(), Purpose::Serve);
+    start(args.config.as_deref(), Section::Route, &args.options.given)
+}
+
+pub(crate) fn run_connect(args: &ConnectArgs) -> ExitCode {
+    let flags = &args.options.given;
+    start(args.config.as_deref(), Section::Originate, flags)
+}
+
+fn start(file: Option<&Path>, section: Section, flags: &[Flag]) -> ExitCode {
+    let loaded = config::load(file, section, flags, &Machine::read(), Purpose::Serve);
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err(mistakes) => return refuse(file, &mistakes, "nothing was started"),

@@ -56,7 +56,8 @@ type Misfit = (&'static [&'static str], Wrong);
 pub(super) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
     let per_connection = descriptors_per_connection(config);
     let listeners: usize = config.routes.iter().map(|route| route.listen.len()).sum();
-    let reserved = DESCRIPTORS_RESERVED + listeners as u64;
+    let plain: usize = config.originate.iter().map(|one| one.listen.len()).sum();
+    let reserved = DESCRIPTORS_RESERVED + (listeners + plain) as u64;
     let room = machine.descriptors_max.saturating_sub(reserved) / per_connection;
     let room = room.min(AUTO_PER_WORKER_MAX);
     if room == 0 {
@@ -94,7 +95,7 @@ pub(super) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
         wanted,
         room: (workers * room).min(ports),
         sockets: per_connection,
-        listeners: listeners as u64,
+        listeners: (listeners + plain) as u64,
     };
     let amounts = budget::settle(config, machine, frame)
         .map_err(|wrong| (&["memory", "max_connections"][..], wrong))?;
@@ -139,7 +140,8 @@ fn share_of_pending(config: &Config, pending: u64, workers: u64) -> Result<(), M
 
 /// A proxied connection has two sockets; one that is only echoed has one.
 fn descriptors_per_connection(config: &Config) -> u64 {
-    let echo_only = config.routes.iter().all(|route| route.to == Backend::Echo);
+    let echo_only =
+        config.originate.is_empty() && config.routes.iter().all(|route| route.to == Backend::Echo);
     if echo_only { 1 } else { 2 }
 }
 
@@ -152,17 +154,24 @@ fn usable_ports(machine: &Machine) -> u64 {
 fn ports(config: &Config, machine: &Machine) -> Result<u64, Wrong> {
     let each = usable_ports(machine);
     let mut seen: Vec<(SocketAddr, &[SourceAddress])> = Vec::new();
-    let mut sum = 0_u64;
     for route in &config.routes {
         let Backend::Tcp { address, .. } = &route.to else {
             return Ok(u64::MAX);
         };
-        let pair = (*address, route.source_addresses.as_slice());
-        if !seen.contains(&pair) {
-            seen.push(pair);
-            sum = sum.saturating_add(each * sources(*address, &route.source_addresses));
-        }
+        seen.push((*address, &route.source_addresses));
     }
+    seen.sort_unstable();
+    seen.dedup();
+    let of_one = |(to, from): &(SocketAddr, &[SourceAddress])| each * sources(*to, from);
+    let servers = config.originate.iter().flat_map(|one| &one.to);
+    let to_servers = each
+        * servers
+            .map(|server| server.addresses.len() as u64)
+            .sum::<u64>();
+    let sum = seen
+        .iter()
+        .map(of_one)
+        .fold(to_servers, u64::saturating_add);
     match config.limits.max_connections {
         Count::Exactly(wanted) if u64::from(wanted) > sum => {
             Err(too_few_ports(wanted.into(), sum, each, machine, &seen))
@@ -223,25 +232,4 @@ fn too_many(wanted: u64, workers: u64, room: u64, machine: &Machine) -> Wrong {
 
 fn saturate(number: u64) -> u32 {
     number.try_into().unwrap_or(u32::MAX)
-}
-
-/// The listeners which this process may not open.
-pub(super) fn privileged<'a>(
-    config: &'a Config,
-    machine: &'a Machine,
-) -> impl Iterator<Item = (usize, usize, SocketAddr)> + 'a {
-    config
-        .routes
-        .iter()
-        .enumerate()
-        .flat_map(move |(route, options)| {
-            let listeners = options
-                .listen
-                .iter()
-                .map(|listen| listen.address)
-                .enumerate();
-            listeners
-                .filter(|(_, address)| address.port() < machine.privileged_below)
-                .map(move |(at, address)| (route, at, address))
-        })
 }
