@@ -47,7 +47,7 @@ counts! {
     HandshakesTooLarge = "handshakes_too_large",
     /// Handshakes whose client had given up before it was its turn.
     HandshakesGivenUp = "handshakes_given_up",
-    /// Clients dropped without a hello for others, when too many were in flight.
+    /// Handshakes dropped because their client was silent and others waited for the place.
     HandshakesSilent = "handshakes_silent",
     /// Plain HTTP requests that came to the TLS port.
     PlainHttp = "plain_http",
@@ -82,7 +82,7 @@ counts! {
     KernelExhausted = "kernel_exhausted",
     /// Times accepting paused because every slot was taken.
     PausedFull = "paused_full",
-    /// Times accepting paused because too many handshakes were in flight.
+    /// Looks at newcomers who had to wait because `max_handshakes` were in flight.
     PausedHandshakes = "paused_handshakes",
     /// Times accepting paused because descriptors had run out.
     PausedDescriptors = "paused_descriptors",

@@ -7,7 +7,6 @@
 use crate::counters::{Count, Counters};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Poller;
-use dormouse_reactor::socket;
 use std::io;
 
 /// Connections accepted from one listener per turn.
@@ -28,8 +27,6 @@ pub(super) struct Listener {
 pub(super) enum Pause {
     /// Every slot, or every descriptor there is for connections, is taken.
     Full,
-    /// `max_handshakes` are in flight.
-    Handshakes,
     /// EMFILE or ENFILE.
     Descriptors,
     /// EADDRNOTAVAIL on the way to a backend.
@@ -40,7 +37,6 @@ impl Pause {
     fn count(self) -> Count {
         match self {
             Pause::Full => Count::PausedFull,
-            Pause::Handshakes => Count::PausedHandshakes,
             Pause::Descriptors => Count::PausedDescriptors,
             Pause::Ports => Count::PausedPorts,
         }
@@ -52,7 +48,6 @@ impl Pause {
             Pause::Full => {
                 "every connection slot is taken (max_connections, or the descriptor limit)"
             }
-            Pause::Handshakes => "max_handshakes are in flight",
             Pause::Descriptors => "the process has no descriptor left (raise `ulimit -n`)",
             Pause::Ports => {
                 "no local port is left towards the backend \
@@ -84,16 +79,6 @@ impl Listeners {
 
     pub(super) fn all(&self) -> &[Listener] {
         &self.all
-    }
-
-    pub(super) fn are_polled(&self) -> bool {
-        self.polled
-    }
-
-    /// Is there anybody in the queue of a listener?
-    pub(super) fn somebody_waits(&self) -> bool {
-        let waiting = |listener: &Listener| socket::waiting_to_be_accepted(listener.fd);
-        !self.stopped && (self.all.iter()).any(|listener| waiting(listener).is_ok_and(|n| n > 0))
     }
 
     /// Accepts nothing more, for good.

@@ -55,7 +55,7 @@ impl Worker {
         if !due {
             return;
         }
-        if !self.handshakes.queue.is_empty() {
+        if self.handshakes.queue.has_newcomers() {
             // Newcomers take the lowest places anyway.
             self.compaction.due_ms = Some(self.now_ms + LOOK_MS);
             return;

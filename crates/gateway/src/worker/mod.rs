@@ -116,6 +116,8 @@ pub(crate) struct Worker {
     stop_by_ms: Option<u64>,
     /// While the slots that a predecessor left are looked at for long queues: the next one.
     survey_from: Option<u32>,
+    /// When to look next for silent clients, while every handshake's place is taken.
+    silent_look_ms: u64,
     compaction: Compaction,
     /// Descriptors of the table which are not connections.
     descriptors_reserved: u64,
@@ -161,6 +163,7 @@ impl Worker {
             bursts: Bursts::default(),
             stop_by_ms: None,
             survey_from: None,
+            silent_look_ms: 0,
             compaction: Compaction::default(),
             descriptors_reserved: keep.len() as u64 + DESCRIPTORS_SPARE,
             descriptors_suffice_for: u64::MAX,
@@ -212,7 +215,7 @@ impl Worker {
     }
 
     fn timeout_ms(&self) -> Option<u64> {
-        if !self.handshakes.queue.is_empty() {
+        if self.handshakes.queue.is_ready(self.may_begin()) {
             return Some(0);
         }
         let deadlines = [
@@ -223,7 +226,7 @@ impl Worker {
             self.tools.starved.next_deadline_ms(),
             self.tools.kernel.next_deadline_ms(),
             self.survey_from.map(|_| self.now_ms),
-            self.silent_look_ms(),
+            self.room_deadline_ms(),
             self.compaction.next_deadline_ms(),
         ];
         let next = deadlines.into_iter().flatten().min();

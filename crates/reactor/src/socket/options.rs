@@ -101,16 +101,6 @@ pub fn received_unread(fd: Fd) -> io::Result<usize> {
     Ok(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
-/// Connections which wait to be accepted by this TCP listener.
-///
-/// # Errors
-/// What the operating system says: no TCP socket, say.
-pub fn waiting_to_be_accepted(listener: Fd) -> io::Result<u32> {
-    // tcpi_unacked, which stands for this in a listener (tcp_get_info).
-    const WAITING: usize = 24;
-    Ok(u32_at(tcp_info(listener)?[WAITING / 8]))
-}
-
 /// Whether small segments are sent at once (TCP_NODELAY).
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use super::super::{Inheritance, Limits};
 use super::*;
-use crate::config::{self, Flag as Given, Machine, Purpose, Truncation};
+use crate::config::{self, Flag as Given, Machine, Purpose, Section, Truncation};
 use crate::counters::Counters;
 use crate::route::{Route, SocketOptions};
 use crate::slot::{Phase, SLOT_LAYOUT_VERSION};
@@ -67,7 +67,14 @@ impl World {
             ("self-signed", "x"),
         ];
         let flags = flags.map(|(name, value)| Given::new(name, value));
-        let config = config::load(None, &flags, &Machine::read(), Purpose::Check).expect("right");
+        let config = config::load(
+            None,
+            Section::Route,
+            &flags,
+            &Machine::read(),
+            Purpose::Check,
+        )
+        .expect("right");
         let route = Route {
             context: self.tls.server.clone(),
             sockets: SocketOptions::new(&config.config.sockets),
