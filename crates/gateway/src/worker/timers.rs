@@ -97,6 +97,7 @@ impl Worker {
         }
         let count = &self.tools.count;
         count.set(Count::Connections, u64::from(self.slots.live()));
+        count.set(Count::AtRest, u64::from(self.at_rest));
         let in_flight = self.handshakes.live() + self.originations.live();
         count.set(Count::Handshaking, in_flight as u64);
         count.set(Count::Warm, self.originations.warm());
