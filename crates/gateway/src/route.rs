@@ -3,8 +3,8 @@
 use crate::backends::Backends;
 use crate::balance::{Target, Targets};
 use crate::config::{
-    Backend, Config, Network, Originate, ProxyProtocol, Sockets, TlsGroup, TlsSuite, TlsVersion,
-    Truncation, Upstream,
+    self, Backend, Config, Network, Originate, ProxyProtocol, Sockets, SourceAddress, TlsGroup,
+    TlsSuite, TlsVersion, Truncation, Upstream,
 };
 use crate::handover::Pem;
 use crate::origin::Origin;
@@ -15,11 +15,14 @@ use dormouse_engine::{
 use dormouse_reactor::socket::{self, Addr, ConnectOptions, Keepalive};
 use dormouse_reactor::{Fd, OnExec};
 use std::cell::RefCell;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// One way through the program.
 pub(crate) struct Route {
     pub(crate) direction: Direction,
+    /// Addresses from which the backend is connected to; none: see [`Route::source`].
+    pub(crate) sources: Vec<IpAddr>,
     /// The backend as messages name it.
     pub(crate) backend_name: String,
     /// Who the client is, and who may be one.
@@ -111,6 +114,7 @@ pub(crate) fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> 
             backend_name: names.join(", "),
             access: Access::default(),
             truncation: originate.truncation,
+            sources: Vec::new(),
             sockets: SocketOptions::new(&config.sockets),
         }
     };
@@ -143,6 +147,7 @@ pub(crate) fn routes(
                     context,
                     targets: targets(route, backends),
                 },
+                sources: sources(&route.source_addresses),
                 backend_name: names(&route.to),
                 access: Access::of(route),
                 truncation: route.truncation,
@@ -151,6 +156,39 @@ pub(crate) fn routes(
         })
         .collect()
 }
+
+fn sources(given: &[SourceAddress]) -> Vec<IpAddr> {
+    let address = |source: &SourceAddress| match source {
+        SourceAddress::Auto => None,
+        SourceAddress::Address(ip) => Some(*ip),
+    };
+    given.iter().filter_map(address).collect()
+}
+
+impl Route {
+    /// How many addresses there are to connect from, `own` of them where the backend is on this
+    /// machine.
+    pub(crate) fn sources_count(&self, backend: &Addr, own: u32) -> u32 {
+        match backend {
+            Addr::Tcp(_) if !self.sources.is_empty() => self.sources.len() as u32,
+            Addr::Tcp(address) if config::is_own_network(*address) => own.max(1),
+            _ => 1,
+        }
+    }
+
+    /// Address number `n` to connect from; `None`: the system's choice. All of 127.0.0.0/8 is this
+    /// machine's, so backends on it are reached from as many addresses as it takes.
+    pub(crate) fn source(&self, n: u32) -> Option<IpAddr> {
+        match (self.sources.get(n as usize), n) {
+            (Some(&ip), _) => Some(ip),
+            (None, 0) => None,
+            (None, n) => Some(IpAddr::V4(Ipv4Addr::from(OWN_SOURCES + n))),
+        }
+    }
+}
+
+/// 127.64.0.0.
+const OWN_SOURCES: u32 = 0x7f40_0000;
 
 fn context(
     config: &Config,
@@ -261,7 +299,8 @@ fn address(backend: &Backend) -> Option<Addr> {
 pub(crate) struct SocketOptions {
     keepalive: Option<Keepalive>,
     user_timeout_ms: Option<u32>,
-    buffer_bytes: usize,
+    send_buffer_bytes: usize,
+    receive_buffer_bytes: usize,
 }
 
 impl SocketOptions {
@@ -276,25 +315,31 @@ impl SocketOptions {
                 .user_timeout
                 .map(|timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX)),
             // Of data: the kernel allows as much again for its own overhead (socket(7)).
-            buffer_bytes: sockets.socket_buffer.as_usize(),
+            send_buffer_bytes: sockets.socket_buffer.as_usize(),
+            receive_buffer_bytes: (sockets.receive_buffer.or(sockets.socket_buffer)).as_usize(),
         }
     }
 
     /// For a connect to a backend.
-    pub(crate) fn connect_options(&self) -> ConnectOptions {
+    pub(crate) fn connect_options(&self, source: Option<IpAddr>) -> ConnectOptions {
         ConnectOptions {
-            source: None,
+            source: source.map(|ip| SocketAddr::new(ip, 0)),
             on_exec: OnExec::Keep,
-            receive_buffer_bytes: Some(self.buffer_bytes),
-            send_buffer_bytes: Some(self.buffer_bytes),
+            receive_buffer_bytes: Some(self.receive_buffer_bytes),
+            send_buffer_bytes: Some(self.send_buffer_bytes),
         }
+    }
+
+    /// What the kernel may buffer for sending, per socket.
+    pub(crate) fn send_buffer_bytes(&self) -> usize {
+        self.send_buffer_bytes
     }
 
     /// Sets a listener. On Linux accepted sockets inherit all of it, so a new client costs no
     /// system call here.
     pub(crate) fn apply_to_listener(&self, fd: Fd) {
-        let _ = socket::set_receive_buffer(fd, self.buffer_bytes);
-        let _ = socket::set_send_buffer(fd, self.buffer_bytes);
+        let _ = socket::set_receive_buffer(fd, self.receive_buffer_bytes);
+        let _ = socket::set_send_buffer(fd, self.send_buffer_bytes);
         self.apply(fd);
     }
 

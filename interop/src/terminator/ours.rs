@@ -21,6 +21,7 @@ const OF_THE_ROUTE: &[&str] = &[
     "backend_failures",
     "backend_pause",
     "slow_start",
+    "source_addresses",
 ];
 
 pub(super) fn prepare(settings: &Settings, folder: &Path) -> Launch {

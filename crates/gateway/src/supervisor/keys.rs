@@ -8,15 +8,10 @@ use dormouse_engine::UnixTime;
 use std::time::SystemTime;
 
 impl Supervisor {
-    /// How long until the keys are to be rotated.
-    pub(super) fn until_rotation_ms(&self) -> u64 {
-        // Keys that never rotate are looked at again all the same.
-        const LOOK_MS: u64 = 3_600_000;
-        let left_ms = |at_s: u64| {
-            at_s.saturating_sub(unix_time().as_secs())
-                .saturating_mul(1000)
-        };
-        self.ticket_keys.rotates_at_s().map_or(LOOK_MS, left_ms)
+    /// How long until the keys are to be rotated; `None`: they are not.
+    pub(super) fn until_rotation_ms(&self) -> Option<u64> {
+        let rotates_at_s = self.ticket_keys.rotates_at_s()?;
+        Some(rotates_at_s.saturating_sub(unix_time().as_secs()) * 1000)
     }
 
     /// Gives out new keys when it is time.

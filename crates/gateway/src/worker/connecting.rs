@@ -23,14 +23,27 @@ pub(super) enum Connect {
     Failed(io::Error),
 }
 
+/// Source addresses tried for one connection, should the ports of the first be used up.
+const SOURCES_TRIED: u32 = 4;
+
+/// What choosing a backend, and connecting with it, depends on besides the slot.
+#[derive(Clone, Copy)]
+pub(super) struct Way<'a> {
+    pub(super) route: &'a Route,
+    pub(super) known: &'a Backends,
+    /// Addresses to connect from, if the backend is on this machine.
+    pub(super) own_sources: u32,
+    pub(super) now_ms: u64,
+}
+
 /// Starts to connect `slot` with one of its route's backends.
-pub(super) fn start(
-    slot: &mut Slot,
-    route: &Route,
-    known: &Backends,
-    client: Option<IpAddr>,
-    now_ms: u64,
-) -> Connect {
+pub(super) fn start(slot: &mut Slot, way: Way<'_>, client: Option<IpAddr>) -> Connect {
+    let Way {
+        route,
+        known,
+        now_ms,
+        ..
+    } = way;
     let Some(targets) = route.targets() else {
         slot.set(Flag::Echo);
         slot.set_phase(Phase::Established);
@@ -38,7 +51,7 @@ pub(super) fn start(
     };
     slot.set_phase(Phase::Connecting);
     match targets.first(client, known, now_ms).in_list(targets) {
-        Some(target) => begin(slot, route, known, target),
+        Some(target) => begin(slot, way, target),
         None => Connect::TryAgain(io::Error::other(
             "every backend has as many connections as it may (max_connections)",
         )),
@@ -47,20 +60,16 @@ pub(super) fn start(
 
 /// The backend of this slot has failed: starts to connect with the next one, if there is one that
 /// was not tried.
-pub(super) fn next(
-    slot: &mut Slot,
-    route: &Route,
-    known: &Backends,
-    now_ms: u64,
-) -> Option<Connect> {
-    let targets = route.targets()?;
+pub(super) fn next(slot: &mut Slot, way: Way<'_>) -> Option<Connect> {
+    let Way { known, now_ms, .. } = way;
+    let targets = way.route.targets()?;
     let (last, _) = current(slot, targets)?;
     known.leave(slot.backend);
     slot.backend = 0;
     let (choice, passed) = targets.next(last, slot.passed_over(), known, now_ms);
     let target = choice.in_list(targets)?;
     slot.set_passed_over(passed);
-    Some(begin(slot, route, known, target))
+    Some(begin(slot, way, target))
 }
 
 /// The backend that `slot` is, or was last, connected with, and its index in the list.
@@ -69,7 +78,8 @@ pub(super) fn current<'a>(slot: &Slot, targets: &'a Targets) -> Option<(usize, &
     all.find(|(_, target)| target.place == slot.backend)
 }
 
-fn begin(slot: &mut Slot, route: &Route, known: &Backends, target: &Target) -> Connect {
+fn begin(slot: &mut Slot, way: Way<'_>, target: &Target) -> Connect {
+    let Way { route, known, .. } = way;
     let backend = &target.address;
     if matches!(backend, Addr::Unix(_)) {
         slot.set(Flag::PlainIsUnix);
@@ -78,7 +88,7 @@ fn begin(slot: &mut Slot, route: &Route, known: &Backends, target: &Target) -> C
     }
     slot.backend = target.place;
     known.enter(target.place);
-    let connecting = match socket::connect(backend, &route.sockets.connect_options()) {
+    let connecting = match connect(slot.generation, route, backend, way.own_sources) {
         Ok(connecting) => connecting,
         Err(e) if Shortage::of(&e).is_some() => {
             known.leave(target.place);
@@ -97,6 +107,23 @@ fn begin(slot: &mut Slot, route: &Route, known: &Backends, target: &Target) -> C
             Connect::Done
         }
         Connecting::InProgress(_) => Connect::UnderWay,
+    }
+}
+
+/// Connections take turns with the addresses; one without a free port is passed over.
+fn connect(turn: u32, route: &Route, backend: &Addr, own_sources: u32) -> io::Result<Connecting> {
+    let count = route.sources_count(backend, own_sources);
+    let mut tried = 0;
+    loop {
+        let source = route.source(turn.wrapping_add(tried) % count);
+        let result = socket::connect(backend, &route.sockets.connect_options(source));
+        tried += 1;
+        match result {
+            Err(e)
+                if Shortage::of(&e) == Some(Shortage::Ports)
+                    && tried < count.min(SOURCES_TRIED) => {}
+            result => return result,
+        }
     }
 }
 

@@ -5,7 +5,9 @@
 //! overtaken by a reset. When the last one of a burst is gone, its memory goes back to the system.
 //!
 //! Epoll tells of each once; then it waits in [`Queue`] for its turn, with what its client sent
-//! still in the kernel. So however many are ready, they cost the loop nothing before their turn.
+//! still in the kernel and nothing in the heap. So everybody who fits can be accepted at once
+//! (clients whose connect finds a full queue come back ever later), and `max_handshakes` bounds
+//! those that have begun. However many wait, they cost the loop nothing before their turn.
 
 use super::closing::discard;
 use super::flow::Tools;
@@ -32,14 +34,15 @@ pub(super) struct InFlight {
     pub(super) route: u16,
     pub(super) generation: u32,
     pub(super) client: Client,
-    pub(super) accepted_ms: u64,
-    pub(super) stage: Stage,
-    pub(super) watch: Watch,
+    /// When it was accepted, or made a step.
+    moved_ms: u64,
+    stage: Stage,
+    watch: Watch,
 }
 
 /// What epoll was told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Watch {
+enum Watch {
     /// Nothing yet.
     Never,
     /// To tell once.
@@ -48,29 +51,20 @@ pub(super) enum Watch {
     Told,
 }
 
-/// How far a connection is.
-pub(super) enum Stage {
+enum Stage {
+    /// Accepted; nothing was received yet.
+    Waiting,
     /// A proxy is to say first who the client is.
-    Introducing(Box<(Introduction, Handshake)>),
-    /// The client's bytes that came with a proxy's header, until they are used; the handshake.
-    Shaking(Vec<u8>, Box<Handshake>),
+    Introducing(Introduction),
+    /// It has; what the client said already.
+    Introduced(Vec<u8>),
+    Shaking(Box<Handshake>),
     /// Failed; what is left of the output to send, then the peer's end is awaited.
     Lingering {
         last_words: Vec<u8>,
         shut: bool,
         looks: u32,
     },
-}
-
-impl Stage {
-    /// Of a connection just accepted. With `introduced` a PROXY protocol header comes first.
-    pub(super) fn first(handshake: Handshake, introduced: bool) -> Stage {
-        if introduced {
-            Stage::Introducing(Box::new((Introduction::default(), handshake)))
-        } else {
-            Stage::Shaking(Vec::new(), Box::new(handshake))
-        }
-    }
 }
 
 /// What a step on a handshake led to.
@@ -93,6 +87,17 @@ pub(super) enum Step {
     Gone,
 }
 
+/// What a step works with.
+pub(super) struct With<'a> {
+    pub(super) tools: &'a mut Tools,
+    pub(super) poller: &'a Poller,
+    pub(super) token: u64,
+    pub(super) now: UnixTime,
+    pub(super) now_ms: u64,
+    /// Whether it had to wait for its turn.
+    pub(super) waited: bool,
+}
+
 /// The table of handshakes in flight.
 pub(super) struct Handshakes {
     entries: Vec<Option<InFlight>>,
@@ -102,6 +107,7 @@ pub(super) struct Handshakes {
     lingerers: VecDeque<(u64, u32, u32)>,
     pub(super) queue: Queue,
     live: usize,
+    begun: usize,
     most: usize,
 }
 
@@ -114,6 +120,7 @@ impl Handshakes {
             lingerers: VecDeque::new(),
             queue: Queue::default(),
             live: 0,
+            begun: 0,
             most: 0,
         }
     }
@@ -122,9 +129,35 @@ impl Handshakes {
         self.live
     }
 
+    /// Those which have anything in the heap.
+    pub(super) fn begun(&self) -> usize {
+        self.begun
+    }
+
     /// Takes a new connection in; its index is what epoll's token will name.
-    pub(super) fn begin(&mut self, entry: InFlight, deadline_ms: u64) -> u32 {
-        let generation = entry.generation;
+    pub(super) fn begin(
+        &mut self,
+        accepted: (Fd, Client),
+        introduced: bool,
+        route: u16,
+        generation: u32,
+        now_ms: u64,
+        deadline_ms: u64,
+    ) -> u32 {
+        let (fd, client) = accepted;
+        let entry = InFlight {
+            fd,
+            route,
+            generation,
+            client,
+            moved_ms: now_ms,
+            stage: if introduced {
+                Stage::Introducing(Introduction::default())
+            } else {
+                Stage::Waiting
+            },
+            watch: Watch::Never,
+        };
         let index = match self.free.pop() {
             Some(index) => {
                 self.entries[index as usize] = Some(entry);
@@ -159,20 +192,37 @@ impl Handshakes {
         }
     }
 
-    /// The entry that was accepted first among those whose client has not sent a hello, if that
-    /// was before `before_ms`. Looks at a bounded number.
+    /// The first of those that have begun, whose client has been silent since before `before_ms`.
+    /// Looks at a bounded number.
     pub(super) fn oldest_silent(&self, before_ms: u64) -> Option<(u32, u32)> {
-        const LOOKS: usize = 64;
-        let mut oldest = self.deadlines.iter().take(LOOKS);
-        let found = oldest.find(|&&(_, index, generation)| {
+        const LOOKS: usize = 256;
+        let is_silent = |&&(_, index, generation): &&(u64, u32, u32)| {
             let entry = self.entries.get(index as usize).and_then(Option::as_ref);
             entry.is_some_and(|entry| {
-                entry.generation == generation
-                    && entry.accepted_ms < before_ms
-                    && !entry.has_answered()
+                entry.generation == generation && entry.has_begun() && entry.moved_ms < before_ms
             })
-        });
+        };
+        let found = self.deadlines.iter().take(LOOKS).find(is_silent);
         found.map(|&(_, index, generation)| (index, generation))
+    }
+
+    /// A step: reads, works, writes. `start` makes the handshake when something has come.
+    pub(super) fn step(
+        &mut self,
+        (index, generation): (u32, u32),
+        with: With<'_>,
+        start: impl FnOnce(u16) -> Option<Handshake>,
+    ) -> Option<(Fd, Step)> {
+        let entry = self.entries.get_mut(index as usize)?.as_mut()?;
+        if entry.generation != generation {
+            return None;
+        }
+        let had_begun = entry.has_begun();
+        let step = entry.step(with, start);
+        if !had_begun && entry.has_begun() {
+            self.begun += 1;
+        }
+        Some((entry.fd, step))
     }
 
     /// Takes an entry out.
@@ -181,6 +231,7 @@ impl Handshakes {
         let entry = self.entries.get_mut(index as usize)?.take()?;
         self.free.push(index);
         self.live -= 1;
+        self.begun -= usize::from(entry.has_begun());
         Some(entry)
     }
 
@@ -230,27 +281,29 @@ impl Handshakes {
 }
 
 impl InFlight {
-    /// Reads, works, writes.
-    pub(super) fn step(
-        &mut self,
-        tools: &mut Tools,
-        poller: &Poller,
-        token: u64,
-        now: UnixTime,
-        waited: bool,
-    ) -> Step {
+    fn step(&mut self, with: With<'_>, start: impl FnOnce(u16) -> Option<Handshake>) -> Step {
+        let With {
+            tools,
+            poller,
+            token,
+            now,
+            now_ms,
+            waited,
+        } = with;
+        self.moved_ms = now_ms;
         let step = match &mut self.stage {
-            Stage::Introducing(both) => {
-                let (introduction, _) = both.as_mut();
+            Stage::Waiting => self.first_step(Vec::new(), tools, now, waited, start),
+            Stage::Introducing(introduction) => {
                 match introduction.step(self.fd, &mut tools.scratch.opening) {
                     Step::Introduced => self.introduced(),
                     step => step,
                 }
             }
-            Stage::Shaking(early, handshake) => {
+            Stage::Introduced(early) => {
                 let early = std::mem::take(early);
-                shake(self.fd, early, handshake, tools, now, waited)
+                self.first_step(early, tools, now, waited, start)
             }
+            Stage::Shaking(handshake) => shake(self.fd, handshake, tools, now),
             Stage::Lingering { looks, .. } if *looks >= LINGER_LOOKS_MAX => Step::Gone,
             Stage::Lingering {
                 last_words,
@@ -261,7 +314,7 @@ impl InFlight {
                 linger(self.fd, last_words, shut, &mut tools.scratch.opening)
             }
         };
-        if let (Step::Failed(_), Stage::Shaking(_, handshake)) = (&step, &self.stage) {
+        if let (Step::Failed(_), Stage::Shaking(handshake)) = (&step, &self.stage) {
             let output = handshake.output().to_vec();
             self.stage = Stage::Lingering {
                 last_words: output,
@@ -285,26 +338,60 @@ impl InFlight {
 
     /// From here on it is as if the client had connected itself.
     fn introduced(&mut self) -> Step {
-        let nothing = Stage::Lingering {
-            last_words: Vec::new(),
-            shut: true,
-            looks: LINGER_LOOKS_MAX,
+        if let Stage::Introducing(introduction) = &mut self.stage {
+            let (ends, early) = std::mem::take(introduction).into_parts();
+            self.client.introduced = ends;
+            self.stage = Stage::Introduced(early);
+        }
+        Step::Introduced
+    }
+
+    /// The hello, or its beginning. Whoever gave up while waiting for this turn gets no answer.
+    fn first_step(
+        &mut self,
+        early: Vec<u8>,
+        tools: &mut Tools,
+        now: UnixTime,
+        waited: bool,
+        start: impl FnOnce(u16) -> Option<Handshake>,
+    ) -> Step {
+        let received = if early.is_empty() {
+            match receive(self.fd, tools) {
+                Ok(Some(n)) => &tools.scratch.opening[..n],
+                Ok(None) => return Step::Continues,
+                Err(step) => return step,
+            }
+        } else {
+            &early
         };
-        let Stage::Introducing(both) = std::mem::replace(&mut self.stage, nothing) else {
+        if waited && has_given_up(self.fd) {
+            return Step::GivenUp;
+        }
+        let Some(handshake) = start(self.route) else {
             return Step::Gone;
         };
-        let (introduction, handshake) = *both;
-        let (ends, early) = introduction.into_parts();
-        self.client.introduced = ends;
-        self.stage = Stage::Shaking(early, Box::new(handshake));
-        Step::Introduced
+        let mut handshake = Box::new(handshake);
+        let step = take(self.fd, &mut handshake, received, now);
+        self.stage = Stage::Shaking(handshake);
+        step
     }
 
     /// The finished handshake. `None`: it had failed.
     pub(super) fn into_handshake(self) -> Option<Box<Handshake>> {
         match self.stage {
-            Stage::Shaking(_, handshake) => Some(handshake),
-            Stage::Introducing(_) | Stage::Lingering { .. } => None,
+            Stage::Shaking(handshake) => Some(handshake),
+            Stage::Waiting
+            | Stage::Introducing(_)
+            | Stage::Introduced(_)
+            | Stage::Lingering { .. } => None,
+        }
+    }
+
+    fn has_begun(&self) -> bool {
+        match &self.stage {
+            Stage::Waiting => false,
+            Stage::Introducing(introduction) => introduction.has_begun(),
+            Stage::Introduced(_) | Stage::Shaking(_) | Stage::Lingering { .. } => true,
         }
     }
 
@@ -316,8 +403,8 @@ impl InFlight {
     /// Is the costly part behind us? True for those which failed, too.
     pub(super) fn has_answered(&self) -> bool {
         match &self.stage {
-            Stage::Introducing(_) => false,
-            Stage::Shaking(_, handshake) => handshake.has_answered(),
+            Stage::Waiting | Stage::Introducing(_) | Stage::Introduced(_) => false,
+            Stage::Shaking(handshake) => handshake.has_answered(),
             Stage::Lingering { .. } => true,
         }
     }
@@ -329,8 +416,8 @@ impl InFlight {
 
     fn watch(&mut self, poller: &Poller, token: u64) -> io::Result<()> {
         let blocked = match &self.stage {
-            Stage::Introducing(_) => false,
-            Stage::Shaking(_, handshake) => !handshake.output().is_empty(),
+            Stage::Waiting | Stage::Introducing(_) | Stage::Introduced(_) => false,
+            Stage::Shaking(handshake) => !handshake.output().is_empty(),
             Stage::Lingering { last_words, .. } => !last_words.is_empty(),
         };
         // A peer that does not take our flight is not read either: backpressure from the start.
@@ -349,33 +436,31 @@ impl InFlight {
     }
 }
 
-fn shake(
-    fd: Fd,
-    early: Vec<u8>,
-    handshake: &mut Handshake,
-    tools: &mut Tools,
-    now: UnixTime,
-    waited: bool,
-) -> Step {
+fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools, now: UnixTime) -> Step {
     match flush(fd, handshake) {
         Ok(true) => {}
         Ok(false) => return Step::Continues,
         Err(_) => return Step::Gone,
     }
-    let scratch = &mut tools.scratch.opening[..super::flow::RECEIVE_MAX / 4];
-    let received = if early.is_empty() {
-        match socket::recv(fd, scratch) {
-            Ok(Attempt::Done(0)) => return Step::Gone,
-            Ok(Attempt::Done(n)) => &scratch[..n],
-            Ok(Attempt::WouldBlock) => return Step::Continues,
-            Err(_) => return Step::Gone,
-        }
-    } else {
-        &early
-    };
-    if waited && !handshake.has_answered() && has_given_up(fd) {
-        return Step::GivenUp;
+    match receive(fd, tools) {
+        Ok(Some(n)) => take(fd, handshake, &tools.scratch.opening[..n], now),
+        Ok(None) => Step::Continues,
+        Err(step) => step,
     }
+}
+
+/// Receives into the scratch buffer. `None`: there is nothing.
+fn receive(fd: Fd, tools: &mut Tools) -> Result<Option<usize>, Step> {
+    let room = &mut tools.scratch.opening[..super::flow::RECEIVE_MAX / 4];
+    match socket::recv(fd, room) {
+        Ok(Attempt::Done(0)) | Err(_) => Err(Step::Gone),
+        Ok(Attempt::Done(n)) => Ok(Some(n)),
+        Ok(Attempt::WouldBlock) => Ok(None),
+    }
+}
+
+/// Shows the handshake what was received, and sends what it has to say.
+fn take(fd: Fd, handshake: &mut Handshake, received: &[u8], now: UnixTime) -> Step {
     match handshake.handle_input(now, received) {
         Ok(Progress::Handshaking) => match flush(fd, handshake) {
             Ok(_) => Step::Continues,

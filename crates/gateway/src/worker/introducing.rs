@@ -114,6 +114,11 @@ pub(super) struct Introduction {
 }
 
 impl Introduction {
+    /// Has anything come?
+    pub(super) fn has_begun(&self) -> bool {
+        !self.received.is_empty()
+    }
+
     /// Receives more of it.
     pub(super) fn step(&mut self, fd: Fd, scratch: &mut [u8]) -> Step {
         let n = match socket::recv(fd, &mut scratch[..HEADER_MAX]) {

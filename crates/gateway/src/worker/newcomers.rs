@@ -4,7 +4,7 @@
 use super::Worker;
 use super::accepting::{ACCEPTS_PER_TURN, Listener, Pause};
 use super::bursts::{Subject, peer_name};
-use super::handshaking::{InFlight, Stage, Step, Watch};
+use super::handshaking::{Step, With};
 use super::interest::{self, Side};
 use super::introducing::Client;
 use super::originating::Plain;
@@ -25,14 +25,12 @@ const SLICE: Duration = Duration::from_micros(200);
 /// Looked at of a hello, to see whether its client comes back: tickets are at the end.
 const HELLO_MAX: usize = 4096;
 
-/// Who has not said hello for so long makes room when every place is taken and others wait.
-const SILENT_MS: u64 = 1_000;
+/// When `max_handshakes` have begun and others wait, those make room whose client has been silent
+/// for this part of `handshake_timeout`.
+const SILENT_PART: u64 = 4;
 
 /// How often that is looked at.
 const SILENT_LOOK_MS: u64 = 100;
-
-/// Silent ones dropped per turn.
-const SILENT_PER_TURN: u32 = 16;
 
 impl Worker {
     pub(super) fn on_newcomers(&mut self, tokens: &[Token]) {
@@ -55,16 +53,51 @@ impl Worker {
 
     /// Gives turns to handshakes until the time is up; the first step is always made.
     fn shake_hands(&mut self, until: Instant) {
-        if self.handshakes.queue.is_empty() {
-            return;
+        if self.handshakes.queue.has_newcomers() {
+            self.sort_newcomers();
+            self.make_room();
         }
-        self.sort_newcomers();
-        while let Some(((index, generation), waited)) = self.handshakes.queue.next(self.now_ms) {
+        loop {
+            let may_begin = self.may_begin();
+            let Some(((index, generation), waited)) =
+                self.handshakes.queue.next(self.now_ms, may_begin)
+            else {
+                return;
+            };
             self.on_handshake(index, generation, waited);
             if Instant::now() >= until {
-                break;
+                return;
             }
         }
+    }
+
+    /// Is there a place for a handshake that has not begun?
+    pub(super) fn may_begin(&self) -> bool {
+        self.handshakes.begun() < self.limits.handshakes_max
+    }
+
+    /// Every place is taken and somebody waits: whose client has been silent for long loses its own.
+    fn make_room(&mut self) {
+        if self.may_begin() || self.now_ms < self.silent_look_ms {
+            return;
+        }
+        self.silent_look_ms = self.now_ms + SILENT_LOOK_MS;
+        self.tools.count.add(Count::PausedHandshakes, 1);
+        self.bursts.note(Subject::Paused, self.now_ms, |more| {
+            tracing::warn!(more, "newcomers wait: max_handshakes are in flight");
+        });
+        let silent_ms = self.limits.handshake_timeout_ms / SILENT_PART;
+        let before_ms = self.now_ms.saturating_sub(silent_ms);
+        while let Some((index, generation)) = self.handshakes.oldest_silent(before_ms) {
+            self.tools.count.add(Count::HandshakesSilent, 1);
+            self.drop_handshake(index, generation);
+        }
+    }
+
+    /// While every place is taken and somebody waits: when to look again.
+    pub(super) fn room_deadline_ms(&self) -> Option<u64> {
+        let waits = self.handshakes.queue.has_newcomers() && !self.may_begin();
+        waits.then_some(self.silent_look_ms)
     }
 
     /// Finds out who comes back, by a look at hellos which stay in the kernel.
@@ -144,28 +177,17 @@ impl Worker {
             fd.close();
             return;
         }
-        let route = self.routes.get(usize::from(route_index));
-        let Some(Direction::Terminate { context, .. }) = route.map(|route| &route.direction) else {
-            fd.close();
-            return;
-        };
-        let limits = HandshakeLimits {
-            bytes_max: self.limits.handshake_bytes_max,
-        };
-        let handshake = Handshake::server(context, limits);
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation & token::GENERATION_MASK;
         let deadline_ms = self.now_ms + self.limits.handshake_timeout_ms;
-        let entry = InFlight {
-            fd,
-            route: route_index,
+        let index = self.handshakes.begin(
+            (fd, client),
+            introduced,
+            route_index,
             generation,
-            client,
-            accepted_ms: self.now_ms,
-            stage: Stage::first(handshake, introduced),
-            watch: Watch::Never,
-        };
-        let index = self.handshakes.begin(entry, deadline_ms);
+            self.now_ms,
+            deadline_ms,
+        );
         // Often the ClientHello is there already; epoll is told when it is not.
         self.handshakes
             .queue
@@ -174,7 +196,7 @@ impl Worker {
 
     fn on_handshake(&mut self, index: u32, generation: u32, waited: bool) {
         let now = unix_time();
-        let Some(step) = self.step(index, generation, now, waited) else {
+        let Some((peer, step)) = self.step(index, generation, now, waited) else {
             return;
         };
         match step {
@@ -191,8 +213,6 @@ impl Worker {
             }
             Step::Gone => self.drop_handshake(index, generation),
             Step::Failed(failure) => {
-                let peer = self.handshakes.entry(index, generation);
-                let peer = peer.map_or(Fd::NONE, |entry| entry.fd);
                 self.bursts
                     .handshake_failed(&failure, peer, self.now_ms, &self.tools.count);
                 self.handshakes
@@ -203,19 +223,58 @@ impl Worker {
 
     /// A step of the handshake. When a proxy has said who the client is, that one must be admitted
     /// before its first byte is looked at.
-    fn step(&mut self, index: u32, generation: u32, now: UnixTime, waited: bool) -> Option<Step> {
-        let token = token::handshake(index, generation);
+    fn step(
+        &mut self,
+        index: u32,
+        generation: u32,
+        now: UnixTime,
+        waited: bool,
+    ) -> Option<(Fd, Step)> {
         loop {
-            let entry = self.handshakes.entry(index, generation)?;
-            let step = entry.step(&mut self.tools, &self.poller, token, now, waited);
+            let (fd, step) = self.one_step(index, generation, now, waited)?;
             if !matches!(step, Step::Introduced) {
-                return Some(step);
+                return Some((fd, step));
             }
+            let entry = self.handshakes.entry(index, generation)?;
             let (route, client) = (entry.route, entry.client);
             if !self.admit(route, &client) {
-                return Some(Step::Denied);
+                return Some((fd, Step::Denied));
             }
         }
+    }
+
+    fn one_step(
+        &mut self,
+        index: u32,
+        generation: u32,
+        now: UnixTime,
+        waited: bool,
+    ) -> Option<(Fd, Step)> {
+        let Worker {
+            handshakes,
+            tools,
+            poller,
+            routes,
+            limits,
+            ..
+        } = self;
+        let with = With {
+            tools,
+            poller,
+            token: token::handshake(index, generation),
+            now,
+            now_ms: self.now_ms,
+            waited,
+        };
+        let bytes_max = limits.handshake_bytes_max;
+        handshakes.step((index, generation), with, |route| {
+            match &routes.get(usize::from(route))?.direction {
+                Direction::Terminate { context, .. } => {
+                    Some(Handshake::server(context, HandshakeLimits { bytes_max }))
+                }
+                Direction::Originate(_) => None,
+            }
+        })
     }
 
     fn note_bad_header(&mut self, index: u32, generation: u32, refused: Refused) {
@@ -295,44 +354,11 @@ impl Worker {
             .min(self.limits.connections_max.into());
         if taken as u64 >= most {
             Some(Pause::Full)
-        } else if in_flight >= self.handshakes_max() {
+        } else if self.originations.live() >= self.limits.handshakes_max {
             Some(Pause::Handshakes)
         } else {
             None
         }
-    }
-
-    /// Once it has paused, accepting begins again when an eighth of the places is free, not for
-    /// each one.
-    fn handshakes_max(&self) -> usize {
-        let most = self.limits.handshakes_max;
-        if self.listeners.are_polled() {
-            most
-        } else {
-            most - most / 8
-        }
-    }
-
-    /// Every place is taken and somebody waits outside: those who have said nothing for a while
-    /// make room.
-    fn drop_silent(&mut self) {
-        let before_ms = self.now_ms.saturating_sub(SILENT_MS);
-        for _ in 0..SILENT_PER_TURN {
-            let Some((index, generation)) = self.handshakes.oldest_silent(before_ms) else {
-                return;
-            };
-            if !self.listeners.somebody_waits() {
-                return;
-            }
-            self.tools.count.add(Count::HandshakesSilent, 1);
-            self.drop_handshake(index, generation);
-        }
-    }
-
-    /// While every place is taken: when to look again for those who say nothing.
-    pub(super) fn silent_look_ms(&self) -> Option<u64> {
-        let paused = self.limit_reached() == Some(Pause::Handshakes);
-        paused.then_some(self.now_ms + SILENT_LOOK_MS)
     }
 
     /// Somebody may have lowered the limit since the plan was made, and who is accepted will need a
@@ -349,9 +375,6 @@ impl Worker {
 
     pub(super) fn update_accepting(&mut self) {
         self.count_descriptors();
-        if self.limit_reached() == Some(Pause::Handshakes) {
-            self.drop_silent();
-        }
         let limit = self.limit_reached();
         let Worker {
             listeners,

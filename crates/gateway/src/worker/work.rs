@@ -5,7 +5,7 @@ use super::accepting::Pause;
 use super::backlog;
 use super::bursts::{Bursts, Subject, peer_name};
 use super::closing::{self, Ending};
-use super::connecting::{self, Connect};
+use super::connecting::{self, Connect, Way};
 use super::flow::{self, Outcome, Tools};
 use super::interest::{self, Side};
 use super::introducing::Client;
@@ -232,8 +232,16 @@ impl Work<'_> {
     }
 
     fn start_connect(&mut self, slot: &mut Slot, client: Option<IpAddr>) -> Connect {
-        let (known, now_ms) = (&self.tools.backends, self.now_ms);
-        connecting::start(slot, self.route, known, client, now_ms)
+        connecting::start(slot, self.way(), client)
+    }
+
+    fn way(&self) -> Way<'_> {
+        Way {
+            route: self.route,
+            known: &self.tools.backends,
+            own_sources: self.limits.sources,
+            now_ms: self.now_ms,
+        }
     }
 
     /// The backend can't be connected to: the next one, if there is one.
@@ -259,7 +267,7 @@ impl Work<'_> {
                 );
             }
         }
-        let next = connecting::next(slot, self.route, known, now_ms)?;
+        let next = connecting::next(slot, self.way())?;
         self.tools.count.add(Count::BackendFailovers, 1);
         Some(next)
     }

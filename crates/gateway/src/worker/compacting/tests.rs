@@ -4,7 +4,7 @@ use super::super::{Inheritance, Limits};
 use super::*;
 use crate::backends::Backends;
 use crate::clients::{ClientLimits, Clients};
-use crate::config::{self, Flag as Given, Machine, Purpose, Truncation};
+use crate::config::{self, Flag as Given, Machine, Purpose, Section, Truncation};
 use crate::counters::Counters;
 use crate::route::{Access, Direction, Route, SocketOptions};
 use crate::slot::SLOT_LAYOUT_VERSION;
@@ -71,7 +71,7 @@ impl World {
         let flags = flags.map(|(name, value)| Given::new(name, value));
         let config = config::load(
             None,
-            config::Section::Route,
+            Section::Route,
             &flags,
             &Machine::read(),
             Purpose::Check,
@@ -86,6 +86,7 @@ impl World {
             truncation: Truncation::Abort,
             backend_name: String::new(),
             access: Access::default(),
+            sources: Vec::new(),
         };
         self.worker = Some(
             Worker::adopt(Inheritance {
@@ -102,6 +103,8 @@ impl World {
                     handshake_bytes_max: 65_536,
                     pending_per_connection: 131_072,
                     per_client: ClientLimits::default(),
+                    kernel_bytes_max: 1 << 30,
+                    sources: 1,
                     handshake_timeout_ms: 10_000,
                     idle_timeout_ms: Some(3_600_000),
                     partial_record_timeout_ms: 60_000,
