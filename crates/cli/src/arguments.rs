@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::import::ImportArgs;
+use crate::pages::{CompletionsArgs, ManArgs};
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
@@ -131,6 +133,14 @@ pub(crate) enum Command {
     /// A process of `demo`; started by it, never by hand
     #[command(hide = true)]
     DemoPart(PartArgs),
+    /// Write man pages into a directory
+    #[command(hide = true)]
+    Man(ManArgs),
+    /// Print completions for a shell
+    #[command(hide = true)]
+    Completions(CompletionsArgs),
+    /// Turn the TLS part of another program's configuration into one of ours
+    Import(ImportArgs),
     /// Print the reference of all options as markdown
     #[command(hide = true)]
     Reference,

@@ -8,9 +8,11 @@ mod check;
 mod demo;
 mod drain;
 mod identities;
+mod import;
 mod logs;
 mod options;
 mod outcome;
+mod pages;
 mod serve;
 mod status;
 mod terminal;
@@ -32,6 +34,9 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoPart(args) => demo::run_part(&args),
+        Command::Import(args) => import::run(&args),
+        Command::Man(args) => pages::man(&args),
+        Command::Completions(args) => pages::completions(&args),
         Command::Reference => {
             terminal::print(&dormouse_gateway::config::reference());
             ExitCode::SUCCESS

@@ -18,6 +18,7 @@ use crate::handover::Handover;
 use crate::origin;
 use crate::route::{self, Route};
 use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
+use crate::supervisor::SYSTEMD_VARIABLES;
 use crate::worker::{Inheritance, Worker};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
@@ -101,7 +102,10 @@ const MALLOC: &str = "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1";
 /// The environment of a keeper, and of the workers after it: main's, and how malloc is set unless
 /// the user has set it.
 pub(crate) fn environment() -> Vec<(OsString, OsString)> {
-    let mut environment: Vec<_> = std::env::vars_os().collect();
+    let is_for_main = |name: &OsString| SYSTEMD_VARIABLES.iter().any(|variable| name == variable);
+    let mut environment: Vec<_> = std::env::vars_os()
+        .filter(|(name, _)| !is_for_main(name))
+        .collect();
     if !environment.iter().any(|(name, _)| name == "GLIBC_TUNABLES") {
         environment.push(("GLIBC_TUNABLES".into(), MALLOC.into()));
     }

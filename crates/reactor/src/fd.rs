@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
+use rustix::fs::OFlags;
 use rustix::io::{Errno, FdFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -83,6 +84,16 @@ impl Fd {
             self.close();
         }
         Ok(())
+    }
+
+    /// Calls on it return at once from now on, also on every other name of what it names.
+    ///
+    /// # Errors
+    /// `EBADF` when there is no such open descriptor.
+    pub fn set_nonblocking(self) -> io::Result<()> {
+        let fd = self.borrow()?;
+        let flags = rustix::fs::fcntl_getfl(fd)?;
+        Ok(rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?)
     }
 
     /// Whether it stays open over an exec.

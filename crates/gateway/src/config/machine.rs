@@ -1,5 +1,6 @@
 //! What a configuration has to fit: the machine on which it runs.
 
+use crate::supervisor::hands_in_listeners;
 use std::fs;
 use std::path::Path;
 
@@ -37,7 +38,8 @@ impl Machine {
             cores: std::thread::available_parallelism()
                 .map_or(1, |n| n.get().try_into().unwrap_or(1)),
             descriptors_max: hard_limit(&limits).unwrap_or(1024),
-            privileged_below: if may_bind(&status) {
+            // systemd has opened them then.
+            privileged_below: if may_bind(&status) || hands_in_listeners() {
                 0
             } else {
                 first_free.try_into().unwrap_or(u16::MAX)

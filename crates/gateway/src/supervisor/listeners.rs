@@ -1,6 +1,7 @@
 //! Listening sockets: opened by main, which alone may; polled by all workers.
 
 use super::error::ServeError;
+use super::notify::HandedIn;
 use crate::config::{Config, PlainListen};
 use crate::route::SocketOptions;
 use dormouse_reactor::socket::{self, Addr, ListenOptions};
@@ -17,9 +18,10 @@ pub(super) fn open(config: &Config) -> Result<Vec<(Fd, u16)>, ServeError> {
     };
     let sockets = SocketOptions::new(&config.sockets);
     let mut listeners = Vec::new();
+    let mut handed_in = HandedIn::from_environment();
     for (index, route) in config.routes.iter().enumerate() {
         for listen in &route.listen {
-            let fd = listen_on(&Addr::Tcp(listen.address), listen, &options)?;
+            let fd = listen_on(&Addr::Tcp(listen.address), listen, &options, &mut handed_in)?;
             sockets.apply_to_listener(fd);
             listeners.push((fd, index as u16));
         }
@@ -30,11 +32,12 @@ pub(super) fn open(config: &Config) -> Result<Vec<(Fd, u16)>, ServeError> {
                 PlainListen::Tcp(listen) => Addr::Tcp(listen.address),
                 PlainListen::Unix(path) => Addr::Unix(path.clone()),
             };
-            let fd = listen_on(&address, listen, &options)?;
+            let fd = listen_on(&address, listen, &options, &mut handed_in)?;
             sockets.apply_to_listener(fd);
             listeners.push((fd, (config.routes.len() + index) as u16));
         }
     }
+    handed_in.close_rest();
     Ok(listeners)
 }
 
@@ -42,8 +45,14 @@ fn listen_on(
     address: &Addr,
     shown: &dyn fmt::Display,
     options: &ListenOptions,
+    handed_in: &mut HandedIn,
 ) -> Result<Fd, ServeError> {
-    socket::listen(address, options).map_err(|error| ServeError::System {
+    let ready = match handed_in.take(address) {
+        // Accepting must not wait, should another worker have been faster.
+        Some(fd) => fd.set_nonblocking().map(|()| fd),
+        None => socket::listen(address, options),
+    };
+    ready.map_err(|error| ServeError::System {
         what: format!("listen on {shown}"),
         hint: hint(&error),
         error,

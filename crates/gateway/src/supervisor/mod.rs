@@ -15,6 +15,7 @@ mod control;
 mod error;
 mod keys;
 mod listeners;
+mod notify;
 mod pairs;
 mod signals;
 mod start;
@@ -32,6 +33,7 @@ use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signals;
 use dormouse_reactor::{descriptors, process};
 use error::system;
+use notify::Notify;
 use pairs::Pair;
 use std::path::PathBuf;
 
@@ -67,6 +69,8 @@ pub fn serve(loaded: &Loaded, source: Source, set_logs: fn(&Log)) -> Result<(), 
     Supervisor::start(loaded, source, &certificates, &origins)?.run()
 }
 
+pub(crate) use notify::{VARIABLES as SYSTEMD_VARIABLES, hands_in_listeners};
+
 struct Supervisor {
     /// What runs.
     config: Config,
@@ -85,6 +89,7 @@ struct Supervisor {
     born_ms: u64,
     /// Sessions of originations.
     sessions: Option<SessionFiles>,
+    notify: Notify,
     stopping: bool,
     announced: bool,
 }
@@ -97,6 +102,7 @@ impl Supervisor {
             self.poller
                 .wait(&mut events, Some(self.timeout_ms()))
                 .map_err(system("wait for events"))?;
+            self.notify.alive(process::boottime_ms());
             self.rotate_ticket_keys();
             if let Some(sessions) = &mut self.sessions {
                 sessions.save_if_due();
@@ -129,6 +135,7 @@ impl Supervisor {
         [
             self.until_rotation_ms(),
             control.map(until_ms),
+            self.notify.next_ms().map(until_ms),
             sessions.and_then(SessionFiles::until_look_ms),
         ]
         .into_iter()

@@ -102,6 +102,7 @@ impl Supervisor {
                 pid = std::process::id(),
                 "ready"
             );
+            self.notify.ready(self.pairs.len());
         }
     }
 

@@ -38,6 +38,7 @@ impl Supervisor {
     /// No more is accepted, what is pending may end, everything is closed; then the workers end.
     pub(super) fn stop(&mut self) {
         if !self.stopping {
+            self.notify.stopping();
             tracing::info!("stopping: no more is accepted, what is pending may end");
         }
         self.stopping = true;

@@ -3,6 +3,7 @@
 use super::control::{self, Control};
 use super::error::{ServeError, system};
 use super::keys::{rotation_s, unix_time};
+use super::notify::Notify;
 use super::{Source, Supervisor, TOKEN_SIGNALS, listeners, signals};
 use crate::backends::Backends;
 use crate::clients::Clients;
@@ -57,6 +58,7 @@ impl Supervisor {
             ticket_keys,
             born_ms: now_ms,
             sessions,
+            notify: Notify::from_environment(),
             stopping: false,
             announced: false,
         };

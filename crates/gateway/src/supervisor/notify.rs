@@ -1,0 +1,166 @@
+//! What systemd is told, and what it hands in (sd_notify(3), sd_listen_fds(3)).
+//!
+//! Both are environment variables: the address of a datagram socket on which a line or two say how
+//! it goes, and the number of listening sockets which are open already, from descriptor 3 on.
+//! Without them nothing happens.
+
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::Addr;
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// The first descriptor that is handed in.
+const FIRST: i32 = 3;
+/// No more are handed in than this.
+const HANDED_IN_MAX: i32 = 1000;
+
+/// Names of all these variables: they are for this process alone.
+pub(crate) const VARIABLES: [&str; 6] = [
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_FDNAMES",
+];
+
+/// The way to systemd.
+pub(super) struct Notify {
+    socket: Option<UnixDatagram>,
+    /// How often it wants to hear that we live: twice per its patience.
+    period_ms: Option<u64>,
+    next_ms: u64,
+}
+
+impl Notify {
+    /// As the environment says.
+    pub(super) fn from_environment() -> Notify {
+        let socket = std::env::var_os("NOTIFY_SOCKET");
+        let socket = socket.filter(|path| !path.is_empty());
+        let socket = socket.and_then(|path| match connect(&path) {
+            Ok(socket) => Some(socket),
+            Err(error) => {
+                tracing::warn!(%error, "NOTIFY_SOCKET can't be used");
+                None
+            }
+        });
+        let period_ms = number("WATCHDOG_USEC").filter(|_| is_ours("WATCHDOG_PID", true));
+        Notify {
+            socket,
+            period_ms: period_ms.map(|us| (us / 2000).max(1)),
+            next_ms: 0,
+        }
+    }
+
+    /// All workers are ready.
+    pub(super) fn ready(&self, workers: usize) {
+        let pid = std::process::id();
+        self.say(&format!(
+            "READY=1\nMAINPID={pid}\nSTATUS=serving with {workers} workers\n"
+        ));
+    }
+
+    /// It begins to end.
+    pub(super) fn stopping(&self) {
+        self.say("STOPPING=1\nSTATUS=closing connections\n");
+    }
+
+    /// Says that the loop runs, if it is time to.
+    pub(super) fn alive(&mut self, now_ms: u64) {
+        let (Some(period_ms), Some(_)) = (self.period_ms, &self.socket) else {
+            return;
+        };
+        if now_ms >= self.next_ms {
+            self.next_ms = now_ms + period_ms;
+            self.say("WATCHDOG=1\n");
+        }
+    }
+
+    /// When it is to be said again.
+    pub(super) fn next_ms(&self) -> Option<u64> {
+        self.period_ms
+            .filter(|_| self.socket.is_some())
+            .map(|_| self.next_ms)
+    }
+
+    fn say(&self, text: &str) {
+        if let Some(socket) = &self.socket
+            && let Err(error) = socket.send(text.as_bytes())
+        {
+            tracing::debug!(%error, "systemd does not hear");
+        }
+    }
+}
+
+fn connect(path: &OsStr) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    let address = match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(path)?,
+    };
+    socket.connect_addr(&address)?;
+    // A system manager that does not read must not hold us up.
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Is it meant for this process?
+fn is_ours(name: &str, unless_said: bool) -> bool {
+    match std::env::var(name) {
+        Ok(pid) => pid == std::process::id().to_string(),
+        Err(_) => unless_said,
+    }
+}
+
+/// Are there listening sockets for this process?
+pub(crate) fn hands_in_listeners() -> bool {
+    is_ours("LISTEN_PID", false) && number("LISTEN_FDS").is_some_and(|count| count > 0)
+}
+
+/// Listening sockets that are open already.
+pub(super) struct HandedIn {
+    left: Vec<(Addr, Fd)>,
+}
+
+impl HandedIn {
+    /// Those of the environment.
+    pub(super) fn from_environment() -> HandedIn {
+        let count = if hands_in_listeners() {
+            let count = number("LISTEN_FDS").and_then(|count| i32::try_from(count).ok());
+            count.unwrap_or(0).min(HANDED_IN_MAX)
+        } else {
+            0
+        };
+        let left = (FIRST..FIRST + count).filter_map(|fd| match Addr::local(Fd(fd)) {
+            Ok(address) => Some((address, Fd(fd))),
+            Err(error) => {
+                tracing::warn!(fd, %error, "what was handed in is no socket");
+                None
+            }
+        });
+        HandedIn {
+            left: left.collect(),
+        }
+    }
+
+    /// The one that listens there, if there is one.
+    pub(super) fn take(&mut self, address: &Addr) -> Option<Fd> {
+        let at = self.left.iter().position(|(there, _)| there == address)?;
+        Some(self.left.swap_remove(at).1)
+    }
+
+    /// Closes what nobody wanted.
+    pub(super) fn close_rest(self) {
+        for (address, fd) in self.left {
+            tracing::warn!(%address, "no route listens on this address; the socket that was handed in is closed");
+            fd.close();
+        }
+    }
+}
