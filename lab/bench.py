@@ -13,13 +13,14 @@ DORMOUSE = Path(os.environ.get("DORMOUSE", servers.LAB.parent / "target/release/
 
 # What is asked of every server in a comparison, small enough that all of them take less than an hour. Everything else
 # is the instrument's default.
+QUICK = ["--settle", "300ms", "--after", "0s"]  # where memory is not the question
 MODES = {
     "hold": ["hold", "--connections", "9500"],
     "churn": ["churn", "--connections", "4000", "--concurrency", "500", "--rounds", "5"],
     # Each of the concurrent clients begins with a full handshake: few of them.
-    "resumed": ["churn", "--connections", "3000", "--concurrency", "50", "--rounds", "2", "--resume"],
+    "resumed": ["churn", "--connections", "2000", "--concurrency", "50", "--rounds", "2", "--resume", *QUICK],
     "bulk": ["bulk", "--streams", "8", "--bytes", "32000000"],
-    "wake": ["wake", "--connections", "9500", "--for", "5s"],
+    "wake": ["wake", "--connections", "2000", "--for", "5s", "--settle", "300ms"],
 }
 AMOUNTS = ("--connections", "--bytes")
 

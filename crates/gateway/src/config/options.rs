@@ -190,7 +190,8 @@ options! {
         backlog: u32 = default "4096", "1" ..= "65535",
             costs "about 4 kB in the kernel per waiting connection";
 
-        /// Ask a peer for a sign of life when nothing came for so long. Whole seconds.
+        /// Ask a peer for a sign of life when nothing came for so long. Each connection asks up to
+        /// a fifth sooner, so that not all of them ask at once. Whole seconds.
         keepalive_idle: Option<Duration> = default "2m", "1s" ..= "9h",
             costs "a packet each way per connection and interval";
 

@@ -110,6 +110,7 @@ impl Worker {
             fd.close();
             return;
         };
+        route.sockets.apply_to_client(fd);
         let limits = HandshakeLimits {
             bytes_max: self.limits.handshake_bytes_max,
         };

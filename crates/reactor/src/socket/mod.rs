@@ -16,7 +16,7 @@ pub use open::{
     Accepted, ConnectOptions, Connecting, ListenOptions, accept, connect, listen, pair,
 };
 pub use options::{
-    Keepalive, TcpBytes, cookie, received_unread, set_keepalive, set_nodelay, set_notsent_lowat,
+    Keepalive, TcpBytes, cookie, received_unread, set_keepalive, set_keepalive_times, set_nodelay, set_notsent_lowat,
     set_receive_buffer, set_receive_lowat, set_send_buffer, set_user_timeout, take_error,
     tcp_bytes, unsent, waiting_to_be_accepted,
 };
