@@ -224,7 +224,8 @@ options! {
         backlog: Count = default "auto", "1" ..= "65535",
             costs "about 4 kB in the kernel per waiting connection, and what it sends meanwhile";
 
-        /// Ask a peer for a sign of life when nothing came for so long. Whole seconds.
+        /// Ask a peer for a sign of life when nothing came for so long. Each connection asks up to
+        /// a fifth sooner, so that not all of them ask at once. Whole seconds.
         keepalive_idle: Option<Duration> = default "2m", "1s" ..= "9h",
             costs "a packet each way per connection and interval";
 

@@ -168,6 +168,9 @@ impl Worker {
 
     fn begin_handshake(&mut self, fd: Fd, route_index: u16) {
         self.tools.count.add(Count::Accepted, 1);
+        if let Some(route) = self.routes.get(usize::from(route_index)) {
+            route.sockets.apply_to_client(fd);
+        }
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation & token::GENERATION_MASK;
         let deadline_ms = self.now_ms + self.limits.handshake_timeout_ms;
