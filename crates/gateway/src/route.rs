@@ -1,9 +1,13 @@
 //! A route at work: what its configuration became in this process.
 
-use crate::config::{self, Backend, Config, Sockets, SourceAddress, TlsVersion, Truncation};
+use crate::config::{
+    self, Backend, Config, Originate, Sockets, SourceAddress, TlsVersion, Truncation,
+};
 use crate::handover::Pem;
+use crate::origin::Origin;
 use dormouse_engine::{
-    Identity, Protocols, ServerContext, ServerSettings, TicketKeys, TicketSettings, Version,
+    Identity, Protocols, ServerContext, ServerSettings, SettingsError, TicketKeys, TicketSettings,
+    Version,
 };
 use dormouse_reactor::socket::{self, Addr, ConnectOptions, Keepalive};
 use dormouse_reactor::{Fd, OnExec};
@@ -12,11 +16,8 @@ use std::time::Duration;
 
 /// One way through the program.
 pub(crate) struct Route {
-    /// Certificates, keys and suites: one for all connections, parsed once.
-    pub(crate) context: ServerContext,
-    /// Where plaintext goes; `None`: back to where it came from.
-    pub(crate) backend: Option<Addr>,
-    /// Addresses from which it is connected to; none: see [`Route::source`].
+    pub(crate) direction: Direction,
+    /// Addresses from which the backend is connected to; none: see [`Route::source`].
     pub(crate) sources: Vec<IpAddr>,
     /// The backend as messages name it.
     pub(crate) backend_name: String,
@@ -24,6 +25,61 @@ pub(crate) struct Route {
     pub(crate) truncation: Truncation,
     /// What the kernel is asked for, on both sides.
     pub(crate) sockets: SocketOptions,
+}
+
+/// Which side of a route speaks TLS.
+pub(crate) enum Direction {
+    /// Those who connect to us; plaintext goes to a backend.
+    Terminate {
+        /// Certificates, keys and suites: one for all connections, parsed once.
+        context: ServerContext,
+        /// Where plaintext goes; `None`: back to where it came from.
+        backend: Option<Addr>,
+    },
+    /// Those whom we connect to; plaintext comes from local clients.
+    Originate(Origin),
+}
+
+impl Route {
+    /// Where plaintext goes. None for `echo:`, and where plaintext comes in.
+    pub(crate) fn backend(&self) -> Option<&Addr> {
+        match &self.direction {
+            Direction::Terminate { backend, .. } => backend.as_ref(),
+            Direction::Originate(_) => None,
+        }
+    }
+
+    /// Is there no plain side?
+    pub(crate) fn is_echo(&self) -> bool {
+        matches!(self.direction, Direction::Terminate { backend: None, .. })
+    }
+
+    /// Takes new ticket keys into use, where TLS comes in.
+    pub(crate) fn replace_ticket_keys(&self, keys: &TicketKeys) -> Result<(), SettingsError> {
+        match &self.direction {
+            Direction::Terminate { context, .. } => context.replace_ticket_keys(keys),
+            Direction::Originate(_) => Ok(()),
+        }
+    }
+}
+
+/// The routes of originations, which follow those for TLS that comes in.
+pub(crate) fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> {
+    let route = |(origin, originate): (Origin, &Originate)| {
+        let names: Vec<&str> = originate.to.iter().map(|to| to.given.as_str()).collect();
+        Route {
+            direction: Direction::Originate(origin),
+            sources: Vec::new(),
+            backend_name: names.join(", "),
+            truncation: originate.truncation,
+            sockets: SocketOptions::new(&config.sockets),
+        }
+    };
+    origins
+        .into_iter()
+        .zip(&config.originate)
+        .map(route)
+        .collect()
 }
 
 /// Makes the configured routes ready. The error says which route, and what is wrong.
@@ -43,8 +99,10 @@ pub(crate) fn routes(
             let context = context(config, route, pems, ticket_keys)
                 .map_err(|why| format!("route {}: {why}", n + 1))?;
             Ok(Route {
-                context,
-                backend: address(&route.to),
+                direction: Direction::Terminate {
+                    context,
+                    backend: address(&route.to),
+                },
                 sources: sources(&route.source_addresses),
                 backend_name: route.to.to_string(),
                 truncation: route.truncation,
@@ -66,7 +124,7 @@ impl Route {
     /// How many addresses there are to connect from, `own` of them where the backend is on this
     /// machine.
     pub(crate) fn sources_count(&self, own: u32) -> u32 {
-        match &self.backend {
+        match self.backend() {
             Some(Addr::Tcp(_)) if !self.sources.is_empty() => self.sources.len() as u32,
             Some(Addr::Tcp(address)) if config::is_own_network(*address) => own.max(1),
             _ => 1,
@@ -98,11 +156,7 @@ fn context(
         .map(|pem| pem.identity().map_err(|e| e.to_string()))
         .collect();
     let mut settings = ServerSettings::new(identities?);
-    settings.alpn = route
-        .alpn
-        .iter()
-        .map(|name| name.as_bytes().to_vec())
-        .collect();
+    settings.alpn = alpn(&route.alpn);
     settings.protocols = Protocols {
         min: version(route.min_version),
         max: version(route.max_version),
@@ -118,7 +172,11 @@ fn context(
     ServerContext::new(settings).map_err(|e| e.to_string())
 }
 
-fn version(version: TlsVersion) -> Version {
+pub(crate) fn alpn(names: &[String]) -> Vec<Vec<u8>> {
+    names.iter().map(|name| name.as_bytes().to_vec()).collect()
+}
+
+pub(crate) fn version(version: TlsVersion) -> Version {
     match version {
         TlsVersion::Tls12 => Version::Tls12,
         TlsVersion::Tls13 => Version::Tls13,
@@ -208,4 +266,8 @@ impl SocketOptions {
 
 fn seconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
+}
+
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,25 +1,29 @@
 //! What is made before anything serves.
 
+use super::control::{self, Control};
 use super::error::{ServeError, system};
 use super::keys::{rotation_s, unix_time};
-use super::{Supervisor, TOKEN_SIGNALS, TOKEN_STATUS, listeners, signals};
+use super::{Source, Supervisor, TOKEN_SIGNALS, listeners, signals};
 use crate::config::Loaded;
-use crate::handover::{Descriptors, Handover, Pem};
+use crate::handover::{Descriptors, Handover, OriginPem, Pem};
+use crate::session_files::SessionFiles;
 use crate::share::Share;
-use crate::status::StatusSocket;
 use dormouse_engine::TicketKeys;
-use dormouse_reactor::OnExec;
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::shared::Shared;
+use dormouse_reactor::{OnExec, process};
 
 impl Supervisor {
     /// Opens everything, then starts the pairs: what can fail does so before anybody is served.
     pub(super) fn start(
         loaded: &Loaded,
+        source: Source,
         certificates: &[Vec<Pem>],
+        origins: &[OriginPem],
     ) -> Result<Supervisor, ServeError> {
         let Loaded { config, plan, .. } = loaded;
         let signals = signals::open()?;
+        let sessions = SessionFiles::open(config, origins)?;
         let listeners = listeners::open(config)?;
         let counters = Shared::create("dormouse-counters", plan.workers as usize)
             .map_err(system("make shared memory"))?;
@@ -27,27 +31,26 @@ impl Supervisor {
         poller
             .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
             .map_err(system("wait for signals"))?;
-        let status = match &config.process.status {
-            Some(path) => Some(
-                StatusSocket::open(path)
-                    .map_err(system(format!("open the status socket {}", path.display())))?,
-            ),
-            None => None,
-        };
-        if let Some(status) = &status {
-            poller
-                .add(status.fd(), TOKEN_STATUS, Interest::READ)
-                .map_err(system("wait for status requests"))?;
-        }
+        let address = control::open_address(config)?;
         let ticket_keys = TicketKeys::generate(unix_time(), rotation_s(config))
             .map_err(|e| ServeError::Workers(e.to_string()))?;
+        let control = Control::start(address, &config.log, &counters, &poller)
+            .map_err(system("start the control process"))?;
+        let now_ms = process::boottime_ms();
         let mut supervisor = Supervisor {
+            config: config.clone(),
+            source,
+            edition: 1,
+            loaded_ms: now_ms,
+            connections_max: plan.connections_max.into(),
             pairs: Vec::new(),
+            control,
             counters,
             poller,
             signals,
-            status,
             ticket_keys,
+            born_ms: now_ms,
+            sessions,
             stopping: false,
             announced: false,
         };
@@ -57,12 +60,14 @@ impl Supervisor {
                 config: config.clone(),
                 share: Share::of(worker, plan),
                 certificates: certificates.to_vec(),
+                origins: origins.to_vec(),
                 ticket_keys: supervisor.ticket_keys.export().to_vec(),
                 descriptors: Descriptors {
                     listeners: listeners.iter().map(|&(fd, route)| (fd.0, route)).collect(),
                     slots: -1,
                     pending: -1,
                     counters: supervisor.counters.fd().0,
+                    sessions: supervisor.sessions.as_ref().map(|files| files.fd().0),
                     orders: -1,
                 },
             };

@@ -27,6 +27,8 @@ pub(super) struct Listener {
 pub(super) enum Pause {
     /// Every slot, or every descriptor there is for connections, is taken.
     Full,
+    /// `max_handshakes` with servers are in flight.
+    Handshakes,
     /// EMFILE or ENFILE.
     Descriptors,
     /// EADDRNOTAVAIL on the way to a backend.
@@ -37,6 +39,7 @@ impl Pause {
     fn count(self) -> Count {
         match self {
             Pause::Full => Count::PausedFull,
+            Pause::Handshakes => Count::PausedHandshakes,
             Pause::Descriptors => Count::PausedDescriptors,
             Pause::Ports => Count::PausedPorts,
         }
@@ -48,6 +51,7 @@ impl Pause {
             Pause::Full => {
                 "every connection slot is taken (max_connections, or the descriptor limit)"
             }
+            Pause::Handshakes => "max_handshakes with servers are in flight",
             Pause::Descriptors => "the process has no descriptor left (raise `ulimit -n`)",
             Pause::Ports => {
                 "no local port is left towards the backend \

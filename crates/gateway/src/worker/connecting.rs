@@ -26,7 +26,7 @@ const SOURCES_TRIED: u32 = 4;
 /// Starts to connect `slot` with its route's backend, from one of `own_sources` addresses if that
 /// is on this machine.
 pub(super) fn start(slot: &mut Slot, route: &Route, own_sources: u32) -> Connect {
-    let Some(backend) = &route.backend else {
+    let Some(backend) = route.backend() else {
         slot.set(Flag::Echo);
         slot.set_phase(Phase::Established);
         return Connect::Done;

@@ -7,6 +7,7 @@
 use super::backlog;
 use super::kernel_memory::KernelMemory;
 use super::starved::{LATE_MS, SOON_MS, Starved};
+use super::tickets::Tickets;
 use crate::counters::{Count, Counters};
 use crate::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
@@ -72,6 +73,8 @@ pub(crate) struct Tools {
     pub(super) starved_wait_ms: u64,
     /// A socket's send queue holds this much at most: below it nobody is asked.
     send_buffer: usize,
+    /// Connections which still take tickets.
+    pub(super) tickets: Tickets,
     /// What is received at once, at most: what one connection may then have pending is bounded.
     receive_max: usize,
     /// Pending memory which only steps that should need none may fall back on.
@@ -134,6 +137,7 @@ impl Tools {
             starved: Starved::default(),
             starved_wait_ms: SOON_MS,
             send_buffer,
+            tickets: Tickets::default(),
             receive_max,
             reserve,
         }

@@ -46,6 +46,7 @@ impl Worker {
             self.restore_slots(same_poller);
             self.slots.settle_move();
             self.survey_from = Some(0);
+            self.find_warm();
             self.tools.count.add(Count::Restarts, 1);
         }
         self.poller

@@ -2,10 +2,10 @@
 
 use super::super::{Inheritance, Limits};
 use super::*;
-use crate::config::{self, Flag as Given, Machine, Purpose, Section, Truncation};
+use crate::config::{self, Flag as Given, Machine, Purpose, Truncation};
 use crate::counters::Counters;
-use crate::route::{Route, SocketOptions};
-use crate::slot::{Phase, SLOT_LAYOUT_VERSION};
+use crate::route::{Direction, Route, SocketOptions};
+use crate::slot::SLOT_LAYOUT_VERSION;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::Events;
 use dormouse_reactor::shared::Shared;
@@ -69,19 +69,21 @@ impl World {
         let flags = flags.map(|(name, value)| Given::new(name, value));
         let config = config::load(
             None,
-            Section::Route,
+            config::Section::Route,
             &flags,
             &Machine::read(),
             Purpose::Check,
         )
         .expect("right");
         let route = Route {
-            context: self.tls.server.clone(),
+            direction: Direction::Terminate {
+                context: self.tls.server.clone(),
+                backend: None,
+            },
             sockets: SocketOptions::new(&config.config.sockets),
             truncation: Truncation::Abort,
             backend_name: String::new(),
             sources: Vec::new(),
-            backend: None,
         };
         self.worker = Some(
             Worker::adopt(Inheritance {
