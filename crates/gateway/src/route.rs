@@ -69,6 +69,7 @@ pub(crate) fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> 
         let names: Vec<&str> = originate.to.iter().map(|to| to.given.as_str()).collect();
         Route {
             direction: Direction::Originate(origin),
+            sources: Vec::new(),
             backend_name: names.join(", "),
             truncation: originate.truncation,
             sources: Vec::new(),

@@ -1,6 +1,7 @@
 //! What main knows, as it is told to control.
 
 use super::Supervisor;
+use crate::config::ByteSize;
 use crate::control::talk::{Bounds, Configuration, Keeper, Phase, State};
 use dormouse_reactor::process;
 

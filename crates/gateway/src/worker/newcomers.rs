@@ -71,7 +71,7 @@ impl Worker {
 
     /// Is there a place for a handshake that has not begun?
     pub(super) fn may_begin(&self) -> bool {
-        self.handshakes.begun() < self.limits.handshakes_max
+        self.handshakes.begun() + self.originations.live() < self.limits.handshakes_max
     }
 
     /// Every place is taken and somebody waits: whose client has been silent for long loses its own.

@@ -2,7 +2,7 @@
 
 use super::super::{Inheritance, Limits};
 use super::*;
-use crate::config::{self, Flag as Given, Machine, Purpose, Section, Truncation};
+use crate::config::{self, Flag as Given, Machine, Purpose, Truncation};
 use crate::counters::Counters;
 use crate::route::{Direction, Route, SocketOptions};
 use crate::slot::SLOT_LAYOUT_VERSION;
