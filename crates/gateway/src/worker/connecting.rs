@@ -22,6 +22,9 @@ pub(super) enum Connect {
 
 /// Starts to connect `slot` with its route's backend.
 pub(super) fn start(slot: &mut Slot, route: &Route) -> Connect {
+    if route.is_gone() {
+        return Connect::Failed(io::Error::other("a reload has removed its route"));
+    }
     let Some(backend) = route.backend() else {
         slot.set(Flag::Echo);
         slot.set_phase(Phase::Established);

@@ -148,6 +148,7 @@ fn every_option_can_be_set() {
     let text = "
         workers = 3
         admin = '127.0.0.1:9901'
+        reload_certificates = 'off'
         max_connections = 1000
         max_handshakes = 10
         handshake_bytes_max = '32 KiB'
@@ -158,6 +159,7 @@ fn every_option_can_be_set() {
         partial_record_timeout = '2s'
         backend_connect_timeout = '3s'
         drain_timeout = '4s'
+        shutdown_grace = '9s'
         socket_buffer = '128 KiB'
         backlog = 100
         keepalive_idle = 'off'
