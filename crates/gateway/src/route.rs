@@ -38,6 +38,8 @@ pub(crate) enum Direction {
     },
     /// Those whom we connect to; plaintext comes from local clients.
     Originate(Origin),
+    /// A reload has removed the route. Its connections go on; nothing new is for it.
+    Gone,
 }
 
 impl Route {
@@ -45,8 +47,24 @@ impl Route {
     pub(crate) fn backend(&self) -> Option<&Addr> {
         match &self.direction {
             Direction::Terminate { backend, .. } => backend.as_ref(),
-            Direction::Originate(_) => None,
+            Direction::Originate(_) | Direction::Gone => None,
         }
+    }
+
+    /// What stands where a route was that a reload has removed.
+    fn gone(sockets: &Sockets) -> Route {
+        Route {
+            direction: Direction::Gone,
+            backend_name: "none: a reload has removed the route".to_owned(),
+            truncation: Truncation::Abort,
+            sources: Vec::new(),
+            sockets: SocketOptions::new(sockets),
+        }
+    }
+
+    /// Has a reload removed it?
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.direction, Direction::Gone)
     }
 
     /// Is there no plain side?
@@ -58,9 +76,22 @@ impl Route {
     pub(crate) fn replace_ticket_keys(&self, keys: &TicketKeys) -> Result<(), SettingsError> {
         match &self.direction {
             Direction::Terminate { context, .. } => context.replace_ticket_keys(keys),
-            Direction::Originate(_) => Ok(()),
+            Direction::Originate(_) | Direction::Gone => Ok(()),
         }
     }
+}
+
+/// Puts each route at the place of its number: what a slot says of its route is true for as long
+/// as the connection lives, whatever reloads do. Numbers which nobody has any more are gone.
+pub(crate) fn by_number(routes: Vec<Route>, numbers: &[u16], sockets: &Sockets) -> Vec<Route> {
+    let len = numbers.iter().max().map_or(0, |&max| usize::from(max) + 1);
+    let mut placed: Vec<Route> = (0..len).map(|_| Route::gone(sockets)).collect();
+    for (route, &number) in routes.into_iter().zip(numbers) {
+        if let Some(place) = placed.get_mut(usize::from(number)) {
+            *place = route;
+        }
+    }
+    placed
 }
 
 /// The routes of originations, which follow those for TLS that comes in.
@@ -72,7 +103,6 @@ pub(crate) fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> 
             sources: Vec::new(),
             backend_name: names.join(", "),
             truncation: originate.truncation,
-            sources: Vec::new(),
             sockets: SocketOptions::new(&config.sockets),
         }
     };
