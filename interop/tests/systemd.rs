@@ -75,7 +75,7 @@ for n, at in enumerate(sys.argv[1:3]):
     s = socket.socket()
     s.bind((host, int(port)))
     s.listen(16)
-    os.dup2(s.fileno(), 30 + n)
+    os.dup2(s.fileno(), 30 + n, inheritable=False)
 os.dup2(30, 3)
 os.dup2(31, 4)
 os.environ.update(LISTEN_FDS='2', LISTEN_PID=str(os.getpid()))

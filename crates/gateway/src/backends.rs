@@ -18,7 +18,7 @@ const PLACES: usize = 2 * UPSTREAMS_MAX + 24;
 /// Whose it is; when it may be tried again (ms); failures in a row; when it came back (ms).
 const WORDS_EACH: usize = 4;
 
-/// A backend's place, from 1 on. 0: none.
+/// A backend's place, from 1 on. 0: none, because the table is full: it is taken to be up and idle.
 pub(crate) type Place = u16;
 
 /// The table, as one worker sees it.
@@ -86,6 +86,9 @@ impl Backends {
 
     /// Connections to it, of all workers.
     pub(crate) fn load(&self, place: Place) -> u64 {
+        if place == 0 {
+            return 0;
+        }
         (0..self.workers)
             .map(|worker| self.own(worker, place).load(Ordering::Relaxed))
             .sum()
@@ -118,7 +121,7 @@ impl Backends {
 
     /// May it be tried?
     pub(crate) fn is_up(&self, place: Place, now_ms: u64) -> bool {
-        self.word(place, 1).load(Ordering::Relaxed) <= now_ms
+        place == 0 || self.word(place, 1).load(Ordering::Relaxed) <= now_ms
     }
 
     /// Since when it serves again; 0: always.
@@ -128,6 +131,9 @@ impl Backends {
 
     /// It could not be connected to. After so many times in a row it is passed over for a while.
     pub(crate) fn failed(&self, place: Place, most: u32, pause_ms: u64, now_ms: u64) -> Change {
+        if place == 0 {
+            return Change::None;
+        }
         let streak = self.word(place, 2).fetch_add(1, Ordering::Relaxed) + 1;
         if streak < u64::from(most) {
             return Change::None;
@@ -144,7 +150,7 @@ impl Backends {
 
     /// It has accepted a connection.
     pub(crate) fn succeeded(&self, place: Place, now_ms: u64) -> Change {
-        if self.word(place, 2).load(Ordering::Relaxed) == 0 {
+        if place == 0 || self.word(place, 2).load(Ordering::Relaxed) == 0 {
             return Change::None;
         }
         self.word(place, 2).store(0, Ordering::Relaxed);

@@ -63,6 +63,7 @@ pub(crate) type Place = u32;
 pub(crate) struct Clients {
     words: Words,
     entries: u32,
+    made_for: u32,
 }
 
 impl Clients {
@@ -73,14 +74,22 @@ impl Clients {
         if let Some(word) = words.word(SEED_AT) {
             word.store(seed, Ordering::Release);
         }
-        Ok(Clients { words, entries })
+        Ok(Clients {
+            words,
+            entries,
+            made_for: connections_max,
+        })
     }
 
     /// Maps what main has made.
     pub(crate) fn adopt(fd: Fd, connections_max: u32) -> Result<Clients, AdoptError> {
         let entries = Self::entries(connections_max);
         let words = Words::adopt(fd, len(entries))?;
-        Ok(Clients { words, entries })
+        Ok(Clients {
+            words,
+            entries,
+            made_for: connections_max,
+        })
     }
 
     /// Twice as many as there may be connections, so that places are rarely taken.
@@ -89,6 +98,11 @@ impl Clients {
             .saturating_mul(2)
             .clamp(ENTRIES_MIN, ENTRIES_MAX);
         wanted.next_power_of_two().min(ENTRIES_MAX)
+    }
+
+    /// The number of connections that it was made for.
+    pub(crate) fn made_for(&self) -> u32 {
+        self.made_for
     }
 
     pub(crate) fn fd(&self) -> Fd {

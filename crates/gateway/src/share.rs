@@ -11,8 +11,6 @@ use std::time::Duration;
 pub(crate) struct Share {
     pub(crate) workers: u32,
     pub(crate) connections_max: u32,
-    /// Of all workers together.
-    pub(crate) connections_of_all: u32,
     pub(crate) handshakes_max: u32,
     pub(crate) pending_bytes_max: u64,
     /// What the kernel may hold in long send queues.
@@ -30,11 +28,25 @@ impl Share {
         Share {
             workers,
             connections_max: plan.connections_max / workers + extra,
-            connections_of_all: plan.connections_max,
             handshakes_max: plan.handshakes_max.div_ceil(workers),
             pending_bytes_max: plan.pending_memory.0 / u64::from(workers),
             kernel_bytes_max: plan.kernel_memory.0 / u64::from(workers),
             sources: plan.sources,
+        }
+    }
+
+    /// The share after a reload. The mappings stay what they are, so there can't be more of what
+    /// lies in them; there can be less.
+    pub(crate) fn renewed(&self, worker: u32, plan: &Plan) -> Share {
+        let plan = Plan {
+            workers: self.workers,
+            ..plan.clone()
+        };
+        let wanted = Share::of(worker, &plan);
+        Share {
+            connections_max: wanted.connections_max.min(self.connections_max),
+            pending_bytes_max: self.pending_bytes_max,
+            ..wanted
         }
     }
 
@@ -57,6 +69,7 @@ impl Share {
             partial_record_timeout_ms: milliseconds(timeouts.partial_record_timeout),
             backend_connect_timeout_ms: milliseconds(timeouts.backend_connect_timeout),
             drain_timeout_ms: milliseconds(timeouts.drain_timeout),
+            shutdown_grace_ms: milliseconds(timeouts.shutdown_grace),
         }
     }
 }

@@ -125,6 +125,7 @@ pub(crate) fn hands_in_listeners() -> bool {
 }
 
 /// Listening sockets that are open already.
+#[derive(Default)]
 pub(super) struct HandedIn {
     left: Vec<(Addr, Fd)>,
 }

@@ -44,6 +44,9 @@ pub(super) fn start(slot: &mut Slot, way: Way<'_>, client: Option<IpAddr>) -> Co
         now_ms,
         ..
     } = way;
+    if route.is_gone() {
+        return Connect::Failed(io::Error::other("a reload has removed its route"));
+    }
     let Some(targets) = route.targets() else {
         slot.set(Flag::Echo);
         slot.set_phase(Phase::Established);

@@ -12,7 +12,7 @@ use super::tickets::unix_time;
 use super::token::{self, Token};
 use crate::counters::Count;
 use crate::proxy_protocol::Refused;
-use crate::route::{Direction, Route};
+use crate::route::Direction;
 use dormouse_engine::{Handshake, HandshakeLimits, Hello, UnixTime};
 use dormouse_reactor::socket::{self, Accepted, Attempt, Peer, Shortage};
 use dormouse_reactor::{Fd, OnExec, descriptors};
@@ -73,7 +73,7 @@ impl Worker {
 
     /// Is there a place for a handshake that has not begun?
     pub(super) fn may_begin(&self) -> bool {
-        self.handshakes.begun() < self.limits.handshakes_max
+        self.handshakes.begun() + self.originations.live() < self.limits.handshakes_max
     }
 
     /// Every place is taken and somebody waits: whose client has been silent for long loses its own.
@@ -177,6 +177,9 @@ impl Worker {
             fd.close();
             return;
         }
+        if let Some(route) = self.routes.get(usize::from(route_index)) {
+            route.sockets.apply_to_client(fd);
+        }
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation & token::GENERATION_MASK;
         let deadline_ms = self.now_ms + self.limits.handshake_timeout_ms;
@@ -272,7 +275,7 @@ impl Worker {
                 Direction::Terminate { context, .. } => {
                     Some(Handshake::server(context, HandshakeLimits { bytes_max }))
                 }
-                Direction::Originate(_) => None,
+                Direction::Originate(_) | Direction::Gone => None,
             }
         })
     }
@@ -364,7 +367,11 @@ impl Worker {
     /// Somebody may have lowered the limit since the plan was made, and who is accepted will need a
     /// descriptor for the backend as well: it is looked at now, not when there is none.
     fn count_descriptors(&mut self) {
-        let each = if self.routes.iter().all(Route::is_echo) {
+        let each = if self
+            .routes
+            .iter()
+            .all(|route| route.is_echo() || route.is_gone())
+        {
             1
         } else {
             2
