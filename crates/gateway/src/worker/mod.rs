@@ -30,13 +30,13 @@ mod token;
 mod work;
 
 use crate::counters::{Count, Counters};
-use crate::orders::{self, Order};
+use crate::orders::{self, Order, Word};
 use crate::route::Route;
 use crate::slot::{Flag, Phase, Slot, TimerPurpose};
 use accepting::{ACCEPTS_PER_TURN, Listener, Listeners, Pause};
 use bursts::{Bursts, Subject, peer_name};
 use closing::Ending;
-use dormouse_engine::{Handshake, HandshakeLimits, UnixTime};
+use dormouse_engine::{Handshake, HandshakeLimits, TicketKeys, UnixTime};
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Event, Events, Interest, Poller};
 use dormouse_reactor::slab::Slab;
@@ -146,7 +146,7 @@ impl Worker {
             now_ms,
         };
         worker.recover(&keep)?;
-        orders::say_ready(worker.orders);
+        orders::say(worker.orders, &Word::Ready);
         Ok(worker)
     }
 
@@ -571,10 +571,12 @@ impl Worker {
                 self.stop_by_ms = Some(self.now_ms + self.limits.drain_timeout_ms);
             }
             Ok(Some(Order::TicketKeys(keys))) => {
-                for route in &self.routes {
-                    if let Err(error) = route.context.replace_ticket_keys(&keys) {
-                        tracing::error!(%error, "ticket keys from the main process are refused");
-                    }
+                let replaced = TicketKeys::import(&keys).and_then(|keys| {
+                    let mut routes = self.routes.iter();
+                    routes.try_for_each(|route| route.context.replace_ticket_keys(&keys))
+                });
+                if let Err(error) = replaced {
+                    tracing::error!(%error, "ticket keys from the main process are refused");
                 }
             }
             Ok(None) => {}

@@ -5,11 +5,13 @@
 //! apart by [`Shortage`].
 
 mod address;
+mod channel;
 mod open;
 mod options;
 mod transfer;
 
 pub use address::{Addr, AddrError, Peer};
+pub use channel::{DESCRIPTORS_MAX, MESSAGE_MAX, Message, channel, receive_message, send_message};
 pub use open::{
     Accepted, ConnectOptions, Connecting, ListenOptions, accept, connect, listen, pair,
 };

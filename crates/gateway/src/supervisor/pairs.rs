@@ -1,0 +1,127 @@
+//! Pairs of keeper and worker: starting them, hearing of them, noting their ends.
+
+use super::error::{ServeError, system};
+use super::{Supervisor, TOKEN_ORDERS};
+use crate::handover::Handover;
+use crate::keeper;
+use crate::orders::{self, Order, Word};
+use crate::slot::{SLOT_LAYOUT_VERSION, Slot};
+use dormouse_reactor::pending::Pending;
+use dormouse_reactor::poller::Interest;
+use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program, Wait};
+use dormouse_reactor::slab::Slab;
+use dormouse_reactor::socket;
+use dormouse_reactor::{Fd, OnExec};
+use std::io;
+
+/// A keeper and its worker.
+pub(super) struct Pair {
+    pub(super) keeper: Option<Pid>,
+    /// Main's end of the channel to the worker.
+    pub(super) orders: Fd,
+    pub(super) ready: bool,
+}
+
+impl Pair {
+    /// Gives an order to the worker. One that can't be reached will be seen to be gone, or asks
+    /// for what it missed when the next of them is ready.
+    pub(super) fn order(&self, order: &Order) {
+        if let Err(error) = orders::give(self.orders, order) {
+            tracing::warn!(%error, keeper = ?self.keeper, "a worker can't be given an order");
+        }
+    }
+}
+
+impl Supervisor {
+    /// Makes the shared memory of a pair, and starts its keeper.
+    pub(super) fn start_pair(&mut self, mut handover: Handover) -> io::Result<()> {
+        let slots = Slab::<Slot>::create(
+            "dormouse-slots",
+            handover.share.connections_max,
+            SLOT_LAYOUT_VERSION,
+        )?;
+        let pending = Pending::create(
+            "dormouse-pending",
+            handover.share.pending_bytes_max as usize,
+        )?;
+        let (ours, theirs) = socket::channel(OnExec::Close)?;
+        handover.descriptors.slots = slots.fd().0;
+        handover.descriptors.pending = pending.fd().0;
+        handover.descriptors.orders = theirs.0;
+        let told = handover.write()?;
+        let mut inherited = handover.descriptors.all();
+        inherited.push(told);
+        let mut program =
+            Program::this(keeper::first_command(told.0)).with(Inherit::Only(inherited));
+        program.environment = Some(keeper::environment());
+        let keeper = program.start()?;
+        // Main keeps no descriptor of the pair but its end of the channel.
+        for fd in [slots.fd(), pending.fd(), theirs, told] {
+            fd.close();
+        }
+        let token = TOKEN_ORDERS + self.pairs.len() as u64;
+        self.poller.add(ours, token, Interest::READ)?;
+        self.pairs.push(Pair {
+            keeper: Some(keeper),
+            orders: ours,
+            ready: false,
+        });
+        Ok(())
+    }
+
+    /// A worker has something to say, or is gone for good.
+    pub(super) fn on_worker(&mut self, index: usize) {
+        let Some(pair) = self.pairs.get(index) else {
+            return;
+        };
+        match orders::hear(pair.orders) {
+            Ok(None) => {}
+            Ok(Some(Word::Ready)) => self.on_ready(index),
+            Err(_) => drop(self.poller.remove(pair.orders)),
+        }
+    }
+
+    fn on_ready(&mut self, index: usize) {
+        if let Some(pair) = self.pairs.get_mut(index) {
+            pair.ready = true;
+        }
+        // A worker that came after a crash knows the keys of the beginning.
+        if let Some(pair) = self.pairs.get(index) {
+            self.give_ticket_keys(pair);
+        }
+        if !self.announced && self.pairs.iter().all(|pair| pair.ready) {
+            self.announced = true;
+            tracing::info!(
+                workers = self.pairs.len(),
+                pid = std::process::id(),
+                "ready"
+            );
+        }
+    }
+
+    /// Takes note of all processes that have ended.
+    pub(super) fn reap(&mut self) -> Result<(), ServeError> {
+        while let Some((pid, ended)) =
+            process::wait(Wait::AnyEnded).map_err(system("wait for processes"))?
+        {
+            let Some(pair) = self.pairs.iter_mut().find(|pair| pair.keeper == Some(pid)) else {
+                tracing::warn!(pid = pid.0, "an orphaned worker ended: {ended}");
+                continue;
+            };
+            pair.keeper = None;
+            if ended == Ended::Exited(i32::from(keeper::EXIT_CANNOT_BEGIN)) && !pair.ready {
+                self.stop();
+                let what = "a worker could not begin: see above".to_owned();
+                return Err(ServeError::Workers(what));
+            }
+            if !self.stopping {
+                tracing::error!(
+                    pid = pid.0,
+                    "a keeper is gone ({ended}); its worker serves on, \
+                    but would not be started again"
+                );
+            }
+        }
+        Ok(())
+    }
+}
