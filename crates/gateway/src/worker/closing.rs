@@ -96,7 +96,7 @@ pub(super) fn begin_abort(slot: &mut Slot, tools: &mut Tools, outcome: &Outcome)
             farewell(slot, tools, Alert::fatal(refusal.alert));
             Ending::Refused
         }
-        Outcome::KeyExhausted | Outcome::NoPendingMemory => {
+        Outcome::KeyExhausted | Outcome::NoPendingMemory | Outcome::NotWatched(_) => {
             begin_reset(slot);
             Ending::Limit
         }

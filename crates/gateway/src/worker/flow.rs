@@ -99,6 +99,8 @@ pub(super) enum Outcome {
     /// Pending memory could not take what had been received. (Reads are reserved before, so this
     /// is our own fault.)
     NoPendingMemory,
+    /// Epoll refused a change. Without it the connection would spin or never be heard of again.
+    NotWatched(io::Error),
 }
 
 impl Tools {
@@ -288,6 +290,7 @@ impl fmt::Display for Outcome {
                 f.write_str("no more records may be protected with this key (RFC 8446 §5.5)")
             }
             Outcome::NoPendingMemory => f.write_str("pending memory could not take what had come"),
+            Outcome::NotWatched(e) => write!(f, "epoll refused to watch it otherwise: {e}"),
         }
     }
 }

@@ -99,10 +99,13 @@ impl Work<'_> {
     }
 
     fn unwatch_if_broken(&mut self, slot: &mut Slot, side: Side, event: Event) -> Outcome {
-        if is_broken(event) && interest::unwatch(slot, self.poller, side).is_err() {
-            return Outcome::NoPendingMemory;
+        if !is_broken(event) {
+            return Outcome::Continues;
         }
-        Outcome::Continues
+        match interest::unwatch(slot, self.poller, side) {
+            Ok(()) => Outcome::Continues,
+            Err(e) => Outcome::NotWatched(e),
+        }
     }
 
     /// The handshake is done and the state at rest written: what belongs to the rest of the slot.

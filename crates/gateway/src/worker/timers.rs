@@ -1,0 +1,123 @@
+//! What happens in its time: the one timer that each slot has, deadlines of handshakes, and what is
+//! looked at again and again while it lasts.
+
+use super::Worker;
+use crate::counters::Count;
+use crate::slot::{Flag, Phase, Slot, TimerPurpose};
+use dormouse_reactor::{Fd, process};
+
+/// How often a draining connection's send queue is looked at.
+const DRAIN_LOOK_MS: u64 = 100;
+
+/// How often those are looked at who are not read for want of pending memory.
+const STARVED_LOOK_MS: u64 = 50;
+
+/// How soon a connect is tried again for which there was no descriptor or port.
+const RETRY_CONNECT_MS: u64 = 200;
+
+impl Worker {
+    /// Which timer the slot's state asks for; armed when it is not the one that runs.
+    pub(super) fn set_timer(&mut self, index: u32) {
+        let Some(slot) = self.slots.get(index) else {
+            return;
+        };
+        let (purpose, after_ms) = self.timer_for(slot);
+        let running = slot.timer_purpose();
+        // A partial record has its deadline already, unless one was completed since: then this is
+        // another record.
+        let restart = purpose == TimerPurpose::PartialRecord && slot.has(Flag::RecordCompleted);
+        if purpose == running && !restart {
+            return;
+        }
+        match after_ms {
+            Some(after_ms) => {
+                self.wheel
+                    .arm(&mut self.slots, index, self.now_ms + after_ms);
+            }
+            None => self.wheel.cancel(&mut self.slots, index),
+        }
+        if let Some(slot) = self.slots.get_mut(index) {
+            slot.set_timer_purpose(purpose);
+            slot.clear(Flag::RecordCompleted);
+        }
+    }
+
+    fn timer_for(&self, slot: &Slot) -> (TimerPurpose, Option<u64>) {
+        let limits = &self.limits;
+        match slot.phase() {
+            Phase::Connecting if slot.plain_fd() == Fd::NONE => {
+                (TimerPurpose::RetryConnect, Some(RETRY_CONNECT_MS))
+            }
+            Phase::Connecting => (
+                TimerPurpose::Connect,
+                Some(limits.backend_connect_timeout_ms),
+            ),
+            Phase::Draining => (TimerPurpose::Drain, Some(DRAIN_LOOK_MS)),
+            Phase::Established if slot.partial_len > 0 => (
+                TimerPurpose::PartialRecord,
+                Some(limits.partial_record_timeout_ms),
+            ),
+            Phase::Established => match limits.idle_timeout_ms {
+                // Not moved at every event: when it runs out it looks at `active_s`, and runs on
+                // for what is left.
+                Some(idle_ms) => {
+                    let due_ms = slot.active_until_ms() + idle_ms;
+                    (
+                        TimerPurpose::Idle,
+                        Some(due_ms.saturating_sub(self.now_ms).max(1000)),
+                    )
+                }
+                None => (TimerPurpose::None, None),
+            },
+            Phase::Free => (TimerPurpose::None, None),
+        }
+    }
+
+    pub(super) fn on_time(&mut self) {
+        while let Some(index) = self.wheel.expired(self.now_ms, &mut self.slots) {
+            self.slots.header().mark_busy(index);
+            let over = self.work(index, |work, slot| work.timer(slot));
+            self.finish_work(index, over);
+        }
+        while let Some((index, generation)) = self.handshakes.next_expired(self.now_ms) {
+            self.end_handshake_in_time(index, generation);
+        }
+        self.feed_starved();
+        if self.handshakes.burst_ended() {
+            process::return_heap();
+            self.slots.trim();
+            self.tools.pending.trim();
+        }
+        if self.stop_by_ms.is_some() {
+            self.close_everything_at_rest();
+        }
+        let count = &self.tools.count;
+        count.set(Count::Connections, u64::from(self.slots.live()));
+        count.set(Count::Handshaking, self.handshakes.live() as u64);
+        count.set(
+            Count::PendingBytes,
+            self.tools.pending.bytes_in_use() as u64,
+        );
+        self.update_accepting();
+    }
+
+    /// Those who were not read for want of pending memory are looked at again: at once when there
+    /// is some, else with every tick, since the other side may have taken what it had.
+    fn feed_starved(&mut self) {
+        let due = self.tools.has_room() || self.now_ms >= self.starved_look_ms;
+        if self.tools.starved.is_empty() || !due {
+            return;
+        }
+        self.starved_look_ms = self.now_ms + STARVED_LOOK_MS;
+        for (index, generation) in std::mem::take(&mut self.tools.starved) {
+            if let Some(slot) = self.slots.get_mut(index)
+                && slot.generation == generation
+                && slot.has(Flag::Starved)
+            {
+                slot.clear(Flag::Starved);
+                slot.clear(Flag::StarvedQueued);
+                self.apply_interest(index);
+            }
+        }
+    }
+}
