@@ -117,6 +117,14 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) options: OptionFlags,
+
+    /// Go on in place of the binary that left this; for an upgrade, never by hand
+    #[arg(long, value_name = "FD", hide = true)]
+    pub(crate) resume: Option<i32>,
+
+    /// Say whether that would be possible
+    #[arg(long, value_name = "FD", hide = true)]
+    pub(crate) try_resume: Option<i32>,
 }
 
 /// Arguments of `check`.

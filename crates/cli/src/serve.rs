@@ -11,6 +11,10 @@ use crate::outcome::Outcome;
 use crate::{logs, terminal};
 
 pub(crate) fn run(args: &ServeArgs) -> ExitCode {
+    if let Some(state) = args.resume {
+        // The running configuration goes on, whatever the file says by now.
+        return ended(dormouse_gateway::resume(state, logs::start));
+    }
     let file = args.config.as_deref();
     let loaded = config::load(file, &args.options.given, &Machine::read(), Purpose::Serve);
     let loaded = match loaded {
@@ -18,8 +22,15 @@ pub(crate) fn run(args: &ServeArgs) -> ExitCode {
         Err(mistakes) => return refuse(file, &mistakes, "nothing was started"),
     };
     show(&loaded.warnings);
+    if let Some(state) = args.try_resume {
+        return ended(dormouse_gateway::try_resume(state));
+    }
     logs::start(&loaded.config.log);
-    match dormouse_gateway::serve(&loaded) {
+    ended(dormouse_gateway::serve(&loaded))
+}
+
+fn ended(result: Result<(), ServeError>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::error(&error);

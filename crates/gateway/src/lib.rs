@@ -15,6 +15,7 @@ pub mod config;
 pub mod counters;
 mod handover;
 mod keeper;
+mod layout;
 mod material;
 mod orders;
 mod route;
@@ -22,7 +23,8 @@ mod share;
 pub mod slot;
 mod status;
 mod supervisor;
+mod upgrade;
 mod worker;
 
 pub use keeper::process_entry;
-pub use supervisor::{ServeError, serve};
+pub use supervisor::{ServeError, resume, serve, try_resume};

@@ -16,6 +16,12 @@ pub(crate) enum Order {
     Stop,
     /// Seal and open tickets with these from now on: keys as they are exported.
     TicketKeys(Zeroizing<Vec<u8>>),
+    /// Accept nothing for now; say when no handshake is in flight.
+    Quiesce,
+    /// There is no upgrade after all: accept again.
+    Resume,
+    /// Put everything down and end: another binary goes on.
+    HandOver,
 }
 
 /// What a worker says to main.
@@ -23,24 +29,45 @@ pub(crate) enum Order {
 pub(crate) enum Word {
     /// It serves. Said by the first worker, and by each that comes after a crash.
     Ready,
+    /// It accepts nothing, and no handshake is in flight (or their time is up).
+    Quiet,
+    /// The new binary has taken over this worker's connections, and waits: its process id.
+    Prepared(u32),
+    /// It has not, and why.
+    Refused(String),
 }
 
 const STOP: u8 = b'S';
 const TICKET_KEYS: u8 = b'K';
+const QUIESCE: u8 = b'Q';
+const RESUME: u8 = b'A';
+const HAND_OVER: u8 = b'H';
 
 const READY: u8 = b'R';
+const QUIET: u8 = b'q';
+const PREPARED: u8 = b'p';
+const REFUSED: u8 = b'r';
+
+/// A reason in words is cut to this.
+const REASON_BYTES_MAX: usize = 4096;
 
 impl Order {
     fn encode(&self) -> Zeroizing<Vec<u8>> {
         match self {
             Order::Stop => message(STOP, &[]),
             Order::TicketKeys(keys) => message(TICKET_KEYS, keys),
+            Order::Quiesce => message(QUIESCE, &[]),
+            Order::Resume => message(RESUME, &[]),
+            Order::HandOver => message(HAND_OVER, &[]),
         }
     }
 
     fn decode(kind: u8, body: &[u8], descriptors: &[Fd]) -> io::Result<Order> {
         match (kind, body, descriptors) {
             (STOP, [], []) => Ok(Order::Stop),
+            (QUIESCE, [], []) => Ok(Order::Quiesce),
+            (RESUME, [], []) => Ok(Order::Resume),
+            (HAND_OVER, [], []) => Ok(Order::HandOver),
             (TICKET_KEYS, keys, []) => Ok(Order::TicketKeys(Zeroizing::new(keys.to_vec()))),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
@@ -51,12 +78,21 @@ impl Word {
     fn encode(&self) -> Zeroizing<Vec<u8>> {
         match self {
             Word::Ready => message(READY, &[]),
+            Word::Quiet => message(QUIET, &[]),
+            Word::Prepared(pid) => message(PREPARED, &pid.to_le_bytes()),
+            Word::Refused(why) => {
+                let why = why.as_bytes();
+                message(REFUSED, &why[..why.len().min(REASON_BYTES_MAX)])
+            }
         }
     }
 
     fn decode(kind: u8, body: &[u8]) -> io::Result<Word> {
         match (kind, body) {
             (READY, []) => Ok(Word::Ready),
+            (QUIET, []) => Ok(Word::Quiet),
+            (PREPARED, &[a, b, c, d]) => Ok(Word::Prepared(u32::from_le_bytes([a, b, c, d]))),
+            (REFUSED, why) => Ok(Word::Refused(String::from_utf8_lossy(why).into_owned())),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }

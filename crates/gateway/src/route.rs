@@ -1,18 +1,20 @@
 //! A route at work: what its configuration became in this process.
 
 use crate::config::{Backend, Config, Sockets, TlsVersion, Truncation};
-use crate::handover::Pem;
+use crate::handover::{Handover, Pem};
 use dormouse_engine::{
     Identity, Protocols, ServerContext, ServerSettings, TicketKeys, TicketSettings, Version,
 };
 use dormouse_reactor::socket::{self, Addr, ConnectOptions, Keepalive};
 use dormouse_reactor::{Fd, OnExec};
 use std::time::Duration;
+use zeroize::Zeroize as _;
 
 /// One way through the program.
 pub(crate) struct Route {
-    /// Certificates, keys and suites: one for all connections, parsed once.
-    pub(crate) context: ServerContext,
+    /// Certificates, keys and suites: one for all connections, parsed once. `None` for the first
+    /// moments of a worker that found connections: they are served before it is parsed.
+    pub(crate) context: Option<ServerContext>,
     /// Where plaintext goes; `None`: back to where it came from.
     pub(crate) backend: Option<Addr>,
     /// The backend as messages name it.
@@ -23,31 +25,53 @@ pub(crate) struct Route {
     pub(crate) sockets: SocketOptions,
 }
 
-/// Makes the configured routes ready. The error says which route, and what is wrong.
-pub(crate) fn routes(
-    config: &Config,
-    certificates: &[Vec<Pem>],
-    ticket_keys: &[u8],
-) -> Result<Vec<Route>, String> {
-    let none = Vec::new();
-    let pems = certificates.iter().chain(std::iter::repeat(&none));
-    config
-        .routes
-        .iter()
-        .zip(pems)
-        .enumerate()
-        .map(|(n, (route, pems))| {
-            let context = context(config, route, pems, ticket_keys)
-                .map_err(|why| format!("route {}: {why}", n + 1))?;
-            Ok(Route {
-                context,
-                backend: address(&route.to),
-                backend_name: route.to.to_string(),
-                truncation: route.truncation,
-                sockets: SocketOptions::new(&config.sockets),
-            })
+/// The configured routes, all but their contexts: enough for connections that are established.
+pub(crate) fn without_contexts(config: &Config) -> Vec<Route> {
+    let routes = config.routes.iter();
+    routes
+        .map(|route| Route {
+            context: None,
+            backend: address(&route.to),
+            backend_name: route.to.to_string(),
+            truncation: route.truncation,
+            sockets: SocketOptions::new(&config.sockets),
         })
         .collect()
+}
+
+/// What contexts are made of, for as long as they are not all made.
+pub(crate) struct LateContexts {
+    handover: Handover,
+    next: usize,
+}
+
+impl LateContexts {
+    /// Contexts for all routes of `handover`.
+    pub(crate) fn new(handover: Handover) -> LateContexts {
+        LateContexts { handover, next: 0 }
+    }
+
+    /// Makes the next one. False: all are made. The error says which route, and what is wrong.
+    pub(crate) fn load_next(&mut self, routes: &mut [Route]) -> Result<bool, String> {
+        let n = self.next;
+        self.next += 1;
+        let config = &self.handover.config;
+        let (Some(route), Some(configured)) = (routes.get_mut(n), config.routes.get(n)) else {
+            return Ok(false);
+        };
+        let pems = self.handover.certificates.get(n);
+        let pems = pems.map_or(&[] as &[Pem], Vec::as_slice);
+        let context = context(config, configured, pems, &self.handover.ticket_keys)
+            .map_err(|why| format!("route {}: {why}", n + 1))?;
+        route.context = Some(context);
+        Ok(self.next < routes.len())
+    }
+
+    /// Ticket keys that came from main meanwhile are newer than those of the handover.
+    pub(crate) fn set_ticket_keys(&mut self, exported: &[u8]) {
+        self.handover.ticket_keys.zeroize();
+        self.handover.ticket_keys = exported.to_vec();
+    }
 }
 
 fn context(

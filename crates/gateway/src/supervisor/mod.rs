@@ -8,28 +8,34 @@
 //!   start      what is made before anything serves      keys       ticket keys and their rotation
 //!   listeners  the sockets that all workers poll        signals    what signals mean
 //!   pairs      keepers and workers, their ends          error      why it could not begin
+//!   upgrade    another binary in place of this one      resume     going on in place of another
 //! ```
 
 mod error;
 mod keys;
 mod listeners;
 mod pairs;
+mod resume;
 mod signals;
 mod start;
+mod upgrade;
 
 pub use error::ServeError;
+pub use resume::{resume, try_resume};
 
-use crate::config::Loaded;
+use crate::config::{Config, Loaded};
 use crate::counters::Count;
 use crate::material;
 use crate::status::StatusSocket;
 use dormouse_engine::TicketKeys;
 use dormouse_reactor::poller::{Events, Poller};
+use dormouse_reactor::process::Pid;
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signals;
-use dormouse_reactor::{descriptors, process};
+use dormouse_reactor::{Fd, descriptors, process};
 use error::system;
 use pairs::Pair;
+use upgrade::Upgrade;
 
 const TOKEN_SIGNALS: u64 = 1;
 const TOKEN_STATUS: u64 = 2;
@@ -53,6 +59,11 @@ struct Supervisor {
     signals: Signals,
     status: Option<StatusSocket>,
     ticket_keys: TicketKeys,
+    config: Config,
+    listeners: Vec<(Fd, u16)>,
+    upgrade: Option<Upgrade>,
+    /// Keepers whose connections a new binary has taken over, and which have not ended yet.
+    former_keepers: Vec<Pid>,
     stopping: bool,
     announced: bool,
 }
@@ -61,11 +72,12 @@ impl Supervisor {
     fn run(mut self) -> Result<(), ServeError> {
         let mut events = Events::with_capacity(64);
         loop {
-            let timeout_ms = self.until_rotation_ms();
+            let timeout_ms = self.until_rotation_ms().min(self.until_upgrade_late_ms());
             self.poller
                 .wait(&mut events, Some(timeout_ms))
                 .map_err(system("wait for events"))?;
             self.rotate_ticket_keys();
+            self.end_late_upgrade();
             for event in events.iter() {
                 match event.token() {
                     TOKEN_SIGNALS => self.on_signals()?,

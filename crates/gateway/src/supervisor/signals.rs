@@ -15,6 +15,7 @@ pub(super) fn open() -> Result<Signals, ServeError> {
             Signal::Interrupt,
             Signal::Hangup,
             Signal::Child,
+            Signal::User2,
         ],
         OnExec::Close,
     )
@@ -29,6 +30,7 @@ impl Supervisor {
             match received.signal {
                 Signal::Child => self.reap()?,
                 Signal::Terminate | Signal::Interrupt => self.stop(),
+                Signal::User2 => self.begin_upgrade(None),
                 _ => {}
             }
         }

@@ -3,7 +3,7 @@
 use super::error::{ServeError, system};
 use super::keys::{rotation_s, unix_time};
 use super::{Supervisor, TOKEN_SIGNALS, TOKEN_STATUS, listeners, signals};
-use crate::config::Loaded;
+use crate::config::{Config, Loaded};
 use crate::handover::{Descriptors, Handover, Pem};
 use crate::share::Share;
 use crate::status::StatusSocket;
@@ -11,6 +11,7 @@ use dormouse_engine::TicketKeys;
 use dormouse_reactor::OnExec;
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::shared::Shared;
+use dormouse_reactor::signal::Signals;
 
 impl Supervisor {
     /// Opens everything, then starts the pairs: what can fail does so before anybody is served.
@@ -23,22 +24,7 @@ impl Supervisor {
         let listeners = listeners::open(config)?;
         let counters = Shared::create("dormouse-counters", plan.workers as usize)
             .map_err(system("make shared memory"))?;
-        let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
-        poller
-            .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
-            .map_err(system("wait for signals"))?;
-        let status = match &config.process.status {
-            Some(path) => Some(
-                StatusSocket::open(path)
-                    .map_err(system(format!("open the status socket {}", path.display())))?,
-            ),
-            None => None,
-        };
-        if let Some(status) = &status {
-            poller
-                .add(status.fd(), TOKEN_STATUS, Interest::READ)
-                .map_err(system("wait for status requests"))?;
-        }
+        let (poller, status) = open_poller(config, &signals)?;
         let ticket_keys = TicketKeys::generate(unix_time(), rotation_s(config))
             .map_err(|e| ServeError::Workers(e.to_string()))?;
         let mut supervisor = Supervisor {
@@ -48,6 +34,10 @@ impl Supervisor {
             signals,
             status,
             ticket_keys,
+            config: config.clone(),
+            listeners: listeners.clone(),
+            upgrade: None,
+            former_keepers: Vec::new(),
             stopping: false,
             announced: false,
         };
@@ -72,4 +62,28 @@ impl Supervisor {
         }
         Ok(supervisor)
     }
+}
+
+/// The poller of main, and what it waits for from the start.
+pub(super) fn open_poller(
+    config: &Config,
+    signals: &Signals,
+) -> Result<(Poller, Option<StatusSocket>), ServeError> {
+    let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
+    poller
+        .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
+        .map_err(system("wait for signals"))?;
+    let status = match &config.process.status {
+        Some(path) => Some(
+            StatusSocket::open(path)
+                .map_err(system(format!("open the status socket {}", path.display())))?,
+        ),
+        None => None,
+    };
+    if let Some(status) = &status {
+        poller
+            .add(status.fd(), TOKEN_STATUS, Interest::READ)
+            .map_err(system("wait for status requests"))?;
+    }
+    Ok((poller, status))
 }

@@ -57,14 +57,15 @@ impl Worker {
 
     fn begin_handshake(&mut self, fd: Fd, route_index: u16) {
         self.tools.count.add(Count::Accepted, 1);
-        let Some(route) = self.routes.get(usize::from(route_index)) else {
+        let route = self.routes.get(usize::from(route_index));
+        let Some(context) = route.and_then(|route| route.context.as_ref()) else {
             fd.close();
             return;
         };
         let limits = HandshakeLimits {
             bytes_max: self.limits.handshake_bytes_max,
         };
-        let handshake = Handshake::server(&route.context, limits);
+        let handshake = Handshake::server(context, limits);
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation & token::GENERATION_MASK;
         let deadline_ms = self.now_ms + self.limits.handshake_timeout_ms;
@@ -170,6 +171,10 @@ impl Worker {
     }
 
     pub(super) fn update_accepting(&mut self) {
+        if self.late.is_some() {
+            // There are no certificates yet: newcomers wait in the queue.
+            return;
+        }
         let limit = self.limit_reached();
         let Worker {
             listeners,

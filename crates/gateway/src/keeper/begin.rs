@@ -1,0 +1,93 @@
+//! How a worker begins: established connections first, certificates after them.
+
+use super::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
+use crate::counters::Counters;
+use crate::handover::Handover;
+use crate::route::{self, LateContexts};
+use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
+use crate::worker::{End, Inheritance, Worker};
+use dormouse_reactor::Fd;
+use dormouse_reactor::pending::Pending;
+use dormouse_reactor::shared::Shared;
+use dormouse_reactor::slab::Slab;
+use std::io;
+
+/// The worker's whole life, in a process and a thread of its own.
+pub(super) fn work(handover: Fd, board: Fd) -> i32 {
+    let worker = match begin(handover, board) {
+        Ok(worker) => worker,
+        Err(error) => {
+            tracing::error!(%error, "worker cannot begin");
+            return i32::from(EXIT_CANNOT_BEGIN);
+        }
+    };
+    match worker.run() {
+        Ok(End::Stopped) => 0,
+        Ok(End::HandedOver) => i32::from(EXIT_HANDED_OVER),
+        Err(error) => {
+            tracing::error!(%error, "worker failed");
+            1
+        }
+    }
+}
+
+fn begin(fd: Fd, board: Fd) -> io::Result<Worker> {
+    let handover = Handover::read(fd)?;
+    let descriptors = handover.descriptors.clone();
+    let (slots, adopted) = Slab::adopt(
+        Fd(descriptors.slots),
+        SLOT_LAYOUT_VERSION,
+        |_, slot: &Slot| slot.phase() != Phase::Free,
+    )
+    .map_err(io::Error::other)?;
+    let pending = adopt_pending(&slots, &handover)?;
+    let counters = Shared::adopt(Fd(descriptors.counters), handover.share.workers as usize)
+        .map_err(io::Error::other)?;
+    let block = counters
+        .block(handover.worker as usize)
+        .ok_or_else(|| io::Error::other("there are no counters for this worker"))?;
+    let mut keep = descriptors.all();
+    keep.extend([fd, board]);
+    let limits = handover.share.limits(&handover.config);
+    let mut routes = route::without_contexts(&handover.config);
+    let mut late = LateContexts::new(handover);
+    if adopted.live == 0 {
+        // Nobody waits for an answer; and what is wrong with a certificate is said at once.
+        while late.load_next(&mut routes).map_err(io::Error::other)? {}
+    }
+    Worker::adopt(Inheritance {
+        slots,
+        pending,
+        counters: Counters::new(block),
+        routes,
+        late: (adopted.live > 0).then_some(late),
+        listeners: descriptors
+            .listeners
+            .iter()
+            .map(|&(fd, route)| (Fd(fd), route))
+            .collect(),
+        limits,
+        orders: Fd(descriptors.orders),
+        keep,
+    })
+}
+
+fn adopt_pending(slots: &Slab<Slot>, handover: &Handover) -> io::Result<Pending> {
+    let chunks = slots
+        .indices()
+        .filter_map(|index| slots.get(index))
+        .flat_map(|slot| {
+            [slot.opening_pending, slot.sealing_pending]
+                .into_iter()
+                .filter(|handle| handle.is_some())
+                .map(|handle| (handle, slot.generation))
+        });
+    let fd = Fd(handover.descriptors.pending);
+    let (pending, refused) = Pending::adopt(fd, handover.share.pending_bytes_max as usize, chunks)
+        .map_err(io::Error::other)?;
+    if !refused.is_empty() {
+        // At most those of the connection that was being worked on, which is reset anyway.
+        tracing::warn!(chunks = refused.len(), "pending bytes in doubt are dropped");
+    }
+    Ok(pending)
+}

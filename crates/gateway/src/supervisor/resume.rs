@@ -1,0 +1,95 @@
+//! Going on in place of another binary: the same process id, children, listeners and memory.
+
+use super::error::{ServeError, system};
+use super::pairs::Pair;
+use super::start::open_poller;
+use super::{Supervisor, TOKEN_ORDERS, signals};
+use crate::config::Log;
+use crate::upgrade::{MainState, trial};
+use dormouse_engine::TicketKeys;
+use dormouse_reactor::poller::Interest;
+use dormouse_reactor::process::{self, Board, Pid};
+use dormouse_reactor::shared::Shared;
+use dormouse_reactor::{Fd, OnExec, descriptors};
+use std::io;
+
+/// Answers whether this binary could go on with what the running one would leave. The answer goes
+/// to a descriptor that the running one reads: nothing, or why not.
+pub fn try_resume(state: i32) -> Result<(), ServeError> {
+    trial::crash_at("check", 0);
+    process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
+    let state =
+        MainState::read(Fd(state)).map_err(system("go on with the running binary's state"))?;
+    TicketKeys::import(&state.ticket_keys).map_err(|e| ServeError::Workers(e.to_string()))?;
+    Ok(())
+}
+
+/// Goes on in place of the binary that wrote `state`.
+pub fn resume(state: i32, start_logs: fn(&Log)) -> Result<(), ServeError> {
+    process::set_subreaper().map_err(system("become the reaper of orphaned workers"))?;
+    process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
+    descriptors::raise_limit().map_err(system("raise the limit on descriptors"))?;
+    let fd = Fd(state);
+    let state = MainState::read(fd).map_err(system("go on with the former binary's state"))?;
+    fd.close();
+    start_logs(&state.config.log);
+    let mut supervisor = Supervisor::resume(&state)?;
+    drop(state);
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        pid = std::process::id(),
+        workers = supervisor.pairs.len(),
+        "upgraded: the new binary goes on"
+    );
+    // Processes that ended while nobody listened.
+    supervisor.reap()?;
+    supervisor.run()
+}
+
+impl Supervisor {
+    fn resume(state: &MainState) -> Result<Supervisor, ServeError> {
+        let signals = signals::open()?;
+        let counters = Shared::adopt(Fd(state.counters), state.pairs.len())
+            .map_err(io::Error::other)
+            .map_err(system("map the counters"))?;
+        let (poller, status) = open_poller(&state.config, &signals)?;
+        let mut pairs = Vec::with_capacity(state.pairs.len());
+        for (index, pair) in state.pairs.iter().enumerate() {
+            let orders = Fd(pair.orders);
+            let token = TOKEN_ORDERS + index as u64;
+            let add = || -> io::Result<()> {
+                orders.set_on_exec(OnExec::Close)?;
+                poller.add(orders, token, Interest::READ)
+            };
+            add().map_err(system("wait for a worker"))?;
+            let board = Board::adopt(Fd(pair.board))
+                .map_err(io::Error::other)
+                .map_err(system("map a keeper's board"))?;
+            pairs.push(Pair {
+                keeper: pair.keeper.map(Pid),
+                orders,
+                board,
+                ready: true,
+            });
+        }
+        Ok(Supervisor {
+            pairs,
+            counters,
+            poller,
+            signals,
+            status,
+            ticket_keys: TicketKeys::import(&state.ticket_keys)
+                .map_err(|e| ServeError::Workers(e.to_string()))?,
+            config: state.config.clone(),
+            listeners: state
+                .listeners
+                .iter()
+                .map(|&(fd, route)| (Fd(fd), route))
+                .collect(),
+            upgrade: None,
+            former_keepers: state.former_keepers.iter().copied().map(Pid).collect(),
+            stopping: false,
+            announced: true,
+        })
+    }
+}
