@@ -47,6 +47,16 @@ Examples:
 Several routes need a file: see docs/guide/configuration.md. When all listeners are
 open, a line with `ready` is written to standard error. SIGTERM or SIGINT ends it.";
 
+const CONNECT_EXAMPLES: &str = "\
+Examples:
+  dormouse connect --listen 127.0.0.1:8080 --to www.example.com:443
+  curl -H 'Host: www.example.com' http://127.0.0.1:8080/
+  dormouse connect --listen unix:/run/db.sock --to 192.0.2.7:5433 --ca db-ca.pem --warm 4
+  dormouse connect --listen 127.0.0.1:8080 --to a.example:443 --to b.example:443
+
+When all listeners are open, a line with `ready` is written to standard error. SIGTERM or
+SIGINT ends it.";
+
 const CHECK_EXAMPLES: &str = "\
 Examples:
   dormouse check -c dormouse.toml
@@ -83,6 +93,9 @@ pub(crate) enum Command {
     /// Terminate TLS and pass the plaintext on to a server
     #[command(after_help = SERVE_EXAMPLES, arg_required_else_help = true)]
     Serve(ServeArgs),
+    /// Carry plain connections of this machine over TLS to a server
+    #[command(after_help = CONNECT_EXAMPLES, arg_required_else_help = true)]
+    Connect(ConnectArgs),
     /// Check a configuration and all it refers to, and show what would run
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
@@ -116,15 +129,36 @@ pub(crate) struct ServeArgs {
     pub(crate) config: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(crate) options: OptionFlags,
+    pub(crate) options: OptionFlags<false>,
 
-    /// Go on in place of the binary that left this; for an upgrade, never by hand
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+}
+
+/// In whose place a process goes on: for an upgrade, never by hand.
+#[derive(Debug, Args)]
+pub(crate) struct PlaceArgs {
+    /// Go on in place of the binary that left this
     #[arg(long, value_name = "FD", hide = true)]
     pub(crate) resume: Option<i32>,
 
     /// Say whether that would be possible
     #[arg(long, value_name = "FD", hide = true)]
     pub(crate) try_resume: Option<i32>,
+}
+
+/// Arguments of `connect`.
+#[derive(Debug, Args)]
+pub(crate) struct ConnectArgs {
+    /// Read the configuration from a file; flags for the whole program win over it
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) options: OptionFlags<true>,
+
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
 }
 
 /// Arguments of `check`.

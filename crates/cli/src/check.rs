@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use dormouse_gateway::config::{
-    self, Backend, ByteSize, Config, Count, Loaded, Machine, Plan, Purpose, Route, show_duration,
-    show_number,
+    self, Backend, ByteSize, Config, Count, Loaded, Machine, Plan, Purpose, Route, Section,
+    show_duration, show_number,
 };
 
 use crate::arguments::CheckArgs;
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
         config,
         plan,
         warnings,
-    } = match config::load(file, &[], &Machine::read(), Purpose::Check) {
+    } = match config::load(file, Section::Route, &[], &Machine::read(), Purpose::Check) {
         Ok(loaded) => loaded,
         Err(mistakes) => return serve::refuse(file, &mistakes, WOULD_NOT_START),
     };

@@ -22,6 +22,7 @@ use arguments::{Arguments, Command};
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Serve(args) => serve::run(&args),
+        Command::Connect(args) => serve::run_connect(&args),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Bench(args) => bench::run(args),

@@ -1,28 +1,42 @@
-//! `dormouse serve`.
+//! `dormouse serve` and `dormouse connect`: one program, with the flags of either.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use dormouse_gateway::ServeError;
-use dormouse_gateway::config::{self, Machine, Mistakes, Purpose};
+use dormouse_gateway::config::{self, Flag, Machine, Mistakes, Purpose, Section};
 
-use crate::arguments::ServeArgs;
+use crate::arguments::{ConnectArgs, PlaceArgs, ServeArgs};
 use crate::outcome::Outcome;
 use crate::{logs, terminal};
 
 pub(crate) fn run(args: &ServeArgs) -> ExitCode {
-    if let Some(state) = args.resume {
+    let given = &args.options.given;
+    start(args.config.as_deref(), Section::Route, given, &args.place)
+}
+
+pub(crate) fn run_connect(args: &ConnectArgs) -> ExitCode {
+    let given = &args.options.given;
+    start(
+        args.config.as_deref(),
+        Section::Originate,
+        given,
+        &args.place,
+    )
+}
+
+fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArgs) -> ExitCode {
+    if let Some(state) = place.resume {
         // The running configuration goes on, whatever the file says by now.
         return ended(dormouse_gateway::resume(state, logs::start));
     }
-    let file = args.config.as_deref();
-    let loaded = config::load(file, &args.options.given, &Machine::read(), Purpose::Serve);
+    let loaded = config::load(file, section, flags, &Machine::read(), Purpose::Serve);
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err(mistakes) => return refuse(file, &mistakes, "nothing was started"),
     };
     show(&loaded.warnings);
-    if let Some(state) = args.try_resume {
+    if let Some(state) = place.try_resume {
         return ended(dormouse_gateway::try_resume(state));
     }
     logs::start(&loaded.config.log);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use dormouse_gateway::config::{self, Machine, Purpose};
+use dormouse_gateway::config::{self, Machine, Purpose, Section};
 use serde_json::Value;
 
 use crate::arguments::StatusArgs;
@@ -50,7 +50,7 @@ fn socket(args: &StatusArgs) -> Result<PathBuf, ExitCode> {
         return Ok(path.clone());
     }
     let file = args.config.as_deref();
-    let loaded = config::load(file, &[], &Machine::read(), Purpose::Check)
+    let loaded = config::load(file, Section::Route, &[], &Machine::read(), Purpose::Check)
         .map_err(|mistakes| serve::refuse(file, &mistakes, "nobody was asked"))?;
     loaded.config.process.status.ok_or_else(|| {
         terminal::error("this configuration has the status turned off");

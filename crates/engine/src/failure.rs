@@ -108,6 +108,13 @@ pub enum CertificateProblem {
         /// Whose it is, by its own account.
         subject: String,
     },
+    /// It is an authority's (CA:TRUE), which may not stand for a server itself.
+    AuthorityAsServer {
+        /// Whose it is, by its own account.
+        subject: String,
+        /// It was issued by itself.
+        self_signed: bool,
+    },
     /// None was sent.
     Missing,
     /// It was revoked.
@@ -353,6 +360,19 @@ impl fmt::Display for CertificateProblem {
             Self::SelfSigned { subject } => write!(
                 f,
                 "is self-signed ({subject}) and not among the trusted ones"
+            ),
+            Self::AuthorityAsServer {
+                subject,
+                self_signed,
+            } => write!(
+                f,
+                "is {} an authority ({subject}, CA:TRUE), which may not stand for a server; \
+                 make it with `-addext basicConstraints=critical,CA:FALSE`",
+                if *self_signed {
+                    "self-signed, and that of"
+                } else {
+                    "that of"
+                }
             ),
             Self::Missing => write!(f, "was not sent"),
             Self::Revoked => write!(f, "was revoked"),

@@ -43,6 +43,10 @@ counts! {
     HandshakesTimedOut = "handshakes_timed_out",
     /// Handshakes refused because a client sent more than `handshake_bytes_max`.
     HandshakesTooLarge = "handshakes_too_large",
+    /// Handshakes whose client had given up before it was its turn.
+    HandshakesGivenUp = "handshakes_given_up",
+    /// Clients dropped without a hello for others, when too many were in flight.
+    HandshakesSilent = "handshakes_silent",
     /// Plain HTTP requests that came to the TLS port.
     PlainHttp = "plain_http",
     /// Connections that ended in order, both ways.
@@ -79,6 +83,8 @@ counts! {
     PausedDescriptors = "paused_descriptors",
     /// Times accepting paused because local ports to a backend had run out.
     PausedPorts = "paused_ports",
+    /// Slots moved to the front, so that pages could be given back.
+    SlotsMoved = "slots_moved",
     /// Key updates of our own: answers, and those before the AEAD limit.
     KeyUpdates = "key_updates",
     /// Ciphertext bytes received from TLS peers.

@@ -1,7 +1,9 @@
 //! The engine against stock rustls, against bad peers and with bad certificates.
 
 mod certificates;
+mod hello;
 mod identities;
+mod kept_sessions;
 mod refusals;
 mod sessions;
 mod stock;

@@ -1,8 +1,6 @@
 //! What a configuration comes to on a machine: how many workers, with how many
 //! connections each, and what the limits cost.
 
-use std::net::SocketAddr;
-
 use super::raw::Wrong;
 use super::types::{Backend, ByteSize, Count};
 use super::units::show_number;
@@ -51,7 +49,8 @@ type Misfit = (&'static [&'static str], Wrong);
 pub(super) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
     let per_connection = descriptors_per_connection(config);
     let listeners: usize = config.routes.iter().map(|route| route.listen.len()).sum();
-    let reserved = DESCRIPTORS_RESERVED + listeners as u64;
+    let plain: usize = config.originate.iter().map(|one| one.listen.len()).sum();
+    let reserved = DESCRIPTORS_RESERVED + (listeners + plain) as u64;
     let room = machine.descriptors_max.saturating_sub(reserved) / per_connection;
     let room = room.min(AUTO_PER_WORKER_MAX);
     if room == 0 {
@@ -129,7 +128,8 @@ fn share_of_pending(config: &Config, workers: u64) -> Result<(), Misfit> {
 
 /// A proxied connection has two sockets; one that is only echoed has one.
 fn descriptors_per_connection(config: &Config) -> u64 {
-    let echo_only = config.routes.iter().all(|route| route.to == Backend::Echo);
+    let echo_only =
+        config.originate.is_empty() && config.routes.iter().all(|route| route.to == Backend::Echo);
     if echo_only { 1 } else { 2 }
 }
 
@@ -173,25 +173,4 @@ fn costs(config: &Config, connections: u64) -> Vec<Cost> {
 
 fn saturate(number: u64) -> u32 {
     number.try_into().unwrap_or(u32::MAX)
-}
-
-/// The listeners which this process may not open.
-pub(super) fn privileged<'a>(
-    config: &'a Config,
-    machine: &'a Machine,
-) -> impl Iterator<Item = (usize, usize, SocketAddr)> + 'a {
-    config
-        .routes
-        .iter()
-        .enumerate()
-        .flat_map(move |(route, options)| {
-            let listeners = options
-                .listen
-                .iter()
-                .map(|listen| listen.address)
-                .enumerate();
-            listeners
-                .filter(|(_, address)| address.port() < machine.privileged_below)
-                .map(move |(at, address)| (route, at, address))
-        })
 }

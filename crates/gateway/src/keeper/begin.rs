@@ -68,6 +68,7 @@ fn begin(fd: Fd, board: Fd) -> io::Result<Worker> {
             .collect(),
         limits,
         orders: Fd(descriptors.orders),
+        moved: adopted.moved,
         keep,
     })
 }

@@ -7,6 +7,7 @@
 use crate::counters::{Count, Counters};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Poller;
+use dormouse_reactor::socket;
 use std::io;
 
 /// Connections accepted from one listener per turn.
@@ -85,6 +86,16 @@ impl Listeners {
 
     pub(super) fn all(&self) -> &[Listener] {
         &self.all
+    }
+
+    pub(super) fn are_polled(&self) -> bool {
+        self.polled
+    }
+
+    /// Is there anybody in the queue of a listener?
+    pub(super) fn somebody_waits(&self) -> bool {
+        let waiting = |listener: &Listener| socket::waiting_to_be_accepted(listener.fd);
+        !self.stopped && (self.all.iter()).any(|listener| waiting(listener).is_ok_and(|n| n > 0))
     }
 
     /// Accepts nothing more, for good.

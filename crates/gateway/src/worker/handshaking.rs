@@ -3,9 +3,13 @@
 //! Bounded in number, in bytes and in time. A handshake which succeeds becomes a slot and gives up
 //! everything here; one which fails sends its alert and lingers shortly, so that the alert is not
 //! overtaken by a reset. When the last one of a burst is gone, its memory goes back to the system.
+//!
+//! Epoll tells of each once; then it waits in [`Queue`] for its turn, with what its client sent
+//! still in the kernel. So however many are ready, they cost the loop nothing before their turn.
 
 use super::closing::discard;
 use super::flow::Tools;
+use super::queue::Queue;
 use dormouse_engine::{Handshake, HandshakeFailure, Progress, UnixTime};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::{Interest, Poller};
@@ -25,8 +29,20 @@ pub(super) struct InFlight {
     pub(super) fd: Fd,
     pub(super) route: u16,
     pub(super) generation: u32,
+    pub(super) accepted_ms: u64,
     stage: Stage,
-    watched: Interest,
+    watch: Watch,
+}
+
+/// What epoll was told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Watch {
+    /// Nothing yet.
+    Never,
+    /// To tell once.
+    Armed(Interest),
+    /// It has told, and keeps silent now.
+    Told,
 }
 
 enum Stage {
@@ -47,6 +63,8 @@ pub(super) enum Step {
     Established,
     /// Failed just now; the entry lingers.
     Failed(HandshakeFailure),
+    /// The client gave up while it waited for its turn: as `Gone`.
+    GivenUp,
     /// Nothing is left to do: take it out and close it.
     Gone,
 }
@@ -58,6 +76,7 @@ pub(super) struct Handshakes {
     /// Deadlines in the order in which they come, since all have the same time.
     deadlines: VecDeque<(u64, u32, u32)>,
     lingerers: VecDeque<(u64, u32, u32)>,
+    pub(super) queue: Queue,
     live: usize,
     most: usize,
 }
@@ -69,6 +88,7 @@ impl Handshakes {
             free: Vec::new(),
             deadlines: VecDeque::new(),
             lingerers: VecDeque::new(),
+            queue: Queue::default(),
             live: 0,
             most: 0,
         }
@@ -85,14 +105,16 @@ impl Handshakes {
         route: u16,
         generation: u32,
         handshake: Handshake,
+        now_ms: u64,
         deadline_ms: u64,
     ) -> u32 {
         let entry = InFlight {
             fd,
             route,
             generation,
+            accepted_ms: now_ms,
             stage: Stage::Shaking(Box::new(handshake)),
-            watched: Interest::READ,
+            watch: Watch::Never,
         };
         let index = match self.free.pop() {
             Some(index) => {
@@ -113,6 +135,35 @@ impl Handshakes {
     pub(super) fn entry(&mut self, index: u32, generation: u32) -> Option<&mut InFlight> {
         let entry = self.entries.get_mut(index as usize)?.as_mut()?;
         (entry.generation == generation).then_some(entry)
+    }
+
+    /// Epoll has told of it: it waits for its turn.
+    pub(super) fn note_ready(&mut self, index: u32, generation: u32, now_ms: u64) {
+        let Some(entry) = self.entry(index, generation) else {
+            return;
+        };
+        entry.watch = Watch::Told;
+        if entry.has_answered() {
+            self.queue.push_known(index, generation);
+        } else {
+            self.queue.push_new(index, generation, now_ms);
+        }
+    }
+
+    /// The entry that was accepted first among those whose client has not sent a hello, if that
+    /// was before `before_ms`. Looks at a bounded number.
+    pub(super) fn oldest_silent(&self, before_ms: u64) -> Option<(u32, u32)> {
+        const LOOKS: usize = 64;
+        let mut oldest = self.deadlines.iter().take(LOOKS);
+        let found = oldest.find(|&&(_, index, generation)| {
+            let entry = self.entries.get(index as usize).and_then(Option::as_ref);
+            entry.is_some_and(|entry| {
+                entry.generation == generation
+                    && entry.accepted_ms < before_ms
+                    && !entry.has_answered()
+            })
+        });
+        found.map(|&(_, index, generation)| (index, generation))
     }
 
     /// Takes an entry out.
@@ -177,9 +228,10 @@ impl InFlight {
         poller: &Poller,
         token: u64,
         now: UnixTime,
+        waited: bool,
     ) -> Step {
         let step = match &mut self.stage {
-            Stage::Shaking(handshake) => shake(self.fd, handshake, tools, now),
+            Stage::Shaking(handshake) => shake(self.fd, handshake, tools, now, waited),
             Stage::Lingering { looks, .. } if *looks >= LINGER_LOOKS_MAX => Step::Gone,
             Stage::Lingering {
                 last_words,
@@ -205,7 +257,9 @@ impl InFlight {
                 linger(self.fd, last_words, shut, &mut tools.scratch.opening);
             }
         }
-        if !matches!(step, Step::Established | Step::Gone) && self.watch(poller, token).is_err() {
+        if !matches!(step, Step::Established | Step::GivenUp | Step::Gone)
+            && self.watch(poller, token).is_err()
+        {
             return Step::Gone;
         }
         step
@@ -224,6 +278,19 @@ impl InFlight {
         matches!(self.stage, Stage::Lingering { .. })
     }
 
+    /// Is the costly part behind us? True for those which failed, too.
+    pub(super) fn has_answered(&self) -> bool {
+        match &self.stage {
+            Stage::Shaking(handshake) => handshake.has_answered(),
+            Stage::Lingering { .. } => true,
+        }
+    }
+
+    /// Does epoll know the socket?
+    pub(super) fn is_watched(&self) -> bool {
+        self.watch != Watch::Never
+    }
+
     fn watch(&mut self, poller: &Poller, token: u64) -> io::Result<()> {
         let blocked = match &self.stage {
             Stage::Shaking(handshake) => !handshake.output().is_empty(),
@@ -235,15 +302,23 @@ impl InFlight {
         } else {
             Interest::READ
         };
-        if wanted != self.watched {
-            poller.modify(self.fd, token, wanted)?;
-            self.watched = wanted;
+        match self.watch {
+            Watch::Armed(armed) if armed == wanted => return Ok(()),
+            Watch::Never => poller.add(self.fd, token, wanted | Interest::ONCE)?,
+            _ => poller.modify(self.fd, token, wanted | Interest::ONCE)?,
         }
+        self.watch = Watch::Armed(wanted);
         Ok(())
     }
 }
 
-fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools, now: UnixTime) -> Step {
+fn shake(
+    fd: Fd,
+    handshake: &mut Handshake,
+    tools: &mut Tools,
+    now: UnixTime,
+    waited: bool,
+) -> Step {
     match flush(fd, handshake) {
         Ok(true) => {}
         Ok(false) => return Step::Continues,
@@ -258,6 +333,9 @@ fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools, now: UnixTime) ->
         Ok(Attempt::WouldBlock) => return Step::Continues,
         Err(_) => return Step::Gone,
     };
+    if waited && !handshake.has_answered() && has_given_up(fd) {
+        return Step::GivenUp;
+    }
     match handshake.handle_input(now, &tools.scratch.opening[..n]) {
         Ok(Progress::Handshaking) => match flush(fd, handshake) {
             Ok(_) => Step::Continues,
@@ -270,6 +348,11 @@ fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools, now: UnixTime) ->
         },
         Err(failure) => Step::Failed(failure),
     }
+}
+
+/// Has the client ended or reset its connection behind its hello? Then nobody waits for an answer.
+fn has_given_up(fd: Fd) -> bool {
+    matches!(socket::peek(fd, &mut [0]), Ok(Attempt::Done(0)) | Err(_))
 }
 
 fn flush(fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {

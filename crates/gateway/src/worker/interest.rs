@@ -97,13 +97,7 @@ fn change(poller: &Poller, fd: Fd, token: u64, now: &mut u8, to: u8) -> io::Resu
     if *now == to || (*now == BROKEN && to & (READ | WRITE) == 0) {
         return Ok(());
     }
-    let mut interest = Interest::NONE;
-    if to & READ != 0 {
-        interest = interest | Interest::READ;
-    }
-    if to & WRITE != 0 {
-        interest = interest | Interest::WRITE;
-    }
+    let interest = interest_of(to);
     match (*now & WATCHED != 0, to & WATCHED != 0) {
         (false, true) => poller.add(fd, token, interest)?,
         (true, true) => poller.modify(fd, token, interest)?,
@@ -114,9 +108,32 @@ fn change(poller: &Poller, fd: Fd, token: u64, now: &mut u8, to: u8) -> io::Resu
     Ok(())
 }
 
-/// A connection whose handshake is done: its socket is watched already, under another token.
-pub(super) fn adopt(slot: &mut Slot, poller: &Poller, token: u64) -> io::Result<()> {
-    poller.modify(slot.tls_fd(), token, Interest::READ)?;
+fn interest_of(watch: u8) -> Interest {
+    Interest::NONE
+        .with(Interest::READ, watch & READ != 0)
+        .with(Interest::WRITE, watch & WRITE != 0)
+}
+
+/// The slot has moved: epoll gets the new token of this side, and nothing else changes.
+pub(super) fn retell(slot: &Slot, poller: &Poller, side: Side, token: u64) -> io::Result<()> {
+    let (fd, watch) = match side {
+        Side::Tls => (slot.tls_fd(), slot.tls_watch),
+        Side::Plain => (slot.plain_fd(), slot.plain_watch),
+    };
+    if watch & WATCHED == 0 {
+        return Ok(());
+    }
+    poller.modify(fd, token, interest_of(watch))
+}
+
+/// A connection whose handshake is done: its socket is `watched` already, under another token,
+/// unless all of the handshake was there at once.
+pub(super) fn adopt(slot: &mut Slot, poller: &Poller, token: u64, watched: bool) -> io::Result<()> {
+    if watched {
+        poller.modify(slot.tls_fd(), token, Interest::READ)?;
+    } else {
+        poller.add(slot.tls_fd(), token, Interest::READ)?;
+    }
     slot.tls_watch = WATCHED | READ;
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! The worker: one thread, one loop, and the slots it owns.
 //!
 //! A turn of the loop: wait; work on established connections, each for a bounded number of bytes;
-//! then a bounded number of handshake steps; then accept; then timers. So those who are in come
-//! before those who want in.
+//! then accept and make steps of handshakes for a bounded time; then timers. So those who are in
+//! come before those who want in.
 //!
 //! Working on a connection is always the same: mark the slot busy, let the flows work, settle what
 //! follows from the slot's new state (ends to pass on, what to wait for, which timer), unmark.
@@ -15,12 +15,14 @@
 //!   recover   what a dead worker left       accepting    when to accept
 //!   passing   first and last moments
 //!   timers    what happens in its time      newcomers    from a listener to a slot
+//!   compacting  pages come back             queue        whose turn it is of those
 //! ```
 
 mod accepting;
 mod backlog;
 mod bursts;
 mod closing;
+mod compacting;
 mod connecting;
 mod flow;
 mod handshaking;
@@ -28,6 +30,7 @@ mod interest;
 mod newcomers;
 mod opening;
 mod passing;
+mod queue;
 mod recover;
 mod sealing;
 mod timers;
@@ -41,6 +44,7 @@ use crate::slot::{Flag, Phase, Slot};
 use accepting::{Listener, Listeners};
 use bursts::Bursts;
 use closing::Ending;
+use compacting::Compaction;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Event, Events, Poller};
 use dormouse_reactor::slab::Slab;
@@ -55,6 +59,9 @@ use std::io;
 use std::sync::atomic::Ordering;
 use token::Token;
 use work::Work;
+
+/// Standard streams, epoll, and what a library opens for a moment.
+const DESCRIPTORS_SPARE: u64 = 8;
 
 /// What one worker may use: the configuration's limits, divided by the number of workers.
 #[derive(Clone, Debug)]
@@ -94,6 +101,8 @@ pub(crate) struct Inheritance {
     pub(crate) limits: Limits,
     /// The channel to main.
     pub(crate) orders: Fd,
+    /// A slot that the predecessor was moving when it died: where it was, and where it is.
+    pub(crate) moved: Option<(u32, u32)>,
     /// Other descriptors of the shared table which are to stay open.
     pub(crate) keep: Vec<Fd>,
 }
@@ -118,6 +127,11 @@ pub(crate) struct Worker {
     now_ms: u64,
     stop_by_ms: Option<u64>,
     starved_look_ms: u64,
+    compaction: Compaction,
+    /// Descriptors of the table which are not connections.
+    descriptors_reserved: u64,
+    /// Connections for which there are descriptors now.
+    descriptors_suffice_for: u64,
 }
 
 impl Worker {
@@ -132,6 +146,7 @@ impl Worker {
             listeners,
             limits,
             orders,
+            moved,
             keep,
         } = inheritance;
         let now_ms = process::boottime_ms();
@@ -150,6 +165,9 @@ impl Worker {
             bursts: Bursts::default(),
             stop_by_ms: None,
             starved_look_ms: 0,
+            compaction: Compaction::default(),
+            descriptors_reserved: keep.len() as u64 + DESCRIPTORS_SPARE,
+            descriptors_suffice_for: u64::MAX,
             slots,
             routes,
             late,
@@ -160,7 +178,7 @@ impl Worker {
             orders,
             now_ms,
         };
-        worker.recover(&keep)?;
+        worker.recover(moved, &keep)?;
         if worker.late.is_none() {
             orders::say(worker.orders, &Word::Ready);
         }
@@ -172,39 +190,47 @@ impl Worker {
         let mut events = Events::with_capacity(256);
         let mut newcomers = Vec::with_capacity(256);
         loop {
-            self.poller.wait(&mut events, self.timeout_ms())?;
-            self.now_ms = process::boottime_ms();
-            self.slots
-                .header()
-                .heartbeat()
-                .store(process::monotonic_ms(), Ordering::Relaxed);
-            newcomers.clear();
-            for event in events.iter() {
-                match token::parse(event.token()) {
-                    Token::Connection {
-                        index,
-                        generation,
-                        side,
-                    } => {
-                        self.on_connection(index, generation, side, event);
-                    }
-                    Token::Orders => self.on_orders(),
-                    token => newcomers.push(token),
-                }
-            }
-            self.on_newcomers(&newcomers);
-            self.on_time();
-            if self.is_behind() {
-                self.catch_up(events.len());
-            }
-            self.look_at_passing();
+            self.turn(&mut events, &mut newcomers)?;
             if let Some(end) = self.end() {
                 return Ok(end);
             }
         }
     }
 
+    fn turn(&mut self, events: &mut Events, newcomers: &mut Vec<Token>) -> io::Result<()> {
+        self.poller.wait(events, self.timeout_ms())?;
+        self.now_ms = process::boottime_ms();
+        self.slots
+            .header()
+            .heartbeat()
+            .store(process::monotonic_ms(), Ordering::Relaxed);
+        newcomers.clear();
+        for event in events.iter() {
+            match token::parse(event.token()) {
+                Token::Connection {
+                    index,
+                    generation,
+                    side,
+                } => {
+                    self.on_connection(index, generation, side, event);
+                }
+                Token::Orders => self.on_orders(),
+                token => newcomers.push(token),
+            }
+        }
+        self.on_newcomers(newcomers);
+        self.on_time();
+        if self.is_behind() {
+            self.catch_up(events.len());
+        }
+        self.look_at_passing();
+        Ok(())
+    }
+
     fn timeout_ms(&self) -> Option<u64> {
+        if !self.handshakes.queue.is_empty() {
+            return Some(0);
+        }
         let deadlines = [
             self.is_behind().then_some(self.now_ms),
             self.passing_deadline_ms(),
@@ -216,6 +242,8 @@ impl Worker {
             self.listeners.next_deadline_ms(),
             self.stop_by_ms,
             (!self.tools.starved.is_empty()).then_some(self.starved_look_ms),
+            self.silent_look_ms(),
+            self.compaction.next_deadline_ms(),
         ];
         let next = deadlines.into_iter().flatten().min();
         next.map(|deadline_ms| deadline_ms.saturating_sub(self.now_ms))
@@ -294,6 +322,7 @@ impl Worker {
         slot.tls.wipe();
         self.slots.free(index);
         remains.close();
+        self.compaction.note_freed(self.now_ms);
         self.listeners.resume();
     }
 

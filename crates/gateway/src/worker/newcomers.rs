@@ -8,38 +8,87 @@ use super::handshaking::Step;
 use super::interest::{self, Side};
 use super::token::{self, Token};
 use crate::counters::Count;
-use dormouse_engine::{Handshake, HandshakeLimits, UnixTime};
-use dormouse_reactor::poller::Interest;
+use dormouse_engine::{Handshake, HandshakeLimits, Hello, UnixTime};
 use dormouse_reactor::socket::{self, Attempt};
-use dormouse_reactor::{Fd, OnExec};
-use std::time::SystemTime;
+use dormouse_reactor::{Fd, OnExec, descriptors};
+use std::time::{Duration, Instant, SystemTime};
 
-/// Handshake steps per turn: a storm of newcomers waits, those who are in do not.
-const HANDSHAKES_PER_TURN: usize = 16;
+/// What newcomers may take of a turn before those who are in are looked at again. A step is not
+/// interrupted: with a signature it takes up to a millisecond, so there is rarely a second one.
+const SLICE: Duration = Duration::from_micros(200);
+
+/// Looked at of a hello, to see whether its client comes back: tickets are at the end.
+const HELLO_MAX: usize = 4096;
+
+/// Who has not said hello for so long makes room when every place is taken and others wait.
+const SILENT_MS: u64 = 1_000;
+
+/// How often that is looked at.
+const SILENT_LOOK_MS: u64 = 100;
+
+/// Silent ones dropped per turn.
+const SILENT_PER_TURN: u32 = 16;
 
 impl Worker {
     pub(super) fn on_newcomers(&mut self, tokens: &[Token]) {
-        let mut steps = 0;
+        let until = Instant::now() + SLICE;
         for token in tokens {
             match *token {
-                // The others are still ready in the next turn: epoll is level-triggered, and
-                // hands out its ready list in rotation.
-                Token::Handshake { index, generation } if steps < HANDSHAKES_PER_TURN => {
-                    steps += 1;
-                    self.on_handshake(index, generation);
+                Token::Handshake { index, generation } => {
+                    self.handshakes.note_ready(index, generation, self.now_ms);
                 }
-                Token::Listener(n) => self.on_listener(n),
+                Token::Listener(n) => self.on_listener(n, until),
                 _ => {}
+            }
+        }
+        self.shake_hands(until);
+    }
+
+    /// Gives turns to handshakes until the time is up; the first step is always made.
+    fn shake_hands(&mut self, until: Instant) {
+        if self.handshakes.queue.is_empty() {
+            return;
+        }
+        self.sort_newcomers();
+        while let Some(((index, generation), waited)) = self.handshakes.queue.next(self.now_ms) {
+            self.on_handshake(index, generation, waited);
+            if Instant::now() >= until {
+                break;
             }
         }
     }
 
-    fn on_listener(&mut self, n: usize) {
+    /// Finds out who comes back, by a look at hellos which stay in the kernel.
+    fn sort_newcomers(&mut self) {
+        let mut queue = std::mem::take(&mut self.handshakes.queue);
+        let (handshakes, hello) = (
+            &mut self.handshakes,
+            &mut self.tools.scratch.opening[..HELLO_MAX],
+        );
+        queue.sort(|(index, generation)| {
+            let Some(entry) = handshakes.entry(index, generation) else {
+                return false;
+            };
+            match socket::peek(entry.fd, hello) {
+                Ok(Attempt::Done(n)) => match Hello::of(&hello[..n]) {
+                    Hello::Resumption => true,
+                    Hello::Full => false,
+                    // Storing what there is is cheap.
+                    Hello::Incomplete => n < HELLO_MAX,
+                },
+                // Whatever it is, it costs no signature.
+                Ok(Attempt::WouldBlock) | Err(_) => true,
+            }
+        });
+        self.handshakes.queue = queue;
+    }
+
+    fn on_listener(&mut self, n: usize, until: Instant) {
         let Some(&Listener { fd, route }) = self.listeners.all().get(n) else {
             return;
         };
         for _ in 0..ACCEPTS_PER_TURN {
-            if self.limit_reached().is_some() {
+            if self.limit_reached().is_some() || Instant::now() >= until {
                 break;
             }
             match socket::accept(fd, OnExec::Keep) {
@@ -69,19 +118,21 @@ impl Worker {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation & token::GENERATION_MASK;
         let deadline_ms = self.now_ms + self.limits.handshake_timeout_ms;
-        let index = self
-            .handshakes
-            .begin(fd, route_index, generation, handshake, deadline_ms);
-        let token = token::handshake(index, generation);
-        if self.poller.add(fd, token, Interest::READ).is_err() {
-            self.drop_handshake(index, generation);
-            return;
-        }
-        // Often the ClientHello is there already.
-        self.on_handshake(index, generation);
+        let index = self.handshakes.begin(
+            fd,
+            route_index,
+            generation,
+            handshake,
+            self.now_ms,
+            deadline_ms,
+        );
+        // Often the ClientHello is there already; epoll is told when it is not.
+        self.handshakes
+            .queue
+            .push_new(index, generation, self.now_ms);
     }
 
-    fn on_handshake(&mut self, index: u32, generation: u32) {
+    fn on_handshake(&mut self, index: u32, generation: u32, waited: bool) {
         let now = UnixTime::since_unix_epoch(
             SystemTime::now()
                 .duration_since(SystemTime::UNIX_EPOCH)
@@ -91,9 +142,13 @@ impl Worker {
             return;
         };
         let token = token::handshake(index, generation);
-        match entry.step(&mut self.tools, &self.poller, token, now) {
+        match entry.step(&mut self.tools, &self.poller, token, now, waited) {
             Step::Continues => {}
             Step::Established => self.establish(index, generation),
+            Step::GivenUp => {
+                self.tools.count.add(Count::HandshakesGivenUp, 1);
+                self.drop_handshake(index, generation);
+            }
             Step::Gone => self.drop_handshake(index, generation),
             Step::Failed(failure) => {
                 let peer = entry.fd;
@@ -131,7 +186,7 @@ impl Worker {
         let Some(entry) = self.handshakes.take(index, generation) else {
             return;
         };
-        let (fd, route) = (entry.fd, entry.route);
+        let (fd, route, watched) = (entry.fd, entry.route, entry.is_watched());
         let (Some(handshake), Some(index)) = (entry.into_handshake(), self.slots.insert()) else {
             fd.close();
             return;
@@ -143,7 +198,7 @@ impl Worker {
             let cookie = socket::cookie(fd).unwrap_or(0) as u32;
             slot.begin(fd, cookie, route, generation, now_s);
             (
-                interest::adopt(slot, &self.poller, token),
+                interest::adopt(slot, &self.poller, token, watched),
                 handshake.rest(&mut slot.tls),
             )
         });
@@ -161,19 +216,71 @@ impl Worker {
 
     fn limit_reached(&self) -> Option<Pause> {
         let taken = self.slots.live() as usize + self.handshakes.live();
-        if taken >= self.limits.connections_max as usize {
+        let most = self
+            .descriptors_suffice_for
+            .min(self.limits.connections_max.into());
+        if taken as u64 >= most {
             Some(Pause::Full)
-        } else if self.handshakes.live() >= self.limits.handshakes_max {
+        } else if self.handshakes.live() >= self.handshakes_max() {
             Some(Pause::Handshakes)
         } else {
             None
         }
     }
 
+    /// Once it has paused, accepting begins again when an eighth of the places is free, not for
+    /// each one.
+    fn handshakes_max(&self) -> usize {
+        let most = self.limits.handshakes_max;
+        if self.listeners.are_polled() {
+            most
+        } else {
+            most - most / 8
+        }
+    }
+
+    /// Every place is taken and somebody waits outside: those who have said nothing for a while
+    /// make room.
+    fn drop_silent(&mut self) {
+        let before_ms = self.now_ms.saturating_sub(SILENT_MS);
+        for _ in 0..SILENT_PER_TURN {
+            let Some((index, generation)) = self.handshakes.oldest_silent(before_ms) else {
+                return;
+            };
+            if !self.listeners.somebody_waits() {
+                return;
+            }
+            self.tools.count.add(Count::HandshakesSilent, 1);
+            self.drop_handshake(index, generation);
+        }
+    }
+
+    /// While every place is taken: when to look again for those who say nothing.
+    pub(super) fn silent_look_ms(&self) -> Option<u64> {
+        let paused = self.limit_reached() == Some(Pause::Handshakes);
+        paused.then_some(self.now_ms + SILENT_LOOK_MS)
+    }
+
+    /// Somebody may have lowered the limit since the plan was made, and who is accepted will need a
+    /// descriptor for the backend as well: it is looked at now, not when there is none.
+    fn count_descriptors(&mut self) {
+        let each = if self.routes.iter().all(|route| route.backend.is_none()) {
+            1
+        } else {
+            2
+        };
+        let free = (descriptors::limits().soft).saturating_sub(self.descriptors_reserved);
+        self.descriptors_suffice_for = free / each;
+    }
+
     pub(super) fn update_accepting(&mut self) {
         if self.late.is_some() {
             // There are no certificates yet: newcomers wait in the queue.
             return;
+        }
+        self.count_descriptors();
+        if self.limit_reached() == Some(Pause::Handshakes) {
+            self.drop_silent();
         }
         let limit = self.limit_reached();
         let Worker {

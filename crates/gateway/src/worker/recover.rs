@@ -113,7 +113,7 @@ impl FdSet {
 
 impl Worker {
     /// Puts right what the predecessor left; does nothing after a first start.
-    pub(super) fn recover(&mut self, keep: &[Fd]) -> io::Result<()> {
+    pub(super) fn recover(&mut self, moved: Option<(u32, u32)>, keep: &[Fd]) -> io::Result<()> {
         let former = self.slots.header().epoll();
         let is_restart = former != Fd::NONE;
         let same_poller = former == self.poller.fd();
@@ -127,7 +127,9 @@ impl Worker {
             self.reset_busy();
             let named = self.drop_unsound();
             self.close_strangers(keep, named)?;
+            self.forget_watches(moved);
             self.restore_slots(same_poller);
+            self.slots.settle_move();
             // The first worker of a new binary finds connections too, but nobody died.
             if self.slots.header().adoptions() > 1 {
                 self.tools.count.add(Count::Restarts, 1);
@@ -244,6 +246,18 @@ impl Worker {
             known.insert(fd);
         }
         descriptors::close_all_but(&mut known.sorted())
+    }
+
+    /// Epoll may know a slot that was being moved by its former index, on either side: it is told
+    /// anew, from the beginning.
+    fn forget_watches(&mut self, moved: Option<(u32, u32)>) {
+        let Some(slot) = moved.and_then(|(_, to)| self.slots.get_mut(to)) else {
+            return;
+        };
+        for fd in [slot.tls_fd(), slot.plain_fd()] {
+            let _ = self.poller.remove(fd);
+        }
+        (slot.tls_watch, slot.plain_watch) = (0, 0);
     }
 
     fn restore_slots(&mut self, same_poller: bool) {

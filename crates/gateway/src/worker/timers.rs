@@ -90,6 +90,7 @@ impl Worker {
             self.slots.trim();
             self.tools.pending.trim();
         }
+        self.compact();
         if self.stop_by_ms.is_some() {
             self.close_everything_at_rest();
         }

@@ -18,7 +18,7 @@ pub use open::{
 pub use options::{
     Keepalive, TcpBytes, cookie, received_unread, set_keepalive, set_nodelay, set_notsent_lowat,
     set_receive_buffer, set_receive_lowat, set_send_buffer, set_user_timeout, take_error,
-    tcp_bytes, unsent,
+    tcp_bytes, unsent, waiting_to_be_accepted,
 };
 pub use transfer::{
     RANGES_MAX, peek, recv, recv_scattered, reset, send, send_before_end, send_gathered,

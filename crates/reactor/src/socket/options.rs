@@ -74,6 +74,16 @@ pub fn received_unread(fd: Fd) -> io::Result<usize> {
     Ok(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
+/// Connections which wait to be accepted by this TCP listener.
+///
+/// # Errors
+/// What the operating system says: no TCP socket, say.
+pub fn waiting_to_be_accepted(listener: Fd) -> io::Result<u32> {
+    // tcpi_unacked, which stands for this in a listener (tcp_get_info).
+    const WAITING: usize = 24;
+    Ok(u32_at(tcp_info(listener)?[WAITING / 8]))
+}
+
 /// Whether small segments are sent at once (TCP_NODELAY).
 ///
 /// # Errors
@@ -162,6 +172,18 @@ pub fn tcp_bytes(fd: Fd) -> io::Result<TcpBytes> {
     const NOT_SENT: usize = 144;
     const SENT: usize = 200;
     const RETRANSMITTED: usize = 208;
+    let info = tcp_info(fd)?;
+    Ok(TcpBytes {
+        received: info[RECEIVED / 8],
+        acknowledged: info[ACKNOWLEDGED / 8],
+        sent: info[SENT / 8],
+        retransmitted: info[RETRANSMITTED / 8],
+        not_sent: u32_at(info[NOT_SENT / 8]),
+    })
+}
+
+/// TCP_INFO, as words.
+fn tcp_info(fd: Fd) -> io::Result<[u64; 32]> {
     let mut info = [0u64; 32];
     let mut len = size_of_val(&info) as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes into the array, and any bytes are a valid one.
@@ -177,13 +199,7 @@ pub fn tcp_bytes(fd: Fd) -> io::Result<TcpBytes> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(TcpBytes {
-        received: info[RECEIVED / 8],
-        acknowledged: info[ACKNOWLEDGED / 8],
-        sent: info[SENT / 8],
-        retransmitted: info[RETRANSMITTED / 8],
-        not_sent: u32_at(info[NOT_SENT / 8]),
-    })
+    Ok(info)
 }
 
 /// The first four of eight bytes as they lie in memory.

@@ -34,6 +34,7 @@ fn resolve(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
             [0xfd00, 0, 0, 0, 0, 0, 0, 6].into(),
             port,
         )]),
+        "www.example.com" => Ok(vec![SocketAddr::new([192, 0, 2, 7].into(), port)]),
         "nowhere" => Ok(Vec::new()),
         _ => Err(io::Error::other(
             "failed to lookup address information: Name or service not known",
@@ -54,6 +55,7 @@ fn load_with(
     Loader {
         file: Some(Path::new("etc/dormouse.toml")),
         text,
+        section: Section::Route,
         flags,
         machine,
         purpose,
@@ -70,6 +72,7 @@ fn load_flags(flags: &[(&str, &str)]) -> Result<Loaded, Mistakes> {
     Loader {
         file: None,
         text: "",
+        section: Section::Route,
         flags: &flags,
         machine: &machine(),
         purpose: Purpose::Serve,
