@@ -22,6 +22,7 @@ pub mod content;
 pub mod crowd;
 pub mod namespace;
 pub mod peer;
+pub mod probe;
 pub mod process;
 pub mod scene;
 pub mod terminator;

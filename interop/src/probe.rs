@@ -208,9 +208,7 @@ fn run(
     let open = |number: usize| {
         // Connects wait in the queue while there is no worker; a handshake in flight may be lost.
         (0..20)
-            .find_map(|_| {
-                Probe::open(address, configs[number % 2].clone(), first).ok()
-            })
+            .find_map(|_| Probe::open(address, configs[number % 2].clone(), first).ok())
             .expect("a connection within twenty attempts")
     };
     let mut probes: Vec<Probe> = (0..connections).map(open).collect();
@@ -231,11 +229,13 @@ fn run(
                     echoes.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(Fault::Lost(error)) => {
-                    seen.lost.push(format!("after {} bytes: {error}", probe.received));
+                    seen.lost
+                        .push(format!("after {} bytes: {error}", probe.received));
                     *probe = open(number);
                 }
                 Err(Fault::Wrong { at }) => {
-                    seen.wrong.push(format!("thread {thread}, connection {number}, byte {at}"));
+                    seen.wrong
+                        .push(format!("thread {thread}, connection {number}, byte {at}"));
                     *probe = open(number);
                 }
             }

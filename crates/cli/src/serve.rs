@@ -37,7 +37,10 @@ fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArg
     };
     show(&loaded.warnings);
     if let Some(state) = place.try_resume {
-        return ended(dormouse_gateway::try_resume(state));
+        return match dormouse_gateway::try_resume(state) {
+            Ok(()) => ExitCode::from(dormouse_gateway::CAN_RESUME),
+            Err(error) => ended(Err(error)),
+        };
     }
     logs::start(&loaded.config.log);
     ended(dormouse_gateway::serve(&loaded))

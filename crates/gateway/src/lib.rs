@@ -27,4 +27,4 @@ mod upgrade;
 mod worker;
 
 pub use keeper::process_entry;
-pub use supervisor::{ServeError, resume, serve, try_resume};
+pub use supervisor::{CAN_RESUME, ServeError, resume, serve, try_resume};

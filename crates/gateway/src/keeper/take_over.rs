@@ -120,6 +120,12 @@ fn prepare(handover: Fd, former: ForKeeper) -> io::Result<Prepared> {
     let from_fd = Fd(public.descriptors.slots);
     let from = Foreign::open(from_fd).map_err(io::Error::other)?;
     let slots = layout::convert(&from)?;
+    tracing::debug!(
+        from = from.header().layout(),
+        to = slots.header().layout(),
+        connections = slots.live(),
+        "slots converted"
+    );
     public.descriptors.slots = slots.fd().0;
     let next = public.write_with_secrets_of(handover)?;
     Ok(Prepared {

@@ -21,7 +21,7 @@ mod start;
 mod upgrade;
 
 pub use error::ServeError;
-pub use resume::{resume, try_resume};
+pub use resume::{CAN_RESUME, resume, try_resume};
 
 use crate::config::{Config, Loaded};
 use crate::counters::Count;

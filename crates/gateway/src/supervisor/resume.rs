@@ -13,8 +13,11 @@ use dormouse_reactor::shared::Shared;
 use dormouse_reactor::{Fd, OnExec, descriptors};
 use std::io;
 
-/// Answers whether this binary could go on with what the running one would leave. The answer goes
-/// to a descriptor that the running one reads: nothing, or why not.
+/// The exit status which says that this binary can go on. Not 0: that is what any program may say.
+pub const CAN_RESUME: u8 = 75;
+
+/// Whether this binary could go on with what the running one would leave. If so, the process is to
+/// end with [`CAN_RESUME`].
 pub fn try_resume(state: i32) -> Result<(), ServeError> {
     trial::crash_at("check", 0);
     process::forbid_core_dumps().map_err(system("forbid core dumps"))?;

@@ -10,6 +10,7 @@
 //! Until the commit any failure leads back to the old binary and the old memory.
 
 use super::Supervisor;
+use super::resume::CAN_RESUME;
 use crate::orders::{Order, Word};
 use crate::upgrade::{Command, MainState, PairState};
 use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program, ProgramFile};
@@ -25,6 +26,9 @@ const CHECK_MS: u64 = 10_000;
 const QUIET_MS: u64 = 2_000;
 /// How long new keepers may take to convert the connections: nobody is served meanwhile.
 const PREPARE_MS: u64 = 3_000;
+
+/// How a new binary ends that was tried and can go on.
+const CAN_GO_ON: Ended = Ended::Exited(CAN_RESUME as i32);
 
 /// The options of `serve` by which a binary is told whose place it takes.
 const TRY: &str = "--try-resume=";
@@ -150,7 +154,7 @@ impl Supervisor {
             return false;
         };
         match (&upgrade.stage, ended) {
-            (&Stage::Check { child }, Ended::Exited(0)) if child == pid => {
+            (&Stage::Check { child }, ended) if child == pid && ended == CAN_GO_ON => {
                 self.quiesce();
                 true
             }
