@@ -25,6 +25,7 @@ pub mod peer;
 pub mod probe;
 pub mod process;
 pub mod scene;
+pub mod slots;
 pub mod terminator;
 pub mod tools;
 pub mod wait;

@@ -98,6 +98,25 @@ pub(crate) mod trial {
         }
     }
 
+    /// Received bytes which begin with a record of N bytes kill the worker:
+    /// `DORMOUSE_TRIAL=crash:record:N`.
+    #[cfg(debug_assertions)]
+    pub(crate) fn crash_on(received: &[u8]) {
+        static LEN: std::sync::OnceLock<Option<u16>> = std::sync::OnceLock::new();
+        let len = LEN.get_or_init(|| {
+            let trial = std::env::var("DORMOUSE_TRIAL").ok()?;
+            trial.strip_prefix("crash:record:")?.parse().ok()
+        });
+        if let (Some(len), [_, _, _, high, low, ..]) = (len, received)
+            && *len == u16::from_be_bytes([*high, *low])
+        {
+            std::process::abort();
+        }
+    }
+
     #[cfg(not(debug_assertions))]
     pub(crate) fn crash_at(_phase: &str, _worker: u32) {}
+
+    #[cfg(not(debug_assertions))]
+    pub(crate) fn crash_on(_received: &[u8]) {}
 }

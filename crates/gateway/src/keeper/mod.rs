@@ -39,8 +39,9 @@ pub(crate) const EXIT_CANNOT_BEGIN: u8 = 78;
 /// A worker which has put everything down for another binary ends with this status.
 pub(crate) const EXIT_HANDED_OVER: u8 = 76;
 
-/// A worker that lived so long did not die of how it was started.
-const SETTLED_MS: u64 = 10_000;
+/// A worker that lived so long did not die of how it was started. Not longer: somebody who can
+/// crash a worker would make all others wait with each crash.
+const SETTLED_MS: u64 = 1_000;
 
 /// How long a worker that seems to hang is given to prove the contrary: it may have been frozen
 /// together with its keeper.
@@ -226,6 +227,9 @@ fn watch(child: Pid, header: &Header, born_ms: u64, told: &ForKeeper) -> io::Res
                     count_hang(told);
                     // It may have ended by itself in this moment.
                     let _ = process::send_signal(child, Signal::Kill);
+                    if let Some((_, ended)) = process::wait(Wait::For(child))? {
+                        return Ok(ended);
+                    }
                 }
                 Some(since_ms)
             }
