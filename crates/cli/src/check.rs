@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use dormouse_gateway::config::{
-    self, Backend, ByteSize, Config, Count, Loaded, Machine, Plan, Purpose, Route, Section,
+    self, Admin, Backend, ByteSize, Config, Count, Loaded, Machine, Plan, Purpose, Route, Section,
     show_duration, show_number,
 };
 
@@ -173,15 +173,10 @@ fn program_rows(config: &Config, plan: &Plan) -> Vec<Row> {
             format!("{}, as {}", config.log.log_level, config.log.log_format),
             "",
         ),
-        row(
-            "status",
-            config
-                .process
-                .status
-                .as_ref()
-                .map_or("off".to_owned(), |path| path.display().to_string()),
-            "",
-        ),
+        match (&config.process.admin, Admin::usual_path()) {
+            (Admin::Auto, Some(path)) => row("admin", "auto", path.display()),
+            (admin, _) => row("admin", admin, ""),
+        },
     ]
 }
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use dormouse_gateway::ServeError;
 use dormouse_gateway::config::{self, Flag, Machine, Mistakes, Purpose, Section};
+use dormouse_gateway::{ServeError, Source};
 
 use crate::arguments::{ConnectArgs, PlaceArgs, ServeArgs};
 use crate::outcome::Outcome;
@@ -26,9 +26,14 @@ pub(crate) fn run_connect(args: &ConnectArgs) -> ExitCode {
 }
 
 fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArgs) -> ExitCode {
+    let source = Source {
+        file: file.map(Path::to_owned),
+        section,
+        flags: flags.to_vec(),
+    };
     if let Some(state) = place.resume {
         // The running configuration goes on, whatever the file says by now.
-        return ended(dormouse_gateway::resume(state, logs::start));
+        return ended(dormouse_gateway::resume(state, source, logs::start));
     }
     let loaded = config::load(file, section, flags, &Machine::read(), Purpose::Serve);
     let loaded = match loaded {
@@ -42,8 +47,7 @@ fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArg
             Err(error) => ended(Err(error)),
         };
     }
-    logs::start(&loaded.config.log);
-    ended(dormouse_gateway::serve(&loaded))
+    ended(dormouse_gateway::serve(&loaded, source, logs::start))
 }
 
 fn ended(result: Result<(), ServeError>) -> ExitCode {

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod control;
 pub mod counters;
 mod handover;
 mod keeper;
@@ -21,10 +22,10 @@ mod orders;
 mod route;
 mod share;
 pub mod slot;
-mod status;
 mod supervisor;
 mod upgrade;
 mod worker;
 
+pub use control::process_entry as control_entry;
 pub use keeper::process_entry;
-pub use supervisor::{CAN_RESUME, ServeError, resume, serve, try_resume};
+pub use supervisor::{CAN_RESUME, ServeError, Source, resume, serve, try_resume};

@@ -8,6 +8,7 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::process::Post;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::path::PathBuf;
 use zeroize::Zeroizing;
 
 /// What main writes on a keeper's board. The numbers are a format: an old binary writes them, a
@@ -35,12 +36,17 @@ impl Command {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct MainState {
     pub(crate) config: Config,
+    pub(crate) edition: u64,
+    pub(crate) loaded_ms: u64,
+    pub(crate) born_ms: u64,
+    pub(crate) connections_max: u64,
     pub(crate) pairs: Vec<PairState>,
     pub(crate) listeners: Vec<(i32, u16)>,
+    /// The listening socket of the admin address, and its file.
+    pub(crate) admin: Option<(i32, Option<PathBuf>)>,
     pub(crate) counters: i32,
-    /// Keepers of the old binary, which are about to end.
-    #[serde(default)]
-    pub(crate) former_keepers: Vec<i32>,
+    /// Processes of the old binary, which are about to end.
+    pub(crate) former: Vec<i32>,
     /// As they are exported.
     #[serde(skip)]
     pub(crate) ticket_keys: Zeroizing<Vec<u8>>,
@@ -49,7 +55,8 @@ pub(crate) struct MainState {
 /// A keeper and its worker, as main knows them.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct PairState {
-    pub(crate) keeper: Option<i32>,
+    pub(crate) keeper: i32,
+    pub(crate) born_ms: u64,
     pub(crate) orders: i32,
     pub(crate) board: i32,
 }

@@ -8,7 +8,6 @@ use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use crate::worker::{End, Inheritance, Worker};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
-use dormouse_reactor::shared::Shared;
 use dormouse_reactor::slab::Slab;
 use std::io;
 
@@ -41,11 +40,12 @@ fn begin(fd: Fd, board: Fd) -> io::Result<Worker> {
     )
     .map_err(io::Error::other)?;
     let pending = adopt_pending(&slots, &handover)?;
-    let counters = Shared::adopt(Fd(descriptors.counters), handover.share.workers as usize)
-        .map_err(io::Error::other)?;
-    let block = counters
-        .block(handover.worker as usize)
-        .ok_or_else(|| io::Error::other("there are no counters for this worker"))?;
+    let counters = Counters::of_worker(
+        Fd(descriptors.counters),
+        handover.share.workers,
+        handover.worker,
+    )?;
+    counters.note_birth();
     let mut keep = descriptors.all();
     keep.extend([fd, board]);
     let limits = handover.share.limits(&handover.config);
@@ -58,7 +58,7 @@ fn begin(fd: Fd, board: Fd) -> io::Result<Worker> {
     Worker::adopt(Inheritance {
         slots,
         pending,
-        counters: Counters::new(block),
+        counters,
         routes,
         late: (adopted.live > 0).then_some(late),
         listeners: descriptors

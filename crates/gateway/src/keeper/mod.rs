@@ -23,7 +23,6 @@ use crate::counters::{Count, Counters};
 use crate::handover::ForKeeper;
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, BoardReader, Ended, Inherit, Pid, Program, User, Wait};
-use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::{self, Signal};
 use dormouse_reactor::slab::Header;
 use std::ffi::OsString;
@@ -147,6 +146,8 @@ pub(crate) fn environment() -> Vec<(OsString, OsString)> {
 
 /// Runs as keeper. Returns when the worker ended as it should.
 fn keep(args: KeeperArgs, told: &ForKeeper) -> ExitCode {
+    // Mapped before there is a worker that could put something else in its place.
+    let counters = Counters::of_worker(Fd(told.counters), told.workers, told.worker).ok();
     let (board, header) = match prepare(args, told) {
         Ok(prepared) => prepared,
         Err(error) => return fail("cannot begin", &error),
@@ -163,7 +164,7 @@ fn keep(args: KeeperArgs, told: &ForKeeper) -> ExitCode {
         Err(e) => return fail("cannot start a worker", &e),
     };
     name_process("keeper", told.worker);
-    let ended = match watch(child, &header, born_ms, told) {
+    let ended = match watch(child, &header, born_ms, told, counters.as_ref()) {
         Ok(ended) => ended,
         Err(e) => return fail("cannot wait for its worker", &e),
     };
@@ -179,6 +180,9 @@ fn keep(args: KeeperArgs, told: &ForKeeper) -> ExitCode {
             again(KeeperArgs { streak: 0, ..args })
         }
         ended => {
+            if let Some(counters) = &counters {
+                counters.note_death(ended);
+            }
             let lived_ms = process::monotonic_ms().saturating_sub(born_ms);
             tracing::error!(
                 pid = child.0,
@@ -207,7 +211,13 @@ fn prepare(args: KeeperArgs, told: &ForKeeper) -> io::Result<(BoardReader, Heade
 }
 
 /// Waits for the worker's end; ends it when it gives no sign of life.
-fn watch(child: Pid, header: &Header, born_ms: u64, told: &ForKeeper) -> io::Result<Ended> {
+fn watch(
+    child: Pid,
+    header: &Header,
+    born_ms: u64,
+    told: &ForKeeper,
+    counters: Option<&Counters>,
+) -> io::Result<Ended> {
     let look_ms = told.hang_timeout_ms.map_or(3_600_000, |bound| bound / 4);
     let mut suspected_ms = None;
     loop {
@@ -224,7 +234,9 @@ fn watch(child: Pid, header: &Header, born_ms: u64, told: &ForKeeper) -> io::Res
             (Some(bound_ms), Some(since_ms)) if silent_ms > bound_ms => {
                 if now_ms.saturating_sub(since_ms) >= SECOND_LOOK_MS {
                     tracing::error!(pid = child.0, silent_ms, "worker hangs; it is ended");
-                    count_hang(told);
+                    if let Some(counters) = counters {
+                        counters.add(Count::Hangs, 1);
+                    }
                     // It may have ended by itself in this moment.
                     let _ = process::send_signal(child, Signal::Kill);
                     if let Some((_, ended)) = process::wait(Wait::For(child))? {
@@ -235,13 +247,6 @@ fn watch(child: Pid, header: &Header, born_ms: u64, told: &ForKeeper) -> io::Res
             }
             _ => None,
         };
-    }
-}
-
-fn count_hang(told: &ForKeeper) {
-    let counters = Shared::adopt(Fd(told.counters), told.workers as usize).ok();
-    if let Some(block) = counters.and_then(|shared| shared.block(told.worker as usize)) {
-        Counters::new(block).add(Count::Hangs, 1);
     }
 }
 
@@ -262,7 +267,7 @@ fn name_process(role: &str, worker: u32) {
 }
 
 /// The first death costs no time; workers which die again and again are started ever later.
-fn backoff(streak: u32) -> Option<Duration> {
+pub(crate) fn backoff(streak: u32) -> Option<Duration> {
     let doublings = streak.checked_sub(3)?;
     Some(Duration::from_millis(100 << doublings.min(6)))
 }

@@ -10,7 +10,6 @@ use crate::orders::{self, Word};
 use crate::upgrade::{Command, trial};
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, BoardReader};
-use dormouse_reactor::shared::Shared;
 use dormouse_reactor::slab::Foreign;
 use std::io;
 use std::process::ExitCode;
@@ -141,10 +140,7 @@ impl Prepared {
     /// There is no way back any more: the old memory is wiped.
     fn commit(self, former_handover: Fd) -> io::Result<(ForKeeper, Fd)> {
         let told = self.told;
-        if let Ok(shared) = Shared::adopt(Fd(told.counters), told.workers as usize)
-            && let Some(block) = shared.block(told.worker as usize)
-        {
-            let count = Counters::new(block);
+        if let Ok(count) = Counters::of_worker(Fd(told.counters), told.workers, told.worker) {
             count.reorder(&self.former_counts);
             count.add(Count::Upgrades, 1);
         }

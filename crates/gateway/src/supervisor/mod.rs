@@ -9,8 +9,10 @@
 //!   listeners  the sockets that all workers poll        signals    what signals mean
 //!   pairs      keepers and workers, their ends          error      why it could not begin
 //!   upgrade    another binary in place of this one      resume     going on in place of another
+//!   control    the process which answers questions      state      what it is told
 //! ```
 
+mod control;
 mod error;
 mod keys;
 mod listeners;
@@ -18,15 +20,15 @@ mod pairs;
 mod resume;
 mod signals;
 mod start;
+mod state;
 mod upgrade;
 
 pub use error::ServeError;
 pub use resume::{CAN_RESUME, resume, try_resume};
 
-use crate::config::{Config, Loaded};
-use crate::counters::Count;
+use crate::config::{Config, Flag, Loaded, Log, Section};
 use crate::material;
-use crate::status::StatusSocket;
+use control::Control;
 use dormouse_engine::TicketKeys;
 use dormouse_reactor::poller::{Events, Poller};
 use dormouse_reactor::process::Pid;
@@ -35,35 +37,58 @@ use dormouse_reactor::signal::Signals;
 use dormouse_reactor::{Fd, descriptors, process};
 use error::system;
 use pairs::Pair;
+use std::path::PathBuf;
 use upgrade::Upgrade;
 
 const TOKEN_SIGNALS: u64 = 1;
-const TOKEN_STATUS: u64 = 2;
+const TOKEN_CONTROL: u64 = 2;
 /// And those after it, one for each worker.
 const TOKEN_ORDERS: u64 = 1000;
 
-/// Serves until told to stop.
-pub fn serve(loaded: &Loaded) -> Result<(), ServeError> {
+/// Where a configuration comes from: a reload reads it from there again.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The file, if there is one.
+    pub file: Option<PathBuf>,
+    /// What the flags of the command line describe.
+    pub section: Section,
+    /// What was given there.
+    pub flags: Vec<Flag>,
+}
+
+/// Serves until told to stop. `set_logs` sets what is logged, again after each reload.
+///
+/// # Errors
+/// Why it could not begin, or could not go on.
+pub fn serve(loaded: &Loaded, source: Source, set_logs: fn(&Log)) -> Result<(), ServeError> {
+    set_logs(&loaded.config.log);
     process::set_subreaper().map_err(system("become the reaper of orphaned workers"))?;
     process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
     // The plan counts on it; workers inherit it.
     descriptors::raise_limit().map_err(system("raise the limit on descriptors"))?;
     let certificates = material::load(&loaded.config).map_err(ServeError::Certificates)?;
-    Supervisor::start(loaded, &certificates)?.run()
+    Supervisor::start(loaded, source, &certificates)?.run()
 }
 
 struct Supervisor {
+    /// What runs.
+    config: Config,
+    source: Source,
+    /// Counts configurations: 1 after the start.
+    edition: u64,
+    loaded_ms: u64,
+    connections_max: u64,
     pairs: Vec<Pair>,
+    control: Option<Control>,
     counters: Shared,
     poller: Poller,
     signals: Signals,
-    status: Option<StatusSocket>,
     ticket_keys: TicketKeys,
-    config: Config,
     listeners: Vec<(Fd, u16)>,
     upgrade: Option<Upgrade>,
     /// Keepers whose connections a new binary has taken over, and which have not ended yet.
     former_keepers: Vec<Pid>,
+    born_ms: u64,
     stopping: bool,
     announced: bool,
 }
@@ -72,20 +97,21 @@ impl Supervisor {
     fn run(mut self) -> Result<(), ServeError> {
         let mut events = Events::with_capacity(64);
         loop {
-            let timeout_ms = self.until_rotation_ms().min(self.until_upgrade_late_ms());
+            self.attend_to_control();
             self.poller
-                .wait(&mut events, Some(timeout_ms))
+                .wait(&mut events, Some(self.timeout_ms()))
                 .map_err(system("wait for events"))?;
             self.rotate_ticket_keys();
             self.end_late_upgrade();
             for event in events.iter() {
                 match event.token() {
                     TOKEN_SIGNALS => self.on_signals()?,
-                    TOKEN_STATUS => self.on_status(),
+                    TOKEN_CONTROL => self.on_control(),
                     token => self.on_worker(token.saturating_sub(TOKEN_ORDERS) as usize),
                 }
             }
-            if self.pairs.iter().all(|pair| pair.keeper.is_none()) {
+            if self.pairs.iter().all(|pair| pair.ended.is_some()) {
+                self.end_control();
                 return if self.stopping {
                     Ok(())
                 } else {
@@ -95,14 +121,10 @@ impl Supervisor {
         }
     }
 
-    fn on_status(&mut self) {
-        let Some(status) = &self.status else { return };
-        let counts = Count::ALL
-            .iter()
-            .map(|&count| (count.name(), self.counters.sum(count as usize)));
-        status.answer(
-            self.pairs.iter().map(|pair| pair.keeper.map(|pid| pid.0)),
-            counts,
-        );
+    fn timeout_ms(&self) -> u64 {
+        let control_ms = self.control.as_ref().and_then(Control::next_deadline_ms);
+        let until_ms = |at_ms: u64| at_ms.saturating_sub(process::boottime_ms());
+        let rotation_ms = self.until_rotation_ms().min(self.until_upgrade_late_ms());
+        control_ms.map_or(rotation_ms, |at_ms| until_ms(at_ms).min(rotation_ms))
     }
 }

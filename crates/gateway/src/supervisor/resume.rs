@@ -1,9 +1,10 @@
 //! Going on in place of another binary: the same process id, children, listeners and memory.
 
+use super::control::{Address, Control};
 use super::error::{ServeError, system};
 use super::pairs::Pair;
 use super::start::open_poller;
-use super::{Supervisor, TOKEN_ORDERS, signals};
+use super::{Source, Supervisor, TOKEN_ORDERS, signals};
 use crate::config::Log;
 use crate::upgrade::{MainState, trial};
 use dormouse_engine::TicketKeys;
@@ -28,7 +29,7 @@ pub fn try_resume(state: i32) -> Result<(), ServeError> {
 }
 
 /// Goes on in place of the binary that wrote `state`.
-pub fn resume(state: i32, start_logs: fn(&Log)) -> Result<(), ServeError> {
+pub fn resume(state: i32, source: Source, start_logs: fn(&Log)) -> Result<(), ServeError> {
     process::set_subreaper().map_err(system("become the reaper of orphaned workers"))?;
     process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
     descriptors::raise_limit().map_err(system("raise the limit on descriptors"))?;
@@ -36,7 +37,7 @@ pub fn resume(state: i32, start_logs: fn(&Log)) -> Result<(), ServeError> {
     let state = MainState::read(fd).map_err(system("go on with the former binary's state"))?;
     fd.close();
     start_logs(&state.config.log);
-    let mut supervisor = Supervisor::resume(&state)?;
+    let mut supervisor = Supervisor::resume(&state, source)?;
     drop(state);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -50,12 +51,16 @@ pub fn resume(state: i32, start_logs: fn(&Log)) -> Result<(), ServeError> {
 }
 
 impl Supervisor {
-    fn resume(state: &MainState) -> Result<Supervisor, ServeError> {
+    fn resume(state: &MainState, source: Source) -> Result<Supervisor, ServeError> {
         let signals = signals::open()?;
         let counters = Shared::adopt(Fd(state.counters), state.pairs.len())
             .map_err(io::Error::other)
             .map_err(system("map the counters"))?;
-        let (poller, status) = open_poller(&state.config, &signals)?;
+        let poller = open_poller(&signals)?;
+        let address = state.admin.clone();
+        let address = address.map(|(listener, path)| Address::again(Fd(listener), path));
+        let control = Control::start(address, &state.config.log, &counters, &poller)
+            .map_err(system("start the control process"))?;
         let mut pairs = Vec::with_capacity(state.pairs.len());
         for (index, pair) in state.pairs.iter().enumerate() {
             let orders = Fd(pair.orders);
@@ -69,18 +74,25 @@ impl Supervisor {
                 .map_err(io::Error::other)
                 .map_err(system("map a keeper's board"))?;
             pairs.push(Pair {
-                keeper: pair.keeper.map(Pid),
+                pid: Pid(pair.keeper),
+                born_ms: pair.born_ms,
+                ended: None,
                 orders,
                 board,
                 ready: true,
             });
         }
         Ok(Supervisor {
+            source,
+            edition: state.edition,
+            loaded_ms: state.loaded_ms,
+            connections_max: state.connections_max,
+            born_ms: state.born_ms,
             pairs,
+            control,
             counters,
             poller,
             signals,
-            status,
             ticket_keys: TicketKeys::import(&state.ticket_keys)
                 .map_err(|e| ServeError::Workers(e.to_string()))?,
             config: state.config.clone(),
@@ -90,7 +102,7 @@ impl Supervisor {
                 .map(|&(fd, route)| (Fd(fd), route))
                 .collect(),
             upgrade: None,
-            former_keepers: state.former_keepers.iter().copied().map(Pid).collect(),
+            former_keepers: state.former.iter().copied().map(Pid).collect(),
             stopping: false,
             announced: true,
         })

@@ -30,7 +30,7 @@ impl Supervisor {
             match received.signal {
                 Signal::Child => self.reap()?,
                 Signal::Terminate | Signal::Interrupt => self.stop(),
-                Signal::User2 => self.begin_upgrade(None),
+                Signal::User2 => self.begin_upgrade(None, None),
                 _ => {}
             }
         }

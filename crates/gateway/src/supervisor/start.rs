@@ -1,22 +1,23 @@
 //! What is made before anything serves.
 
+use super::control::{self, Control};
 use super::error::{ServeError, system};
 use super::keys::{rotation_s, unix_time};
-use super::{Supervisor, TOKEN_SIGNALS, TOKEN_STATUS, listeners, signals};
-use crate::config::{Config, Loaded};
+use super::{Source, Supervisor, TOKEN_SIGNALS, listeners, signals};
+use crate::config::Loaded;
 use crate::handover::{Descriptors, Handover, Pem};
 use crate::share::Share;
-use crate::status::StatusSocket;
 use dormouse_engine::TicketKeys;
-use dormouse_reactor::OnExec;
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signals;
+use dormouse_reactor::{OnExec, process};
 
 impl Supervisor {
     /// Opens everything, then starts the pairs: what can fail does so before anybody is served.
     pub(super) fn start(
         loaded: &Loaded,
+        source: Source,
         certificates: &[Vec<Pem>],
     ) -> Result<Supervisor, ServeError> {
         let Loaded { config, plan, .. } = loaded;
@@ -24,20 +25,29 @@ impl Supervisor {
         let listeners = listeners::open(config)?;
         let counters = Shared::create("dormouse-counters", plan.workers as usize)
             .map_err(system("make shared memory"))?;
-        let (poller, status) = open_poller(config, &signals)?;
+        let poller = open_poller(&signals)?;
+        let address = control::open_address(config)?;
         let ticket_keys = TicketKeys::generate(unix_time(), rotation_s(config))
             .map_err(|e| ServeError::Workers(e.to_string()))?;
+        let control = Control::start(address, &config.log, &counters, &poller)
+            .map_err(system("start the control process"))?;
+        let now_ms = process::boottime_ms();
         let mut supervisor = Supervisor {
+            config: config.clone(),
+            source,
+            edition: 1,
+            loaded_ms: now_ms,
+            connections_max: plan.connections_max.into(),
             pairs: Vec::new(),
+            control,
             counters,
             poller,
             signals,
-            status,
             ticket_keys,
-            config: config.clone(),
             listeners: listeners.clone(),
             upgrade: None,
             former_keepers: Vec::new(),
+            born_ms: now_ms,
             stopping: false,
             announced: false,
         };
@@ -65,25 +75,10 @@ impl Supervisor {
 }
 
 /// The poller of main, and what it waits for from the start.
-pub(super) fn open_poller(
-    config: &Config,
-    signals: &Signals,
-) -> Result<(Poller, Option<StatusSocket>), ServeError> {
+pub(super) fn open_poller(signals: &Signals) -> Result<Poller, ServeError> {
     let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
     poller
         .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
         .map_err(system("wait for signals"))?;
-    let status = match &config.process.status {
-        Some(path) => Some(
-            StatusSocket::open(path)
-                .map_err(system(format!("open the status socket {}", path.display())))?,
-        ),
-        None => None,
-    };
-    if let Some(status) = &status {
-        poller
-            .add(status.fd(), TOKEN_STATUS, Interest::READ)
-            .map_err(system("wait for status requests"))?;
-    }
-    Ok((poller, status))
+    Ok(poller)
 }

@@ -10,6 +10,7 @@
 //! Until the commit any failure leads back to the old binary and the old memory.
 
 use super::Supervisor;
+use super::control::Control;
 use super::resume::CAN_RESUME;
 use crate::orders::{Order, Word};
 use crate::upgrade::{Command, MainState, PairState};
@@ -37,6 +38,8 @@ const RESUME: &str = "--resume=";
 /// An upgrade under way.
 pub(super) struct Upgrade {
     binary: PathBuf,
+    /// Who waits for an answer.
+    asked: Option<u64>,
     began_ms: u64,
     deadline_ms: u64,
     stage: Stage,
@@ -56,13 +59,14 @@ enum Stage {
 
 impl Supervisor {
     /// Begins an upgrade to `binary`, or to whatever lies now where this binary was started from.
-    pub(super) fn begin_upgrade(&mut self, binary: Option<&Path>) {
-        if let Err(why) = self.try_begin(binary) {
-            self.refuse_upgrade(&why);
+    /// `asked` is who waits for an answer.
+    pub(super) fn begin_upgrade(&mut self, binary: Option<&Path>, asked: Option<u64>) {
+        if let Err(why) = self.try_begin(binary, asked) {
+            self.refuse_upgrade(&why, asked);
         }
     }
 
-    fn try_begin(&mut self, binary: Option<&Path>) -> Result<(), String> {
+    fn try_begin(&mut self, binary: Option<&Path>, asked: Option<u64>) -> Result<(), String> {
         if self.upgrade.is_some() {
             return Err("another upgrade is under way".to_owned());
         }
@@ -72,7 +76,7 @@ impl Supervisor {
         if !self
             .pairs
             .iter()
-            .all(|pair| pair.ready && pair.keeper.is_some())
+            .all(|pair| pair.ready && pair.ended.is_none())
         {
             return Err("not every worker is ready, or a keeper is gone".to_owned());
         }
@@ -90,6 +94,7 @@ impl Supervisor {
         let now_ms = process::monotonic_ms();
         self.upgrade = Some(Upgrade {
             binary,
+            asked,
             began_ms: now_ms,
             deadline_ms: now_ms + CHECK_MS,
             stage: Stage::Check { child },
@@ -98,7 +103,7 @@ impl Supervisor {
     }
 
     fn start_check(&self, binary: &Path) -> io::Result<Pid> {
-        let state = self.state().write()?;
+        let state = self.main_state().write()?;
         let program = self.successor(binary, TRY, state, vec![state]);
         let child = program.start();
         state.close();
@@ -121,14 +126,20 @@ impl Supervisor {
         }
     }
 
-    fn state(&self) -> MainState {
+    fn main_state(&self) -> MainState {
+        let admin = self.control.as_ref().map(Control::address);
         MainState {
             config: self.config.clone(),
+            edition: self.edition,
+            loaded_ms: self.loaded_ms,
+            born_ms: self.born_ms,
+            connections_max: self.connections_max,
             pairs: self
                 .pairs
                 .iter()
                 .map(|pair| PairState {
-                    keeper: pair.keeper.map(|pid| pid.0),
+                    keeper: pair.pid.0,
+                    born_ms: pair.born_ms,
                     orders: pair.orders.0,
                     board: pair.board.fd().0,
                 })
@@ -138,8 +149,9 @@ impl Supervisor {
                 .iter()
                 .map(|&(fd, route)| (fd.0, route))
                 .collect(),
+            admin: admin.map(|(fd, path)| (fd.0, path)),
             counters: self.counters.fd().0,
-            former_keepers: self.former_keepers.iter().map(|pid| pid.0).collect(),
+            former: self.former_keepers.iter().map(|pid| pid.0).collect(),
             ticket_keys: self.ticket_keys.export(),
         }
     }
@@ -237,8 +249,9 @@ impl Supervisor {
     fn commit(&mut self, keepers: &[Pid]) {
         self.post_to_keepers(Command::Commit);
         for (pair, &keeper) in self.pairs.iter_mut().zip(keepers) {
-            self.former_keepers.extend(pair.keeper.replace(keeper));
-            // The new worker says when it accepts; this main does not wait for it.
+            self.former_keepers.push(pair.pid);
+            pair.pid = keeper;
+            pair.born_ms = process::boottime_ms();
         }
         let Some(upgrade) = self.upgrade.take() else {
             return;
@@ -254,6 +267,13 @@ impl Supervisor {
             still_ms,
             "upgrade: every connection is with the new binary"
         );
+        if let Some(asked) = upgrade.asked {
+            let path = upgrade.binary.display();
+            let words = format!(
+                "{path} serves in place of the former binary; nobody was served for {still_ms} ms"
+            );
+            self.answer(asked, Ok(words));
+        }
         if let Err(error) = self.execute(&upgrade.binary) {
             tracing::error!(
                 %error,
@@ -263,10 +283,16 @@ impl Supervisor {
     }
 
     /// Main itself: returns only if it could not.
-    fn execute(&self, binary: &Path) -> io::Result<()> {
-        let state = self.state().write()?;
+    fn execute(&mut self, binary: &Path) -> io::Result<()> {
+        // Control gets the answer that it waits for, and ends; the new main starts its own.
+        self.attend_to_control();
+        self.end_control();
+        self.former_keepers
+            .extend(self.control.as_ref().and_then(Control::pid));
+        let state = self.main_state().write()?;
         let mut inherit = vec![state, self.counters.fd()];
         inherit.extend(self.listeners.iter().map(|&(fd, _)| fd));
+        inherit.extend(self.control.as_ref().map(|control| control.address().0));
         for pair in &self.pairs {
             inherit.extend([pair.orders, pair.board.fd()]);
         }
@@ -290,8 +316,8 @@ impl Supervisor {
             // A post without a text always fits.
             let _ = pair.board.post(command as u32, "");
         }
-        for keeper in self.pairs.iter().filter_map(|pair| pair.keeper) {
-            let _ = process::send_signal(keeper, Signal::User2);
+        for pair in self.pairs.iter().filter(|pair| pair.ended.is_none()) {
+            let _ = process::send_signal(pair.pid, Signal::User2);
         }
     }
 
@@ -311,11 +337,14 @@ impl Supervisor {
         for pair in &self.pairs {
             pair.order(&Order::Resume);
         }
-        self.refuse_upgrade(why);
+        self.refuse_upgrade(why, upgrade.asked);
     }
 
-    fn refuse_upgrade(&mut self, why: &str) {
+    fn refuse_upgrade(&mut self, why: &str, asked: Option<u64>) {
         tracing::error!("upgrade refused: {why}; the running binary goes on");
+        if let Some(asked) = asked {
+            self.answer(asked, Err(format!("{why}; the running binary goes on")));
+        }
     }
 
     /// How long until the stage of an upgrade has taken too long.

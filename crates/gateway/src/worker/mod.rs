@@ -127,6 +127,8 @@ pub(crate) struct Worker {
     now_ms: u64,
     stop_by_ms: Option<u64>,
     starved_look_ms: u64,
+    /// Connections at rest: kept up to date wherever a slot is worked on.
+    at_rest: u32,
     compaction: Compaction,
     /// Descriptors of the table which are not connections.
     descriptors_reserved: u64,
@@ -165,6 +167,7 @@ impl Worker {
             bursts: Bursts::default(),
             stop_by_ms: None,
             starved_look_ms: 0,
+            at_rest: 0,
             compaction: Compaction::default(),
             descriptors_reserved: keep.len() as u64 + DESCRIPTORS_SPARE,
             descriptors_suffice_for: u64::MAX,
@@ -179,6 +182,7 @@ impl Worker {
             now_ms,
         };
         worker.recover(moved, &keep)?;
+        worker.at_rest = worker.count_at_rest();
         if worker.late.is_none() {
             orders::say(worker.orders, &Word::Ready);
         }
@@ -291,8 +295,11 @@ impl Worker {
             now_ms,
             pause: None,
         };
+        let was_at_rest = slot.at_rest();
         let outcome = step(&mut work, slot);
         let over = work.settle(slot, outcome);
+        self.at_rest += u32::from(slot.at_rest());
+        self.at_rest -= u32::from(was_at_rest);
         if let Some(pause) = work.pause {
             listeners.pause(pause, now_ms, &tools.count);
         }
@@ -301,6 +308,14 @@ impl Worker {
             tools.starved.push((index, slot.generation));
         }
         over
+    }
+
+    fn count_at_rest(&self) -> u32 {
+        let slots = self
+            .slots
+            .indices()
+            .filter_map(|index| self.slots.get(index));
+        slots.filter(|slot| slot.at_rest()).count() as u32
     }
 
     fn finish_work(&mut self, index: u32, over: bool) {
@@ -318,6 +333,7 @@ impl Worker {
         let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
+        self.at_rest = self.at_rest.saturating_sub(u32::from(slot.at_rest()));
         let remains = closing::dismantle(slot, &mut self.tools);
         slot.tls.wipe();
         self.slots.free(index);

@@ -96,6 +96,7 @@ impl Worker {
         }
         let count = &self.tools.count;
         count.set(Count::Connections, u64::from(self.slots.live()));
+        count.set(Count::AtRest, u64::from(self.at_rest));
         count.set(Count::Handshaking, self.handshakes.live() as u64);
         count.set(
             Count::PendingBytes,

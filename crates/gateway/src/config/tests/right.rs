@@ -149,7 +149,7 @@ fn every_option_can_be_set() {
         workers = 3
         user = 'dormouse'
         group = 'tls'
-        status = '/run/status.sock'
+        admin = '127.0.0.1:9901'
         max_connections = 1000
         max_handshakes = 10
         handshake_bytes_max = '32 KiB'
