@@ -21,6 +21,7 @@ pub mod client;
 pub mod content;
 pub mod crowd;
 pub mod namespace;
+pub mod originator;
 pub mod peer;
 pub mod probe;
 pub mod process;

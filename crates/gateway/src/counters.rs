@@ -61,6 +61,26 @@ counts! {
     Handshaking = "handshaking",
     /// Gauge: bytes of pending memory in use.
     PendingBytes = "pending_bytes",
+    /// Gauge: connections to servers which wait for a local client.
+    Warm = "warm",
+    /// Full handshakes with servers.
+    ConnectHandshakesFull = "connect_handshakes_full",
+    /// Resumed handshakes with servers.
+    ConnectHandshakesResumed = "connect_handshakes_resumed",
+    /// Handshakes with servers that failed.
+    ConnectHandshakesFailed = "connect_handshakes_failed",
+    /// Attempts to reach a server that failed, at whatever stage.
+    ConnectAttemptsFailed = "connect_attempts_failed",
+    /// Local clients for whom no server could be reached.
+    ConnectGivenUp = "connect_given_up",
+    /// Local clients who were given a warm connection.
+    WarmGiven = "warm_given",
+    /// Warm connections which ended before anybody was given them.
+    WarmLost = "warm_lost",
+    /// Tickets of servers that were kept.
+    TicketsKept = "tickets_kept",
+    /// Messages of tickets that came too late, or more than are kept.
+    TicketsIgnored = "tickets_ignored",
     /// TCP connections accepted.
     Accepted = "accepted",
     /// Full handshakes that succeeded.

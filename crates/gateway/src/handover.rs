@@ -40,6 +40,8 @@ pub(crate) struct Handover {
     pub(crate) share: Share,
     /// Certificates by route, in the order of `config.routes`.
     pub(crate) certificates: Vec<Vec<Pem>>,
+    /// The same for originations: trust and own certificate.
+    pub(crate) origins: Vec<OriginPem>,
     /// Ticket keys as they are exported; the same in all workers.
     #[serde(skip)]
     pub(crate) ticket_keys: Vec<u8>,
@@ -77,6 +79,14 @@ pub(crate) struct Pem {
     pub(crate) key: String,
 }
 
+/// Whom an origination trusts, and what it shows.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct OriginPem {
+    /// Authorities; `None`: any certificate is taken.
+    pub(crate) roots: Option<String>,
+    pub(crate) identity: Option<Pem>,
+}
+
 /// Numbers of inherited descriptors.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Descriptors {
@@ -85,6 +95,8 @@ pub(crate) struct Descriptors {
     pub(crate) slots: i32,
     pub(crate) pending: i32,
     pub(crate) counters: i32,
+    /// Sessions of originations, if there are any.
+    pub(crate) sessions: Option<i32>,
     /// The worker's end of its channel to main.
     pub(crate) orders: i32,
 }
@@ -93,6 +105,7 @@ impl Descriptors {
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Fd> {
         let mut all: Vec<Fd> = self.listeners.iter().map(|&(fd, _)| Fd(fd)).collect();
+        all.extend(self.sessions.map(Fd));
         all.extend([self.slots, self.pending, self.counters, self.orders].map(Fd));
         all
     }
@@ -152,7 +165,9 @@ impl Handover {
         let mut handover = Handover::read_without_secrets(fd)?;
         let secrets = part(fd, secrets)?;
         let mut rest = secrets.as_slice();
-        for pem in handover.certificates.iter_mut().flatten() {
+        let origins = handover.origins.iter_mut();
+        let own = origins.filter_map(|origin| origin.identity.as_mut());
+        for pem in handover.certificates.iter_mut().flatten().chain(own) {
             pem.key = String::from_utf8(take(&mut rest)?.to_vec()).map_err(io::Error::other)?;
         }
         handover.ticket_keys = take(&mut rest)?.to_vec();
@@ -165,9 +180,12 @@ impl Handover {
         Ok(serde_json::from_slice(&part(fd, public)?)?)
     }
 
-    /// Each with its length before it: keys in the order of the certificates, then ticket keys.
+    /// Each with its length before it: keys in the order of the certificates, those of
+    /// originations, ticket keys.
     fn secrets(&self) -> Zeroizing<Vec<u8>> {
-        let keys = self.certificates.iter().flatten();
+        let own = self.origins.iter();
+        let own = own.filter_map(|origin| origin.identity.as_ref());
+        let keys = self.certificates.iter().flatten().chain(own);
         let all = keys.map(|pem| pem.key.as_bytes());
         let all: Vec<&[u8]> = all.chain([self.ticket_keys.as_slice()]).collect();
         // With all its room from the start: a vector that grows leaves copies behind.

@@ -11,6 +11,7 @@
 //! thread share, and writes it back.
 #![forbid(unsafe_code)]
 
+mod client_sessions;
 pub mod config;
 mod control;
 pub mod counters;
@@ -19,7 +20,9 @@ mod keeper;
 mod layout;
 mod material;
 mod orders;
+mod origin;
 mod route;
+mod session_files;
 mod share;
 pub mod slot;
 mod supervisor;

@@ -4,6 +4,7 @@
 use crate::config::Config;
 use crate::handover::{part, parts, take, write_parts};
 use crate::layout::Formats;
+use crate::session_files::Left;
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::Post;
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,8 @@ pub(crate) struct MainState {
     /// The listening socket of the admin address, and its file.
     pub(crate) admin: Option<(i32, Option<PathBuf>)>,
     pub(crate) counters: i32,
+    /// Sessions of originations.
+    pub(crate) sessions: Option<Left>,
     /// Processes of the old binary, which are about to end.
     pub(crate) former: Vec<i32>,
     /// As they are exported.

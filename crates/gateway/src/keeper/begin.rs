@@ -1,9 +1,11 @@
 //! How a worker begins: established connections first, certificates after them.
 
 use super::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
+use crate::client_sessions::ClientSessions;
 use crate::counters::Counters;
 use crate::handover::Handover;
-use crate::route::{self, LateContexts};
+use crate::origin;
+use crate::route::{self, LateContexts, Route};
 use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use crate::worker::{End, Inheritance, Worker};
 use dormouse_reactor::Fd;
@@ -50,11 +52,13 @@ fn begin(fd: Fd, board: Fd) -> io::Result<Worker> {
     keep.extend([fd, board]);
     let limits = handover.share.limits(&handover.config);
     let mut routes = route::without_contexts(&handover.config);
+    let originations = originations(&handover)?;
     let mut late = LateContexts::new(handover);
     if adopted.live == 0 {
         // Nobody waits for an answer; and what is wrong with a certificate is said at once.
         while late.load_next(&mut routes).map_err(io::Error::other)? {}
     }
+    routes.extend(originations);
     Worker::adopt(Inheritance {
         slots,
         pending,
@@ -71,6 +75,28 @@ fn begin(fd: Fd, board: Fd) -> io::Result<Worker> {
         moved: adopted.moved,
         keep,
     })
+}
+
+fn originations(handover: &Handover) -> io::Result<Vec<Route>> {
+    let config = &handover.config;
+    let share = origin::Share {
+        worker: handover.worker,
+        workers: handover.share.workers,
+    };
+    let sessions = match handover.descriptors.sessions {
+        Some(fd) => {
+            let places = origin::places(config);
+            let sessions = ClientSessions::adopt(Fd(fd), places, handover.worker)?;
+            sessions.forget_claims();
+            Some(sessions)
+        }
+        None => None,
+    };
+    let origins = origin::origins(config, &handover.origins, sessions.as_ref(), share);
+    Ok(route::originations(
+        config,
+        origins.map_err(io::Error::other)?,
+    ))
 }
 
 fn adopt_pending(slots: &Slab<Slot>, handover: &Handover) -> io::Result<Pending> {

@@ -28,6 +28,7 @@ pub use resume::{CAN_RESUME, resume, try_resume};
 
 use crate::config::{Config, Flag, Loaded, Log, Section};
 use crate::material;
+use crate::session_files::SessionFiles;
 use control::Control;
 use dormouse_engine::TicketKeys;
 use dormouse_reactor::poller::{Events, Poller};
@@ -67,7 +68,8 @@ pub fn serve(loaded: &Loaded, source: Source, set_logs: fn(&Log)) -> Result<(), 
     // The plan counts on it; workers inherit it.
     descriptors::raise_limit().map_err(system("raise the limit on descriptors"))?;
     let certificates = material::load(&loaded.config).map_err(ServeError::Certificates)?;
-    Supervisor::start(loaded, source, &certificates)?.run()
+    let origins = material::load_origins(&loaded.config).map_err(ServeError::Certificates)?;
+    Supervisor::start(loaded, source, &certificates, &origins)?.run()
 }
 
 struct Supervisor {
@@ -89,6 +91,8 @@ struct Supervisor {
     /// Keepers whose connections a new binary has taken over, and which have not ended yet.
     former_keepers: Vec<Pid>,
     born_ms: u64,
+    /// Sessions of originations.
+    sessions: Option<SessionFiles>,
     stopping: bool,
     announced: bool,
 }
@@ -103,6 +107,9 @@ impl Supervisor {
                 .map_err(system("wait for events"))?;
             self.rotate_ticket_keys();
             self.end_late_upgrade();
+            if let Some(sessions) = &mut self.sessions {
+                sessions.save_if_due();
+            }
             for event in events.iter() {
                 match event.token() {
                     TOKEN_SIGNALS => self.on_signals()?,
@@ -112,6 +119,9 @@ impl Supervisor {
             }
             if self.pairs.iter().all(|pair| pair.ended.is_some()) {
                 self.end_control();
+                if let Some(sessions) = &mut self.sessions {
+                    sessions.save();
+                }
                 return if self.stopping {
                     Ok(())
                 } else {
@@ -122,9 +132,18 @@ impl Supervisor {
     }
 
     fn timeout_ms(&self) -> u64 {
-        let control_ms = self.control.as_ref().and_then(Control::next_deadline_ms);
         let until_ms = |at_ms: u64| at_ms.saturating_sub(process::boottime_ms());
-        let rotation_ms = self.until_rotation_ms().min(self.until_upgrade_late_ms());
-        control_ms.map_or(rotation_ms, |at_ms| until_ms(at_ms).min(rotation_ms))
+        let control = self.control.as_ref().and_then(Control::next_deadline_ms);
+        let sessions = self.sessions.as_ref();
+        [
+            Some(self.until_rotation_ms()),
+            Some(self.until_upgrade_late_ms()),
+            control.map(until_ms),
+            sessions.and_then(SessionFiles::until_look_ms),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .unwrap_or(0)
     }
 }

@@ -6,6 +6,7 @@ use super::pairs::Pair;
 use super::start::open_poller;
 use super::{Source, Supervisor, TOKEN_ORDERS, signals};
 use crate::config::Log;
+use crate::session_files::SessionFiles;
 use crate::upgrade::{MainState, trial};
 use dormouse_engine::TicketKeys;
 use dormouse_reactor::poller::Interest;
@@ -82,7 +83,10 @@ impl Supervisor {
                 ready: true,
             });
         }
+        let sessions = state.sessions.as_ref();
+        let sessions = sessions.map(|left| SessionFiles::again(&state.config, left));
         Ok(Supervisor {
+            sessions: sessions.transpose().map_err(system("map the sessions"))?,
             source,
             edition: state.edition,
             loaded_ms: state.loaded_ms,

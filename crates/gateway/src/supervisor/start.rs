@@ -5,7 +5,8 @@ use super::error::{ServeError, system};
 use super::keys::{rotation_s, unix_time};
 use super::{Source, Supervisor, TOKEN_SIGNALS, listeners, signals};
 use crate::config::Loaded;
-use crate::handover::{Descriptors, Handover, Pem};
+use crate::handover::{Descriptors, Handover, OriginPem, Pem};
+use crate::session_files::SessionFiles;
 use crate::share::Share;
 use dormouse_engine::TicketKeys;
 use dormouse_reactor::poller::{Interest, Poller};
@@ -19,9 +20,11 @@ impl Supervisor {
         loaded: &Loaded,
         source: Source,
         certificates: &[Vec<Pem>],
+        origins: &[OriginPem],
     ) -> Result<Supervisor, ServeError> {
         let Loaded { config, plan, .. } = loaded;
         let signals = signals::open()?;
+        let sessions = SessionFiles::open(config, origins)?;
         let listeners = listeners::open(config)?;
         let counters = Shared::create("dormouse-counters", plan.workers as usize)
             .map_err(system("make shared memory"))?;
@@ -48,6 +51,7 @@ impl Supervisor {
             upgrade: None,
             former_keepers: Vec::new(),
             born_ms: now_ms,
+            sessions,
             stopping: false,
             announced: false,
         };
@@ -57,12 +61,14 @@ impl Supervisor {
                 config: config.clone(),
                 share: Share::of(worker, plan, config),
                 certificates: certificates.to_vec(),
+                origins: origins.to_vec(),
                 ticket_keys: supervisor.ticket_keys.export().to_vec(),
                 descriptors: Descriptors {
                     listeners: listeners.iter().map(|&(fd, route)| (fd.0, route)).collect(),
                     slots: -1,
                     pending: -1,
                     counters: supervisor.counters.fd().0,
+                    sessions: supervisor.sessions.as_ref().map(|files| files.fd().0),
                     orders: -1,
                 },
             };

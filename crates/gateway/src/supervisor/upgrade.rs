@@ -13,6 +13,7 @@ use super::Supervisor;
 use super::control::Control;
 use super::resume::CAN_RESUME;
 use crate::orders::{Order, Word};
+use crate::session_files::SessionFiles;
 use crate::upgrade::{Command, MainState, PairState};
 use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program, ProgramFile};
 use dormouse_reactor::signal::Signal;
@@ -151,6 +152,7 @@ impl Supervisor {
                 .collect(),
             admin: admin.map(|(fd, path)| (fd.0, path)),
             counters: self.counters.fd().0,
+            sessions: self.sessions.as_ref().map(SessionFiles::left),
             former: self.former_keepers.iter().map(|pid| pid.0).collect(),
             ticket_keys: self.ticket_keys.export(),
         }
@@ -292,6 +294,7 @@ impl Supervisor {
         let state = self.main_state().write()?;
         let mut inherit = vec![state, self.counters.fd()];
         inherit.extend(self.listeners.iter().map(|&(fd, _)| fd));
+        inherit.extend(self.sessions.as_ref().map(SessionFiles::fd));
         inherit.extend(self.control.as_ref().map(|control| control.address().0));
         for pair in &self.pairs {
             inherit.extend([pair.orders, pair.board.fd()]);

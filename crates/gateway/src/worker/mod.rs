@@ -15,6 +15,8 @@
 //!   recover   what a dead worker left       accepting    when to accept
 //!   passing   first and last moments
 //!   timers    what happens in its time      newcomers    from a listener to a slot
+//!   warm      connections kept ready        originating  from a plain listener to a TLS server
+//!   tickets   what comes after a handshake
 //!   compacting  pages come back             queue        whose turn it is of those
 //! ```
 
@@ -29,12 +31,15 @@ mod handshaking;
 mod interest;
 mod newcomers;
 mod opening;
+mod originating;
 mod passing;
 mod queue;
 mod recover;
 mod sealing;
+mod tickets;
 mod timers;
 mod token;
+mod warm;
 mod work;
 
 use crate::counters::Counters;
@@ -53,6 +58,7 @@ use dormouse_reactor::{Fd, process};
 use flow::{Outcome, Tools};
 use handshaking::Handshakes;
 use interest::Side;
+use originating::Originations;
 use passing::Passing;
 use recover::Doubts;
 use std::io;
@@ -114,6 +120,7 @@ pub(crate) struct Worker {
     wheel: Wheel,
     poller: Poller,
     handshakes: Handshakes,
+    originations: Originations,
     listeners: Listeners,
     routes: Vec<Route>,
     late: Option<LateContexts>,
@@ -161,6 +168,7 @@ impl Worker {
             wheel: Wheel::new(now_ms),
             poller,
             handshakes: Handshakes::new(),
+            originations: Originations::new(Worker::pools(&routes)),
             listeners: Listeners::new(listeners),
             tools: Tools::new(pending, counters, limits.pending_per_connection),
             generation: 0,
@@ -243,6 +251,8 @@ impl Worker {
                 .map(|beat_ms| self.now_ms + beat_ms),
             self.wheel.next_deadline(),
             self.handshakes.next_deadline_ms(),
+            self.originations.next_deadline_ms(),
+            self.tools.tickets.next_deadline_ms(),
             self.listeners.next_deadline_ms(),
             self.stop_by_ms,
             (!self.tools.starved.is_empty()).then_some(self.starved_look_ms),
@@ -278,6 +288,7 @@ impl Worker {
             bursts,
             limits,
             listeners,
+            originations,
             ..
         } = self;
         let Some(slot) = slots.get_mut(index) else {
@@ -294,14 +305,21 @@ impl Worker {
             limits,
             now_ms,
             pause: None,
+            warm_lost_after_s: None,
         };
         let was_at_rest = slot.at_rest();
         let outcome = step(&mut work, slot);
         let over = work.settle(slot, outcome);
+        let (pause, warm_lost_after_s) = (work.pause, work.warm_lost_after_s);
         self.at_rest += u32::from(slot.at_rest());
         self.at_rest -= u32::from(was_at_rest);
-        if let Some(pause) = work.pause {
+        if let Some(pause) = pause {
             listeners.pause(pause, now_ms, &tools.count);
+        }
+        if let Some(lasted_s) = warm_lost_after_s
+            && let Some(pool) = originations.pool(slot.route)
+        {
+            pool.lost(lasted_s, now_ms);
         }
         if slot.has(Flag::Starved) && !slot.has(Flag::StarvedQueued) {
             slot.set(Flag::StarvedQueued);
@@ -335,6 +353,7 @@ impl Worker {
         };
         self.at_rest = self.at_rest.saturating_sub(u32::from(slot.at_rest()));
         let remains = closing::dismantle(slot, &mut self.tools);
+        self.tools.tickets.forget(slot.generation);
         slot.tls.wipe();
         self.slots.free(index);
         remains.close();
@@ -362,6 +381,7 @@ impl Worker {
         match orders::receive(self.orders) {
             Ok(Some(Order::Stop)) => {
                 self.listeners.stop();
+                self.end_originations();
                 self.stop_by_ms = Some(self.now_ms + self.limits.drain_timeout_ms);
             }
             Ok(Some(Order::TicketKeys(keys))) => self.take_ticket_keys(&keys),
@@ -385,7 +405,8 @@ impl Worker {
             let Some(slot) = self.slots.get(index) else {
                 continue;
             };
-            let due = slot.at_rest() || slot.phase() == Phase::Connecting || late;
+            let unused = matches!(slot.phase(), Phase::Connecting | Phase::Warm);
+            let due = slot.at_rest() || unused || late;
             if !due || (slot.phase() == Phase::Draining && !late) || !self.is_beyond_doubt(index) {
                 continue;
             }

@@ -63,11 +63,8 @@ impl Worker {
             late.set_ticket_keys(exported);
         }
         let replaced = TicketKeys::import(exported).and_then(|keys| {
-            let mut contexts = self
-                .routes
-                .iter()
-                .filter_map(|route| route.context.as_ref());
-            contexts.try_for_each(|context| context.replace_ticket_keys(&keys))
+            let mut routes = self.routes.iter();
+            routes.try_for_each(|route| route.replace_ticket_keys(&keys))
         });
         if let Err(error) = replaced {
             tracing::error!(%error, "ticket keys from the main process are refused");
@@ -95,12 +92,18 @@ impl Worker {
         self.passing = Passing::Over;
     }
 
+    /// Whether this worker is about to pass its connections on: nothing new is begun.
+    pub(super) fn is_passing(&self) -> bool {
+        self.passing != Passing::No
+    }
+
     pub(super) fn look_at_passing(&mut self) {
         let Passing::Quieting { until_ms } = self.passing else {
             return;
         };
+        let live = self.handshakes.live() + self.originations.live();
         // Its slots are to be beyond doubt, and its certificates known to be good.
-        if (self.handshakes.live() == 0 || until_ms <= self.now_ms) && !self.is_behind() {
+        if (live == 0 || until_ms <= self.now_ms) && !self.is_behind() {
             self.passing = Passing::Quiet;
             orders::say(self.orders, &Word::Quiet);
         }

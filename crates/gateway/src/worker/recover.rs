@@ -130,6 +130,7 @@ impl Worker {
             self.forget_watches(moved);
             self.restore_slots(same_poller);
             self.slots.settle_move();
+            self.find_warm();
             // The first worker of a new binary finds connections too, but nobody died.
             if self.slots.header().adoptions() > 1 {
                 self.tools.count.add(Count::Restarts, 1);
