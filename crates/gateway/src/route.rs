@@ -1,6 +1,8 @@
 //! A route at work: what its configuration became in this process.
 
-use crate::config::{Backend, Config, Originate, Sockets, TlsVersion, Truncation};
+use crate::config::{
+    self, Backend, Config, Originate, Sockets, SourceAddress, TlsVersion, Truncation,
+};
 use crate::handover::{Handover, Pem};
 use crate::origin::Origin;
 use dormouse_engine::{
@@ -9,12 +11,15 @@ use dormouse_engine::{
 };
 use dormouse_reactor::socket::{self, Addr, ConnectOptions, Keepalive};
 use dormouse_reactor::{Fd, OnExec};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use zeroize::Zeroize as _;
 
 /// One way through the program.
 pub(crate) struct Route {
     pub(crate) direction: Direction,
+    /// Addresses from which the backend is connected to; none: see [`Route::source`].
+    pub(crate) sources: Vec<IpAddr>,
     /// The backend as messages name it.
     pub(crate) backend_name: String,
     /// What a TCP end without close_notify means here.
@@ -71,6 +76,7 @@ pub(crate) fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> 
             direction: Direction::Originate(origin),
             backend_name: names.join(", "),
             truncation: originate.truncation,
+            sources: Vec::new(),
             sockets: SocketOptions::new(&config.sockets),
         }
     };
@@ -89,6 +95,7 @@ pub(crate) fn without_contexts(config: &Config) -> Vec<Route> {
             context: None,
             backend: address(&route.to),
         },
+        sources: sources(&route.source_addresses),
         backend_name: route.to.to_string(),
         truncation: route.truncation,
         sockets: SocketOptions::new(&config.sockets),
@@ -132,6 +139,39 @@ impl LateContexts {
         self.handover.ticket_keys = exported.to_vec();
     }
 }
+
+fn sources(given: &[SourceAddress]) -> Vec<IpAddr> {
+    let address = |source: &SourceAddress| match source {
+        SourceAddress::Auto => None,
+        SourceAddress::Address(ip) => Some(*ip),
+    };
+    given.iter().filter_map(address).collect()
+}
+
+impl Route {
+    /// How many addresses there are to connect from, `own` of them where the backend is on this
+    /// machine.
+    pub(crate) fn sources_count(&self, own: u32) -> u32 {
+        match self.backend() {
+            Some(Addr::Tcp(_)) if !self.sources.is_empty() => self.sources.len() as u32,
+            Some(Addr::Tcp(address)) if config::is_own_network(*address) => own.max(1),
+            _ => 1,
+        }
+    }
+
+    /// Address number `n` to connect from; `None`: the system's choice. All of 127.0.0.0/8 is this
+    /// machine's, so backends on it are reached from as many addresses as it takes.
+    pub(crate) fn source(&self, n: u32) -> Option<IpAddr> {
+        match (self.sources.get(n as usize), n) {
+            (Some(&ip), _) => Some(ip),
+            (None, 0) => None,
+            (None, n) => Some(IpAddr::V4(Ipv4Addr::from(OWN_SOURCES + n))),
+        }
+    }
+}
+
+/// 127.64.0.0.
+const OWN_SOURCES: u32 = 0x7f40_0000;
 
 fn context(
     config: &Config,
@@ -184,7 +224,8 @@ fn address(backend: &Backend) -> Option<Addr> {
 pub(crate) struct SocketOptions {
     keepalive: Option<Keepalive>,
     user_timeout_ms: Option<u32>,
-    buffer_bytes: usize,
+    send_buffer_bytes: usize,
+    receive_buffer_bytes: usize,
 }
 
 impl SocketOptions {
@@ -199,25 +240,31 @@ impl SocketOptions {
                 .user_timeout
                 .map(|timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX)),
             // Of data: the kernel allows as much again for its own overhead (socket(7)).
-            buffer_bytes: sockets.socket_buffer.as_usize(),
+            send_buffer_bytes: sockets.socket_buffer.as_usize(),
+            receive_buffer_bytes: (sockets.receive_buffer.or(sockets.socket_buffer)).as_usize(),
         }
     }
 
     /// For a connect to a backend.
-    pub(crate) fn connect_options(&self) -> ConnectOptions {
+    pub(crate) fn connect_options(&self, source: Option<IpAddr>) -> ConnectOptions {
         ConnectOptions {
-            source: None,
+            source: source.map(|ip| SocketAddr::new(ip, 0)),
             on_exec: OnExec::Keep,
-            receive_buffer_bytes: Some(self.buffer_bytes),
-            send_buffer_bytes: Some(self.buffer_bytes),
+            receive_buffer_bytes: Some(self.receive_buffer_bytes),
+            send_buffer_bytes: Some(self.send_buffer_bytes),
         }
+    }
+
+    /// What the kernel may buffer for sending, per socket.
+    pub(crate) fn send_buffer_bytes(&self) -> usize {
+        self.send_buffer_bytes
     }
 
     /// Sets a listener. On Linux accepted sockets inherit all of it, so a new client costs no
     /// system call here.
     pub(crate) fn apply_to_listener(&self, fd: Fd) {
-        let _ = socket::set_receive_buffer(fd, self.buffer_bytes);
-        let _ = socket::set_send_buffer(fd, self.buffer_bytes);
+        let _ = socket::set_receive_buffer(fd, self.receive_buffer_bytes);
+        let _ = socket::set_send_buffer(fd, self.send_buffer_bytes);
         self.apply(fd);
     }
 

@@ -1,7 +1,7 @@
 //! What the parts of an upgrade agree on: main's commands to keepers, and what main leaves for
 //! itself when it executes another binary.
 
-use crate::config::Config;
+use crate::config::{Config, Plan};
 use crate::handover::{part, parts, take, write_parts};
 use crate::layout::Formats;
 use crate::session_files::Left;
@@ -40,7 +40,7 @@ pub(crate) struct MainState {
     pub(crate) edition: u64,
     pub(crate) loaded_ms: u64,
     pub(crate) born_ms: u64,
-    pub(crate) connections_max: u64,
+    pub(crate) plan: Plan,
     pub(crate) pairs: Vec<PairState>,
     pub(crate) listeners: Vec<(i32, u16)>,
     /// The listening socket of the admin address, and its file.

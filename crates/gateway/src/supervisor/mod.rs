@@ -26,7 +26,7 @@ mod upgrade;
 pub use error::ServeError;
 pub use resume::{CAN_RESUME, resume, try_resume};
 
-use crate::config::{Config, Flag, Loaded, Log, Section};
+use crate::config::{Config, Flag, Loaded, Log, Plan, Section};
 use crate::material;
 use crate::session_files::SessionFiles;
 use control::Control;
@@ -67,6 +67,7 @@ pub fn serve(loaded: &Loaded, source: Source, set_logs: fn(&Log)) -> Result<(), 
     process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
     // The plan counts on it; workers inherit it.
     descriptors::raise_limit().map_err(system("raise the limit on descriptors"))?;
+    let loaded = &loaded.settled();
     let certificates = material::load(&loaded.config).map_err(ServeError::Certificates)?;
     let origins = material::load_origins(&loaded.config).map_err(ServeError::Certificates)?;
     Supervisor::start(loaded, source, &certificates, &origins)?.run()
@@ -79,7 +80,8 @@ struct Supervisor {
     /// Counts configurations: 1 after the start.
     edition: u64,
     loaded_ms: u64,
-    connections_max: u64,
+    /// What it comes to on this machine.
+    plan: Plan,
     pairs: Vec<Pair>,
     control: Option<Control>,
     counters: Shared,
@@ -136,7 +138,7 @@ impl Supervisor {
         let control = self.control.as_ref().and_then(Control::next_deadline_ms);
         let sessions = self.sessions.as_ref();
         [
-            Some(self.until_rotation_ms()),
+            self.until_rotation_ms(),
             Some(self.until_upgrade_late_ms()),
             control.map(until_ms),
             sessions.and_then(SessionFiles::until_look_ms),

@@ -90,7 +90,7 @@ impl Supervisor {
             source,
             edition: state.edition,
             loaded_ms: state.loaded_ms,
-            connections_max: state.connections_max,
+            plan: state.plan.clone(),
             born_ms: state.born_ms,
             pairs,
             control,

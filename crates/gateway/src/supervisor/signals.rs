@@ -39,6 +39,7 @@ impl Supervisor {
 
     /// No more is accepted, what is pending may end, everything is closed; then the workers end.
     pub(super) fn stop(&mut self) {
+        self.fail_upgrade("the program is to stop");
         if !self.stopping {
             tracing::info!("stopping: no more is accepted, what is pending may end");
         }

@@ -134,7 +134,7 @@ impl Supervisor {
             edition: self.edition,
             loaded_ms: self.loaded_ms,
             born_ms: self.born_ms,
-            connections_max: self.connections_max,
+            plan: self.plan.clone(),
             pairs: self
                 .pairs
                 .iter()
@@ -325,7 +325,7 @@ impl Supervisor {
     }
 
     /// Back to the old binary and the old memory, whatever the stage.
-    fn fail_upgrade(&mut self, why: &str) {
+    pub(super) fn fail_upgrade(&mut self, why: &str) {
         let Some(upgrade) = self.upgrade.take() else {
             return;
         };
