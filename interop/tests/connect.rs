@@ -182,7 +182,8 @@ fn warm_connections_are_given_and_replaced() {
         drop(server);
         server = wait::until("the server to be there again", PATIENCE, || {
             TcpListener::bind(address).ok().map(drop)?;
-            Some(again(address))
+            let plain = TcpListener::bind((address.ip(), scene::PLAIN_PORT)).ok()?;
+            Some(again(address, plain))
         });
         wait::until("the warm ones to be replaced", PATIENCE, || {
             let (now_full, now_resumed) = connect.handshakes();
@@ -194,8 +195,8 @@ fn warm_connections_are_given_and_replaced() {
     drop(server);
 }
 
-fn again(address: SocketAddr) -> Scene {
-    let backend = Backend::tcp(SocketAddr::new(address.ip(), scene::PLAIN_PORT));
+fn again(address: SocketAddr, plain: TcpListener) -> Scene {
+    let backend = Backend::on(plain);
     let target = Target::Tcp(backend.address());
     Scene::of(
         Terminator::Dormouse,

@@ -38,6 +38,8 @@ pub(crate) struct Handover {
     pub(crate) worker: u32,
     pub(crate) config: Config,
     pub(crate) share: Share,
+    /// Numbers of the routes, then of the originations: what slots call them by.
+    pub(crate) numbers: Vec<u16>,
     /// Certificates by route, in the order of `config.routes`.
     pub(crate) certificates: Vec<Vec<Pem>>,
     /// The same for originations: trust and own certificate.
@@ -90,7 +92,7 @@ pub(crate) struct OriginPem {
 /// Numbers of inherited descriptors.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Descriptors {
-    /// Listening sockets, each with the index of its route.
+    /// Listening sockets, each with the number of its route.
     pub(crate) listeners: Vec<(i32, u16)>,
     pub(crate) slots: i32,
     pub(crate) pending: i32,
@@ -163,15 +165,20 @@ impl Handover {
     pub(crate) fn read(fd: Fd) -> io::Result<Handover> {
         let [_, _, secrets] = parts(fd)?;
         let mut handover = Handover::read_without_secrets(fd)?;
-        let secrets = part(fd, secrets)?;
-        let mut rest = secrets.as_slice();
-        let origins = handover.origins.iter_mut();
+        handover.set_secrets(&part(fd, secrets)?)?;
+        Ok(handover)
+    }
+
+    /// Puts in their places what [`Handover::secrets`] gave.
+    pub(crate) fn set_secrets(&mut self, secrets: &[u8]) -> io::Result<()> {
+        let mut rest = secrets;
+        let origins = self.origins.iter_mut();
         let own = origins.filter_map(|origin| origin.identity.as_mut());
-        for pem in handover.certificates.iter_mut().flatten().chain(own) {
+        for pem in self.certificates.iter_mut().flatten().chain(own) {
             pem.key = String::from_utf8(take(&mut rest)?.to_vec()).map_err(io::Error::other)?;
         }
-        handover.ticket_keys = take(&mut rest)?.to_vec();
-        Ok(handover)
+        self.ticket_keys = take(&mut rest)?.to_vec();
+        Ok(())
     }
 
     /// Reads all but the secrets: keys are empty.
@@ -182,7 +189,7 @@ impl Handover {
 
     /// Each with its length before it: keys in the order of the certificates, those of
     /// originations, ticket keys.
-    fn secrets(&self) -> Zeroizing<Vec<u8>> {
+    pub(crate) fn secrets(&self) -> Zeroizing<Vec<u8>> {
         let own = self.origins.iter();
         let own = own.filter_map(|origin| origin.identity.as_ref());
         let keys = self.certificates.iter().flatten().chain(own);
@@ -254,7 +261,7 @@ pub(crate) fn part(fd: Fd, part: Part) -> io::Result<Zeroizing<Vec<u8>>> {
     read_at(fd, part.start, part.len()).map(Zeroizing::new)
 }
 
-pub(crate) fn take<'a>(rest: &mut &'a [u8]) -> io::Result<&'a [u8]> {
+fn take<'a>(rest: &mut &'a [u8]) -> io::Result<&'a [u8]> {
     let cut_short = || io::Error::other("the secrets of the handover are cut short");
     let (len, behind) = rest.split_at_checked(8).ok_or_else(cut_short)?;
     let len = u64::from_le_bytes(len.try_into().unwrap_or_default());

@@ -2,6 +2,7 @@
 
 use super::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
 use crate::client_sessions::ClientSessions;
+use crate::config::Log;
 use crate::counters::Counters;
 use crate::handover::Handover;
 use crate::origin;
@@ -14,8 +15,8 @@ use dormouse_reactor::slab::Slab;
 use std::io;
 
 /// The worker's whole life, in a process and a thread of its own.
-pub(super) fn work(handover: Fd, board: Fd) -> i32 {
-    let worker = match begin(handover, board) {
+pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log)) -> i32 {
+    let worker = match begin(handover, board, set_logs) {
         Ok(worker) => worker,
         Err(error) => {
             tracing::error!(%error, "worker cannot begin");
@@ -32,7 +33,7 @@ pub(super) fn work(handover: Fd, board: Fd) -> i32 {
     }
 }
 
-fn begin(fd: Fd, board: Fd) -> io::Result<Worker> {
+fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<Worker> {
     let handover = Handover::read(fd)?;
     let descriptors = handover.descriptors.clone();
     let (slots, adopted) = Slab::adopt(
@@ -52,13 +53,13 @@ fn begin(fd: Fd, board: Fd) -> io::Result<Worker> {
     keep.extend([fd, board]);
     let limits = handover.share.limits(&handover.config);
     let mut routes = route::without_contexts(&handover.config);
-    let originations = originations(&handover)?;
+    routes.extend(originations(&handover)?);
+    let mut routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
     let mut late = LateContexts::new(handover);
     if adopted.live == 0 {
         // Nobody waits for an answer; and what is wrong with a certificate is said at once.
         while late.load_next(&mut routes).map_err(io::Error::other)? {}
     }
-    routes.extend(originations);
     Worker::adopt(Inheritance {
         slots,
         pending,
@@ -72,6 +73,8 @@ fn begin(fd: Fd, board: Fd) -> io::Result<Worker> {
             .collect(),
         limits,
         orders: Fd(descriptors.orders),
+        handover: fd,
+        set_logs,
         moved: adopted.moved,
         keep,
     })

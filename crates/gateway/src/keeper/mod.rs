@@ -110,7 +110,7 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> ExitCode {
     match ForKeeper::read(Fd(args.handover)) {
         Ok(told) => {
             start_logs(&told.log);
-            keep(args, &told)
+            keep(args, &told, start_logs)
         }
         Err(error) => {
             eprintln!("dormouse: a keeper cannot read its handover: {error}");
@@ -145,7 +145,7 @@ pub(crate) fn environment() -> Vec<(OsString, OsString)> {
 }
 
 /// Runs as keeper. Returns when the worker ended as it should.
-fn keep(args: KeeperArgs, told: &ForKeeper) -> ExitCode {
+fn keep(args: KeeperArgs, told: &ForKeeper, set_logs: fn(&Log)) -> ExitCode {
     // Mapped before there is a worker that could put something else in its place.
     let counters = Counters::of_worker(Fd(told.counters), told.workers, told.worker).ok();
     let (board, header) = match prepare(args, told) {
@@ -159,7 +159,8 @@ fn keep(args: KeeperArgs, told: &ForKeeper) -> ExitCode {
     let born_ms = process::monotonic_ms();
     // The child is named for what it is from its beginning; then this process is.
     name_process("worker", told.worker);
-    let child = match process::share_table("worker", move || begin::work(handover, board_fd)) {
+    let work = move || begin::work(handover, board_fd, set_logs);
+    let child = match process::share_table("worker", work) {
         Ok(child) => child,
         Err(e) => return fail("cannot start a worker", &e),
     };

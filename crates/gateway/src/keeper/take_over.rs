@@ -63,7 +63,7 @@ pub(super) fn process_entry(args: &[String], start_logs: fn(&Log)) -> ExitCode {
     };
     start_logs(&former.log);
     match take_over(Fd(handover), former, board_args) {
-        Ok(Some((told, args))) => keep(args, &told),
+        Ok(Some((told, args))) => keep(args, &told, start_logs),
         Ok(None) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(%error, "the new binary cannot take over");

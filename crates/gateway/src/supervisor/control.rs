@@ -317,8 +317,15 @@ impl Supervisor {
         tracing::info!(?ask, "asked by way of the admin address");
         match ask {
             Ask::Upgrade { binary } => self.begin_upgrade(binary.as_deref(), Some(id)),
-            Ask::Reload | Ask::Drain { .. } | Ask::StopDrain => {
-                self.answer(id, Err("this is not possible yet".to_owned()));
+            // It answers when all workers have the new configuration.
+            Ask::Reload => self.reload(Some(id)),
+            Ask::Drain { over_ms, order } => {
+                let result = self.begin_drain(over_ms, order);
+                self.answer(id, result);
+            }
+            Ask::StopDrain => {
+                let result = self.stop_drain();
+                self.answer(id, result);
             }
         }
     }

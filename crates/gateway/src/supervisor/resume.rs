@@ -1,10 +1,12 @@
 //! Going on in place of another binary: the same process id, children, listeners and memory.
 
+use super::certificates::Watch;
 use super::control::{Address, Control};
 use super::error::{ServeError, system};
+use super::numbers::Numbers;
 use super::pairs::Pair;
 use super::start::open_poller;
-use super::{Source, Supervisor, TOKEN_ORDERS, signals};
+use super::{Source, Supervisor, TOKEN_ORDERS, listeners, signals};
 use crate::config::Log;
 use crate::session_files::SessionFiles;
 use crate::upgrade::{MainState, trial};
@@ -25,7 +27,7 @@ pub fn try_resume(state: i32) -> Result<(), ServeError> {
     process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
     let state =
         MainState::read(Fd(state)).map_err(system("go on with the running binary's state"))?;
-    TicketKeys::import(&state.ticket_keys).map_err(|e| ServeError::Workers(e.to_string()))?;
+    TicketKeys::import(&state.told.ticket_keys).map_err(|e| ServeError::Workers(e.to_string()))?;
     Ok(())
 }
 
@@ -37,8 +39,8 @@ pub fn resume(state: i32, source: Source, start_logs: fn(&Log)) -> Result<(), Se
     let fd = Fd(state);
     let state = MainState::read(fd).map_err(system("go on with the former binary's state"))?;
     fd.close();
-    start_logs(&state.config.log);
-    let mut supervisor = Supervisor::resume(&state, source)?;
+    start_logs(&state.told.config.log);
+    let mut supervisor = Supervisor::resume(&state, source, start_logs)?;
     drop(state);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -52,15 +54,20 @@ pub fn resume(state: i32, source: Source, start_logs: fn(&Log)) -> Result<(), Se
 }
 
 impl Supervisor {
-    fn resume(state: &MainState, source: Source) -> Result<Supervisor, ServeError> {
+    fn resume(
+        state: &MainState,
+        source: Source,
+        set_logs: fn(&Log),
+    ) -> Result<Supervisor, ServeError> {
+        let told = &state.told;
         let signals = signals::open()?;
-        let counters = Shared::adopt(Fd(state.counters), state.pairs.len())
+        let counters = Shared::adopt(Fd(told.descriptors.counters), state.pairs.len())
             .map_err(io::Error::other)
             .map_err(system("map the counters"))?;
         let poller = open_poller(&signals)?;
         let address = state.admin.clone();
         let address = address.map(|(listener, path)| Address::again(Fd(listener), path));
-        let control = Control::start(address, &state.config.log, &counters, &poller)
+        let control = Control::start(address, &told.config.log, &counters, &poller)
             .map_err(system("start the control process"))?;
         let mut pairs = Vec::with_capacity(state.pairs.len());
         for (index, pair) in state.pairs.iter().enumerate() {
@@ -81,30 +88,39 @@ impl Supervisor {
                 orders,
                 board,
                 ready: true,
+                edition: pair.edition,
+                is_over: false,
+                share: pair.share.clone(),
             });
         }
         let sessions = state.sessions.as_ref();
-        let sessions = sessions.map(|left| SessionFiles::again(&state.config, left));
+        let sessions = sessions.map(|left| SessionFiles::again(&told.config, left));
         Ok(Supervisor {
             sessions: sessions.transpose().map_err(system("map the sessions"))?,
             source,
+            set_logs,
             edition: state.edition,
             loaded_ms: state.loaded_ms,
-            plan: state.plan.clone(),
             born_ms: state.born_ms,
+            plan: state.plan.clone(),
+            connections_max: state.connections_max,
+            certificates: told.certificates.clone(),
+            origins: told.origins.clone(),
+            watch: Watch::begin(&told.config),
+            listeners: listeners::again(&told.config, &told.descriptors.listeners),
+            numbers: Numbers::again(&told.config, &told.numbers, state.next_number),
+            waits_for_restart: state.waits_for_restart.clone(),
+            last_reload: None,
+            reloading: None,
+            drain: None,
             pairs,
             control,
             counters,
             poller,
             signals,
-            ticket_keys: TicketKeys::import(&state.ticket_keys)
+            ticket_keys: TicketKeys::import(&told.ticket_keys)
                 .map_err(|e| ServeError::Workers(e.to_string()))?,
-            config: state.config.clone(),
-            listeners: state
-                .listeners
-                .iter()
-                .map(|&(fd, route)| (Fd(fd), route))
-                .collect(),
+            config: told.config.clone(),
             upgrade: None,
             former_keepers: state.former.iter().copied().map(Pid).collect(),
             stopping: false,

@@ -2,6 +2,7 @@
 
 use super::Supervisor;
 use super::error::{ServeError, system};
+use super::listeners;
 use crate::orders::Order;
 use dormouse_reactor::OnExec;
 use dormouse_reactor::signal::{Signal, Signals};
@@ -31,6 +32,7 @@ impl Supervisor {
                 Signal::Child => self.reap()?,
                 Signal::Terminate | Signal::Interrupt => self.stop(),
                 Signal::User2 => self.begin_upgrade(None, None),
+                Signal::Hangup => self.reload(None),
                 _ => {}
             }
         }
@@ -47,5 +49,7 @@ impl Supervisor {
         for pair in &self.pairs {
             pair.order(&Order::Stop);
         }
+        // After the order, so that no worker polls a listener that does not listen.
+        listeners::pause(&self.listeners);
     }
 }

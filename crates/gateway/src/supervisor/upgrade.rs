@@ -74,6 +74,9 @@ impl Supervisor {
         if self.stopping {
             return Err("the program is stopping".to_owned());
         }
+        if self.drain.is_some() || self.reloading.is_some() {
+            return Err("a drain or a reload is under way".to_owned());
+        }
         if !self
             .pairs
             .iter()
@@ -130,11 +133,14 @@ impl Supervisor {
     fn main_state(&self) -> MainState {
         let admin = self.control.as_ref().map(Control::address);
         MainState {
-            config: self.config.clone(),
+            told: self.handover(0),
+            plan: self.plan.clone(),
             edition: self.edition,
             loaded_ms: self.loaded_ms,
             born_ms: self.born_ms,
-            plan: self.plan.clone(),
+            connections_max: self.connections_max,
+            next_number: self.numbers.next(),
+            waits_for_restart: self.waits_for_restart.clone(),
             pairs: self
                 .pairs
                 .iter()
@@ -143,18 +149,13 @@ impl Supervisor {
                     born_ms: pair.born_ms,
                     orders: pair.orders.0,
                     board: pair.board.fd().0,
+                    edition: pair.edition,
+                    share: pair.share.clone(),
                 })
                 .collect(),
-            listeners: self
-                .listeners
-                .iter()
-                .map(|&(fd, route)| (fd.0, route))
-                .collect(),
             admin: admin.map(|(fd, path)| (fd.0, path)),
-            counters: self.counters.fd().0,
             sessions: self.sessions.as_ref().map(SessionFiles::left),
             former: self.former_keepers.iter().map(|pid| pid.0).collect(),
-            ticket_keys: self.ticket_keys.export(),
         }
     }
 
@@ -293,7 +294,7 @@ impl Supervisor {
             .extend(self.control.as_ref().and_then(Control::pid));
         let state = self.main_state().write()?;
         let mut inherit = vec![state, self.counters.fd()];
-        inherit.extend(self.listeners.iter().map(|&(fd, _)| fd));
+        inherit.extend(self.listeners.iter().map(|listener| listener.fd));
         inherit.extend(self.sessions.as_ref().map(SessionFiles::fd));
         inherit.extend(self.control.as_ref().map(|control| control.address().0));
         for pair in &self.pairs {

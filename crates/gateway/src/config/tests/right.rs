@@ -152,6 +152,7 @@ fn every_option_can_be_set() {
         group = 'tls'
         admin = '127.0.0.1:9901'
         memory = '2 GiB'
+        reload_certificates = 'off'
         max_connections = 1000
         max_handshakes = 10
         handshake_bytes_max = '32 KiB'
@@ -165,6 +166,7 @@ fn every_option_can_be_set() {
         hang_timeout = '20s'
         handshake_grace = '3s'
         drain_timeout = '4s'
+        shutdown_grace = '9s'
         socket_buffer = '128 KiB'
         receive_buffer = '64 KiB'
         backlog = 100

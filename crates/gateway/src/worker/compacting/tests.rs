@@ -2,7 +2,7 @@
 
 use super::super::{Inheritance, Limits};
 use super::*;
-use crate::config::{self, Flag as Given, Machine, Purpose, Section, Truncation};
+use crate::config::{self, Flag as Given, Machine, Purpose, Truncation};
 use crate::counters::Counters;
 use crate::route::{Direction, Route, SocketOptions};
 use crate::slot::SLOT_LAYOUT_VERSION;
@@ -69,7 +69,7 @@ impl World {
         let flags = flags.map(|(name, value)| Given::new(name, value));
         let config = config::load(
             None,
-            Section::Route,
+            config::Section::Route,
             &flags,
             &Machine::read(),
             Purpose::Check,
@@ -107,8 +107,11 @@ impl World {
                     partial_record_timeout_ms: 60_000,
                     backend_connect_timeout_ms: 5_000,
                     drain_timeout_ms: 10_000,
+                    shutdown_grace_ms: 10_000,
                 },
                 orders: self.orders[1],
+                handover: Fd::NONE,
+                set_logs: |_| {},
                 moved: adopted.moved,
                 // Other tests of this process have descriptors, too.
                 keep: (3..20_000).map(Fd).collect(),
