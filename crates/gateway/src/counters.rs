@@ -61,8 +61,6 @@ counts! {
     Handshaking = "handshaking",
     /// Gauge: bytes of pending memory in use.
     PendingBytes = "pending_bytes",
-    /// Gauge: bytes which the kernel holds in send queues of more than 4 KiB.
-    KernelBytes = "kernel_bytes",
     /// Gauge: connections to servers which wait for a local client.
     Warm = "warm",
     /// Full handshakes with servers.
@@ -83,6 +81,8 @@ counts! {
     TicketsKept = "tickets_kept",
     /// Messages of tickets that came too late, or more than are kept.
     TicketsIgnored = "tickets_ignored",
+    /// Gauge: bytes which the kernel holds in send queues of more than 4 KiB.
+    KernelBytes = "kernel_bytes",
     /// TCP connections accepted.
     Accepted = "accepted",
     /// Full handshakes that succeeded.

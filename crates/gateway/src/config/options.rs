@@ -140,6 +140,11 @@ options! {
         /// /run/dormouse/admin.sock for root, else dormouse/admin.sock in $XDG_RUNTIME_DIR,
         /// unless another instance has it. `none` switches it off.
         admin: Admin = default "auto";
+
+        /// How often to look whether files of certificates and keys have changed. New ones are
+        /// used for new connections once certificate and key fit each other. `off`: only a
+        /// reload reads them.
+        reload_certificates: Option<Duration> = default "10s", "100ms" ..= "1d";
     }
 
     /// How much there may be of everything. Reaching a limit gives a log line and a
@@ -203,6 +208,10 @@ options! {
         /// How long delivery of what was received may take after the other side has
         /// gone; then the connection is reset.
         drain_timeout: Duration = default "10s", "100ms" ..= "10m";
+
+        /// After SIGTERM or SIGINT: how long connections with pending bytes have to finish.
+        /// Those at rest are closed at once, all others at the end of it.
+        shutdown_grace: Duration = default "10s", "100ms" ..= "1h";
     }
 
     /// What the kernel is asked to do for the sockets, on both sides.
@@ -225,7 +234,8 @@ options! {
         backlog: Count = default "auto", "1" ..= "65535",
             costs "about 4 kB in the kernel per waiting connection, and what it sends meanwhile";
 
-        /// Ask a peer for a sign of life when nothing came for so long. Whole seconds.
+        /// Ask a peer for a sign of life when nothing came for so long. Each connection asks up to
+        /// a fifth sooner, so that not all of them ask at once. Whole seconds.
         keepalive_idle: Option<Duration> = default "2m", "1s" ..= "9h",
             costs "a packet each way per connection and interval";
 

@@ -109,14 +109,14 @@ impl Worker {
                 .starved
                 .push(to, generation, self.now_ms, SOON_MS);
         }
-        self.tools.kernel.forget(from);
-        self.note_queues(to);
         if let Some(slot) = self.slots.get(to)
             && slot.phase() == Phase::Warm
             && let Some(pool) = self.originations.pool(slot.route)
         {
             pool.moved(from, to, slot.generation);
         }
+        self.tools.kernel.forget(from);
+        self.note_queues(to);
         Some(to)
     }
 

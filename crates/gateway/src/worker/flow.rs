@@ -65,6 +65,8 @@ pub(crate) struct Tools {
     pub(super) scratch: Scratch,
     pub(super) pending: Pending,
     pub(super) count: Counters,
+    /// Connections which still take tickets.
+    pub(super) tickets: Tickets,
     /// What the kernel holds for those who are slow to read.
     pub(super) kernel: KernelMemory,
     /// Connections which wait for memory.
@@ -73,8 +75,6 @@ pub(crate) struct Tools {
     pub(super) starved_wait_ms: u64,
     /// A socket's send queue holds this much at most: below it nobody is asked.
     send_buffer: usize,
-    /// Connections which still take tickets.
-    pub(super) tickets: Tickets,
     /// What is received at once, at most: what one connection may then have pending is bounded.
     receive_max: usize,
     /// Pending memory which only steps that should need none may fall back on.
@@ -118,6 +118,12 @@ pub(super) enum Outcome {
     NotWatched(io::Error),
 }
 
+/// What is received at once, so that what one connection has pending keeps to its limit.
+fn receive_max(pending_per_connection: usize) -> usize {
+    let records = pending_per_connection.saturating_sub(RECORD_MAX + 64) / CONTENT_MAX;
+    records.clamp(1, RECORDS_PER_STEP) * CONTENT_MAX
+}
+
 impl Tools {
     pub(super) fn new(
         pending: Pending,
@@ -126,21 +132,25 @@ impl Tools {
         pending_per_connection: usize,
         send_buffer: usize,
     ) -> Tools {
-        let records = pending_per_connection.saturating_sub(RECORD_MAX + 64) / CONTENT_MAX;
-        let receive_max = records.clamp(1, RECORDS_PER_STEP) * CONTENT_MAX;
+        let receive_max = receive_max(pending_per_connection);
         let reserve = (pending.bytes_max() / 8).min(RESERVE_BYTES_MAX);
         Tools {
             scratch: Scratch::new(),
             pending,
             count,
+            tickets: Tickets::default(),
             kernel,
             starved: Starved::default(),
             starved_wait_ms: SOON_MS,
             send_buffer,
-            tickets: Tickets::default(),
             receive_max,
             reserve,
         }
+    }
+
+    /// Another limit for what is received from now on.
+    pub(super) fn limit_pending(&mut self, pending_per_connection: usize) {
+        self.receive_max = receive_max(pending_per_connection);
     }
 
     /// Bytes to receive at once, at most.

@@ -10,7 +10,7 @@ use super::originating::Plain;
 use super::tickets::unix_time;
 use super::token::{self, Token};
 use crate::counters::Count;
-use crate::route::{Direction, Route};
+use crate::route::Direction;
 use dormouse_engine::{Handshake, HandshakeLimits, Hello};
 use dormouse_reactor::socket::{self, Accepted, Attempt, Peer, Shortage};
 use dormouse_reactor::{Fd, OnExec, descriptors};
@@ -168,6 +168,9 @@ impl Worker {
 
     fn begin_handshake(&mut self, fd: Fd, route_index: u16) {
         self.tools.count.add(Count::Accepted, 1);
+        if let Some(route) = self.routes.get(usize::from(route_index)) {
+            route.sockets.apply_to_client(fd);
+        }
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation & token::GENERATION_MASK;
         let deadline_ms = self.now_ms + self.limits.handshake_timeout_ms;
@@ -201,11 +204,12 @@ impl Worker {
         };
         let bytes_max = limits.handshake_bytes_max;
         let stepped = handshakes.step((index, generation), with, |route| {
-            let route = routes.get(usize::from(route))?;
-            let Direction::Terminate { context, .. } = &route.direction else {
-                return None;
-            };
-            Some(Handshake::server(context, HandshakeLimits { bytes_max }))
+            match &routes.get(usize::from(route))?.direction {
+                Direction::Terminate { context, .. } => {
+                    Some(Handshake::server(context, HandshakeLimits { bytes_max }))
+                }
+                Direction::Originate(_) | Direction::Gone => None,
+            }
         });
         let Some((peer, step)) = stepped else {
             return;
@@ -299,7 +303,11 @@ impl Worker {
     /// Somebody may have lowered the limit since the plan was made, and who is accepted will need a
     /// descriptor for the backend as well: it is looked at now, not when there is none.
     fn count_descriptors(&mut self) {
-        let each = if self.routes.iter().all(Route::is_echo) {
+        let each = if self
+            .routes
+            .iter()
+            .all(|route| route.is_echo() || route.is_gone())
+        {
             1
         } else {
             2

@@ -45,8 +45,8 @@ impl Worker {
             self.forget_watches(moved);
             self.restore_slots(same_poller);
             self.slots.settle_move();
-            self.survey_from = Some(0);
             self.find_warm();
+            self.survey_from = Some(0);
             self.tools.count.add(Count::Restarts, 1);
         }
         self.poller

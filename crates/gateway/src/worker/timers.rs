@@ -85,10 +85,10 @@ impl Worker {
         {
             self.end_handshake_in_time(index, generation);
         }
-        self.look_at_queues();
         self.end_originations_in_time();
         self.refill_warm();
         let tickets_done = self.tools.tickets.expire(self.now_ms);
+        self.look_at_queues();
         self.feed_starved();
         if self.handshakes.burst_ended() || tickets_done {
             process::return_heap();
@@ -96,9 +96,7 @@ impl Worker {
             self.tools.pending.trim();
         }
         self.compact();
-        if self.stop_by_ms.is_some() {
-            self.close_everything_at_rest();
-        }
+        self.attend_to_ends();
         let count = &self.tools.count;
         count.set(Count::Connections, u64::from(self.slots.live()));
         count.set(Count::AtRest, u64::from(self.at_rest));

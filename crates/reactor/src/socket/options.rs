@@ -132,6 +132,20 @@ pub fn set_keepalive(fd: Fd, keepalive: Option<Keepalive>) -> io::Result<()> {
     Ok(sockopt::set_socket_keepalive(fd, keepalive.is_some())?)
 }
 
+/// When to ask a silent peer, on a socket which asks already (a listener's settings are inherited):
+/// two system calls instead of four.
+///
+/// # Errors
+/// What the operating system says: no TCP socket, say.
+pub fn set_keepalive_times(fd: Fd, keepalive: Keepalive) -> io::Result<()> {
+    let fd = fd.borrow()?;
+    sockopt::set_tcp_keepidle(fd, Duration::from_secs(keepalive.idle_s.into()))?;
+    Ok(sockopt::set_tcp_keepintvl(
+        fd,
+        Duration::from_secs(keepalive.interval_s.into()),
+    )?)
+}
+
 /// How long sent bytes may stay unacknowledged before the connection is dead
 /// (TCP_USER_TIMEOUT; 0 leaves it to the system).
 ///

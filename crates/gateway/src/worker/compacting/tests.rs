@@ -104,8 +104,11 @@ impl World {
                     partial_record_timeout_ms: 60_000,
                     backend_connect_timeout_ms: 5_000,
                     drain_timeout_ms: 10_000,
+                    shutdown_grace_ms: 10_000,
                 },
                 orders: self.orders[1],
+                handover: Fd::NONE,
+                set_logs: |_| {},
                 moved: adopted.moved,
                 // Other tests of this process have descriptors, too.
                 keep: (3..20_000).map(Fd).collect(),
