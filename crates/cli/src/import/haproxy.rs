@@ -116,9 +116,9 @@ fn program(global: &Part, draft: &mut Draft) {
         match words.first().map_or("", String::as_str) {
             "nbthread" => draft.set("workers", value),
             "maxconn" => draft.set("max_connections", value),
-            "user" | "group" | "chroot" => {
-                draft.note(*line, &shown, "start it as that user (systemd: User=)");
-            }
+            "user" => draft.set("user", quoted(value)),
+            "group" => draft.set("group", quoted(value)),
+            "chroot" => draft.note(*line, &shown, "no counterpart"),
             "stats" => draft.note(*line, &shown, "see `admin` and `dormouse status`"),
             "ssl-default-bind-ciphers" | "ssl-default-bind-ciphersuites" => draft.note(
                 *line,
@@ -252,7 +252,7 @@ fn bind(line: usize, words: &[String], global: &Part, section: &mut Section) {
             }
             "ca-file" | "verify" | "crl-file" => {
                 let shown = format!("{word} {}", value());
-                section.note(line, &shown, "client certificates: see the reference");
+                section.note(line, &shown, "clients are not asked for certificates here");
             }
             "name" | "id" | "nice" | "process" | "thread" | "maxconn" | "backlog" | "mss" => {
                 value();

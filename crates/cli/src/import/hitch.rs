@@ -148,6 +148,13 @@ fn option(entry: &Entry, route: &mut Section, draft: &mut Draft) {
             }
             None => route.note(entry.line, &entry.shown(), "none of these is spoken here"),
         },
+        _ => no_option(entry, on, route, draft),
+    }
+}
+
+/// What has another form here, or none.
+fn no_option(entry: &Entry, on: bool, route: &mut Section, draft: &mut Draft) {
+    match entry.key.as_str() {
         "write-ip" if on => route.note(
             entry.line,
             &entry.shown(),
@@ -167,7 +174,7 @@ fn option(entry: &Entry, route: &mut Section, draft: &mut Draft) {
             route.note(
                 entry.line,
                 &entry.shown(),
-                "client certificates: see the reference",
+                "clients are not asked for certificates here",
             );
         }
         "sni-nomatch-abort" if on => {
@@ -199,13 +206,8 @@ fn option(entry: &Entry, route: &mut Section, draft: &mut Draft) {
         | "tls"
         | "ring-slots"
         | "ring-data-len" => {}
-        "user" | "group" | "chroot" => {
-            draft.note(
-                entry.line,
-                &entry.shown(),
-                "start it as that user (systemd: User=)",
-            );
-        }
+        "user" => draft.set("user", quoted(entry.text())),
+        "group" => draft.set("group", quoted(entry.text())),
         _ => draft.note(entry.line, &entry.shown(), "no counterpart"),
     }
 }

@@ -62,6 +62,12 @@ pub(super) fn read(text: &str, folder: &Path) -> Draft {
     {
         draft.set("workers", workers.word(1));
     }
+    if let Some(user) = whole.find("user") {
+        draft.set("user", quoted(user.word(1)));
+        if !user.word(2).is_empty() {
+            draft.set("group", quoted(user.word(2)));
+        }
+    }
     for kind in ["stream", "http"] {
         for context in whole.all(kind) {
             let mut upstreams = HashMap::new();
@@ -120,27 +126,7 @@ fn read_server(
         }
     }
     backend(kind, server, upstreams, &mut section);
-    let pairs: Vec<(String, Option<String>)> = server
-        .all("ssl_certificate")
-        .zip(server.all("ssl_certificate_key"))
-        .map(|(cert, key)| (cert.word(1).to_owned(), Some(key.word(1).to_owned())))
-        .collect();
-    match (
-        pairs.is_empty(),
-        found("ssl_certificate"),
-        found("ssl_certificate_key"),
-    ) {
-        (false, ..) => section.set("certificates", certificates(&pairs)),
-        (true, Some(cert), Some(key)) => {
-            let pair = (cert.word(1).to_owned(), Some(key.word(1).to_owned()));
-            section.set("certificates", certificates(&[pair]));
-        }
-        _ => section.note(
-            server.line,
-            "ssl_certificate",
-            "MISSING: add certificates = [{ cert = \"…\", key = \"…\" }]",
-        ),
-    }
+    show(server, &found, &mut section);
     crypto(&found, &mut section);
     for (name, option) in [
         ("proxy_connect_timeout", "backend_connect_timeout"),
@@ -166,6 +152,35 @@ fn read_server(
         draft.sections.push(section);
     } else {
         draft.note(server.line, "server", "it passes its connections to nobody");
+    }
+}
+
+/// The certificates of a server, or of the context around it.
+fn show<'a>(
+    server: &'a Directive,
+    found: &impl Fn(&str) -> Option<&'a Directive>,
+    section: &mut Section,
+) {
+    let pairs: Vec<(String, Option<String>)> = server
+        .all("ssl_certificate")
+        .zip(server.all("ssl_certificate_key"))
+        .map(|(cert, key)| (cert.word(1).to_owned(), Some(key.word(1).to_owned())))
+        .collect();
+    match (
+        pairs.is_empty(),
+        found("ssl_certificate"),
+        found("ssl_certificate_key"),
+    ) {
+        (false, ..) => section.set("certificates", certificates(&pairs)),
+        (true, Some(cert), Some(key)) => {
+            let pair = (cert.word(1).to_owned(), Some(key.word(1).to_owned()));
+            section.set("certificates", certificates(&[pair]));
+        }
+        _ => section.note(
+            server.line,
+            "ssl_certificate",
+            "MISSING: add certificates = [{ cert = \"…\", key = \"…\" }]",
+        ),
     }
 }
 
@@ -308,7 +323,7 @@ fn left_out(kind: &str, server: &Directive, section: &mut Section) {
     for one in &server.block {
         let why = match one.name() {
             "ssl_client_certificate" | "ssl_verify_client" | "ssl_crl" => {
-                "client certificates: see the reference"
+                "clients are not asked for certificates here"
             }
             "ssl_stapling" | "ssl_stapling_file" => "no OCSP response is sent",
             "proxy_ssl" | "proxy_ssl_verify" => "TLS to the backend: see [[originate]]",

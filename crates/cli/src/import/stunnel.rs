@@ -78,9 +78,8 @@ fn program(line: usize, key: &str, value: &str, draft: &mut Draft) {
     let shown = format!("{key} = {value}");
     match key {
         "debug" if value == "debug" || value == "7" => draft.set("log_level", quoted("debug")),
-        "setuid" | "setgid" | "chroot" => {
-            draft.note(line, &shown, "start it as that user (systemd: User=)");
-        }
+        "setuid" => draft.set("user", quoted(value)),
+        "setgid" => draft.set("group", quoted(value)),
         "pid" | "foreground" | "debug" | "syslog" | "fips" | "RNDfile" | "RNDbytes" => {}
         "include" => draft.note(line, &shown, "import its files too"),
         "output" => draft.note(line, &shown, "the log goes to standard error"),
@@ -206,7 +205,7 @@ fn rest(line: usize, key: &str, value: &str, section: &mut Section, draft: &mut 
         "OCSPaia" | "OCSP" | "verifyPeer" | "CRLfile" | "CRLpath" | "checkIP" | "checkEmail" => {
             section.note(line, &shown, "not checked here");
         }
-        "verify" => section.note(line, &shown, "client certificates: see the reference"),
+        "verify" => section.note(line, &shown, "clients are not asked for certificates here"),
         _ => section.note(line, &shown, "no counterpart"),
     }
 }

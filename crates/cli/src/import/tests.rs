@@ -72,7 +72,8 @@ fn hitch_as_shipped() {
             "alpn = [\"h2\", \"http/1.1\"]",
             "proxy_protocol = \"v2\"",
             "certificates = [{ cert = \"/etc/hitch/testcert.pem\", key = \"/etc/hitch/testcert.pem\" }]",
-            "# line 13: user = hitch -- start it as that user (systemd: User=)",
+            "user = \"hitch\"",
+            "group = \"hitch\"",
         ],
     );
 }

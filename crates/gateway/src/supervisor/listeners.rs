@@ -2,11 +2,12 @@
 
 use super::error::ServeError;
 use super::notify::HandedIn;
-use crate::config::{Config, PlainListen};
+use crate::config::{Config, PlainListen, SourceAddress};
 use crate::route::SocketOptions;
 use dormouse_reactor::socket::{self, Addr, ListenOptions};
 use dormouse_reactor::{Fd, OnExec};
 use std::io;
+use std::net::UdpSocket;
 
 /// A listening socket of main's, and what it is for.
 #[derive(Clone, Debug)]
@@ -24,6 +25,7 @@ pub(super) fn open(
     numbers: &[u16],
     open_already: &[Listener],
 ) -> Result<Vec<Listener>, ServeError> {
+    check_sources(config)?;
     let mut listeners: Vec<Listener> = Vec::new();
     // What systemd has opened is for the start.
     let mut handed_in = if open_already.is_empty() {
@@ -52,6 +54,36 @@ pub(super) fn open(
         .iter()
         .for_each(|listener| sockets.apply_to_listener(listener.fd));
     Ok(listeners)
+}
+
+/// The listeners that another binary in this process has opened for this configuration: their
+/// descriptors and the numbers of their routes, in its order.
+pub(super) fn again(config: &Config, open: &[(i32, u16)]) -> Vec<Listener> {
+    let all = wanted(config).zip(open);
+    all.map(|((address, _, _), &(fd, route))| Listener {
+        address,
+        fd: Fd(fd),
+        route,
+    })
+    .collect()
+}
+
+/// A source address which is not this machine's is told now, not by every connect.
+fn check_sources(config: &Config) -> Result<(), ServeError> {
+    let sources = config.routes.iter().flat_map(|one| &one.source_addresses);
+    for source in sources {
+        let SourceAddress::Address(ip) = source else {
+            continue;
+        };
+        if let Err(error) = UdpSocket::bind((*ip, 0)) {
+            return Err(ServeError::System {
+                what: format!("connect to a backend from {ip} (source_addresses)"),
+                hint: hint(&error),
+                error,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Closes those of `listeners` which are not among `kept`.

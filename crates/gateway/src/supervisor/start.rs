@@ -9,14 +9,16 @@ use super::numbers::Numbers;
 use super::{Source, Supervisor, TOKEN_SIGNALS, listeners, signals};
 use crate::backends::Backends;
 use crate::clients::Clients;
-use crate::config::{Loaded, Log};
+use crate::config::{Config, Loaded, Log};
 use crate::handover::{OriginPem, Pem};
 use crate::session_files::SessionFiles;
 use dormouse_engine::TicketKeys;
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::shared::Shared;
+use dormouse_reactor::signal::Signals;
 use dormouse_reactor::{OnExec, process};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io;
 
 impl Supervisor {
     /// Opens everything, then starts the pairs: what can fail does so before anybody is served.
@@ -28,6 +30,7 @@ impl Supervisor {
         origins: Vec<OriginPem>,
     ) -> Result<Supervisor, ServeError> {
         let Loaded { config, plan, .. } = loaded;
+        check_user(config)?;
         let signals = signals::open()?;
         let sessions = SessionFiles::open(config, &origins)?;
         let numbers = Numbers::default().of(config);
@@ -37,10 +40,7 @@ impl Supervisor {
         let clients = Clients::create(plan.connections_max, random())
             .map_err(system("make shared memory"))?;
         let backends = Backends::create(plan.workers).map_err(system("make shared memory"))?;
-        let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
-        poller
-            .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
-            .map_err(system("wait for signals"))?;
+        let poller = open_poller(&signals)?;
         let address = control::open_address(config)?;
         let ticket_keys = TicketKeys::generate(unix_time(), rotation_s(config))
             .map_err(|e| ServeError::Workers(e.to_string()))?;
@@ -72,6 +72,8 @@ impl Supervisor {
             poller,
             signals,
             ticket_keys,
+            upgrade: None,
+            former_keepers: Vec::new(),
             born_ms: now_ms,
             sessions,
             notify: Notify::from_environment(),
@@ -91,4 +93,33 @@ impl Supervisor {
 /// Not known to anybody outside: what the standard library seeds its own tables with.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
+}
+
+/// The poller of main, and what it waits for from the start.
+pub(super) fn open_poller(signals: &Signals) -> Result<Poller, ServeError> {
+    let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
+    poller
+        .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
+        .map_err(system("wait for signals"))?;
+    Ok(poller)
+}
+
+/// Whether keepers and workers can become whom the configuration names.
+fn check_user(config: &Config) -> Result<(), ServeError> {
+    let Some(name) = &config.process.user else {
+        return Ok(());
+    };
+    let cannot = |error: io::Error, hint| ServeError::System {
+        what: format!("become the user `{name}` in keepers and workers"),
+        error,
+        hint,
+    };
+    let user = process::look_up_user(name, config.process.group.as_deref())
+        .map_err(|why| cannot(io::Error::other(why), "`getent passwd` shows who there is"))?;
+    let own = process::user_id();
+    if own != 0 && own != user.uid {
+        let refused = io::ErrorKind::PermissionDenied.into();
+        return Err(cannot(refused, "start as root, or without `user`"));
+    }
+    Ok(())
 }

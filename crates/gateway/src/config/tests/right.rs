@@ -145,11 +145,11 @@ fn sizes_and_durations_in_all_their_units() {
     assert_eq!(show_number(1_234_567), "1,234,567");
 }
 
-#[test]
-fn every_option_can_be_set() {
-    // Each option at another value than its default, so that none is read into another.
-    let text = "
+/// Each option at another value than its default, so that none is read into another.
+const EVERY_OPTION: &str = "
         workers = 3
+        user = 'dormouse'
+        group = 'tls'
         admin = '127.0.0.1:9901'
         memory = '2 GiB'
         reload_certificates = 'off'
@@ -165,6 +165,8 @@ fn every_option_can_be_set() {
         idle_timeout = '1h'
         partial_record_timeout = '2s'
         backend_connect_timeout = '3s'
+        hang_timeout = '20s'
+        handshake_grace = '3s'
         drain_timeout = '4s'
         shutdown_grace = '9s'
         socket_buffer = '128 KiB'
@@ -190,6 +192,10 @@ fn every_option_can_be_set() {
         cert = 'a.pem'
         key = '/k/a.key'
     ";
+
+#[test]
+fn every_option_can_be_set() {
+    let text = EVERY_OPTION;
     let free = Machine {
         privileged_below: 0,
         ..machine()

@@ -79,7 +79,7 @@ impl World {
         .expect("right");
         let route = Route {
             direction: Direction::Terminate {
-                context: self.tls.server.clone(),
+                context: Some(self.tls.server.clone()),
                 targets: None,
             },
             sockets: SocketOptions::new(&config.config.sockets),
@@ -97,7 +97,10 @@ impl World {
                 backends: Backends::create(1).expect("a table"),
                 routes: vec![route],
                 listeners: Vec::new(),
+                late: None,
                 limits: Limits {
+                    handshake_grace_ms: 1_000,
+                    heartbeat_ms: None,
                     connections_max: PLACES,
                     handshakes_max: 10,
                     handshake_bytes_max: 65_536,
