@@ -11,6 +11,7 @@ use super::{Source, Supervisor, TOKEN_ORDERS, listeners, signals};
 use crate::backends::Backends;
 use crate::clients::Clients;
 use crate::config::Log;
+use crate::handover::Descriptors;
 use crate::session_files::SessionFiles;
 use crate::upgrade::{MainState, trial};
 use dormouse_engine::TicketKeys;
@@ -56,6 +57,16 @@ pub fn resume(state: i32, source: Source, start_logs: fn(&Log)) -> Result<(), Se
     supervisor.run()
 }
 
+/// What all workers know together of clients and backends.
+fn tables(told: &Descriptors, workers: u32) -> Result<(Clients, Backends), ServeError> {
+    let clients = Clients::adopt(Fd(told.clients), told.clients_for).map_err(io::Error::other);
+    let backends = Backends::adopt(Fd(told.backends), workers, 0).map_err(io::Error::other);
+    Ok((
+        clients.map_err(system("map the table of clients"))?,
+        backends.map_err(system("map the table of backends"))?,
+    ))
+}
+
 impl Supervisor {
     fn resume(
         state: &MainState,
@@ -67,12 +78,7 @@ impl Supervisor {
         let counters = Shared::adopt(Fd(told.descriptors.counters), state.pairs.len())
             .map_err(io::Error::other)
             .map_err(system("map the counters"))?;
-        let clients = Clients::adopt(Fd(told.descriptors.clients), told.descriptors.clients_for)
-            .map_err(io::Error::other)
-            .map_err(system("map the table of clients"))?;
-        let backends = Backends::adopt(Fd(told.descriptors.backends), state.pairs.len() as u32, 0)
-            .map_err(io::Error::other)
-            .map_err(system("map the table of backends"))?;
+        let (clients, backends) = tables(&told.descriptors, state.pairs.len() as u32)?;
         let poller = open_poller(&signals)?;
         let address = state.admin.clone();
         let address = address.map(|(listener, path)| Address::again(Fd(listener), path));

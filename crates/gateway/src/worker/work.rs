@@ -22,6 +22,7 @@ use dormouse_reactor::socket::{self, Peer, Shortage};
 use dormouse_record::Alert;
 use std::fmt;
 use std::net::IpAddr;
+use std::slice::from_ref;
 
 /// What a step works with: everything but the slot, all of it the worker's.
 pub(super) struct Work<'a> {
@@ -219,8 +220,10 @@ impl Work<'_> {
         if !unsent.is_empty() && !backlog::store_sealed(slot, pending, unsent) {
             return Outcome::NoPendingMemory;
         }
-        let (pieces, rest) = ([0..introduced], introduced..first.len());
-        if !first.is_empty() && !backlog::store_opening(slot, pending, &first, &pieces, rest, 0) {
+        let (introduction, rest) = (0..introduced, introduced..first.len());
+        if !first.is_empty()
+            && !backlog::store_opening(slot, pending, &first, from_ref(&introduction), rest, 0)
+        {
             return Outcome::NoPendingMemory;
         }
         if introduced > 0 {
