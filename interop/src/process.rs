@@ -123,6 +123,13 @@ impl Process {
         self.tree().into_iter().map(proportional_set_bytes).sum()
     }
 
+    /// Memory that nobody shares with the tree, in bytes: unlike [`Process::memory`] it does not
+    /// depend on who else runs the same program.
+    pub fn private_memory(&self) -> u64 {
+        let tree = self.tree().into_iter();
+        tree.map(|pid| of_rollup(pid, "Private_Dirty:")).sum()
+    }
+
     fn stop(&mut self) {
         let tree: Vec<_> = self
             .tree()
@@ -189,10 +196,15 @@ fn parents() -> Vec<(u32, u32)> {
 }
 
 fn proportional_set_bytes(pid: u32) -> u64 {
+    of_rollup(pid, "Pss:")
+}
+
+/// A line of /proc/PID/smaps_rollup, in bytes.
+fn of_rollup(pid: u32, name: &str) -> u64 {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let kilobytes = rollup
         .lines()
-        .find_map(|line| line.strip_prefix("Pss:"))
+        .find_map(|line| line.strip_prefix(name))
         .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024
 }
