@@ -172,6 +172,17 @@ pub fn signal(pid: u32, signal: Signal) {
     }
 }
 
+/// Waits until a process waits: one that has just answered may not have put its work down yet.
+///
+/// # Panics
+/// When it works on and on.
+pub fn until_asleep(pid: u32) {
+    let state = || stat_field(pid, 0);
+    wait::until("a process to wait", wait::PATIENCE, || {
+        (state().as_deref() == Some("S")).then_some(())
+    });
+}
+
 /// When a process was started, in ticks since the boot.
 fn started(pid: u32) -> Option<u64> {
     stat_field(pid, 19)?.parse().ok()

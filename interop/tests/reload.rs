@@ -10,7 +10,7 @@ use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::certificates::{Files, Kind, authority};
 use dormouse_interop::peer::Peer;
-use dormouse_interop::process::signal;
+use dormouse_interop::process::{signal, until_asleep};
 use dormouse_interop::scene::{PLAIN_PORT, Scene, applies, unused_host};
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
@@ -183,6 +183,7 @@ fn routes_come_and_go_and_connections_stay() {
         let worker = admin.status()["workers"][round]["pid"]
             .as_u64()
             .expect("a pid") as u32;
+        until_asleep(worker);
         signal(worker, Signal::KILL);
         wait::until("the next worker", PATIENCE, || {
             (admin.status()["workers"][round]["restarts"] == 1).then_some(())
