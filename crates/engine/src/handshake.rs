@@ -19,7 +19,7 @@ use crate::server::ServerContext;
 use crate::session::SessionStore;
 use crate::settings::{SettingsError, Version};
 use crate::ticket_watch::TicketWatch;
-use crate::turn::{Turn, take_turn};
+use crate::turn::{Turn, take_turn, with_turn};
 
 /// What a handshake may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,6 +176,7 @@ impl Handshake {
         self.flights
             .add(!from_client, self.machine.output.len() - written);
         let problem = turn.certificate_problem.take();
+        let client = turn.client.clone();
         self.turn = Some(turn);
         outcome.map_err(|stop| {
             let failure = match stop {
@@ -188,7 +189,12 @@ impl Handshake {
                         self.alert_in_the_clear(hidden);
                     }
                     let alert = self.alert_since(alert_at).or(hidden);
-                    HandshakeFailure::from_rustls(&error, problem).with_alert(alert)
+                    let failure = HandshakeFailure::from_rustls(&error, problem);
+                    let failure = match &self.wish {
+                        None => failure.about_client(client.as_deref()),
+                        Some(_) => failure,
+                    };
+                    failure.with_alert(alert)
                 }
             };
             self.phase = Phase::Failed(failure.clone());
@@ -243,6 +249,7 @@ impl Handshake {
             }
         }
         let turn = self.turn.take().unwrap_or_else(Turn::new);
+        let of_client = self.wish.is_some();
         let (sni, wish) = match self.wish.take() {
             Some(wish) => (Some(wish.server_name.clone()), wish),
             None => (turn.server_name.clone(), Wish::default()),
@@ -250,6 +257,7 @@ impl Handshake {
         let taken = Taken {
             sni,
             verified: wish.judges,
+            of_client,
             bytes_in: self.machine.inbound.taken(),
             bytes_out: self.sent_before + self.machine.output.len(),
             flights: self.flights,
@@ -338,6 +346,7 @@ impl Handshake {
                 "rustls is done, but not with its input",
             )));
         }
+        self.check_client().map_err(Stop::Ours)?;
         self.phase = Phase::Established;
         self.keep(received).map_err(Stop::Ours)
     }
@@ -354,6 +363,22 @@ impl Handshake {
             ))),
             wants => Ok(wants),
         }
+    }
+
+    /// No client gets in with a certificate that was not judged in this very handshake, whatever
+    /// rustls took from a session.
+    fn check_client(&self) -> Result<(), HandshakeFailure> {
+        let shown = self
+            .machine
+            .common()
+            .is_some_and(|common| common.peer_certificates().is_some());
+        let judged = with_turn(|turn| turn.resumption.client_judged).unwrap_or_default();
+        if self.is_server() && shown && !judged {
+            return Err(HandshakeFailure::internal(
+                "a client's certificate was not judged",
+            ));
+        }
+        Ok(())
     }
 
     fn fetch_alert(&mut self) {

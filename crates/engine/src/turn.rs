@@ -17,6 +17,7 @@ use zeroize::Zeroize;
 
 use crate::failure::CertificateProblem;
 use crate::mint::Psk;
+use crate::resumption::Noted;
 use crate::session::SessionStore;
 
 /// The longest traffic secret: SHA-384.
@@ -40,6 +41,12 @@ pub(crate) struct Turn {
     pub(crate) signature: Option<SignatureScheme>,
     /// What was wrong with the peer's certificate, in more words than rustls' error has.
     pub(crate) certificate_problem: Option<CertificateProblem>,
+    /// Server side: the application protocol that will be agreed on.
+    pub(crate) alpn: Option<Vec<u8>>,
+    /// Server side: whose certificate the client showed, by its own account.
+    pub(crate) client: Option<String>,
+    /// Server side: what became of the session that the client offered.
+    pub(crate) resumption: Noted,
     /// Client side: where its caller keeps the sessions of this server.
     pub(crate) sessions: Option<Arc<dyn SessionStore>>,
     /// The chain of the TLS 1.3 session that was offered.
@@ -61,6 +68,9 @@ impl Turn {
             server_name: None,
             signature: None,
             certificate_problem: None,
+            alpn: None,
+            client: None,
+            resumption: Noted::default(),
             sessions: None,
             offered: None,
             psk: Psk::Derived,

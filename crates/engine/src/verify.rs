@@ -235,7 +235,7 @@ fn note_signature(signed: &DigitallySignedStruct) {
 
 /// What is wrong, with what only the certificate itself can tell. An unknown issuer is
 /// looked for at the end of the chain, where somebody has to add it.
-fn problem(
+pub(crate) fn problem(
     error: &CertificateError,
     end_entity: &CertificateDer<'_>,
     intermediates: &[CertificateDer<'_>],

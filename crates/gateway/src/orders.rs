@@ -25,6 +25,12 @@ pub(crate) enum Order {
     Drain { over_ms: u64, order: DrainOrder },
     /// Stop draining, and accept again.
     StopDrain,
+    /// Accept nothing for now; say when no handshake is in flight.
+    Quiesce,
+    /// There is no upgrade after all: accept again.
+    Resume,
+    /// Put everything down and end: another binary goes on.
+    HandOver,
 }
 
 /// What a worker says to main.
@@ -36,10 +42,19 @@ pub(crate) enum Word {
     Reloaded(u64),
     /// It does not, and why.
     NotReloaded(u64, String),
+    /// It accepts nothing, and no handshake is in flight (or their time is up).
+    Quiet,
+    /// The new binary has taken over this worker's connections, and waits: its process id.
+    Prepared(u32),
+    /// It has not, and why.
+    Refused(String),
 }
 
 const STOP: u8 = b'S';
 const TICKET_KEYS: u8 = b'K';
+const QUIESCE: u8 = b'Q';
+const RESUME: u8 = b'A';
+const HAND_OVER: u8 = b'H';
 
 const LISTENERS: u8 = b'L';
 const RELOAD: u8 = b'C';
@@ -50,8 +65,12 @@ const READY: u8 = b'R';
 const RELOADED: u8 = b'c';
 const NOT_RELOADED: u8 = b'n';
 
+const QUIET: u8 = b'q';
+const PREPARED: u8 = b'p';
+const REFUSED: u8 = b'r';
+
 /// A reason in words is cut to this.
-const WORDS_MAX: usize = 4096;
+const REASON_BYTES_MAX: usize = 4096;
 
 impl Order {
     fn encode(&self) -> Zeroizing<Vec<u8>> {
@@ -66,6 +85,9 @@ impl Order {
                 message(DRAIN, &body)
             }
             Order::StopDrain => message(STOP_DRAIN, &[]),
+            Order::Quiesce => message(QUIESCE, &[]),
+            Order::Resume => message(RESUME, &[]),
+            Order::HandOver => message(HAND_OVER, &[]),
         }
     }
 
@@ -81,6 +103,9 @@ impl Order {
     fn decode(kind: u8, body: &[u8], descriptors: &[Fd]) -> io::Result<Order> {
         match (kind, body, descriptors) {
             (STOP, [], []) => Ok(Order::Stop),
+            (QUIESCE, [], []) => Ok(Order::Quiesce),
+            (RESUME, [], []) => Ok(Order::Resume),
+            (HAND_OVER, [], []) => Ok(Order::HandOver),
             (TICKET_KEYS, keys, []) => Ok(Order::TicketKeys(Zeroizing::new(keys.to_vec()))),
             (LISTENERS, [], fds) => Ok(Order::Listeners(fds.to_vec())),
             (RELOAD, edition, &[handover]) => Ok(Order::Reload {
@@ -112,8 +137,14 @@ impl Word {
             Word::Reloaded(edition) => message(RELOADED, &edition.to_le_bytes()),
             Word::NotReloaded(edition, why) => {
                 let mut body = edition.to_le_bytes().to_vec();
-                body.extend(why.bytes().take(WORDS_MAX));
+                body.extend(why.bytes().take(REASON_BYTES_MAX));
                 message(NOT_RELOADED, &body)
+            }
+            Word::Quiet => message(QUIET, &[]),
+            Word::Prepared(pid) => message(PREPARED, &pid.to_le_bytes()),
+            Word::Refused(why) => {
+                let why = why.as_bytes();
+                message(REFUSED, &why[..why.len().min(REASON_BYTES_MAX)])
             }
         }
     }
@@ -127,6 +158,9 @@ impl Word {
                 let why = String::from_utf8_lossy(why).into_owned();
                 Ok(Word::NotReloaded(number(edition)?, why))
             }
+            (QUIET, []) => Ok(Word::Quiet),
+            (PREPARED, &[a, b, c, d]) => Ok(Word::Prepared(u32::from_le_bytes([a, b, c, d]))),
+            (REFUSED, why) => Ok(Word::Refused(String::from_utf8_lossy(why).into_owned())),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }

@@ -5,6 +5,7 @@ mod hello;
 mod identities;
 mod kept_sessions;
 mod refusals;
+mod resumption;
 mod sessions;
 mod stock;
 mod stock_client;

@@ -4,6 +4,7 @@
 //! Any other gets the next number, and not soon one that was in use: connections of a route that
 //! was removed still have it. They go on without; see [`crate::route::by_number`].
 
+use super::listeners::Listener;
 use crate::config::{Config, PlainListen};
 use dormouse_reactor::socket::Addr;
 
@@ -47,6 +48,24 @@ impl Numbers {
             given.push((places, number));
         }
         Numbers { given, next }
+    }
+
+    /// The numbers again, in place of a binary which gave them to these listeners.
+    pub(super) fn again(config: &Config, listeners: &[Listener], next: u16) -> Numbers {
+        let number = |places: &[Addr]| {
+            let mut theirs = listeners.iter().filter(|l| places.contains(&l.address));
+            theirs.next().map_or(0, |listener| listener.route)
+        };
+        let given = places(config).map(|places| (number(&places), places));
+        Numbers {
+            given: given.map(|(number, places)| (places, number)).collect(),
+            next,
+        }
+    }
+
+    /// The one that is given next.
+    pub(super) fn next(&self) -> u16 {
+        self.next
     }
 
     /// In the order of the configuration.

@@ -45,7 +45,13 @@ impl Supervisor {
         process::return_heap();
     }
 
+    /// Does a worker still have to answer?
+    pub(super) fn is_reloading(&self) -> bool {
+        self.reloading.is_some()
+    }
+
     fn try_reload(&mut self) -> Result<String, String> {
+        self.not_while_upgrading()?;
         let source = &self.source;
         let loaded = config::load(
             source.file.as_deref(),
@@ -56,8 +62,8 @@ impl Supervisor {
         )
         .map_err(|mistakes| mistakes.render(false).trim_end().to_owned())?;
         let (config, waits) = self.without_what_waits(loaded.config, &loaded.plan);
-        let certificates = material::load(&config, &self.certificates)
-            .map_err(|mistakes| errors(&mistakes))?;
+        let certificates =
+            material::load(&config, &self.certificates).map_err(|mistakes| errors(&mistakes))?;
         self.apply(config, loaded.plan, certificates)?;
         self.waits_for_restart = waits;
         let mut words = format!("configuration reloaded, edition {}", self.edition);
@@ -107,6 +113,7 @@ impl Supervisor {
         plan: Plan,
         certificates: Vec<Vec<Pem>>,
     ) -> Result<(), String> {
+        self.not_while_upgrading()?;
         let numbers = self.numbers.of(&config);
         // Workers build the same from the same: what fails, fails here.
         route::routes(&config, &certificates, &self.ticket_keys.export())?;
@@ -131,6 +138,14 @@ impl Supervisor {
             self.give_configuration(worker);
         }
         Ok(())
+    }
+
+    /// An upgrade passes on what runs: nothing of it may change meanwhile.
+    pub(super) fn not_while_upgrading(&self) -> Result<(), String> {
+        match self.upgrade {
+            Some(_) => Err("an upgrade goes on: try again when it is over".to_owned()),
+            None => Ok(()),
+        }
     }
 
     /// What a worker is to know.

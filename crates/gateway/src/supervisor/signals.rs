@@ -16,6 +16,7 @@ pub(super) fn open() -> Result<Signals, ServeError> {
             Signal::Interrupt,
             Signal::Hangup,
             Signal::Child,
+            Signal::User2,
         ],
         OnExec::Close,
     )
@@ -31,6 +32,7 @@ impl Supervisor {
                 Signal::Child => self.reap()?,
                 Signal::Terminate | Signal::Interrupt => self.stop(),
                 Signal::Hangup => self.reload(None),
+                Signal::User2 => self.begin_upgrade(None, None),
                 _ => {}
             }
         }

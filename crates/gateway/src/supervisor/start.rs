@@ -12,6 +12,7 @@ use crate::session_files::SessionFiles;
 use dormouse_engine::TicketKeys;
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::shared::Shared;
+use dormouse_reactor::signal::Signals;
 use dormouse_reactor::{OnExec, process};
 
 impl Supervisor {
@@ -30,10 +31,7 @@ impl Supervisor {
         let listeners = listeners::open(config, &numbers.list(), &[])?;
         let counters = Shared::create("dormouse-counters", plan.workers as usize)
             .map_err(system("make shared memory"))?;
-        let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
-        poller
-            .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
-            .map_err(system("wait for signals"))?;
+        let poller = open_poller(&signals)?;
         let address = control::open_address(config)?;
         let ticket_keys = TicketKeys::generate(unix_time(), rotation_s(config))
             .map_err(|e| ServeError::Workers(e.to_string()))?;
@@ -63,6 +61,8 @@ impl Supervisor {
             poller,
             signals,
             ticket_keys,
+            upgrade: None,
+            former_keepers: Vec::new(),
             born_ms: now_ms,
             sessions,
             stopping: false,
@@ -76,4 +76,13 @@ impl Supervisor {
         }
         Ok(supervisor)
     }
+}
+
+/// The poller of main, and what it waits for from the start.
+pub(super) fn open_poller(signals: &Signals) -> Result<Poller, ServeError> {
+    let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
+    poller
+        .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
+        .map_err(system("wait for signals"))?;
+    Ok(poller)
 }

@@ -67,6 +67,7 @@ pub(super) struct Listeners {
     all: Vec<Listener>,
     polled: bool,
     stopped: bool,
+    held: bool,
     paused_until_ms: Option<u64>,
     last: Option<Pause>,
 }
@@ -77,6 +78,7 @@ impl Listeners {
             all,
             polled: false,
             stopped: false,
+            held: false,
             paused_until_ms: None,
             last: None,
         }
@@ -123,6 +125,11 @@ impl Listeners {
         std::mem::replace(&mut self.all, by)
     }
 
+    /// Accepts nothing for now, without a reason that is worth a word.
+    pub(super) fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
+
     /// Resources ran out: pauses until something ended or the time is up.
     pub(super) fn pause(&mut self, why: Pause, now_ms: u64, count: &Counters) {
         if self.paused_until_ms.is_none() {
@@ -157,7 +164,10 @@ impl Listeners {
         {
             self.paused_until_ms = None;
         }
-        let poll = !self.stopped && limit_reached.is_none() && self.paused_until_ms.is_none();
+        let poll = !self.stopped
+            && !self.held
+            && limit_reached.is_none()
+            && self.paused_until_ms.is_none();
         if poll == self.polled {
             return Ok(None);
         }
@@ -169,7 +179,7 @@ impl Listeners {
             }
         }
         self.polled = poll;
-        if poll || self.stopped {
+        if poll || self.stopped || self.held {
             return Ok(None);
         }
         if let Some(pause) = limit_reached {

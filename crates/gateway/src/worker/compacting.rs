@@ -54,8 +54,8 @@ impl Worker {
         if !due {
             return;
         }
-        if !self.handshakes.queue.is_empty() {
-            // Newcomers take the lowest places anyway.
+        if !self.handshakes.queue.is_empty() || self.is_behind() {
+            // Newcomers take the lowest places anyway; doubts go by the index.
             self.compaction.due_ms = Some(self.now_ms + LOOK_MS);
             return;
         }

@@ -136,7 +136,12 @@ impl Worker {
     fn begin_handshake(&mut self, fd: Fd, route_index: u16) {
         self.tools.count.add(Count::Accepted, 1);
         let route = self.routes.get(usize::from(route_index));
-        let Some(Direction::Terminate { context, .. }) = route.map(|route| &route.direction) else {
+        let direction = route.map(|route| &route.direction);
+        let Some(Direction::Terminate {
+            context: Some(context),
+            ..
+        }) = direction
+        else {
             fd.close();
             return;
         };
@@ -304,6 +309,10 @@ impl Worker {
     }
 
     pub(super) fn update_accepting(&mut self) {
+        if self.late.is_some() {
+            // There are no certificates yet: newcomers wait in the queue.
+            return;
+        }
         self.count_descriptors();
         if self.limit_reached() == Some(Pause::Handshakes) {
             self.drop_silent();

@@ -2,7 +2,7 @@
 
 use super::super::{Inheritance, Limits};
 use super::*;
-use crate::config::{self, Flag as Given, Machine, Purpose, Truncation};
+use crate::config::{self, Flag as Given, Machine, Purpose, Section, Truncation};
 use crate::counters::Counters;
 use crate::route::{Direction, Route, SocketOptions};
 use crate::slot::SLOT_LAYOUT_VERSION;
@@ -69,7 +69,7 @@ impl World {
         let flags = flags.map(|(name, value)| Given::new(name, value));
         let config = config::load(
             None,
-            config::Section::Route,
+            Section::Route,
             &flags,
             &Machine::read(),
             Purpose::Check,
@@ -77,7 +77,7 @@ impl World {
         .expect("right");
         let route = Route {
             direction: Direction::Terminate {
-                context: self.tls.server.clone(),
+                context: Some(self.tls.server.clone()),
                 backend: None,
             },
             sockets: SocketOptions::new(&config.config.sockets),
@@ -91,7 +91,10 @@ impl World {
                 counters: Counters::new(self.counters.block(0).expect("a block")),
                 routes: vec![route],
                 listeners: Vec::new(),
+                late: None,
                 limits: Limits {
+                    handshake_grace_ms: 1_000,
+                    heartbeat_ms: None,
                     connections_max: PLACES,
                     handshakes_max: 10,
                     handshake_bytes_max: 65_536,
