@@ -18,6 +18,7 @@
 pub mod admin;
 pub mod backend;
 pub mod certificates;
+pub mod cgroup;
 pub mod client;
 pub mod content;
 pub mod crowd;

@@ -245,7 +245,7 @@ fn a_worker_that_hangs_is_replaced() {
     }
     let scene = Scene::with(|settings| {
         settings.target = Target::Echo;
-        settings.option("hang_timeout", "1s");
+        settings.option("hang_timeout", "2s");
     });
     let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
     probe.echo(100).expect("an echo");
@@ -265,7 +265,7 @@ fn a_worker_that_hangs_is_replaced() {
     assert_eq!(scene.terminator.lines_with("worker hangs").len(), 1);
     assert_ne!(workers(&scene, 1)[0], worker);
     // One that only has nothing to do is left alone.
-    std::thread::sleep(Duration::from_millis(2_500));
+    std::thread::sleep(Duration::from_millis(4_500));
     assert_eq!(scene.terminator.lines_with("worker hangs").len(), 1);
     probe.echo(100).expect("an echo");
 }

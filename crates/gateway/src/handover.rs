@@ -153,7 +153,7 @@ impl Handover {
         write_parts(&keeper, &public, &self.secrets())
     }
 
-    /// Writes it with another part for the keeper, which knows who it is.
+    /// Writes it with this part for the keeper. A worker does so: it can't look up who it is.
     pub(crate) fn write_for(&self, keeper: &ForKeeper) -> io::Result<Fd> {
         let keeper = serde_json::to_vec(keeper)?;
         write_parts(&keeper, &serde_json::to_vec(self)?, &self.secrets())
@@ -171,15 +171,20 @@ impl Handover {
     pub(crate) fn read(fd: Fd) -> io::Result<Handover> {
         let [_, _, secrets] = parts(fd)?;
         let mut handover = Handover::read_without_secrets(fd)?;
-        let secrets = part(fd, secrets)?;
-        let mut rest = secrets.as_slice();
-        let origins = handover.origins.iter_mut();
+        handover.set_secrets(&part(fd, secrets)?)?;
+        Ok(handover)
+    }
+
+    /// Puts in their places what [`Handover::secrets`] gave.
+    pub(crate) fn set_secrets(&mut self, secrets: &[u8]) -> io::Result<()> {
+        let mut rest = secrets;
+        let origins = self.origins.iter_mut();
         let own = origins.filter_map(|origin| origin.identity.as_mut());
-        for pem in handover.certificates.iter_mut().flatten().chain(own) {
+        for pem in self.certificates.iter_mut().flatten().chain(own) {
             pem.key = String::from_utf8(take(&mut rest)?.to_vec()).map_err(io::Error::other)?;
         }
-        handover.ticket_keys = take(&mut rest)?.to_vec();
-        Ok(handover)
+        self.ticket_keys = take(&mut rest)?.to_vec();
+        Ok(())
     }
 
     /// Reads all but the secrets: keys are empty.
@@ -190,7 +195,7 @@ impl Handover {
 
     /// Each with its length before it: keys in the order of the certificates, those of
     /// originations, ticket keys.
-    fn secrets(&self) -> Zeroizing<Vec<u8>> {
+    pub(crate) fn secrets(&self) -> Zeroizing<Vec<u8>> {
         let own = self.origins.iter();
         let own = own.filter_map(|origin| origin.identity.as_ref());
         let keys = self.certificates.iter().flatten().chain(own);
@@ -262,7 +267,7 @@ pub(crate) fn part(fd: Fd, part: Part) -> io::Result<Zeroizing<Vec<u8>>> {
     read_at(fd, part.start, part.len()).map(Zeroizing::new)
 }
 
-pub(crate) fn take<'a>(rest: &mut &'a [u8]) -> io::Result<&'a [u8]> {
+fn take<'a>(rest: &mut &'a [u8]) -> io::Result<&'a [u8]> {
     let cut_short = || io::Error::other("the secrets of the handover are cut short");
     let (len, behind) = rest.split_at_checked(8).ok_or_else(cut_short)?;
     let len = u64::from_le_bytes(len.try_into().unwrap_or_default());

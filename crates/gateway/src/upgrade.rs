@@ -1,16 +1,16 @@
 //! What the parts of an upgrade agree on: main's commands to keepers, and what main leaves for
 //! itself when it executes another binary.
 
-use crate::config::Config;
-use crate::handover::{part, parts, take, write_parts};
+use crate::config::Plan;
+use crate::handover::{Handover, part, parts, write_parts};
 use crate::layout::Formats;
 use crate::session_files::Left;
+use crate::share::Share;
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::Post;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
-use zeroize::Zeroizing;
 
 /// What main writes on a keeper's board. The numbers are a format: an old binary writes them, a
 /// new one reads them.
@@ -36,27 +36,23 @@ impl Command {
 /// What main leaves for itself. JSON may gain fields without a new version.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct MainState {
-    pub(crate) config: Config,
+    /// What a worker would be told: configuration, certificates, keys, listeners.
+    pub(crate) told: Handover,
+    pub(crate) plan: Plan,
     pub(crate) edition: u64,
     pub(crate) loaded_ms: u64,
     pub(crate) born_ms: u64,
     pub(crate) connections_max: u64,
+    /// The number that the next new route gets.
+    pub(crate) next_number: u16,
+    pub(crate) waits_for_restart: Vec<String>,
     pub(crate) pairs: Vec<PairState>,
-    /// Each with the number of its route.
-    pub(crate) listeners: Vec<(i32, u16)>,
-    /// The number that a route gets next.
-    #[serde(default)]
-    pub(crate) next_route: u16,
     /// The listening socket of the admin address, and its file.
     pub(crate) admin: Option<(i32, Option<PathBuf>)>,
-    pub(crate) counters: i32,
     /// Sessions of originations.
     pub(crate) sessions: Option<Left>,
     /// Processes of the old binary, which are about to end.
     pub(crate) former: Vec<i32>,
-    /// As they are exported.
-    #[serde(skip)]
-    pub(crate) ticket_keys: Zeroizing<Vec<u8>>,
 }
 
 /// A keeper and its worker, as main knows them.
@@ -66,27 +62,24 @@ pub(crate) struct PairState {
     pub(crate) born_ms: u64,
     pub(crate) orders: i32,
     pub(crate) board: i32,
+    pub(crate) edition: u64,
+    pub(crate) share: Share,
 }
 
 impl MainState {
     /// Writes it into a memory file.
     pub(crate) fn write(&self) -> io::Result<Fd> {
         let formats = serde_json::to_vec(&Formats::ours())?;
-        let len = (self.ticket_keys.len() as u64).to_le_bytes();
-        let mut secret = Zeroizing::new(Vec::with_capacity(8 + self.ticket_keys.len()));
-        secret.extend_from_slice(&len);
-        secret.extend_from_slice(&self.ticket_keys);
-        write_parts(&formats, &serde_json::to_vec(self)?, &secret)
+        write_parts(&formats, &serde_json::to_vec(self)?, &self.told.secrets())
     }
 
     /// Reads it, if this build goes on with what the writer's formats left.
     pub(crate) fn read(fd: Fd) -> io::Result<MainState> {
-        let [formats, state, secret] = parts(fd)?;
+        let [formats, state, secrets] = parts(fd)?;
         let formats: Formats = serde_json::from_slice(&part(fd, formats)?)?;
         formats.check().map_err(io::Error::other)?;
         let mut state: MainState = serde_json::from_slice(&part(fd, state)?)?;
-        let secret = part(fd, secret)?;
-        state.ticket_keys = Zeroizing::new(take(&mut secret.as_slice())?.to_vec());
+        state.told.set_secrets(&part(fd, secrets)?)?;
         Ok(state)
     }
 }

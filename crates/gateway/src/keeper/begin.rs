@@ -54,8 +54,7 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<Worker> {
     let limits = handover.share.limits(&handover.config);
     let mut routes = route::without_contexts(&handover.config);
     routes.extend(originations(&handover)?);
-    let sockets = &handover.config.sockets;
-    let mut routes = route::by_number(routes, &handover.numbers, sockets);
+    let mut routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
     let mut late = LateContexts::new(handover);
     if adopted.live == 0 {
         // Nobody waits for an answer; and what is wrong with a certificate is said at once.

@@ -159,11 +159,11 @@ fn keep(args: KeeperArgs, told: &ForKeeper, set_logs: fn(&Log)) -> ExitCode {
     let born_ms = process::monotonic_ms();
     // The child is named for what it is from its beginning; then this process is.
     name_process("worker", told.worker);
-    let child =
-        match process::share_table("worker", move || begin::work(handover, board_fd, set_logs)) {
-            Ok(child) => child,
-            Err(e) => return fail("cannot start a worker", &e),
-        };
+    let work = move || begin::work(handover, board_fd, set_logs);
+    let child = match process::share_table("worker", work) {
+        Ok(child) => child,
+        Err(e) => return fail("cannot start a worker", &e),
+    };
     name_process("keeper", told.worker);
     let ended = match watch(child, &header, born_ms, told, counters.as_ref()) {
         Ok(ended) => ended,

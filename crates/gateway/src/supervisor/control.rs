@@ -316,6 +316,7 @@ impl Supervisor {
     fn on_ask(&mut self, id: u64, ask: Ask) {
         tracing::info!(?ask, "asked by way of the admin address");
         match ask {
+            Ask::Upgrade { binary } => self.begin_upgrade(binary.as_deref(), Some(id)),
             // It answers when all workers have the new configuration.
             Ask::Reload => self.reload(Some(id)),
             Ask::Drain { over_ms, order } => {
@@ -325,9 +326,6 @@ impl Supervisor {
             Ask::StopDrain => {
                 let result = self.stop_drain();
                 self.answer(id, result);
-            }
-            Ask::Upgrade { binary } => {
-                self.begin_upgrade(binary.as_deref(), Some(id));
             }
         }
     }

@@ -46,6 +46,18 @@ pub(super) fn open(
     Ok(listeners)
 }
 
+/// The listeners that another binary in this process has opened for this configuration: their
+/// descriptors and the numbers of their routes, in its order.
+pub(super) fn again(config: &Config, open: &[(i32, u16)]) -> Vec<Listener> {
+    let all = wanted(config).zip(open);
+    all.map(|((address, _, _), &(fd, route))| Listener {
+        address,
+        fd: Fd(fd),
+        route,
+    })
+    .collect()
+}
+
 /// Closes those of `listeners` which are not among `kept`.
 pub(super) fn close_all_but(kept: &[Listener], listeners: &[Listener]) {
     for listener in listeners {
@@ -88,7 +100,7 @@ fn options(config: &Config) -> ListenOptions {
 }
 
 fn backlog(config: &Config) -> i32 {
-    i32::try_from(config.sockets.backlog).unwrap_or(i32::MAX)
+    i32::try_from(config.sockets.backlog.or(4096)).unwrap_or(i32::MAX)
 }
 
 /// Who connects from now on is refused by the kernel: workers have been told to accept nothing.

@@ -79,6 +79,7 @@ pub fn serve(loaded: &Loaded, source: Source, set_logs: fn(&Log)) -> Result<(), 
     process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
     // The plan counts on it; workers inherit it.
     descriptors::raise_limit().map_err(system("raise the limit on descriptors"))?;
+    let loaded = &loaded.settled();
     let certificates = material::load(&loaded.config, &[]).map_err(ServeError::Certificates)?;
     let origins = material::load_origins(&loaded.config).map_err(ServeError::Certificates)?;
     Supervisor::start(loaded, source, set_logs, certificates, origins)?.run()
@@ -104,6 +105,7 @@ struct Supervisor {
     /// Counts configurations: 1 after the start.
     edition: u64,
     loaded_ms: u64,
+    /// Slots there are: a reload can't make more.
     connections_max: u64,
     pairs: Vec<Pair>,
     control: Option<Control>,
@@ -130,9 +132,9 @@ impl Supervisor {
                 .wait(&mut events, Some(self.timeout_ms()))
                 .map_err(system("wait for events"))?;
             self.rotate_ticket_keys();
+            self.end_late_upgrade();
             self.look_at_certificates();
             self.end_late_reload();
-            self.end_late_upgrade();
             if let Some(sessions) = &mut self.sessions {
                 sessions.save_if_due();
             }
@@ -162,7 +164,7 @@ impl Supervisor {
         let control = self.control.as_ref().and_then(Control::next_deadline_ms);
         let sessions = self.sessions.as_ref();
         [
-            Some(self.until_rotation_ms()),
+            self.until_rotation_ms(),
             Some(self.until_upgrade_late_ms()),
             control.map(until_ms),
             self.next_look_ms().map(until_ms),

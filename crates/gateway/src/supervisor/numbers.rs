@@ -4,7 +4,6 @@
 //! Any other gets the next number, and not soon one that was in use: connections of a route that
 //! was removed still have it. They go on without; see [`crate::route::by_number`].
 
-use super::listeners::Listener;
 use crate::config::{Config, PlainListen};
 use dormouse_reactor::socket::Addr;
 
@@ -50,20 +49,16 @@ impl Numbers {
         Numbers { given, next }
     }
 
-    /// The numbers again, in place of a binary which gave them to these listeners.
-    pub(super) fn again(config: &Config, listeners: &[Listener], next: u16) -> Numbers {
-        let number = |places: &[Addr]| {
-            let mut theirs = listeners.iter().filter(|l| places.contains(&l.address));
-            theirs.next().map_or(0, |listener| listener.route)
-        };
-        let given = places(config).map(|places| (number(&places), places));
+    /// The numbers that another binary in this process had given.
+    pub(super) fn again(config: &Config, list: &[u16], next: u16) -> Numbers {
+        let given = places(config).zip(list.iter().copied());
         Numbers {
-            given: given.map(|(number, places)| (places, number)).collect(),
+            given: given.collect(),
             next,
         }
     }
 
-    /// The one that is given next.
+    /// The number that the next new route gets.
     pub(super) fn next(&self) -> u16 {
         self.next
     }

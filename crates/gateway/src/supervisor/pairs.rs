@@ -174,6 +174,7 @@ impl Supervisor {
                     but would not be started again"
                 );
             }
+            self.fail_upgrade("a keeper ended meanwhile");
         }
         Ok(())
     }

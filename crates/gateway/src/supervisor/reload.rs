@@ -45,11 +45,6 @@ impl Supervisor {
         process::return_heap();
     }
 
-    /// Does a worker still have to answer?
-    pub(super) fn is_reloading(&self) -> bool {
-        self.reloading.is_some()
-    }
-
     fn try_reload(&mut self) -> Result<String, String> {
         self.not_while_upgrading()?;
         let source = &self.source;
@@ -60,7 +55,8 @@ impl Supervisor {
             &Machine::read(),
             Purpose::Serve,
         )
-        .map_err(|mistakes| mistakes.render(false).trim_end().to_owned())?;
+        .map_err(|mistakes| mistakes.render(false).trim_end().to_owned())?
+        .settled();
         let (config, waits) = self.without_what_waits(loaded.config, &loaded.plan);
         let certificates =
             material::load(&config, &self.certificates).map_err(|mistakes| errors(&mistakes))?;
@@ -113,7 +109,6 @@ impl Supervisor {
         plan: Plan,
         certificates: Vec<Vec<Pem>>,
     ) -> Result<(), String> {
-        self.not_while_upgrading()?;
         let numbers = self.numbers.of(&config);
         // Workers build the same from the same: what fails, fails here.
         route::routes(&config, &certificates, &self.ticket_keys.export())?;
@@ -151,8 +146,8 @@ impl Supervisor {
     /// What a worker is to know.
     pub(super) fn handover(&self, worker: u32) -> Handover {
         let share = match self.pairs.get(worker as usize) {
-            Some(pair) => pair.share.renewed(worker, &self.plan, &self.config),
-            None => crate::share::Share::of(worker, &self.plan, &self.config),
+            Some(pair) => pair.share.renewed(worker, &self.plan),
+            None => crate::share::Share::of(worker, &self.plan),
         };
         let listeners = self.listeners.iter();
         Handover {

@@ -31,8 +31,8 @@ impl Supervisor {
             match received.signal {
                 Signal::Child => self.reap()?,
                 Signal::Terminate | Signal::Interrupt => self.stop(),
-                Signal::Hangup => self.reload(None),
                 Signal::User2 => self.begin_upgrade(None, None),
+                Signal::Hangup => self.reload(None),
                 _ => {}
             }
         }
@@ -41,6 +41,7 @@ impl Supervisor {
 
     /// No more is accepted, what is pending may end, everything is closed; then the workers end.
     pub(super) fn stop(&mut self) {
+        self.fail_upgrade("the program is to stop");
         if !self.stopping {
             tracing::info!("stopping: no more is accepted, what is pending may end");
         }

@@ -6,7 +6,7 @@ use super::error::{ServeError, system};
 use super::keys::{rotation_s, unix_time};
 use super::numbers::Numbers;
 use super::{Source, Supervisor, TOKEN_SIGNALS, listeners, signals};
-use crate::config::{Loaded, Log};
+use crate::config::{Config, Loaded, Log};
 use crate::handover::{OriginPem, Pem};
 use crate::session_files::SessionFiles;
 use dormouse_engine::TicketKeys;
@@ -14,6 +14,7 @@ use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signals;
 use dormouse_reactor::{OnExec, process};
+use std::io;
 
 impl Supervisor {
     /// Opens everything, then starts the pairs: what can fail does so before anybody is served.
@@ -25,6 +26,7 @@ impl Supervisor {
         origins: Vec<OriginPem>,
     ) -> Result<Supervisor, ServeError> {
         let Loaded { config, plan, .. } = loaded;
+        check_user(config)?;
         let signals = signals::open()?;
         let sessions = SessionFiles::open(config, &origins)?;
         let numbers = Numbers::default().of(config);
@@ -42,7 +44,6 @@ impl Supervisor {
             config: config.clone(),
             source,
             set_logs,
-            plan: plan.clone(),
             certificates,
             origins,
             watch: Watch::begin(config),
@@ -55,6 +56,7 @@ impl Supervisor {
             edition: 1,
             loaded_ms: now_ms,
             connections_max: plan.connections_max.into(),
+            plan: plan.clone(),
             pairs: Vec::new(),
             control,
             counters,
@@ -85,4 +87,24 @@ pub(super) fn open_poller(signals: &Signals) -> Result<Poller, ServeError> {
         .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
         .map_err(system("wait for signals"))?;
     Ok(poller)
+}
+
+/// Whether keepers and workers can become whom the configuration names.
+fn check_user(config: &Config) -> Result<(), ServeError> {
+    let Some(name) = &config.process.user else {
+        return Ok(());
+    };
+    let cannot = |error: io::Error, hint| ServeError::System {
+        what: format!("become the user `{name}` in keepers and workers"),
+        error,
+        hint,
+    };
+    let user = process::look_up_user(name, config.process.group.as_deref())
+        .map_err(|why| cannot(io::Error::other(why), "`getent passwd` shows who there is"))?;
+    let own = process::user_id();
+    if own != 0 && own != user.uid {
+        let refused = io::ErrorKind::PermissionDenied.into();
+        return Err(cannot(refused, "start as root, or without `user`"));
+    }
+    Ok(())
 }

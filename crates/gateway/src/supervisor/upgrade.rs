@@ -74,11 +74,8 @@ impl Supervisor {
         if self.stopping {
             return Err("the program is stopping".to_owned());
         }
-        if self.drain.is_some() {
-            return Err("a drain goes on: stop it first, or let it end".to_owned());
-        }
-        if self.is_reloading() {
-            return Err("a reload goes on".to_owned());
+        if self.drain.is_some() || self.reloading.is_some() {
+            return Err("a drain or a reload is under way".to_owned());
         }
         if !self
             .pairs
@@ -136,11 +133,14 @@ impl Supervisor {
     fn main_state(&self) -> MainState {
         let admin = self.control.as_ref().map(Control::address);
         MainState {
-            config: self.config.clone(),
+            told: self.handover(0),
+            plan: self.plan.clone(),
             edition: self.edition,
             loaded_ms: self.loaded_ms,
             born_ms: self.born_ms,
             connections_max: self.connections_max,
+            next_number: self.numbers.next(),
+            waits_for_restart: self.waits_for_restart.clone(),
             pairs: self
                 .pairs
                 .iter()
@@ -149,19 +149,13 @@ impl Supervisor {
                     born_ms: pair.born_ms,
                     orders: pair.orders.0,
                     board: pair.board.fd().0,
+                    edition: pair.edition,
+                    share: pair.share.clone(),
                 })
                 .collect(),
-            listeners: self
-                .listeners
-                .iter()
-                .map(|listener| (listener.fd.0, listener.route))
-                .collect(),
-            next_route: self.numbers.next(),
             admin: admin.map(|(fd, path)| (fd.0, path)),
-            counters: self.counters.fd().0,
             sessions: self.sessions.as_ref().map(SessionFiles::left),
             former: self.former_keepers.iter().map(|pid| pid.0).collect(),
-            ticket_keys: self.ticket_keys.export(),
         }
     }
 
@@ -332,7 +326,7 @@ impl Supervisor {
     }
 
     /// Back to the old binary and the old memory, whatever the stage.
-    fn fail_upgrade(&mut self, why: &str) {
+    pub(super) fn fail_upgrade(&mut self, why: &str) {
         let Some(upgrade) = self.upgrade.take() else {
             return;
         };

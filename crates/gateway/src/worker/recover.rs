@@ -131,6 +131,7 @@ impl Worker {
             self.restore_slots(same_poller);
             self.slots.settle_move();
             self.find_warm();
+            self.survey_from = Some(0);
             // The first worker of a new binary finds connections too, but nobody died.
             if self.slots.header().adoptions() > 1 {
                 self.tools.count.add(Count::Restarts, 1);
@@ -270,7 +271,7 @@ impl Worker {
             self.generation = self.generation.max(slot.generation);
             slot.set_timer_purpose(TimerPurpose::None);
             slot.timer = Timer::default();
-            // Who waits for pending memory was noted in the heap of the dead worker.
+            // Who waited for memory was in a list that is gone: they are read, and wait again.
             slot.clear(Flag::Starved);
             slot.clear(Flag::StarvedQueued);
             if !same_poller {

@@ -24,7 +24,12 @@ impl Worker {
         let reloaded = self.take_over(told, &listeners);
         told.close();
         let word = match reloaded {
-            Ok(()) => Word::Reloaded(edition),
+            Ok(()) => {
+                if self.late.take().is_some() {
+                    orders::say(self.orders, &Word::Ready);
+                }
+                Word::Reloaded(edition)
+            }
             Err(error) => {
                 listeners.iter().for_each(|fd| fd.close());
                 tracing::error!(%error, "the new configuration can't be used; the old one stays");
@@ -88,6 +93,7 @@ impl Worker {
         self.place_routes(routes, &handover);
         self.limits = handover.share.limits(&handover.config);
         self.tools.limit_pending(self.limits.pending_per_connection);
+        self.tools.kernel.limit_to(self.limits.kernel_bytes_max);
         (self.set_logs)(&handover.config.log);
         Ok(())
     }
@@ -103,9 +109,5 @@ impl Worker {
             handover.config.originate.len()
         );
         self.routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
-        if self.late.take().is_some() {
-            // What was to be made one by one is there.
-            orders::say(self.orders, &Word::Ready);
-        }
     }
 }

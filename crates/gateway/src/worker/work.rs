@@ -215,7 +215,7 @@ impl Work<'_> {
             return Outcome::NoPendingMemory;
         }
         log_handshake(slot, &rested.info);
-        let connect = connecting::start(slot, self.route);
+        let connect = connecting::start(slot, self.route, self.limits.sources);
         self.connected(slot, connect)
     }
 
@@ -265,7 +265,7 @@ impl Work<'_> {
         slot.set_timer_purpose(TimerPurpose::None);
         match purpose {
             TimerPurpose::RetryConnect => {
-                let connect = connecting::start(slot, self.route);
+                let connect = connecting::start(slot, self.route, self.limits.sources);
                 return self.connected(slot, connect);
             }
             TimerPurpose::Connect => {

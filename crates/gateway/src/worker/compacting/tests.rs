@@ -2,7 +2,7 @@
 
 use super::super::{Inheritance, Limits};
 use super::*;
-use crate::config::{self, Flag as Given, Machine, Purpose, Section, Truncation};
+use crate::config::{self, Flag as Given, Machine, Purpose, Truncation};
 use crate::counters::Counters;
 use crate::route::{Direction, Route, SocketOptions};
 use crate::slot::SLOT_LAYOUT_VERSION;
@@ -69,7 +69,7 @@ impl World {
         let flags = flags.map(|(name, value)| Given::new(name, value));
         let config = config::load(
             None,
-            Section::Route,
+            config::Section::Route,
             &flags,
             &Machine::read(),
             Purpose::Check,
@@ -83,6 +83,7 @@ impl World {
             sockets: SocketOptions::new(&config.config.sockets),
             truncation: Truncation::Abort,
             backend_name: String::new(),
+            sources: Vec::new(),
         };
         self.worker = Some(
             Worker::adopt(Inheritance {
@@ -99,6 +100,8 @@ impl World {
                     handshakes_max: 10,
                     handshake_bytes_max: 65_536,
                     pending_per_connection: 131_072,
+                    kernel_bytes_max: 1 << 30,
+                    sources: 1,
                     handshake_timeout_ms: 10_000,
                     idle_timeout_ms: Some(3_600_000),
                     partial_record_timeout_ms: 60_000,
