@@ -199,7 +199,8 @@ options! {
 
     /// How long anything may take. Timers are checked every 100 ms.
     Timeouts, "Timeouts" {
-        /// From accept to the end of the handshake.
+        /// From accept to the end of the handshake. Time in which a client waits for its turn,
+        /// because too many came at once, does not count, but for six times as long at most.
         handshake_timeout: Duration = default "10s", "100ms" ..= "10m";
 
         /// Close a connection on which nothing was sent or received for so long.

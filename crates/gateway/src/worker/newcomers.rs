@@ -199,6 +199,7 @@ impl Worker {
             token: token::handshake(index, generation),
             now,
             now_ms: self.now_ms,
+            timeout_ms: limits.handshake_timeout_ms,
             waited,
         };
         let bytes_max = limits.handshake_bytes_max;

@@ -82,7 +82,9 @@ impl Worker {
                 self.finish_work(index, over);
             }
         }
-        while let Some((index, generation)) = self.handshakes.next_expired(self.now_ms) {
+        let timeout_ms = self.limits.handshake_timeout_ms;
+        while let Some((index, generation)) = self.handshakes.next_expired(self.now_ms, timeout_ms)
+        {
             self.end_handshake_in_time(index, generation);
         }
         self.end_originations_in_time();
