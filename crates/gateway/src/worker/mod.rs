@@ -15,7 +15,7 @@
 //!   recover   what a dead worker left       accepting    when to accept
 //!   timers    what happens in its time      newcomers    from a listener to a slot
 //!   warm      connections kept ready        originating  from a plain listener to a TLS server
-//!   tickets   what comes after a handshake
+//!   tickets   what comes after a handshake under_way    TLS connections on their way
 //!   compacting  pages come back             queue        whose turn it is of those
 //! ```
 
@@ -37,6 +37,7 @@ mod sealing;
 mod tickets;
 mod timers;
 mod token;
+mod under_way;
 mod warm;
 mod work;
 
@@ -57,10 +58,10 @@ use dormouse_reactor::{Fd, process};
 use flow::{Outcome, Tools};
 use handshaking::Handshakes;
 use interest::Side;
-use originating::Originations;
 use std::io;
 use std::sync::atomic::Ordering;
 use token::Token;
+use under_way::Originations;
 use work::Work;
 
 /// Standard streams, epoll, and what a library opens for a moment.
