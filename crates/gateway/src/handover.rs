@@ -23,6 +23,8 @@ pub(crate) struct Handover {
     pub(crate) worker: u32,
     pub(crate) config: Config,
     pub(crate) share: Share,
+    /// Numbers of the routes, then of the originations: what slots call them by.
+    pub(crate) numbers: Vec<u16>,
     /// Certificates by route, in the order of `config.routes`.
     pub(crate) certificates: Vec<Vec<Pem>>,
     /// The same for originations: trust and own certificate.
@@ -54,7 +56,7 @@ pub(crate) struct OriginPem {
 /// Numbers of inherited descriptors.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Descriptors {
-    /// Listening sockets, each with the index of its route.
+    /// Listening sockets, each with the number of its route.
     pub(crate) listeners: Vec<(i32, u16)>,
     pub(crate) slots: i32,
     pub(crate) pending: i32,

@@ -73,7 +73,7 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> ExitCode {
     match Handover::read(Fd(args.handover)) {
         Ok(handover) => {
             start_logs(&handover.config.log);
-            keep(args, &handover)
+            keep(args, &handover, start_logs)
         }
         Err(error) => {
             eprintln!("dormouse: a keeper cannot read its handover: {error}");
@@ -107,7 +107,7 @@ pub(crate) fn environment() -> Vec<(OsString, OsString)> {
 }
 
 /// Runs as keeper. Returns when the worker ended as it should.
-fn keep(args: KeeperArgs, told: &Handover) -> ExitCode {
+fn keep(args: KeeperArgs, told: &Handover, set_logs: fn(&Log)) -> ExitCode {
     // An exec made the process dumpable again.
     if let Err(error) = process::forbid_core_dumps() {
         return fail("cannot forbid core dumps", &error);
@@ -125,7 +125,7 @@ fn keep(args: KeeperArgs, told: &Handover) -> ExitCode {
     let born_ms = process::boottime_ms();
     // The child is named for what it is from its beginning; then this process is.
     name_process("worker", told.worker);
-    let child = match process::share_table("worker", move || work(handover)) {
+    let child = match process::share_table("worker", move || work(handover, set_logs)) {
         Ok(child) => child,
         Err(e) => return fail("cannot start a worker", &e),
     };
@@ -180,8 +180,8 @@ fn fail(what: &str, error: &io::Error) -> ExitCode {
 }
 
 /// The worker's whole life, in a process and a thread of its own.
-fn work(handover: Fd) -> i32 {
-    let worker = match begin(handover) {
+fn work(handover: Fd, set_logs: fn(&Log)) -> i32 {
+    let worker = match begin(handover, set_logs) {
         Ok(worker) => worker,
         Err(error) => {
             tracing::error!(%error, "worker cannot begin");
@@ -197,7 +197,7 @@ fn work(handover: Fd) -> i32 {
     }
 }
 
-fn begin(fd: Fd) -> io::Result<Worker> {
+fn begin(fd: Fd, set_logs: fn(&Log)) -> io::Result<Worker> {
     let handover = Handover::read(fd)?;
     let descriptors = &handover.descriptors;
     let mut routes: Vec<Route> = route::routes(
@@ -207,6 +207,7 @@ fn begin(fd: Fd) -> io::Result<Worker> {
     )
     .map_err(io::Error::other)?;
     routes.extend(originations(&handover)?);
+    let routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
     let (slots, adopted) = Slab::adopt(
         Fd(descriptors.slots),
         SLOT_LAYOUT_VERSION,
@@ -234,6 +235,8 @@ fn begin(fd: Fd) -> io::Result<Worker> {
             .collect(),
         limits: handover.share.limits(&handover.config),
         orders: Fd(descriptors.orders),
+        handover: fd,
+        set_logs,
         moved: adopted.moved,
         keep,
     })

@@ -8,11 +8,10 @@ use dormouse_engine::UnixTime;
 use std::time::SystemTime;
 
 impl Supervisor {
-    /// How long until the keys are to be rotated.
-    pub(super) fn until_rotation_ms(&self) -> u64 {
-        let rotates_at_s = self.ticket_keys.rotates_at_s().unwrap_or(u64::MAX);
-        let left_s = rotates_at_s.saturating_sub(unix_time().as_secs());
-        left_s.saturating_mul(1000)
+    /// How long until the keys are to be rotated; `None`: they are not.
+    pub(super) fn until_rotation_ms(&self) -> Option<u64> {
+        let rotates_at_s = self.ticket_keys.rotates_at_s()?;
+        Some(rotates_at_s.saturating_sub(unix_time().as_secs()) * 1000)
     }
 
     /// Gives out new keys when it is time.

@@ -1,13 +1,14 @@
 //! What is made before anything serves.
 
+use super::certificates::Watch;
 use super::control::{self, Control};
 use super::error::{ServeError, system};
 use super::keys::{rotation_s, unix_time};
+use super::numbers::Numbers;
 use super::{Source, Supervisor, TOKEN_SIGNALS, listeners, signals};
-use crate::config::Loaded;
-use crate::handover::{Descriptors, Handover, OriginPem, Pem};
+use crate::config::{Loaded, Log};
+use crate::handover::{OriginPem, Pem};
 use crate::session_files::SessionFiles;
-use crate::share::Share;
 use dormouse_engine::TicketKeys;
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::shared::Shared;
@@ -18,13 +19,15 @@ impl Supervisor {
     pub(super) fn start(
         loaded: &Loaded,
         source: Source,
-        certificates: &[Vec<Pem>],
-        origins: &[OriginPem],
+        set_logs: fn(&Log),
+        certificates: Vec<Vec<Pem>>,
+        origins: Vec<OriginPem>,
     ) -> Result<Supervisor, ServeError> {
         let Loaded { config, plan, .. } = loaded;
         let signals = signals::open()?;
-        let sessions = SessionFiles::open(config, origins)?;
-        let listeners = listeners::open(config)?;
+        let sessions = SessionFiles::open(config, &origins)?;
+        let numbers = Numbers::default().of(config);
+        let listeners = listeners::open(config, &numbers.list(), &[])?;
         let counters = Shared::create("dormouse-counters", plan.workers as usize)
             .map_err(system("make shared memory"))?;
         let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
@@ -40,9 +43,20 @@ impl Supervisor {
         let mut supervisor = Supervisor {
             config: config.clone(),
             source,
+            set_logs,
+            certificates,
+            origins,
+            watch: Watch::begin(config),
+            listeners,
+            numbers,
+            waits_for_restart: Vec::new(),
+            last_reload: None,
+            reloading: None,
+            drain: None,
             edition: 1,
             loaded_ms: now_ms,
             connections_max: plan.connections_max.into(),
+            plan: plan.clone(),
             pairs: Vec::new(),
             control,
             counters,
@@ -55,22 +69,7 @@ impl Supervisor {
             announced: false,
         };
         for worker in 0..plan.workers {
-            let handover = Handover {
-                worker,
-                config: config.clone(),
-                share: Share::of(worker, plan, config),
-                certificates: certificates.to_vec(),
-                origins: origins.to_vec(),
-                ticket_keys: supervisor.ticket_keys.export().to_vec(),
-                descriptors: Descriptors {
-                    listeners: listeners.iter().map(|&(fd, route)| (fd.0, route)).collect(),
-                    slots: -1,
-                    pending: -1,
-                    counters: supervisor.counters.fd().0,
-                    sessions: supervisor.sessions.as_ref().map(|files| files.fd().0),
-                    orders: -1,
-                },
-            };
+            let handover = supervisor.handover(worker);
             supervisor
                 .start_pair(handover)
                 .map_err(system("start a worker"))?;

@@ -7,7 +7,7 @@ use dormouse_reactor::process;
 impl Supervisor {
     /// What main knows. It differs from turn to turn only when something has happened.
     pub(super) fn state(&self) -> State {
-        let limits = &self.config.limits;
+        let plan = &self.plan;
         State {
             pid: process::pid().0,
             born_ms: self.born_ms,
@@ -25,22 +25,24 @@ impl Supervisor {
                 file: self.source.file.clone(),
                 edition: self.edition,
                 loaded_ms: self.loaded_ms,
-                last_reload: None,
-                waits_for_restart: Vec::new(),
+                last_reload: self.last_reload.clone(),
+                waits_for_restart: self.waits_for_restart.clone(),
             },
             bounds: Bounds {
-                connections: self.connections_max,
-                handshakes: u64::from(limits.max_handshakes),
-                pending_bytes: limits.pending_memory.0,
-                handshake_bytes: limits.handshake_bytes_max.0,
+                connections: plan.connections_max.into(),
+                handshakes: plan.handshakes_max.into(),
+                pending_bytes: plan.pending_memory.0,
+                handshake_bytes: self.config.limits.handshake_bytes_max.0,
             },
-            drain: None,
+            drain: self.drain.clone(),
         }
     }
 
     fn phase(&self) -> Phase {
         if self.stopping {
             Phase::Stopping
+        } else if self.drain.is_some() {
+            Phase::Draining
         } else if self.announced {
             Phase::Ready
         } else {

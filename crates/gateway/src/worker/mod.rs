@@ -17,6 +17,7 @@
 //!   warm      connections kept ready        originating  from a plain listener to a TLS server
 //!   tickets   what comes after a handshake under_way    TLS connections on their way
 //!   compacting  pages come back             queue        whose turn it is of those
+//!   starved     who waits for memory        kernel_memory  the sum of send queues
 //! ```
 
 mod accepting;
@@ -25,15 +26,19 @@ mod bursts;
 mod closing;
 mod compacting;
 mod connecting;
+mod ending;
 mod flow;
 mod handshaking;
 mod interest;
+mod kernel_memory;
 mod newcomers;
 mod opening;
 mod originating;
 mod queue;
 mod recover;
+mod reloading;
 mod sealing;
+mod starved;
 mod tickets;
 mod timers;
 mod token;
@@ -41,6 +46,7 @@ mod under_way;
 mod warm;
 mod work;
 
+use crate::config::Log;
 use crate::counters::Counters;
 use crate::orders::{self, Order, Word};
 use crate::route::Route;
@@ -53,11 +59,14 @@ use dormouse_engine::TicketKeys;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Event, Events, Poller};
 use dormouse_reactor::slab::Slab;
+use dormouse_reactor::socket;
 use dormouse_reactor::timer::Wheel;
 use dormouse_reactor::{Fd, process};
+use ending::Ends;
 use flow::{Outcome, Tools};
 use handshaking::Handshakes;
 use interest::Side;
+use kernel_memory::KernelMemory;
 use std::io;
 use std::sync::atomic::Ordering;
 use token::Token;
@@ -74,11 +83,16 @@ pub(crate) struct Limits {
     pub(crate) handshakes_max: usize,
     pub(crate) handshake_bytes_max: usize,
     pub(crate) pending_per_connection: usize,
+    /// What the kernel may hold in long send queues.
+    pub(crate) kernel_bytes_max: u64,
+    /// Addresses from which backends on this machine are connected to.
+    pub(crate) sources: u32,
     pub(crate) handshake_timeout_ms: u64,
     pub(crate) idle_timeout_ms: Option<u64>,
     pub(crate) partial_record_timeout_ms: u64,
     pub(crate) backend_connect_timeout_ms: u64,
     pub(crate) drain_timeout_ms: u64,
+    pub(crate) shutdown_grace_ms: u64,
 }
 
 /// Everything a worker begins with; most of it outlives it.
@@ -91,6 +105,10 @@ pub(crate) struct Inheritance {
     pub(crate) limits: Limits,
     /// The channel to main.
     pub(crate) orders: Fd,
+    /// Where the next worker will find its handover: a reload puts another in its place.
+    pub(crate) handover: Fd,
+    /// Sets what is logged.
+    pub(crate) set_logs: fn(&Log),
     /// A slot that the predecessor was moving when it died: where it was, and where it is.
     pub(crate) moved: Option<(u32, u32)>,
     /// Other descriptors of the shared table which are to stay open.
@@ -109,13 +127,22 @@ pub(crate) struct Worker {
     routes: Vec<Route>,
     limits: Limits,
     orders: Fd,
+    handover: Fd,
+    set_logs: fn(&Log),
+    /// Listeners that came for a reload which is still to come.
+    arrived: Vec<Fd>,
     bursts: Bursts,
     generation: u32,
     now_ms: u64,
-    stop_by_ms: Option<u64>,
-    starved_look_ms: u64,
     /// Connections at rest: kept up to date wherever a slot is worked on.
     at_rest: u32,
+    /// While the slots that a predecessor left are looked at for long queues: the next one.
+    survey_from: Option<u32>,
+    /// When to look next for silent clients, while every handshake's place is taken.
+    silent_look_ms: u64,
+    ending: Ends,
+    /// Connections which are over, and whose last bytes are being delivered.
+    leaving: u32,
     compaction: Compaction,
     /// Descriptors of the table which are not connections.
     descriptors_reserved: u64,
@@ -134,6 +161,8 @@ impl Worker {
             listeners,
             limits,
             orders,
+            handover,
+            set_logs,
             moved,
             keep,
         } = inheritance;
@@ -143,18 +172,31 @@ impl Worker {
             .into_iter()
             .map(|(fd, route)| Listener { fd, route })
             .collect();
+        let send_buffers = (routes.iter()).map(|route| route.sockets.send_buffer_bytes());
+        let send_buffer = send_buffers.max().unwrap_or(0);
         let mut worker = Worker {
             wheel: Wheel::new(now_ms),
             poller,
             handshakes: Handshakes::new(),
             originations: Originations::new(Worker::pools(&routes)),
             listeners: Listeners::new(listeners),
-            tools: Tools::new(pending, counters, limits.pending_per_connection),
+            tools: Tools::new(
+                pending,
+                KernelMemory::new(limits.kernel_bytes_max),
+                counters,
+                limits.pending_per_connection,
+                send_buffer,
+            ),
             generation: 0,
             bursts: Bursts::default(),
-            stop_by_ms: None,
-            starved_look_ms: 0,
             at_rest: 0,
+            survey_from: None,
+            silent_look_ms: 0,
+            ending: Ends::default(),
+            leaving: 0,
+            handover,
+            set_logs,
+            arrived: Vec::new(),
             compaction: Compaction::default(),
             descriptors_reserved: keep.len() as u64 + DESCRIPTORS_SPARE,
             descriptors_suffice_for: u64::MAX,
@@ -165,7 +207,7 @@ impl Worker {
             now_ms,
         };
         worker.recover(moved, &keep)?;
-        worker.at_rest = worker.count_at_rest();
+        worker.count_phases();
         orders::say(worker.orders, &Word::Ready);
         Ok(worker)
     }
@@ -207,7 +249,7 @@ impl Worker {
     }
 
     fn timeout_ms(&self) -> Option<u64> {
-        if !self.handshakes.queue.is_empty() {
+        if self.handshakes.queue.is_ready(self.may_begin()) {
             return Some(0);
         }
         let deadlines = [
@@ -216,9 +258,11 @@ impl Worker {
             self.originations.next_deadline_ms(),
             self.tools.tickets.next_deadline_ms(),
             self.listeners.next_deadline_ms(),
-            self.stop_by_ms,
-            (!self.tools.starved.is_empty()).then_some(self.starved_look_ms),
-            self.silent_look_ms(),
+            self.ending.next_deadline_ms(self.now_ms),
+            self.tools.starved.next_deadline_ms(),
+            self.tools.kernel.next_deadline_ms(),
+            self.survey_from.map(|_| self.now_ms),
+            self.room_deadline_ms(),
             self.compaction.next_deadline_ms(),
         ];
         let next = deadlines.into_iter().flatten().min();
@@ -270,11 +314,14 @@ impl Worker {
             warm_lost_after_s: None,
         };
         let was_at_rest = slot.at_rest();
+        let was_leaving = slot.phase() == Phase::Draining;
         let outcome = step(&mut work, slot);
         let over = work.settle(slot, outcome);
         let (pause, warm_lost_after_s) = (work.pause, work.warm_lost_after_s);
         self.at_rest += u32::from(slot.at_rest());
         self.at_rest -= u32::from(was_at_rest);
+        self.leaving += u32::from(slot.phase() == Phase::Draining);
+        self.leaving -= u32::from(was_leaving);
         if let Some(pause) = pause {
             listeners.pause(pause, now_ms, &tools.count);
         }
@@ -285,17 +332,21 @@ impl Worker {
         }
         if slot.has(Flag::Starved) && !slot.has(Flag::StarvedQueued) {
             slot.set(Flag::StarvedQueued);
-            tools.starved.push((index, slot.generation));
+            let wait_ms = tools.starved_wait_ms;
+            tools.starved.push(index, slot.generation, now_ms, wait_ms);
         }
         over
     }
 
-    fn count_at_rest(&self) -> u32 {
-        let slots = self
-            .slots
-            .indices()
-            .filter_map(|index| self.slots.get(index));
-        slots.filter(|slot| slot.at_rest()).count() as u32
+    /// Counts from the start what is kept up to date from then on.
+    fn count_phases(&mut self) {
+        let live = self.slots.indices();
+        let slots = live.filter_map(|index| self.slots.get(index));
+        let phases = slots.map(|slot| (slot.at_rest(), slot.phase() == Phase::Draining));
+        let (at_rest, leaving) = phases.fold((0, 0), |(at_rest, leaving), slot| {
+            (at_rest + u32::from(slot.0), leaving + u32::from(slot.1))
+        });
+        (self.at_rest, self.leaving) = (at_rest, leaving);
     }
 
     fn finish_work(&mut self, index: u32, over: bool) {
@@ -304,8 +355,21 @@ impl Worker {
         } else {
             self.set_timer(index);
             self.apply_interest(index);
+            self.note_queues(index);
         }
         self.slots.header().clear_busy();
+    }
+
+    /// Asks the kernel what it holds for this connection to send.
+    fn note_queues(&mut self, index: u32) {
+        let Some(slot) = self.slots.get(index) else {
+            return;
+        };
+        let mut bytes = socket::send_memory(slot.tls_fd()).unwrap_or(0);
+        if slot.plain_fd() != Fd::NONE {
+            bytes += socket::send_memory(slot.plain_fd()).unwrap_or(0);
+        }
+        self.tools.kernel.note(index, bytes);
     }
 
     fn remove(&mut self, index: u32) {
@@ -314,11 +378,14 @@ impl Worker {
             return;
         };
         self.at_rest = self.at_rest.saturating_sub(u32::from(slot.at_rest()));
+        let leaving = u32::from(slot.phase() == Phase::Draining);
+        self.leaving = self.leaving.saturating_sub(leaving);
         let remains = closing::dismantle(slot, &mut self.tools);
         self.tools.tickets.forget(slot.generation);
         slot.tls.wipe();
         self.slots.free(index);
         remains.close();
+        self.tools.kernel.forget(index);
         self.compaction.note_freed(self.now_ms);
         self.listeners.resume();
     }
@@ -337,15 +404,15 @@ impl Worker {
         }
     }
 
-    // ---- orders, stopping ----
+    // ---- orders ----
 
     fn on_orders(&mut self) {
         match orders::receive(self.orders) {
-            Ok(Some(Order::Stop)) => {
-                self.listeners.stop();
-                self.end_originations();
-                self.stop_by_ms = Some(self.now_ms + self.limits.drain_timeout_ms);
-            }
+            Ok(Some(Order::Stop)) => self.begin_to_stop(),
+            Ok(Some(Order::Drain { over_ms, order })) => self.begin_to_drain(over_ms, order),
+            Ok(Some(Order::StopDrain)) => self.stop_draining(),
+            Ok(Some(Order::Listeners(fds))) => self.arrived.extend(fds),
+            Ok(Some(Order::Reload { handover, edition })) => self.reload(handover, edition),
             Ok(Some(Order::TicketKeys(keys))) => {
                 let replaced = TicketKeys::import(&keys).and_then(|keys| {
                     let mut routes = self.routes.iter();
@@ -362,30 +429,5 @@ impl Worker {
                 let _ = self.poller.remove(self.orders);
             }
         }
-    }
-
-    /// While stopping: whatever is at rest is closed properly; what is pending may end first.
-    fn close_everything_at_rest(&mut self) {
-        let late = self.stop_by_ms.is_some_and(|by_ms| by_ms <= self.now_ms);
-        let live: Vec<u32> = self.slots.indices().collect();
-        for index in live {
-            let Some(slot) = self.slots.get(index) else {
-                continue;
-            };
-            let unused = matches!(slot.phase(), Phase::Connecting | Phase::Warm);
-            let due = slot.at_rest() || unused || late;
-            if !due || (slot.phase() == Phase::Draining && !late) {
-                continue;
-            }
-            self.slots.header().mark_busy(index);
-            let over = self.work(index, |work, slot| work.stop(slot)) || late;
-            self.finish_work(index, over);
-        }
-    }
-
-    fn is_finished(&self) -> bool {
-        let late = self.stop_by_ms.is_some_and(|by_ms| by_ms <= self.now_ms);
-        self.stop_by_ms.is_some()
-            && (late || (self.slots.live() == 0 && self.handshakes.live() == 0))
     }
 }

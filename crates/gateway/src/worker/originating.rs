@@ -82,7 +82,7 @@ impl Worker {
     fn origin(&self, route: u16) -> Option<&Origin> {
         match &self.routes.get(usize::from(route))?.direction {
             Direction::Originate(origin) => Some(origin),
-            Direction::Terminate { .. } => None,
+            Direction::Terminate { .. } | Direction::Gone => None,
         }
     }
 
@@ -135,7 +135,7 @@ impl Worker {
             .sockets;
         let origin = self.origin(route).ok_or_else(missing)?;
         let target = origin.targets.get(target).ok_or_else(missing)?;
-        let connecting = socket::connect(&target.address, &sockets.connect_options())?;
+        let connecting = socket::connect(&target.address, &sockets.connect_options(None))?;
         sockets.apply(connecting.fd());
         let added = self.poller.add(connecting.fd(), token, Interest::WRITE);
         added.inspect_err(|_| connecting.fd().close())?;

@@ -83,6 +83,7 @@ impl World {
             sockets: SocketOptions::new(&config.config.sockets),
             truncation: Truncation::Abort,
             backend_name: String::new(),
+            sources: Vec::new(),
         };
         self.worker = Some(
             Worker::adopt(Inheritance {
@@ -96,13 +97,18 @@ impl World {
                     handshakes_max: 10,
                     handshake_bytes_max: 65_536,
                     pending_per_connection: 131_072,
+                    kernel_bytes_max: 1 << 30,
+                    sources: 1,
                     handshake_timeout_ms: 10_000,
                     idle_timeout_ms: Some(3_600_000),
                     partial_record_timeout_ms: 60_000,
                     backend_connect_timeout_ms: 5_000,
                     drain_timeout_ms: 10_000,
+                    shutdown_grace_ms: 10_000,
                 },
                 orders: self.orders[1],
+                handover: Fd::NONE,
+                set_logs: |_| {},
                 moved: adopted.moved,
                 // Other tests of this process have descriptors, too.
                 keep: (3..20_000).map(Fd).collect(),
