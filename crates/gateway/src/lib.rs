@@ -17,6 +17,7 @@ mod control;
 pub mod counters;
 mod handover;
 mod keeper;
+mod layout;
 mod material;
 mod orders;
 mod origin;
@@ -25,8 +26,9 @@ mod session_files;
 mod share;
 pub mod slot;
 mod supervisor;
+mod upgrade;
 mod worker;
 
 pub use control::process_entry as control_entry;
 pub use keeper::process_entry;
-pub use supervisor::{ServeError, Source, serve};
+pub use supervisor::{CAN_RESUME, ServeError, Source, resume, serve, try_resume};

@@ -6,13 +6,15 @@ use super::error::{ServeError, system};
 use super::keys::{rotation_s, unix_time};
 use super::numbers::Numbers;
 use super::{Source, Supervisor, TOKEN_SIGNALS, listeners, signals};
-use crate::config::{Loaded, Log};
+use crate::config::{Config, Loaded, Log};
 use crate::handover::{OriginPem, Pem};
 use crate::session_files::SessionFiles;
 use dormouse_engine::TicketKeys;
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::shared::Shared;
+use dormouse_reactor::signal::Signals;
 use dormouse_reactor::{OnExec, process};
+use std::io;
 
 impl Supervisor {
     /// Opens everything, then starts the pairs: what can fail does so before anybody is served.
@@ -24,16 +26,14 @@ impl Supervisor {
         origins: Vec<OriginPem>,
     ) -> Result<Supervisor, ServeError> {
         let Loaded { config, plan, .. } = loaded;
+        check_user(config)?;
         let signals = signals::open()?;
         let sessions = SessionFiles::open(config, &origins)?;
         let numbers = Numbers::default().of(config);
         let listeners = listeners::open(config, &numbers.list(), &[])?;
         let counters = Shared::create("dormouse-counters", plan.workers as usize)
             .map_err(system("make shared memory"))?;
-        let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
-        poller
-            .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
-            .map_err(system("wait for signals"))?;
+        let poller = open_poller(&signals)?;
         let address = control::open_address(config)?;
         let ticket_keys = TicketKeys::generate(unix_time(), rotation_s(config))
             .map_err(|e| ServeError::Workers(e.to_string()))?;
@@ -63,6 +63,8 @@ impl Supervisor {
             poller,
             signals,
             ticket_keys,
+            upgrade: None,
+            former_keepers: Vec::new(),
             born_ms: now_ms,
             sessions,
             stopping: false,
@@ -76,4 +78,33 @@ impl Supervisor {
         }
         Ok(supervisor)
     }
+}
+
+/// The poller of main, and what it waits for from the start.
+pub(super) fn open_poller(signals: &Signals) -> Result<Poller, ServeError> {
+    let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
+    poller
+        .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
+        .map_err(system("wait for signals"))?;
+    Ok(poller)
+}
+
+/// Whether keepers and workers can become whom the configuration names.
+fn check_user(config: &Config) -> Result<(), ServeError> {
+    let Some(name) = &config.process.user else {
+        return Ok(());
+    };
+    let cannot = |error: io::Error, hint| ServeError::System {
+        what: format!("become the user `{name}` in keepers and workers"),
+        error,
+        hint,
+    };
+    let user = process::look_up_user(name, config.process.group.as_deref())
+        .map_err(|why| cannot(io::Error::other(why), "`getent passwd` shows who there is"))?;
+    let own = process::user_id();
+    if own != 0 && own != user.uid {
+        let refused = io::ErrorKind::PermissionDenied.into();
+        return Err(cannot(refused, "start as root, or without `user`"));
+    }
+    Ok(())
 }

@@ -24,7 +24,12 @@ impl Worker {
         let reloaded = self.take_over(told, &listeners);
         told.close();
         let word = match reloaded {
-            Ok(()) => Word::Reloaded(edition),
+            Ok(()) => {
+                if self.late.take().is_some() {
+                    orders::say(self.orders, &Word::Ready);
+                }
+                Word::Reloaded(edition)
+            }
             Err(error) => {
                 listeners.iter().for_each(|fd| fd.close());
                 tracing::error!(%error, "the new configuration can't be used; the old one stays");
