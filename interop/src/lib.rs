@@ -19,6 +19,7 @@ pub mod backend;
 pub mod certificates;
 pub mod client;
 pub mod content;
+pub mod counts;
 pub mod crowd;
 pub mod namespace;
 pub mod peer;

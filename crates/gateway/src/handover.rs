@@ -6,7 +6,7 @@
 
 use crate::config::Config;
 use crate::share::Share;
-use dormouse_engine::{Identity, IdentityError};
+use dormouse_engine::{ClientCertificates, Identity, IdentityError};
 use dormouse_reactor::Fd;
 use dormouse_reactor::memory::{Mapping, PAGE};
 use serde::{Deserialize, Serialize};
@@ -24,10 +24,44 @@ pub(crate) struct Handover {
     pub(crate) config: Config,
     pub(crate) share: Share,
     /// Certificates by route, in the order of `config.routes`.
-    pub(crate) certificates: Vec<Vec<Pem>>,
+    pub(crate) certificates: Vec<Material>,
     /// Ticket keys as they are exported; the same in all workers.
     pub(crate) ticket_keys: Vec<u8>,
     pub(crate) descriptors: Descriptors,
+}
+
+/// What a route shows its clients, and asks of them.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Material {
+    /// Certificates with their keys.
+    pub(crate) pems: Vec<Pem>,
+    /// Who may vouch for clients, if they are asked for certificates.
+    pub(crate) clients: Option<ClientTrust>,
+}
+
+/// Who may vouch for clients.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct ClientTrust {
+    pub(crate) required: bool,
+    /// PEM.
+    pub(crate) roots: String,
+    /// Revocation lists: where each was read, and what was there, PEM.
+    pub(crate) crls: Vec<(String, String)>,
+}
+
+impl ClientTrust {
+    /// As the engine takes it.
+    pub(crate) fn settings(&self) -> ClientCertificates {
+        ClientCertificates {
+            required: self.required,
+            roots: self.roots.clone().into_bytes(),
+            crls: self
+                .crls
+                .iter()
+                .map(|(name, pem)| (name.clone(), pem.clone().into_bytes()))
+                .collect(),
+        }
+    }
 }
 
 /// A chain and its key as PEM.
@@ -51,6 +85,13 @@ pub(crate) struct Descriptors {
     pub(crate) counters: i32,
     /// The worker's end of its channel to main.
     pub(crate) orders: i32,
+    /// The session cache; -1: there is none.
+    #[serde(default = "none")]
+    pub(crate) sessions: i32,
+}
+
+fn none() -> i32 {
+    -1
 }
 
 impl Descriptors {
@@ -58,6 +99,7 @@ impl Descriptors {
     pub(crate) fn all(&self) -> Vec<Fd> {
         let mut all: Vec<Fd> = self.listeners.iter().map(|&(fd, _)| Fd(fd)).collect();
         all.extend([self.slots, self.pending, self.counters, self.orders].map(Fd));
+        all.extend((self.sessions >= 0).then_some(Fd(self.sessions)));
         all
     }
 }

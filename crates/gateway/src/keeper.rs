@@ -13,9 +13,12 @@ use crate::counters::Counters;
 use crate::handover::Handover;
 
 use crate::route::{self, Route};
+use crate::sessions::Sessions;
 use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use crate::worker::{Inheritance, Worker};
+use dormouse_engine::UnixTime;
 use dormouse_reactor::Fd;
+use dormouse_reactor::cache::Cache;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::process::{self, Ended, Inherit, Program, Wait};
 use dormouse_reactor::shared::Shared;
@@ -23,7 +26,7 @@ use dormouse_reactor::slab::Slab;
 use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// A worker which can't begin (its configuration makes no sense to it) ends with this status; it
 /// is not started again.
@@ -115,10 +118,11 @@ fn keep(args: KeeperArgs, told: &Handover) -> ExitCode {
         std::thread::sleep(delay);
     }
     let handover = Fd(args.handover);
+    let first = args.streak == 0;
     let born_ms = process::boottime_ms();
     // The child is named for what it is from its beginning; then this process is.
     name_process("worker", told.worker);
-    let child = match process::share_table("worker", move || work(handover)) {
+    let child = match process::share_table("worker", move || work(handover, first)) {
         Ok(child) => child,
         Err(e) => return fail("cannot start a worker", &e),
     };
@@ -170,8 +174,8 @@ fn fail(what: &str, error: &io::Error) -> ExitCode {
 }
 
 /// The worker's whole life, in a process and a thread of its own.
-fn work(handover: Fd) -> i32 {
-    let worker = match begin(handover) {
+fn work(handover: Fd, first: bool) -> i32 {
+    let worker = match begin(handover, first) {
         Ok(worker) => worker,
         Err(error) => {
             tracing::error!(%error, "worker cannot begin");
@@ -187,15 +191,21 @@ fn work(handover: Fd) -> i32 {
     }
 }
 
-fn begin(fd: Fd) -> io::Result<Worker> {
+fn begin(fd: Fd, first: bool) -> io::Result<Worker> {
     let handover = Handover::read(fd)?;
     let descriptors = &handover.descriptors;
+    let sessions = adopt_sessions(&handover)?;
     let routes: Vec<Route> = route::routes(
         &handover.config,
         &handover.certificates,
         &handover.ticket_keys,
+        sessions.as_ref(),
     )
     .map_err(io::Error::other)?;
+    if first {
+        // After a crash those who are in come first.
+        warm_up(&routes)?;
+    }
     let (slots, adopted) = Slab::adopt(
         Fd(descriptors.slots),
         SLOT_LAYOUT_VERSION,
@@ -225,6 +235,29 @@ fn begin(fd: Fd) -> io::Result<Worker> {
         moved: adopted.moved,
         keep,
     })
+}
+
+fn adopt_sessions(handover: &Handover) -> io::Result<Option<Sessions>> {
+    let Some(bytes) = handover.config.tickets.session_cache else {
+        return Ok(None);
+    };
+    let fd = Fd(handover.descriptors.sessions);
+    let cache = Cache::adopt(fd, bytes.as_usize()).map_err(io::Error::other)?;
+    Ok(Some(Sessions(cache)))
+}
+
+/// A handshake with itself for each route, so that the first client finds everything ready.
+pub(crate) fn warm_up(routes: &[Route]) -> io::Result<()> {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    for route in routes {
+        route
+            .context
+            .warm_up(UnixTime::since_unix_epoch(now))
+            .map_err(io::Error::other)?;
+    }
+    Ok(())
 }
 
 fn adopt_pending(slots: &Slab<Slot>, handover: &Handover) -> io::Result<Pending> {

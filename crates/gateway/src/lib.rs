@@ -13,15 +13,18 @@
 
 pub mod config;
 pub mod counters;
+mod fleet;
 mod handover;
 mod keeper;
 mod material;
 mod orders;
 mod route;
+mod sessions;
 mod share;
 pub mod slot;
 mod status;
 mod supervisor;
+mod ticket_keys;
 mod worker;
 
 pub use keeper::process_entry;

@@ -1,12 +1,14 @@
 //! A route at work: what its configuration became in this process.
 
 use crate::config::{Backend, Config, Sockets, TlsVersion, Truncation};
-use crate::handover::Pem;
+use crate::handover::{ClientTrust, Material};
+use crate::sessions::Sessions;
 use dormouse_engine::{
     Identity, Protocols, ServerContext, ServerSettings, TicketKeys, TicketSettings, Version,
 };
 use dormouse_reactor::socket::{self, Addr, ConnectOptions, Keepalive};
 use dormouse_reactor::{Fd, OnExec};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One way through the program.
@@ -26,18 +28,19 @@ pub(crate) struct Route {
 /// Makes the configured routes ready. The error says which route, and what is wrong.
 pub(crate) fn routes(
     config: &Config,
-    certificates: &[Vec<Pem>],
+    certificates: &[Material],
     ticket_keys: &[u8],
+    sessions: Option<&Sessions>,
 ) -> Result<Vec<Route>, String> {
-    let none = Vec::new();
-    let pems = certificates.iter().chain(std::iter::repeat(&none));
+    let none = Material::default();
+    let material = certificates.iter().chain(std::iter::repeat(&none));
     config
         .routes
         .iter()
-        .zip(pems)
+        .zip(material)
         .enumerate()
-        .map(|(n, (route, pems))| {
-            let context = context(config, route, pems, ticket_keys)
+        .map(|(n, (route, material))| {
+            let context = context(config, route, material, ticket_keys, sessions)
                 .map_err(|why| format!("route {}: {why}", n + 1))?;
             Ok(Route {
                 context,
@@ -53,10 +56,12 @@ pub(crate) fn routes(
 fn context(
     config: &Config,
     route: &crate::config::Route,
-    pems: &[Pem],
+    material: &Material,
     ticket_keys: &[u8],
+    sessions: Option<&Sessions>,
 ) -> Result<ServerContext, String> {
-    let identities: Result<Vec<Identity>, _> = pems
+    let identities: Result<Vec<Identity>, _> = material
+        .pems
         .iter()
         .map(|pem| pem.identity().map_err(|e| e.to_string()))
         .collect();
@@ -78,6 +83,8 @@ fn context(
             per_handshake: count as usize,
         }),
     };
+    settings.sessions = sessions.map(|sessions| Arc::new(sessions.clone()) as _);
+    settings.client_certificates = material.clients.as_ref().map(ClientTrust::settings);
     ServerContext::new(settings).map_err(|e| e.to_string())
 }
 

@@ -41,6 +41,7 @@ impl Share {
             partial_record_timeout_ms: milliseconds(timeouts.partial_record_timeout),
             backend_connect_timeout_ms: milliseconds(timeouts.backend_connect_timeout),
             drain_timeout_ms: milliseconds(timeouts.drain_timeout),
+            log_handshakes: config.log.log_handshakes,
         }
     }
 }

@@ -34,6 +34,7 @@ impl StatusSocket {
         &self,
         keepers: impl Iterator<Item = Option<i32>>,
         counts: impl Iterator<Item = (&'a str, u64)>,
+        ticket_keys: serde_json::Value,
     ) {
         let document = serde_json::json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -41,6 +42,7 @@ impl StatusSocket {
             "keepers": keepers.collect::<Vec<_>>(),
             "counts": counts.map(|(name, value)| (name.to_owned(), value.into()))
                 .collect::<serde_json::Map<_, _>>(),
+            "ticket_keys": ticket_keys,
         });
         let text = format!("{document:#}\n");
         while let Ok(Attempt::Done(asker)) = socket::accept(self.fd, OnExec::Close) {

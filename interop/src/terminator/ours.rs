@@ -6,7 +6,13 @@ use super::{Launch, Settings, Target, write};
 use crate::tools;
 
 /// Options which stand in the route rather than at the top of the file.
-const OF_THE_ROUTE: [&str; 2] = ["min_version", "max_version"];
+const OF_THE_ROUTE: [&str; 5] = [
+    "min_version",
+    "max_version",
+    "client_certificates",
+    "client_ca",
+    "client_crl",
+];
 
 pub(super) fn prepare(settings: &Settings, folder: &Path) -> Launch {
     let file = write(folder, "dormouse.toml", &configuration(settings));

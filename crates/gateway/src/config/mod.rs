@@ -13,6 +13,7 @@ mod checks;
 mod choices;
 mod file;
 mod flags;
+mod key_source;
 mod machine;
 mod mistake;
 mod nearest;
@@ -22,6 +23,7 @@ mod plan;
 mod raw;
 mod read;
 mod reference;
+mod resumption;
 mod table;
 mod types;
 mod units;
@@ -34,8 +36,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-pub use choices::{LogFormat, LogLevel, TlsVersion, Truncation};
+pub use choices::{ClientAsk, LogFormat, LogLevel, TlsVersion, Truncation};
 pub use flags::Flag;
+pub use key_source::{KeySource, StoreAddress};
 pub use machine::Machine;
 pub use mistake::{Mistake, Mistakes, Severity, Source};
 pub use options::{Limits, Log, Originate, Process, Route, Sockets, Tickets, Timeouts};

@@ -306,6 +306,12 @@ impl Absent for Duration {
     );
 }
 
+impl Absent for ByteSize {
+    const WORD: &'static str = "off";
+    const KIND_OR_ABSENT: Kind =
+        Kind::new("a size or \"off\"", "\"16 MiB\" or \"off\"", "SIZE|off");
+}
+
 impl Absent for PathBuf {
     const WORD: &'static str = "off";
     const KIND_OR_ABSENT: Kind = Kind::new(
@@ -435,6 +441,10 @@ impl OptionType for PathBuf {
             None => Err(wrong_type::<Self>(raw)),
         }
     }
+}
+
+impl Listed for PathBuf {
+    const KIND_OF_LIST: Kind = Kind::new("a list of paths", "[\"revoked.pem\"]", "PATH");
 }
 
 /// A certificate chain and its key.

@@ -23,7 +23,7 @@ use crate::config::Loaded;
 use crate::counters::Count;
 use crate::material;
 use crate::status::StatusSocket;
-use dormouse_engine::TicketKeys;
+use crate::ticket_keys::{self, Keyring};
 use dormouse_reactor::poller::{Events, Poller};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signals;
@@ -33,6 +33,7 @@ use pairs::Pair;
 
 const TOKEN_SIGNALS: u64 = 1;
 const TOKEN_STATUS: u64 = 2;
+const TOKEN_TICKET_KEYS: u64 = 3;
 /// And those after it, one for each worker.
 const TOKEN_ORDERS: u64 = 1000;
 
@@ -52,7 +53,7 @@ struct Supervisor {
     poller: Poller,
     signals: Signals,
     status: Option<StatusSocket>,
-    ticket_keys: TicketKeys,
+    ticket_keys: Keyring,
     stopping: bool,
     announced: bool,
 }
@@ -63,13 +64,15 @@ impl Supervisor {
         loop {
             let timeout_ms = self.until_rotation_ms();
             self.poller
-                .wait(&mut events, Some(timeout_ms))
+                .wait(&mut events, timeout_ms)
                 .map_err(system("wait for events"))?;
             self.rotate_ticket_keys();
             for event in events.iter() {
                 match event.token() {
                     TOKEN_SIGNALS => self.on_signals()?,
                     TOKEN_STATUS => self.on_status(),
+                    // The store has news: taken above, before the next wait at the latest.
+                    TOKEN_TICKET_KEYS => self.rotate_ticket_keys(),
                     token => self.on_worker(token.saturating_sub(TOKEN_ORDERS) as usize),
                 }
             }
@@ -91,6 +94,7 @@ impl Supervisor {
         status.answer(
             self.pairs.iter().map(|pair| pair.keeper.map(|pid| pid.0)),
             counts,
+            ticket_keys::status(&self.counters, keys::unix_time().as_secs()),
         );
     }
 }

@@ -30,6 +30,7 @@ mod newcomers;
 mod opening;
 mod queue;
 mod recover;
+mod reporting;
 mod sealing;
 mod timers;
 mod token;
@@ -72,6 +73,8 @@ pub(crate) struct Limits {
     pub(crate) partial_record_timeout_ms: u64,
     pub(crate) backend_connect_timeout_ms: u64,
     pub(crate) drain_timeout_ms: u64,
+    /// A log line for every handshake.
+    pub(crate) log_handshakes: bool,
 }
 
 /// Everything a worker begins with; most of it outlives it.

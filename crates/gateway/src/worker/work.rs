@@ -8,12 +8,12 @@ use super::closing::{self, Ending};
 use super::connecting::{self, Connect};
 use super::flow::{self, Outcome, Tools};
 use super::interest::{self, Side};
-use super::{opening, sealing};
+use super::{opening, reporting, sealing};
 use crate::config::Truncation;
 use crate::counters::Count;
 use crate::route::Route;
 use crate::slot::{Flag, Phase, Slot, TimerPurpose};
-use dormouse_engine::{HandshakeInfo, Rested};
+use dormouse_engine::Rested;
 use dormouse_reactor::poller::{Event, Poller};
 use dormouse_reactor::socket::{self, Shortage};
 
@@ -109,17 +109,11 @@ impl Work<'_> {
     }
 
     /// The handshake is done and the state at rest written: what belongs to the rest of the slot.
-    pub(super) fn begin(&mut self, slot: &mut Slot, rested: Rested) -> Outcome {
+    pub(super) fn begin(&mut self, slot: &mut Slot, rested: Rested, took_ms: u64) -> Outcome {
         slot.set_phase(Phase::Connecting);
-        let resumed = rested.info.resumed;
-        self.tools.count.add(
-            if resumed {
-                Count::HandshakesResumed
-            } else {
-                Count::HandshakesFull
-            },
-            1,
-        );
+        reporting::count_done(&rested.info, &self.tools.count);
+        let each = self.limits.log_handshakes;
+        reporting::log_done(&rested.info, slot.tls_fd(), took_ms, each);
         let pending = &mut self.tools.pending;
         let (unsent, leftover) = (&rested.unsent, &rested.leftover);
         if !unsent.is_empty() && !backlog::store_sealed(slot, pending, unsent) {
@@ -130,7 +124,6 @@ impl Work<'_> {
         {
             return Outcome::NoPendingMemory;
         }
-        log_handshake(slot, &rested.info);
         let connect = connecting::start(slot, self.route);
         self.connected(slot, connect)
     }
@@ -296,18 +289,4 @@ impl Work<'_> {
 /// An error, or a hang-up in both directions: reported whatever is waited for.
 fn is_broken(event: Event) -> bool {
     event.is_error() || event.is_hung_up()
-}
-
-fn log_handshake(slot: &Slot, info: &HandshakeInfo) {
-    tracing::debug!(
-        peer = %peer_name(slot.tls_fd()),
-        version = %info.protocol,
-        suite = info.suite,
-        group = info.group,
-        sni = info.sni,
-        alpn = info.alpn.as_deref().map(|name| name.escape_ascii().to_string()),
-        resumed = info.resumed,
-        flights = ?info.flights.bytes(),
-        "handshake done"
-    );
 }
