@@ -15,8 +15,8 @@ pub struct Counts(PathBuf);
 impl Counts {
     /// Lets the process answer in this folder.
     pub fn of(settings: &mut Settings, folder: &Path) -> Self {
-        let path = folder.join("status.sock");
-        settings.option("status", &path.to_string_lossy());
+        let path = folder.join("admin.sock");
+        settings.option("admin", &path.to_string_lossy());
         Self(path)
     }
 

@@ -22,6 +22,7 @@ pub mod content;
 pub mod counts;
 pub mod crowd;
 pub mod namespace;
+pub mod originator;
 pub mod peer;
 pub mod process;
 pub mod scene;

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
+use crate::admin::AdminArgs;
 use crate::bench::BenchArgs;
 use crate::demo::{DemoArgs, PartArgs};
+use crate::drain::DrainArgs;
 use crate::options::OptionFlags;
 
 const STYLES: Styles = Styles::styled()
@@ -64,10 +66,24 @@ Examples:
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
-  dormouse status -c dormouse.toml
-  dormouse status --socket /run/dormouse/status.sock --json
+  dormouse status
+  dormouse status --admin /run/edge/admin.sock --json
 
-The option `status` of the configuration turns it on.";
+The option `admin` of the configuration says where it is answered.";
+
+const RELOAD_EXAMPLES: &str = "\
+Examples:
+  dormouse reload
+  dormouse reload -c dormouse.toml
+
+The file is read again from where `serve` read it. A configuration with a mistake is
+refused as a whole, and the running one stays. No connection is touched.";
+
+const DRAIN_EXAMPLES: &str = "\
+Examples:
+  dormouse drain --over 10m
+  dormouse drain --over 1h --order shortest --no-wait
+  dormouse drain --stop";
 
 /// TLS connections that sleep: a TLS terminator whose quiet connections cost next to nothing.
 #[derive(Debug, Parser)]
@@ -101,7 +117,13 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Show how a running `serve` is doing
     #[command(after_help = STATUS_EXAMPLES)]
-    Status(StatusArgs),
+    Status(AdminArgs),
+    /// Let a running `serve` read its configuration again; no connection is touched
+    #[command(after_help = RELOAD_EXAMPLES)]
+    Reload(AdminArgs),
+    /// Close the connections of a running `serve` evenly over a time, for good or until stopped
+    #[command(after_help = DRAIN_EXAMPLES)]
+    Drain(DrainArgs),
     /// Measure a TLS server: memory, handshakes, throughput, latency
     Bench(BenchArgs),
     /// See it: thousands of connections go to rest, wake, and outlive a killed worker
@@ -115,6 +137,13 @@ pub(crate) enum Command {
     /// A process of `serve`; started by it, never by hand
     #[command(hide = true, disable_help_flag = true)]
     Keeper {
+        /// What the process needs to know.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// A process of `serve`; started by it, never by hand
+    #[command(hide = true, disable_help_flag = true)]
+    Control {
         /// What the process needs to know.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
@@ -153,22 +182,6 @@ pub(crate) struct CheckArgs {
     /// The same without -c
     #[arg(value_name = "FILE", conflicts_with = "config", hide = true)]
     pub(crate) file: Option<PathBuf>,
-}
-
-/// Arguments of `status`.
-#[derive(Debug, Args)]
-pub(crate) struct StatusArgs {
-    /// The configuration which says where the status is answered
-    #[arg(short, long, value_name = "FILE", required_unless_present = "socket")]
-    pub(crate) config: Option<PathBuf>,
-
-    /// The unix socket on which the status is answered
-    #[arg(long, value_name = "PATH", conflicts_with = "config")]
-    pub(crate) socket: Option<PathBuf>,
-
-    /// Print the answer as JSON, as it came
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! The binary `dormouse`: arguments, wiring, terminal output.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod arguments;
 mod bench;
 mod check;
 mod demo;
+mod drain;
 mod identities;
 mod logs;
 mod options;
@@ -25,6 +27,8 @@ fn main() -> ExitCode {
         Command::Connect(args) => serve::run_connect(&args),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Reload(args) => admin::run_order(&args, "/reload"),
+        Command::Drain(args) => drain::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoPart(args) => demo::run_part(&args),
@@ -32,6 +36,7 @@ fn main() -> ExitCode {
             terminal::print(&dormouse_gateway::config::reference());
             ExitCode::SUCCESS
         }
+        Command::Control { args } => dormouse_gateway::control_entry(&args, logs::start),
         Command::Keeper { args } => dormouse_gateway::process_entry(&args, logs::start),
     }
 }

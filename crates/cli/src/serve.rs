@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use dormouse_gateway::ServeError;
 use dormouse_gateway::config::{self, Flag, Machine, Mistakes, Purpose, Section};
+use dormouse_gateway::{ServeError, Source};
 
 use crate::arguments::{ConnectArgs, ServeArgs};
 use crate::outcome::Outcome;
@@ -26,8 +26,12 @@ fn start(file: Option<&Path>, section: Section, flags: &[Flag]) -> ExitCode {
         Err(mistakes) => return refuse(file, &mistakes, "nothing was started"),
     };
     show(&loaded.warnings);
-    logs::start(&loaded.config.log);
-    match dormouse_gateway::serve(&loaded) {
+    let source = Source {
+        file: file.map(Path::to_owned),
+        section,
+        flags: flags.to_vec(),
+    };
+    match dormouse_gateway::serve(&loaded, source, logs::start) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::error(&error);

@@ -53,7 +53,7 @@ pub use rest::{Flights, HandshakeInfo, Rested};
 pub use resumption::ResumptionRefused;
 pub use rustls_pki_types::UnixTime;
 pub use server::{ServerContext, ServerSettings};
-pub use session::{Session, SessionStore};
+pub use session::{Session, SessionStore, digest};
 pub use settings::{Group, Protocols, SettingsError, Version};
 pub use store::ServerSessions;
 pub use ticket_watch::TicketWatch;

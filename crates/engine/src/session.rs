@@ -40,6 +40,18 @@ pub trait SessionStore: fmt::Debug + Send + Sync {
     fn put(&self, chain: u64, session: &Session);
 }
 
+/// A digest (SHA-256) of texts, for naming what depends on all of them.
+pub fn digest(parts: &[&[u8]]) -> [u8; 32] {
+    let mut context = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
+    for part in parts {
+        context.update(&(part.len() as u64).to_be_bytes());
+        context.update(part);
+    }
+    let mut digest = [0; 32];
+    digest.copy_from_slice(context.finish().as_ref());
+    digest
+}
+
 /// What a session says.
 pub(crate) struct Parts<'a> {
     pub(crate) suite: CipherSuite,

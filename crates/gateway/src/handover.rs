@@ -25,6 +25,8 @@ pub(crate) struct Handover {
     pub(crate) share: Share,
     /// Certificates by route, in the order of `config.routes`.
     pub(crate) certificates: Vec<Material>,
+    /// The same for originations: trust and own certificate.
+    pub(crate) origins: Vec<OriginPem>,
     /// Ticket keys as they are exported; the same in all workers.
     pub(crate) ticket_keys: Vec<u8>,
     pub(crate) descriptors: Descriptors,
@@ -75,6 +77,14 @@ pub(crate) struct Pem {
     pub(crate) key: String,
 }
 
+/// Whom an origination trusts, and what it shows.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct OriginPem {
+    /// Authorities; `None`: any certificate is taken.
+    pub(crate) roots: Option<String>,
+    pub(crate) identity: Option<Pem>,
+}
+
 /// Numbers of inherited descriptors.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Descriptors {
@@ -83,23 +93,21 @@ pub(crate) struct Descriptors {
     pub(crate) slots: i32,
     pub(crate) pending: i32,
     pub(crate) counters: i32,
+    /// Sessions of originations, if there are any.
+    pub(crate) sessions: Option<i32>,
     /// The worker's end of its channel to main.
     pub(crate) orders: i32,
-    /// The session cache; -1: there is none.
-    #[serde(default = "none")]
-    pub(crate) sessions: i32,
-}
-
-fn none() -> i32 {
-    -1
+    /// The cache of sessions of routes, if there is one.
+    pub(crate) session_cache: Option<i32>,
 }
 
 impl Descriptors {
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Fd> {
         let mut all: Vec<Fd> = self.listeners.iter().map(|&(fd, _)| Fd(fd)).collect();
+        all.extend(self.sessions.map(Fd));
+        all.extend(self.session_cache.map(Fd));
         all.extend([self.slots, self.pending, self.counters, self.orders].map(Fd));
-        all.extend((self.sessions >= 0).then_some(Fd(self.sessions)));
         all
     }
 }

@@ -8,12 +8,14 @@
 //! Before it starts another worker it executes itself anew, so that the new worker has a new
 //! memory layout: a crash tells an attacker nothing about the next one.
 
+use crate::client_sessions::ClientSessions;
 use crate::config::Log;
 use crate::counters::Counters;
 use crate::handover::Handover;
 
-use crate::route::{self, Route};
-use crate::sessions::Sessions;
+use crate::origin;
+use crate::route::{self, Direction, Route};
+use crate::session_cache::Sessions;
 use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use crate::worker::{Inheritance, Worker};
 use dormouse_engine::UnixTime;
@@ -21,7 +23,6 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::cache::Cache;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::process::{self, Ended, Inherit, Program, Wait};
-use dormouse_reactor::shared::Shared;
 use dormouse_reactor::slab::Slab;
 use std::ffi::OsString;
 use std::io;
@@ -117,6 +118,12 @@ fn keep(args: KeeperArgs, told: &Handover) -> ExitCode {
     if let Some(delay) = backoff(args.streak) {
         std::thread::sleep(delay);
     }
+    // Mapped before there is a worker that could put something else in its place.
+    let counters = Counters::of_worker(
+        Fd(told.descriptors.counters),
+        told.share.workers,
+        told.worker,
+    );
     let handover = Fd(args.handover);
     let first = args.streak == 0;
     let born_ms = process::boottime_ms();
@@ -133,6 +140,9 @@ fn keep(args: KeeperArgs, told: &Handover) -> ExitCode {
             ExitCode::from(EXIT_CANNOT_BEGIN)
         }
         Ok(Some((_, ended))) => {
+            if let Ok(counters) = &counters {
+                counters.note_death(ended);
+            }
             let lived_ms = process::boottime_ms().saturating_sub(born_ms);
             tracing::error!(
                 pid = child.0,
@@ -163,7 +173,7 @@ fn name_process(role: &str, worker: u32) {
 }
 
 /// The first death costs no time; workers which die again and again are started ever later.
-fn backoff(streak: u32) -> Option<Duration> {
+pub(crate) fn backoff(streak: u32) -> Option<Duration> {
     let doublings = streak.checked_sub(3)?;
     Some(Duration::from_millis(100 << doublings.min(6)))
 }
@@ -195,7 +205,7 @@ fn begin(fd: Fd, first: bool) -> io::Result<Worker> {
     let handover = Handover::read(fd)?;
     let descriptors = &handover.descriptors;
     let sessions = adopt_sessions(&handover)?;
-    let routes: Vec<Route> = route::routes(
+    let mut routes: Vec<Route> = route::routes(
         &handover.config,
         &handover.certificates,
         &handover.ticket_keys,
@@ -206,6 +216,7 @@ fn begin(fd: Fd, first: bool) -> io::Result<Worker> {
         // After a crash those who are in come first.
         warm_up(&routes)?;
     }
+    routes.extend(originations(&handover)?);
     let (slots, adopted) = Slab::adopt(
         Fd(descriptors.slots),
         SLOT_LAYOUT_VERSION,
@@ -213,17 +224,18 @@ fn begin(fd: Fd, first: bool) -> io::Result<Worker> {
     )
     .map_err(io::Error::other)?;
     let pending = adopt_pending(&slots, &handover)?;
-    let counters = Shared::adopt(Fd(descriptors.counters), handover.share.workers as usize)
-        .map_err(io::Error::other)?;
-    let block = counters
-        .block(handover.worker as usize)
-        .ok_or_else(|| io::Error::other("there are no counters for this worker"))?;
+    let counters = Counters::of_worker(
+        Fd(descriptors.counters),
+        handover.share.workers,
+        handover.worker,
+    )?;
+    counters.note_birth();
     let mut keep = descriptors.all();
     keep.push(fd);
     Worker::adopt(Inheritance {
         slots,
         pending,
-        counters: Counters::new(block),
+        counters,
         routes,
         listeners: descriptors
             .listeners
@@ -238,11 +250,10 @@ fn begin(fd: Fd, first: bool) -> io::Result<Worker> {
 }
 
 fn adopt_sessions(handover: &Handover) -> io::Result<Option<Sessions>> {
-    let Some(bytes) = handover.config.tickets.session_cache else {
+    let Some(fd) = handover.descriptors.session_cache else {
         return Ok(None);
     };
-    let fd = Fd(handover.descriptors.sessions);
-    let cache = Cache::adopt(fd, bytes.as_usize()).map_err(io::Error::other)?;
+    let cache = Cache::adopt(Fd(fd)).map_err(io::Error::other)?;
     Ok(Some(Sessions(cache)))
 }
 
@@ -252,12 +263,35 @@ pub(crate) fn warm_up(routes: &[Route]) -> io::Result<()> {
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
     for route in routes {
-        route
-            .context
-            .warm_up(UnixTime::since_unix_epoch(now))
-            .map_err(io::Error::other)?;
+        if let Direction::Terminate { context, .. } = &route.direction {
+            context
+                .warm_up(UnixTime::since_unix_epoch(now))
+                .map_err(io::Error::other)?;
+        }
     }
     Ok(())
+}
+
+fn originations(handover: &Handover) -> io::Result<Vec<Route>> {
+    let config = &handover.config;
+    let share = origin::Share {
+        worker: handover.worker,
+        workers: handover.share.workers,
+    };
+    let sessions = match handover.descriptors.sessions {
+        Some(fd) => {
+            let places = origin::places(config);
+            let sessions = ClientSessions::adopt(Fd(fd), places, handover.worker)?;
+            sessions.forget_claims();
+            Some(sessions)
+        }
+        None => None,
+    };
+    let origins = origin::origins(config, &handover.origins, sessions.as_ref(), share);
+    Ok(route::originations(
+        config,
+        origins.map_err(io::Error::other)?,
+    ))
 }
 
 fn adopt_pending(slots: &Slab<Slot>, handover: &Handover) -> io::Result<Pending> {

@@ -11,21 +11,25 @@
 //! thread share, and writes it back.
 #![forbid(unsafe_code)]
 
+mod client_sessions;
 pub mod config;
+mod control;
 pub mod counters;
 mod fleet;
 mod handover;
 mod keeper;
 mod material;
 mod orders;
+mod origin;
 mod route;
-mod sessions;
+mod session_cache;
+mod session_files;
 mod share;
 pub mod slot;
-mod status;
 mod supervisor;
 mod ticket_keys;
 mod worker;
 
+pub use control::process_entry as control_entry;
 pub use keeper::process_entry;
-pub use supervisor::{ServeError, serve};
+pub use supervisor::{ServeError, Source, serve};

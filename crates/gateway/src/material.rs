@@ -1,8 +1,8 @@
 //! Certificates and keys: read by main, checked against each other before anything starts.
 
-use crate::config::{ClientAsk, Config, Route};
-use crate::handover::{ClientTrust, Material, Pem};
-use dormouse_engine::{Identity, UnixTime};
+use crate::config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Route};
+use crate::handover::{ClientTrust, Material, OriginPem, Pem};
+use dormouse_engine::{Identity, Roots, TrustStore, UnixTime};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,70 @@ pub(crate) fn load(config: &Config) -> Result<Vec<Material>, Vec<String>> {
         Ok(loaded)
     } else {
         Err(mistakes)
+    }
+}
+
+/// Reads whom originations trust and what they show.
+pub(crate) fn load_origins(config: &Config) -> Result<Vec<OriginPem>, Vec<String>> {
+    let mut mistakes = Vec::new();
+    let loaded = config
+        .originate
+        .iter()
+        .map(|originate| load_origin(originate, &mut mistakes))
+        .collect();
+    mistakes.dedup();
+    if mistakes.is_empty() {
+        Ok(loaded)
+    } else {
+        Err(mistakes)
+    }
+}
+
+fn load_origin(originate: &Originate, mistakes: &mut Vec<String>) -> OriginPem {
+    let roots = match (&originate.ca, originate.insecure) {
+        (_, true) => None,
+        (Ca::System, false) => match Roots::system_pem() {
+            Ok(roots) => Some(roots),
+            Err(error) => {
+                let hint = "install ca-certificates, or give ca = \"authority.pem\"";
+                mistakes.push(format!("{error}; {hint}"));
+                None
+            }
+        },
+        (Ca::File(path), false) => match read(path).and_then(|text| check_roots(path, text)) {
+            Ok(roots) => Some(roots),
+            Err(mistake) => {
+                mistakes.push(mistake);
+                None
+            }
+        },
+    };
+    if originate.insecure {
+        let names: Vec<&str> = originate.to.iter().map(|to| to.given.as_str()).collect();
+        tracing::warn!(
+            to = names.join(", "),
+            "INSECURE: any certificate is taken; whoever is between here and the server can read \
+             and change everything"
+        );
+    }
+    let mut identity = None;
+    for files in &originate.certificates {
+        let mut pems = Vec::new();
+        load_pair(files, &mut pems, mistakes);
+        for pem in pems {
+            match pem.identity() {
+                Ok(_) => identity = Some(pem),
+                Err(error) => mistakes.push(error.to_string()),
+            }
+        }
+    }
+    OriginPem { roots, identity }
+}
+
+fn check_roots(path: &Path, text: String) -> Result<String, String> {
+    match TrustStore::from_pem(text.as_bytes()) {
+        Ok(_) => Ok(text),
+        Err(error) => Err(format!("{}: {error}", path.display())),
     }
 }
 
@@ -91,15 +155,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, String> {
 fn load_pems(route: &Route, mistakes: &mut Vec<String>) -> Vec<Pem> {
     let mut pems = Vec::new();
     for files in &route.certificates {
-        match (read(&files.cert), read(&files.key)) {
-            (Ok(chain), Ok(key)) => pems.push(Pem {
-                name: files.cert.display().to_string(),
-                key_name: files.key.display().to_string(),
-                chain,
-                key,
-            }),
-            (chain, key) => mistakes.extend([chain.err(), key.err()].into_iter().flatten()),
-        }
+        load_pair(files, &mut pems, mistakes);
     }
     if let Some(name) = &route.self_signed {
         match Identity::self_signed_pem(name) {
@@ -122,6 +178,18 @@ fn load_pems(route: &Route, mistakes: &mut Vec<String>) -> Vec<Pem> {
         }
     }
     pems
+}
+
+fn load_pair(files: &CertificateFiles, pems: &mut Vec<Pem>, mistakes: &mut Vec<String>) {
+    match (read(&files.cert), read(&files.key)) {
+        (Ok(chain), Ok(key)) => pems.push(Pem {
+            name: files.cert.display().to_string(),
+            key_name: files.key.display().to_string(),
+            chain,
+            key,
+        }),
+        (chain, key) => mistakes.extend([chain.err(), key.err()].into_iter().flatten()),
+    }
 }
 
 fn warn_of(identity: &Identity, name: &str) {

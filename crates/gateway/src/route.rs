@@ -1,10 +1,12 @@
 //! A route at work: what its configuration became in this process.
 
-use crate::config::{Backend, Config, Sockets, TlsVersion, Truncation};
+use crate::config::{Backend, Config, Originate, Sockets, TlsVersion, Truncation};
 use crate::handover::{ClientTrust, Material};
-use crate::sessions::Sessions;
+use crate::origin::Origin;
+use crate::session_cache::Sessions;
 use dormouse_engine::{
-    Identity, Protocols, ServerContext, ServerSettings, TicketKeys, TicketSettings, Version,
+    Identity, Protocols, ServerContext, ServerSettings, SettingsError, TicketKeys, TicketSettings,
+    Version,
 };
 use dormouse_reactor::socket::{self, Addr, ConnectOptions, Keepalive};
 use dormouse_reactor::{Fd, OnExec};
@@ -13,16 +15,67 @@ use std::time::Duration;
 
 /// One way through the program.
 pub(crate) struct Route {
-    /// Certificates, keys and suites: one for all connections, parsed once.
-    pub(crate) context: ServerContext,
-    /// Where plaintext goes; `None`: back to where it came from.
-    pub(crate) backend: Option<Addr>,
+    pub(crate) direction: Direction,
     /// The backend as messages name it.
     pub(crate) backend_name: String,
     /// What a TCP end without close_notify means here.
     pub(crate) truncation: Truncation,
     /// What the kernel is asked for, on both sides.
     pub(crate) sockets: SocketOptions,
+}
+
+/// Which side of a route speaks TLS.
+pub(crate) enum Direction {
+    /// Those who connect to us; plaintext goes to a backend.
+    Terminate {
+        /// Certificates, keys and suites: one for all connections, parsed once.
+        context: ServerContext,
+        /// Where plaintext goes; `None`: back to where it came from.
+        backend: Option<Addr>,
+    },
+    /// Those whom we connect to; plaintext comes from local clients.
+    Originate(Origin),
+}
+
+impl Route {
+    /// Where plaintext goes. None for `echo:`, and where plaintext comes in.
+    pub(crate) fn backend(&self) -> Option<&Addr> {
+        match &self.direction {
+            Direction::Terminate { backend, .. } => backend.as_ref(),
+            Direction::Originate(_) => None,
+        }
+    }
+
+    /// Is there no plain side?
+    pub(crate) fn is_echo(&self) -> bool {
+        matches!(self.direction, Direction::Terminate { backend: None, .. })
+    }
+
+    /// Takes new ticket keys into use, where TLS comes in.
+    pub(crate) fn replace_ticket_keys(&self, keys: &TicketKeys) -> Result<(), SettingsError> {
+        match &self.direction {
+            Direction::Terminate { context, .. } => context.replace_ticket_keys(keys),
+            Direction::Originate(_) => Ok(()),
+        }
+    }
+}
+
+/// The routes of originations, which follow those for TLS that comes in.
+pub(crate) fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> {
+    let route = |(origin, originate): (Origin, &Originate)| {
+        let names: Vec<&str> = originate.to.iter().map(|to| to.given.as_str()).collect();
+        Route {
+            direction: Direction::Originate(origin),
+            backend_name: names.join(", "),
+            truncation: originate.truncation,
+            sockets: SocketOptions::new(&config.sockets),
+        }
+    };
+    origins
+        .into_iter()
+        .zip(&config.originate)
+        .map(route)
+        .collect()
 }
 
 /// Makes the configured routes ready. The error says which route, and what is wrong.
@@ -43,8 +96,10 @@ pub(crate) fn routes(
             let context = context(config, route, material, ticket_keys, sessions)
                 .map_err(|why| format!("route {}: {why}", n + 1))?;
             Ok(Route {
-                context,
-                backend: address(&route.to),
+                direction: Direction::Terminate {
+                    context,
+                    backend: address(&route.to),
+                },
                 backend_name: route.to.to_string(),
                 truncation: route.truncation,
                 sockets: SocketOptions::new(&config.sockets),
@@ -66,11 +121,7 @@ fn context(
         .map(|pem| pem.identity().map_err(|e| e.to_string()))
         .collect();
     let mut settings = ServerSettings::new(identities?);
-    settings.alpn = route
-        .alpn
-        .iter()
-        .map(|name| name.as_bytes().to_vec())
-        .collect();
+    settings.alpn = alpn(&route.alpn);
     settings.protocols = Protocols {
         min: version(route.min_version),
         max: version(route.max_version),
@@ -88,7 +139,11 @@ fn context(
     ServerContext::new(settings).map_err(|e| e.to_string())
 }
 
-fn version(version: TlsVersion) -> Version {
+pub(crate) fn alpn(names: &[String]) -> Vec<Vec<u8>> {
+    names.iter().map(|name| name.as_bytes().to_vec()).collect()
+}
+
+pub(crate) fn version(version: TlsVersion) -> Version {
     match version {
         TlsVersion::Tls12 => Version::Tls12,
         TlsVersion::Tls13 => Version::Tls13,
@@ -171,4 +226,8 @@ impl SocketOptions {
 
 fn seconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
+}
+
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

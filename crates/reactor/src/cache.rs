@@ -122,12 +122,18 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Maps what another process created with as many bytes.
+    /// Maps what another process created.
     ///
     /// # Errors
-    /// It is something else, or has another size.
-    pub fn adopt(fd: Fd, bytes: usize) -> Result<Cache, AdoptError> {
-        let buckets = buckets(bytes).max(1);
+    /// It is something else.
+    pub fn adopt(fd: Fd) -> Result<Cache, AdoptError> {
+        let file = fd
+            .borrow()
+            .map_err(AdoptError::system("use the descriptor"))?;
+        let size = rustix::fs::fstat(file)
+            .map_err(|errno| AdoptError::system("look at the memory file")(errno.into()))?
+            .st_size;
+        let buckets = buckets(usize::try_from(size).unwrap_or(0)).max(1);
         let words = Arc::new(Words::adopt(fd, len(buckets))?);
         let cache = Cache { words, buckets };
         for (field, at, expected) in [("magic", MAGIC_AT, MAGIC), ("version", VERSION_AT, VERSION)]
@@ -313,7 +319,7 @@ mod tests {
     #[test]
     fn what_was_put_is_found_by_every_process() {
         let ours = cache(MIB);
-        let theirs = Cache::adopt(ours.fd(), MIB).unwrap();
+        let theirs = Cache::adopt(ours.fd()).unwrap();
         for n in 0..100 {
             assert!(ours.put(&key(n), &value(n)));
         }
@@ -323,7 +329,9 @@ mod tests {
             assert_eq!(ours.get(&key(n)), None);
             assert_eq!(ours.take(&key(n)), None);
         }
-        assert!(Cache::adopt(ours.fd(), 2 * MIB).is_err());
+        let other = crate::shared::Shared::create("test", 100).unwrap();
+        assert!(Cache::adopt(other.fd()).is_err());
+        other.fd().close();
         ours.fd().close();
     }
 

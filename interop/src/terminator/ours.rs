@@ -38,6 +38,11 @@ fn configuration(settings: &Settings) -> String {
             .map(|(name, value)| format!("{name} = {value}\n"))
             .collect::<String>()
     };
+    // Without a path of its own each would try for the usual one.
+    let admin = match settings.value("admin") {
+        Some(_) => "",
+        None => "admin = \"none\"\n",
+    };
     let target = match &settings.target {
         Target::Tcp(address) => address.to_string(),
         Target::Unix(path) => format!("unix:{}", path.display()),
@@ -54,7 +59,7 @@ fn configuration(settings: &Settings) -> String {
         "abort"
     };
     format!(
-        "workers = {workers}\n{whole}\n[[route]]\nlisten = {addresses:?}\nto = \"{target}\"\n\
+        "workers = {workers}\n{admin}{whole}\n[[route]]\nlisten = {addresses:?}\nto = \"{target}\"\n\
          certificates = [{{ cert = \"{cert}\", key = \"{key}\" }}]\n\
          truncation = \"{truncation}\"\nalpn = {alpn:?}\n{route}",
         workers = settings.workers,

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use super::address::UNIX_PATH_MAX;
+use super::admin::Admin;
 use super::choices::TlsVersion;
 use super::mistake::Collector;
 use super::options::Route;
@@ -138,7 +139,7 @@ pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collect
     super::originate::files(config, placed, mistakes);
     no_overlap(config, placed, mistakes);
     loops(config, placed, mistakes);
-    status(config, placed, mistakes);
+    admin(config, placed, mistakes);
     amounts(config, placed, mistakes);
     super::resumption::tickets(config, placed, mistakes);
     whole_seconds(config, placed, mistakes);
@@ -422,31 +423,41 @@ fn loops(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
     }
 }
 
-fn status(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
-    let Some(path) = &config.process.status else {
-        return;
-    };
-    let place = placed.option("status");
-    let length = path.as_os_str().as_bytes().len();
-    if length > UNIX_PATH_MAX {
-        mistakes.error(
-            &place,
-            Wrong::new(format!(
-                "the path of this unix socket is {length} bytes long"
-            ))
-            .label(format!("at most {UNIX_PATH_MAX} bytes"))
-            .help("the kernel takes no longer one"),
-        );
-    }
-    if config
-        .routes
-        .iter()
-        .any(|route| matches!(&route.to, Backend::Unix(to) if to == path))
-    {
-        mistakes.error(
-            &place,
-            Wrong::new("this is also the socket of a backend").help("give it a path of its own"),
-        );
+fn admin(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    let place = placed.option("admin");
+    match &config.process.admin {
+        Admin::Auto | Admin::None => {}
+        Admin::Loopback(address) => {
+            let listens = |route: &Route| route.listen.iter().any(|l| l.address == *address);
+            if config.routes.iter().any(listens) {
+                mistakes.error(
+                    &place,
+                    Wrong::new("a route listens on this address")
+                        .help("give each an address of its own"),
+                );
+            }
+        }
+        Admin::Unix(path) => {
+            let length = path.as_os_str().as_bytes().len();
+            if length > UNIX_PATH_MAX {
+                mistakes.error(
+                    &place,
+                    Wrong::new(format!(
+                        "the path of this unix socket is {length} bytes long"
+                    ))
+                    .label(format!("at most {UNIX_PATH_MAX} bytes"))
+                    .help("the kernel takes no longer one"),
+                );
+            }
+            let backend = |route: &Route| matches!(&route.to, Backend::Unix(to) if to == path);
+            if config.routes.iter().any(backend) {
+                mistakes.error(
+                    &place,
+                    Wrong::new("this is also the socket of a backend")
+                        .help("give it a path of its own"),
+                );
+            }
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 //! its place, the reason and what would be right.
 
 mod address;
+mod admin;
 mod checks;
 mod choices;
 mod file;
@@ -33,9 +34,11 @@ mod tests;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use admin::Admin;
 pub use choices::{ClientAsk, LogFormat, LogLevel, TlsVersion, Truncation};
 pub use flags::Flag;
 pub use key_source::{KeySource, StoreAddress};
@@ -167,6 +170,15 @@ pub fn load(
         resolve: &resolve,
     }
     .load()
+}
+
+/// Reads a duration as people write it.
+///
+/// # Errors
+/// What would be right, in words.
+pub fn read_duration(text: &str) -> Result<Duration, String> {
+    units::duration(text)
+        .map_err(|_| format!("`{text}` is no duration; write it like 90s, 10m or 1h"))
 }
 
 /// Everything that loading depends on, so that tests can do it without a machine.

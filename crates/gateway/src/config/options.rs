@@ -9,6 +9,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::admin::Admin;
 use super::choices::{ClientAsk, LogFormat, LogLevel, TlsVersion, Truncation};
 use super::key_source::KeySource;
 use super::table::options;
@@ -139,8 +140,12 @@ options! {
         workers: Count = default "auto", "1" ..= "1024",
             costs "two processes each";
 
-        /// A unix socket on which `dormouse status` is answered; read-only.
-        status: Option<PathBuf> = default "off";
+        /// Where `dormouse status`, `reload`, `drain` and `upgrade` are answered: the path of
+        /// a unix socket, for the user who runs the program and root; or a loopback address,
+        /// on which every user of the machine may ask, but nobody gives orders. `auto` is
+        /// /run/dormouse/admin.sock for root, else dormouse/admin.sock in $XDG_RUNTIME_DIR,
+        /// unless another instance has it. `none` switches it off.
+        admin: Admin = default "auto";
     }
 
     /// How much there may be of everything. Reaching a limit gives a log line and a

@@ -1,11 +1,11 @@
 //! Listening sockets: opened by main, which alone may; polled by all workers.
 
 use super::error::ServeError;
-use crate::config::Config;
+use crate::config::{Config, PlainListen};
 use crate::route::SocketOptions;
 use dormouse_reactor::socket::{self, Addr, ListenOptions};
 use dormouse_reactor::{Fd, OnExec};
-use std::io;
+use std::{fmt, io};
 
 /// Opens all listeners of the configuration. Each comes with the index of its route.
 pub(super) fn open(config: &Config) -> Result<Vec<(Fd, u16)>, ServeError> {
@@ -19,19 +19,35 @@ pub(super) fn open(config: &Config) -> Result<Vec<(Fd, u16)>, ServeError> {
     let mut listeners = Vec::new();
     for (index, route) in config.routes.iter().enumerate() {
         for listen in &route.listen {
-            let fd = socket::listen(&Addr::Tcp(listen.address), &options).map_err(|error| {
-                let hint = hint(&error);
-                ServeError::System {
-                    what: format!("listen on {listen}"),
-                    error,
-                    hint,
-                }
-            })?;
+            let fd = listen_on(&Addr::Tcp(listen.address), listen, &options)?;
             sockets.apply_to_listener(fd);
             listeners.push((fd, index as u16));
         }
     }
+    for (index, originate) in config.originate.iter().enumerate() {
+        for listen in &originate.listen {
+            let address = match listen {
+                PlainListen::Tcp(listen) => Addr::Tcp(listen.address),
+                PlainListen::Unix(path) => Addr::Unix(path.clone()),
+            };
+            let fd = listen_on(&address, listen, &options)?;
+            sockets.apply_to_listener(fd);
+            listeners.push((fd, (config.routes.len() + index) as u16));
+        }
+    }
     Ok(listeners)
+}
+
+fn listen_on(
+    address: &Addr,
+    shown: &dyn fmt::Display,
+    options: &ListenOptions,
+) -> Result<Fd, ServeError> {
+    socket::listen(address, options).map_err(|error| ServeError::System {
+        what: format!("listen on {shown}"),
+        hint: hint(&error),
+        error,
+    })
 }
 
 fn hint(error: &io::Error) -> &'static str {

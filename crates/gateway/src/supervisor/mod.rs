@@ -8,52 +8,84 @@
 //!   start      what is made before anything serves      keys       ticket keys and their rotation
 //!   listeners  the sockets that all workers poll        signals    what signals mean
 //!   pairs      keepers and workers, their ends          error      why it could not begin
+//!   control    the process which answers questions      state      what it is told
 //! ```
 
+mod control;
 mod error;
 mod keys;
 mod listeners;
 mod pairs;
 mod signals;
 mod start;
+mod state;
 
 pub use error::ServeError;
 
-use crate::config::Loaded;
-use crate::counters::Count;
+use crate::config::{Config, Flag, Loaded, Log, Section};
 use crate::material;
-use crate::status::StatusSocket;
-use crate::ticket_keys::{self, Keyring};
+use crate::session_files::SessionFiles;
+use crate::ticket_keys::Keyring;
+use control::Control;
 use dormouse_reactor::poller::{Events, Poller};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signals;
-use dormouse_reactor::{descriptors, process};
+use dormouse_reactor::{Fd, descriptors, process};
 use error::system;
 use pairs::Pair;
+use std::path::PathBuf;
 
 const TOKEN_SIGNALS: u64 = 1;
-const TOKEN_STATUS: u64 = 2;
+const TOKEN_CONTROL: u64 = 2;
 const TOKEN_TICKET_KEYS: u64 = 3;
 /// And those after it, one for each worker.
 const TOKEN_ORDERS: u64 = 1000;
 
-/// Serves until told to stop.
-pub fn serve(loaded: &Loaded) -> Result<(), ServeError> {
+/// Where a configuration comes from: a reload reads it from there again.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The file, if there is one.
+    pub file: Option<PathBuf>,
+    /// What the flags of the command line describe.
+    pub section: Section,
+    /// What was given there.
+    pub flags: Vec<Flag>,
+}
+
+/// Serves until told to stop. `set_logs` sets what is logged, again after each reload.
+///
+/// # Errors
+/// Why it could not begin, or could not go on.
+pub fn serve(loaded: &Loaded, source: Source, set_logs: fn(&Log)) -> Result<(), ServeError> {
+    set_logs(&loaded.config.log);
     process::set_subreaper().map_err(system("become the reaper of orphaned workers"))?;
     process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
     // The plan counts on it; workers inherit it.
     descriptors::raise_limit().map_err(system("raise the limit on descriptors"))?;
     let certificates = material::load(&loaded.config).map_err(ServeError::Certificates)?;
-    Supervisor::start(loaded, &certificates)?.run()
+    let origins = material::load_origins(&loaded.config).map_err(ServeError::Certificates)?;
+    Supervisor::start(loaded, source, &certificates, &origins)?.run()
 }
 
 struct Supervisor {
+    /// What runs.
+    config: Config,
+    source: Source,
+    /// Counts configurations: 1 after the start.
+    edition: u64,
+    loaded_ms: u64,
+    connections_max: u64,
     pairs: Vec<Pair>,
+    control: Option<Control>,
     counters: Shared,
     poller: Poller,
     signals: Signals,
-    status: Option<StatusSocket>,
     ticket_keys: Keyring,
+    born_ms: u64,
+    /// Sessions of originations.
+    sessions: Option<SessionFiles>,
+    /// The cache of sessions of routes.
+    session_cache: Option<Fd>,
     stopping: bool,
     announced: bool,
 }
@@ -62,21 +94,27 @@ impl Supervisor {
     fn run(mut self) -> Result<(), ServeError> {
         let mut events = Events::with_capacity(64);
         loop {
-            let timeout_ms = self.until_rotation_ms();
+            self.attend_to_control();
             self.poller
-                .wait(&mut events, timeout_ms)
+                .wait(&mut events, self.timeout_ms())
                 .map_err(system("wait for events"))?;
             self.rotate_ticket_keys();
+            if let Some(sessions) = &mut self.sessions {
+                sessions.save_if_due();
+            }
             for event in events.iter() {
                 match event.token() {
                     TOKEN_SIGNALS => self.on_signals()?,
-                    TOKEN_STATUS => self.on_status(),
-                    // The store has news: taken above, before the next wait at the latest.
+                    TOKEN_CONTROL => self.on_control(),
                     TOKEN_TICKET_KEYS => self.rotate_ticket_keys(),
                     token => self.on_worker(token.saturating_sub(TOKEN_ORDERS) as usize),
                 }
             }
-            if self.pairs.iter().all(|pair| pair.keeper.is_none()) {
+            if self.pairs.iter().all(|pair| pair.ended.is_some()) {
+                self.end_control();
+                if let Some(sessions) = &mut self.sessions {
+                    sessions.save();
+                }
                 return if self.stopping {
                     Ok(())
                 } else {
@@ -86,15 +124,17 @@ impl Supervisor {
         }
     }
 
-    fn on_status(&mut self) {
-        let Some(status) = &self.status else { return };
-        let counts = Count::ALL
-            .iter()
-            .map(|&count| (count.name(), self.counters.sum(count as usize)));
-        status.answer(
-            self.pairs.iter().map(|pair| pair.keeper.map(|pid| pid.0)),
-            counts,
-            ticket_keys::status(&self.counters, keys::unix_time().as_secs()),
-        );
+    fn timeout_ms(&self) -> Option<u64> {
+        let until_ms = |at_ms: u64| at_ms.saturating_sub(process::boottime_ms());
+        let control = self.control.as_ref().and_then(Control::next_deadline_ms);
+        let sessions = self.sessions.as_ref();
+        [
+            self.until_rotation_ms(),
+            control.map(until_ms),
+            sessions.and_then(SessionFiles::until_look_ms),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 }

@@ -16,7 +16,11 @@ use std::io;
 
 /// A keeper and its worker.
 pub(super) struct Pair {
-    pub(super) keeper: Option<Pid>,
+    /// The keeper; nobody's number any more once it has ended.
+    pub(super) pid: Pid,
+    pub(super) born_ms: u64,
+    /// How the keeper ended.
+    pub(super) ended: Option<Ended>,
     /// Main's end of the channel to the worker.
     pub(super) orders: Fd,
     pub(super) ready: bool,
@@ -27,7 +31,7 @@ impl Pair {
     /// for what it missed when the next of them is ready.
     pub(super) fn order(&self, order: &Order) {
         if let Err(error) = orders::give(self.orders, order) {
-            tracing::warn!(%error, keeper = ?self.keeper, "a worker can't be given an order");
+            tracing::warn!(%error, keeper = self.pid.0, "a worker can't be given an order");
         }
     }
 }
@@ -62,7 +66,9 @@ impl Supervisor {
         let token = TOKEN_ORDERS + self.pairs.len() as u64;
         self.poller.add(ours, token, Interest::READ)?;
         self.pairs.push(Pair {
-            keeper: Some(keeper),
+            pid: keeper,
+            born_ms: process::boottime_ms(),
+            ended: None,
             orders: ours,
             ready: false,
         });
@@ -104,11 +110,16 @@ impl Supervisor {
         while let Some((pid, ended)) =
             process::wait(Wait::AnyEnded).map_err(system("wait for processes"))?
         {
-            let Some(pair) = self.pairs.iter_mut().find(|pair| pair.keeper == Some(pid)) else {
+            if self.is_control(pid) {
+                self.on_control_ended(ended);
+                continue;
+            }
+            let is_it = |pair: &&mut Pair| pair.pid == pid && pair.ended.is_none();
+            let Some(pair) = self.pairs.iter_mut().find(is_it) else {
                 tracing::warn!(pid = pid.0, "an orphaned worker ended: {ended}");
                 continue;
             };
-            pair.keeper = None;
+            pair.ended = Some(ended);
             if ended == Ended::Exited(i32::from(keeper::EXIT_CANNOT_BEGIN)) && !pair.ready {
                 self.stop();
                 let what = "a worker could not begin: see above".to_owned();

@@ -203,20 +203,20 @@ fn period_s(rotation: Duration) -> u32 {
 }
 
 /// What `status` tells of the keys: how old, how long still, and how it stands with the store.
-pub(crate) fn status(shared: &Shared, now_s: u64) -> serde_json::Value {
-    let since = |common: Common| match common.get(shared) {
+pub(crate) fn status(read: impl Fn(Common) -> u64, now_s: u64) -> serde_json::Value {
+    let since = |common: Common| match read(common) {
         0 => None,
         at_s => Some(now_s.saturating_sub(at_s)),
     };
-    let until_s = match Common::TicketKeyRotates.get(shared) {
+    let until_s = match read(Common::TicketKeyRotates) {
         0 => None,
         at_s => Some(at_s.saturating_sub(now_s)),
     };
     serde_json::json!({
         "age_s": since(Common::TicketKeySince),
         "rotates_in_s": until_s,
-        "store": StoreState::word(Common::TicketStoreState.get(shared)),
+        "store": StoreState::word(read(Common::TicketStoreState)),
         "store_seen_s_ago": since(Common::TicketStoreSeen),
-        "store_failures": Common::TicketStoreFailures.get(shared),
+        "store_failures": read(Common::TicketStoreFailures),
     })
 }

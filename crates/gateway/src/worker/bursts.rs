@@ -10,7 +10,7 @@ use dormouse_engine::HandshakeFailure;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Peer;
 
-const QUIET_MS: u64 = 10_000;
+pub(super) const QUIET_MS: u64 = 10_000;
 
 /// What a line is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

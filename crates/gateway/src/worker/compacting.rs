@@ -4,8 +4,8 @@
 //! that close at random hardly any page is empty. So slots are moved from the end of the slab to
 //! free places at its beginning, a few per turn, when no newcomer waits.
 //!
-//! Three know a slot by its index: epoll (in its tokens), the timer wheel, and the list of those
-//! which wait for pending memory. A chunk of pending memory knows its connection by generation, so
+//! Four know a slot by its index: epoll (in its tokens), the timer wheel, the list of those which
+//! wait for pending memory, and the pools of warm connections. A chunk of pending memory knows its connection by generation, so
 //! it need not be told. A worker that dies in the middle leaves a note in the slab's header; its
 //! successor tells epoll again (`recover`), and nothing is lost.
 
@@ -13,7 +13,7 @@ use super::Worker;
 use super::interest::{self, Side};
 use super::token;
 use crate::counters::Count;
-use crate::slot::{Flag, Slot};
+use crate::slot::{Flag, Phase, Slot};
 use dormouse_reactor::slab::Slab;
 
 /// Slots moved per turn: some hundred microseconds.
@@ -104,6 +104,12 @@ impl Worker {
             && slot.has(Flag::StarvedQueued)
         {
             self.tools.starved.push((to, slot.generation));
+        }
+        if let Some(slot) = self.slots.get(to)
+            && slot.phase() == Phase::Warm
+            && let Some(pool) = self.originations.pool(slot.route)
+        {
+            pool.moved(from, to, slot.generation);
         }
         Some(to)
     }

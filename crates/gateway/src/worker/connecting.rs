@@ -22,7 +22,7 @@ pub(super) enum Connect {
 
 /// Starts to connect `slot` with its route's backend.
 pub(super) fn start(slot: &mut Slot, route: &Route) -> Connect {
-    let Some(backend) = &route.backend else {
+    let Some(backend) = route.backend() else {
         slot.set(Flag::Echo);
         slot.set_phase(Phase::Established);
         return Connect::Done;

@@ -5,6 +5,7 @@
 //! nothing behind but what is in the slot and in pending chunks.
 
 use super::backlog;
+use super::tickets::Tickets;
 use crate::counters::{Count, Counters};
 use crate::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
@@ -61,6 +62,8 @@ pub(crate) struct Tools {
     pub(super) count: Counters,
     /// Connections (index and generation) which wait for pending memory.
     pub(super) starved: Vec<(u32, u32)>,
+    /// Connections which still take tickets.
+    pub(super) tickets: Tickets,
     /// What is received at once, at most: what one connection may then have pending is bounded.
     receive_max: usize,
     /// Pending memory which only steps that should need none may fall back on.
@@ -113,6 +116,7 @@ impl Tools {
             pending,
             count,
             starved: Vec::new(),
+            tickets: Tickets::default(),
             receive_max,
             reserve,
         }

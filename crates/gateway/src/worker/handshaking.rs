@@ -355,7 +355,8 @@ fn has_given_up(fd: Fd) -> bool {
     matches!(socket::peek(fd, &mut [0]), Ok(Attempt::Done(0)) | Err(_))
 }
 
-fn flush(fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
+/// `true`: all of its output went out.
+pub(super) fn flush(fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
     while !handshake.output().is_empty() {
         match socket::send(fd, handshake.output()) {
             Ok(Attempt::Done(n)) => handshake.output_sent(n),

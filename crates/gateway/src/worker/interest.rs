@@ -45,6 +45,7 @@ fn wanted(slot: &Slot) -> (u8, u8) {
             watch(reads_tls(slot), tls_write),
             watch(reads_plain(slot), slot.has(Flag::OpeningBlocked)),
         ),
+        Phase::Warm => (watch(reads_tls(slot), tls_write), 0),
         Phase::Draining => (
             if slot.has(Flag::LingerTls) {
                 watch(slot.has(Flag::TlsShut), tls_write)
@@ -65,7 +66,7 @@ fn wanted(slot: &Slot) -> (u8, u8) {
 /// May the TLS side be read?
 pub(super) fn reads_tls(slot: &Slot) -> bool {
     let echo_waits = slot.has(Flag::Echo) && slot.sealing_pending.is_some();
-    slot.phase() == Phase::Established
+    matches!(slot.phase(), Phase::Established | Phase::Warm)
         && !slot.tls.peer_closed()
         && !slot.has(Flag::TlsEnded)
         && !slot.has(Flag::OpeningBlocked)

@@ -14,6 +14,8 @@
 //!   backlog   pending bytes                 handshaking  those not established yet
 //!   recover   what a dead worker left       accepting    when to accept
 //!   timers    what happens in its time      newcomers    from a listener to a slot
+//!   warm      connections kept ready        originating  from a plain listener to a TLS server
+//!   tickets   what comes after a handshake
 //!   compacting  pages come back             queue        whose turn it is of those
 //! ```
 
@@ -28,12 +30,15 @@ mod handshaking;
 mod interest;
 mod newcomers;
 mod opening;
+mod originating;
 mod queue;
 mod recover;
 mod reporting;
 mod sealing;
+mod tickets;
 mod timers;
 mod token;
+mod warm;
 mod work;
 
 use crate::counters::Counters;
@@ -53,6 +58,7 @@ use dormouse_reactor::{Fd, process};
 use flow::{Outcome, Tools};
 use handshaking::Handshakes;
 use interest::Side;
+use originating::Originations;
 use std::io;
 use std::sync::atomic::Ordering;
 use token::Token;
@@ -100,6 +106,7 @@ pub(crate) struct Worker {
     wheel: Wheel,
     poller: Poller,
     handshakes: Handshakes,
+    originations: Originations,
     listeners: Listeners,
     routes: Vec<Route>,
     limits: Limits,
@@ -109,6 +116,8 @@ pub(crate) struct Worker {
     now_ms: u64,
     stop_by_ms: Option<u64>,
     starved_look_ms: u64,
+    /// Connections at rest: kept up to date wherever a slot is worked on.
+    at_rest: u32,
     compaction: Compaction,
     /// Descriptors of the table which are not connections.
     descriptors_reserved: u64,
@@ -140,12 +149,14 @@ impl Worker {
             wheel: Wheel::new(now_ms),
             poller,
             handshakes: Handshakes::new(),
+            originations: Originations::new(Worker::pools(&routes)),
             listeners: Listeners::new(listeners),
             tools: Tools::new(pending, counters, limits.pending_per_connection),
             generation: 0,
             bursts: Bursts::default(),
             stop_by_ms: None,
             starved_look_ms: 0,
+            at_rest: 0,
             compaction: Compaction::default(),
             descriptors_reserved: keep.len() as u64 + DESCRIPTORS_SPARE,
             descriptors_suffice_for: u64::MAX,
@@ -156,6 +167,7 @@ impl Worker {
             now_ms,
         };
         worker.recover(moved, &keep)?;
+        worker.at_rest = worker.count_at_rest();
         orders::say(worker.orders, &Word::Ready);
         Ok(worker)
     }
@@ -203,6 +215,8 @@ impl Worker {
         let deadlines = [
             self.wheel.next_deadline(),
             self.handshakes.next_deadline_ms(),
+            self.originations.next_deadline_ms(),
+            self.tools.tickets.next_deadline_ms(),
             self.listeners.next_deadline_ms(),
             self.stop_by_ms,
             (!self.tools.starved.is_empty()).then_some(self.starved_look_ms),
@@ -238,6 +252,7 @@ impl Worker {
             bursts,
             limits,
             listeners,
+            originations,
             ..
         } = self;
         let Some(slot) = slots.get_mut(index) else {
@@ -254,17 +269,35 @@ impl Worker {
             limits,
             now_ms,
             pause: None,
+            warm_lost_after_s: None,
         };
+        let was_at_rest = slot.at_rest();
         let outcome = step(&mut work, slot);
         let over = work.settle(slot, outcome);
-        if let Some(pause) = work.pause {
+        let (pause, warm_lost_after_s) = (work.pause, work.warm_lost_after_s);
+        self.at_rest += u32::from(slot.at_rest());
+        self.at_rest -= u32::from(was_at_rest);
+        if let Some(pause) = pause {
             listeners.pause(pause, now_ms, &tools.count);
+        }
+        if let Some(lasted_s) = warm_lost_after_s
+            && let Some(pool) = originations.pool(slot.route)
+        {
+            pool.lost(lasted_s, now_ms);
         }
         if slot.has(Flag::Starved) && !slot.has(Flag::StarvedQueued) {
             slot.set(Flag::StarvedQueued);
             tools.starved.push((index, slot.generation));
         }
         over
+    }
+
+    fn count_at_rest(&self) -> u32 {
+        let slots = self
+            .slots
+            .indices()
+            .filter_map(|index| self.slots.get(index));
+        slots.filter(|slot| slot.at_rest()).count() as u32
     }
 
     fn finish_work(&mut self, index: u32, over: bool) {
@@ -282,7 +315,9 @@ impl Worker {
         let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
+        self.at_rest = self.at_rest.saturating_sub(u32::from(slot.at_rest()));
         let remains = closing::dismantle(slot, &mut self.tools);
+        self.tools.tickets.forget(slot.generation);
         slot.tls.wipe();
         self.slots.free(index);
         remains.close();
@@ -310,12 +345,13 @@ impl Worker {
         match orders::receive(self.orders) {
             Ok(Some(Order::Stop)) => {
                 self.listeners.stop();
+                self.end_originations();
                 self.stop_by_ms = Some(self.now_ms + self.limits.drain_timeout_ms);
             }
             Ok(Some(Order::TicketKeys(keys))) => {
                 let replaced = TicketKeys::import(&keys).and_then(|keys| {
                     let mut routes = self.routes.iter();
-                    routes.try_for_each(|route| route.context.replace_ticket_keys(&keys))
+                    routes.try_for_each(|route| route.replace_ticket_keys(&keys))
                 });
                 if let Err(error) = replaced {
                     tracing::error!(%error, "ticket keys from the main process are refused");
@@ -338,7 +374,8 @@ impl Worker {
             let Some(slot) = self.slots.get(index) else {
                 continue;
             };
-            let due = slot.at_rest() || slot.phase() == Phase::Connecting || late;
+            let unused = matches!(slot.phase(), Phase::Connecting | Phase::Warm);
+            let due = slot.at_rest() || unused || late;
             if !due || (slot.phase() == Phase::Draining && !late) {
                 continue;
             }

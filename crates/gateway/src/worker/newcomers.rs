@@ -6,13 +6,16 @@ use super::accepting::{ACCEPTS_PER_TURN, Listener, Pause};
 use super::bursts::{Subject, peer_name};
 use super::handshaking::Step;
 use super::interest::{self, Side};
+use super::originating::Plain;
 use super::reporting;
+use super::tickets::unix_time;
 use super::token::{self, Token};
 use crate::counters::Count;
-use dormouse_engine::{Handshake, HandshakeLimits, Hello, UnixTime};
-use dormouse_reactor::socket::{self, Attempt};
+use crate::route::{Direction, Route};
+use dormouse_engine::{Handshake, HandshakeLimits, Hello};
+use dormouse_reactor::socket::{self, Accepted, Attempt, Peer, Shortage};
 use dormouse_reactor::{Fd, OnExec, descriptors};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// What newcomers may take of a turn before those who are in are looked at again. A step is not
 /// interrupted: with a signature it takes up to a millisecond, so there is rarely a second one.
@@ -37,6 +40,10 @@ impl Worker {
             match *token {
                 Token::Handshake { index, generation } => {
                     self.handshakes.note_ready(index, generation, self.now_ms);
+                }
+                // Still ready in the next turn, if its time is over in this one.
+                Token::Origination { index, generation } if Instant::now() < until => {
+                    self.on_origination(index, generation);
                 }
                 Token::Listener(n) => self.on_listener(n, until),
                 _ => {}
@@ -93,7 +100,7 @@ impl Worker {
                 break;
             }
             match socket::accept(fd, OnExec::Keep) {
-                Ok(Attempt::Done(accepted)) => self.begin_handshake(accepted.fd, route),
+                Ok(Attempt::Done(accepted)) => self.on_accepted(accepted, route),
                 Ok(Attempt::WouldBlock) => break,
                 Err(e) => {
                     tracing::debug!(error = %e, "accept failed");
@@ -105,16 +112,39 @@ impl Worker {
         }
     }
 
+    fn on_accepted(&mut self, accepted: Accepted, route_index: u16) {
+        let Accepted { fd, peer } = accepted;
+        match self.routes.get(usize::from(route_index)) {
+            None => fd.close(),
+            Some(route) if matches!(route.direction, Direction::Originate(_)) => {
+                let is_unix = peer == Peer::Unix;
+                self.accept_plain(Plain { fd, is_unix }, route_index);
+            }
+            Some(_) => self.begin_handshake(fd, route_index),
+        }
+    }
+
+    /// A way out lacks descriptors or ports: accepting pauses.
+    pub(super) fn pause_for(&mut self, shortage: Shortage) {
+        let pause = match shortage {
+            Shortage::Descriptors => Pause::Descriptors,
+            Shortage::Ports => Pause::Ports,
+            Shortage::Memory | Shortage::Queue => return,
+        };
+        self.listeners.pause(pause, self.now_ms, &self.tools.count);
+    }
+
     fn begin_handshake(&mut self, fd: Fd, route_index: u16) {
         self.tools.count.add(Count::Accepted, 1);
-        let Some(route) = self.routes.get(usize::from(route_index)) else {
+        let route = self.routes.get(usize::from(route_index));
+        let Some(Direction::Terminate { context, .. }) = route.map(|route| &route.direction) else {
             fd.close();
             return;
         };
         let limits = HandshakeLimits {
             bytes_max: self.limits.handshake_bytes_max,
         };
-        let handshake = Handshake::server(&route.context, limits);
+        let handshake = Handshake::server(context, limits);
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation & token::GENERATION_MASK;
         let deadline_ms = self.now_ms + self.limits.handshake_timeout_ms;
@@ -133,11 +163,7 @@ impl Worker {
     }
 
     fn on_handshake(&mut self, index: u32, generation: u32, waited: bool) {
-        let now = UnixTime::since_unix_epoch(
-            SystemTime::now()
-                .duration_since(SystemTime::UNIX_EPOCH)
-                .unwrap_or_default(),
-        );
+        let now = unix_time();
         let Some(entry) = self.handshakes.entry(index, generation) else {
             return;
         };
@@ -247,13 +273,14 @@ impl Worker {
     }
 
     fn limit_reached(&self) -> Option<Pause> {
-        let taken = self.slots.live() as usize + self.handshakes.live();
+        let in_flight = self.handshakes.live() + self.originations.live();
+        let taken = self.slots.live() as usize + in_flight;
         let most = self
             .descriptors_suffice_for
             .min(self.limits.connections_max.into());
         if taken as u64 >= most {
             Some(Pause::Full)
-        } else if self.handshakes.live() >= self.handshakes_max() {
+        } else if in_flight >= self.handshakes_max() {
             Some(Pause::Handshakes)
         } else {
             None
@@ -296,7 +323,7 @@ impl Worker {
     /// Somebody may have lowered the limit since the plan was made, and who is accepted will need a
     /// descriptor for the backend as well: it is looked at now, not when there is none.
     fn count_descriptors(&mut self) {
-        let each = if self.routes.iter().all(|route| route.backend.is_none()) {
+        let each = if self.routes.iter().all(Route::is_echo) {
             1
         } else {
             2

@@ -45,6 +45,7 @@ impl Worker {
             self.forget_watches(moved);
             self.restore_slots(same_poller);
             self.slots.settle_move();
+            self.find_warm();
             self.tools.count.add(Count::Restarts, 1);
         }
         self.poller

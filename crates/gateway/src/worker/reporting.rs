@@ -58,7 +58,7 @@ pub(super) fn is_refused_client(failure: &HandshakeFailure) -> bool {
 }
 
 /// The line of a handshake that is done.
-pub(super) fn log_done(info: &HandshakeInfo, fd: Fd, took_ms: u64, asked_for: bool) {
+pub(super) fn log_done(info: &HandshakeInfo, fd: Fd, took_ms: Option<u64>, asked_for: bool) {
     macro_rules! line {
         ($level:ident) => {
             tracing::$level!(

@@ -53,7 +53,7 @@ impl Worker {
                 Some(limits.backend_connect_timeout_ms),
             ),
             Phase::Draining => (TimerPurpose::Drain, Some(DRAIN_LOOK_MS)),
-            Phase::Established if slot.partial_len > 0 => (
+            Phase::Established | Phase::Warm if slot.partial_len > 0 => (
                 TimerPurpose::PartialRecord,
                 Some(limits.partial_record_timeout_ms),
             ),
@@ -69,7 +69,7 @@ impl Worker {
                 }
                 None => (TimerPurpose::None, None),
             },
-            Phase::Free => (TimerPurpose::None, None),
+            Phase::Warm | Phase::Free => (TimerPurpose::None, None),
         }
     }
 
@@ -82,8 +82,11 @@ impl Worker {
         while let Some((index, generation)) = self.handshakes.next_expired(self.now_ms) {
             self.end_handshake_in_time(index, generation);
         }
+        self.end_originations_in_time();
+        self.refill_warm();
+        let tickets_done = self.tools.tickets.expire(self.now_ms);
         self.feed_starved();
-        if self.handshakes.burst_ended() {
+        if self.handshakes.burst_ended() || tickets_done {
             process::return_heap();
             self.slots.trim();
             self.tools.pending.trim();
@@ -94,7 +97,10 @@ impl Worker {
         }
         let count = &self.tools.count;
         count.set(Count::Connections, u64::from(self.slots.live()));
-        count.set(Count::Handshaking, self.handshakes.live() as u64);
+        count.set(Count::AtRest, u64::from(self.at_rest));
+        let in_flight = self.handshakes.live() + self.originations.live();
+        count.set(Count::Handshaking, in_flight as u64);
+        count.set(Count::Warm, self.originations.warm());
         count.set(
             Count::PendingBytes,
             self.tools.pending.bytes_in_use() as u64,

@@ -19,7 +19,7 @@ pub use status::{Ended, Wait, is_alive, open_pidfd, send_signal, wait};
 pub use this::{
     boottime_ms, cpu_ns, die_with_parent, forbid_core_dumps, futex_wait, futex_wake, monotonic_ms,
     parent, pid, protect_from_oom, return_heap, set_close_on_exec_from, set_name, set_subreaper,
-    thread_count,
+    thread_count, user_id,
 };
 
 use std::fmt;

@@ -19,6 +19,11 @@ pub fn pid() -> Pid {
     Pid(std::process::id() as i32)
 }
 
+/// The user whose rights this process has (its effective user id).
+pub fn user_id() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// Milliseconds since the machine was started, time of sleep included (CLOCK_BOOTTIME). The same
 /// for all processes; it never goes back.
 pub fn boottime_ms() -> u64 {

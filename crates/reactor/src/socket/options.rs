@@ -42,6 +42,14 @@ pub fn take_error(fd: Fd) -> io::Result<()> {
     Ok(sockopt::socket_error(fd.borrow()?)??)
 }
 
+/// The user on the other end of a unix socket, as it was when it connected.
+///
+/// # Errors
+/// What the operating system says: it is no unix socket.
+pub fn peer_user_id(fd: Fd) -> io::Result<u32> {
+    Ok(sockopt::socket_peercred(fd.borrow()?)?.uid.as_raw())
+}
+
 /// A number which this boot of the machine gives to no other socket.
 ///
 /// # Errors

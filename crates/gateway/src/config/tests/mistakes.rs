@@ -47,13 +47,15 @@ const PROCESS: &[&str] = &[
     "log_level = 'inof'",
     "log_level = 3",
     "log_format = 'xml'",
-    "status = ''",
-    "status = 5",
+    "admin = ''",
+    "admin = 5",
+    "admin = '192.0.2.1:9901'",
+    "admin = '127.0.0.1:0'",
     "workers = 2\nworkers = 3",
     "workers = ",
     "workers = auto",
     "log_level = debug",
-    "status = /run/x",
+    "admin = /run/x",
     "workers 2",
     "log_level = \"info",
     "= 3",
@@ -80,7 +82,7 @@ const ROUTES: &[&str] = &[
     "[[route]]\nlisten = [':8443', '127.0.0.1:8443']\nto = 'localhost:8443'\nself_signed = 'x'\ncertificates = []\n[[route]]\nlisten = ':8443'\nto = 'echo:'\ncert = 'a'\nworkers = 3\n",
     "[[route]]\nlisten = '127.0.0.1:443'\nto = 'echo:'\nself_signed = 'x'\nlog_levl = 'x'\nbanana = 1\ntruncatoin = 'x'\nmax_version = 1.2\n",
     "[[route]]\nlisten = [':8443', ':8444', '[::1]:8443', ':8444']\nto = '[::1]:8444'\nself_signed = 'x'\n",
-    "status = '/run/app.sock'\n[[route]]\nlisten = ':1024'\nto = 'unix:/run/app.sock'\nself_signed = 'x'\n",
+    "admin = '/run/app.sock'\n[[route]]\nlisten = ':1024'\nto = 'unix:/run/app.sock'\nself_signed = 'x'\n",
 ];
 
 /// Both syntax and sense are wrong: all of it is told.

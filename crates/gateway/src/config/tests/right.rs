@@ -147,7 +147,7 @@ fn every_option_can_be_set() {
     // Each option at another value than its default, so that none is read into another.
     let text = "
         workers = 3
-        status = '/run/status.sock'
+        admin = '127.0.0.1:9901'
         max_connections = 1000
         max_handshakes = 10
         handshake_bytes_max = '32 KiB'

@@ -4,8 +4,8 @@ use super::super::{Inheritance, Limits};
 use super::*;
 use crate::config::{self, Flag as Given, Machine, Purpose, Truncation};
 use crate::counters::Counters;
-use crate::route::{Route, SocketOptions};
-use crate::slot::{Phase, SLOT_LAYOUT_VERSION};
+use crate::route::{Direction, Route, SocketOptions};
+use crate::slot::SLOT_LAYOUT_VERSION;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::Events;
 use dormouse_reactor::shared::Shared;
@@ -76,11 +76,13 @@ impl World {
         )
         .expect("right");
         let route = Route {
-            context: self.tls.server.clone(),
+            direction: Direction::Terminate {
+                context: self.tls.server.clone(),
+                backend: None,
+            },
             sockets: SocketOptions::new(&config.config.sockets),
             truncation: Truncation::Abort,
             backend_name: String::new(),
-            backend: None,
         };
         self.worker = Some(
             Worker::adopt(Inheritance {
@@ -99,6 +101,7 @@ impl World {
                     partial_record_timeout_ms: 60_000,
                     backend_connect_timeout_ms: 5_000,
                     drain_timeout_ms: 10_000,
+                    log_handshakes: false,
                 },
                 orders: self.orders[1],
                 moved: adopted.moved,

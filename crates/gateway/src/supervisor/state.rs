@@ -1,0 +1,50 @@
+//! What main knows, as it is told to control.
+
+use super::Supervisor;
+use crate::control::talk::{Bounds, Configuration, Keeper, Phase, State};
+use dormouse_reactor::process;
+
+impl Supervisor {
+    /// What main knows. It differs from turn to turn only when something has happened.
+    pub(super) fn state(&self) -> State {
+        let limits = &self.config.limits;
+        State {
+            pid: process::pid().0,
+            born_ms: self.born_ms,
+            phase: self.phase(),
+            keepers: self
+                .pairs
+                .iter()
+                .map(|pair| Keeper {
+                    pid: pair.pid.0,
+                    born_ms: pair.born_ms,
+                    ended: pair.ended.map(|ended| ended.to_string()),
+                })
+                .collect(),
+            configuration: Configuration {
+                file: self.source.file.clone(),
+                edition: self.edition,
+                loaded_ms: self.loaded_ms,
+                last_reload: None,
+                waits_for_restart: Vec::new(),
+            },
+            bounds: Bounds {
+                connections: self.connections_max,
+                handshakes: u64::from(limits.max_handshakes),
+                pending_bytes: limits.pending_memory.0,
+                handshake_bytes: limits.handshake_bytes_max.0,
+            },
+            drain: None,
+        }
+    }
+
+    fn phase(&self) -> Phase {
+        if self.stopping {
+            Phase::Stopping
+        } else if self.announced {
+            Phase::Ready
+        } else {
+            Phase::Starting
+        }
+    }
+}
