@@ -192,7 +192,7 @@ fn the_session_cache_serves_everybody_who_can() {
 
 /// OpenSSL's client with a session in a file. What it said.
 fn s_client(address: SocketAddr, arguments: &[&str]) -> String {
-    use std::io::Write as _;
+    use std::io::{BufRead as _, BufReader, Write as _};
     use std::process::Stdio;
     let mut child = Command::new("openssl")
         .args(["s_client", "-connect", &address.to_string(), "-CAfile"])
@@ -203,16 +203,23 @@ fn s_client(address: SocketAddr, arguments: &[&str]) -> String {
         .stderr(Stdio::piped())
         .spawn()
         .expect("openssl");
-    // An answer must come before the end, and with it the tickets.
-    let request = b"GET /bytes/10 HTTP/1.1\r\nHost: x\r\n\r\n";
+    // An answer must come before the end, and before it the tickets.
     let mut input = child.stdin.take().expect("a pipe");
-    let _ = input.write_all(request);
-    std::thread::sleep(std::time::Duration::from_millis(700));
-    let _ = input.write_all(b"Q\n");
-    drop(input);
-    let output = child.wait_with_output().expect("its end");
-    let said = [output.stdout, output.stderr].concat();
-    String::from_utf8_lossy(&said).into_owned()
+    let _ = input.write_all(b"GET /bytes/10 HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mut input = Some(input);
+    let mut said = String::new();
+    for line in BufReader::new(child.stdout.take().expect("a pipe")).split(b'\n') {
+        let line = String::from_utf8_lossy(&line.expect("its output")).into_owned();
+        if line.contains("HTTP/1.1 200")
+            && let Some(mut input) = input.take()
+        {
+            let _ = input.write_all(b"Q\n");
+        }
+        said.push_str(&line);
+        said.push('\n');
+    }
+    let errors = child.wait_with_output().expect("its end").stderr;
+    said + &String::from_utf8_lossy(&errors)
 }
 
 /// A full handshake, without an alert; and what was counted.

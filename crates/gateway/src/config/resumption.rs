@@ -69,7 +69,7 @@ pub(super) fn tickets(config: &Config, placed: &Placed<'_>, mistakes: &mut Colle
         );
     }
     if tickets.ticket_store_ca.is_some() && !store.is_some_and(|store| store.tls) {
-        mistakes.error(
+        mistakes.warning(
             &placed.option("ticket_store_ca"),
             Wrong::new("`ticket_store_ca` has no effect without ticket_keys = \"rediss://…\"")
                 .help("remove it, or let the store speak TLS"),
