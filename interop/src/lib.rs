@@ -17,6 +17,7 @@
 
 pub mod backend;
 pub mod certificates;
+pub mod cgroup;
 pub mod client;
 pub mod content;
 pub mod counts;

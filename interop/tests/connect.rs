@@ -182,7 +182,8 @@ fn warm_connections_are_given_and_replaced() {
         drop(server);
         server = wait::until("the server to be there again", PATIENCE, || {
             TcpListener::bind(address).ok().map(drop)?;
-            Some(again(address))
+            let plain = TcpListener::bind((address.ip(), scene::PLAIN_PORT)).ok()?;
+            Some(again(address, plain))
         });
         wait::until("the warm ones to be replaced", PATIENCE, || {
             let (now_full, now_resumed) = connect.handshakes();
@@ -194,8 +195,8 @@ fn warm_connections_are_given_and_replaced() {
     drop(server);
 }
 
-fn again(address: SocketAddr) -> Scene {
-    let backend = Backend::tcp(SocketAddr::new(address.ip(), scene::PLAIN_PORT));
+fn again(address: SocketAddr, plain: TcpListener) -> Scene {
+    let backend = Backend::on(plain);
     let target = Target::Tcp(backend.address());
     Scene::of(
         Terminator::Dormouse,
@@ -381,4 +382,36 @@ fn clients_which_do_not_wait_leave_nothing_behind() {
     wait::until("all of them to be closed", PATIENCE, || {
         (open(worker) < 20).then_some(())
     });
+}
+
+/// What a quiet connection costs: the slope of the whole process tree's memory. The goal is 256
+/// bytes; it takes a while, so it is run by `make test-full`.
+#[test]
+#[ignore = "opens eight thousand connections"]
+fn quiet_connections_cost_what_their_slots_do() {
+    const STEP: usize = 2_000;
+    let server = server_with(|settings| {
+        settings.target = Target::Echo;
+    });
+    let connect = Originator::start(&Settings::new(&[server.address]));
+    let mut clients: Vec<Client> = Vec::new();
+    let mut grow = |to: usize| {
+        while clients.len() < to {
+            let mut client = connect.client();
+            client.tcp.write_all(b"x").expect("taken");
+            client.tcp.read_exact(&mut [0]).expect("an echo");
+            clients.push(client);
+        }
+        // Tickets are no longer waited for.
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        connect.process.memory()
+    };
+    let before = grow(STEP);
+    let after = grow(4 * STEP);
+    let each = after.saturating_sub(before) / (3 * STEP) as u64;
+    println!(
+        "{each} bytes per quiet connection, {after} bytes with {}",
+        4 * STEP
+    );
+    assert!((150..=256).contains(&each), "{each} bytes per connection");
 }

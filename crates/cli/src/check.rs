@@ -13,10 +13,6 @@ use crate::arguments::CheckArgs;
 use crate::identities::{self, Identities};
 use crate::{serve, terminal};
 
-/// What the kernel keeps per idle TCP socket, measured on Linux 6.18: 2,368 bytes of
-/// socket, the rest inode, file, epoll item and dentry.
-const KERNEL_SOCKET_BYTES: u64 = 4_100;
-
 /// What follows from a mistake.
 const WOULD_NOT_START: &str = "`serve` would not start";
 
@@ -209,7 +205,7 @@ fn program_rows(config: &Config, plan: &Plan) -> Vec<Row> {
             format!("at most {}", show_number(plan.connections_max.into())),
             auto(
                 config.limits.max_connections,
-                "as many as the limit on descriptors allows",
+                "as many as descriptors, local ports and memory allow",
             ),
         ),
         row(
@@ -222,10 +218,7 @@ fn program_rows(config: &Config, plan: &Plan) -> Vec<Row> {
         ),
         row(
             "handshakes",
-            format!(
-                "at most {}",
-                show_number(config.limits.max_handshakes.into())
-            ),
+            format!("at most {}", show_number(plan.handshakes_max.into())),
             format!("each within {}", show_duration(timeouts.handshake_timeout)),
         ),
         row("idle timeout", idle, ""),
@@ -259,24 +252,11 @@ fn memory_rows(config: &Config, plan: &Plan) -> Vec<Row> {
         .costs
         .iter()
         .fold(0_u64, |sum, cost| sum.saturating_add(cost.bytes.0));
-    rows.push(row(
-        "sum",
-        about(sum),
-        "beside the program itself and the TLS library's state of handshakes in flight",
-    ));
-    let echo_only =
-        config.originate.is_empty() && config.routes.iter().all(|route| route.to == Backend::Echo);
-    let sockets: u64 = if echo_only { 1 } else { 2 };
-    let kernel = u64::from(plan.connections_max).saturating_mul(sockets * KERNEL_SOCKET_BYTES);
-    rows.push(row(
-        "in the kernel",
-        about(kernel),
-        format!(
-            "about {} bytes per idle socket, and up to {} per direction of a blocked one",
-            show_number(KERNEL_SOCKET_BYTES),
-            config.sockets.socket_buffer
-        ),
-    ));
+    let remark = match config.limits.memory {
+        Some(budget) => format!("of memory ({budget})"),
+        None => "with every socket idle; `memory` makes it a bound".to_owned(),
+    };
+    rows.push(row("sum", about(sum), remark));
     rows
 }
 

@@ -82,6 +82,8 @@ counts! {
     TicketsKept = "tickets_kept",
     /// Messages of tickets that came too late, or more than are kept.
     TicketsIgnored = "tickets_ignored",
+    /// Gauge: bytes which the kernel holds in send queues of more than 4 KiB.
+    KernelBytes = "kernel_bytes",
     /// TCP connections accepted.
     Accepted = "accepted",
     /// Full handshakes that succeeded.
@@ -126,7 +128,7 @@ counts! {
     HandshakesTooLarge = "handshakes_too_large",
     /// Handshakes whose client had given up before it was its turn.
     HandshakesGivenUp = "handshakes_given_up",
-    /// Clients dropped without a hello for others, when too many were in flight.
+    /// Handshakes dropped because their client was silent and others waited for the place.
     HandshakesSilent = "handshakes_silent",
     /// Plain HTTP requests that came to the TLS port.
     PlainHttp = "plain_http",
@@ -158,9 +160,12 @@ counts! {
     IdleTimeouts = "idle_timeouts",
     /// Reads put off because pending memory was used up.
     PendingExhausted = "pending_exhausted",
+    /// Reads put off because the other side is slow to take what it has, and `kernel_memory` is
+    /// nearly used up.
+    KernelExhausted = "kernel_exhausted",
     /// Times accepting paused because every slot was taken.
     PausedFull = "paused_full",
-    /// Times accepting paused because too many handshakes were in flight.
+    /// Looks at newcomers who had to wait because `max_handshakes` were in flight.
     PausedHandshakes = "paused_handshakes",
     /// Times accepting paused because descriptors had run out.
     PausedDescriptors = "paused_descriptors",

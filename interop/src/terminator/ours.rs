@@ -6,9 +6,10 @@ use super::{Launch, Settings, Target, write};
 use crate::tools;
 
 /// Options which stand in the route rather than at the top of the file.
-const OF_THE_ROUTE: [&str; 5] = [
+const OF_THE_ROUTE: [&str; 6] = [
     "min_version",
     "max_version",
+    "source_addresses",
     "client_certificates",
     "client_ca",
     "client_crl",

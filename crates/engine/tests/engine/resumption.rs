@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use dormouse_engine::{
     CertificateProblem, ClientCertificates, ClientContext, ClientSettings, FailureKind, Handshake,
     HandshakeFailure, HandshakeInfo, HandshakeLimits, Protocols, ResumptionRefused, ServerContext,
-    ServerSettings, ServerSessions, TicketKeys, TicketSettings,
+    ServerSessions, ServerSettings, TicketKeys, TicketSettings,
 };
 use dormouse_testkit::{Authority, Cut, Leaf, Resting, drive, now};
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::address::UNIX_PATH_MAX;
 use super::admin::Admin;
+use super::amounts::SourceAddress;
 use super::choices::TlsVersion;
 use super::mistake::Collector;
 use super::options::Route;
@@ -132,6 +133,7 @@ pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collect
         versions(at, route.min_version, route.max_version, mistakes);
         alpn(at, &route.alpn, mistakes);
         super::resumption::clients(route, index, placed, mistakes);
+        sources(route, index, placed, mistakes);
     }
     for (index, originate) in config.originate.iter().enumerate() {
         super::originate::check(originate, index, placed, mistakes);
@@ -256,6 +258,39 @@ pub(super) fn alpn(at: At<'_>, protocols: &[String], mistakes: &mut Collector<'_
                 &at.place("alpn", Some(item)),
                 Wrong::new(format!("`{protocol}` is listed twice")).label("remove one of the two"),
             );
+        }
+    }
+}
+
+/// Source addresses are of the backend's family, and each is one more.
+fn sources(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    if !placed.sound_in_route(index, &["source_addresses", "to"]) {
+        return;
+    }
+    let mut seen = BTreeSet::new();
+    for (at, source) in route.source_addresses.iter().enumerate() {
+        let SourceAddress::Address(ip) = source else {
+            if route.source_addresses.len() > 1 {
+                mistakes.error(
+                    &placed.in_route(index, "source_addresses", Some(at)),
+                    Wrong::new("\"auto\" stands alone").label("remove it, or the addresses"),
+                );
+            }
+            continue;
+        };
+        let fault = match &route.to {
+            Backend::Tcp { address, .. } if address.is_ipv4() != ip.is_ipv4() => Some(format!(
+                "{ip} can't reach {address}: one is IPv4, the other IPv6"
+            )),
+            Backend::Tcp { .. } if seen.insert(ip) => None,
+            Backend::Tcp { .. } => Some(format!("{ip} is listed twice")),
+            Backend::Unix(_) | Backend::Echo => {
+                Some("this backend is not connected to by an IP address".to_owned())
+            }
+        };
+        if let Some(fault) = fault {
+            let place = placed.in_route(index, "source_addresses", Some(at));
+            mistakes.error(&place, Wrong::new(fault).label("remove this address"));
         }
     }
 }
@@ -464,12 +499,14 @@ fn admin(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
 fn amounts(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
     let limits = &config.limits;
     let comparable = placed.sound(&["pending_per_connection", "pending_memory"]);
-    if comparable && limits.pending_per_connection > limits.pending_memory {
+    let pending = limits.pending_memory.given();
+    if let Some(pending) = pending.filter(|all| comparable && limits.pending_per_connection > *all)
+    {
         mistakes.error(
             &placed.first_of(&["pending_per_connection", "pending_memory"]),
             Wrong::new(format!(
                 "pending_per_connection ({}) is more than pending_memory ({}), of which it is a part",
-                limits.pending_per_connection, limits.pending_memory
+                limits.pending_per_connection, pending
             )),
         );
     }

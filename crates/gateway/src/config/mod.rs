@@ -10,6 +10,8 @@
 
 mod address;
 mod admin;
+mod amounts;
+mod budget;
 mod checks;
 mod choices;
 mod file;
@@ -39,13 +41,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use admin::Admin;
+pub use amounts::{Amount, SourceAddress};
+pub use budget::Cost;
 pub use choices::{ClientAsk, LogFormat, LogLevel, TlsVersion, Truncation};
 pub use flags::Flag;
 pub use key_source::{KeySource, StoreAddress};
 pub use machine::Machine;
 pub use mistake::{Mistake, Mistakes, Severity, Source};
 pub use options::{Limits, Log, Originate, Process, Route, Sockets, Tickets, Timeouts};
-pub use plan::{Cost, Plan};
+pub use plan::Plan;
+pub(crate) use plan::is_own_network;
 pub use reference::reference;
 pub use table::{Default as OptionDefault, OptionSpec};
 pub use types::{
@@ -88,6 +93,22 @@ pub struct Loaded {
     pub plan: Plan,
     /// What can be lived with, but should be known.
     pub warnings: Mistakes,
+}
+
+impl Loaded {
+    /// The same with every limit that was left to the program at the plan's number, for those who
+    /// do not see the plan.
+    #[must_use]
+    pub fn settled(&self) -> Loaded {
+        let mut settled = self.clone();
+        let (limits, sockets) = (&mut settled.config.limits, &mut settled.config.sockets);
+        limits.max_handshakes = Count::Exactly(self.plan.handshakes_max);
+        limits.pending_memory = Amount::Exactly(self.plan.pending_memory);
+        limits.kernel_memory = Amount::Exactly(self.plan.kernel_memory);
+        sockets.receive_buffer = Amount::Exactly(self.plan.receive_buffer);
+        sockets.backlog = Count::Exactly(self.plan.backlog);
+        settled
+    }
 }
 
 /// What a configuration is loaded for.
@@ -271,7 +292,7 @@ impl Loader<'_> {
                 mistakes.add(severity, &listener.place, wrong);
             }
         }
-        if config.sockets.backlog > self.machine.backlog_max {
+        if config.sockets.backlog.or(0) > self.machine.backlog_max {
             let place = placed.option("backlog");
             let wrong = Wrong::new(format!(
                 "the kernel lowers backlog to {} here",

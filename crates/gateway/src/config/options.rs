@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::admin::Admin;
+use super::amounts::{Amount, SourceAddress};
 use super::choices::{ClientAsk, LogFormat, LogLevel, TlsVersion, Truncation};
 use super::key_source::KeySource;
 use super::table::options;
@@ -29,6 +30,12 @@ options! {
         /// with what was received, for trying out and for measuring. A name is looked
         /// up once, at the start; of several addresses the first IPv4 one is used.
         to: Backend = required "127.0.0.1:8080";
+
+        /// Addresses from which the backend is connected to. One address has some 28,000
+        /// local ports to a backend, so more connections need more addresses (or a unix
+        /// socket). `auto`: the system chooses; for a backend on 127.x.y.z addresses of
+        /// 127.64.0.0/16 are used besides, as many as it takes.
+        source_addresses: Vec<SourceAddress> = default "auto";
 
         /// Certificates and their keys as PEM files, `{ cert = "…", key = "…" }`. The
         /// chain stands in the order leaf first. Of several the one which fits the name
@@ -151,14 +158,21 @@ options! {
     /// How much there may be of everything. Reaching a limit gives a log line and a
     /// counter, and never closes an established connection.
     Limits, "Limits" {
+        /// What the whole process tree may use at most, with what the kernel holds for its
+        /// sockets. Limits which are `auto` are made to fit, and a sum of limits that does not
+        /// fit is refused at the start. `dormouse check` shows what each limit costs.
+        memory: Option<ByteSize> = default "off", "32 MiB" ..= "64 TiB";
+
         /// Connections in all workers together. `auto`: as many as the limit on
-        /// descriptors allows. Above it connections wait in the listen queue.
+        /// descriptors, the local ports and `memory` allow. Above it connections wait in the
+        /// listen queue.
         max_connections: Count = default "auto", "1" ..= "16000000",
             costs "192 bytes of slot per established connection; a slot which never was used costs nothing";
 
-        /// Handshakes in flight, in all workers together.
-        max_handshakes: u32 = default "1024", "1" ..= "1000000",
-            costs "up to `handshake_bytes_max` and the TLS library's state, for as long as the handshake takes";
+        /// Handshakes in flight, in all workers together. `auto`: 1024, or fewer if an
+        /// eighth of `memory` would not suffice.
+        max_handshakes: Count = default "auto", "1" ..= "1000000",
+            costs "up to twice `handshake_bytes_max` and the TLS library's state, for as long as the handshake takes";
 
         /// Bytes which a client may send before its handshake is done.
         handshake_bytes_max: ByteSize = default "64 KiB", "4 KiB" ..= "1 MiB",
@@ -166,14 +180,22 @@ options! {
 
         /// Bytes kept for connections which could not be finished yet (partial records
         /// and writes which the other side did not take), in all workers together. When
-        /// it is used up nothing more is read until some of it is free.
-        pending_memory: ByteSize = default "64 MiB", "1 MiB" ..= "1 TiB",
+        /// it is used up nothing more is read until some of it is free. `auto`: 64 MiB, or
+        /// an eighth of `memory` if that is less.
+        pending_memory: Amount = default "auto", "1 MiB" ..= "1 TiB",
             costs "itself, when all of it is used; given back when it is not";
 
         /// The share of `pending_memory` which one connection may have. Above it the
         /// connection is not read until the other side took some.
         pending_per_connection: ByteSize = default "128 KiB", "40 KiB" ..= "64 MiB",
             costs "as much of `pending_memory` per blocked connection";
+
+        /// What the kernel may hold in all send queues of more than 4 KiB, in all workers
+        /// together. Above it nothing is read for those who are slow to take it; the others
+        /// are not affected. `auto`: an eighth of `memory`, or a quarter of what TCP may use
+        /// on this machine before it comes under pressure (net.ipv4.tcp_mem).
+        kernel_memory: Amount = default "auto", "1 MiB" ..= "1 TiB",
+            costs "itself in the kernel, when peers are slow to read";
     }
 
     /// How long anything may take. Timers are checked every 100 ms.
@@ -197,18 +219,26 @@ options! {
 
     /// What the kernel is asked to do for the sockets, on both sides.
     Sockets, "Sockets" {
-        /// Bytes of data that the kernel may buffer per direction of a socket. It takes this
+        /// Bytes of data that the kernel may buffer for sending, per socket. It takes this
         /// only for connections whose reader is slow. It never takes more than
         /// net.core.rmem_max and net.core.wmem_max.
         socket_buffer: ByteSize = default "256 KiB", "16 KiB" ..= "64 MiB",
             costs "up to as much in the kernel for each side of a blocked connection, and as much again for its overhead";
 
-        /// Connections that wait to be accepted, per listening address. The kernel lowers
-        /// it to net.core.somaxconn.
-        backlog: u32 = default "4096", "1" ..= "65535",
-            costs "about 4 kB in the kernel per waiting connection";
+        /// Bytes of data which a peer may send before they are read; the kernel keeps them.
+        /// `auto`: `socket_buffer`, or with `memory` as much as can be kept for every
+        /// connection at once, 256 KiB at most.
+        receive_buffer: Amount = default "auto", "4 KiB" ..= "64 MiB",
+            costs "up to twice as much in the kernel for each side of a connection that is not read";
 
-        /// Ask a peer for a sign of life when nothing came for so long. Whole seconds.
+        /// Connections that wait to be accepted, per listening address. The kernel lowers
+        /// it to net.core.somaxconn. `auto`: 4096, or fewer if a sixteenth of `memory` would
+        /// not suffice.
+        backlog: Count = default "auto", "1" ..= "65535",
+            costs "about 4 kB in the kernel per waiting connection, and what it sends meanwhile";
+
+        /// Ask a peer for a sign of life when nothing came for so long. Each connection asks up to
+        /// a fifth sooner, so that not all of them ask at once. Whole seconds.
         keepalive_idle: Option<Duration> = default "2m", "1s" ..= "9h",
             costs "a packet each way per connection and interval";
 

@@ -176,6 +176,16 @@ impl OptionType for Count {
     }
 }
 
+impl Count {
+    /// The number; this one where it is left to the machine.
+    pub fn or(self, auto: u32) -> u32 {
+        match self {
+            Self::Auto => auto,
+            Self::Exactly(number) => number,
+        }
+    }
+}
+
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -309,7 +319,7 @@ impl Absent for Duration {
 impl Absent for ByteSize {
     const WORD: &'static str = "off";
     const KIND_OR_ABSENT: Kind =
-        Kind::new("a size or \"off\"", "\"16 MiB\" or \"off\"", "SIZE|off");
+        Kind::new("a size or \"off\"", "\"512 MiB\" or \"off\"", "SIZE|off");
 }
 
 impl Absent for PathBuf {

@@ -9,7 +9,7 @@ use std::{fmt, io};
 
 /// Opens all listeners of the configuration. Each comes with the index of its route.
 pub(super) fn open(config: &Config) -> Result<Vec<(Fd, u16)>, ServeError> {
-    let backlog = i32::try_from(config.sockets.backlog).unwrap_or(i32::MAX);
+    let backlog = i32::try_from(config.sockets.backlog.or(4096)).unwrap_or(i32::MAX);
     let options = ListenOptions {
         backlog,
         on_exec: OnExec::Keep,

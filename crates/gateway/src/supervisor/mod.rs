@@ -22,7 +22,7 @@ mod state;
 
 pub use error::ServeError;
 
-use crate::config::{Config, Flag, Loaded, Log, Section};
+use crate::config::{Config, Flag, Loaded, Log, Plan, Section};
 use crate::material;
 use crate::session_files::SessionFiles;
 use crate::ticket_keys::Keyring;
@@ -62,6 +62,7 @@ pub fn serve(loaded: &Loaded, source: Source, set_logs: fn(&Log)) -> Result<(), 
     process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
     // The plan counts on it; workers inherit it.
     descriptors::raise_limit().map_err(system("raise the limit on descriptors"))?;
+    let loaded = &loaded.settled();
     let certificates = material::load(&loaded.config).map_err(ServeError::Certificates)?;
     let origins = material::load_origins(&loaded.config).map_err(ServeError::Certificates)?;
     Supervisor::start(loaded, source, &certificates, &origins)?.run()
@@ -74,7 +75,8 @@ struct Supervisor {
     /// Counts configurations: 1 after the start.
     edition: u64,
     loaded_ms: u64,
-    connections_max: u64,
+    /// What it comes to on this machine.
+    plan: Plan,
     pairs: Vec<Pair>,
     control: Option<Control>,
     counters: Shared,

@@ -51,7 +51,7 @@ impl Supervisor {
             source,
             edition: 1,
             loaded_ms: now_ms,
-            connections_max: plan.connections_max.into(),
+            plan: plan.clone(),
             pairs: Vec::new(),
             control,
             counters,
@@ -68,7 +68,7 @@ impl Supervisor {
             let handover = Handover {
                 worker,
                 config: config.clone(),
-                share: Share::of(worker, plan, config),
+                share: Share::of(worker, plan),
                 certificates: certificates.to_vec(),
                 ticket_keys: supervisor.ticket_keys.keys().export().to_vec(),
                 origins: origins.to_vec(),

@@ -7,7 +7,7 @@ use dormouse_reactor::process;
 impl Supervisor {
     /// What main knows. It differs from turn to turn only when something has happened.
     pub(super) fn state(&self) -> State {
-        let limits = &self.config.limits;
+        let plan = &self.plan;
         State {
             pid: process::pid().0,
             born_ms: self.born_ms,
@@ -29,10 +29,10 @@ impl Supervisor {
                 waits_for_restart: Vec::new(),
             },
             bounds: Bounds {
-                connections: self.connections_max,
-                handshakes: u64::from(limits.max_handshakes),
-                pending_bytes: limits.pending_memory.0,
-                handshake_bytes: limits.handshake_bytes_max.0,
+                connections: plan.connections_max.into(),
+                handshakes: plan.handshakes_max.into(),
+                pending_bytes: plan.pending_memory.0,
+                handshake_bytes: self.config.limits.handshake_bytes_max.0,
             },
             drain: None,
         }

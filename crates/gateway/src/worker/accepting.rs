@@ -7,7 +7,6 @@
 use crate::counters::{Count, Counters};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Poller;
-use dormouse_reactor::socket;
 use std::io;
 
 /// Connections accepted from one listener per turn.
@@ -28,7 +27,7 @@ pub(super) struct Listener {
 pub(super) enum Pause {
     /// Every slot, or every descriptor there is for connections, is taken.
     Full,
-    /// `max_handshakes` are in flight.
+    /// As many connections to servers as `max_handshakes` are on their way.
     Handshakes,
     /// EMFILE or ENFILE.
     Descriptors,
@@ -52,7 +51,7 @@ impl Pause {
             Pause::Full => {
                 "every connection slot is taken (max_connections, or the descriptor limit)"
             }
-            Pause::Handshakes => "max_handshakes are in flight",
+            Pause::Handshakes => "max_handshakes connections to servers are on their way",
             Pause::Descriptors => "the process has no descriptor left (raise `ulimit -n`)",
             Pause::Ports => {
                 "no local port is left towards the backend \
@@ -84,16 +83,6 @@ impl Listeners {
 
     pub(super) fn all(&self) -> &[Listener] {
         &self.all
-    }
-
-    pub(super) fn are_polled(&self) -> bool {
-        self.polled
-    }
-
-    /// Is there anybody in the queue of a listener?
-    pub(super) fn somebody_waits(&self) -> bool {
-        let waiting = |listener: &Listener| socket::waiting_to_be_accepted(listener.fd);
-        !self.stopped && (self.all.iter()).any(|listener| waiting(listener).is_ok_and(|n| n > 0))
     }
 
     /// Accepts nothing more, for good.

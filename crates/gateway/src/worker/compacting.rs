@@ -11,6 +11,7 @@
 
 use super::Worker;
 use super::interest::{self, Side};
+use super::starved::SOON_MS;
 use super::token;
 use crate::counters::Count;
 use crate::slot::{Flag, Phase, Slot};
@@ -54,7 +55,7 @@ impl Worker {
         if !due {
             return;
         }
-        if !self.handshakes.queue.is_empty() {
+        if self.handshakes.queue.has_newcomers() {
             // Newcomers take the lowest places anyway.
             self.compaction.due_ms = Some(self.now_ms + LOOK_MS);
             return;
@@ -103,7 +104,10 @@ impl Worker {
         if let Some(slot) = self.slots.get(to)
             && slot.has(Flag::StarvedQueued)
         {
-            self.tools.starved.push((to, slot.generation));
+            let generation = slot.generation;
+            self.tools
+                .starved
+                .push(to, generation, self.now_ms, SOON_MS);
         }
         if let Some(slot) = self.slots.get(to)
             && slot.phase() == Phase::Warm
@@ -111,6 +115,8 @@ impl Worker {
         {
             pool.moved(from, to, slot.generation);
         }
+        self.tools.kernel.forget(from);
+        self.note_queues(to);
         Some(to)
     }
 

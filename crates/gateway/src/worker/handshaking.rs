@@ -5,7 +5,9 @@
 //! overtaken by a reset. When the last one of a burst is gone, its memory goes back to the system.
 //!
 //! Epoll tells of each once; then it waits in [`Queue`] for its turn, with what its client sent
-//! still in the kernel. So however many are ready, they cost the loop nothing before their turn.
+//! still in the kernel and nothing in the heap. So everybody who fits can be accepted at once
+//! (clients whose connect finds a full queue come back ever later), and `max_handshakes` bounds
+//! those that have begun. However many wait, they cost the loop nothing before their turn.
 
 use super::closing::discard;
 use super::flow::Tools;
@@ -30,6 +32,8 @@ pub(super) struct InFlight {
     pub(super) route: u16,
     pub(super) generation: u32,
     pub(super) accepted_ms: u64,
+    /// When it was accepted, or made a step.
+    moved_ms: u64,
     stage: Stage,
     watch: Watch,
 }
@@ -46,6 +50,8 @@ enum Watch {
 }
 
 enum Stage {
+    /// Accepted; nothing was received yet.
+    Waiting,
     Shaking(Box<Handshake>),
     /// Failed; what is left of the output to send, then the peer's end is awaited.
     Lingering {
@@ -69,6 +75,17 @@ pub(super) enum Step {
     Gone,
 }
 
+/// What a step works with.
+pub(super) struct With<'a> {
+    pub(super) tools: &'a mut Tools,
+    pub(super) poller: &'a Poller,
+    pub(super) token: u64,
+    pub(super) now: UnixTime,
+    pub(super) now_ms: u64,
+    /// Whether it had to wait for its turn.
+    pub(super) waited: bool,
+}
+
 /// The table of handshakes in flight.
 pub(super) struct Handshakes {
     entries: Vec<Option<InFlight>>,
@@ -78,6 +95,7 @@ pub(super) struct Handshakes {
     lingerers: VecDeque<(u64, u32, u32)>,
     pub(super) queue: Queue,
     live: usize,
+    begun: usize,
     most: usize,
 }
 
@@ -90,6 +108,7 @@ impl Handshakes {
             lingerers: VecDeque::new(),
             queue: Queue::default(),
             live: 0,
+            begun: 0,
             most: 0,
         }
     }
@@ -98,13 +117,17 @@ impl Handshakes {
         self.live
     }
 
+    /// Those which have anything in the heap.
+    pub(super) fn begun(&self) -> usize {
+        self.begun
+    }
+
     /// Takes a new connection in; its index is what epoll's token will name.
     pub(super) fn begin(
         &mut self,
         fd: Fd,
         route: u16,
         generation: u32,
-        handshake: Handshake,
         now_ms: u64,
         deadline_ms: u64,
     ) -> u32 {
@@ -113,7 +136,8 @@ impl Handshakes {
             route,
             generation,
             accepted_ms: now_ms,
-            stage: Stage::Shaking(Box::new(handshake)),
+            moved_ms: now_ms,
+            stage: Stage::Waiting,
             watch: Watch::Never,
         };
         let index = match self.free.pop() {
@@ -150,20 +174,37 @@ impl Handshakes {
         }
     }
 
-    /// The entry that was accepted first among those whose client has not sent a hello, if that
-    /// was before `before_ms`. Looks at a bounded number.
+    /// The first of those that have begun, whose client has been silent since before `before_ms`.
+    /// Looks at a bounded number.
     pub(super) fn oldest_silent(&self, before_ms: u64) -> Option<(u32, u32)> {
-        const LOOKS: usize = 64;
-        let mut oldest = self.deadlines.iter().take(LOOKS);
-        let found = oldest.find(|&&(_, index, generation)| {
+        const LOOKS: usize = 256;
+        let is_silent = |&&(_, index, generation): &&(u64, u32, u32)| {
             let entry = self.entries.get(index as usize).and_then(Option::as_ref);
             entry.is_some_and(|entry| {
-                entry.generation == generation
-                    && entry.accepted_ms < before_ms
-                    && !entry.has_answered()
+                entry.generation == generation && entry.has_begun() && entry.moved_ms < before_ms
             })
-        });
+        };
+        let found = self.deadlines.iter().take(LOOKS).find(is_silent);
         found.map(|&(_, index, generation)| (index, generation))
+    }
+
+    /// A step: reads, works, writes. `start` makes the handshake when something has come.
+    pub(super) fn step(
+        &mut self,
+        (index, generation): (u32, u32),
+        with: With<'_>,
+        start: impl FnOnce(u16) -> Option<Handshake>,
+    ) -> Option<(Fd, Step)> {
+        let entry = self.entries.get_mut(index as usize)?.as_mut()?;
+        if entry.generation != generation {
+            return None;
+        }
+        let had_begun = entry.has_begun();
+        let step = entry.step(with, start);
+        if !had_begun && entry.has_begun() {
+            self.begun += 1;
+        }
+        Some((entry.fd, step))
     }
 
     /// Takes an entry out.
@@ -172,6 +213,7 @@ impl Handshakes {
         let entry = self.entries.get_mut(index as usize)?.take()?;
         self.free.push(index);
         self.live -= 1;
+        self.begun -= usize::from(entry.has_begun());
         Some(entry)
     }
 
@@ -221,17 +263,19 @@ impl Handshakes {
 }
 
 impl InFlight {
-    /// Reads, works, writes.
-    pub(super) fn step(
-        &mut self,
-        tools: &mut Tools,
-        poller: &Poller,
-        token: u64,
-        now: UnixTime,
-        waited: bool,
-    ) -> Step {
+    fn step(&mut self, with: With<'_>, start: impl FnOnce(u16) -> Option<Handshake>) -> Step {
+        let With {
+            tools,
+            poller,
+            token,
+            now,
+            now_ms,
+            waited,
+        } = with;
+        self.moved_ms = now_ms;
         let step = match &mut self.stage {
-            Stage::Shaking(handshake) => shake(self.fd, handshake, tools, now, waited),
+            Stage::Waiting => self.first_step(tools, now, waited, start),
+            Stage::Shaking(handshake) => shake(self.fd, handshake, tools, now),
             Stage::Lingering { looks, .. } if *looks >= LINGER_LOOKS_MAX => Step::Gone,
             Stage::Lingering {
                 last_words,
@@ -265,12 +309,41 @@ impl InFlight {
         step
     }
 
+    /// The hello, or its beginning. Whoever gave up while waiting for this turn gets no answer.
+    fn first_step(
+        &mut self,
+        tools: &mut Tools,
+        now: UnixTime,
+        waited: bool,
+        start: impl FnOnce(u16) -> Option<Handshake>,
+    ) -> Step {
+        let n = match receive(self.fd, tools) {
+            Ok(Some(n)) => n,
+            Ok(None) => return Step::Continues,
+            Err(step) => return step,
+        };
+        if waited && has_given_up(self.fd) {
+            return Step::GivenUp;
+        }
+        let Some(handshake) = start(self.route) else {
+            return Step::Gone;
+        };
+        let mut handshake = Box::new(handshake);
+        let step = take(self.fd, &mut handshake, &tools.scratch.opening[..n], now);
+        self.stage = Stage::Shaking(handshake);
+        step
+    }
+
     /// The finished handshake. `None`: it had failed.
     pub(super) fn into_handshake(self) -> Option<Box<Handshake>> {
         match self.stage {
             Stage::Shaking(handshake) => Some(handshake),
-            Stage::Lingering { .. } => None,
+            Stage::Waiting | Stage::Lingering { .. } => None,
         }
+    }
+
+    fn has_begun(&self) -> bool {
+        !matches!(self.stage, Stage::Waiting)
     }
 
     /// Is this one only waiting for its peer to have read our alert?
@@ -281,6 +354,7 @@ impl InFlight {
     /// Is the costly part behind us? True for those which failed, too.
     pub(super) fn has_answered(&self) -> bool {
         match &self.stage {
+            Stage::Waiting => false,
             Stage::Shaking(handshake) => handshake.has_answered(),
             Stage::Lingering { .. } => true,
         }
@@ -293,6 +367,7 @@ impl InFlight {
 
     fn watch(&mut self, poller: &Poller, token: u64) -> io::Result<()> {
         let blocked = match &self.stage {
+            Stage::Waiting => false,
             Stage::Shaking(handshake) => !handshake.output().is_empty(),
             Stage::Lingering { last_words, .. } => !last_words.is_empty(),
         };
@@ -312,31 +387,32 @@ impl InFlight {
     }
 }
 
-fn shake(
-    fd: Fd,
-    handshake: &mut Handshake,
-    tools: &mut Tools,
-    now: UnixTime,
-    waited: bool,
-) -> Step {
+fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools, now: UnixTime) -> Step {
     match flush(fd, handshake) {
         Ok(true) => {}
         Ok(false) => return Step::Continues,
         Err(_) => return Step::Gone,
     }
-    let n = match socket::recv(
-        fd,
-        &mut tools.scratch.opening[..super::flow::RECEIVE_MAX / 4],
-    ) {
-        Ok(Attempt::Done(0)) => return Step::Gone,
-        Ok(Attempt::Done(n)) => n,
-        Ok(Attempt::WouldBlock) => return Step::Continues,
-        Err(_) => return Step::Gone,
-    };
-    if waited && !handshake.has_answered() && has_given_up(fd) {
-        return Step::GivenUp;
+    match receive(fd, tools) {
+        Ok(Some(n)) => take(fd, handshake, &tools.scratch.opening[..n], now),
+        Ok(None) => Step::Continues,
+        Err(step) => step,
     }
-    match handshake.handle_input(now, &tools.scratch.opening[..n]) {
+}
+
+/// Receives into the scratch buffer. `None`: there is nothing.
+fn receive(fd: Fd, tools: &mut Tools) -> Result<Option<usize>, Step> {
+    let room = &mut tools.scratch.opening[..super::flow::RECEIVE_MAX / 4];
+    match socket::recv(fd, room) {
+        Ok(Attempt::Done(0)) | Err(_) => Err(Step::Gone),
+        Ok(Attempt::Done(n)) => Ok(Some(n)),
+        Ok(Attempt::WouldBlock) => Ok(None),
+    }
+}
+
+/// Shows the handshake what was received, and sends what it has to say.
+fn take(fd: Fd, handshake: &mut Handshake, received: &[u8], now: UnixTime) -> Step {
+    match handshake.handle_input(now, received) {
         Ok(Progress::Handshaking) => match flush(fd, handshake) {
             Ok(_) => Step::Continues,
             Err(_) => Step::Gone,

@@ -17,6 +17,7 @@
 //!   warm      connections kept ready        originating  from a plain listener to a TLS server
 //!   tickets   what comes after a handshake
 //!   compacting  pages come back             queue        whose turn it is of those
+//!   starved     who waits for memory        kernel_memory  the sum of send queues
 //! ```
 
 mod accepting;
@@ -28,6 +29,7 @@ mod connecting;
 mod flow;
 mod handshaking;
 mod interest;
+mod kernel_memory;
 mod newcomers;
 mod opening;
 mod originating;
@@ -35,6 +37,7 @@ mod queue;
 mod recover;
 mod reporting;
 mod sealing;
+mod starved;
 mod tickets;
 mod timers;
 mod token;
@@ -53,11 +56,13 @@ use dormouse_engine::TicketKeys;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Event, Events, Poller};
 use dormouse_reactor::slab::Slab;
+use dormouse_reactor::socket;
 use dormouse_reactor::timer::Wheel;
 use dormouse_reactor::{Fd, process};
 use flow::{Outcome, Tools};
 use handshaking::Handshakes;
 use interest::Side;
+use kernel_memory::KernelMemory;
 use originating::Originations;
 use std::io;
 use std::sync::atomic::Ordering;
@@ -74,6 +79,10 @@ pub(crate) struct Limits {
     pub(crate) handshakes_max: usize,
     pub(crate) handshake_bytes_max: usize,
     pub(crate) pending_per_connection: usize,
+    /// What the kernel may hold in long send queues.
+    pub(crate) kernel_bytes_max: u64,
+    /// Addresses from which backends on this machine are connected to.
+    pub(crate) sources: u32,
     pub(crate) handshake_timeout_ms: u64,
     pub(crate) idle_timeout_ms: Option<u64>,
     pub(crate) partial_record_timeout_ms: u64,
@@ -115,9 +124,12 @@ pub(crate) struct Worker {
     generation: u32,
     now_ms: u64,
     stop_by_ms: Option<u64>,
-    starved_look_ms: u64,
     /// Connections at rest: kept up to date wherever a slot is worked on.
     at_rest: u32,
+    /// While the slots that a predecessor left are looked at for long queues: the next one.
+    survey_from: Option<u32>,
+    /// When to look next for silent clients, while every handshake's place is taken.
+    silent_look_ms: u64,
     compaction: Compaction,
     /// Descriptors of the table which are not connections.
     descriptors_reserved: u64,
@@ -145,18 +157,27 @@ impl Worker {
             .into_iter()
             .map(|(fd, route)| Listener { fd, route })
             .collect();
+        let send_buffers = (routes.iter()).map(|route| route.sockets.send_buffer_bytes());
+        let send_buffer = send_buffers.max().unwrap_or(0);
         let mut worker = Worker {
             wheel: Wheel::new(now_ms),
             poller,
             handshakes: Handshakes::new(),
             originations: Originations::new(Worker::pools(&routes)),
             listeners: Listeners::new(listeners),
-            tools: Tools::new(pending, counters, limits.pending_per_connection),
+            tools: Tools::new(
+                pending,
+                KernelMemory::new(limits.kernel_bytes_max),
+                counters,
+                limits.pending_per_connection,
+                send_buffer,
+            ),
             generation: 0,
             bursts: Bursts::default(),
             stop_by_ms: None,
-            starved_look_ms: 0,
             at_rest: 0,
+            survey_from: None,
+            silent_look_ms: 0,
             compaction: Compaction::default(),
             descriptors_reserved: keep.len() as u64 + DESCRIPTORS_SPARE,
             descriptors_suffice_for: u64::MAX,
@@ -209,7 +230,7 @@ impl Worker {
     }
 
     fn timeout_ms(&self) -> Option<u64> {
-        if !self.handshakes.queue.is_empty() {
+        if self.handshakes.queue.is_ready(self.may_begin()) {
             return Some(0);
         }
         let deadlines = [
@@ -219,8 +240,10 @@ impl Worker {
             self.tools.tickets.next_deadline_ms(),
             self.listeners.next_deadline_ms(),
             self.stop_by_ms,
-            (!self.tools.starved.is_empty()).then_some(self.starved_look_ms),
-            self.silent_look_ms(),
+            self.tools.starved.next_deadline_ms(),
+            self.tools.kernel.next_deadline_ms(),
+            self.survey_from.map(|_| self.now_ms),
+            self.room_deadline_ms(),
             self.compaction.next_deadline_ms(),
         ];
         let next = deadlines.into_iter().flatten().min();
@@ -287,7 +310,8 @@ impl Worker {
         }
         if slot.has(Flag::Starved) && !slot.has(Flag::StarvedQueued) {
             slot.set(Flag::StarvedQueued);
-            tools.starved.push((index, slot.generation));
+            let wait_ms = tools.starved_wait_ms;
+            tools.starved.push(index, slot.generation, now_ms, wait_ms);
         }
         over
     }
@@ -306,8 +330,21 @@ impl Worker {
         } else {
             self.set_timer(index);
             self.apply_interest(index);
+            self.note_queues(index);
         }
         self.slots.header().clear_busy();
+    }
+
+    /// Asks the kernel what it holds for this connection to send.
+    fn note_queues(&mut self, index: u32) {
+        let Some(slot) = self.slots.get(index) else {
+            return;
+        };
+        let mut bytes = socket::send_memory(slot.tls_fd()).unwrap_or(0);
+        if slot.plain_fd() != Fd::NONE {
+            bytes += socket::send_memory(slot.plain_fd()).unwrap_or(0);
+        }
+        self.tools.kernel.note(index, bytes);
     }
 
     fn remove(&mut self, index: u32) {
@@ -321,6 +358,7 @@ impl Worker {
         slot.tls.wipe();
         self.slots.free(index);
         remains.close();
+        self.tools.kernel.forget(index);
         self.compaction.note_freed(self.now_ms);
         self.listeners.resume();
     }

@@ -4,7 +4,7 @@
 use super::Worker;
 use super::accepting::{ACCEPTS_PER_TURN, Listener, Pause};
 use super::bursts::{Subject, peer_name};
-use super::handshaking::Step;
+use super::handshaking::{Step, With};
 use super::interest::{self, Side};
 use super::originating::Plain;
 use super::reporting;
@@ -24,14 +24,12 @@ const SLICE: Duration = Duration::from_micros(200);
 /// Looked at of a hello, to see whether its client comes back: tickets are at the end.
 const HELLO_MAX: usize = 4096;
 
-/// Who has not said hello for so long makes room when every place is taken and others wait.
-const SILENT_MS: u64 = 1_000;
+/// When `max_handshakes` have begun and others wait, those make room whose client has been silent
+/// for this part of `handshake_timeout`.
+const SILENT_PART: u64 = 4;
 
 /// How often that is looked at.
 const SILENT_LOOK_MS: u64 = 100;
-
-/// Silent ones dropped per turn.
-const SILENT_PER_TURN: u32 = 16;
 
 impl Worker {
     pub(super) fn on_newcomers(&mut self, tokens: &[Token]) {
@@ -54,16 +52,51 @@ impl Worker {
 
     /// Gives turns to handshakes until the time is up; the first step is always made.
     fn shake_hands(&mut self, until: Instant) {
-        if self.handshakes.queue.is_empty() {
-            return;
+        if self.handshakes.queue.has_newcomers() {
+            self.sort_newcomers();
+            self.make_room();
         }
-        self.sort_newcomers();
-        while let Some(((index, generation), waited)) = self.handshakes.queue.next(self.now_ms) {
+        loop {
+            let may_begin = self.may_begin();
+            let Some(((index, generation), waited)) =
+                self.handshakes.queue.next(self.now_ms, may_begin)
+            else {
+                return;
+            };
             self.on_handshake(index, generation, waited);
             if Instant::now() >= until {
-                break;
+                return;
             }
         }
+    }
+
+    /// Is there a place for a handshake that has not begun?
+    pub(super) fn may_begin(&self) -> bool {
+        self.handshakes.begun() + self.originations.live() < self.limits.handshakes_max
+    }
+
+    /// Every place is taken and somebody waits: whose client has been silent for long loses its own.
+    fn make_room(&mut self) {
+        if self.may_begin() || self.now_ms < self.silent_look_ms {
+            return;
+        }
+        self.silent_look_ms = self.now_ms + SILENT_LOOK_MS;
+        self.tools.count.add(Count::PausedHandshakes, 1);
+        self.bursts.note(Subject::Paused, self.now_ms, |more| {
+            tracing::warn!(more, "newcomers wait: max_handshakes are in flight");
+        });
+        let silent_ms = self.limits.handshake_timeout_ms / SILENT_PART;
+        let before_ms = self.now_ms.saturating_sub(silent_ms);
+        while let Some((index, generation)) = self.handshakes.oldest_silent(before_ms) {
+            self.tools.count.add(Count::HandshakesSilent, 1);
+            self.drop_handshake(index, generation);
+        }
+    }
+
+    /// While every place is taken and somebody waits: when to look again.
+    pub(super) fn room_deadline_ms(&self) -> Option<u64> {
+        let waits = self.handshakes.queue.has_newcomers() && !self.may_begin();
+        waits.then_some(self.silent_look_ms)
     }
 
     /// Finds out who comes back, by a look at hellos which stay in the kernel.
@@ -136,26 +169,15 @@ impl Worker {
 
     fn begin_handshake(&mut self, fd: Fd, route_index: u16) {
         self.tools.count.add(Count::Accepted, 1);
-        let route = self.routes.get(usize::from(route_index));
-        let Some(Direction::Terminate { context, .. }) = route.map(|route| &route.direction) else {
-            fd.close();
-            return;
-        };
-        let limits = HandshakeLimits {
-            bytes_max: self.limits.handshake_bytes_max,
-        };
-        let handshake = Handshake::server(context, limits);
+        if let Some(route) = self.routes.get(usize::from(route_index)) {
+            route.sockets.apply_to_client(fd);
+        }
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation & token::GENERATION_MASK;
         let deadline_ms = self.now_ms + self.limits.handshake_timeout_ms;
-        let index = self.handshakes.begin(
-            fd,
-            route_index,
-            generation,
-            handshake,
-            self.now_ms,
-            deadline_ms,
-        );
+        let index = self
+            .handshakes
+            .begin(fd, route_index, generation, self.now_ms, deadline_ms);
         // Often the ClientHello is there already; epoll is told when it is not.
         self.handshakes
             .queue
@@ -164,42 +186,58 @@ impl Worker {
 
     fn on_handshake(&mut self, index: u32, generation: u32, waited: bool) {
         let now = unix_time();
-        let Some(entry) = self.handshakes.entry(index, generation) else {
+        let Worker {
+            handshakes,
+            tools,
+            poller,
+            routes,
+            limits,
+            ..
+        } = self;
+        let with = With {
+            tools,
+            poller,
+            token: token::handshake(index, generation),
+            now,
+            now_ms: self.now_ms,
+            waited,
+        };
+        let bytes_max = limits.handshake_bytes_max;
+        let stepped = handshakes.step((index, generation), with, |route| {
+            match &routes.get(usize::from(route))?.direction {
+                Direction::Terminate { context, .. } => {
+                    Some(Handshake::server(context, HandshakeLimits { bytes_max }))
+                }
+                Direction::Originate(_) => None,
+            }
+        });
+        let Some((peer, step)) = stepped else {
             return;
         };
-        let took_ms = self.now_ms.saturating_sub(entry.accepted_ms);
+        let (took_ms, lingers) = match self.handshakes.entry(index, generation) {
+            Some(entry) => (self.now_ms - entry.accepted_ms, entry.is_lingering()),
+            None => (0, false),
+        };
         let each_ms = self.limits.log_handshakes.then_some(took_ms);
-        let token = token::handshake(index, generation);
-        match entry.step(&mut self.tools, &self.poller, token, now, waited) {
+        match step {
             Step::Continues => {}
             Step::Established => self.establish(index, generation),
             Step::GivenUp => {
-                let fd = entry.fd;
-                self.log_gone(
-                    "peer",
-                    "the client had given up before its turn came",
-                    fd,
-                    took_ms,
-                );
+                let why = "the client had given up before its turn came";
+                self.log_gone("peer", why, peer, took_ms);
                 self.tools.count.add(Count::HandshakesGivenUp, 1);
                 self.drop_handshake(index, generation);
             }
             Step::Gone => {
-                if !entry.is_lingering() {
-                    let fd = entry.fd;
-                    self.log_gone("peer", "the client's connection ended", fd, took_ms);
+                if !lingers {
+                    self.log_gone("peer", "the client's connection ended", peer, took_ms);
                 }
                 self.drop_handshake(index, generation);
             }
             Step::Failed(failure) => {
-                let peer = entry.fd;
-                self.bursts.handshake_failed(
-                    &failure,
-                    peer,
-                    self.now_ms,
-                    &self.tools.count,
-                    each_ms,
-                );
+                let (now_ms, count) = (self.now_ms, &self.tools.count);
+                self.bursts
+                    .handshake_failed(&failure, peer, now_ms, count, each_ms);
                 self.handshakes
                     .note_lingering(index, generation, self.now_ms);
             }
@@ -280,44 +318,11 @@ impl Worker {
             .min(self.limits.connections_max.into());
         if taken as u64 >= most {
             Some(Pause::Full)
-        } else if in_flight >= self.handshakes_max() {
+        } else if self.originations.live() >= self.limits.handshakes_max {
             Some(Pause::Handshakes)
         } else {
             None
         }
-    }
-
-    /// Once it has paused, accepting begins again when an eighth of the places is free, not for
-    /// each one.
-    fn handshakes_max(&self) -> usize {
-        let most = self.limits.handshakes_max;
-        if self.listeners.are_polled() {
-            most
-        } else {
-            most - most / 8
-        }
-    }
-
-    /// Every place is taken and somebody waits outside: those who have said nothing for a while
-    /// make room.
-    fn drop_silent(&mut self) {
-        let before_ms = self.now_ms.saturating_sub(SILENT_MS);
-        for _ in 0..SILENT_PER_TURN {
-            let Some((index, generation)) = self.handshakes.oldest_silent(before_ms) else {
-                return;
-            };
-            if !self.listeners.somebody_waits() {
-                return;
-            }
-            self.tools.count.add(Count::HandshakesSilent, 1);
-            self.drop_handshake(index, generation);
-        }
-    }
-
-    /// While every place is taken: when to look again for those who say nothing.
-    pub(super) fn silent_look_ms(&self) -> Option<u64> {
-        let paused = self.limit_reached() == Some(Pause::Handshakes);
-        paused.then_some(self.now_ms + SILENT_LOOK_MS)
     }
 
     /// Somebody may have lowered the limit since the plan was made, and who is accepted will need a
@@ -334,9 +339,6 @@ impl Worker {
 
     pub(super) fn update_accepting(&mut self) {
         self.count_descriptors();
-        if self.limit_reached() == Some(Pause::Handshakes) {
-            self.drop_silent();
-        }
         let limit = self.limit_reached();
         let Worker {
             listeners,

@@ -50,7 +50,15 @@ fn open_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
         let have = usize::from(slot.partial_len);
         let most = match tools.allowance(towards(slot)) {
             Allowance::Full => tools.receive_max(),
-            Allowance::Lean => one_record(slot, tools, have)?,
+            Allowance::Lean(room) => match one_record(slot, tools, have)? {
+                0 => {
+                    tools.starve_for_record(slot);
+                    return Ok(());
+                }
+                // A record can't be cut: with nothing left, a long one waits.
+                most if most > room && tools.kernel.is_used_up() => 0,
+                most => most,
+            },
             Allowance::Nothing => 0,
         };
         if most == 0 {

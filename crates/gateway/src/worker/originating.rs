@@ -319,7 +319,7 @@ impl Worker {
             .sockets;
         let origin = self.origin(route).ok_or_else(missing)?;
         let target = origin.targets.get(target).ok_or_else(missing)?;
-        let connecting = socket::connect(&target.address, &sockets.connect_options())?;
+        let connecting = socket::connect(&target.address, &sockets.connect_options(None))?;
         sockets.apply(connecting.fd());
         let added = self.poller.add(connecting.fd(), token, Interest::WRITE);
         added.inspect_err(|_| connecting.fd().close())?;

@@ -38,12 +38,14 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Nobody waits.
-    pub(super) fn is_empty(&self) -> bool {
-        self.known.is_empty()
-            && self.new.is_empty()
-            && self.resuming.is_empty()
-            && self.full.is_empty()
+    /// Somebody waits who has not begun.
+    pub(super) fn has_newcomers(&self) -> bool {
+        !(self.new.is_empty() && self.resuming.is_empty() && self.full.is_empty())
+    }
+
+    /// Somebody can have a turn; `may_begin`: there is a place for one who has not begun.
+    pub(super) fn is_ready(&self, may_begin: bool) -> bool {
+        !self.known.is_empty() || !self.new.is_empty() || (may_begin && self.has_newcomers())
     }
 
     /// One which has had our answer is ready for more.
@@ -72,9 +74,12 @@ impl Queue {
     }
 
     /// The next one, and whether it had to wait for its turn.
-    pub(super) fn next(&mut self, now_ms: u64) -> Option<(Name, bool)> {
+    pub(super) fn next(&mut self, now_ms: u64, may_begin: bool) -> Option<(Name, bool)> {
         if let Some(name) = self.known.pop_front() {
             return Some((name, true));
+        }
+        if !may_begin {
+            return None;
         }
         self.turns = self.turns.wrapping_add(1);
         let (first, second) = if self.turns.is_multiple_of(TURNS) {
@@ -101,7 +106,7 @@ mod tests {
     use super::*;
 
     fn order(queue: &mut Queue, now_ms: u64) -> Vec<u32> {
-        std::iter::from_fn(|| queue.next(now_ms))
+        std::iter::from_fn(|| queue.next(now_ms, true))
             .map(|((index, _), _)| index)
             .collect()
     }
@@ -115,7 +120,7 @@ mod tests {
         queue.push_known(7, 1);
         queue.sort(|(index, _)| index % 2 == 0);
         assert_eq!(order(&mut queue, 10), [7, 0, 2, 4, 1, 3, 5]);
-        assert!(queue.is_empty());
+        assert!(!queue.is_ready(true));
     }
 
     #[test]
@@ -136,11 +141,11 @@ mod tests {
             queue.push_new(index, 1, u64::from(index) * 400);
         }
         queue.sort(|_| false);
-        assert_eq!(queue.next(1_000), Some(((0, 1), true)), "in time");
+        assert_eq!(queue.next(1_000, true), Some(((0, 1), true)), "in time");
         // The front one came at 400 and is too old at 1,401.
-        assert_eq!(queue.next(1_401), Some(((3, 1), true)));
-        assert_eq!(queue.next(1_401), Some(((2, 1), true)));
-        assert_eq!(queue.next(1_401), Some(((1, 1), true)));
+        assert_eq!(queue.next(1_401, true), Some(((3, 1), true)));
+        assert_eq!(queue.next(1_401, true), Some(((2, 1), true)));
+        assert_eq!(queue.next(1_401, true), Some(((1, 1), true)));
     }
 
     #[test]
@@ -148,6 +153,7 @@ mod tests {
         let mut queue = Queue::default();
         queue.push_new(3, 1, 10);
         queue.sort(|_| panic!("looked at"));
-        assert_eq!(queue.next(10), Some(((3, 1), false)));
+        assert_eq!(queue.next(10, false), None, "no place");
+        assert_eq!(queue.next(10, true), Some(((3, 1), false)));
     }
 }

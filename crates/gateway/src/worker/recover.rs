@@ -10,7 +10,7 @@ use super::backlog;
 use super::token;
 use super::{Ending, Worker};
 use crate::counters::Count;
-use crate::slot::{Phase, Slot, TimerPurpose};
+use crate::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::timer::Timer;
@@ -46,6 +46,7 @@ impl Worker {
             self.restore_slots(same_poller);
             self.slots.settle_move();
             self.find_warm();
+            self.survey_from = Some(0);
             self.tools.count.add(Count::Restarts, 1);
         }
         self.poller
@@ -147,6 +148,9 @@ impl Worker {
             self.generation = self.generation.max(slot.generation);
             slot.set_timer_purpose(TimerPurpose::None);
             slot.timer = Timer::default();
+            // Who waited for memory was in a list that is gone: they are read, and wait again.
+            slot.clear(Flag::Starved);
+            slot.clear(Flag::StarvedQueued);
             if !same_poller {
                 (slot.tls_watch, slot.plain_watch) = (0, 0);
             }

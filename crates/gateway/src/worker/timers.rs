@@ -2,6 +2,7 @@
 //! looked at again and again while it lasts.
 
 use super::Worker;
+use super::flow::Allowance;
 use crate::counters::Count;
 use crate::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::{Fd, process};
@@ -9,8 +10,8 @@ use dormouse_reactor::{Fd, process};
 /// How often a draining connection's send queue is looked at.
 const DRAIN_LOOK_MS: u64 = 100;
 
-/// How often those are looked at who are not read for want of pending memory.
-const STARVED_LOOK_MS: u64 = 50;
+/// Connections of a predecessor whose queues are looked at per turn.
+const SURVEYED_PER_TURN: u32 = 128;
 
 /// How soon a connect is tried again for which there was no descriptor or port.
 const RETRY_CONNECT_MS: u64 = 200;
@@ -85,6 +86,7 @@ impl Worker {
         self.end_originations_in_time();
         self.refill_warm();
         let tickets_done = self.tools.tickets.expire(self.now_ms);
+        self.look_at_queues();
         self.feed_starved();
         if self.handshakes.burst_ended() || tickets_done {
             process::return_heap();
@@ -105,25 +107,50 @@ impl Worker {
             Count::PendingBytes,
             self.tools.pending.bytes_in_use() as u64,
         );
+        count.set(Count::KernelBytes, self.tools.kernel.sum() as u64);
         self.update_accepting();
     }
 
-    /// Those who were not read for want of pending memory are looked at again: at once when there
-    /// is some, else with every tick, since the other side may have taken what it had.
+    /// Those who were not read for want of memory are looked at again.
     fn feed_starved(&mut self) {
-        let due = self.tools.has_room() || self.now_ms >= self.starved_look_ms;
-        if self.tools.starved.is_empty() || !due {
-            return;
-        }
-        self.starved_look_ms = self.now_ms + STARVED_LOOK_MS;
-        for (index, generation) in std::mem::take(&mut self.tools.starved) {
-            if let Some(slot) = self.slots.get_mut(index)
-                && slot.generation == generation
-                && slot.has(Flag::Starved)
+        for (_, index, generation, wait_ms) in self.tools.starved.due(self.now_ms) {
+            let Some(slot) = self.slots.get_mut(index) else {
+                continue;
+            };
+            if slot.generation != generation || !slot.has(Flag::StarvedQueued) {
+                continue;
+            }
+            let sides = match slot.plain_fd() {
+                Fd::NONE => [slot.tls_fd(); 2],
+                plain_fd => [plain_fd, slot.tls_fd()],
+            };
+            let allowance = |towards: &Fd| self.tools.allowance(*towards);
+            if sides
+                .iter()
+                .all(|side| allowance(side) == Allowance::Nothing)
             {
-                slot.clear(Flag::Starved);
-                slot.clear(Flag::StarvedQueued);
-                self.apply_interest(index);
+                let now_ms = self.now_ms;
+                self.tools.starved.push(index, generation, now_ms, wait_ms);
+                continue;
+            }
+            slot.clear(Flag::Starved);
+            slot.clear(Flag::StarvedQueued);
+            self.apply_interest(index);
+        }
+    }
+
+    /// Send queues drain without a word: when little is left for others they are looked at. So are,
+    /// once, those which a predecessor left.
+    fn look_at_queues(&mut self) {
+        for index in self.tools.kernel.to_look_at(self.now_ms) {
+            self.note_queues(index);
+        }
+        for _ in 0..SURVEYED_PER_TURN {
+            let next = self.survey_from.and_then(|from| self.slots.next_live(from));
+            self.survey_from = next.map(|index| index + 1);
+            match next {
+                Some(index) => self.note_queues(index),
+                None => return,
             }
         }
     }

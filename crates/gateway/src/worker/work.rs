@@ -209,7 +209,7 @@ impl Work<'_> {
         {
             return Outcome::NoPendingMemory;
         }
-        let connect = connecting::start(slot, self.route);
+        let connect = connecting::start(slot, self.route, self.limits.sources);
         self.connected(slot, connect)
     }
 
@@ -259,7 +259,7 @@ impl Work<'_> {
         slot.set_timer_purpose(TimerPurpose::None);
         match purpose {
             TimerPurpose::RetryConnect => {
-                let connect = connecting::start(slot, self.route);
+                let connect = connecting::start(slot, self.route, self.limits.sources);
                 return self.connected(slot, connect);
             }
             TimerPurpose::Connect => {

@@ -73,6 +73,33 @@ pub fn unsent(fd: Fd) -> io::Result<usize> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
+/// Bytes of kernel memory behind what waits to be sent, overhead included (SO_MEMINFO).
+///
+/// # Errors
+/// What the operating system says.
+pub fn send_memory(fd: Fd) -> io::Result<usize> {
+    // <linux/sock_diag.h>: what is under way, and what is queued. Unix sockets know only the one.
+    const SO_MEMINFO: libc::c_int = 55;
+    const SENT: usize = 2;
+    const QUEUED: usize = 5;
+    let mut info = [0u32; 9];
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into the array, and any bytes are a valid one.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.0,
+            libc::SOL_SOCKET,
+            SO_MEMINFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(info[SENT].max(info[QUEUED]) as usize)
+}
+
 /// Bytes which have arrived, but were not received yet.
 ///
 /// # Errors
@@ -80,16 +107,6 @@ pub fn unsent(fd: Fd) -> io::Result<usize> {
 pub fn received_unread(fd: Fd) -> io::Result<usize> {
     let count = rustix::io::ioctl_fionread(fd.borrow()?)?;
     Ok(usize::try_from(count).unwrap_or(usize::MAX))
-}
-
-/// Connections which wait to be accepted by this TCP listener.
-///
-/// # Errors
-/// What the operating system says: no TCP socket, say.
-pub fn waiting_to_be_accepted(listener: Fd) -> io::Result<u32> {
-    // tcpi_unacked, which stands for this in a listener (tcp_get_info).
-    const WAITING: usize = 24;
-    Ok(u32_at(tcp_info(listener)?[WAITING / 8]))
 }
 
 /// Whether small segments are sent at once (TCP_NODELAY).
@@ -113,6 +130,20 @@ pub fn set_keepalive(fd: Fd, keepalive: Option<Keepalive>) -> io::Result<()> {
         sockopt::set_tcp_keepcnt(fd, keepalive.count)?;
     }
     Ok(sockopt::set_socket_keepalive(fd, keepalive.is_some())?)
+}
+
+/// When to ask a silent peer, on a socket which asks already (a listener's settings are inherited):
+/// two system calls instead of four.
+///
+/// # Errors
+/// What the operating system says: no TCP socket, say.
+pub fn set_keepalive_times(fd: Fd, keepalive: Keepalive) -> io::Result<()> {
+    let fd = fd.borrow()?;
+    sockopt::set_tcp_keepidle(fd, Duration::from_secs(keepalive.idle_s.into()))?;
+    Ok(sockopt::set_tcp_keepintvl(
+        fd,
+        Duration::from_secs(keepalive.interval_s.into()),
+    )?)
 }
 
 /// How long sent bytes may stay unacknowledged before the connection is dead

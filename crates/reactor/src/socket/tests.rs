@@ -169,6 +169,15 @@ fn options_are_taken() {
         assert_eq!(sockopt::tcp_keepcnt(socket).unwrap(), 3);
         assert_eq!(sockopt::tcp_user_timeout(socket).unwrap(), 30_000);
         assert_eq!(sockopt::socket_send_buffer_size(socket).unwrap(), 200_000);
+        let sooner = Keepalive {
+            idle_s: 90,
+            interval_s: 10,
+            ..keepalive
+        };
+        set_keepalive_times(fd, sooner).unwrap();
+        assert_eq!(sockopt::tcp_keepidle(socket).unwrap().as_secs(), 90);
+        assert_eq!(sockopt::tcp_keepintvl(socket).unwrap().as_secs(), 10);
+        assert_eq!(sockopt::tcp_keepcnt(socket).unwrap(), 3);
         set_keepalive(fd, None).unwrap();
         assert!(!sockopt::socket_keepalive(socket).unwrap());
     }

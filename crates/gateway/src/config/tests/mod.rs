@@ -20,6 +20,8 @@ fn machine() -> Machine {
         privileged_below: 1024,
         ipv6: true,
         backlog_max: 4096,
+        local_ports: 28_232,
+        tcp_bytes: 1 << 30,
     }
 }
 

@@ -27,7 +27,8 @@ fn a_route_alone_leaves_everything_at_its_default() {
         given: "127.0.0.1:8080".to_owned(),
     };
     assert_eq!(config, expected);
-    assert_eq!(config.limits.pending_memory, ByteSize(64 << 20));
+    assert_eq!(config.limits.pending_memory, Amount::Auto);
+    assert_eq!(config.limits.memory, None);
     assert_eq!(config.process.workers, Count::Auto);
     assert_eq!(config.timeouts.idle_timeout, None);
     assert_eq!(config.sockets.user_timeout, Some(Duration::from_secs(180)));
@@ -148,17 +149,20 @@ fn every_option_can_be_set() {
     let text = "
         workers = 3
         admin = '127.0.0.1:9901'
+        memory = '2 GiB'
         max_connections = 1000
         max_handshakes = 10
         handshake_bytes_max = '32 KiB'
         pending_memory = '16 MiB'
         pending_per_connection = '64k'
+        kernel_memory = '32 MiB'
         handshake_timeout = '1s'
         idle_timeout = '1h'
         partial_record_timeout = '2s'
         backend_connect_timeout = '3s'
         drain_timeout = '4s'
         socket_buffer = '128 KiB'
+        receive_buffer = '64 KiB'
         backlog = 100
         keepalive_idle = 'off'
         keepalive_interval = '5s'

@@ -69,7 +69,7 @@ impl World {
         let flags = flags.map(|(name, value)| Given::new(name, value));
         let config = config::load(
             None,
-            config::Section::Route,
+            Section::Route,
             &flags,
             &Machine::read(),
             Purpose::Check,
@@ -83,6 +83,7 @@ impl World {
             sockets: SocketOptions::new(&config.config.sockets),
             truncation: Truncation::Abort,
             backend_name: String::new(),
+            sources: Vec::new(),
         };
         self.worker = Some(
             Worker::adopt(Inheritance {
@@ -96,6 +97,8 @@ impl World {
                     handshakes_max: 10,
                     handshake_bytes_max: 65_536,
                     pending_per_connection: 131_072,
+                    kernel_bytes_max: 1 << 30,
+                    sources: 1,
                     handshake_timeout_ms: 10_000,
                     idle_timeout_ms: Some(3_600_000),
                     partial_record_timeout_ms: 60_000,
