@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use dormouse_interop::certificates::authority;
+use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::client::Version;
 use dormouse_interop::counts::Counts;
 use dormouse_interop::process::{Process, signal};
@@ -480,4 +480,92 @@ fn every_handshake_has_its_line_on_request() {
         assert!(failed[2].contains(part), "{part} in {}", failed[2]);
     }
     site.process.wait_for_line("handshake done", PATIENCE);
+}
+
+/// The serial number of a certificate, by OpenSSL.
+fn serial(cert: &Path) -> Vec<u8> {
+    let output = Command::new("openssl")
+        .args(["x509", "-noout", "-serial", "-in"])
+        .arg(cert)
+        .output()
+        .expect("openssl");
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let hex = said.strip_prefix("serial=").expect("a serial number");
+    let digits: Vec<u8> = hex
+        .chars()
+        .map(|digit| digit.to_digit(16).expect("hexadecimal") as u8)
+        .collect();
+    digits
+        .chunks(2)
+        .map(|pair| pair[0] * 16 + pair[1])
+        .collect()
+}
+
+/// A client's certificate is revoked after its ticket was made. The ticket still opens, but it is
+/// not resumed, the full handshake refuses the client with the right alert, and the backend hears
+/// nothing of it.
+#[test]
+fn a_certificate_revoked_since_is_refused_before_the_backend_hears_of_it() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    for version in ["-tls1_3", "-tls1_2"] {
+        let mut site = Site::new(|settings, folder| {
+            let list = authority().revocation_list(&[]);
+            std::fs::create_dir(folder.join("crl")).expect("a folder");
+            std::fs::write(folder.join("crl/ca.crl"), list).expect("written");
+            private(
+                &folder.join("secret"),
+                b"0123456789abcdef0123456789abcdef\n",
+            );
+            let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
+            settings.option("ticket_keys", &format!("file:{}", path("tickets.keys")));
+            settings.option("ticket_secret_file", &path("secret"));
+            settings.option("client_certificates", "required");
+            settings.option("client_ca", &authority().trust().to_string_lossy());
+            settings.option("client_crl", &path("crl"));
+        });
+        let folder = site.folder.path().to_owned();
+        let alice = authority().give_out("alice", Kind::EcdsaP256, 2034, &folder);
+        let session = folder.join("session.pem").to_string_lossy().into_owned();
+        let (cert, key) = (alice.cert.to_string_lossy(), alice.key.to_string_lossy());
+        let as_alice = [
+            version,
+            "-servername",
+            "localhost",
+            "-cert",
+            &cert,
+            "-key",
+            &key,
+        ];
+        let with =
+            |site: &Site, more: &[&str]| s_client(site.address(), &[&as_alice[..], more].concat());
+        let said = with(&site, &["-sess_out", &session]);
+        assert!(said.contains("HTTP/1.1 200"), "{said}");
+        let said = with(&site, &["-sess_in", &session, "-sess_out", &session]);
+        assert!(
+            said.contains("Reused, TLSv1.") && said.contains("HTTP/1.1 200"),
+            "{said}"
+        );
+        let nobody = s_client(site.address(), &[version, "-servername", "localhost"]);
+        assert!(!nobody.contains("HTTP/1.1 200"), "{nobody}");
+
+        let list = authority().revocation_list(&[serial(&alice.cert)]);
+        std::fs::write(folder.join("crl/ca.crl"), list).expect("written");
+        site.restart();
+        let said = with(&site, &["-sess_in", &session]);
+        assert!(said.contains("alert certificate revoked"), "{said}");
+        assert!(
+            !said.contains("Reused") && !said.contains("HTTP/1.1 200"),
+            "{said}"
+        );
+        assert_eq!(site.counts.get("client_certificates_refused"), 1);
+        assert_eq!(
+            site.counts.get("plain_bytes_out"),
+            0,
+            "the backend heard something"
+        );
+        let line = site.process.wait_for_line("was revoked", PATIENCE);
+        assert!(line.contains("CN=localhost"), "{line}");
+    }
 }
