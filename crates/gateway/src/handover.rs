@@ -23,22 +23,18 @@ pub(crate) struct Handover {
     pub(crate) worker: u32,
     pub(crate) config: Config,
     pub(crate) share: Share,
+    /// Numbers of the routes, then of the originations: what slots call them by.
+    pub(crate) numbers: Vec<u16>,
     /// Certificates by route, in the order of `config.routes`.
-    pub(crate) certificates: Vec<Material>,
+    pub(crate) certificates: Vec<Vec<Pem>>,
+    /// Who may vouch for clients, by route.
+    #[serde(default)]
+    pub(crate) clients: Vec<Option<ClientTrust>>,
     /// The same for originations: trust and own certificate.
     pub(crate) origins: Vec<OriginPem>,
     /// Ticket keys as they are exported; the same in all workers.
     pub(crate) ticket_keys: Vec<u8>,
     pub(crate) descriptors: Descriptors,
-}
-
-/// What a route shows its clients, and asks of them.
-#[derive(Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Material {
-    /// Certificates with their keys.
-    pub(crate) pems: Vec<Pem>,
-    /// Who may vouch for clients, if they are asked for certificates.
-    pub(crate) clients: Option<ClientTrust>,
 }
 
 /// Who may vouch for clients.
@@ -88,7 +84,7 @@ pub(crate) struct OriginPem {
 /// Numbers of inherited descriptors.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Descriptors {
-    /// Listening sockets, each with the index of its route.
+    /// Listening sockets, each with the number of its route.
     pub(crate) listeners: Vec<(i32, u16)>,
     pub(crate) slots: i32,
     pub(crate) pending: i32,
@@ -98,6 +94,7 @@ pub(crate) struct Descriptors {
     /// The worker's end of its channel to main.
     pub(crate) orders: i32,
     /// The cache of sessions of routes, if there is one.
+    #[serde(default)]
     pub(crate) session_cache: Option<i32>,
 }
 

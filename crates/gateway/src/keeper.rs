@@ -11,7 +11,7 @@
 use crate::client_sessions::ClientSessions;
 use crate::config::Log;
 use crate::counters::Counters;
-use crate::handover::Handover;
+use crate::handover::{Descriptors, Handover};
 
 use crate::origin;
 use crate::route::{self, Direction, Route};
@@ -76,7 +76,7 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> ExitCode {
     match Handover::read(Fd(args.handover)) {
         Ok(handover) => {
             start_logs(&handover.config.log);
-            keep(args, &handover)
+            keep(args, &handover, start_logs)
         }
         Err(error) => {
             eprintln!("dormouse: a keeper cannot read its handover: {error}");
@@ -110,7 +110,7 @@ pub(crate) fn environment() -> Vec<(OsString, OsString)> {
 }
 
 /// Runs as keeper. Returns when the worker ended as it should.
-fn keep(args: KeeperArgs, told: &Handover) -> ExitCode {
+fn keep(args: KeeperArgs, told: &Handover, set_logs: fn(&Log)) -> ExitCode {
     // An exec made the process dumpable again.
     if let Err(error) = process::forbid_core_dumps() {
         return fail("cannot forbid core dumps", &error);
@@ -129,7 +129,7 @@ fn keep(args: KeeperArgs, told: &Handover) -> ExitCode {
     let born_ms = process::boottime_ms();
     // The child is named for what it is from its beginning; then this process is.
     name_process("worker", told.worker);
-    let child = match process::share_table("worker", move || work(handover, first)) {
+    let child = match process::share_table("worker", move || work(handover, first, set_logs)) {
         Ok(child) => child,
         Err(e) => return fail("cannot start a worker", &e),
     };
@@ -184,8 +184,8 @@ fn fail(what: &str, error: &io::Error) -> ExitCode {
 }
 
 /// The worker's whole life, in a process and a thread of its own.
-fn work(handover: Fd, first: bool) -> i32 {
-    let worker = match begin(handover, first) {
+fn work(handover: Fd, first: bool, set_logs: fn(&Log)) -> i32 {
+    let worker = match begin(handover, first, set_logs) {
         Ok(worker) => worker,
         Err(error) => {
             tracing::error!(%error, "worker cannot begin");
@@ -201,13 +201,14 @@ fn work(handover: Fd, first: bool) -> i32 {
     }
 }
 
-fn begin(fd: Fd, first: bool) -> io::Result<Worker> {
+fn begin(fd: Fd, first: bool, set_logs: fn(&Log)) -> io::Result<Worker> {
     let handover = Handover::read(fd)?;
     let descriptors = &handover.descriptors;
-    let sessions = adopt_sessions(&handover)?;
+    let sessions = adopt_sessions(descriptors)?;
     let mut routes: Vec<Route> = route::routes(
         &handover.config,
         &handover.certificates,
+        &handover.clients,
         &handover.ticket_keys,
         sessions.as_ref(),
     )
@@ -217,6 +218,7 @@ fn begin(fd: Fd, first: bool) -> io::Result<Worker> {
         warm_up(&routes)?;
     }
     routes.extend(originations(&handover)?);
+    let routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
     let (slots, adopted) = Slab::adopt(
         Fd(descriptors.slots),
         SLOT_LAYOUT_VERSION,
@@ -244,13 +246,16 @@ fn begin(fd: Fd, first: bool) -> io::Result<Worker> {
             .collect(),
         limits: handover.share.limits(&handover.config),
         orders: Fd(descriptors.orders),
+        handover: fd,
+        set_logs,
         moved: adopted.moved,
         keep,
     })
 }
 
-fn adopt_sessions(handover: &Handover) -> io::Result<Option<Sessions>> {
-    let Some(fd) = handover.descriptors.session_cache else {
+/// The cache of sessions, if there is one.
+pub(crate) fn adopt_sessions(descriptors: &Descriptors) -> io::Result<Option<Sessions>> {
+    let Some(fd) = descriptors.session_cache else {
         return Ok(None);
     };
     let cache = Cache::adopt(Fd(fd)).map_err(io::Error::other)?;

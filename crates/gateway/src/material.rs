@@ -1,7 +1,7 @@
 //! Certificates and keys: read by main, checked against each other before anything starts.
 
 use crate::config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Route};
-use crate::handover::{ClientTrust, Material, OriginPem, Pem};
+use crate::handover::{ClientTrust, OriginPem, Pem};
 use dormouse_engine::{Identity, Roots, TrustStore, UnixTime};
 use std::fs;
 use std::io;
@@ -11,19 +11,59 @@ use std::time::SystemTime;
 /// The largest PEM file that is read: a chain of certificates is a few kilobytes.
 const PEM_BYTES_MAX: u64 = 1 << 20;
 
-/// Reads what every route shows its clients. All mistakes are returned, one per entry.
-pub(crate) fn load(config: &Config) -> Result<Vec<Material>, Vec<String>> {
+/// Reads what every route shows its clients. All mistakes are returned, one per entry. What was
+/// made on the spot before (`former`) is not made again, so that clients see the same certificate.
+pub(crate) fn load(config: &Config, former: &[Vec<Pem>]) -> Result<Vec<Vec<Pem>>, Vec<String>> {
     let mut mistakes = Vec::new();
     let loaded = config
         .routes
         .iter()
-        .map(|route| load_route(route, &mut mistakes))
+        .map(|route| load_route(route, former, &mut mistakes))
         .collect();
     if mistakes.is_empty() {
         Ok(loaded)
     } else {
         Err(mistakes)
     }
+}
+
+/// What became of files that have changed.
+pub(crate) struct Renewed {
+    /// What every route shows now.
+    pub(crate) certificates: Vec<Vec<Pem>>,
+    /// Those which are new.
+    pub(crate) names: Vec<String>,
+    /// Why others are not.
+    pub(crate) complaints: Vec<String>,
+}
+
+/// Reads all pairs of certificate and key again. Where one is not what it should be, the current
+/// one stays.
+pub(crate) fn renew(config: &Config, current: &[Vec<Pem>]) -> Renewed {
+    let mut renewed = Renewed {
+        certificates: current.to_vec(),
+        names: Vec::new(),
+        complaints: Vec::new(),
+    };
+    for (route, pems) in config.routes.iter().zip(&mut renewed.certificates) {
+        for (files, pem) in route.certificates.iter().zip(pems) {
+            let mut mistakes = Vec::new();
+            match read_pair(files, &mut mistakes) {
+                Some(new) if new.chain == pem.chain && new.key == pem.key => {}
+                Some(new) => match new.identity() {
+                    Ok(identity) => {
+                        warn_of(&identity, &new.name);
+                        renewed.names.push(new.name.clone());
+                        *pem = new;
+                    }
+                    Err(error) => mistakes.push(error.to_string()),
+                },
+                None => {}
+            }
+            renewed.complaints.append(&mut mistakes);
+        }
+    }
+    renewed
 }
 
 /// Reads whom originations trust and what they show.
@@ -71,9 +111,7 @@ fn load_origin(originate: &Originate, mistakes: &mut Vec<String>) -> OriginPem {
     }
     let mut identity = None;
     for files in &originate.certificates {
-        let mut pems = Vec::new();
-        load_pair(files, &mut pems, mistakes);
-        for pem in pems {
+        if let Some(pem) = read_pair(files, mistakes) {
             match pem.identity() {
                 Ok(_) => identity = Some(pem),
                 Err(error) => mistakes.push(error.to_string()),
@@ -90,14 +128,22 @@ fn check_roots(path: &Path, text: String) -> Result<String, String> {
     }
 }
 
-fn load_route(route: &Route, mistakes: &mut Vec<String>) -> Material {
-    Material {
-        pems: load_pems(route, mistakes),
-        clients: load_clients(route, mistakes),
+/// Reads who may vouch for clients, for every route which asks them for certificates.
+pub(crate) fn load_clients(config: &Config) -> Result<Vec<Option<ClientTrust>>, Vec<String>> {
+    let mut mistakes = Vec::new();
+    let loaded = config
+        .routes
+        .iter()
+        .map(|route| clients_of(route, &mut mistakes))
+        .collect();
+    if mistakes.is_empty() {
+        Ok(loaded)
+    } else {
+        Err(mistakes)
     }
 }
 
-fn load_clients(route: &Route, mistakes: &mut Vec<String>) -> Option<ClientTrust> {
+fn clients_of(route: &Route, mistakes: &mut Vec<String>) -> Option<ClientTrust> {
     let required = match route.client_certificates {
         ClientAsk::None => return None,
         ClientAsk::Optional => false,
@@ -152,23 +198,15 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-fn load_pems(route: &Route, mistakes: &mut Vec<String>) -> Vec<Pem> {
+fn load_route(route: &Route, former: &[Vec<Pem>], mistakes: &mut Vec<String>) -> Vec<Pem> {
     let mut pems = Vec::new();
     for files in &route.certificates {
-        load_pair(files, &mut pems, mistakes);
+        pems.extend(read_pair(files, mistakes));
     }
     if let Some(name) = &route.self_signed {
-        match Identity::self_signed_pem(name) {
-            Ok((chain, key)) => {
-                let name = format!("self_signed {name}");
-                pems.push(Pem {
-                    key_name: name.clone(),
-                    name,
-                    chain,
-                    key: key.to_string(),
-                });
-            }
-            Err(error) => mistakes.push(error.to_string()),
+        match make_self_signed(name, former) {
+            Ok(pem) => pems.push(pem),
+            Err(mistake) => mistakes.push(mistake),
         }
     }
     for pem in &pems {
@@ -180,15 +218,33 @@ fn load_pems(route: &Route, mistakes: &mut Vec<String>) -> Vec<Pem> {
     pems
 }
 
-fn load_pair(files: &CertificateFiles, pems: &mut Vec<Pem>, mistakes: &mut Vec<String>) {
+/// The one that was made before, or a new one.
+fn make_self_signed(name: &str, former: &[Vec<Pem>]) -> Result<Pem, String> {
+    let shown = format!("self_signed {name}");
+    if let Some(pem) = former.iter().flatten().find(|pem| pem.name == shown) {
+        return Ok(pem.clone());
+    }
+    let (chain, key) = Identity::self_signed_pem(name).map_err(|error| error.to_string())?;
+    Ok(Pem {
+        key_name: shown.clone(),
+        name: shown,
+        chain,
+        key: key.to_string(),
+    })
+}
+
+fn read_pair(files: &CertificateFiles, mistakes: &mut Vec<String>) -> Option<Pem> {
     match (read(&files.cert), read(&files.key)) {
-        (Ok(chain), Ok(key)) => pems.push(Pem {
+        (Ok(chain), Ok(key)) => Some(Pem {
             name: files.cert.display().to_string(),
             key_name: files.key.display().to_string(),
             chain,
             key,
         }),
-        (chain, key) => mistakes.extend([chain.err(), key.err()].into_iter().flatten()),
+        (chain, key) => {
+            mistakes.extend([chain.err(), key.err()].into_iter().flatten());
+            None
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! then what belongs to it. To add a kind, add its variant, its byte and its two lines in
 //! `encode` and `decode`.
 
+use crate::control::talk::DrainOrder;
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
 use dormouse_reactor::{Fd, OnExec};
 use std::io;
@@ -16,6 +17,14 @@ pub(crate) enum Order {
     Stop,
     /// Seal and open tickets with these from now on: keys as they are exported.
     TicketKeys(Zeroizing<Vec<u8>>),
+    /// Listening sockets which belong to the reload that follows, in their order.
+    Listeners(Vec<Fd>),
+    /// Go by this handover from now on; which edition of the configuration it is.
+    Reload { handover: Fd, edition: u64 },
+    /// Accept nothing more, and close all connections evenly over this time.
+    Drain { over_ms: u64, order: DrainOrder },
+    /// Stop draining, and accept again.
+    StopDrain,
 }
 
 /// What a worker says to main.
@@ -23,18 +32,49 @@ pub(crate) enum Order {
 pub(crate) enum Word {
     /// It serves. Said by the first worker, and by each that comes after a crash.
     Ready,
+    /// It goes by this edition of the configuration.
+    Reloaded(u64),
+    /// It does not, and why.
+    NotReloaded(u64, String),
 }
 
 const STOP: u8 = b'S';
 const TICKET_KEYS: u8 = b'K';
 
+const LISTENERS: u8 = b'L';
+const RELOAD: u8 = b'C';
+const DRAIN: u8 = b'D';
+const STOP_DRAIN: u8 = b'd';
+
 const READY: u8 = b'R';
+const RELOADED: u8 = b'c';
+const NOT_RELOADED: u8 = b'n';
+
+/// A reason in words is cut to this.
+const WORDS_MAX: usize = 4096;
 
 impl Order {
     fn encode(&self) -> Zeroizing<Vec<u8>> {
         match self {
             Order::Stop => message(STOP, &[]),
             Order::TicketKeys(keys) => message(TICKET_KEYS, keys),
+            Order::Listeners(_) => message(LISTENERS, &[]),
+            Order::Reload { edition, .. } => message(RELOAD, &edition.to_le_bytes()),
+            Order::Drain { over_ms, order } => {
+                let mut body = over_ms.to_le_bytes().to_vec();
+                body.push(*order as u8);
+                message(DRAIN, &body)
+            }
+            Order::StopDrain => message(STOP_DRAIN, &[]),
+        }
+    }
+
+    /// Those which go with it.
+    fn descriptors(&self) -> &[Fd] {
+        match self {
+            Order::Listeners(fds) => fds,
+            Order::Reload { handover, .. } => std::slice::from_ref(handover),
+            _ => &[],
         }
     }
 
@@ -42,21 +82,51 @@ impl Order {
         match (kind, body, descriptors) {
             (STOP, [], []) => Ok(Order::Stop),
             (TICKET_KEYS, keys, []) => Ok(Order::TicketKeys(Zeroizing::new(keys.to_vec()))),
+            (LISTENERS, [], fds) => Ok(Order::Listeners(fds.to_vec())),
+            (RELOAD, edition, &[handover]) => Ok(Order::Reload {
+                handover,
+                edition: number(edition)?,
+            }),
+            (DRAIN, [over_ms @ .., order], []) => Ok(Order::Drain {
+                over_ms: number(over_ms)?,
+                order: match order {
+                    0 => DrainOrder::Longest,
+                    _ => DrainOrder::Shortest,
+                },
+            }),
+            (STOP_DRAIN, [], []) => Ok(Order::StopDrain),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
+}
+
+fn number(bytes: &[u8]) -> io::Result<u64> {
+    let bytes = bytes.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
+    Ok(u64::from_le_bytes(bytes))
 }
 
 impl Word {
     fn encode(&self) -> Zeroizing<Vec<u8>> {
         match self {
             Word::Ready => message(READY, &[]),
+            Word::Reloaded(edition) => message(RELOADED, &edition.to_le_bytes()),
+            Word::NotReloaded(edition, why) => {
+                let mut body = edition.to_le_bytes().to_vec();
+                body.extend(why.bytes().take(WORDS_MAX));
+                message(NOT_RELOADED, &body)
+            }
         }
     }
 
     fn decode(kind: u8, body: &[u8]) -> io::Result<Word> {
         match (kind, body) {
             (READY, []) => Ok(Word::Ready),
+            (RELOADED, edition) => Ok(Word::Reloaded(number(edition)?)),
+            (NOT_RELOADED, body) => {
+                let (edition, why) = body.split_at_checked(8).ok_or(io::ErrorKind::InvalidData)?;
+                let why = String::from_utf8_lossy(why).into_owned();
+                Ok(Word::NotReloaded(number(edition)?, why))
+            }
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
@@ -72,16 +142,16 @@ fn message(kind: u8, body: &[u8]) -> Zeroizing<Vec<u8>> {
 /// Main: gives an order. An error: there is no worker any more, nor a keeper who could start one;
 /// or it has not read its orders for so long that no more fit.
 pub(crate) fn give(channel: Fd, order: &Order) -> io::Result<()> {
-    send(channel, &order.encode())
+    send(channel, &order.encode(), order.descriptors())
 }
 
 /// Worker: says a word. If main is gone there is nobody to tell, and no harm in that.
 pub(crate) fn say(channel: Fd, word: &Word) {
-    let _ = send(channel, &word.encode());
+    let _ = send(channel, &word.encode(), &[]);
 }
 
-fn send(channel: Fd, bytes: &[u8]) -> io::Result<()> {
-    match socket::send_message(channel, bytes, &[])? {
+fn send(channel: Fd, bytes: &[u8], descriptors: &[Fd]) -> io::Result<()> {
+    match socket::send_message(channel, bytes, descriptors)? {
         Attempt::Done(()) => Ok(()),
         Attempt::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),
     }
@@ -137,8 +207,31 @@ mod tests {
         }
         assert!(matches!(receive(worker), Ok(Some(Order::Stop))));
         assert!(hear(main).expect("nothing yet").is_none());
-        say(worker, &Word::Ready);
-        assert_eq!(hear(main).expect("a word"), Some(Word::Ready));
+        let (order, over_ms) = (DrainOrder::Shortest, 600_000);
+        give(main, &Order::Drain { over_ms, order }).expect("given");
+        match receive(worker).expect("an order") {
+            Some(Order::Drain { over_ms, order }) => {
+                assert_eq!((over_ms, order), (600_000, DrainOrder::Shortest));
+            }
+            _ => panic!("not a drain"),
+        }
+        let (handover, edition) = (main, 7);
+        give(main, &Order::Reload { handover, edition }).expect("given");
+        match receive(worker).expect("an order") {
+            Some(Order::Reload { handover, edition }) => {
+                assert_eq!(edition, 7);
+                handover.close();
+            }
+            _ => panic!("not a reload"),
+        }
+        for word in [
+            Word::Ready,
+            Word::Reloaded(u64::MAX),
+            Word::NotReloaded(3, "because".to_owned()),
+        ] {
+            say(worker, &word);
+            assert_eq!(hear(main).expect("a word"), Some(word));
+        }
         main.close();
         assert!(receive(worker).is_err(), "main is gone");
         worker.close();
@@ -147,8 +240,8 @@ mod tests {
     #[test]
     fn what_is_no_order_is_refused() {
         let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
-        for bytes in [&b"?"[..], b"Sx"] {
-            send(main, bytes).expect("sent");
+        for bytes in [&b"?"[..], b"Sx", b"C", b"C12345678", b"D1234567"] {
+            send(main, bytes, &[]).expect("sent");
             let refused = receive(worker).err().map(|error| error.kind());
             assert_eq!(refused, Some(io::ErrorKind::InvalidData), "{bytes:?}");
         }

@@ -3,7 +3,7 @@
 use crate::config::{
     self, Backend, Config, Originate, Sockets, SourceAddress, TlsVersion, Truncation,
 };
-use crate::handover::{ClientTrust, Material};
+use crate::handover::{ClientTrust, Pem};
 use crate::origin::Origin;
 use crate::session_cache::Sessions;
 use dormouse_engine::{
@@ -40,6 +40,8 @@ pub(crate) enum Direction {
     },
     /// Those whom we connect to; plaintext comes from local clients.
     Originate(Origin),
+    /// A reload has removed the route. Its connections go on; nothing new is for it.
+    Gone,
 }
 
 impl Route {
@@ -47,8 +49,24 @@ impl Route {
     pub(crate) fn backend(&self) -> Option<&Addr> {
         match &self.direction {
             Direction::Terminate { backend, .. } => backend.as_ref(),
-            Direction::Originate(_) => None,
+            Direction::Originate(_) | Direction::Gone => None,
         }
+    }
+
+    /// What stands where a route was that a reload has removed.
+    fn gone(sockets: &Sockets) -> Route {
+        Route {
+            direction: Direction::Gone,
+            backend_name: "none: a reload has removed the route".to_owned(),
+            truncation: Truncation::Abort,
+            sources: Vec::new(),
+            sockets: SocketOptions::new(sockets),
+        }
+    }
+
+    /// Has a reload removed it?
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.direction, Direction::Gone)
     }
 
     /// Is there no plain side?
@@ -60,9 +78,22 @@ impl Route {
     pub(crate) fn replace_ticket_keys(&self, keys: &TicketKeys) -> Result<(), SettingsError> {
         match &self.direction {
             Direction::Terminate { context, .. } => context.replace_ticket_keys(keys),
-            Direction::Originate(_) => Ok(()),
+            Direction::Originate(_) | Direction::Gone => Ok(()),
         }
     }
+}
+
+/// Puts each route at the place of its number: what a slot says of its route is true for as long
+/// as the connection lives, whatever reloads do. Numbers which nobody has any more are gone.
+pub(crate) fn by_number(routes: Vec<Route>, numbers: &[u16], sockets: &Sockets) -> Vec<Route> {
+    let len = numbers.iter().max().map_or(0, |&max| usize::from(max) + 1);
+    let mut placed: Vec<Route> = (0..len).map(|_| Route::gone(sockets)).collect();
+    for (route, &number) in routes.into_iter().zip(numbers) {
+        if let Some(place) = placed.get_mut(usize::from(number)) {
+            *place = route;
+        }
+    }
+    placed
 }
 
 /// The routes of originations, which follow those for TLS that comes in.
@@ -87,16 +118,18 @@ pub(crate) fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> 
 /// Makes the configured routes ready. The error says which route, and what is wrong.
 pub(crate) fn routes(
     config: &Config,
-    certificates: &[Material],
+    certificates: &[Vec<Pem>],
+    clients: &[Option<ClientTrust>],
     ticket_keys: &[u8],
     sessions: Option<&Sessions>,
 ) -> Result<Vec<Route>, String> {
-    let none = Material::default();
+    let none = Vec::new();
+    let asked = clients.iter().chain(std::iter::repeat(&None));
     let material = certificates.iter().chain(std::iter::repeat(&none));
     config
         .routes
         .iter()
-        .zip(material)
+        .zip(material.zip(asked))
         .enumerate()
         .map(|(n, (route, material))| {
             let context = context(config, route, material, ticket_keys, sessions)
@@ -151,12 +184,11 @@ const OWN_SOURCES: u32 = 0x7f40_0000;
 fn context(
     config: &Config,
     route: &crate::config::Route,
-    material: &Material,
+    (pems, clients): (&Vec<Pem>, &Option<ClientTrust>),
     ticket_keys: &[u8],
     sessions: Option<&Sessions>,
 ) -> Result<ServerContext, String> {
-    let identities: Result<Vec<Identity>, _> = material
-        .pems
+    let identities: Result<Vec<Identity>, _> = pems
         .iter()
         .map(|pem| pem.identity().map_err(|e| e.to_string()))
         .collect();
@@ -175,7 +207,7 @@ fn context(
         }),
     };
     settings.sessions = sessions.map(|sessions| Arc::new(sessions.clone()) as _);
-    settings.client_certificates = material.clients.as_ref().map(ClientTrust::settings);
+    settings.client_certificates = clients.as_ref().map(ClientTrust::settings);
     ServerContext::new(settings).map_err(|e| e.to_string())
 }
 

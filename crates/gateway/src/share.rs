@@ -34,6 +34,21 @@ impl Share {
         }
     }
 
+    /// The share after a reload. The mappings stay what they are, so there can't be more of what
+    /// lies in them; there can be less.
+    pub(crate) fn renewed(&self, worker: u32, plan: &Plan) -> Share {
+        let plan = Plan {
+            workers: self.workers,
+            ..plan.clone()
+        };
+        let wanted = Share::of(worker, &plan);
+        Share {
+            connections_max: wanted.connections_max.min(self.connections_max),
+            pending_bytes_max: self.pending_bytes_max,
+            ..wanted
+        }
+    }
+
     /// With the limits that are the same in every worker.
     pub(crate) fn limits(&self, config: &Config) -> Limits {
         let timeouts = &config.timeouts;
@@ -50,6 +65,7 @@ impl Share {
             backend_connect_timeout_ms: milliseconds(timeouts.backend_connect_timeout),
             drain_timeout_ms: milliseconds(timeouts.drain_timeout),
             log_handshakes: config.log.log_handshakes,
+            shutdown_grace_ms: milliseconds(timeouts.shutdown_grace),
         }
     }
 }

@@ -153,6 +153,11 @@ options! {
         /// /run/dormouse/admin.sock for root, else dormouse/admin.sock in $XDG_RUNTIME_DIR,
         /// unless another instance has it. `none` switches it off.
         admin: Admin = default "auto";
+
+        /// How often to look whether files of certificates and keys have changed. New ones are
+        /// used for new connections once certificate and key fit each other. `off`: only a
+        /// reload reads them.
+        reload_certificates: Option<Duration> = default "10s", "100ms" ..= "1d";
     }
 
     /// How much there may be of everything. Reaching a limit gives a log line and a
@@ -215,6 +220,10 @@ options! {
         /// How long delivery of what was received may take after the other side has
         /// gone; then the connection is reset.
         drain_timeout: Duration = default "10s", "100ms" ..= "10m";
+
+        /// After SIGTERM or SIGINT: how long connections with pending bytes have to finish.
+        /// Those at rest are closed at once, all others at the end of it.
+        shutdown_grace: Duration = default "10s", "100ms" ..= "1h";
     }
 
     /// What the kernel is asked to do for the sockets, on both sides.

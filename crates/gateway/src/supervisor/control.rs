@@ -299,8 +299,18 @@ impl Supervisor {
     fn on_ask(&mut self, id: u64, ask: Ask) {
         tracing::info!(?ask, "asked by way of the admin address");
         match ask {
-            Ask::Reload | Ask::Drain { .. } | Ask::StopDrain | Ask::Upgrade { .. } => {
-                self.answer(id, Err("this is not possible yet".to_owned()));
+            // It answers when all workers have the new configuration.
+            Ask::Reload => self.reload(Some(id)),
+            Ask::Drain { over_ms, order } => {
+                let result = self.begin_drain(over_ms, order);
+                self.answer(id, result);
+            }
+            Ask::StopDrain => {
+                let result = self.stop_drain();
+                self.answer(id, result);
+            }
+            Ask::Upgrade { .. } => {
+                self.answer(id, Err("this build can't upgrade itself".to_owned()));
             }
         }
     }

@@ -9,13 +9,19 @@
 //!   listeners  the sockets that all workers poll        signals    what signals mean
 //!   pairs      keepers and workers, their ends          error      why it could not begin
 //!   control    the process which answers questions      state      what it is told
+//!   reload     another configuration                    numbers    what slots call routes by
+//!   drain      closing all connections slowly           certificates  files that change
 //! ```
 
+mod certificates;
 mod control;
+mod drain;
 mod error;
 mod keys;
 mod listeners;
+mod numbers;
 mod pairs;
+mod reload;
 mod signals;
 mod start;
 mod state;
@@ -23,16 +29,22 @@ mod state;
 pub use error::ServeError;
 
 use crate::config::{Config, Flag, Loaded, Log, Plan, Section};
+use crate::control::talk;
+use crate::handover::{ClientTrust, OriginPem, Pem};
 use crate::material;
 use crate::session_files::SessionFiles;
 use crate::ticket_keys::Keyring;
+use certificates::Watch;
 use control::Control;
 use dormouse_reactor::poller::{Events, Poller};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signals;
 use dormouse_reactor::{Fd, descriptors, process};
 use error::system;
+use listeners::Listener;
+use numbers::Numbers;
 use pairs::Pair;
+use reload::Reloading;
 use std::path::PathBuf;
 
 const TOKEN_SIGNALS: u64 = 1;
@@ -63,20 +75,36 @@ pub fn serve(loaded: &Loaded, source: Source, set_logs: fn(&Log)) -> Result<(), 
     // The plan counts on it; workers inherit it.
     descriptors::raise_limit().map_err(system("raise the limit on descriptors"))?;
     let loaded = &loaded.settled();
-    let certificates = material::load(&loaded.config).map_err(ServeError::Certificates)?;
+    let certificates = material::load(&loaded.config, &[]).map_err(ServeError::Certificates)?;
     let origins = material::load_origins(&loaded.config).map_err(ServeError::Certificates)?;
-    Supervisor::start(loaded, source, &certificates, &origins)?.run()
+    let clients = material::load_clients(&loaded.config).map_err(ServeError::Certificates)?;
+    Supervisor::start(loaded, source, set_logs, certificates, clients, origins)?.run()
 }
 
 struct Supervisor {
     /// What runs.
     config: Config,
     source: Source,
+    set_logs: fn(&Log),
+    /// What it comes to on this machine.
+    plan: Plan,
+    /// What routes show their clients, in the order of the configuration.
+    certificates: Vec<Vec<Pem>>,
+    /// Who may vouch for clients, in the same order.
+    clients: Vec<Option<ClientTrust>>,
+    origins: Vec<OriginPem>,
+    watch: Watch,
+    listeners: Vec<Listener>,
+    numbers: Numbers,
+    waits_for_restart: Vec<String>,
+    last_reload: Option<talk::Reload>,
+    reloading: Option<Reloading>,
+    drain: Option<talk::Drain>,
     /// Counts configurations: 1 after the start.
     edition: u64,
     loaded_ms: u64,
-    /// What it comes to on this machine.
-    plan: Plan,
+    /// Slots there are: a reload can't make more.
+    connections_max: u64,
     pairs: Vec<Pair>,
     control: Option<Control>,
     counters: Shared,
@@ -101,6 +129,8 @@ impl Supervisor {
                 .wait(&mut events, self.timeout_ms())
                 .map_err(system("wait for events"))?;
             self.rotate_ticket_keys();
+            self.look_at_certificates();
+            self.end_late_reload();
             if let Some(sessions) = &mut self.sessions {
                 sessions.save_if_due();
             }
@@ -133,6 +163,8 @@ impl Supervisor {
         [
             self.until_rotation_ms(),
             control.map(until_ms),
+            self.next_look_ms().map(until_ms),
+            self.reload_deadline_ms().map(until_ms),
             sessions.and_then(SessionFiles::until_look_ms),
         ]
         .into_iter()

@@ -5,6 +5,7 @@ use super::{Supervisor, TOKEN_ORDERS};
 use crate::handover::Handover;
 use crate::keeper;
 use crate::orders::{self, Order, Word};
+use crate::share::Share;
 use crate::slot::{SLOT_LAYOUT_VERSION, Slot};
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::Interest;
@@ -24,6 +25,11 @@ pub(super) struct Pair {
     /// Main's end of the channel to the worker.
     pub(super) orders: Fd,
     pub(super) ready: bool,
+    /// The edition of the configuration that its worker goes by.
+    pub(super) edition: u64,
+    /// Its worker is gone for good.
+    pub(super) is_over: bool,
+    pub(super) share: Share,
 }
 
 impl Pair {
@@ -71,6 +77,9 @@ impl Supervisor {
             ended: None,
             orders: ours,
             ready: false,
+            edition: self.edition,
+            is_over: false,
+            share: handover.share.clone(),
         });
         Ok(())
     }
@@ -83,17 +92,37 @@ impl Supervisor {
         match orders::hear(pair.orders) {
             Ok(None) => {}
             Ok(Some(Word::Ready)) => self.on_ready(index),
-            Err(_) => drop(self.poller.remove(pair.orders)),
+            Ok(Some(Word::Reloaded(edition))) => self.on_reloaded(index, edition, Ok(())),
+            Ok(Some(Word::NotReloaded(edition, why))) => {
+                self.on_reloaded(index, edition, Err(why));
+            }
+            Err(_) => {
+                let _ = self.poller.remove(pair.orders);
+                if let Some(pair) = self.pairs.get_mut(index) {
+                    pair.is_over = true;
+                }
+            }
         }
     }
 
+    /// A worker serves: the first one, or one that came after a crash, which is told what it can't
+    /// know from its handover.
     fn on_ready(&mut self, index: usize) {
         if let Some(pair) = self.pairs.get_mut(index) {
             pair.ready = true;
         }
-        // A worker that came after a crash knows the keys of the beginning.
-        if let Some(pair) = self.pairs.get(index) {
-            self.give_ticket_keys(pair);
+        let Some(pair) = self.pairs.get(index) else {
+            return;
+        };
+        self.give_ticket_keys(pair);
+        if pair.edition != self.edition {
+            self.give_configuration(index);
+        }
+        if let Some(order) = self.rest_of_drain() {
+            pair.order(&order);
+        }
+        if self.stopping {
+            pair.order(&Order::Stop);
         }
         if !self.announced && self.pairs.iter().all(|pair| pair.ready) {
             self.announced = true;

@@ -2,6 +2,7 @@
 
 use super::Supervisor;
 use super::error::{ServeError, system};
+use super::listeners;
 use crate::orders::Order;
 use dormouse_reactor::OnExec;
 use dormouse_reactor::signal::{Signal, Signals};
@@ -29,6 +30,7 @@ impl Supervisor {
             match received.signal {
                 Signal::Child => self.reap()?,
                 Signal::Terminate | Signal::Interrupt => self.stop(),
+                Signal::Hangup => self.reload(None),
                 _ => {}
             }
         }
@@ -44,5 +46,7 @@ impl Supervisor {
         for pair in &self.pairs {
             pair.order(&Order::Stop);
         }
+        // After the order, so that no worker polls a listener that does not listen.
+        listeners::pause(&self.listeners);
     }
 }

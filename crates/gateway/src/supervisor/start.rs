@@ -1,13 +1,14 @@
 //! What is made before anything serves.
 
+use super::certificates::Watch;
 use super::control::{self, Control};
 use super::error::{ServeError, system};
 use super::keys::unix_time;
+use super::numbers::Numbers;
 use super::{Source, Supervisor, TOKEN_SIGNALS, TOKEN_TICKET_KEYS, listeners, signals};
-use crate::config::{Config, Loaded};
-use crate::handover::{Descriptors, Handover, Material, OriginPem};
+use crate::config::{Config, Loaded, Log};
+use crate::handover::{ClientTrust, OriginPem, Pem};
 use crate::session_files::SessionFiles;
-use crate::share::Share;
 use crate::ticket_keys::Keyring;
 use crate::{keeper, route};
 use dormouse_reactor::cache::Cache;
@@ -20,19 +21,22 @@ impl Supervisor {
     pub(super) fn start(
         loaded: &Loaded,
         source: Source,
-        certificates: &[Material],
-        origins: &[OriginPem],
+        set_logs: fn(&Log),
+        certificates: Vec<Vec<Pem>>,
+        clients: Vec<Option<ClientTrust>>,
+        origins: Vec<OriginPem>,
     ) -> Result<Supervisor, ServeError> {
         let Loaded { config, plan, .. } = loaded;
         let signals = signals::open()?;
-        let sessions = SessionFiles::open(config, origins)?;
+        let sessions = SessionFiles::open(config, &origins)?;
         let counters = Shared::create("dormouse-counters", plan.workers as usize)
             .map_err(system("make shared memory"))?;
         let ticket_keys =
             Keyring::open(config, unix_time(), &counters).map_err(ServeError::Certificates)?;
-        shake_hands(config, certificates, &ticket_keys)?;
+        shake_hands(config, &certificates, &clients, &ticket_keys)?;
         let session_cache = session_cache(config)?;
-        let listeners = listeners::open(config)?;
+        let numbers = Numbers::default().of(config);
+        let listeners = listeners::open(config, &numbers.list(), &[])?;
         let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
         poller
             .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
@@ -49,8 +53,20 @@ impl Supervisor {
         let mut supervisor = Supervisor {
             config: config.clone(),
             source,
+            set_logs,
+            certificates,
+            clients,
+            origins,
+            watch: Watch::begin(config),
+            listeners,
+            numbers,
+            waits_for_restart: Vec::new(),
+            last_reload: None,
+            reloading: None,
+            drain: None,
             edition: 1,
             loaded_ms: now_ms,
+            connections_max: plan.connections_max.into(),
             plan: plan.clone(),
             pairs: Vec::new(),
             control,
@@ -65,23 +81,7 @@ impl Supervisor {
             announced: false,
         };
         for worker in 0..plan.workers {
-            let handover = Handover {
-                worker,
-                config: config.clone(),
-                share: Share::of(worker, plan),
-                certificates: certificates.to_vec(),
-                ticket_keys: supervisor.ticket_keys.keys().export().to_vec(),
-                origins: origins.to_vec(),
-                descriptors: Descriptors {
-                    listeners: listeners.iter().map(|&(fd, route)| (fd.0, route)).collect(),
-                    slots: -1,
-                    pending: -1,
-                    counters: supervisor.counters.fd().0,
-                    sessions: supervisor.sessions.as_ref().map(|files| files.fd().0),
-                    orders: -1,
-                    session_cache: supervisor.session_cache.map(|fd| fd.0),
-                },
-            };
+            let handover = supervisor.handover(worker);
             supervisor
                 .start_pair(handover)
                 .map_err(system("start a worker"))?;
@@ -94,11 +94,12 @@ impl Supervisor {
 /// now.
 fn shake_hands(
     config: &Config,
-    certificates: &[Material],
+    certificates: &[Vec<Pem>],
+    clients: &[Option<ClientTrust>],
     ticket_keys: &Keyring,
 ) -> Result<(), ServeError> {
     let keys = ticket_keys.keys().export();
-    let routes = route::routes(config, certificates, &keys, None)
+    let routes = route::routes(config, certificates, clients, &keys, None)
         .map_err(|why| ServeError::Certificates(vec![why]))?;
     keeper::warm_up(&routes).map_err(system("do a handshake with itself"))
 }

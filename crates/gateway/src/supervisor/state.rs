@@ -25,8 +25,8 @@ impl Supervisor {
                 file: self.source.file.clone(),
                 edition: self.edition,
                 loaded_ms: self.loaded_ms,
-                last_reload: None,
-                waits_for_restart: Vec::new(),
+                last_reload: self.last_reload.clone(),
+                waits_for_restart: self.waits_for_restart.clone(),
             },
             bounds: Bounds {
                 connections: plan.connections_max.into(),
@@ -34,13 +34,15 @@ impl Supervisor {
                 pending_bytes: plan.pending_memory.0,
                 handshake_bytes: self.config.limits.handshake_bytes_max.0,
             },
-            drain: None,
+            drain: self.drain.clone(),
         }
     }
 
     fn phase(&self) -> Phase {
         if self.stopping {
             Phase::Stopping
+        } else if self.drain.is_some() {
+            Phase::Draining
         } else if self.announced {
             Phase::Ready
         } else {

@@ -34,7 +34,7 @@ enum Origin {
         secret: Secret,
     },
     /// Files of others.
-    Theirs,
+    Theirs(Vec<PathBuf>),
     Store(Link),
 }
 
@@ -112,7 +112,7 @@ impl Keyring {
         }
         Ok(Keyring {
             keys: foreign::read(paths)?,
-            origin: Origin::Theirs,
+            origin: Origin::Theirs(paths.to_vec()),
         })
     }
 
@@ -164,6 +164,19 @@ impl Keyring {
         changed
     }
 
+    /// The configuration was read again: so are key files of others, and keys of ours rotate as
+    /// often as it says now.
+    pub(crate) fn follow(&mut self, config: &Config, now: UnixTime) -> Result<(), Vec<String>> {
+        match &self.origin {
+            Origin::Theirs(paths) => self.keys = foreign::read(paths)?,
+            Origin::Memory | Origin::Ours { .. } => {
+                self.keys.set_period(now, config.tickets.ticket_rotation);
+            }
+            Origin::Store(_) => {}
+        }
+        Ok(())
+    }
+
     fn rotate(&mut self, now: UnixTime) -> bool {
         match self.keys.rotate_if_due(now) {
             Ok(false) => return false,
@@ -183,7 +196,7 @@ impl Keyring {
                 "the store of the ticket keys has been out of reach for a whole rotation; \
                  this machine makes its own until it is back"
             ),
-            Origin::Memory | Origin::Theirs => {}
+            Origin::Memory | Origin::Theirs(_) => {}
         }
         true
     }

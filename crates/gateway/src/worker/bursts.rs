@@ -39,7 +39,7 @@ impl Subject {
             Ending::Refused => Subject::Refused,
             Ending::PlainFailed => Subject::PlainFailed,
             Ending::BackendDown => Subject::BackendDown,
-            Ending::Clean | Ending::Limit | Ending::Stopping => Subject::Limit,
+            Ending::Clean | Ending::Limit | Ending::Stopping | Ending::Drained => Subject::Limit,
         }
     }
 }

@@ -34,6 +34,8 @@ pub(super) enum Ending {
     Limit,
     /// The gateway is stopping.
     Stopping,
+    /// A drain closed it.
+    Drained,
 }
 
 impl Ending {
@@ -48,6 +50,7 @@ impl Ending {
             Ending::BackendDown => Count::ClosedBackendDown,
             Ending::Limit => Count::ClosedLimit,
             Ending::Stopping => Count::ClosedStopping,
+            Ending::Drained => Count::ClosedDrained,
         }
     }
 }

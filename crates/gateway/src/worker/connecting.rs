@@ -26,6 +26,9 @@ const SOURCES_TRIED: u32 = 4;
 /// Starts to connect `slot` with its route's backend, from one of `own_sources` addresses if that
 /// is on this machine.
 pub(super) fn start(slot: &mut Slot, route: &Route, own_sources: u32) -> Connect {
+    if route.is_gone() {
+        return Connect::Failed(io::Error::other("a reload has removed its route"));
+    }
     let Some(backend) = route.backend() else {
         slot.set(Flag::Echo);
         slot.set_phase(Phase::Established);

@@ -118,6 +118,12 @@ pub(super) enum Outcome {
     NotWatched(io::Error),
 }
 
+/// What is received at once, so that what one connection has pending keeps to its limit.
+fn receive_max(pending_per_connection: usize) -> usize {
+    let records = pending_per_connection.saturating_sub(RECORD_MAX + 64) / CONTENT_MAX;
+    records.clamp(1, RECORDS_PER_STEP) * CONTENT_MAX
+}
+
 impl Tools {
     pub(super) fn new(
         pending: Pending,
@@ -126,8 +132,7 @@ impl Tools {
         pending_per_connection: usize,
         send_buffer: usize,
     ) -> Tools {
-        let records = pending_per_connection.saturating_sub(RECORD_MAX + 64) / CONTENT_MAX;
-        let receive_max = records.clamp(1, RECORDS_PER_STEP) * CONTENT_MAX;
+        let receive_max = receive_max(pending_per_connection);
         let reserve = (pending.bytes_max() / 8).min(RESERVE_BYTES_MAX);
         Tools {
             scratch: Scratch::new(),
@@ -141,6 +146,11 @@ impl Tools {
             receive_max,
             reserve,
         }
+    }
+
+    /// Another limit for what is received from now on.
+    pub(super) fn limit_pending(&mut self, pending_per_connection: usize) {
+        self.receive_max = receive_max(pending_per_connection);
     }
 
     /// Bytes to receive at once, at most.

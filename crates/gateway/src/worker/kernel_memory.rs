@@ -41,6 +41,11 @@ impl KernelMemory {
         }
     }
 
+    /// Another limit, from now on.
+    pub(super) fn limit_to(&mut self, limit: u64) {
+        self.limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    }
+
     /// A connection has so much in its queues.
     pub(super) fn note(&mut self, index: u32, bytes: usize) {
         if bytes <= UNCOUNTED_MAX {

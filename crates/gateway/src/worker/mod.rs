@@ -26,6 +26,7 @@ mod bursts;
 mod closing;
 mod compacting;
 mod connecting;
+mod ending;
 mod flow;
 mod handshaking;
 mod interest;
@@ -35,6 +36,7 @@ mod opening;
 mod originating;
 mod queue;
 mod recover;
+mod reloading;
 mod reporting;
 mod sealing;
 mod starved;
@@ -44,6 +46,7 @@ mod token;
 mod warm;
 mod work;
 
+use crate::config::Log;
 use crate::counters::Counters;
 use crate::orders::{self, Order, Word};
 use crate::route::Route;
@@ -59,6 +62,7 @@ use dormouse_reactor::slab::Slab;
 use dormouse_reactor::socket;
 use dormouse_reactor::timer::Wheel;
 use dormouse_reactor::{Fd, process};
+use ending::Ends;
 use flow::{Outcome, Tools};
 use handshaking::Handshakes;
 use interest::Side;
@@ -90,6 +94,7 @@ pub(crate) struct Limits {
     pub(crate) drain_timeout_ms: u64,
     /// A log line for every handshake.
     pub(crate) log_handshakes: bool,
+    pub(crate) shutdown_grace_ms: u64,
 }
 
 /// Everything a worker begins with; most of it outlives it.
@@ -102,6 +107,10 @@ pub(crate) struct Inheritance {
     pub(crate) limits: Limits,
     /// The channel to main.
     pub(crate) orders: Fd,
+    /// Where the next worker will find its handover: a reload puts another in its place.
+    pub(crate) handover: Fd,
+    /// Sets what is logged.
+    pub(crate) set_logs: fn(&Log),
     /// A slot that the predecessor was moving when it died: where it was, and where it is.
     pub(crate) moved: Option<(u32, u32)>,
     /// Other descriptors of the shared table which are to stay open.
@@ -120,16 +129,22 @@ pub(crate) struct Worker {
     routes: Vec<Route>,
     limits: Limits,
     orders: Fd,
+    handover: Fd,
+    set_logs: fn(&Log),
+    /// Listeners that came for a reload which is still to come.
+    arrived: Vec<Fd>,
     bursts: Bursts,
     generation: u32,
     now_ms: u64,
-    stop_by_ms: Option<u64>,
     /// Connections at rest: kept up to date wherever a slot is worked on.
     at_rest: u32,
     /// While the slots that a predecessor left are looked at for long queues: the next one.
     survey_from: Option<u32>,
     /// When to look next for silent clients, while every handshake's place is taken.
     silent_look_ms: u64,
+    ending: Ends,
+    /// Connections which are over, and whose last bytes are being delivered.
+    leaving: u32,
     compaction: Compaction,
     /// Descriptors of the table which are not connections.
     descriptors_reserved: u64,
@@ -148,6 +163,8 @@ impl Worker {
             listeners,
             limits,
             orders,
+            handover,
+            set_logs,
             moved,
             keep,
         } = inheritance;
@@ -174,10 +191,14 @@ impl Worker {
             ),
             generation: 0,
             bursts: Bursts::default(),
-            stop_by_ms: None,
             at_rest: 0,
             survey_from: None,
             silent_look_ms: 0,
+            ending: Ends::default(),
+            leaving: 0,
+            handover,
+            set_logs,
+            arrived: Vec::new(),
             compaction: Compaction::default(),
             descriptors_reserved: keep.len() as u64 + DESCRIPTORS_SPARE,
             descriptors_suffice_for: u64::MAX,
@@ -188,7 +209,7 @@ impl Worker {
             now_ms,
         };
         worker.recover(moved, &keep)?;
-        worker.at_rest = worker.count_at_rest();
+        worker.count_phases();
         orders::say(worker.orders, &Word::Ready);
         Ok(worker)
     }
@@ -239,7 +260,7 @@ impl Worker {
             self.originations.next_deadline_ms(),
             self.tools.tickets.next_deadline_ms(),
             self.listeners.next_deadline_ms(),
-            self.stop_by_ms,
+            self.ending.next_deadline_ms(self.now_ms),
             self.tools.starved.next_deadline_ms(),
             self.tools.kernel.next_deadline_ms(),
             self.survey_from.map(|_| self.now_ms),
@@ -295,11 +316,14 @@ impl Worker {
             warm_lost_after_s: None,
         };
         let was_at_rest = slot.at_rest();
+        let was_leaving = slot.phase() == Phase::Draining;
         let outcome = step(&mut work, slot);
         let over = work.settle(slot, outcome);
         let (pause, warm_lost_after_s) = (work.pause, work.warm_lost_after_s);
         self.at_rest += u32::from(slot.at_rest());
         self.at_rest -= u32::from(was_at_rest);
+        self.leaving += u32::from(slot.phase() == Phase::Draining);
+        self.leaving -= u32::from(was_leaving);
         if let Some(pause) = pause {
             listeners.pause(pause, now_ms, &tools.count);
         }
@@ -316,12 +340,15 @@ impl Worker {
         over
     }
 
-    fn count_at_rest(&self) -> u32 {
-        let slots = self
-            .slots
-            .indices()
-            .filter_map(|index| self.slots.get(index));
-        slots.filter(|slot| slot.at_rest()).count() as u32
+    /// Counts from the start what is kept up to date from then on.
+    fn count_phases(&mut self) {
+        let live = self.slots.indices();
+        let slots = live.filter_map(|index| self.slots.get(index));
+        let phases = slots.map(|slot| (slot.at_rest(), slot.phase() == Phase::Draining));
+        let (at_rest, leaving) = phases.fold((0, 0), |(at_rest, leaving), slot| {
+            (at_rest + u32::from(slot.0), leaving + u32::from(slot.1))
+        });
+        (self.at_rest, self.leaving) = (at_rest, leaving);
     }
 
     fn finish_work(&mut self, index: u32, over: bool) {
@@ -353,6 +380,8 @@ impl Worker {
             return;
         };
         self.at_rest = self.at_rest.saturating_sub(u32::from(slot.at_rest()));
+        let leaving = u32::from(slot.phase() == Phase::Draining);
+        self.leaving = self.leaving.saturating_sub(leaving);
         let remains = closing::dismantle(slot, &mut self.tools);
         self.tools.tickets.forget(slot.generation);
         slot.tls.wipe();
@@ -377,15 +406,15 @@ impl Worker {
         }
     }
 
-    // ---- orders, stopping ----
+    // ---- orders ----
 
     fn on_orders(&mut self) {
         match orders::receive(self.orders) {
-            Ok(Some(Order::Stop)) => {
-                self.listeners.stop();
-                self.end_originations();
-                self.stop_by_ms = Some(self.now_ms + self.limits.drain_timeout_ms);
-            }
+            Ok(Some(Order::Stop)) => self.begin_to_stop(),
+            Ok(Some(Order::Drain { over_ms, order })) => self.begin_to_drain(over_ms, order),
+            Ok(Some(Order::StopDrain)) => self.stop_draining(),
+            Ok(Some(Order::Listeners(fds))) => self.arrived.extend(fds),
+            Ok(Some(Order::Reload { handover, edition })) => self.reload(handover, edition),
             Ok(Some(Order::TicketKeys(keys))) => {
                 let replaced = TicketKeys::import(&keys).and_then(|keys| {
                     let mut routes = self.routes.iter();
@@ -402,30 +431,5 @@ impl Worker {
                 let _ = self.poller.remove(self.orders);
             }
         }
-    }
-
-    /// While stopping: whatever is at rest is closed properly; what is pending may end first.
-    fn close_everything_at_rest(&mut self) {
-        let late = self.stop_by_ms.is_some_and(|by_ms| by_ms <= self.now_ms);
-        let live: Vec<u32> = self.slots.indices().collect();
-        for index in live {
-            let Some(slot) = self.slots.get(index) else {
-                continue;
-            };
-            let unused = matches!(slot.phase(), Phase::Connecting | Phase::Warm);
-            let due = slot.at_rest() || unused || late;
-            if !due || (slot.phase() == Phase::Draining && !late) {
-                continue;
-            }
-            self.slots.header().mark_busy(index);
-            let over = self.work(index, |work, slot| work.stop(slot)) || late;
-            self.finish_work(index, over);
-        }
-    }
-
-    fn is_finished(&self) -> bool {
-        let late = self.stop_by_ms.is_some_and(|by_ms| by_ms <= self.now_ms);
-        self.stop_by_ms.is_some()
-            && (late || (self.slots.live() == 0 && self.handshakes.live() == 0))
     }
 }

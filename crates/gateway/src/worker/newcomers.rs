@@ -11,7 +11,7 @@ use super::reporting;
 use super::tickets::unix_time;
 use super::token::{self, Token};
 use crate::counters::Count;
-use crate::route::{Direction, Route};
+use crate::route::Direction;
 use dormouse_engine::{Handshake, HandshakeLimits, Hello};
 use dormouse_reactor::socket::{self, Accepted, Attempt, Peer, Shortage};
 use dormouse_reactor::{Fd, OnExec, descriptors};
@@ -208,7 +208,7 @@ impl Worker {
                 Direction::Terminate { context, .. } => {
                     Some(Handshake::server(context, HandshakeLimits { bytes_max }))
                 }
-                Direction::Originate(_) => None,
+                Direction::Originate(_) | Direction::Gone => None,
             }
         });
         let Some((peer, step)) = stepped else {
@@ -328,7 +328,11 @@ impl Worker {
     /// Somebody may have lowered the limit since the plan was made, and who is accepted will need a
     /// descriptor for the backend as well: it is looked at now, not when there is none.
     fn count_descriptors(&mut self) {
-        let each = if self.routes.iter().all(Route::is_echo) {
+        let each = if self
+            .routes
+            .iter()
+            .all(|route| route.is_echo() || route.is_gone())
+        {
             1
         } else {
             2

@@ -94,9 +94,7 @@ impl Worker {
             self.tools.pending.trim();
         }
         self.compact();
-        if self.stop_by_ms.is_some() {
-            self.close_everything_at_rest();
-        }
+        self.attend_to_ends();
         let count = &self.tools.count;
         count.set(Count::Connections, u64::from(self.slots.live()));
         count.set(Count::AtRest, u64::from(self.at_rest));

@@ -160,7 +160,7 @@ impl Worker {
             if pool.look_ms.is_none_or(|at_ms| at_ms > now_ms) {
                 continue;
             }
-            if self.stop_by_ms.is_some() {
+            if self.listeners.are_stopped() {
                 pool.look_ms = None;
                 continue;
             }
@@ -190,7 +190,7 @@ impl Worker {
     pub(super) fn pools(routes: &[crate::route::Route]) -> Vec<Pool> {
         let wanted = |direction: &Direction| match direction {
             Direction::Originate(origin) => origin.warm,
-            Direction::Terminate { .. } => 0,
+            Direction::Terminate { .. } | Direction::Gone => 0,
         };
         routes
             .iter()

@@ -292,10 +292,10 @@ impl Work<'_> {
             .is_some_and(|idle_ms| slot.active_until_ms() + idle_ms <= self.now_ms)
     }
 
-    /// The gateway stops: the client gets close_notify, the backend a FIN.
-    pub(super) fn stop(&mut self, slot: &mut Slot) -> Outcome {
+    /// We close it: the client gets close_notify, the backend a FIN.
+    pub(super) fn close(&mut self, slot: &mut Slot, ending: Ending) -> Outcome {
         if slot.phase() != Phase::Draining {
-            self.end(slot, Ending::Stopping);
+            self.end(slot, ending);
             closing::begin_farewell(slot, self.tools);
         }
         Outcome::Continues

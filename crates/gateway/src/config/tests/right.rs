@@ -150,6 +150,7 @@ fn every_option_can_be_set() {
         workers = 3
         admin = '127.0.0.1:9901'
         memory = '2 GiB'
+        reload_certificates = 'off'
         max_connections = 1000
         max_handshakes = 10
         handshake_bytes_max = '32 KiB'
@@ -161,6 +162,7 @@ fn every_option_can_be_set() {
         partial_record_timeout = '2s'
         backend_connect_timeout = '3s'
         drain_timeout = '4s'
+        shutdown_grace = '9s'
         socket_buffer = '128 KiB'
         receive_buffer = '64 KiB'
         backlog = 100

@@ -69,7 +69,7 @@ impl World {
         let flags = flags.map(|(name, value)| Given::new(name, value));
         let config = config::load(
             None,
-            Section::Route,
+            config::Section::Route,
             &flags,
             &Machine::read(),
             Purpose::Check,
@@ -105,8 +105,11 @@ impl World {
                     backend_connect_timeout_ms: 5_000,
                     drain_timeout_ms: 10_000,
                     log_handshakes: false,
+                    shutdown_grace_ms: 10_000,
                 },
                 orders: self.orders[1],
+                handover: Fd::NONE,
+                set_logs: |_| {},
                 moved: adopted.moved,
                 // Other tests of this process have descriptors, too.
                 keep: (3..20_000).map(Fd).collect(),
