@@ -118,6 +118,28 @@ impl Process {
         tree
     }
 
+    /// The parent of a process.
+    pub fn parent_of(&self, pid: u32) -> Option<u32> {
+        stat_field(pid, 1)?.parse().ok()
+    }
+
+    /// Ends what is left when the process itself is gone: whatever has this log for its output.
+    pub fn end_orphans(&self) {
+        let is_ours = |pid: u32| {
+            let output = std::fs::read_link(format!("/proc/{pid}/fd/2"));
+            output.is_ok_and(|file| file == self.log)
+        };
+        // A keeper may start another worker before it is ended itself.
+        for _ in 0..3 {
+            for (pid, _) in parents() {
+                if is_ours(pid) {
+                    signal(pid, Signal::KILL);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Proportional set size of the whole tree, in bytes.
     pub fn memory(&self) -> u64 {
         self.tree().into_iter().map(proportional_set_bytes).sum()

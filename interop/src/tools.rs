@@ -71,8 +71,28 @@ pub fn dormouse() -> &'static Path {
     })
 }
 
+/// A build of the program whose slots have another layout.
+///
+/// # Panics
+/// When it does not build.
+pub fn dormouse_with_another_layout() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        build(&[
+            "--bin=dormouse-layout-test",
+            "--features=dormouse/layout-test",
+        ])
+        .join("dormouse-layout-test")
+    })
+}
+
 /// A binary that is older than the sources would prove nothing, so cargo has a look.
 fn build_dormouse() -> PathBuf {
+    build(&["--bin=dormouse"]).join("dormouse")
+}
+
+/// Builds a binary, and returns the folder it lies in.
+fn build(what: &[&str]) -> PathBuf {
     let test = std::env::current_exe().expect("the test's own path");
     let profile = test
         .ancestors()
@@ -80,7 +100,7 @@ fn build_dormouse() -> PathBuf {
         .expect("target/PROFILE/deps/the-test");
     let mut cargo = Command::new(env!("CARGO"));
     // Of the whole workspace: with its selection of features nothing is built twice.
-    cargo.args(["build", "--quiet", "--workspace", "--bin", "dormouse"]);
+    cargo.args(["build", "--quiet", "--workspace"]).args(what);
     if profile.ends_with("release") {
         cargo.arg("--release");
     }
@@ -88,6 +108,6 @@ fn build_dormouse() -> PathBuf {
         .current_dir(home())
         .status()
         .expect("cargo can be started");
-    assert!(built.success(), "`dormouse` does not build");
-    profile.join("dormouse")
+    assert!(built.success(), "`dormouse` does not build: {what:?}");
+    profile.to_owned()
 }

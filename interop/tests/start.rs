@@ -417,6 +417,38 @@ fn an_address_of_another_machine() {
 }
 
 #[test]
+fn a_source_address_of_another_machine() {
+    let Some(mut attempt) = Attempt::new() else {
+        return;
+    };
+    attempt.to = "127.0.0.1:80".to_owned();
+    let mut flags = attempt.serve_flags();
+    flags.extend(["--source-addresses", "192.0.2.1"].map(str::to_owned));
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let says = ["192.0.2.1", "source_addresses", "no such address"];
+    attempt.refused(&flags, REFUSED_BY_SYSTEM, &says);
+}
+
+/// What does not fit the budget is refused with a table of what each limit costs.
+#[test]
+fn limits_beyond_the_memory_budget() {
+    let Some(attempt) = Attempt::new() else {
+        return;
+    };
+    let mut flags = attempt.serve_flags();
+    let limits = ["--memory", "64 MiB", "--max-connections", "30000"];
+    flags.extend(limits.map(str::to_owned));
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let says = [
+        "--memory",
+        "more than memory (64 MiB)",
+        "kernel: sockets",
+        "at most",
+    ];
+    attempt.refused(&flags, MISCONFIGURED, &says);
+}
+
+#[test]
 fn a_privileged_port() {
     let Some(mut attempt) = Attempt::new() else {
         return;

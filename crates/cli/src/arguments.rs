@@ -85,6 +85,14 @@ Examples:
   dormouse drain --over 1h --order shortest --no-wait
   dormouse drain --stop";
 
+const UPGRADE_EXAMPLES: &str = "\
+Examples:
+  apt install ./dormouse_2.0_amd64.deb && dormouse upgrade
+  dormouse upgrade --binary /opt/dormouse-2.0/dormouse
+
+The new binary is tried first; if anything fails before all connections are with it,
+the running one goes on and says why. SIGUSR2 does the same.";
+
 /// TLS connections that sleep: a TLS terminator whose quiet connections cost next to nothing.
 #[derive(Debug, Parser)]
 #[command(
@@ -124,6 +132,9 @@ pub(crate) enum Command {
     /// Close the connections of a running `serve` evenly over a time, for good or until stopped
     #[command(after_help = DRAIN_EXAMPLES)]
     Drain(DrainArgs),
+    /// Put another binary in place of a running `serve`; no connection is touched
+    #[command(after_help = UPGRADE_EXAMPLES)]
+    Upgrade(UpgradeArgs),
     /// Measure a TLS server: memory, handshakes, throughput, latency
     Bench(BenchArgs),
     /// See it: thousands of connections go to rest, wake, and outlive a killed worker
@@ -159,6 +170,21 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) options: OptionFlags<false>,
+
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+}
+
+/// In whose place a process goes on: for an upgrade, never by hand.
+#[derive(Debug, Args)]
+pub(crate) struct PlaceArgs {
+    /// Go on in place of the binary that left this
+    #[arg(long, value_name = "FD", hide = true)]
+    pub(crate) resume: Option<i32>,
+
+    /// Say whether that would be possible
+    #[arg(long, value_name = "FD", hide = true)]
+    pub(crate) try_resume: Option<i32>,
 }
 
 /// Arguments of `connect`.
@@ -170,6 +196,20 @@ pub(crate) struct ConnectArgs {
 
     #[command(flatten)]
     pub(crate) options: OptionFlags<true>,
+
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+}
+
+/// Arguments of `upgrade`.
+#[derive(Debug, Args)]
+pub(crate) struct UpgradeArgs {
+    /// The new binary [default: what lies now where the running one was started from]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) binary: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
 }
 
 /// Arguments of `check`.

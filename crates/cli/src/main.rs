@@ -14,6 +14,7 @@ mod outcome;
 mod serve;
 mod status;
 mod terminal;
+mod upgrade;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Reload(args) => admin::run_order(&args, "/reload"),
+        Command::Upgrade(args) => upgrade::run(&args),
         Command::Drain(args) => drain::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Demo(args) => demo::run(&args),

@@ -6,32 +6,52 @@ use std::process::ExitCode;
 use dormouse_gateway::config::{self, Flag, Machine, Mistakes, Purpose, Section};
 use dormouse_gateway::{ServeError, Source};
 
-use crate::arguments::{ConnectArgs, ServeArgs};
+use crate::arguments::{ConnectArgs, PlaceArgs, ServeArgs};
 use crate::outcome::Outcome;
 use crate::{logs, terminal};
 
 pub(crate) fn run(args: &ServeArgs) -> ExitCode {
-    start(args.config.as_deref(), Section::Route, &args.options.given)
+    let given = &args.options.given;
+    start(args.config.as_deref(), Section::Route, given, &args.place)
 }
 
 pub(crate) fn run_connect(args: &ConnectArgs) -> ExitCode {
-    let flags = &args.options.given;
-    start(args.config.as_deref(), Section::Originate, flags)
+    let given = &args.options.given;
+    start(
+        args.config.as_deref(),
+        Section::Originate,
+        given,
+        &args.place,
+    )
 }
 
-fn start(file: Option<&Path>, section: Section, flags: &[Flag]) -> ExitCode {
+fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArgs) -> ExitCode {
+    let source = Source {
+        file: file.map(Path::to_owned),
+        section,
+        flags: flags.to_vec(),
+    };
+    if let Some(state) = place.resume {
+        // The running configuration goes on, whatever the file says by now.
+        return ended(dormouse_gateway::resume(state, source, logs::start));
+    }
     let loaded = config::load(file, section, flags, &Machine::read(), Purpose::Serve);
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err(mistakes) => return refuse(file, &mistakes, "nothing was started"),
     };
     show(&loaded.warnings);
-    let source = Source {
-        file: file.map(Path::to_owned),
-        section,
-        flags: flags.to_vec(),
-    };
-    match dormouse_gateway::serve(&loaded, source, logs::start) {
+    if let Some(state) = place.try_resume {
+        return match dormouse_gateway::try_resume(state) {
+            Ok(()) => ExitCode::from(dormouse_gateway::CAN_RESUME),
+            Err(error) => ended(Err(error)),
+        };
+    }
+    ended(dormouse_gateway::serve(&loaded, source, logs::start))
+}
+
+fn ended(result: Result<(), ServeError>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::error(&error);

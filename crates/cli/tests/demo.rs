@@ -66,6 +66,10 @@ fn connections_rest_wake_and_outlive_their_workers() {
     );
     assert!(out.contains("compared byte for byte: all right"), "{out}");
     assert!(out.contains("of 500 connections went on"), "{out}");
+    assert!(
+        out.contains("connections went on with the new binary, none was lost"),
+        "{out}"
+    );
     assert!(out.contains("All is well"), "{out}");
     assert!(
         !out.contains('\u{1b}'),

@@ -183,6 +183,10 @@ counts! {
     PlainBytesIn = "plain_bytes_in",
     /// Times the worker was started again after it died.
     Restarts = "restarts",
+    /// Times the worker was ended because it gave no sign of life.
+    Hangs = "hangs",
+    /// Times the worker was replaced by one of another binary.
+    Upgrades = "upgrades",
     /// Note: process id of the worker.
     WorkerPid = "worker_pid",
     /// Note: when the worker was started, in milliseconds of CLOCK_BOOTTIME.
@@ -227,6 +231,18 @@ impl Counters {
     /// Adds `n`.
     pub fn add(&self, count: Count, n: u64) {
         self.0.add(count as usize, n);
+    }
+
+    /// Puts values where this build has them, after a binary that had other counters, or the same
+    /// in another order.
+    pub fn reorder(&self, former: &[String]) {
+        let values: Vec<u64> = (0..former.len()).map(|word| self.0.load(word)).collect();
+        for (word, count) in Count::ALL.iter().enumerate() {
+            let place = former.iter().position(|name| name == count.name());
+            let value = place.and_then(|place| values.get(place));
+            self.0.set(word, value.copied().unwrap_or(0));
+        }
+        self.0.clear(Count::ALL.len()..WORDS);
     }
 
     /// Sets a gauge.
@@ -309,5 +325,23 @@ mod tests {
         assert_eq!(Count::Connections.kind(), Kind::Gauge);
         assert_eq!(Count::DiedOf.kind(), Kind::Note);
         assert_eq!(Count::Accepted.kind(), Kind::Total);
+    }
+
+    #[test]
+    fn values_follow_their_names() {
+        let shared = Shared::create("test", 1).expect("memory");
+        let block = shared.block(0).expect("a block");
+        let count = Counters::new(block.clone());
+        let former = ["restarts", "gone", "accepted"].map(String::from);
+        for (word, value) in [7, 8, 9].into_iter().enumerate() {
+            block.set(word, value);
+        }
+        block.set(60, 3);
+        count.reorder(&former);
+        assert_eq!(block.load(Count::Restarts as usize), 7);
+        assert_eq!(block.load(Count::Accepted as usize), 9);
+        assert_eq!(shared.sum(Count::Connections as usize), 0);
+        assert_eq!(block.load(60), 0, "nobody's any more");
+        shared.fd().close();
     }
 }

@@ -1,20 +1,35 @@
-//! What main hands to a worker: one memory file, read again by every worker after a crash.
+//! What main hands to a keeper and its workers: one memory file, read again by every worker after
+//! a crash, and by a new binary after an upgrade.
 //!
-//! It holds the configuration, certificates and keys as they were read by main (which alone may
-//! read them), and the numbers of the descriptors that the worker inherits. It is data, not
-//! objects: a new binary can read what an old one wrote.
+//! It has three parts, so that nobody needs to read more than it is to know:
+//!
+//! | part | format | read by |
+//! |---|---|---|
+//! | for the keeper: log, names, bounds | JSON | keeper |
+//! | configuration, certificates, numbers of descriptors | JSON | worker |
+//! | private keys, ticket keys | bytes | worker |
+//!
+//! A keeper never has the secrets in its memory: it reads the first part with `pread` and maps
+//! nothing. It is data, not objects: a new binary can read what an old one wrote.
 
-use crate::config::Config;
+use crate::config::{Config, Log};
+use crate::counters::Count;
 use crate::share::Share;
 use dormouse_engine::{ClientCertificates, Identity, IdentityError};
 use dormouse_reactor::Fd;
-use dormouse_reactor::memory::{Mapping, PAGE};
+use dormouse_reactor::memory::{Mapping, PAGE, read_at};
+use dormouse_reactor::process::{self, User};
 use serde::{Deserialize, Serialize};
 use std::io;
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// Pages of the memory file; those that are not written take no memory.
-const PAGES: usize = 4096;
+/// Version of the three parts and their order. JSON may gain fields without a new version.
+pub(crate) const HANDOVER_VERSION: u64 = 2;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"dm-hndvr");
+const HEAD_BYTES: usize = 8 * 5;
+/// The largest part, so that a damaged head does not ask for all memory.
+const PART_BYTES_MAX: usize = 64 << 20;
 
 /// Everything a worker is told before it starts.
 #[derive(Serialize, Deserialize)]
@@ -33,6 +48,7 @@ pub(crate) struct Handover {
     /// The same for originations: trust and own certificate.
     pub(crate) origins: Vec<OriginPem>,
     /// Ticket keys as they are exported; the same in all workers.
+    #[serde(skip)]
     pub(crate) ticket_keys: Vec<u8>,
     pub(crate) descriptors: Descriptors,
 }
@@ -62,6 +78,25 @@ impl ClientTrust {
     }
 }
 
+/// The little that a keeper is told.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct ForKeeper {
+    /// Which of the workers its own is, from 0.
+    pub(crate) worker: u32,
+    pub(crate) workers: u32,
+    pub(crate) log: Log,
+    /// Who keeper and worker are to be; `None`: who they are.
+    pub(crate) user: Option<(u32, u32)>,
+    /// A worker that gives no sign of life for so long is ended.
+    pub(crate) hang_timeout_ms: Option<u64>,
+    pub(crate) slots: i32,
+    pub(crate) counters: i32,
+    pub(crate) orders: i32,
+    /// Names of the counters in the order in which the writer of this has them: another binary
+    /// may have others.
+    pub(crate) counts: Vec<String>,
+}
+
 /// A chain and its key as PEM.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Pem {
@@ -70,6 +105,7 @@ pub(crate) struct Pem {
     /// Where the key was read.
     pub(crate) key_name: String,
     pub(crate) chain: String,
+    #[serde(skip)]
     pub(crate) key: String,
 }
 
@@ -109,32 +145,162 @@ impl Descriptors {
     }
 }
 
+impl ForKeeper {
+    fn of(handover: &Handover) -> io::Result<ForKeeper> {
+        let config = &handover.config;
+        let user = match &config.process.user {
+            Some(user) => {
+                let found = process::look_up_user(user, config.process.group.as_deref());
+                let User { uid, gid } = found.map_err(io::Error::other)?;
+                Some((uid, gid))
+            }
+            None => None,
+        };
+        let hang_timeout = config.timeouts.hang_timeout;
+        Ok(ForKeeper {
+            worker: handover.worker,
+            workers: handover.share.workers,
+            log: config.log.clone(),
+            user,
+            hang_timeout_ms: hang_timeout.map(|timeout| timeout.as_millis() as u64),
+            slots: handover.descriptors.slots,
+            counters: handover.descriptors.counters,
+            orders: handover.descriptors.orders,
+            counts: Count::ALL.iter().map(|c| c.name().to_owned()).collect(),
+        })
+    }
+
+    /// Reads the part for the keeper, and nothing else.
+    pub(crate) fn read(fd: Fd) -> io::Result<ForKeeper> {
+        let [keeper, ..] = parts(fd)?;
+        Ok(serde_json::from_slice(&part(fd, keeper)?)?)
+    }
+}
+
 impl Handover {
     /// Writes it into a memory file which the worker's keeper inherits. Returns the descriptor.
     pub(crate) fn write(&self) -> io::Result<Fd> {
-        let text = Zeroizing::new(serde_json::to_vec(self)?);
-        let mut file = Mapping::create("dormouse-handover", PAGES * PAGE)?;
-        let bytes = file.bytes_mut();
-        let Some(room) = bytes.get_mut(8..8 + text.len()) else {
-            return Err(io::Error::other(
-                "configuration and certificates are larger than 16 MiB",
-            ));
-        };
-        room.copy_from_slice(&text);
-        bytes[..8].copy_from_slice(&(text.len() as u64).to_le_bytes());
-        Ok(file.fd())
+        let keeper = serde_json::to_vec(&ForKeeper::of(self)?)?;
+        let public = serde_json::to_vec(self)?;
+        write_parts(&keeper, &public, &self.secrets())
+    }
+
+    /// Writes it anew with what `fd` has for secrets, which are not read but copied.
+    pub(crate) fn write_with_secrets_of(&self, fd: Fd) -> io::Result<Fd> {
+        let keeper = serde_json::to_vec(&ForKeeper::of(self)?)?;
+        let public = serde_json::to_vec(self)?;
+        let [.., secrets] = parts(fd)?;
+        write_parts(&keeper, &public, &part(fd, secrets)?)
     }
 
     /// Reads it.
     pub(crate) fn read(fd: Fd) -> io::Result<Handover> {
-        let file = Mapping::adopt(fd, PAGES * PAGE).map_err(io::Error::other)?;
-        let (len, text) = file.bytes().split_at(8);
-        let len = u64::from_le_bytes(len.try_into().unwrap_or_default()) as usize;
-        let text = text
-            .get(..len)
-            .ok_or_else(|| io::Error::other("the handover is cut short"))?;
-        Ok(serde_json::from_slice(text)?)
+        let [_, _, secrets] = parts(fd)?;
+        let mut handover = Handover::read_without_secrets(fd)?;
+        handover.set_secrets(&part(fd, secrets)?)?;
+        Ok(handover)
     }
+
+    /// Puts in their places what [`Handover::secrets`] gave.
+    pub(crate) fn set_secrets(&mut self, secrets: &[u8]) -> io::Result<()> {
+        let mut rest = secrets;
+        let origins = self.origins.iter_mut();
+        let own = origins.filter_map(|origin| origin.identity.as_mut());
+        for pem in self.certificates.iter_mut().flatten().chain(own) {
+            pem.key = String::from_utf8(take(&mut rest)?.to_vec()).map_err(io::Error::other)?;
+        }
+        self.ticket_keys = take(&mut rest)?.to_vec();
+        Ok(())
+    }
+
+    /// Reads all but the secrets: keys are empty.
+    pub(crate) fn read_without_secrets(fd: Fd) -> io::Result<Handover> {
+        let [_, public, _] = parts(fd)?;
+        Ok(serde_json::from_slice(&part(fd, public)?)?)
+    }
+
+    /// Each with its length before it: keys in the order of the certificates, those of
+    /// originations, ticket keys.
+    pub(crate) fn secrets(&self) -> Zeroizing<Vec<u8>> {
+        let own = self.origins.iter();
+        let own = own.filter_map(|origin| origin.identity.as_ref());
+        let keys = self.certificates.iter().flatten().chain(own);
+        let all = keys.map(|pem| pem.key.as_bytes());
+        let all: Vec<&[u8]> = all.chain([self.ticket_keys.as_slice()]).collect();
+        // With all its room from the start: a vector that grows leaves copies behind.
+        let len = all.iter().map(|secret| 8 + secret.len()).sum();
+        let mut bytes = Zeroizing::new(Vec::with_capacity(len));
+        for secret in all {
+            bytes.extend_from_slice(&(secret.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(secret);
+        }
+        bytes
+    }
+}
+
+/// Where a part lies in the file.
+pub(crate) type Part = std::ops::Range<usize>;
+
+pub(crate) fn write_parts(keeper: &[u8], public: &[u8], secrets: &[u8]) -> io::Result<Fd> {
+    let parts = [keeper, public, secrets];
+    let len = HEAD_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
+    if parts.iter().any(|part| part.len() > PART_BYTES_MAX) {
+        return Err(io::Error::other(
+            "configuration or certificates are larger than 64 MiB",
+        ));
+    }
+    let mut file = Mapping::create("dormouse-handover", len.next_multiple_of(PAGE))?;
+    let head = [MAGIC, HANDOVER_VERSION]
+        .into_iter()
+        .chain(parts.iter().map(|part| part.len() as u64))
+        .flat_map(u64::to_le_bytes);
+    let mut rest = file.bytes_mut();
+    for (room, byte) in rest.iter_mut().zip(head) {
+        *room = byte;
+    }
+    rest = rest.get_mut(HEAD_BYTES..).unwrap_or_default();
+    for part in parts {
+        let (room, behind) = rest.split_at_mut(part.len().min(rest.len()));
+        room.copy_from_slice(part);
+        rest = behind;
+    }
+    Ok(file.fd())
+}
+
+pub(crate) fn parts(fd: Fd) -> io::Result<[Part; 3]> {
+    let head = read_at(fd, 0, HEAD_BYTES)?;
+    let word = |n: usize| {
+        let bytes = head.get(8 * n..8 * n + 8).unwrap_or_default();
+        u64::from_le_bytes(bytes.try_into().unwrap_or_default())
+    };
+    if word(0) != MAGIC || word(1) != HANDOVER_VERSION {
+        return Err(io::Error::other(format!(
+            "the handover is of version {}, this build reads {HANDOVER_VERSION}",
+            word(1)
+        )));
+    }
+    let mut start = HEAD_BYTES;
+    let parts = [2, 3, 4].map(|n| {
+        let len = usize::try_from(word(n)).unwrap_or(usize::MAX);
+        let part = start..start.saturating_add(len.min(PART_BYTES_MAX));
+        start = part.end;
+        part
+    });
+    Ok(parts)
+}
+
+pub(crate) fn part(fd: Fd, part: Part) -> io::Result<Zeroizing<Vec<u8>>> {
+    read_at(fd, part.start, part.len()).map(Zeroizing::new)
+}
+
+fn take<'a>(rest: &mut &'a [u8]) -> io::Result<&'a [u8]> {
+    let cut_short = || io::Error::other("the secrets of the handover are cut short");
+    let (len, behind) = rest.split_at_checked(8).ok_or_else(cut_short)?;
+    let len = u64::from_le_bytes(len.try_into().unwrap_or_default());
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    let (secret, behind) = behind.split_at_checked(len).ok_or_else(cut_short)?;
+    *rest = behind;
+    Ok(secret)
 }
 
 impl Pem {
@@ -158,5 +324,32 @@ impl Drop for Pem {
 impl Drop for Handover {
     fn drop(&mut self) {
         self.ticket_keys.zeroize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reads_its_own_part() {
+        let file = write_parts(b"{}", b"[1,2]", b"secret").expect("a memory file");
+        let [keeper, public, secrets] = parts(file).expect("three parts");
+        assert_eq!(
+            part(file, keeper).expect("for the keeper").as_slice(),
+            b"{}"
+        );
+        assert_eq!(part(file, public).expect("public").as_slice(), b"[1,2]");
+        assert_eq!(part(file, secrets).expect("secrets").as_slice(), b"secret");
+        file.close();
+    }
+
+    #[test]
+    fn secrets_that_are_cut_short_are_refused() {
+        let mut rest: &[u8] = &[3, 0, 0, 0, 0, 0, 0, 0, b'a', b'b', b'c', 9];
+        assert_eq!(take(&mut rest).expect("a secret"), b"abc");
+        assert!(take(&mut rest).is_err());
+        let mut rest: &[u8] = &[255; 20];
+        assert!(take(&mut rest).is_err());
     }
 }

@@ -18,6 +18,7 @@ pub mod counters;
 mod fleet;
 mod handover;
 mod keeper;
+mod layout;
 mod material;
 mod orders;
 mod origin;
@@ -28,8 +29,9 @@ mod share;
 pub mod slot;
 mod supervisor;
 mod ticket_keys;
+mod upgrade;
 mod worker;
 
 pub use control::process_entry as control_entry;
 pub use keeper::process_entry;
-pub use supervisor::{ServeError, Source, serve};
+pub use supervisor::{CAN_RESUME, ServeError, Source, resume, serve, try_resume};

@@ -17,6 +17,12 @@ pub(crate) enum Order {
     Stop,
     /// Seal and open tickets with these from now on: keys as they are exported.
     TicketKeys(Zeroizing<Vec<u8>>),
+    /// Accept nothing for now; say when no handshake is in flight.
+    Quiesce,
+    /// There is no upgrade after all: accept again.
+    Resume,
+    /// Put everything down and end: another binary goes on.
+    HandOver,
     /// Listening sockets which belong to the reload that follows, in their order.
     Listeners(Vec<Fd>),
     /// Go by this handover from now on; which edition of the configuration it is.
@@ -32,6 +38,12 @@ pub(crate) enum Order {
 pub(crate) enum Word {
     /// It serves. Said by the first worker, and by each that comes after a crash.
     Ready,
+    /// It accepts nothing, and no handshake is in flight (or their time is up).
+    Quiet,
+    /// The new binary has taken over this worker's connections, and waits: its process id.
+    Prepared(u32),
+    /// It has not, and why.
+    Refused(String),
     /// It goes by this edition of the configuration.
     Reloaded(u64),
     /// It does not, and why.
@@ -40,6 +52,9 @@ pub(crate) enum Word {
 
 const STOP: u8 = b'S';
 const TICKET_KEYS: u8 = b'K';
+const QUIESCE: u8 = b'Q';
+const RESUME: u8 = b'A';
+const HAND_OVER: u8 = b'H';
 
 const LISTENERS: u8 = b'L';
 const RELOAD: u8 = b'C';
@@ -49,6 +64,9 @@ const STOP_DRAIN: u8 = b'd';
 const READY: u8 = b'R';
 const RELOADED: u8 = b'c';
 const NOT_RELOADED: u8 = b'n';
+const QUIET: u8 = b'q';
+const PREPARED: u8 = b'p';
+const REFUSED: u8 = b'r';
 
 /// A reason in words is cut to this.
 const WORDS_MAX: usize = 4096;
@@ -58,6 +76,9 @@ impl Order {
         match self {
             Order::Stop => message(STOP, &[]),
             Order::TicketKeys(keys) => message(TICKET_KEYS, keys),
+            Order::Quiesce => message(QUIESCE, &[]),
+            Order::Resume => message(RESUME, &[]),
+            Order::HandOver => message(HAND_OVER, &[]),
             Order::Listeners(_) => message(LISTENERS, &[]),
             Order::Reload { edition, .. } => message(RELOAD, &edition.to_le_bytes()),
             Order::Drain { over_ms, order } => {
@@ -81,6 +102,9 @@ impl Order {
     fn decode(kind: u8, body: &[u8], descriptors: &[Fd]) -> io::Result<Order> {
         match (kind, body, descriptors) {
             (STOP, [], []) => Ok(Order::Stop),
+            (QUIESCE, [], []) => Ok(Order::Quiesce),
+            (RESUME, [], []) => Ok(Order::Resume),
+            (HAND_OVER, [], []) => Ok(Order::HandOver),
             (TICKET_KEYS, keys, []) => Ok(Order::TicketKeys(Zeroizing::new(keys.to_vec()))),
             (LISTENERS, [], fds) => Ok(Order::Listeners(fds.to_vec())),
             (RELOAD, edition, &[handover]) => Ok(Order::Reload {
@@ -109,6 +133,12 @@ impl Word {
     fn encode(&self) -> Zeroizing<Vec<u8>> {
         match self {
             Word::Ready => message(READY, &[]),
+            Word::Quiet => message(QUIET, &[]),
+            Word::Prepared(pid) => message(PREPARED, &pid.to_le_bytes()),
+            Word::Refused(why) => {
+                let why: Vec<u8> = why.bytes().take(WORDS_MAX).collect();
+                message(REFUSED, &why)
+            }
             Word::Reloaded(edition) => message(RELOADED, &edition.to_le_bytes()),
             Word::NotReloaded(edition, why) => {
                 let mut body = edition.to_le_bytes().to_vec();
@@ -121,6 +151,9 @@ impl Word {
     fn decode(kind: u8, body: &[u8]) -> io::Result<Word> {
         match (kind, body) {
             (READY, []) => Ok(Word::Ready),
+            (QUIET, []) => Ok(Word::Quiet),
+            (PREPARED, &[a, b, c, d]) => Ok(Word::Prepared(u32::from_le_bytes([a, b, c, d]))),
+            (REFUSED, why) => Ok(Word::Refused(String::from_utf8_lossy(why).into_owned())),
             (RELOADED, edition) => Ok(Word::Reloaded(number(edition)?)),
             (NOT_RELOADED, body) => {
                 let (edition, why) = body.split_at_checked(8).ok_or(io::ErrorKind::InvalidData)?;

@@ -3,18 +3,20 @@
 use crate::config::{
     self, Backend, Config, Originate, Sockets, SourceAddress, TlsVersion, Truncation,
 };
-use crate::handover::{ClientTrust, Pem};
+use crate::handover::{ClientTrust, Handover, Pem};
 use crate::origin::Origin;
 use crate::session_cache::Sessions;
 use dormouse_engine::{
     Identity, Protocols, ServerContext, ServerSettings, SettingsError, TicketKeys, TicketSettings,
-    Version,
+    UnixTime, Version,
 };
 use dormouse_reactor::socket::{self, Addr, ConnectOptions, Keepalive};
 use dormouse_reactor::{Fd, OnExec};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+use zeroize::Zeroize as _;
 
 /// One way through the program.
 pub(crate) struct Route {
@@ -33,8 +35,9 @@ pub(crate) struct Route {
 pub(crate) enum Direction {
     /// Those who connect to us; plaintext goes to a backend.
     Terminate {
-        /// Certificates, keys and suites: one for all connections, parsed once.
-        context: ServerContext,
+        /// Certificates, keys and suites: one for all connections, parsed once. `None` for the
+        /// first moments of a worker that found connections: they are served before it is parsed.
+        context: Option<ServerContext>,
         /// Where plaintext goes; `None`: back to where it came from.
         backend: Option<Addr>,
     },
@@ -77,8 +80,13 @@ impl Route {
     /// Takes new ticket keys into use, where TLS comes in.
     pub(crate) fn replace_ticket_keys(&self, keys: &TicketKeys) -> Result<(), SettingsError> {
         match &self.direction {
-            Direction::Terminate { context, .. } => context.replace_ticket_keys(keys),
-            Direction::Originate(_) | Direction::Gone => Ok(()),
+            Direction::Terminate {
+                context: Some(context),
+                ..
+            } => context.replace_ticket_keys(keys),
+            Direction::Terminate { context: None, .. }
+            | Direction::Originate(_)
+            | Direction::Gone => Ok(()),
         }
     }
 }
@@ -131,12 +139,12 @@ pub(crate) fn routes(
         .iter()
         .zip(material.zip(asked))
         .enumerate()
-        .map(|(n, (route, material))| {
-            let context = context(config, route, material, ticket_keys, sessions)
+        .map(|(n, (route, (pems, clients)))| {
+            let context = context(config, route, (pems, clients), ticket_keys, sessions)
                 .map_err(|why| format!("route {}: {why}", n + 1))?;
             Ok(Route {
                 direction: Direction::Terminate {
-                    context,
+                    context: Some(context),
                     backend: address(&route.to),
                 },
                 sources: sources(&route.source_addresses),
@@ -146,6 +154,88 @@ pub(crate) fn routes(
             })
         })
         .collect()
+}
+
+/// The configured routes for TLS that comes in, all but their contexts: enough for connections that
+/// are established.
+pub(crate) fn without_contexts(config: &Config) -> Vec<Route> {
+    let route = |route: &crate::config::Route| Route {
+        direction: Direction::Terminate {
+            context: None,
+            backend: address(&route.to),
+        },
+        sources: sources(&route.source_addresses),
+        backend_name: route.to.to_string(),
+        truncation: route.truncation,
+        sockets: SocketOptions::new(&config.sockets),
+    };
+    config.routes.iter().map(route).collect()
+}
+
+/// What contexts are made of, for as long as they are not all made.
+pub(crate) struct LateContexts {
+    handover: Handover,
+    sessions: Option<Sessions>,
+    next: usize,
+}
+
+impl LateContexts {
+    /// Contexts for all routes of `handover`.
+    pub(crate) fn new(handover: Handover, sessions: Option<Sessions>) -> LateContexts {
+        LateContexts {
+            handover,
+            sessions,
+            next: 0,
+        }
+    }
+
+    /// Makes the next one. False: all are made. The error says which route, and what is wrong.
+    pub(crate) fn load_next(&mut self, routes: &mut [Route]) -> Result<bool, String> {
+        let n = self.next;
+        self.next += 1;
+        let config = &self.handover.config;
+        let number = self.handover.numbers.get(n);
+        let route = number.and_then(|&number| routes.get_mut(usize::from(number)));
+        let (Some(route), Some(configured)) = (route, config.routes.get(n)) else {
+            return Ok(false);
+        };
+        let pems = self.handover.certificates.get(n);
+        let pems = pems.map_or(&[] as &[Pem], Vec::as_slice);
+        let clients = self.handover.clients.get(n).unwrap_or(&None);
+        let keys = &self.handover.ticket_keys;
+        let sessions = self.sessions.as_ref();
+        let made = context(config, configured, (pems, clients), keys, sessions)
+            .map_err(|why| format!("route {}: {why}", n + 1))?;
+        if let Direction::Terminate { context, .. } = &mut route.direction {
+            *context = Some(made);
+        }
+        Ok(self.next < config.routes.len())
+    }
+
+    /// Ticket keys that came from main meanwhile are newer than those of the handover.
+    pub(crate) fn set_ticket_keys(&mut self, exported: &[u8]) {
+        self.handover.ticket_keys.zeroize();
+        self.handover.ticket_keys = exported.to_vec();
+    }
+}
+
+/// A handshake with itself for each route, so that the first client finds everything ready.
+pub(crate) fn warm_up(routes: &[Route]) -> io::Result<()> {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    for route in routes {
+        if let Direction::Terminate {
+            context: Some(context),
+            ..
+        } = &route.direction
+        {
+            context
+                .warm_up(UnixTime::since_unix_epoch(now))
+                .map_err(io::Error::other)?;
+        }
+    }
+    Ok(())
 }
 
 fn sources(given: &[SourceAddress]) -> Vec<IpAddr> {
@@ -184,7 +274,7 @@ const OWN_SOURCES: u32 = 0x7f40_0000;
 fn context(
     config: &Config,
     route: &crate::config::Route,
-    (pems, clients): (&Vec<Pem>, &Option<ClientTrust>),
+    (pems, clients): (&[Pem], &Option<ClientTrust>),
     ticket_keys: &[u8],
     sessions: Option<&Sessions>,
 ) -> Result<ServerContext, String> {

@@ -4,7 +4,7 @@
 //! A file is JSON, readable by its owner alone: whoever has a session can take part in it. It is
 //! written whole under another name and then renamed, so that there is always one that is whole.
 
-use crate::client_sessions::{ClientSessions, Place, Snapshot};
+use crate::client_sessions::{ClientSessions, MAIN, Place, Snapshot};
 use crate::config::Config;
 use crate::handover::OriginPem;
 use crate::origin;
@@ -37,6 +37,20 @@ struct File {
     path: PathBuf,
     places: Vec<([u8; 16], Place)>,
     /// The sum of the places' stamps when it was written last.
+    written: u64,
+}
+
+/// Sessions between two binaries of one process.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Left {
+    fd: i32,
+    files: Vec<LeftFile>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct LeftFile {
+    path: PathBuf,
+    keys: Vec<[u8; 16]>,
     written: u64,
 }
 
@@ -112,6 +126,43 @@ impl SessionFiles {
             files,
             looked: Instant::now(),
         }))
+    }
+
+    /// What another binary in this process needs to go on with them.
+    pub(crate) fn left(&self) -> Left {
+        let files = self.files.iter().map(|file| LeftFile {
+            path: file.path.clone(),
+            keys: file.places.iter().map(|(key, _)| *key).collect(),
+            written: file.written,
+        });
+        Left {
+            fd: self.fd().0,
+            files: files.collect(),
+        }
+    }
+
+    /// Goes on with what another binary in this process left.
+    pub(crate) fn again(config: &Config, left: &Left) -> io::Result<SessionFiles> {
+        let places = origin::places(config);
+        let sessions = ClientSessions::adopt(Fd(left.fd), places, u32::from(MAIN))?;
+        let files = left.files.iter().map(|file| {
+            let mut originations = config.originate.iter();
+            let of_file = originations.find(|one| one.session_file.as_ref() == Some(&file.path));
+            let places = file.keys.iter().filter_map(|&key| {
+                let place = sessions.place(key, origin::reuse(of_file?))?;
+                Some((key, place))
+            });
+            File {
+                path: file.path.clone(),
+                places: places.collect(),
+                written: file.written,
+            }
+        });
+        Ok(SessionFiles {
+            files: files.collect(),
+            sessions: sessions.clone(),
+            looked: Instant::now(),
+        })
     }
 
     pub(crate) fn fd(&self) -> Fd {

@@ -19,7 +19,13 @@ use dormouse_record::State;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of this layout; a worker adopts slots of its own version only.
+///
+/// A change of [`Slot`] needs a new number here, and a conversion in `layout`.
+#[cfg(not(feature = "layout-test"))]
 pub const SLOT_LAYOUT_VERSION: u32 = 1;
+/// The layout of a build which tests upgrades: two fields have changed places.
+#[cfg(feature = "layout-test")]
+pub const SLOT_LAYOUT_VERSION: u32 = crate::layout::TRIAL_VERSION;
 
 /// A connection. All zeroes means free.
 #[repr(C)]
@@ -51,10 +57,14 @@ pub struct Slot {
     /// Timer links and deadline, kept by `reactor::timer`.
     pub timer: Timer,
     /// CLOCK_BOOTTIME in seconds when the handshake was done.
+    #[cfg(not(feature = "layout-test"))]
     pub opened_s: u32,
     /// CLOCK_BOOTTIME in seconds of the last event that moved bytes.
     /// While draining, when that began.
     pub active_s: u32,
+    /// As above, in another place.
+    #[cfg(feature = "layout-test")]
+    pub opened_s: u32,
     /// Index of the backend within the route.
     pub backend: u16,
     /// Bytes of a record's beginning at the end of the opening chunk.

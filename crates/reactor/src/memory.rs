@@ -279,6 +279,28 @@ impl Words {
     }
 }
 
+/// Reads `len` bytes of a memory file from `offset` on, without mapping it.
+///
+/// # Errors
+/// What the operating system says; `UnexpectedEof` when the file ends before.
+pub fn read_at(fd: Fd, offset: usize, len: usize) -> io::Result<Vec<u8>> {
+    let borrowed = fd.borrow()?;
+    if rustix::fs::fstat(borrowed)?.st_size < offset.saturating_add(len) as i64 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let mut bytes = vec![0; len];
+    let mut filled = 0;
+    while filled < len {
+        match rustix::io::pread(borrowed, &mut bytes[filled..], (offset + filled) as u64) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => filled += n,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(bytes)
+}
+
 /// Creates a sealed memory file.
 pub(crate) fn create_file(name: &str, len: usize) -> io::Result<Fd> {
     if len == 0 || !len.is_multiple_of(PAGE) {

@@ -169,12 +169,17 @@ impl Fleet {
         }
     }
 
-    /// Takes note that all workers are dead by now.
-    pub(super) fn note_kill(&mut self, at: Instant) {
-        let (awake, lost_before) = (self.census().awake, self.tally.lost);
+    /// From now on it is noted who has not been heard of.
+    pub(super) fn expect_all(&mut self) {
         for client in &mut self.clients {
             client.unheard = matches!(client.phase, Phase::AtRest | Phase::Awake(_));
         }
+    }
+
+    /// Takes note that all workers are dead by now.
+    pub(super) fn note_kill(&mut self, at: Instant) {
+        let (awake, lost_before) = (self.census().awake, self.tally.lost);
+        self.expect_all();
         self.kill = Some(Kill {
             at,
             first_echo: None,

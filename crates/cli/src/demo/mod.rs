@@ -16,6 +16,7 @@ mod fleet;
 mod part;
 mod plan;
 mod random;
+mod replace;
 mod show;
 mod story;
 mod summary;

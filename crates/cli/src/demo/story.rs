@@ -6,6 +6,7 @@ use dormouse_reactor::process::{self, Pid};
 use dormouse_reactor::signal::Signal;
 
 use super::plan::Plan;
+use super::replace::upgrade;
 use super::show::{Base, End, Show};
 use super::summary::{Findings, Killed};
 use super::view::{Scene, Step};
@@ -29,6 +30,7 @@ pub(super) fn tell(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Res
     wake(show, plan, findings)?;
     let workers = kill(show, plan, findings)?;
     ask(show, plan, findings, workers)?;
+    upgrade(show, plan, findings)?;
     goodbye(show, plan, findings)
 }
 
@@ -119,7 +121,12 @@ fn wake(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End
     Ok(())
 }
 
-fn wake_for(show: &mut Show, scene: &Scene, length: Duration, per_s: f64) -> Result<(), End> {
+pub(super) fn wake_for(
+    show: &mut Show,
+    scene: &Scene,
+    length: Duration,
+    per_s: f64,
+) -> Result<(), End> {
     let mut pacer = Pacer::new(per_s);
     let until = Instant::now() + length;
     show.play(scene, |fleet, now| {
@@ -176,26 +183,7 @@ fn ask(show: &mut Show, plan: &Plan, findings: &mut Findings, killed: Vec<Pid>) 
         ),
         "They found the records in shared memory, the sockets in a shared table.",
     );
-    let asked_max = show.fleet.clients.len();
-    let mut pacer = Pacer::new(asked_max as f64 / plan.ask.as_secs_f64());
-    let mut waiting: Vec<usize> = (0..asked_max).rev().collect();
-    show.play(&scene, |fleet, now| {
-        for _ in 0..pacer.due(now) {
-            let Some(index) = waiting.pop() else { break };
-            // Who is awake or was woken meanwhile has been asked, or is being asked, already.
-            fleet.wake(index);
-        }
-        if waiting.is_empty() {
-            // Some spoke before the kill and were not heard since: they must speak again.
-            waiting.extend(
-                (0..fleet.clients.len())
-                    .rev()
-                    .filter(|&index| is_unheard(fleet, index)),
-            );
-        }
-        let census = fleet.census();
-        waiting.is_empty() && census.unheard == 0 && census.awake == 0
-    })?;
+    ask_everybody(show, plan, &scene)?;
     findings.killed = show.fleet.kill.map(|kill| Killed {
         workers: killed.len() as u64,
         awake: kill.awake,
@@ -216,6 +204,30 @@ fn ask(show: &mut Show, plan: &Plan, findings: &mut Findings, killed: Vec<Pid>) 
         "At most the one in a worker's hands is reset: never continued in doubt.",
     );
     show.pause(&scene, plan.linger)
+}
+
+/// Wakes all, until each has been heard of since all were expected to speak.
+pub(super) fn ask_everybody(show: &mut Show, plan: &Plan, scene: &Scene) -> Result<(), End> {
+    let asked_max = show.fleet.clients.len();
+    let mut pacer = Pacer::new(asked_max as f64 / plan.ask.as_secs_f64());
+    let mut waiting: Vec<usize> = (0..asked_max).rev().collect();
+    show.play(scene, |fleet, now| {
+        for _ in 0..pacer.due(now) {
+            let Some(index) = waiting.pop() else { break };
+            // Who is awake or was woken meanwhile has been asked, or is being asked, already.
+            fleet.wake(index);
+        }
+        if waiting.is_empty() {
+            // Some spoke before the kill and were not heard since: they must speak again.
+            waiting.extend(
+                (0..fleet.clients.len())
+                    .rev()
+                    .filter(|&index| is_unheard(fleet, index)),
+            );
+        }
+        let census = fleet.census();
+        waiting.is_empty() && census.unheard == 0 && census.awake == 0
+    })
 }
 
 fn is_unheard(fleet: &super::fleet::Fleet, index: usize) -> bool {

@@ -24,6 +24,7 @@ pub(super) struct Findings {
     pub(super) slowest_echo: Duration,
     pub(super) lost_before_kill: u64,
     pub(super) killed: Option<Killed>,
+    pub(super) upgraded: Option<Upgraded>,
     tally: Tally,
     reasons: Vec<(String, u64)>,
 }
@@ -37,6 +38,15 @@ pub(super) struct Killed {
     pub(super) first_echo: Option<Duration>,
     pub(super) lost: u64,
     pub(super) went_on: u64,
+}
+
+/// What the upgrade did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Upgraded {
+    pub(super) lost: u64,
+    pub(super) went_on: u64,
+    /// The slowest echo from before it until all were asked.
+    pub(super) slowest: Duration,
 }
 
 impl Findings {
@@ -91,6 +101,14 @@ impl Findings {
                 }
             }
         }
+        match self.upgraded {
+            None => wrong.push("the program was not replaced".to_owned()),
+            Some(upgraded) if upgraded.lost > 0 => wrong.push(format!(
+                "{} lost by the upgrade",
+                connections(upgraded.lost)
+            )),
+            Some(_) => {}
+        }
         wrong
     }
 }
@@ -106,6 +124,9 @@ pub(super) fn page(plan: &Plan, findings: &Findings, verdict: &[String], colours
     chapter(&mut page, "woken", &woken(findings));
     if let Some(killed) = findings.killed {
         chapter(&mut page, "kill -9", &kill(findings, killed));
+    }
+    if let Some(upgraded) = findings.upgraded {
+        chapter(&mut page, "upgrade", &upgrade(findings, upgraded));
     }
     if let Some(end) = findings.memory_at_end {
         let what = format!("{} when all had said goodbye", megabytes(end.bytes));
@@ -237,6 +258,24 @@ fn kill(findings: &Findings, killed: Killed) -> Vec<String> {
     ]
 }
 
+fn upgrade(findings: &Findings, upgraded: Upgraded) -> Vec<String> {
+    let lost = match upgraded.lost {
+        0 => "none was lost".to_owned(),
+        lost => format!("{} LOST", number(lost)),
+    };
+    vec![
+        format!(
+            "{} of {} connections went on with the new binary, {lost}",
+            number(upgraded.went_on),
+            number(findings.connections)
+        ),
+        format!(
+            "the slowest echo meanwhile took {}",
+            duration(upgraded.slowest)
+        ),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,6 +291,11 @@ mod tests {
         Findings {
             connections: 100,
             killed: Some(killed),
+            upgraded: Some(Upgraded {
+                lost: 0,
+                went_on: 98,
+                slowest: Duration::from_millis(20),
+            }),
             ..Findings::default()
         }
     }
@@ -275,7 +319,9 @@ mod tests {
         };
         bad.killed.as_mut().expect("it was killed").first_echo = None;
         assert_eq!(bad.verdict().len(), 4, "{:?}", bad.verdict());
+        bad.upgraded.as_mut().expect("it was upgraded").lost = 1;
+        assert_eq!(bad.verdict().len(), 5, "{:?}", bad.verdict());
         bad.killed = None;
-        assert_eq!(bad.verdict().len(), 4, "{:?}", bad.verdict());
+        assert_eq!(bad.verdict().len(), 5, "{:?}", bad.verdict());
     }
 }

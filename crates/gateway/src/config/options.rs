@@ -147,6 +147,13 @@ options! {
         workers: Count = default "auto", "1" ..= "1024",
             costs "two processes each";
 
+        /// The user that keepers and workers become once the listeners are open, by name or
+        /// number. Only root can become somebody else. The main process stays who it is.
+        user: Option<String> = default "none";
+
+        /// The group that they become; `none`: the group of `user`.
+        group: Option<String> = default "none";
+
         /// Where `dormouse status`, `reload`, `drain` and `upgrade` are answered: the path of
         /// a unix socket, for the user who runs the program and root; or a loopback address,
         /// on which every user of the machine may ask, but nobody gives orders. `auto` is
@@ -205,7 +212,8 @@ options! {
 
     /// How long anything may take. Timers are checked every 100 ms.
     Timeouts, "Timeouts" {
-        /// From accept to the end of the handshake.
+        /// From accept to the end of the handshake. Time in which a client waits for its turn,
+        /// because too many came at once, does not count, but for six times as long at most.
         handshake_timeout: Duration = default "10s", "100ms" ..= "10m";
 
         /// Close a connection on which nothing was sent or received for so long.
@@ -216,6 +224,14 @@ options! {
 
         /// Until the backend has accepted a connection.
         backend_connect_timeout: Duration = default "5s", "10ms" ..= "10m";
+
+        /// A worker that gives no sign of life for so long is ended, and the next one goes on with
+        /// its connections. `off` for debuggers.
+        hang_timeout: Option<Duration> = default "10s", "1s" ..= "10m";
+
+        /// How long an upgrade waits for handshakes in flight; those that are not done by then
+        /// are closed, and their clients connect again.
+        handshake_grace: Duration = default "1s", "0ms" ..= "10m";
 
         /// How long delivery of what was received may take after the other side has
         /// gone; then the connection is reset.

@@ -3,6 +3,8 @@
 
 use std::net::SocketAddr;
 
+use serde::{Deserialize, Serialize};
+
 use super::amounts::SourceAddress;
 use super::budget::{self, Cost, Frame};
 use super::raw::Wrong;
@@ -23,7 +25,7 @@ const PORTS_USABLE_PERCENT: u64 = 90;
 const SOURCES_MAX: u64 = 4_096;
 
 /// What would run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// Workers.
     pub workers: u32,
@@ -45,7 +47,8 @@ pub struct Plan {
     pub backlog: u32,
     /// SourceAddress addresses for a backend on this machine that has none of its own.
     pub sources: u32,
-    /// What the limits cost at most.
+    /// What the limits cost at most: for people, and not passed on.
+    #[serde(skip)]
     pub costs: Vec<Cost>,
 }
 

@@ -61,18 +61,16 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Starts the thread. Comes back with the fleet's keys if the store has them now, else with
-    /// `fresh`, which the thread offers to the store as soon as it can.
+    /// Starts the thread. It offers `fresh` to a store that has none, as soon as it can.
     pub(crate) fn start(
         settings: Settings,
         fresh: TicketKeys,
         shared: Shared,
-    ) -> Result<(Link, TicketKeys), String> {
+    ) -> Result<Link, String> {
         let in_words = |e: io::Error| e.to_string();
         let connector = wire::Connector::new(&settings.address, settings.ca.as_deref())?;
         let (ours, theirs) = socket::pair(OnExec::Close).map_err(in_words)?;
         let (sender, news) = channel();
-        let copy = TicketKeys::import(&fresh.export()).map_err(|e| e.to_string())?;
         let mut member = Member {
             address: settings.address,
             secret: settings.secret,
@@ -89,13 +87,13 @@ impl Link {
             .name("ticket-store".to_owned())
             .spawn(move || member.run())
             .map_err(in_words)?;
-        let link = Link { news, bell: ours };
-        let keys = match link.news.recv_timeout(START_PATIENCE) {
-            Ok(keys) => keys,
-            // It is unreachable, or slow: that has been said, and nobody waits any longer.
-            Err(_) => copy,
-        };
-        Ok((link, keys))
+        Ok(Link { news, bell: ours })
+    }
+
+    /// The fleet's keys, if the store has them now. If it is unreachable, or slow, that is said by
+    /// the thread, and nobody waits any longer.
+    pub(crate) fn first(&self) -> Option<TicketKeys> {
+        self.news.recv_timeout(START_PATIENCE).ok()
     }
 
     /// Becomes readable when there is news.

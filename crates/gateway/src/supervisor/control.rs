@@ -124,6 +124,13 @@ fn options() -> ListenOptions {
     }
 }
 
+impl Address {
+    /// The address that another binary in this process has opened.
+    pub(super) fn again(listener: Fd, path: Option<PathBuf>) -> Address {
+        Address { listener, path }
+    }
+}
+
 impl Drop for Address {
     fn drop(&mut self) {
         self.listener.close();
@@ -193,6 +200,16 @@ impl Control {
         self.born_ms = process::boottime_ms();
         self.told = None;
         Ok(())
+    }
+
+    /// The process, if there is one.
+    pub(super) fn pid(&self) -> Option<Pid> {
+        self.pid
+    }
+
+    /// The listening socket and the path of its file, for another binary in this process.
+    pub(super) fn address(&self) -> (Fd, Option<PathBuf>) {
+        (self.address.listener, self.address.path.clone())
     }
 
     /// When something has to be done for it.
@@ -299,6 +316,7 @@ impl Supervisor {
     fn on_ask(&mut self, id: u64, ask: Ask) {
         tracing::info!(?ask, "asked by way of the admin address");
         match ask {
+            Ask::Upgrade { binary } => self.begin_upgrade(binary.as_deref(), Some(id)),
             // It answers when all workers have the new configuration.
             Ask::Reload => self.reload(Some(id)),
             Ask::Drain { over_ms, order } => {
@@ -308,9 +326,6 @@ impl Supervisor {
             Ask::StopDrain => {
                 let result = self.stop_drain();
                 self.answer(id, result);
-            }
-            Ask::Upgrade { .. } => {
-                self.answer(id, Err("this build can't upgrade itself".to_owned()));
             }
         }
     }

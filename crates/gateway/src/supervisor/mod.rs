@@ -8,6 +8,7 @@
 //!   start      what is made before anything serves      keys       ticket keys and their rotation
 //!   listeners  the sockets that all workers poll        signals    what signals mean
 //!   pairs      keepers and workers, their ends          error      why it could not begin
+//!   upgrade    another binary in place of this one      resume     going on in place of another
 //!   control    the process which answers questions      state      what it is told
 //!   reload     another configuration                    numbers    what slots call routes by
 //!   drain      closing all connections slowly           certificates  files that change
@@ -22,11 +23,14 @@ mod listeners;
 mod numbers;
 mod pairs;
 mod reload;
+mod resume;
 mod signals;
 mod start;
 mod state;
+mod upgrade;
 
 pub use error::ServeError;
+pub use resume::{CAN_RESUME, resume, try_resume};
 
 use crate::config::{Config, Flag, Loaded, Log, Plan, Section};
 use crate::control::talk;
@@ -37,6 +41,7 @@ use crate::ticket_keys::Keyring;
 use certificates::Watch;
 use control::Control;
 use dormouse_reactor::poller::{Events, Poller};
+use dormouse_reactor::process::Pid;
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signals;
 use dormouse_reactor::{Fd, descriptors, process};
@@ -46,6 +51,7 @@ use numbers::Numbers;
 use pairs::Pair;
 use reload::Reloading;
 use std::path::PathBuf;
+use upgrade::Upgrade;
 
 const TOKEN_SIGNALS: u64 = 1;
 const TOKEN_CONTROL: u64 = 2;
@@ -111,6 +117,9 @@ struct Supervisor {
     poller: Poller,
     signals: Signals,
     ticket_keys: Keyring,
+    upgrade: Option<Upgrade>,
+    /// Keepers whose connections a new binary has taken over, and which have not ended yet.
+    former_keepers: Vec<Pid>,
     born_ms: u64,
     /// Sessions of originations.
     sessions: Option<SessionFiles>,
@@ -129,6 +138,7 @@ impl Supervisor {
                 .wait(&mut events, self.timeout_ms())
                 .map_err(system("wait for events"))?;
             self.rotate_ticket_keys();
+            self.end_late_upgrade();
             self.look_at_certificates();
             self.end_late_reload();
             if let Some(sessions) = &mut self.sessions {
@@ -162,6 +172,7 @@ impl Supervisor {
         let sessions = self.sessions.as_ref();
         [
             self.until_rotation_ms(),
+            Some(self.until_upgrade_late_ms()),
             control.map(until_ms),
             self.next_look_ms().map(until_ms),
             self.reload_deadline_ms().map(until_ms),

@@ -49,6 +49,20 @@ impl Numbers {
         Numbers { given, next }
     }
 
+    /// The numbers that another binary in this process had given.
+    pub(super) fn again(config: &Config, list: &[u16], next: u16) -> Numbers {
+        let given = places(config).zip(list.iter().copied());
+        Numbers {
+            given: given.collect(),
+            next,
+        }
+    }
+
+    /// The number that the next new route gets.
+    pub(super) fn next(&self) -> u16 {
+        self.next
+    }
+
     /// In the order of the configuration.
     pub(super) fn list(&self) -> Vec<u16> {
         self.given.iter().map(|(_, number)| *number).collect()

@@ -3,13 +3,13 @@
 use super::error::{ServeError, system};
 use super::{Supervisor, TOKEN_ORDERS};
 use crate::handover::Handover;
-use crate::keeper;
+use crate::keeper::{self, BoardArgs};
 use crate::orders::{self, Order, Word};
 use crate::share::Share;
 use crate::slot::{SLOT_LAYOUT_VERSION, Slot};
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::Interest;
-use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program, Wait};
+use dormouse_reactor::process::{self, Board, Ended, Inherit, Pid, Program, Wait};
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::socket;
 use dormouse_reactor::{Fd, OnExec};
@@ -24,6 +24,8 @@ pub(super) struct Pair {
     pub(super) ended: Option<Ended>,
     /// Main's end of the channel to the worker.
     pub(super) orders: Fd,
+    /// What the keeper is to do.
+    pub(super) board: Board,
     pub(super) ready: bool,
     /// The edition of the configuration that its worker goes by.
     pub(super) edition: u64,
@@ -55,18 +57,24 @@ impl Supervisor {
             handover.share.pending_bytes_max as usize,
         )?;
         let (ours, theirs) = socket::channel(OnExec::Close)?;
+        let board = Board::create("dormouse-board")?;
+        let reader = board.reader()?;
+        let board_args = BoardArgs {
+            fd: reader.0,
+            inode: process::inode(reader)?,
+        };
         handover.descriptors.slots = slots.fd().0;
         handover.descriptors.pending = pending.fd().0;
         handover.descriptors.orders = theirs.0;
         let told = handover.write()?;
         let mut inherited = handover.descriptors.all();
-        inherited.push(told);
-        let mut program =
-            Program::this(keeper::first_command(told.0)).with(Inherit::Only(inherited));
+        inherited.extend([told, reader]);
+        let command = keeper::first_command(told, board_args);
+        let mut program = Program::this(command).with(Inherit::Only(inherited));
         program.environment = Some(keeper::environment());
         let keeper = program.start()?;
         // Main keeps no descriptor of the pair but its end of the channel.
-        for fd in [slots.fd(), pending.fd(), theirs, told] {
+        for fd in [slots.fd(), pending.fd(), theirs, told, reader] {
             fd.close();
         }
         let token = TOKEN_ORDERS + self.pairs.len() as u64;
@@ -76,6 +84,7 @@ impl Supervisor {
             born_ms: process::boottime_ms(),
             ended: None,
             orders: ours,
+            board,
             ready: false,
             edition: self.edition,
             is_over: false,
@@ -96,6 +105,7 @@ impl Supervisor {
             Ok(Some(Word::NotReloaded(edition, why))) => {
                 self.on_reloaded(index, edition, Err(why));
             }
+            Ok(Some(word)) => self.on_word_of_upgrade(index, word),
             Err(_) => {
                 let _ = self.poller.remove(pair.orders);
                 if let Some(pair) = self.pairs.get_mut(index) {
@@ -139,6 +149,9 @@ impl Supervisor {
         while let Some((pid, ended)) =
             process::wait(Wait::AnyEnded).map_err(system("wait for processes"))?
         {
+            if self.is_of_upgrade(pid, ended) {
+                continue;
+            }
             if self.is_control(pid) {
                 self.on_control_ended(ended);
                 continue;
@@ -161,6 +174,7 @@ impl Supervisor {
                     but would not be started again"
                 );
             }
+            self.fail_upgrade("a keeper ended meanwhile");
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ pub(super) fn open() -> Result<Signals, ServeError> {
             Signal::Interrupt,
             Signal::Hangup,
             Signal::Child,
+            Signal::User2,
         ],
         OnExec::Close,
     )
@@ -30,6 +31,7 @@ impl Supervisor {
             match received.signal {
                 Signal::Child => self.reap()?,
                 Signal::Terminate | Signal::Interrupt => self.stop(),
+                Signal::User2 => self.begin_upgrade(None, None),
                 Signal::Hangup => self.reload(None),
                 _ => {}
             }
@@ -39,6 +41,7 @@ impl Supervisor {
 
     /// No more is accepted, what is pending may end, everything is closed; then the workers end.
     pub(super) fn stop(&mut self) {
+        self.fail_upgrade("the program is to stop");
         if !self.stopping {
             tracing::info!("stopping: no more is accepted, what is pending may end");
         }

@@ -8,13 +8,15 @@ use super::numbers::Numbers;
 use super::{Source, Supervisor, TOKEN_SIGNALS, TOKEN_TICKET_KEYS, listeners, signals};
 use crate::config::{Config, Loaded, Log};
 use crate::handover::{ClientTrust, OriginPem, Pem};
+use crate::route;
 use crate::session_files::SessionFiles;
 use crate::ticket_keys::Keyring;
-use crate::{keeper, route};
 use dormouse_reactor::cache::Cache;
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::shared::Shared;
+use dormouse_reactor::signal::Signals;
 use dormouse_reactor::{Fd, OnExec, process};
+use std::io;
 
 impl Supervisor {
     /// Opens everything, then starts the pairs: what can fail does so before anybody is served.
@@ -27,6 +29,7 @@ impl Supervisor {
         origins: Vec<OriginPem>,
     ) -> Result<Supervisor, ServeError> {
         let Loaded { config, plan, .. } = loaded;
+        check_user(config)?;
         let signals = signals::open()?;
         let sessions = SessionFiles::open(config, &origins)?;
         let counters = Shared::create("dormouse-counters", plan.workers as usize)
@@ -37,15 +40,8 @@ impl Supervisor {
         let session_cache = session_cache(config)?;
         let numbers = Numbers::default().of(config);
         let listeners = listeners::open(config, &numbers.list(), &[])?;
-        let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
-        poller
-            .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
-            .map_err(system("wait for signals"))?;
-        if let Some(bell) = ticket_keys.bell() {
-            poller
-                .add(bell, TOKEN_TICKET_KEYS, Interest::READ)
-                .map_err(system("wait for ticket keys"))?;
-        }
+        let poller = open_poller(&signals)?;
+        wait_for_keys(&poller, &ticket_keys)?;
         let address = control::open_address(config)?;
         let control = Control::start(address, &config.log, &counters, &poller)
             .map_err(system("start the control process"))?;
@@ -74,6 +70,8 @@ impl Supervisor {
             poller,
             signals,
             ticket_keys,
+            upgrade: None,
+            former_keepers: Vec::new(),
             born_ms: now_ms,
             sessions,
             session_cache,
@@ -101,7 +99,7 @@ fn shake_hands(
     let keys = ticket_keys.keys().export();
     let routes = route::routes(config, certificates, clients, &keys, None)
         .map_err(|why| ServeError::Certificates(vec![why]))?;
-    keeper::warm_up(&routes).map_err(system("do a handshake with itself"))
+    route::warm_up(&routes).map_err(system("do a handshake with itself"))
 }
 
 /// The session cache of all workers, if there is to be one.
@@ -112,4 +110,43 @@ fn session_cache(config: &Config) -> Result<Option<Fd>, ServeError> {
             .map(|cache| Some(cache.fd()))
             .map_err(system("make the session cache")),
     }
+}
+
+/// A store tells of new keys.
+pub(super) fn wait_for_keys(poller: &Poller, ticket_keys: &Keyring) -> Result<(), ServeError> {
+    match ticket_keys.bell() {
+        Some(bell) => poller
+            .add(bell, TOKEN_TICKET_KEYS, Interest::READ)
+            .map_err(system("wait for ticket keys")),
+        None => Ok(()),
+    }
+}
+
+/// The poller of main, and what it waits for from the start.
+pub(super) fn open_poller(signals: &Signals) -> Result<Poller, ServeError> {
+    let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
+    poller
+        .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
+        .map_err(system("wait for signals"))?;
+    Ok(poller)
+}
+
+/// Whether keepers and workers can become whom the configuration names.
+fn check_user(config: &Config) -> Result<(), ServeError> {
+    let Some(name) = &config.process.user else {
+        return Ok(());
+    };
+    let cannot = |error: io::Error, hint| ServeError::System {
+        what: format!("become the user `{name}` in keepers and workers"),
+        error,
+        hint,
+    };
+    let user = process::look_up_user(name, config.process.group.as_deref())
+        .map_err(|why| cannot(io::Error::other(why), "`getent passwd` shows who there is"))?;
+    let own = process::user_id();
+    if own != 0 && own != user.uid {
+        let refused = io::ErrorKind::PermissionDenied.into();
+        return Err(cannot(refused, "start as root, or without `user`"));
+    }
+    Ok(())
 }

@@ -10,7 +10,7 @@
 mod file;
 mod foreign;
 
-use crate::config::{Config, KeySource, Tickets};
+use crate::config::{Config, KeySource, StoreAddress, Tickets};
 use crate::counters::Common;
 use crate::fleet::{self, Link, StoreState};
 use dormouse_engine::{TicketKeys, UnixTime};
@@ -46,38 +46,24 @@ impl Keyring {
         shared: &Shared,
     ) -> Result<Keyring, Vec<String>> {
         let tickets = &config.tickets;
-        let secret = match &tickets.ticket_secret_file {
-            Some(path) => Some(Secret::read(path).map_err(|why| vec![why])?),
-            None => None,
-        };
-        let paths: Vec<PathBuf> = tickets
-            .ticket_keys
-            .iter()
-            .filter_map(|source| match source {
-                KeySource::File(path) => Some(path.clone()),
-                _ => None,
-            })
-            .collect();
         let ring = match tickets.ticket_keys.first() {
-            Some(KeySource::File(_)) => Keyring::from_files(&paths, secret, tickets, now)?,
-            Some(KeySource::Store(address)) => {
-                let fresh = fresh(tickets, now)?;
-                let ca = match &tickets.ticket_store_ca {
-                    Some(path) => Some(file::read_bytes(path).map_err(|why| vec![why])?),
+            Some(KeySource::File(_)) => {
+                let secret = match &tickets.ticket_secret_file {
+                    Some(path) => Some(Secret::read(path).map_err(|why| vec![why])?),
                     None => None,
                 };
-                let secret = secret.ok_or_else(|| vec!["ticket_secret_file is missing".into()])?;
-                let settings = fleet::Settings {
-                    address: address.clone(),
-                    secret,
-                    ca,
+                Keyring::from_files(&paths(tickets), secret, tickets, now)?
+            }
+            Some(KeySource::Store(address)) => {
+                let fresh = fresh(tickets, now)?;
+                let origin =
+                    Keyring::link(tickets, address, &fresh, shared).map_err(|why| vec![why])?;
+                // A moment's patience: who restarts has the fleet's keys before it serves.
+                let keys = match &origin {
+                    Origin::Store(link) => link.first().unwrap_or(fresh),
+                    _ => fresh,
                 };
-                let (link, keys) = Link::start(settings, fresh, shared.clone())
-                    .map_err(|why| vec![format!("ticket_keys = \"{address}\": {why}")])?;
-                Keyring {
-                    keys,
-                    origin: Origin::Store(link),
-                }
+                Keyring { keys, origin }
             }
             Some(KeySource::Memory) | None => Keyring {
                 keys: fresh(tickets, now)?,
@@ -114,6 +100,42 @@ impl Keyring {
             keys: foreign::read(paths)?,
             origin: Origin::Theirs(paths.to_vec()),
         })
+    }
+
+    /// After an upgrade: the keys that workers have, and where they came from.
+    pub(crate) fn again(config: &Config, keys: TicketKeys, shared: &Shared) -> Keyring {
+        let tickets = &config.tickets;
+        let origin = match tickets.ticket_keys.first() {
+            Some(KeySource::File(path)) => match &tickets.ticket_secret_file {
+                Some(secret) if keys.rotates_at_s().is_some() => {
+                    Secret::read(secret).map(|secret| Origin::Ours {
+                        path: path.clone(),
+                        secret,
+                    })
+                }
+                _ => Ok(Origin::Theirs(paths(tickets))),
+            },
+            Some(KeySource::Store(address)) => Keyring::link(tickets, address, &keys, shared),
+            Some(KeySource::Memory) | None => Ok(Origin::Memory),
+        };
+        let origin = origin.unwrap_or_else(|why| {
+            tracing::error!("{why}; ticket keys are this process's own from now on");
+            Origin::Memory
+        });
+        Keyring { keys, origin }
+    }
+
+    fn link(
+        tickets: &Tickets,
+        address: &StoreAddress,
+        keys: &TicketKeys,
+        shared: &Shared,
+    ) -> Result<Origin, String> {
+        let settings = store_settings(tickets, address)?;
+        let copy = TicketKeys::import(&keys.export()).map_err(|e| e.to_string())?;
+        let link = Link::start(settings, copy, shared.clone());
+        link.map(Origin::Store)
+            .map_err(|why| format!("ticket_keys = \"{address}\": {why}"))
     }
 
     /// The keys as they are now.
@@ -205,6 +227,24 @@ impl Keyring {
         Common::TicketKeySince.set(shared, self.keys.since_s().unwrap_or(0));
         Common::TicketKeyRotates.set(shared, self.keys.rotates_at_s().unwrap_or(0));
     }
+}
+
+fn paths(tickets: &Tickets) -> Vec<PathBuf> {
+    let path = |source: &KeySource| match source {
+        KeySource::File(path) => Some(path.clone()),
+        _ => None,
+    };
+    tickets.ticket_keys.iter().filter_map(path).collect()
+}
+
+fn store_settings(tickets: &Tickets, address: &StoreAddress) -> Result<fleet::Settings, String> {
+    let secret = tickets.ticket_secret_file.as_deref();
+    let ca = tickets.ticket_store_ca.as_deref();
+    Ok(fleet::Settings {
+        address: address.clone(),
+        secret: Secret::read(secret.ok_or("ticket_secret_file is missing")?)?,
+        ca: ca.map(file::read_bytes).transpose()?,
+    })
 }
 
 fn fresh(tickets: &Tickets, now: UnixTime) -> Result<TicketKeys, Vec<String>> {

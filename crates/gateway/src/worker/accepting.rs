@@ -66,6 +66,7 @@ pub(super) struct Listeners {
     all: Vec<Listener>,
     polled: bool,
     stopped: bool,
+    held: bool,
     paused_until_ms: Option<u64>,
     last: Option<Pause>,
 }
@@ -76,6 +77,7 @@ impl Listeners {
             all,
             polled: false,
             stopped: false,
+            held: false,
             paused_until_ms: None,
             last: None,
         }
@@ -88,6 +90,11 @@ impl Listeners {
     /// Accepts nothing more, until [`Listeners::go_on`].
     pub(super) fn stop(&mut self) {
         self.stopped = true;
+    }
+
+    /// Accepts nothing for now, without a reason that is worth a word.
+    pub(super) fn hold(&mut self, held: bool) {
+        self.held = held;
     }
 
     /// Has it been told to accept nothing more?
@@ -146,7 +153,10 @@ impl Listeners {
         {
             self.paused_until_ms = None;
         }
-        let poll = !self.stopped && limit_reached.is_none() && self.paused_until_ms.is_none();
+        let poll = !self.stopped
+            && !self.held
+            && limit_reached.is_none()
+            && self.paused_until_ms.is_none();
         if poll == self.polled {
             return Ok(None);
         }
@@ -158,7 +168,7 @@ impl Listeners {
             }
         }
         self.polled = poll;
-        if poll || self.stopped {
+        if poll || self.stopped || self.held {
             return Ok(None);
         }
         if let Some(pause) = limit_reached {

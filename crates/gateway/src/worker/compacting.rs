@@ -55,8 +55,8 @@ impl Worker {
         if !due {
             return;
         }
-        if self.handshakes.queue.has_newcomers() {
-            // Newcomers take the lowest places anyway.
+        if self.handshakes.queue.has_newcomers() || self.is_behind() {
+            // Newcomers take the lowest places anyway; doubts go by the index.
             self.compaction.due_ms = Some(self.now_ms + LOOK_MS);
             return;
         }

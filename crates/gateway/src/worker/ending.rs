@@ -190,6 +190,9 @@ impl Worker {
     /// Closes a connection properly: the client gets close_notify, the backend a FIN, after what
     /// was on its way to them.
     fn close(&mut self, index: u32, ending: Ending) {
+        if !self.is_beyond_doubt(index) {
+            return;
+        }
         self.slots.header().mark_busy(index);
         let over = self.work(index, |work, slot| work.close(slot, ending));
         self.finish_work(index, over);

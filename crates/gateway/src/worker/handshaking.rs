@@ -26,14 +26,17 @@ const LINGER_MS: u64 = 2_000;
 /// on the way, but who goes on and on is not listening.
 const LINGER_LOOKS_MAX: u32 = 16;
 
+/// Whoever has waited for a turn for so many times `handshake_timeout` has surely given up.
+const WAITS_MAX: u64 = 6;
+
 /// One connection that is not established yet.
 pub(super) struct InFlight {
     pub(super) fd: Fd,
     pub(super) route: u16,
     pub(super) generation: u32,
-    pub(super) accepted_ms: u64,
     /// When it was accepted, or made a step.
     moved_ms: u64,
+    pub(super) accepted_ms: u64,
     stage: Stage,
     watch: Watch,
 }
@@ -82,6 +85,7 @@ pub(super) struct With<'a> {
     pub(super) token: u64,
     pub(super) now: UnixTime,
     pub(super) now_ms: u64,
+    pub(super) timeout_ms: u64,
     /// Whether it had to wait for its turn.
     pub(super) waited: bool,
 }
@@ -90,9 +94,11 @@ pub(super) struct With<'a> {
 pub(super) struct Handshakes {
     entries: Vec<Option<InFlight>>,
     free: Vec<u32>,
-    /// Deadlines in the order in which they come, since all have the same time.
-    deadlines: VecDeque<(u64, u32, u32)>,
-    lingerers: VecDeque<(u64, u32, u32)>,
+    /// Deadlines in the order in which they come, since all have the same time: of those which
+    /// have not begun, those which have, and those which have failed.
+    waiting: VecDeque<Deadline>,
+    shaking: VecDeque<Deadline>,
+    lingerers: VecDeque<Deadline>,
     pub(super) queue: Queue,
     live: usize,
     begun: usize,
@@ -104,7 +110,8 @@ impl Handshakes {
         Handshakes {
             entries: Vec::new(),
             free: Vec::new(),
-            deadlines: VecDeque::new(),
+            waiting: VecDeque::new(),
+            shaking: VecDeque::new(),
             lingerers: VecDeque::new(),
             queue: Queue::default(),
             live: 0,
@@ -135,8 +142,8 @@ impl Handshakes {
             fd,
             route,
             generation,
-            accepted_ms: now_ms,
             moved_ms: now_ms,
+            accepted_ms: now_ms,
             stage: Stage::Waiting,
             watch: Watch::Never,
         };
@@ -152,13 +159,12 @@ impl Handshakes {
         };
         self.live += 1;
         self.most = self.most.max(self.live);
-        self.deadlines.push_back((deadline_ms, index, generation));
+        self.waiting.push_back((deadline_ms, index, generation));
         index
     }
 
     pub(super) fn entry(&mut self, index: u32, generation: u32) -> Option<&mut InFlight> {
-        let entry = self.entries.get_mut(index as usize)?.as_mut()?;
-        (entry.generation == generation).then_some(entry)
+        entry_of(&mut self.entries, index, generation)
     }
 
     /// Epoll has told of it: it waits for its turn.
@@ -178,13 +184,11 @@ impl Handshakes {
     /// Looks at a bounded number.
     pub(super) fn oldest_silent(&self, before_ms: u64) -> Option<(u32, u32)> {
         const LOOKS: usize = 256;
-        let is_silent = |&&(_, index, generation): &&(u64, u32, u32)| {
+        let is_silent = |&&(_, index, generation): &&Deadline| {
             let entry = self.entries.get(index as usize).and_then(Option::as_ref);
-            entry.is_some_and(|entry| {
-                entry.generation == generation && entry.has_begun() && entry.moved_ms < before_ms
-            })
+            entry.is_some_and(|entry| entry.generation == generation && entry.moved_ms < before_ms)
         };
-        let found = self.deadlines.iter().take(LOOKS).find(is_silent);
+        let found = self.shaking.iter().take(LOOKS).find(is_silent);
         found.map(|&(_, index, generation)| (index, generation))
     }
 
@@ -200,9 +204,12 @@ impl Handshakes {
             return None;
         }
         let had_begun = entry.has_begun();
+        let deadline_ms = with.now_ms + with.timeout_ms;
         let step = entry.step(with, start);
         if !had_begun && entry.has_begun() {
             self.begun += 1;
+            // The time in which it waited for its turn was ours, not its client's.
+            self.shaking.push_back((deadline_ms, index, generation));
         }
         Some((entry.fd, step))
     }
@@ -223,27 +230,31 @@ impl Handshakes {
             .push_back((now_ms + LINGER_MS, index, generation));
     }
 
-    /// The next entry whose time is up.
-    pub(super) fn next_expired(&mut self, now_ms: u64) -> Option<(u32, u32)> {
-        for queue in [&mut self.deadlines, &mut self.lingerers] {
-            while let Some(&(deadline_ms, index, generation)) = queue.front() {
-                let entry = self.entries.get(index as usize).and_then(Option::as_ref);
-                let current = entry.is_some_and(|entry| entry.generation == generation);
-                if current && deadline_ms > now_ms {
-                    break;
-                }
-                queue.pop_front();
-                if current {
-                    return Some((index, generation));
-                }
+    /// The next entry whose time is up. Whoever waits for a turn with us, not we for them, is given
+    /// more of it.
+    pub(super) fn next_expired(&mut self, now_ms: u64, timeout_ms: u64) -> Option<(u32, u32)> {
+        while let Some((index, generation)) = due(&mut self.waiting, &mut self.entries, now_ms) {
+            let Some(entry) = entry_of(&mut self.entries, index, generation) else {
+                continue;
+            };
+            if entry.has_begun() {
+                continue;
             }
+            let given_up_ms = entry.accepted_ms + timeout_ms.saturating_mul(WAITS_MAX);
+            if !entry.waits_for_turn() || given_up_ms <= now_ms {
+                return Some((index, generation));
+            }
+            self.waiting
+                .push_back((now_ms + timeout_ms, index, generation));
         }
-        None
+        due(&mut self.shaking, &mut self.entries, now_ms)
+            .or_else(|| due(&mut self.lingerers, &mut self.entries, now_ms))
     }
 
     /// When the next entry's time is up.
     pub(super) fn next_deadline_ms(&self) -> Option<u64> {
-        let fronts = [self.deadlines.front(), self.lingerers.front()];
+        let queues = [&self.waiting, &self.shaking, &self.lingerers];
+        let fronts = queues.map(VecDeque::front);
         fronts
             .into_iter()
             .flatten()
@@ -262,6 +273,37 @@ impl Handshakes {
     }
 }
 
+/// When the time of an entry is up, its index and generation.
+type Deadline = (u64, u32, u32);
+
+/// Takes the first deadline that has passed; those of entries which are gone are dropped.
+fn due(
+    deadlines: &mut VecDeque<Deadline>,
+    entries: &mut [Option<InFlight>],
+    now_ms: u64,
+) -> Option<(u32, u32)> {
+    while let Some(&(deadline_ms, index, generation)) = deadlines.front() {
+        let current = entry_of(entries, index, generation).is_some();
+        if current && deadline_ms > now_ms {
+            return None;
+        }
+        deadlines.pop_front();
+        if current {
+            return Some((index, generation));
+        }
+    }
+    None
+}
+
+fn entry_of(
+    entries: &mut [Option<InFlight>],
+    index: u32,
+    generation: u32,
+) -> Option<&mut InFlight> {
+    let entry = entries.get_mut(index as usize)?.as_mut()?;
+    (entry.generation == generation).then_some(entry)
+}
+
 impl InFlight {
     fn step(&mut self, with: With<'_>, start: impl FnOnce(u16) -> Option<Handshake>) -> Step {
         let With {
@@ -271,6 +313,7 @@ impl InFlight {
             now,
             now_ms,
             waited,
+            ..
         } = with;
         self.moved_ms = now_ms;
         let step = match &mut self.stage {
@@ -340,6 +383,11 @@ impl InFlight {
             Stage::Shaking(handshake) => Some(handshake),
             Stage::Waiting | Stage::Lingering { .. } => None,
         }
+    }
+
+    /// Is its hello there, and we have not come to it yet?
+    fn waits_for_turn(&self) -> bool {
+        !self.has_begun() && !matches!(self.watch, Watch::Armed(_))
     }
 
     fn has_begun(&self) -> bool {

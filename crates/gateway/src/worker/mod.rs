@@ -13,6 +13,7 @@
 //!   flow      what both share               interest     what epoll is told
 //!   backlog   pending bytes                 handshaking  those not established yet
 //!   recover   what a dead worker left       accepting    when to accept
+//!   passing   first and last moments
 //!   timers    what happens in its time      newcomers    from a listener to a slot
 //!   warm      connections kept ready        originating  from a plain listener to a TLS server
 //!   tickets   what comes after a handshake
@@ -34,6 +35,7 @@ mod kernel_memory;
 mod newcomers;
 mod opening;
 mod originating;
+mod passing;
 mod queue;
 mod recover;
 mod reloading;
@@ -49,13 +51,12 @@ mod work;
 use crate::config::Log;
 use crate::counters::Counters;
 use crate::orders::{self, Order, Word};
-use crate::route::Route;
+use crate::route::{LateContexts, Route};
 use crate::slot::{Flag, Phase, Slot};
 use accepting::{Listener, Listeners};
 use bursts::Bursts;
 use closing::Ending;
 use compacting::Compaction;
-use dormouse_engine::TicketKeys;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Event, Events, Poller};
 use dormouse_reactor::slab::Slab;
@@ -68,6 +69,8 @@ use handshaking::Handshakes;
 use interest::Side;
 use kernel_memory::KernelMemory;
 use originating::Originations;
+use passing::Passing;
+use recover::Doubts;
 use std::io;
 use std::sync::atomic::Ordering;
 use token::Token;
@@ -95,6 +98,18 @@ pub(crate) struct Limits {
     /// A log line for every handshake.
     pub(crate) log_handshakes: bool,
     pub(crate) shutdown_grace_ms: u64,
+    pub(crate) handshake_grace_ms: u64,
+    /// The loop turns so often at least, so that its keeper sees that it lives.
+    pub(crate) heartbeat_ms: Option<u64>,
+}
+
+/// How a worker came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// Everything is closed.
+    Stopped,
+    /// Everything is open, and put down for another binary.
+    HandedOver,
 }
 
 /// Everything a worker begins with; most of it outlives it.
@@ -103,6 +118,8 @@ pub(crate) struct Inheritance {
     pub(crate) pending: Pending,
     pub(crate) counters: Counters,
     pub(crate) routes: Vec<Route>,
+    /// The contexts of the routes, if they are still to be made.
+    pub(crate) late: Option<LateContexts>,
     pub(crate) listeners: Vec<(Fd, u16)>,
     pub(crate) limits: Limits,
     /// The channel to main.
@@ -127,6 +144,10 @@ pub(crate) struct Worker {
     originations: Originations,
     listeners: Listeners,
     routes: Vec<Route>,
+    late: Option<LateContexts>,
+    doubts: Doubts,
+    passing: Passing,
+    turns: u32,
     limits: Limits,
     orders: Fd,
     handover: Fd,
@@ -160,6 +181,7 @@ impl Worker {
             pending,
             counters,
             routes,
+            late,
             listeners,
             limits,
             orders,
@@ -204,24 +226,32 @@ impl Worker {
             descriptors_suffice_for: u64::MAX,
             slots,
             routes,
+            late,
+            doubts: Doubts::default(),
+            passing: Passing::default(),
+            turns: 0,
             limits,
             orders,
             now_ms,
         };
         worker.recover(moved, &keep)?;
         worker.count_phases();
-        orders::say(worker.orders, &Word::Ready);
+        if worker.late.is_none() {
+            orders::say(worker.orders, &Word::Ready);
+        }
         Ok(worker)
     }
 
-    /// Works until told to stop, and everything is closed.
-    pub(crate) fn run(mut self) -> io::Result<()> {
+    /// Works until told to stop, and everything is closed; or until told to hand over.
+    pub(crate) fn run(mut self) -> io::Result<End> {
         let mut events = Events::with_capacity(256);
         let mut newcomers = Vec::with_capacity(256);
-        while !self.is_finished() {
+        loop {
             self.turn(&mut events, &mut newcomers)?;
+            if let Some(end) = self.end() {
+                return Ok(end);
+            }
         }
-        Ok(())
     }
 
     fn turn(&mut self, events: &mut Events, newcomers: &mut Vec<Token>) -> io::Result<()> {
@@ -230,7 +260,7 @@ impl Worker {
         self.slots
             .header()
             .heartbeat()
-            .store(self.now_ms, Ordering::Relaxed);
+            .store(process::monotonic_ms(), Ordering::Relaxed);
         newcomers.clear();
         for event in events.iter() {
             match token::parse(event.token()) {
@@ -247,6 +277,10 @@ impl Worker {
         }
         self.on_newcomers(newcomers);
         self.on_time();
+        if self.is_behind() {
+            self.catch_up(events.len());
+        }
+        self.look_at_passing();
         Ok(())
     }
 
@@ -255,6 +289,11 @@ impl Worker {
             return Some(0);
         }
         let deadlines = [
+            self.is_behind().then_some(self.now_ms),
+            self.passing_deadline_ms(),
+            self.limits
+                .heartbeat_ms
+                .map(|beat_ms| self.now_ms + beat_ms),
             self.wheel.next_deadline(),
             self.handshakes.next_deadline_ms(),
             self.originations.next_deadline_ms(),
@@ -277,7 +316,7 @@ impl Worker {
         let current = self.slots.get(index).is_some_and(|slot| {
             slot.phase() != Phase::Free && slot.generation & token::GENERATION_MASK == generation
         });
-        if !current {
+        if !current || !self.is_beyond_doubt(index) {
             return;
         }
         self.slots.header().mark_busy(index);
@@ -415,15 +454,10 @@ impl Worker {
             Ok(Some(Order::StopDrain)) => self.stop_draining(),
             Ok(Some(Order::Listeners(fds))) => self.arrived.extend(fds),
             Ok(Some(Order::Reload { handover, edition })) => self.reload(handover, edition),
-            Ok(Some(Order::TicketKeys(keys))) => {
-                let replaced = TicketKeys::import(&keys).and_then(|keys| {
-                    let mut routes = self.routes.iter();
-                    routes.try_for_each(|route| route.replace_ticket_keys(&keys))
-                });
-                if let Err(error) = replaced {
-                    tracing::error!(%error, "ticket keys from the main process are refused");
-                }
-            }
+            Ok(Some(Order::TicketKeys(keys))) => self.take_ticket_keys(&keys),
+            Ok(Some(Order::Quiesce)) => self.quiesce(),
+            Ok(Some(Order::Resume)) => self.resume(),
+            Ok(Some(Order::HandOver)) => self.hand_over(),
             Ok(None) => {}
             Err(error) => {
                 // The connections do not end with main: they are served on.

@@ -200,13 +200,15 @@ impl Worker {
             token: token::handshake(index, generation),
             now,
             now_ms: self.now_ms,
+            timeout_ms: limits.handshake_timeout_ms,
             waited,
         };
         let bytes_max = limits.handshake_bytes_max;
         let stepped = handshakes.step((index, generation), with, |route| {
             match &routes.get(usize::from(route))?.direction {
                 Direction::Terminate { context, .. } => {
-                    Some(Handshake::server(context, HandshakeLimits { bytes_max }))
+                    let limits = HandshakeLimits { bytes_max };
+                    Some(Handshake::server(context.as_ref()?, limits))
                 }
                 Direction::Originate(_) | Direction::Gone => None,
             }
@@ -342,6 +344,10 @@ impl Worker {
     }
 
     pub(super) fn update_accepting(&mut self) {
+        if self.late.is_some() {
+            // There are no certificates yet: newcomers wait in the queue.
+            return;
+        }
         self.count_descriptors();
         let limit = self.limit_reached();
         let Worker {

@@ -8,6 +8,7 @@ use super::backlog;
 use super::flow::{Allowance, Outcome, TURN_BYTES_MAX, Tools};
 use crate::counters::Count;
 use crate::slot::{Flag, Phase, Slot};
+use crate::upgrade::trial;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt, RANGES_MAX};
 use dormouse_record::{Alert, CONTENT_MAX, OpenKey, Opened, RECORD_MAX, SealKey};
@@ -73,6 +74,13 @@ fn open_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
             Err(e) => return Err(Outcome::TlsFailed(e)),
         };
         tools.count.add(Count::TlsBytesIn, n as u64);
+        trial::crash_on(
+            tools
+                .scratch
+                .opening
+                .get(have..have + n)
+                .unwrap_or_default(),
+        );
         moved += n;
         if have > 0 && keep_trickle(slot, tools, have, n) {
             return Ok(());

@@ -12,9 +12,9 @@
 use super::Worker;
 use super::accepting::Listener;
 use crate::handover::{Descriptors, Handover};
-use crate::keeper;
 use crate::orders::{self, Word};
 use crate::route::{self, Direction, Route};
+use crate::session_cache::Sessions;
 use dormouse_reactor::{Fd, OnExec, process};
 use std::io;
 
@@ -25,7 +25,12 @@ impl Worker {
         let reloaded = self.take_over(told, &listeners);
         told.close();
         let word = match reloaded {
-            Ok(()) => Word::Reloaded(edition),
+            Ok(()) => {
+                if self.late.take().is_some() {
+                    orders::say(self.orders, &Word::Ready);
+                }
+                Word::Reloaded(edition)
+            }
             Err(error) => {
                 listeners.iter().for_each(|fd| fd.close());
                 tracing::error!(%error, "the new configuration can't be used; the old one stays");
@@ -39,7 +44,7 @@ impl Worker {
     fn take_over(&mut self, told: Fd, listeners: &[Fd]) -> io::Result<()> {
         let mut handover = Handover::read(told)?;
         let former = Handover::read(self.handover)?.descriptors.clone();
-        let sessions = keeper::adopt_sessions(&former)?;
+        let sessions = Sessions::adopt(&former)?;
         let routes = route::routes(
             &handover.config,
             &handover.certificates,

@@ -76,11 +76,15 @@ impl Worker {
 
     pub(super) fn on_time(&mut self) {
         while let Some(index) = self.wheel.expired(self.now_ms, &mut self.slots) {
-            self.slots.header().mark_busy(index);
-            let over = self.work(index, |work, slot| work.timer(slot));
-            self.finish_work(index, over);
+            if self.is_beyond_doubt(index) {
+                self.slots.header().mark_busy(index);
+                let over = self.work(index, |work, slot| work.timer(slot));
+                self.finish_work(index, over);
+            }
         }
-        while let Some((index, generation)) = self.handshakes.next_expired(self.now_ms) {
+        let timeout_ms = self.limits.handshake_timeout_ms;
+        while let Some((index, generation)) = self.handshakes.next_expired(self.now_ms, timeout_ms)
+        {
             self.end_handshake_in_time(index, generation);
         }
         self.end_originations_in_time();

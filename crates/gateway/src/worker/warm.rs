@@ -121,7 +121,7 @@ impl Worker {
     /// Gives a local client one of the warm connections. `Some`: there was none.
     pub(super) fn give_warm(&mut self, route: u16, plain: Plain) -> Option<Plain> {
         while let Some((index, generation)) = self.pop_warm(route) {
-            if !is_warm(&self.slots, (index, generation)) {
+            if !is_warm(&self.slots, (index, generation)) || !self.is_beyond_doubt(index) {
                 continue;
             }
             self.slots.header().mark_busy(index);
@@ -151,6 +151,9 @@ impl Worker {
 
     /// Begins what is lacking.
     pub(super) fn refill_warm(&mut self) {
+        if self.is_passing() {
+            return;
+        }
         for route in 0..self.routes.len() {
             let route = route as u16;
             let now_ms = self.now_ms;

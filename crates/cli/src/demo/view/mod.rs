@@ -28,16 +28,18 @@ pub(super) enum Step {
     Wake,
     Kill,
     Ask,
+    Upgrade,
     Goodbye,
 }
 
 impl Step {
-    const ALL: [Step; 6] = [
+    const ALL: [Step; 7] = [
         Step::Open,
         Step::Rest,
         Step::Wake,
         Step::Kill,
         Step::Ask,
+        Step::Upgrade,
         Step::Goodbye,
     ];
 
@@ -48,6 +50,7 @@ impl Step {
             Step::Wake => "wake",
             Step::Kill => "kill -9",
             Step::Ask => "ask all",
+            Step::Upgrade => "upgrade",
             Step::Goodbye => "goodbye",
         }
     }

@@ -148,6 +148,8 @@ fn every_option_can_be_set() {
     // Each option at another value than its default, so that none is read into another.
     let text = "
         workers = 3
+        user = 'dormouse'
+        group = 'tls'
         admin = '127.0.0.1:9901'
         memory = '2 GiB'
         reload_certificates = 'off'
@@ -161,6 +163,8 @@ fn every_option_can_be_set() {
         idle_timeout = '1h'
         partial_record_timeout = '2s'
         backend_connect_timeout = '3s'
+        hang_timeout = '20s'
+        handshake_grace = '3s'
         drain_timeout = '4s'
         shutdown_grace = '9s'
         socket_buffer = '128 KiB'

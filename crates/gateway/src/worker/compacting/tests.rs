@@ -77,7 +77,7 @@ impl World {
         .expect("right");
         let route = Route {
             direction: Direction::Terminate {
-                context: self.tls.server.clone(),
+                context: Some(self.tls.server.clone()),
                 backend: None,
             },
             sockets: SocketOptions::new(&config.config.sockets),
@@ -92,7 +92,10 @@ impl World {
                 counters: Counters::new(self.counters.block(0).expect("a block")),
                 routes: vec![route],
                 listeners: Vec::new(),
+                late: None,
                 limits: Limits {
+                    handshake_grace_ms: 1_000,
+                    heartbeat_ms: None,
                     connections_max: PLACES,
                     handshakes_max: 10,
                     handshake_bytes_max: 65_536,

@@ -1,0 +1,34 @@
+//! `dormouse upgrade`: another binary in place of the running one.
+
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::ExitCode;
+
+use crate::admin;
+use crate::arguments::UpgradeArgs;
+use crate::outcome::Outcome;
+use crate::terminal;
+
+pub(crate) fn run(args: &UpgradeArgs) -> ExitCode {
+    let mut path = "/upgrade".to_owned();
+    if let Some(binary) = &args.binary {
+        // The running program has another working directory.
+        let binary = match binary.canonicalize() {
+            Ok(binary) => binary,
+            Err(error) => {
+                terminal::error(format_args!("{}: {error}", binary.display()));
+                return Outcome::Misused.into();
+            }
+        };
+        path.push_str("?binary=");
+        for &byte in binary.as_os_str().as_bytes() {
+            // Writing to a string does not fail.
+            let _ = if byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte) {
+                write!(path, "{}", char::from(byte))
+            } else {
+                write!(path, "%{byte:02X}")
+            };
+        }
+    }
+    admin::run_order(&args.admin, &path)
+}

@@ -1,0 +1,126 @@
+//! How a worker begins: established connections first, certificates after them.
+
+use super::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
+use crate::client_sessions::ClientSessions;
+use crate::config::Log;
+use crate::counters::Counters;
+use crate::handover::Handover;
+use crate::origin;
+use crate::route::{self, LateContexts, Route};
+use crate::session_cache::Sessions;
+use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
+use crate::worker::{End, Inheritance, Worker};
+use dormouse_reactor::Fd;
+use dormouse_reactor::pending::Pending;
+use dormouse_reactor::slab::Slab;
+use std::io;
+
+/// The worker's whole life, in a process and a thread of its own.
+pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log)) -> i32 {
+    let worker = match begin(handover, board, set_logs) {
+        Ok(worker) => worker,
+        Err(error) => {
+            tracing::error!(%error, "worker cannot begin");
+            return i32::from(EXIT_CANNOT_BEGIN);
+        }
+    };
+    match worker.run() {
+        Ok(End::Stopped) => 0,
+        Ok(End::HandedOver) => i32::from(EXIT_HANDED_OVER),
+        Err(error) => {
+            tracing::error!(%error, "worker failed");
+            1
+        }
+    }
+}
+
+fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<Worker> {
+    let handover = Handover::read(fd)?;
+    let descriptors = handover.descriptors.clone();
+    let (slots, adopted) = Slab::adopt(
+        Fd(descriptors.slots),
+        SLOT_LAYOUT_VERSION,
+        |_, slot: &Slot| slot.phase() != Phase::Free,
+    )
+    .map_err(io::Error::other)?;
+    let pending = adopt_pending(&slots, &handover)?;
+    let counters = Counters::of_worker(
+        Fd(descriptors.counters),
+        handover.share.workers,
+        handover.worker,
+    )?;
+    counters.note_birth();
+    let mut keep = descriptors.all();
+    keep.extend([fd, board]);
+    let limits = handover.share.limits(&handover.config);
+    let mut routes = route::without_contexts(&handover.config);
+    routes.extend(originations(&handover)?);
+    let mut routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
+    let sessions = Sessions::adopt(&handover.descriptors)?;
+    let mut late = LateContexts::new(handover, sessions);
+    if adopted.live == 0 {
+        // Nobody waits for an answer; and what is wrong with a certificate is said at once.
+        while late.load_next(&mut routes).map_err(io::Error::other)? {}
+        route::warm_up(&routes)?;
+    }
+    Worker::adopt(Inheritance {
+        slots,
+        pending,
+        counters,
+        routes,
+        late: (adopted.live > 0).then_some(late),
+        listeners: descriptors
+            .listeners
+            .iter()
+            .map(|&(fd, route)| (Fd(fd), route))
+            .collect(),
+        limits,
+        orders: Fd(descriptors.orders),
+        handover: fd,
+        set_logs,
+        moved: adopted.moved,
+        keep,
+    })
+}
+
+fn originations(handover: &Handover) -> io::Result<Vec<Route>> {
+    let config = &handover.config;
+    let share = origin::Share {
+        worker: handover.worker,
+        workers: handover.share.workers,
+    };
+    let sessions = match handover.descriptors.sessions {
+        Some(fd) => {
+            let places = origin::places(config);
+            let sessions = ClientSessions::adopt(Fd(fd), places, handover.worker)?;
+            sessions.forget_claims();
+            Some(sessions)
+        }
+        None => None,
+    };
+    let origins = origin::origins(config, &handover.origins, sessions.as_ref(), share);
+    Ok(route::originations(
+        config,
+        origins.map_err(io::Error::other)?,
+    ))
+}
+
+fn adopt_pending(slots: &Slab<Slot>, handover: &Handover) -> io::Result<Pending> {
+    let chunks = slots
+        .indices()
+        .filter_map(|index| slots.get(index))
+        .flat_map(|slot| {
+            [slot.opening_pending, slot.sealing_pending]
+                .into_iter()
+                .filter(|handle| handle.is_some())
+                .map(|handle| (handle, slot.generation))
+        });
+    let fd = Fd(handover.descriptors.pending);
+    let (pending, refused) = Pending::adopt(fd, handover.share.pending_bytes_max as usize, chunks)
+        .map_err(io::Error::other)?;
+    if !refused.is_empty() {
+        // At most those of the connection that was being worked on, which is reset anyway.
+        tracing::warn!(chunks = refused.len(), "pending bytes in doubt are dropped");
+    }
+    Ok(pending)
+}

@@ -1,0 +1,253 @@
+//! Many connections at once, each with a stream of bytes that is checked to the last one: what a
+//! crash or an upgrade must not be seen by.
+//!
+//! Every connection sends numbered bytes and expects them back in order. A byte that is missing,
+//! doubled, out of order or changed is a fault wherever it happens; a connection that is reset is
+//! counted, and must have got an exact prefix until then.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustls::ClientConfig;
+
+use crate::peer::{self, Peer};
+
+/// Bytes of one message at most.
+const MESSAGE_MAX: usize = 3_000;
+
+/// One connection with an `echo` behind it.
+pub struct Probe {
+    peer: Peer,
+    sent: u64,
+    /// How much came back, all of it right.
+    pub received: u64,
+}
+
+/// Why a probe ended.
+#[derive(Debug)]
+pub enum Fault {
+    /// The connection was cut; until then every byte was right.
+    Lost(io::Error),
+    /// A byte was not what it should have been.
+    Wrong {
+        /// Where in the stream.
+        at: u64,
+    },
+}
+
+/// The byte at a place of the stream: no part of it looks like a neighbour moved.
+fn content(at: u64) -> u8 {
+    let mixed = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 56) as u8 ^ (at >> 16) as u8
+}
+
+impl Probe {
+    /// Connects with this configuration and asks for an echo.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn open(address: SocketAddr, config: ClientConfig, first: &str) -> io::Result<Self> {
+        let tcp: TcpStream = peer::connect_tcp(address)?;
+        let mut peer = Peer::over(tcp, peer::client(config))?;
+        if !first.is_empty() {
+            peer.stream().write_all(first.as_bytes())?;
+        }
+        Ok(Self {
+            peer,
+            sent: 0,
+            received: 0,
+        })
+    }
+
+    /// The TLS state, for key updates.
+    pub fn tls(&mut self) -> &mut rustls::ClientConnection {
+        &mut self.peer.tls
+    }
+
+    /// Sends `len` bytes, without waiting for them.
+    ///
+    /// # Errors
+    /// When the connection is cut.
+    pub fn send(&mut self, len: usize) -> Result<(), Fault> {
+        let bytes: Vec<u8> = (self.sent..self.sent + len as u64).map(content).collect();
+        self.peer.stream().write_all(&bytes).map_err(Fault::Lost)?;
+        self.sent += len as u64;
+        Ok(())
+    }
+
+    /// Receives everything that is on its way, and compares.
+    ///
+    /// # Errors
+    /// When the connection is cut, or a byte is wrong.
+    pub fn receive(&mut self) -> Result<(), Fault> {
+        let mut room = [0; 16 << 10];
+        while self.received < self.sent {
+            let n = match self.peer.stream().read(&mut room) {
+                Ok(0) => return Err(Fault::Lost(ErrorKind::UnexpectedEof.into())),
+                Ok(n) => n,
+                Err(error) => return Err(Fault::Lost(error)),
+            };
+            for &byte in &room[..n] {
+                if self.received >= self.sent || byte != content(self.received) {
+                    return Err(Fault::Wrong { at: self.received });
+                }
+                self.received += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends and receives.
+    ///
+    /// # Errors
+    /// As both.
+    pub fn echo(&mut self, len: usize) -> Result<(), Fault> {
+        self.send(len)?;
+        self.receive()
+    }
+
+    /// Ends the sending, reads to the end, and compares what still came.
+    ///
+    /// # Errors
+    /// As [`Probe::receive`], and when the end is not clean.
+    pub fn finish(mut self) -> Result<(), Fault> {
+        self.receive()?;
+        self.peer.end_sending().map_err(Fault::Lost)?;
+        match self.peer.receive_all() {
+            Ok(rest) if rest.is_empty() => Ok(()),
+            Ok(_) => Err(Fault::Wrong { at: self.received }),
+            Err(error) => Err(Fault::Lost(error)),
+        }
+    }
+}
+
+/// Threads that probe without pause.
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    echoes: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<Seen>>,
+}
+
+/// What a thread of the load has seen.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Connections that were cut, with the reason. Each was opened anew.
+    pub lost: Vec<String>,
+    /// Bytes that were wrong.
+    pub wrong: Vec<String>,
+    /// The longest time that an echo took.
+    pub longest: Duration,
+    /// Echoes.
+    pub echoes: u64,
+}
+
+impl Load {
+    /// Starts so many threads with so many connections each; every second one speaks TLS 1.2, and
+    /// some update their keys. `pause` lies between two echoes of a thread.
+    pub fn start(
+        address: SocketAddr,
+        threads: usize,
+        connections: usize,
+        first: &'static str,
+        pause: Duration,
+    ) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let echoes = Arc::new(AtomicU64::new(0));
+        let threads = (0..threads)
+            .map(|thread| {
+                let (stop, echoes) = (Arc::clone(&stop), Arc::clone(&echoes));
+                thread::spawn(move || {
+                    run(address, thread, connections, first, pause, &stop, &echoes)
+                })
+            })
+            .collect();
+        Self {
+            stop,
+            echoes,
+            threads,
+        }
+    }
+
+    /// Echoes until now.
+    pub fn echoes(&self) -> u64 {
+        self.echoes.load(Ordering::Relaxed)
+    }
+
+    /// Ends it, and says what was seen.
+    ///
+    /// # Panics
+    /// When a thread has.
+    pub fn finish(self) -> Seen {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut all = Seen::default();
+        for thread in self.threads {
+            let seen = thread.join().expect("a thread of the load");
+            all.lost.extend(seen.lost);
+            all.wrong.extend(seen.wrong);
+            all.longest = all.longest.max(seen.longest);
+            all.echoes += seen.echoes;
+        }
+        all
+    }
+}
+
+fn run(
+    address: SocketAddr,
+    thread: usize,
+    connections: usize,
+    first: &str,
+    pause: Duration,
+    stop: &AtomicBool,
+    echoes: &AtomicU64,
+) -> Seen {
+    let configs = peer::configs_by_version();
+    let open = |number: usize| {
+        // Connects wait in the queue while there is no worker; a handshake in flight may be lost.
+        (0..20)
+            .find_map(|_| Probe::open(address, configs[number % 2].clone(), first).ok())
+            .expect("a connection within twenty attempts")
+    };
+    let mut probes: Vec<Probe> = (0..connections).map(open).collect();
+    let mut seen = Seen::default();
+    let mut turn = thread * 7919;
+    while !stop.load(Ordering::Relaxed) {
+        for (number, probe) in probes.iter_mut().enumerate() {
+            turn = turn.wrapping_mul(1_103_515_245).wrapping_add(12_345);
+            if turn % 31 == 0 && number % 2 == 0 {
+                // Asks for one in return. TLS 1.2 has none.
+                let _ = probe.tls().refresh_traffic_keys();
+            }
+            let began = Instant::now();
+            match probe.echo(1 + (turn >> 8) % MESSAGE_MAX) {
+                Ok(()) => {
+                    seen.longest = seen.longest.max(began.elapsed());
+                    seen.echoes += 1;
+                    echoes.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(Fault::Lost(error)) => {
+                    seen.lost
+                        .push(format!("after {} bytes: {error}", probe.received));
+                    *probe = open(number);
+                }
+                Err(Fault::Wrong { at }) => {
+                    seen.wrong
+                        .push(format!("thread {thread}, connection {number}, byte {at}"));
+                    *probe = open(number);
+                }
+            }
+            if !pause.is_zero() {
+                thread::sleep(pause);
+            }
+        }
+    }
+    for probe in probes {
+        if let Err(fault) = probe.finish() {
+            seen.lost.push(format!("at its end: {fault:?}"));
+        }
+    }
+    seen
+}

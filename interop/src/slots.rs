@@ -1,0 +1,86 @@
+//! A look into a worker's shared memory from outside, for tests that kill it at a chosen moment.
+//! Needs root: the processes are closed to everybody else.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+
+/// Where the header of the slots says which one is being worked on (0: none).
+const BUSY_AT: u64 = 64;
+
+/// The memory file with the slots of one worker.
+pub struct Slots {
+    file: File,
+}
+
+impl Slots {
+    /// Finds it among the descriptors of a worker or keeper.
+    pub fn of(pid: u32) -> Option<Self> {
+        let links = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+        let found = links.flatten().find(|link| {
+            fs::read_link(link.path())
+                .is_ok_and(|target| target.to_string_lossy().contains("dormouse-slots"))
+        })?;
+        let file = File::open(found.path()).ok()?;
+        Some(Self { file })
+    }
+
+    /// Whether the worker is in the middle of a connection.
+    pub fn is_busy(&self) -> bool {
+        let mut word = [0; 4];
+        self.file.read_exact_at(&mut word, BUSY_AT).is_ok() && word != [0; 4]
+    }
+}
+
+/// Whether a process is stopped (by SIGSTOP).
+pub fn is_stopped(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| rest.starts_with('T'))
+}
+
+/// Where the program lies in the memory of a process.
+pub fn program_address(pid: u32) -> Option<String> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let line = maps.lines().find(|line| line.contains("/dormouse"))?;
+    Some(line.split('-').next()?.to_owned())
+}
+
+/// Whether these bytes are anywhere in the memory that a process can write to or read.
+///
+/// # Panics
+/// When the memory cannot be read at all.
+pub fn memory_has(pid: u32, bytes: &[u8]) -> bool {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the maps of a process");
+    let memory = File::open(format!("/proc/{pid}/mem")).expect("root may read memory");
+    let mut looked_at = 0;
+    for line in maps.lines() {
+        let mut words = line.split_whitespace();
+        let (Some(range), Some(rights)) = (words.next(), words.next()) else {
+            continue;
+        };
+        if !rights.starts_with('r') || line.contains("[vvar") || line.contains("[vsyscall") {
+            continue;
+        }
+        let Some((start, end)) = range.split_once('-') else {
+            continue;
+        };
+        let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
+        else {
+            continue;
+        };
+        // Mappings of slots are sparse and large; their pages do not hold what is looked for.
+        if end - start > 64 << 20 {
+            continue;
+        }
+        let mut window = vec![0; (end - start) as usize];
+        if memory.read_exact_at(&mut window, start).is_err() {
+            continue;
+        }
+        looked_at += window.len();
+        if window.windows(bytes.len()).any(|part| part == bytes) {
+            return true;
+        }
+    }
+    assert!(looked_at > 1 << 20, "the memory of {pid} cannot be read");
+    false
+}

@@ -1,0 +1,151 @@
+//! What passes from process to process is closed to everybody else.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::process::Command;
+
+use dormouse_interop::peer;
+use dormouse_interop::probe::Probe;
+use dormouse_interop::process::signal;
+use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::terminator::{Can, Target};
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
+
+const NOBODY: &str = "65534";
+
+/// A line of /proc/PID/status.
+fn status(pid: u32, name: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process of ours");
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.expect("a line of this name").trim().to_owned()
+}
+
+/// Everything that `pid` is to have given up, and that nobody else may look at.
+fn is_closed(pid: u32, user: &str) {
+    let uids = status(pid, "Uid:");
+    assert!(
+        uids.split_whitespace().all(|uid| uid == user),
+        "{pid}: {uids}"
+    );
+    if user != "0" {
+        assert_eq!(status(pid, "Groups:"), "", "{pid}: supplementary groups");
+        assert_eq!(status(pid, "CapEff:"), "0000000000000000", "{pid}");
+        assert_eq!(status(pid, "CapPrm:"), "0000000000000000", "{pid}");
+    }
+    assert_eq!(status(pid, "NoNewPrivs:"), "1", "{pid}");
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("its limits");
+    let core = limits
+        .lines()
+        .find(|line| line.starts_with("Max core file size"));
+    let core: Vec<&str> = core.expect("a limit").split_whitespace().collect();
+    assert_eq!(core[4..6], ["0", "0"], "{pid}: core dumps");
+    // What is not dumpable belongs to root under /proc, whoever the process is.
+    let mem = fs::metadata(format!("/proc/{pid}/mem")).expect("its memory");
+    assert_eq!(mem.uid(), 0, "{pid} can be looked into");
+    let mut seen = 0;
+    for link in fs::read_dir(format!("/proc/{pid}/fd"))
+        .expect("its descriptors")
+        .flatten()
+    {
+        let target = fs::read_link(link.path()).unwrap_or_default();
+        if target.to_string_lossy().starts_with("/memfd:dormouse") {
+            let file = fs::metadata(link.path()).expect("a memory file");
+            assert_eq!(file.mode() & 0o777, 0o600, "{}", target.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 4, "{pid} has only {seen} memory files");
+    if tools::present(&["setpriv"]) {
+        for what in ["mem", "maps", "fd/3", "environ"] {
+            let looked = Command::new(tools::path("setpriv"))
+                .args([
+                    "--reuid",
+                    NOBODY,
+                    "--regid",
+                    NOBODY,
+                    "--clear-groups",
+                    "head",
+                    "-c1",
+                ])
+                .arg(format!("/proc/{pid}/{what}"))
+                .output()
+                .expect("setpriv");
+            assert!(
+                !looked.status.success(),
+                "{NOBODY} can read {what} of {pid}"
+            );
+        }
+    }
+}
+
+fn processes(scene: &Scene) -> Vec<u32> {
+    let mut all = scene.terminator.tree();
+    all.retain(|pid| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        name.starts_with("keeper") || name.starts_with("worker")
+    });
+    all
+}
+
+/// As nobody from the start, after a crash, and after an upgrade.
+#[test]
+fn keepers_and_workers_give_up_everything() {
+    if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        settings.option("user", NOBODY);
+        // Numbers stand for themselves in a file; a user is a string.
+        if let Some((_, value)) = settings.options.last_mut() {
+            *value = format!("\"{NOBODY}\"");
+        }
+    });
+    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    for what in ["start", "crash", "upgrade"] {
+        match what {
+            "crash" => {
+                for worker in scene.terminator.leaves() {
+                    let name = fs::read_to_string(format!("/proc/{worker}/comm"));
+                    if name.is_ok_and(|name| name.starts_with("worker")) {
+                        std::thread::sleep(std::time::Duration::from_millis(50));
+                        signal(worker, Signal::KILL);
+                    }
+                }
+            }
+            "upgrade" => {
+                signal(scene.terminator.pid(), Signal::USR2);
+                scene
+                    .terminator
+                    .wait_for_line("the new binary goes on", PATIENCE);
+            }
+            _ => {}
+        }
+        probe
+            .echo(100)
+            .unwrap_or_else(|fault| panic!("after {what}: {fault:?}"));
+        let all = wait::until("keeper and worker", PATIENCE, || {
+            let all = processes(&scene);
+            (all.len() == 2).then_some(all)
+        });
+        for pid in all {
+            is_closed(pid, NOBODY);
+        }
+    }
+}
+
+/// Without `user` they stay who they are, and are closed all the same.
+#[test]
+fn without_a_user_they_are_closed_too() {
+    if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scene = Scene::with(|settings| settings.target = Target::Echo);
+    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    probe.echo(100).expect("an echo");
+    for pid in processes(&scene) {
+        is_closed(pid, "0");
+    }
+}

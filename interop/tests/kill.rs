@@ -1,0 +1,408 @@
+//! Workers, keepers and the main process die, at the worst moments; connections go on.
+
+use std::io::{Read as _, Write as _};
+use std::time::{Duration, Instant};
+
+use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::probe::{Load, Probe};
+use dormouse_interop::process::signal;
+use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::slots::{self, Slots};
+use dormouse_interop::terminator::{Can, Target};
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
+
+/// A small generator of numbers: the same seed gives the same test.
+struct Seed(u64);
+
+impl Seed {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) % below
+    }
+}
+
+/// The workers of a scene, once all are there.
+fn workers(scene: &Scene, count: usize) -> Vec<u32> {
+    wait::until("all workers to be there", PATIENCE, || {
+        let mut leaves = scene.terminator.leaves();
+        leaves.retain(|pid| Slots::of(*pid).is_some());
+        (leaves.len() == count).then_some(leaves)
+    })
+}
+
+/// Stops the worker again and again until it is (or is not) in the middle of a connection, then
+/// kills it. False: it was not to be caught.
+fn kill_when(worker: u32, slots: &Slots, busy: bool, seed: &mut Seed) -> bool {
+    let end = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < end {
+        signal(worker, Signal::STOP);
+        while !slots::is_stopped(worker) {
+            std::thread::yield_now();
+        }
+        if slots.is_busy() == busy {
+            signal(worker, Signal::KILL);
+            return true;
+        }
+        signal(worker, Signal::CONT);
+        std::thread::sleep(Duration::from_micros(20 + seed.next(500)));
+    }
+    signal(worker, Signal::CONT);
+    false
+}
+
+/// Kills a worker when it is not in the middle of anything.
+fn kill_at_rest(worker: u32) {
+    let slots = Slots::of(worker).expect("the slots of a worker");
+    assert!(
+        kill_when(worker, &slots, false, &mut Seed(1)),
+        "a worker never rests"
+    );
+}
+
+/// Kills under full load, every second one while a slot is busy.
+fn kill_under_load(kills: usize, target: Option<Target>, first: &'static str) {
+    const WORKERS: usize = 4;
+    let scene = Scene::with(|settings| {
+        settings.workers = WORKERS as u32;
+        if let Some(target) = target {
+            settings.target = target;
+        }
+    });
+    let load = Load::start(scene.address, 8, 12, first, Duration::ZERO);
+    let mut seed = Seed(0x0d02_3005_e000_0001);
+    let (mut busy_kills, mut killed) = (0, 0);
+    let mut last = vec![Instant::now(); WORKERS];
+    while killed < kills {
+        let place = seed.next(WORKERS as u64) as usize;
+        // One that died a moment ago would be started later and later.
+        if last[place].elapsed() < Duration::from_millis(1_100) {
+            std::thread::sleep(Duration::from_millis(20));
+            continue;
+        }
+        let mut all = workers(&scene, WORKERS);
+        all.sort_unstable();
+        // By age: the one that has not been killed for longest comes first.
+        let worker = all[0];
+        let slots = Slots::of(worker).expect("the slots of a worker");
+        let want_busy = killed % 2 == 0;
+        if kill_when(worker, &slots, want_busy, &mut seed) {
+            last[place] = Instant::now();
+            killed += 1;
+            busy_kills += usize::from(want_busy);
+            let until = load.echoes() + 20;
+            wait::until("echoes to go on", PATIENCE, || {
+                (load.echoes() >= until).then_some(())
+            });
+        }
+    }
+    let seen = load.finish();
+    println!(
+        "{killed} kills, {busy_kills} of them busy: {} connections reset, {} echoes, longest {:?}",
+        seen.lost.len(),
+        seen.echoes,
+        seen.longest
+    );
+    assert_eq!(seen.wrong, Vec::<String>::new(), "bytes that were wrong");
+    assert!(
+        seen.lost.len() <= busy_kills,
+        "{} connections were reset by {busy_kills} kills at work: {:?}",
+        seen.lost.len(),
+        seen.lost
+    );
+    assert!(busy_kills * 2 >= killed);
+    assert!(
+        seen.lost.len() as u64 * 20 <= seen.echoes,
+        "95 % of the transfers are to be unaffected"
+    );
+}
+
+#[test]
+fn ten_kills_under_load() {
+    if applies(Can::BeDormouse) {
+        kill_under_load(10, Some(Target::Echo), "");
+    }
+}
+
+#[test]
+#[ignore = "minutes"]
+fn three_hundred_kills_under_load() {
+    if applies(Can::BeDormouse) {
+        kill_under_load(300, Some(Target::Echo), "");
+    }
+}
+
+#[test]
+#[ignore = "minutes"]
+fn three_hundred_kills_under_load_before_a_backend() {
+    if applies(Can::BeDormouse) {
+        kill_under_load(300, None, "echo\n");
+    }
+}
+
+/// Connections of every kind at the moment of the kill; all worker processes die at once.
+fn every_kind(count: usize, target: Option<Target>, first: &'static str) {
+    let is_echo = target.is_some();
+    let scene = Scene::with(|settings| {
+        settings.workers = 1;
+        if let Some(target) = target {
+            settings.target = target;
+        }
+    });
+    let configs = peer::configs_by_version();
+    let mut probes: Vec<Probe> = (0..count)
+        .map(|number| {
+            let config = configs[number % 2].clone();
+            let mut probe = Probe::open(scene.address, config, first).expect("a connection");
+            probe.echo(64).expect("an echo");
+            if number % 4 == 0 {
+                // A request for theirs is in it.
+                probe.tls().refresh_traffic_keys().expect("TLS 1.3");
+                probe.echo(64).expect("an echo with new keys");
+            }
+            probe
+        })
+        .collect();
+    // Half-closed by the backend: it has ended its sending and still receives; and by the client.
+    let mut half_closed: Vec<Peer> = Vec::new();
+    let mut by_client: Vec<Peer> = Vec::new();
+    if !is_echo {
+        for _ in 0..20 {
+            let mut peer = Peer::saying(scene.address, "backendfirst 1000");
+            let mut all = vec![0; 1000];
+            peer.stream()
+                .read_exact(&mut all)
+                .expect("what the backend sent first");
+            half_closed.push(peer);
+            by_client.push(Peer::saying(scene.address, "halfclose 300000"));
+        }
+        for peer in &mut by_client {
+            peer.end_sending().expect("the end of the sending");
+        }
+    }
+    // With bytes pending on both sides: sent, and not read.
+    for probe in probes.iter_mut().take(200) {
+        probe.send(40_000).expect("sent without reading");
+    }
+    // What is on its way to a reader that has stopped is pending by then.
+    std::thread::sleep(Duration::from_millis(300));
+    for worker in workers(&scene, 1) {
+        kill_at_rest(worker);
+    }
+    let killed = Instant::now();
+    let last = probes.last_mut().expect("a connection");
+    last.echo(10).expect("the first echo after the kill");
+    println!(
+        "first echo {:?} after the kill, {count} connections",
+        killed.elapsed()
+    );
+    for (number, probe) in probes.iter_mut().enumerate() {
+        probe.receive().expect("what was pending");
+        probe
+            .echo(300)
+            .unwrap_or_else(|fault| panic!("connection {number}: {fault:?}"));
+    }
+    for probe in probes {
+        probe.finish().expect("a clean end");
+    }
+    for mut peer in half_closed {
+        peer.stream()
+            .write_all(&[7; 500])
+            .expect("the other half is open");
+        peer.end_sending().expect("its end");
+        assert!(peer.receive_all().expect("a clean end").is_empty());
+    }
+    for mut peer in by_client {
+        assert_eq!(peer.receive_all().expect("a clean end").len(), 300_000);
+    }
+}
+
+#[test]
+fn every_kind_of_connection_outlives_the_worker() {
+    if applies(Can::BeDormouse) {
+        every_kind(300, None, "echo\n");
+        every_kind(300, Some(Target::Echo), "");
+    }
+}
+
+#[test]
+#[ignore = "15,000 handshakes"]
+fn fifteen_thousand_outlive_the_worker() {
+    if applies(Can::BeDormouse) {
+        every_kind(15_000, Some(Target::Echo), "");
+    }
+}
+
+/// A worker that hangs is noticed, ended and replaced.
+#[test]
+fn a_worker_that_hangs_is_replaced() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        settings.option("hang_timeout", "2s");
+    });
+    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    probe.echo(100).expect("an echo");
+    let worker = workers(&scene, 1)[0];
+    wait::until("rest", PATIENCE, || {
+        signal(worker, Signal::STOP);
+        while !slots::is_stopped(worker) {
+            std::thread::yield_now();
+        }
+        if Slots::of(worker).is_some_and(|slots| !slots.is_busy()) {
+            return Some(());
+        }
+        signal(worker, Signal::CONT);
+        None
+    });
+    probe.echo(100).expect("an echo from the next worker");
+    assert_eq!(scene.terminator.lines_with("worker hangs").len(), 1);
+    assert_ne!(workers(&scene, 1)[0], worker);
+    // One that only has nothing to do is left alone.
+    std::thread::sleep(Duration::from_millis(4_500));
+    assert_eq!(scene.terminator.lines_with("worker hangs").len(), 1);
+    probe.echo(100).expect("an echo");
+}
+
+/// The next worker has another memory layout; one that dies at once is started ever later.
+#[test]
+fn each_worker_has_a_layout_of_its_own_and_restarts_back_off() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| settings.target = Target::Echo);
+    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    let mut addresses = Vec::new();
+    let began = Instant::now();
+    for _ in 0..6 {
+        let worker = workers(&scene, 1)[0];
+        addresses.push(slots::program_address(worker).expect("the maps of a worker"));
+        kill_at_rest(worker);
+        wait::until("the next worker", PATIENCE, || {
+            let now = scene.terminator.leaves();
+            (now.len() == 1 && now[0] != worker && Slots::of(now[0]).is_some()).then_some(())
+        });
+        probe.echo(100).expect("an echo");
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    assert!(addresses.len() >= 5, "layouts: {addresses:?}");
+    // 100, 200, 400 and 800 ms before the third to the sixth.
+    assert!(began.elapsed() >= Duration::from_millis(1_400));
+}
+
+/// Input that kills a worker costs its own connection and no other.
+#[test]
+fn deadly_input_costs_its_own_connection() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        settings.wrapper = ["/usr/bin/env", "DORMOUSE_TRIAL=crash:record:3017"]
+            .map(String::from)
+            .to_vec();
+    });
+    let mut others: Vec<Probe> = (0..30)
+        .map(|_| Probe::open(scene.address, peer::config(), "").expect("a connection"))
+        .collect();
+    for round in 0..3 {
+        let mut attacker = Probe::open(scene.address, peer::config(), "").expect("a connection");
+        attacker.echo(2999).expect("harmless");
+        attacker
+            .echo(3000)
+            .expect_err("its own connection is reset");
+        for probe in &mut others {
+            probe.echo(200).expect("an echo on another connection");
+        }
+        let deaths = scene.terminator.lines_with("worker died");
+        assert_eq!(deaths.len(), round + 1);
+    }
+}
+
+/// Without its keeper a worker serves on.
+#[test]
+fn a_worker_serves_on_without_its_keeper() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let mut scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        settings.workers = 2;
+    });
+    let mut probes: Vec<Probe> = (0..20)
+        .map(|_| Probe::open(scene.address, peer::config(), "").expect("a connection"))
+        .collect();
+    let worker = workers(&scene, 2)[0];
+    let keeper = scene
+        .terminator
+        .parent_of(worker)
+        .expect("the keeper of a worker");
+    signal(keeper, Signal::KILL);
+    scene.terminator.wait_for_line("a keeper is gone", PATIENCE);
+    for probe in &mut probes {
+        probe.echo(100).expect("an echo");
+    }
+    let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a newcomer");
+    newcomer.echo(100).expect("an echo");
+}
+
+/// Without main, keepers and workers serve on, and crashes are still repaired.
+#[test]
+fn all_serve_on_without_main() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let mut scene = Scene::with(|settings| settings.target = Target::Echo);
+    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    probe.echo(100).expect("an echo");
+    let tree = scene.terminator.tree();
+    let worker = workers(&scene, 1)[0];
+    signal(scene.terminator.pid(), Signal::KILL);
+    scene.terminator.wait_for_end(PATIENCE);
+    probe.echo(100).expect("an echo without main");
+    kill_at_rest(worker);
+    probe.echo(100).expect("an echo after a crash without main");
+    let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a newcomer");
+    newcomer.echo(100).expect("an echo");
+    let said = scene.terminator.lines_with("the main process is gone");
+    assert!(!said.is_empty(), "each worker says so");
+    // Nobody is left to end them but us: the keepers first.
+    for pid in tree.into_iter().skip(1) {
+        signal(pid, Signal::KILL);
+    }
+    scene.terminator.end_orphans();
+}
+
+/// A keeper never has a private key in its memory, not even after a crash of its worker.
+#[test]
+fn keepers_know_no_keys() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let files = authority().certificate(Kind::EcdsaP256);
+    let pem = std::fs::read_to_string(&files.key).expect("the key");
+    let line = pem
+        .lines()
+        .nth(1)
+        .expect("a line of the key")
+        .as_bytes()
+        .to_vec();
+    let scene = Scene::new();
+    let mut peer = Peer::saying(scene.address, "echo");
+    for _ in 0..2 {
+        peer.echo().expect("an echo");
+        let worker = workers(&scene, 1)[0];
+        let keeper = scene.terminator.parent_of(worker).expect("its keeper");
+        assert!(!slots::memory_has(keeper, &line), "the keeper has the key");
+        kill_at_rest(worker);
+    }
+    // That it would be found: this process has it.
+    assert!(slots::memory_has(std::process::id(), &line));
+}

@@ -1,0 +1,253 @@
+//! Another binary in place of the running one: nobody who is connected sees it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use dormouse_interop::peer;
+use dormouse_interop::probe::{Load, Probe};
+use dormouse_interop::process::{Process, signal};
+use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::terminator::{Can, Settings, Target};
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+/// A program in a place of its own, so that another one can be put there.
+struct Installed {
+    folder: TempDir,
+}
+
+impl Installed {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let installed = Self { folder };
+        installed.put(tools::dormouse());
+        installed
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("dormouse")
+    }
+
+    /// Puts another binary in its place, as a package manager does: by renaming.
+    fn put(&self, binary: &Path) {
+        let new = self.folder.path().join("new");
+        fs::copy(binary, &new).expect("a copy of the binary");
+        fs::rename(&new, self.path()).expect("the place of the old one");
+    }
+
+    /// Puts a script in its place which starts the binary with `DORMOUSE_TRIAL`.
+    fn put_failing(&self, trial: &str) {
+        let new = self.folder.path().join("new");
+        let real = tools::dormouse().display();
+        let script = format!("#!/bin/sh\nDORMOUSE_TRIAL={trial} exec {real} \"$@\"\n");
+        fs::write(&new, script).expect("a script");
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).expect("executable");
+        fs::rename(&new, self.path()).expect("the place of the old one");
+    }
+
+    /// Starts the terminator from here rather than from where it was built.
+    fn start_from_here(&self, settings: &mut Settings) {
+        let here = self.path().to_string_lossy().into_owned();
+        let command = ["/bin/sh", "-c", "shift; exec \"$0\" \"$@\"", &here];
+        settings.wrapper = command.map(String::from).to_vec();
+    }
+}
+
+fn lines(process: &Process, text: &str) -> usize {
+    process.lines_with(text).len()
+}
+
+/// Asks for an upgrade and waits for the line that says how it went.
+fn upgrade(process: &Process, expected: &str) {
+    let before = lines(process, expected);
+    signal(process.pid(), Signal::USR2);
+    wait::until(&format!("a line with `{expected}`"), PATIENCE, || {
+        (lines(process, expected) > before).then_some(())
+    });
+}
+
+fn probes(scene: &Scene, count: usize) -> Vec<Probe> {
+    let configs = peer::configs_by_version();
+    (0..count)
+        .map(|number| {
+            let config = configs[number % 2].clone();
+            let mut probe = Probe::open(scene.address, config, "").expect("a connection");
+            probe.echo(1000).expect("an echo");
+            if number % 4 == 0 {
+                // Both sides: ours asks for theirs.
+                let _ = probe.tls().refresh_traffic_keys();
+                probe.echo(100).expect("an echo with new keys");
+            }
+            probe
+        })
+        .collect()
+}
+
+/// The pids of keepers: children of main.
+fn keepers(scene: &Scene) -> Vec<u32> {
+    let tree = scene.terminator.tree();
+    let leaves = scene.terminator.leaves();
+    let mut keepers = tree;
+    keepers.retain(|pid| *pid != scene.terminator.pid() && !leaves.contains(pid));
+    keepers.sort_unstable();
+    keepers
+}
+
+fn echo_scene(installed: &Installed, workers: u32) -> Scene {
+    Scene::with(|settings| {
+        settings.workers = workers;
+        settings.target = Target::Echo;
+        installed.start_from_here(settings);
+    })
+}
+
+/// Connections of every kind go on, with the same pid, and every process below it is new.
+#[test]
+fn connections_outlive_the_binary() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let installed = Installed::new();
+    let scene = echo_scene(&installed, 2);
+    let mut probes = probes(&scene, 60);
+    for round in 0..3 {
+        let before = keepers(&scene);
+        for probe in &mut probes {
+            // On its way while the binary is replaced.
+            probe.send(200).expect("sent");
+        }
+        installed.put(tools::dormouse());
+        upgrade(&scene.terminator, "the new binary goes on");
+        for probe in &mut probes {
+            probe.receive().expect("the echo of what was on its way");
+            probe.echo(5000).expect("an echo after an upgrade");
+        }
+        wait::until("two new keepers", PATIENCE, || {
+            let now = keepers(&scene);
+            (now.len() == 2 && now.iter().all(|pid| !before.contains(pid))).then_some(())
+        });
+        let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a newcomer");
+        newcomer.echo(100).expect("an echo");
+        // What was crashed into afterwards goes on as ever.
+        if round == 1 {
+            for worker in scene.terminator.leaves() {
+                signal(worker, Signal::KILL);
+            }
+            for probe in &mut probes {
+                probe.echo(100).expect("an echo after a crash");
+            }
+        }
+    }
+    for probe in probes {
+        probe.finish().expect("a clean end");
+    }
+    let errors = scene.terminator.lines_with(" ERROR ");
+    let other = errors.iter().filter(|line| !line.contains("SIGKILL"));
+    assert_eq!(other.count(), 0, "{errors:?}");
+}
+
+/// New binaries that fail, each in another phase: the old one goes on, and says why.
+#[test]
+fn a_binary_that_fails_changes_nothing() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let installed = Installed::new();
+    let scene = echo_scene(&installed, 5);
+    let mut probes = probes(&scene, 50);
+    let before = keepers(&scene);
+    assert_eq!(before.len(), 5);
+    let phases = [
+        ("crash:check", "killed by SIGABRT"),
+        ("crash:prepare", "killed by SIGABRT"),
+        ("crash:prepare:3", "worker 3: it killed by SIGABRT"),
+        ("crash:report:3", "worker 3: it killed by SIGABRT"),
+        ("hang:prepare:3", "workers [3] were not taken over"),
+    ];
+    for (trial, why) in phases {
+        installed.put_failing(trial);
+        upgrade(&scene.terminator, "upgrade refused");
+        let said = scene.terminator.lines_with("upgrade refused");
+        let said = said.last().expect("a line");
+        assert!(said.contains(why), "{trial}: {said}");
+        for probe in &mut probes {
+            probe
+                .echo(500)
+                .expect("an echo after an upgrade that failed");
+        }
+        let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a newcomer");
+        newcomer.echo(100).expect("an echo");
+        assert_eq!(
+            keepers(&scene),
+            before,
+            "{trial}: the keepers are the old ones"
+        );
+    }
+    // What is no program at all.
+    let new = installed.folder.path().join("new");
+    fs::write(&new, "no program").expect("a file");
+    fs::rename(&new, installed.path()).expect("its place");
+    upgrade(&scene.terminator, "upgrade refused");
+    // And then one that works.
+    installed.put(tools::dormouse());
+    upgrade(&scene.terminator, "the new binary goes on");
+    for probe in &mut probes {
+        probe.echo(500).expect("an echo after an upgrade");
+    }
+}
+
+/// Ten times in a row, between builds that keep connections in different layouts, under load.
+#[test]
+fn ten_upgrades_between_two_layouts_under_load() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let installed = Installed::new();
+    let scene = Scene::with(|settings| {
+        settings.workers = 2;
+        settings.target = Target::Echo;
+        settings.option("log_level", "debug");
+        installed.start_from_here(settings);
+    });
+    let load = Load::start(scene.address, 4, 10, "", Duration::from_millis(1));
+    for round in 0..10 {
+        installed.put(if round % 2 == 0 {
+            tools::dormouse_with_another_layout()
+        } else {
+            tools::dormouse()
+        });
+        upgrade(&scene.terminator, "the new binary goes on");
+        let until = load.echoes() + 200;
+        wait::until("200 more echoes", PATIENCE, || {
+            (load.echoes() >= until).then_some(())
+        });
+    }
+    let seen = load.finish();
+    assert_eq!(seen.lost, Vec::<String>::new());
+    assert_eq!(seen.wrong, Vec::<String>::new());
+    assert_eq!(lines(&scene.terminator, "slots converted"), 20);
+    println!("longest echo over ten upgrades: {:?}", seen.longest);
+}
+
+/// A program that ends with status 0 whatever it is asked is refused before anything is stopped.
+#[test]
+fn another_program_is_refused() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let installed = Installed::new();
+    let scene = echo_scene(&installed, 1);
+    let mut probes = probes(&scene, 4);
+    let workers = scene.terminator.leaves();
+    fs::copy("/bin/true", installed.folder.path().join("new")).expect("a program");
+    fs::rename(installed.folder.path().join("new"), installed.path()).expect("its place");
+    upgrade(&scene.terminator, "upgrade refused");
+    assert_eq!(scene.terminator.leaves(), workers, "no worker was stopped");
+    for probe in &mut probes {
+        probe.echo(500).expect("an echo");
+    }
+}
