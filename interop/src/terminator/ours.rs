@@ -6,7 +6,14 @@ use super::{Launch, Settings, Target, write};
 use crate::tools;
 
 /// Options which stand in the route rather than at the top of the file.
-const OF_THE_ROUTE: [&str; 3] = ["min_version", "max_version", "source_addresses"];
+const OF_THE_ROUTE: [&str; 6] = [
+    "min_version",
+    "max_version",
+    "source_addresses",
+    "client_certificates",
+    "client_ca",
+    "client_crl",
+];
 
 pub(super) fn prepare(settings: &Settings, folder: &Path) -> Launch {
     let file = write(folder, "dormouse.toml", &configuration(settings));

@@ -51,12 +51,12 @@ impl Placed<'_> {
     }
 
     /// Whether all these options mean what was written, so that comparing them makes sense.
-    fn sound(&self, names: &[&str]) -> bool {
+    pub(super) fn sound(&self, names: &[&str]) -> bool {
         !names.iter().any(|name| self.unsound.contains(*name))
     }
 
     /// The same for options of a route.
-    fn sound_in_route(&self, route: usize, names: &[&str]) -> bool {
+    pub(super) fn sound_in_route(&self, route: usize, names: &[&str]) -> bool {
         self.sound_in(Section::Route, route, names)
     }
 
@@ -132,6 +132,7 @@ pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collect
         };
         versions(at, route.min_version, route.max_version, mistakes);
         alpn(at, &route.alpn, mistakes);
+        super::resumption::clients(route, index, placed, mistakes);
         sources(route, index, placed, mistakes);
     }
     for (index, originate) in config.originate.iter().enumerate() {
@@ -142,6 +143,7 @@ pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collect
     loops(config, placed, mistakes);
     admin(config, placed, mistakes);
     amounts(config, placed, mistakes);
+    super::resumption::tickets(config, placed, mistakes);
     whole_seconds(config, placed, mistakes);
     keepalive(config, placed, mistakes);
 }

@@ -34,17 +34,17 @@ pub use resume::{CAN_RESUME, resume, try_resume};
 
 use crate::config::{Config, Flag, Loaded, Log, Plan, Section};
 use crate::control::talk;
-use crate::handover::{OriginPem, Pem};
+use crate::handover::{ClientTrust, OriginPem, Pem};
 use crate::material;
 use crate::session_files::SessionFiles;
+use crate::ticket_keys::Keyring;
 use certificates::Watch;
 use control::Control;
-use dormouse_engine::TicketKeys;
 use dormouse_reactor::poller::{Events, Poller};
 use dormouse_reactor::process::Pid;
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signals;
-use dormouse_reactor::{descriptors, process};
+use dormouse_reactor::{Fd, descriptors, process};
 use error::system;
 use listeners::Listener;
 use numbers::Numbers;
@@ -55,6 +55,7 @@ use upgrade::Upgrade;
 
 const TOKEN_SIGNALS: u64 = 1;
 const TOKEN_CONTROL: u64 = 2;
+const TOKEN_TICKET_KEYS: u64 = 3;
 /// And those after it, one for each worker.
 const TOKEN_ORDERS: u64 = 1000;
 
@@ -82,7 +83,8 @@ pub fn serve(loaded: &Loaded, source: Source, set_logs: fn(&Log)) -> Result<(), 
     let loaded = &loaded.settled();
     let certificates = material::load(&loaded.config, &[]).map_err(ServeError::Certificates)?;
     let origins = material::load_origins(&loaded.config).map_err(ServeError::Certificates)?;
-    Supervisor::start(loaded, source, set_logs, certificates, origins)?.run()
+    let clients = material::load_clients(&loaded.config).map_err(ServeError::Certificates)?;
+    Supervisor::start(loaded, source, set_logs, certificates, clients, origins)?.run()
 }
 
 struct Supervisor {
@@ -94,6 +96,8 @@ struct Supervisor {
     plan: Plan,
     /// What routes show their clients, in the order of the configuration.
     certificates: Vec<Vec<Pem>>,
+    /// Who may vouch for clients, in the same order.
+    clients: Vec<Option<ClientTrust>>,
     origins: Vec<OriginPem>,
     watch: Watch,
     listeners: Vec<Listener>,
@@ -112,13 +116,15 @@ struct Supervisor {
     counters: Shared,
     poller: Poller,
     signals: Signals,
-    ticket_keys: TicketKeys,
+    ticket_keys: Keyring,
     upgrade: Option<Upgrade>,
     /// Keepers whose connections a new binary has taken over, and which have not ended yet.
     former_keepers: Vec<Pid>,
     born_ms: u64,
     /// Sessions of originations.
     sessions: Option<SessionFiles>,
+    /// The cache of sessions of routes.
+    session_cache: Option<Fd>,
     stopping: bool,
     announced: bool,
 }
@@ -129,7 +135,7 @@ impl Supervisor {
         loop {
             self.attend_to_control();
             self.poller
-                .wait(&mut events, Some(self.timeout_ms()))
+                .wait(&mut events, self.timeout_ms())
                 .map_err(system("wait for events"))?;
             self.rotate_ticket_keys();
             self.end_late_upgrade();
@@ -142,6 +148,7 @@ impl Supervisor {
                 match event.token() {
                     TOKEN_SIGNALS => self.on_signals()?,
                     TOKEN_CONTROL => self.on_control(),
+                    TOKEN_TICKET_KEYS => self.rotate_ticket_keys(),
                     token => self.on_worker(token.saturating_sub(TOKEN_ORDERS) as usize),
                 }
             }
@@ -159,7 +166,7 @@ impl Supervisor {
         }
     }
 
-    fn timeout_ms(&self) -> u64 {
+    fn timeout_ms(&self) -> Option<u64> {
         let until_ms = |at_ms: u64| at_ms.saturating_sub(process::boottime_ms());
         let control = self.control.as_ref().and_then(Control::next_deadline_ms);
         let sessions = self.sessions.as_ref();
@@ -174,6 +181,5 @@ impl Supervisor {
         .into_iter()
         .flatten()
         .min()
-        .unwrap_or(0)
     }
 }

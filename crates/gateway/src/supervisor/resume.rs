@@ -5,10 +5,11 @@ use super::control::{Address, Control};
 use super::error::{ServeError, system};
 use super::numbers::Numbers;
 use super::pairs::Pair;
-use super::start::open_poller;
+use super::start::{open_poller, wait_for_keys};
 use super::{Source, Supervisor, TOKEN_ORDERS, listeners, signals};
 use crate::config::Log;
 use crate::session_files::SessionFiles;
+use crate::ticket_keys::Keyring;
 use crate::upgrade::{MainState, trial};
 use dormouse_engine::TicketKeys;
 use dormouse_reactor::poller::Interest;
@@ -93,6 +94,10 @@ impl Supervisor {
                 share: pair.share.clone(),
             });
         }
+        let keys = TicketKeys::import(&told.ticket_keys);
+        let keys = keys.map_err(|e| ServeError::Workers(e.to_string()))?;
+        let ticket_keys = Keyring::again(&told.config, keys, &counters);
+        wait_for_keys(&poller, &ticket_keys)?;
         let sessions = state.sessions.as_ref();
         let sessions = sessions.map(|left| SessionFiles::again(&told.config, left));
         Ok(Supervisor {
@@ -105,6 +110,7 @@ impl Supervisor {
             plan: state.plan.clone(),
             connections_max: state.connections_max,
             certificates: told.certificates.clone(),
+            clients: told.clients.clone(),
             origins: told.origins.clone(),
             watch: Watch::begin(&told.config),
             listeners: listeners::again(&told.config, &told.descriptors.listeners),
@@ -118,8 +124,8 @@ impl Supervisor {
             counters,
             poller,
             signals,
-            ticket_keys: TicketKeys::import(&told.ticket_keys)
-                .map_err(|e| ServeError::Workers(e.to_string()))?,
+            ticket_keys,
+            session_cache: told.descriptors.session_cache.map(Fd),
             config: told.config.clone(),
             upgrade: None,
             former_keepers: state.former.iter().copied().map(Pid).collect(),

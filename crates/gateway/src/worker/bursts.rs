@@ -4,8 +4,9 @@
 //! counted, and the count stands in the next line.
 
 use super::closing::Ending;
-use crate::counters::{Count, Counters};
-use dormouse_engine::{FailureKind, HandshakeFailure};
+use super::reporting;
+use crate::counters::Counters;
+use dormouse_engine::HandshakeFailure;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Peer;
 
@@ -15,6 +16,7 @@ pub(super) const QUIET_MS: u64 = 10_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Subject {
     HandshakeFailed,
+    ClientRefused,
     HandshakeTimeout,
     BackendDown,
     PartialRecord,
@@ -72,21 +74,27 @@ impl Bursts {
         };
     }
 
-    /// A handshake failed: counted by kind, logged in words.
+    /// A handshake failed: counted by kind, logged in words. `each_ms`: every handshake has a line;
+    /// it took so long.
     pub(super) fn handshake_failed(
         &mut self,
         failure: &HandshakeFailure,
         fd: Fd,
         now_ms: u64,
         count: &Counters,
+        each_ms: Option<u64>,
     ) {
-        count.add(Count::HandshakesFailed, 1);
-        match failure.kind {
-            FailureKind::PlainHttp => count.add(Count::PlainHttp, 1),
-            FailureKind::TooLarge => count.add(Count::HandshakesTooLarge, 1),
-            _ => {}
+        reporting::count_failed(failure, count);
+        if let Some(took_ms) = each_ms {
+            return reporting::log_failed(failure, fd, took_ms);
         }
-        self.note(Subject::HandshakeFailed, now_ms, |more| {
+        // Who was refused is told apart from what any stranger can cause.
+        let subject = if reporting::is_refused_client(failure) {
+            Subject::ClientRefused
+        } else {
+            Subject::HandshakeFailed
+        };
+        self.note(subject, now_ms, |more| {
             tracing::info!(peer = %peer_name(fd), more, "handshake failed: {failure}");
         });
     }

@@ -36,7 +36,7 @@ pub(super) struct InFlight {
     pub(super) generation: u32,
     /// When it was accepted, or made a step.
     moved_ms: u64,
-    accepted_ms: u64,
+    pub(super) accepted_ms: u64,
     stage: Stage,
     watch: Watch,
 }

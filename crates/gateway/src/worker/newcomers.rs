@@ -7,6 +7,7 @@ use super::bursts::{Subject, peer_name};
 use super::handshaking::{Step, With};
 use super::interest::{self, Side};
 use super::originating::Plain;
+use super::reporting;
 use super::tickets::unix_time;
 use super::token::{self, Token};
 use crate::counters::Count;
@@ -215,17 +216,30 @@ impl Worker {
         let Some((peer, step)) = stepped else {
             return;
         };
+        let (took_ms, lingers) = match self.handshakes.entry(index, generation) {
+            Some(entry) => (self.now_ms - entry.accepted_ms, entry.is_lingering()),
+            None => (0, false),
+        };
+        let each_ms = self.limits.log_handshakes.then_some(took_ms);
         match step {
             Step::Continues => {}
             Step::Established => self.establish(index, generation),
             Step::GivenUp => {
+                let why = "the client had given up before its turn came";
+                self.log_gone("peer", why, peer, took_ms);
                 self.tools.count.add(Count::HandshakesGivenUp, 1);
                 self.drop_handshake(index, generation);
             }
-            Step::Gone => self.drop_handshake(index, generation),
+            Step::Gone => {
+                if !lingers {
+                    self.log_gone("peer", "the client's connection ended", peer, took_ms);
+                }
+                self.drop_handshake(index, generation);
+            }
             Step::Failed(failure) => {
+                let (now_ms, count) = (self.now_ms, &self.tools.count);
                 self.bursts
-                    .handshake_failed(&failure, peer, self.now_ms, &self.tools.count);
+                    .handshake_failed(&failure, peer, now_ms, count, each_ms);
                 self.handshakes
                     .note_lingering(index, generation, self.now_ms);
             }
@@ -238,12 +252,20 @@ impl Worker {
         {
             self.tools.count.add(Count::HandshakesTimedOut, 1);
             let (now_ms, fd) = (self.now_ms, entry.fd);
+            let took_ms = now_ms.saturating_sub(entry.accepted_ms);
+            self.log_gone("us", "not finished within handshake_timeout", fd, took_ms);
             self.bursts.note(Subject::HandshakeTimeout, now_ms, |more| {
                 tracing::info!(peer = %peer_name(fd), more,
                     "handshake not finished within handshake_timeout; connection closed");
             });
         }
         self.drop_handshake(index, generation);
+    }
+
+    fn log_gone(&self, gave_up: &str, why: &str, fd: Fd, took_ms: u64) {
+        if self.limits.log_handshakes {
+            reporting::log_gone(gave_up, why, fd, took_ms);
+        }
     }
 
     fn drop_handshake(&mut self, index: u32, generation: u32) {
@@ -259,6 +281,7 @@ impl Worker {
             return;
         };
         let (fd, route, watched) = (entry.fd, entry.route, entry.is_watched());
+        let took_ms = self.now_ms.saturating_sub(entry.accepted_ms);
         let (Some(handshake), Some(index)) = (entry.into_handshake(), self.slots.insert()) else {
             fd.close();
             return;
@@ -274,11 +297,14 @@ impl Worker {
                 handshake.rest(&mut slot.tls),
             )
         });
+        let each_ms = self.limits.log_handshakes.then_some(took_ms);
         let over = match rested {
-            Some((Ok(()), Ok(rested))) => self.work(index, |work, slot| work.begin(slot, rested)),
+            Some((Ok(()), Ok(rested))) => {
+                self.work(index, |work, slot| work.begin(slot, rested, took_ms))
+            }
             Some((_, Err(failure))) => {
                 self.bursts
-                    .handshake_failed(&failure, fd, self.now_ms, &self.tools.count);
+                    .handshake_failed(&failure, fd, self.now_ms, &self.tools.count, each_ms);
                 true
             }
             Some((Err(_), _)) | None => true,

@@ -9,12 +9,12 @@ use super::connecting::{self, Connect};
 use super::flow::{self, Outcome, Tools};
 use super::interest::{self, Side};
 use super::originating::Plain;
-use super::{opening, sealing};
+use super::{opening, reporting, sealing};
 use crate::config::Truncation;
 use crate::counters::Count;
 use crate::route::{Direction, Route};
 use crate::slot::{Flag, Phase, Slot, TimerPurpose};
-use dormouse_engine::{HandshakeInfo, Rested};
+use dormouse_engine::Rested;
 use dormouse_reactor::poller::{Event, Poller};
 use dormouse_reactor::socket::{self, Shortage};
 use dormouse_record::Alert;
@@ -162,7 +162,8 @@ impl Work<'_> {
             Count::ConnectHandshakesFull
         };
         self.tools.count.add(count, 1);
-        log_handshake(slot, &info);
+        let each = self.limits.log_handshakes;
+        reporting::log_done(&info, slot.tls_fd(), None, each);
         if let (Some(watch), Direction::Originate(origin)) = (tickets, &self.route.direction) {
             let until_ms = self.now_ms + origin.ticket_wait_ms;
             self.tools.tickets.expect(slot.generation, watch, until_ms);
@@ -193,17 +194,11 @@ impl Work<'_> {
     }
 
     /// The handshake is done and the state at rest written: what belongs to the rest of the slot.
-    pub(super) fn begin(&mut self, slot: &mut Slot, rested: Rested) -> Outcome {
+    pub(super) fn begin(&mut self, slot: &mut Slot, rested: Rested, took_ms: u64) -> Outcome {
         slot.set_phase(Phase::Connecting);
-        let resumed = rested.info.resumed;
-        self.tools.count.add(
-            if resumed {
-                Count::HandshakesResumed
-            } else {
-                Count::HandshakesFull
-            },
-            1,
-        );
+        reporting::count_done(&rested.info, &self.tools.count);
+        let each = self.limits.log_handshakes;
+        reporting::log_done(&rested.info, slot.tls_fd(), Some(took_ms), each);
         let pending = &mut self.tools.pending;
         let (unsent, leftover) = (&rested.unsent, &rested.leftover);
         if !unsent.is_empty() && !backlog::store_sealed(slot, pending, unsent) {
@@ -214,7 +209,6 @@ impl Work<'_> {
         {
             return Outcome::NoPendingMemory;
         }
-        log_handshake(slot, &rested.info);
         let connect = connecting::start(slot, self.route, self.limits.sources);
         self.connected(slot, connect)
     }
@@ -409,18 +403,4 @@ fn attach_plain(slot: &mut Slot, plain: Plain) {
         slot.set(Flag::PlainIsUnix);
     }
     slot.set_phase(Phase::Established);
-}
-
-fn log_handshake(slot: &Slot, info: &HandshakeInfo) {
-    tracing::debug!(
-        peer = %peer_name(slot.tls_fd()),
-        version = %info.protocol,
-        suite = info.suite,
-        group = info.group,
-        sni = info.sni,
-        alpn = info.alpn.as_deref().map(|name| name.escape_ascii().to_string()),
-        resumed = info.resumed,
-        flights = ?info.flights.bytes(),
-        "handshake done"
-    );
 }
