@@ -324,6 +324,12 @@ impl Generator {
             return self.count_in_flight(index, opening);
         }
         self.count_in_flight(index, false);
+        // While all are closed it is no matter who closes first: Apache closes those that are kept
+        // when its threads are busy with those that leave.
+        let outcome = match self.job {
+            Some(Job::Close) => Ok(Next::Close),
+            _ => outcome,
+        };
         match &outcome {
             Ok(_) => self.tally.closed += 1,
             Err(_) if established => self.tally.lost += 1,
