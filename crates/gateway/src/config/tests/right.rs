@@ -143,10 +143,8 @@ fn sizes_and_durations_in_all_their_units() {
     assert_eq!(show_number(1_234_567), "1,234,567");
 }
 
-#[test]
-fn every_option_can_be_set() {
-    // Each option at another value than its default, so that none is read into another.
-    let text = "
+/// Every option of the program, none of them at its default; and a route.
+const ALL_SET: &str = "
         workers = 3
         user = 'dormouse'
         group = 'tls'
@@ -195,6 +193,11 @@ fn every_option_can_be_set() {
         cert = 'a.pem'
         key = '/k/a.key'
     ";
+
+#[test]
+fn every_option_can_be_set() {
+    let text = ALL_SET;
+    // Each option at another value than its default, so that none is read into another.
     let free = Machine {
         privileged_below: 0,
         ..machine()
