@@ -258,18 +258,18 @@ const _: () = assert!(Count::ALL.len() <= WORDS);
 #[repr(usize)]
 pub(crate) enum Common {
     /// Unix time since when the current ticket key seals; 0: not known.
-    TicketKeySince = 128,
+    KeySince = 128,
     /// Unix time at which the next one does; 0: never by itself.
-    TicketKeyRotates = 129,
+    KeyRotates = 129,
     /// How it stands with the store of the ticket keys; 0: there is none.
-    TicketStoreState = 130,
+    StoreState = 130,
     /// Unix time at which the store was last in order.
-    TicketStoreSeen = 131,
+    StoreSeen = 131,
     /// Looks at the store which came to nothing.
-    TicketStoreFailures = 132,
+    StoreFailures = 132,
 }
 
-const _: () = assert!((Common::TicketStoreFailures as usize) < COMMON);
+const _: () = assert!((Common::StoreFailures as usize) < COMMON);
 
 impl Common {
     pub(crate) fn set(self, shared: &Shared, value: u64) {

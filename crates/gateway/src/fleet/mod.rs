@@ -286,10 +286,10 @@ impl Member {
             Ok(()) => StoreState::Reachable,
             Err(trouble) => trouble.state(),
         };
-        Common::TicketStoreState.set(&self.shared, state as u64);
+        Common::StoreState.set(&self.shared, state as u64);
         match outcome {
-            Ok(()) => Common::TicketStoreSeen.set(&self.shared, now().as_secs()),
-            Err(_) => Common::TicketStoreFailures.add(&self.shared, 1),
+            Ok(()) => Common::StoreSeen.set(&self.shared, now().as_secs()),
+            Err(_) => Common::StoreFailures.add(&self.shared, 1),
         }
         if self.state.replace(state) == Some(state) {
             return;

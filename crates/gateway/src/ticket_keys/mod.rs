@@ -224,8 +224,8 @@ impl Keyring {
     }
 
     fn publish(&self, shared: &Shared) {
-        Common::TicketKeySince.set(shared, self.keys.since_s().unwrap_or(0));
-        Common::TicketKeyRotates.set(shared, self.keys.rotates_at_s().unwrap_or(0));
+        Common::KeySince.set(shared, self.keys.since_s().unwrap_or(0));
+        Common::KeyRotates.set(shared, self.keys.rotates_at_s().unwrap_or(0));
     }
 }
 
@@ -261,15 +261,15 @@ pub(crate) fn status(read: impl Fn(Common) -> u64, now_s: u64) -> serde_json::Va
         0 => None,
         at_s => Some(now_s.saturating_sub(at_s)),
     };
-    let until_s = match read(Common::TicketKeyRotates) {
+    let until_s = match read(Common::KeyRotates) {
         0 => None,
         at_s => Some(at_s.saturating_sub(now_s)),
     };
     serde_json::json!({
-        "age_s": since(Common::TicketKeySince),
+        "age_s": since(Common::KeySince),
         "rotates_in_s": until_s,
-        "store": StoreState::word(read(Common::TicketStoreState)),
-        "store_seen_s_ago": since(Common::TicketStoreSeen),
-        "store_failures": read(Common::TicketStoreFailures),
+        "store": StoreState::word(read(Common::StoreState)),
+        "store_seen_s_ago": since(Common::StoreSeen),
+        "store_failures": read(Common::StoreFailures),
     })
 }
