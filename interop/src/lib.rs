@@ -15,6 +15,7 @@
 //! shows the logs. Everything that was started is stopped by its process id.
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod backend;
 pub mod certificates;
 pub mod cgroup;

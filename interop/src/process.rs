@@ -145,6 +145,13 @@ impl Process {
         self.tree().into_iter().map(proportional_set_bytes).sum()
     }
 
+    /// Memory that nobody shares with the tree, in bytes: unlike [`Process::memory`] it does not
+    /// depend on who else runs the same program.
+    pub fn private_memory(&self) -> u64 {
+        let tree = self.tree().into_iter();
+        tree.map(|pid| of_rollup(pid, "Private_Dirty:")).sum()
+    }
+
     fn stop(&mut self) {
         let tree: Vec<_> = self
             .tree()
@@ -187,6 +194,17 @@ pub fn signal(pid: u32, signal: Signal) {
     }
 }
 
+/// Waits until a process waits: one that has just answered may not have put its work down yet.
+///
+/// # Panics
+/// When it works on and on.
+pub fn until_asleep(pid: u32) {
+    let state = || stat_field(pid, 0);
+    wait::until("a process to wait", wait::PATIENCE, || {
+        (state().as_deref() == Some("S")).then_some(())
+    });
+}
+
 /// When a process was started, in ticks since the boot.
 fn started(pid: u32) -> Option<u64> {
     stat_field(pid, 19)?.parse().ok()
@@ -211,10 +229,15 @@ fn parents() -> Vec<(u32, u32)> {
 }
 
 fn proportional_set_bytes(pid: u32) -> u64 {
+    of_rollup(pid, "Pss:")
+}
+
+/// A line of /proc/PID/smaps_rollup, in bytes.
+fn of_rollup(pid: u32, name: &str) -> u64 {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let kilobytes = rollup
         .lines()
-        .find_map(|line| line.strip_prefix("Pss:"))
+        .find_map(|line| line.strip_prefix(name))
         .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024
 }

@@ -235,3 +235,43 @@ fn java() {
         all_but_one_resume(address, &lines, None);
     }
 }
+
+/// What a server may ask for beside a handshake: a certificate, a protocol.
+#[test]
+fn own_certificates_and_protocols() {
+    if !tools::present(&["openssl"]) {
+        return;
+    }
+    let files = authority().certificate(Kind::EcdsaP256);
+    let (cert, key) = (files.cert.display(), files.key.display());
+    let trust = authority().trust();
+    let page = |lines: &str| {
+        let address = SocketAddr::new(unused_host(), TLS_PORT);
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let command = words(&format!(
+            "openssl s_server -accept {address} -cert {cert} -key {key} -www -quiet \
+             -Verify 1 -verify_return_error -CAfile {} -alpn http/1.1,h2",
+            trust.display()
+        ));
+        let _server = serving("s_server", &command, address, folder.path());
+        let connect = Originator::start(&Settings::new(&[address]).line(lines));
+        let mut client = connect.client();
+        let mut page = String::new();
+        let _ = client.tcp.write_all(b"GET / HTTP/1.0\r\n\r\n");
+        let read = client.tcp.read_to_string(&mut page).map(|_| page);
+        (read, connect.process.log())
+    };
+    let own = format!("certificates = {{ cert = \"{cert}\", key = \"{key}\" }}");
+    let (shown, log) = page(&format!("{own}\nalpn = [\"h2\", \"http/1.1\"]"));
+    let shown = shown.expect("a page");
+    assert!(shown.contains("Client certificate"), "{shown}");
+    assert!(shown.contains("CN=localhost"), "{shown}");
+    // The server's choice, which prefers it.
+    assert!(log.contains("alpn=\"http/1.1\""), "{log}");
+    // TLS 1.3 tells a client only afterwards that its certificate was missing.
+    let (refused, _) = page("alpn = \"h2\"");
+    assert!(
+        refused.as_ref().map_or(true, String::is_empty),
+        "{refused:?}"
+    );
+}

@@ -15,9 +15,6 @@ use zeroize::Zeroizing;
 use crate::failure::utc;
 use crate::pem;
 
-/// No certificate or key file is as large as this.
-const FILE_MAX: u64 = 1 << 20;
-
 /// A certificate chain with the key that belongs to it.
 #[derive(Clone)]
 pub struct Identity {
@@ -81,9 +78,14 @@ impl Identity {
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Identity, IdentityError> {
         let certificate_name = certificate.display().to_string();
         let key_name = key.display().to_string();
-        let certificate = read_file(certificate, &certificate_name)?;
-        let key = Zeroizing::new(read_file(key, &key_name)?);
-        Identity::from_pem(&certificate, &key, &certificate_name, &key_name)
+        let certificate = pem::read_file(certificate)?;
+        let key = pem::read_file(key)?;
+        Identity::from_pem(
+            certificate.as_bytes(),
+            key.as_bytes(),
+            &certificate_name,
+            &key_name,
+        )
     }
 
     /// A certificate for `name`, a host name or an IP address, which nobody trusts: for
@@ -206,22 +208,6 @@ impl Identity {
     pub(crate) fn certified_key(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.certified)
     }
-}
-
-fn read_file(path: &Path, name: &str) -> Result<Vec<u8>, IdentityError> {
-    use std::io::Read;
-    let problem = |problem| IdentityError {
-        file: name.to_owned(),
-        problem,
-    };
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes))
-        .map_err(|e| problem(IdentityProblem::Unreadable(e.to_string())))?;
-    if bytes.len() as u64 > FILE_MAX {
-        return Err(problem(IdentityProblem::TooLarge));
-    }
-    Ok(bytes)
 }
 
 /// Subject alternative names; the common name does not count (RFC 9525 §2).

@@ -49,6 +49,7 @@ pub use failure::{Blame, CertificateProblem, FailureKind, HandshakeFailure, aler
 pub use handshake::{Handshake, HandshakeLimits, Progress};
 pub use hello::Hello;
 pub use identity::{Identity, IdentityError, IdentityProblem, IdentityWarning, KeyKind};
+pub use pem::read_file as read_pem_file;
 pub use rest::{Flights, HandshakeInfo, Rested};
 pub use resumption::ResumptionRefused;
 pub use rustls_pki_types::UnixTime;

@@ -1,11 +1,50 @@
 //! Certificates and keys out of PEM, with errors which say what was given instead.
 
+use std::io::{self, Read as _};
+use std::path::Path;
+
 use rustls_pki_types::pem::{Error, PemObject, SectionKind};
 use rustls_pki_types::{
     CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
 };
 
+use zeroize::Zeroizing;
+
 use crate::identity::{IdentityError, IdentityProblem};
+
+/// No certificate or key file is as large as this.
+const FILE_MAX: usize = 1 << 20;
+
+/// Reads a PEM file, whatever it holds: for [`crate::Identity`] and [`crate::TrustStore`], by
+/// whoever may. The text is wiped when it is dropped, since it may be a key.
+pub fn read_file(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
+    let refuse = |problem| IdentityError {
+        file: path.display().to_string(),
+        problem,
+    };
+    let unreadable = |error: io::Error| refuse(IdentityProblem::Unreadable(error.to_string()));
+    let mut file = std::fs::File::open(path).map_err(unreadable)?;
+    // All its room from the start: a vector that grows leaves copies behind.
+    let expected = file.metadata().map_or(0, |found| found.len());
+    let room = usize::try_from(expected).unwrap_or(FILE_MAX).min(FILE_MAX) + 1;
+    let mut bytes = Zeroizing::new(vec![0; room]);
+    let mut len = 0;
+    loop {
+        let Some(rest) = bytes.get_mut(len..).filter(|rest| !rest.is_empty()) else {
+            // It is too large, or has grown in this moment: it is read again in a moment, then.
+            return Err(refuse(IdentityProblem::TooLarge));
+        };
+        match file.read(rest) {
+            Ok(0) => break,
+            Ok(count) => len += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(unreadable(error)),
+        }
+    }
+    let text = std::str::from_utf8(bytes.get(..len).unwrap_or_default());
+    let text = text.map_err(|_| refuse(IdentityProblem::NotPem))?;
+    Ok(Zeroizing::new(text.to_owned()))
+}
 
 /// The certificates in `bytes`, at least one, in their order.
 pub(crate) fn chain(

@@ -2,13 +2,9 @@
 
 use crate::config::{Ca, CertificateFiles, Config, Originate, Route};
 use crate::handover::{OriginPem, Pem};
-use dormouse_engine::{Identity, Roots, TrustStore, UnixTime};
-use std::fs;
+use dormouse_engine::{Identity, Roots, TrustStore, UnixTime, read_pem_file};
 use std::path::Path;
 use std::time::SystemTime;
-
-/// The largest PEM file that is read: a chain of certificates is a few kilobytes.
-const PEM_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads what every route shows its clients. All mistakes are returned, one per entry. What was
 /// made on the spot before (`former`) is not made again, so that clients see the same certificate.
@@ -186,21 +182,10 @@ fn warn_of(identity: &Identity, name: &str) {
     }
 }
 
+/// The one reader of such files is the engine's: `check` says the same words.
 fn read(path: &Path) -> Result<String, String> {
-    let shown = path.display();
-    let cannot = |why: &dyn std::fmt::Display| format!("cannot read {shown}: {why}");
-    let found = fs::metadata(path).map_err(|e| cannot(&e))?;
-    if found.is_dir() {
-        return Err(cannot(&"it is a directory; a PEM file is needed"));
+    match read_pem_file(path) {
+        Ok(text) => Ok(text.as_str().to_owned()),
+        Err(error) => Err(error.to_string()),
     }
-    if found.len() > PEM_BYTES_MAX {
-        return Err(cannot(&format!(
-            "{} bytes; a PEM file has at most 1 MiB",
-            found.len()
-        )));
-    }
-    let bytes = fs::read(path).map_err(|e| cannot(&e))?;
-    String::from_utf8(bytes).map_err(|_| {
-        cannot(&"not text, so not PEM; `openssl x509 -inform der` converts a certificate in DER")
-    })
 }

@@ -36,6 +36,7 @@ pub mod shared;
 pub mod signal;
 pub mod slab;
 pub mod socket;
+pub mod step;
 pub mod timer;
 
 pub use error::AdoptError;

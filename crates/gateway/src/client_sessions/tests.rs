@@ -122,7 +122,8 @@ fn what_a_dead_worker_had_claimed_is_free_again() {
     let place = one.place([1; 16], REUSE).expect("room");
     let chain = place.begin(at(10));
     place.put(chain, &session(1, 10));
-    std::mem::forget(place.claim(0, READY).expect("ready"));
+    let claim = place.claim(0, READY).expect("ready");
+    assert_eq!(claim.slot, 0, "and its owner dies");
     assert!(place.take(at(11)).is_none(), "busy");
     two.forget_claims();
     assert!(place.claim(0, FREE).is_none(), "not the other's");

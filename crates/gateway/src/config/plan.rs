@@ -21,6 +21,9 @@ const AUTO_WORKERS_MAX: u64 = 1024;
 /// Of the local ports of an address so many in a hundred are counted on: some are in use, and
 /// closed connections keep theirs for a while.
 const PORTS_USABLE_PERCENT: u64 = 90;
+/// Up to here a free port is found at once. Beyond it the kernel looks at half of the range, port by
+/// port, for every connect; where addresses cost nothing, more of them are used instead.
+const PORTS_QUICK_PERCENT: u64 = 40;
 /// `auto` uses no more addresses than this for a backend on this machine.
 const SOURCES_MAX: u64 = 4_096;
 
@@ -115,7 +118,7 @@ pub(super) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
         kernel_memory: ByteSize(amounts.kernel),
         receive_buffer: ByteSize(amounts.receive),
         backlog: saturate(amounts.backlog),
-        sources: saturate(connections.div_ceil(usable_ports(machine)).min(SOURCES_MAX)),
+        sources: own_sources(connections, machine),
         costs: budget::costs(config, frame, &amounts),
     })
 }
@@ -151,6 +154,16 @@ fn descriptors_per_connection(config: &Config) -> u64 {
 /// Ports of one address to one backend.
 fn usable_ports(machine: &Machine) -> u64 {
     (u64::from(machine.local_ports) * PORTS_USABLE_PERCENT / 100).max(1)
+}
+
+/// How many addresses of 127.0.0.0/8 are used for so many connections: one as long as its ports
+/// suffice.
+fn own_sources(connections: u64, machine: &Machine) -> u32 {
+    if connections <= usable_ports(machine) {
+        return 1;
+    }
+    let quick = (u64::from(machine.local_ports) * PORTS_QUICK_PERCENT / 100).max(1);
+    saturate(connections.div_ceil(quick).min(SOURCES_MAX))
 }
 
 /// Connections for which there are local ports. An error: fewer than were asked for.

@@ -1,7 +1,7 @@
 //! `GET /status`: the whole picture as JSON. Its fields are described in docs/guide/status.md.
 
 use super::talk::{Drain, State};
-use super::view::View;
+use super::view::{View, is_alive};
 use crate::counters::{Count, Kind};
 use crate::slot::Slot;
 use dormouse_reactor::process;
@@ -104,7 +104,7 @@ fn of_worker(view: &View, number: usize, now_ms: u64) -> Value {
         })),
         "keeper": keeper.map(|keeper| json!({
             "pid": keeper.pid,
-            "alive": keeper.ended.is_none() && process::is_alive(process::Pid(keeper.pid)),
+            "alive": keeper.ended.is_none() && is_alive(keeper.pid),
             "age_s": age_s(now_ms, keeper.born_ms),
             "resident_bytes": resident_bytes(keeper.pid),
             "ended": keeper.ended,

@@ -2,8 +2,9 @@
 
 use super::talk::{Phase, State};
 use crate::counters::{Count, ended_in_words};
-use dormouse_reactor::process::{self, Pid};
+use dormouse_reactor::process;
 use dormouse_reactor::shared;
+use std::fs;
 
 /// Everything that answers are made of.
 pub(super) struct View {
@@ -69,7 +70,7 @@ impl View {
         let died_of = self.of_worker(worker, Count::DiedOf);
         WorkerView {
             pid,
-            alive: pid > 0 && process::is_alive(Pid(pid)),
+            alive: is_alive(pid),
             born_ms: self.of_worker(worker, Count::WorkerBornMs),
             last_death: (died_ms > 0).then(|| (ended_in_words(died_of), died_ms)),
         }
@@ -84,7 +85,7 @@ impl View {
     pub(super) fn is_anybody_there(&self) -> bool {
         let keepers = self.state.iter().flat_map(|state| &state.keepers);
         let mut keepers = keepers.filter(|keeper| keeper.ended.is_none());
-        self.workers_alive() > 0 || keepers.any(|keeper| process::is_alive(Pid(keeper.pid)))
+        self.workers_alive() > 0 || keepers.any(|keeper| is_alive(keeper.pid))
     }
 
     /// Are new connections accepted?
@@ -92,4 +93,14 @@ impl View {
         let ready = |state: &State| state.phase == Phase::Ready;
         self.state().is_some_and(ready) && self.workers_alive() > 0
     }
+}
+
+/// Whether a process does anything any more: one whose end nobody has taken note of does not.
+pub(super) fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name stands in parentheses, and may contain anything.
+    let state = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    pid > 0 && state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }

@@ -42,7 +42,8 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<Worker> {
         |_, slot: &Slot| slot.phase() != Phase::Free,
     )
     .map_err(io::Error::other)?;
-    let pending = adopt_pending(&slots, &handover)?;
+    let (fd_of_pending, bytes_max) = (Fd(descriptors.pending), handover.share.pending_bytes_max);
+    let pending = adopt_pending(&slots, fd_of_pending, bytes_max as usize)?;
     let counters = Counters::of_worker(
         Fd(descriptors.counters),
         handover.share.workers,
@@ -102,7 +103,8 @@ fn originations(handover: &Handover) -> io::Result<Vec<Route>> {
     ))
 }
 
-fn adopt_pending(slots: &Slab<Slot>, handover: &Handover) -> io::Result<Pending> {
+/// Goes on with the pending bytes that the slots name.
+pub(crate) fn adopt_pending(slots: &Slab<Slot>, fd: Fd, bytes_max: usize) -> io::Result<Pending> {
     let chunks = slots
         .indices()
         .filter_map(|index| slots.get(index))
@@ -112,9 +114,7 @@ fn adopt_pending(slots: &Slab<Slot>, handover: &Handover) -> io::Result<Pending>
                 .filter(|handle| handle.is_some())
                 .map(|handle| (handle, slot.generation))
         });
-    let fd = Fd(handover.descriptors.pending);
-    let (pending, refused) = Pending::adopt(fd, handover.share.pending_bytes_max as usize, chunks)
-        .map_err(io::Error::other)?;
+    let (pending, refused) = Pending::adopt(fd, bytes_max, chunks).map_err(io::Error::other)?;
     if !refused.is_empty() {
         // At most those of the connection that was being worked on, which is reset anyway.
         tracing::warn!(chunks = refused.len(), "pending bytes in doubt are dropped");

@@ -18,6 +18,9 @@ mod begin;
 mod hand_over;
 mod take_over;
 
+#[cfg(test)]
+pub(crate) use begin::adopt_pending;
+
 use crate::config::Log;
 use crate::counters::{Count, Counters};
 use crate::handover::ForKeeper;

@@ -66,6 +66,9 @@ impl Supervisor {
     /// When the files are looked at again.
     pub(super) fn next_look_ms(&self) -> Option<u64> {
         let has_files = |route: &crate::config::Route| !route.certificates.is_empty();
+        if self.stopping || self.upgrade.is_some() {
+            return None;
+        }
         let every = self.config.process.reload_certificates?;
         self.config
             .routes
@@ -77,7 +80,7 @@ impl Supervisor {
     /// Looks at the files, if it is time, and takes into use what is new.
     pub(super) fn look_at_certificates(&mut self) {
         let now_ms = process::boottime_ms();
-        if self.stopping || self.next_look_ms().is_none_or(|at_ms| at_ms > now_ms) {
+        if self.next_look_ms().is_none_or(|at_ms| at_ms > now_ms) {
             return;
         }
         let now = Look::at(&self.config);

@@ -22,6 +22,7 @@ impl Supervisor {
         if self.stopping {
             return Err("the program is about to end".to_owned());
         }
+        self.not_while_upgrading()?;
         if over_ms > OVER_MS_MAX {
             return Err("a drain takes 30 days at most".to_owned());
         }

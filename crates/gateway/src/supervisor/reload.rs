@@ -46,6 +46,7 @@ impl Supervisor {
     }
 
     fn try_reload(&mut self) -> Result<String, String> {
+        self.not_while_upgrading()?;
         let source = &self.source;
         let loaded = config::load(
             source.file.as_deref(),
@@ -132,6 +133,14 @@ impl Supervisor {
             self.give_configuration(worker);
         }
         Ok(())
+    }
+
+    /// An upgrade passes on what runs: nothing of it may change meanwhile.
+    pub(super) fn not_while_upgrading(&self) -> Result<(), String> {
+        match self.upgrade {
+            Some(_) => Err("an upgrade goes on: try again when it is over".to_owned()),
+            None => Ok(()),
+        }
     }
 
     /// What a worker is to know.

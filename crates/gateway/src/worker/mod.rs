@@ -16,7 +16,7 @@
 //!   passing   first and last moments
 //!   timers    what happens in its time      newcomers    from a listener to a slot
 //!   warm      connections kept ready        originating  from a plain listener to a TLS server
-//!   tickets   what comes after a handshake
+//!   tickets   what comes after a handshake under_way    TLS connections on their way
 //!   compacting  pages come back             queue        whose turn it is of those
 //!   starved     who waits for memory        kernel_memory  the sum of send queues
 //! ```
@@ -44,6 +44,7 @@ mod starved;
 mod tickets;
 mod timers;
 mod token;
+mod under_way;
 mod warm;
 mod work;
 
@@ -67,12 +68,12 @@ use flow::{Outcome, Tools};
 use handshaking::Handshakes;
 use interest::Side;
 use kernel_memory::KernelMemory;
-use originating::Originations;
 use passing::Passing;
 use recover::Doubts;
 use std::io;
 use std::sync::atomic::Ordering;
 use token::Token;
+use under_way::Originations;
 use work::Work;
 
 /// Standard streams, epoll, and what a library opens for a moment.

@@ -13,13 +13,12 @@
 //! like an empty answer.
 
 use super::Worker;
-use super::bursts::QUIET_MS;
 use super::flow::{RECEIVE_MAX, Tools};
 use super::handshaking::flush;
 use super::interest::{self, Side};
 use super::tickets::unix_time;
 use super::token;
-use super::warm::Pool;
+use super::under_way::{Entry, Stage};
 use crate::counters::Count;
 use crate::origin::Origin;
 use crate::route::Direction;
@@ -27,10 +26,6 @@ use dormouse_engine::{Handshake, HandshakeLimits, Progress};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
 use dormouse_reactor::socket::{self, Attempt, Connecting, Shortage};
-use std::collections::{HashMap, VecDeque};
-
-/// How long a server that failed is passed over, for the first time and at most.
-const PASS_OVER_MS: std::ops::Range<u64> = 1_000..60_000;
 
 /// An accepted connection.
 #[derive(Clone, Copy)]
@@ -46,182 +41,6 @@ impl Plain {
         } else {
             socket::reset(self.fd);
         }
-    }
-}
-
-/// A TLS connection that is on its way.
-struct Entry {
-    /// Whom it is for; `None`: for the warm ones.
-    plain: Option<Plain>,
-    route: u16,
-    generation: u32,
-    /// The server it is tried with now, and those before it.
-    target: usize,
-    tried: Vec<usize>,
-    fd: Fd,
-    stage: Stage,
-    watched: Interest,
-}
-
-enum Stage {
-    Connecting,
-    Shaking(Box<Handshake>),
-}
-
-/// What is known of a server that failed.
-#[derive(Clone, Copy, Default)]
-struct Health {
-    pass_over_until_ms: u64,
-    streak: u32,
-}
-
-/// All that are on their way, what is known of servers, and the warm ones.
-pub(super) struct Originations {
-    entries: Vec<Option<Entry>>,
-    free: Vec<u32>,
-    live: usize,
-    /// In the order in which they come: each kind has one length.
-    attempts: VecDeque<(u64, u32, u32, usize)>,
-    deadlines: VecDeque<(u64, u32, u32)>,
-    health: HashMap<(u16, usize), Health>,
-    /// When a server's failure was last written to the log, and how often it failed since.
-    logged: HashMap<(u16, usize), (u64, u64)>,
-    pools: Vec<Pool>,
-}
-
-impl Originations {
-    pub(super) fn new(pools: Vec<Pool>) -> Originations {
-        Originations {
-            entries: Vec::new(),
-            free: Vec::new(),
-            live: 0,
-            attempts: VecDeque::new(),
-            deadlines: VecDeque::new(),
-            health: HashMap::new(),
-            logged: HashMap::new(),
-            pools,
-        }
-    }
-
-    pub(super) fn live(&self) -> usize {
-        self.live
-    }
-
-    pub(super) fn pool(&mut self, route: u16) -> Option<&mut Pool> {
-        self.pools.get_mut(usize::from(route))
-    }
-
-    pub(super) fn warm(&self) -> u64 {
-        self.pools.iter().map(Pool::ready).sum()
-    }
-
-    pub(super) fn next_deadline_ms(&self) -> Option<u64> {
-        let attempt = self.attempts.front().map(|&(at_ms, ..)| at_ms);
-        let deadline = self.deadlines.front().map(|&(at_ms, ..)| at_ms);
-        let looks = self.pools.iter().filter_map(Pool::look_ms);
-        looks.chain(attempt).chain(deadline).min()
-    }
-
-    fn insert(&mut self, entry: Entry) -> u32 {
-        self.live += 1;
-        match self.free.pop() {
-            Some(index) => {
-                if let Some(room) = self.entries.get_mut(index as usize) {
-                    *room = Some(entry);
-                }
-                index
-            }
-            None => {
-                self.entries.push(Some(entry));
-                (self.entries.len() - 1) as u32
-            }
-        }
-    }
-
-    fn entry(&mut self, index: u32, generation: u32) -> Option<&mut Entry> {
-        let entry = self.entries.get_mut(index as usize)?.as_mut()?;
-        (entry.generation == generation).then_some(entry)
-    }
-
-    fn take(&mut self, index: u32, generation: u32) -> Option<Entry> {
-        self.entry(index, generation)?;
-        let entry = self.entries.get_mut(index as usize)?.take()?;
-        self.free.push(index);
-        self.live -= 1;
-        if self.live == 0 {
-            // As with handshakes: a burst leaves no room behind.
-            self.entries = Vec::new();
-            self.free = Vec::new();
-        }
-        Some(entry)
-    }
-
-    /// The server to try next: the first in order which has not failed lately, else the one whose
-    /// failure is to be forgotten soonest.
-    fn choose(&self, route: u16, targets: usize, tried: &[usize], now_ms: u64) -> Option<usize> {
-        (0..targets)
-            .filter(|target| !tried.contains(target))
-            .min_by_key(|&target| {
-                let health = self.health.get(&(route, target));
-                health
-                    .map_or(0, |health| health.pass_over_until_ms.max(now_ms))
-                    .saturating_sub(now_ms)
-            })
-    }
-
-    fn note_failure(&mut self, route: u16, target: usize, now_ms: u64) {
-        let health = self.health.entry((route, target)).or_default();
-        let doubled = PASS_OVER_MS.start << health.streak.min(6);
-        health.streak = health.streak.saturating_add(1);
-        health.pass_over_until_ms = now_ms + doubled.min(PASS_OVER_MS.end);
-    }
-
-    /// One line per server and burst, so that one server's failure does not hide another's.
-    /// `Some`: it is to be written, with the number of those that were not.
-    fn to_be_logged(&mut self, route: u16, target: usize, now_ms: u64) -> Option<u64> {
-        let (logged_ms, more) = self.logged.entry((route, target)).or_default();
-        if *logged_ms != 0 && now_ms < *logged_ms + QUIET_MS {
-            *more += 1;
-            return None;
-        }
-        *logged_ms = now_ms.max(1);
-        Some(std::mem::take(more))
-    }
-
-    fn note_success(&mut self, route: u16, target: usize) {
-        self.health.remove(&(route, target));
-    }
-
-    /// An attempt that took too long.
-    fn next_late_attempt(&mut self, now_ms: u64) -> Option<(u32, u32)> {
-        while let Some(&(at_ms, index, generation, attempt)) = self.attempts.front() {
-            let current = self.entry(index, generation).is_some_and(|entry| {
-                entry.tried.len() == attempt && matches!(entry.stage, Stage::Connecting)
-            });
-            if current && at_ms > now_ms {
-                return None;
-            }
-            self.attempts.pop_front();
-            if current {
-                return Some((index, generation));
-            }
-        }
-        None
-    }
-
-    /// One that took too long in all.
-    fn next_late(&mut self, now_ms: u64) -> Option<(u32, u32)> {
-        while let Some(&(at_ms, index, generation)) = self.deadlines.front() {
-            let current = self.entry(index, generation).is_some();
-            if current && at_ms > now_ms {
-                return None;
-            }
-            self.deadlines.pop_front();
-            if current {
-                return Some((index, generation));
-            }
-        }
-        None
     }
 }
 
@@ -256,9 +75,7 @@ impl Worker {
             watched: Interest::WRITE,
         });
         let deadline_ms = self.now_ms + self.limits.handshake_timeout_ms;
-        self.originations
-            .deadlines
-            .push_back((deadline_ms, index, generation));
+        self.originations.end_by(deadline_ms, index, generation);
         self.try_next(index, generation);
     }
 
@@ -293,8 +110,7 @@ impl Worker {
                     entry.watched = Interest::WRITE;
                     let late_ms = now_ms + self.limits.backend_connect_timeout_ms;
                     self.originations
-                        .attempts
-                        .push_back((late_ms, index, generation, attempt));
+                        .end_attempt_by(late_ms, index, generation, attempt);
                     if matches!(connecting, Connecting::Established(_)) {
                         self.on_origination(index, generation);
                     }
@@ -428,7 +244,7 @@ impl Worker {
         let now_ms = self.now_ms;
         self.originations.note_failure(route, target, now_ms);
         self.tools.count.add(Count::ConnectAttemptsFailed, 1);
-        let Some(more) = self.originations.to_be_logged(route, target, now_ms) else {
+        let Some(more) = self.originations.note_for_log(route, target, now_ms) else {
             return;
         };
         let target = self.routes.get(usize::from(route)).and_then(|route| {
@@ -456,12 +272,7 @@ impl Worker {
                 self.tools.count.add(Count::ConnectGivenUp, 1);
                 plain.reset();
             }
-            None => {
-                let now_ms = self.now_ms;
-                if let Some(pool) = self.originations.pool(entry.route) {
-                    pool.failed(now_ms);
-                }
-            }
+            None => self.note_warm(true, entry.route, None),
         }
         self.listeners.resume();
     }
@@ -477,6 +288,7 @@ impl Worker {
         let (Stage::Shaking(handshake), Some(index)) = (entry.stage, self.slots.insert()) else {
             fd.close();
             plain.inspect(|plain| plain.reset());
+            self.note_warm(plain.is_none(), route, None);
             return;
         };
         self.slots.header().mark_busy(index);
@@ -500,12 +312,21 @@ impl Worker {
                 true
             }
         };
-        if plain.is_none()
-            && let Some(pool) = self.originations.pool(route)
-        {
-            pool.established(index, generation);
-        }
+        let slot = (!over).then_some((index, generation));
+        self.note_warm(plain.is_none(), route, slot);
         self.finish_work(index, over);
+    }
+
+    /// A connection that was begun for the warm ones is one of them now, or has failed.
+    fn note_warm(&mut self, is_warm: bool, route: u16, slot: Option<(u32, u32)>) {
+        let now_ms = self.now_ms;
+        let Some(pool) = self.originations.pool(route).filter(|_| is_warm) else {
+            return;
+        };
+        match slot {
+            Some((index, generation)) => pool.established(index, generation),
+            None => pool.failed(now_ms),
+        }
     }
 
     /// What took too long.
@@ -528,12 +349,8 @@ impl Worker {
 
     /// The gateway stops: those who are not connected yet will not be.
     pub(super) fn end_originations(&mut self) {
-        for index in 0..self.originations.entries.len() {
-            let entry = self.originations.entries.get(index);
-            let generation = entry.and_then(|entry| entry.as_ref().map(|entry| entry.generation));
-            if let Some(generation) = generation {
-                self.abandon(index as u32, generation);
-            }
+        for (index, generation) in self.originations.all() {
+            self.abandon(index, generation);
         }
     }
 }
@@ -575,36 +392,5 @@ impl Entry {
             // What the socket does not take goes with the connection, as pending bytes.
             (Ok(Progress::Established), Ok(_)) => Step::Established,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn servers_are_tried_in_order_and_failures_are_remembered_for_a_while() {
-        let mut all = Originations::new(Vec::new());
-        assert_eq!(all.choose(0, 3, &[], 5_000), Some(0));
-        all.note_failure(0, 0, 5_000);
-        assert_eq!(all.choose(0, 3, &[], 5_000), Some(1));
-        assert_eq!(all.choose(0, 3, &[1], 5_000), Some(2));
-        assert_eq!(
-            all.choose(0, 3, &[1, 2], 5_000),
-            Some(0),
-            "better than none"
-        );
-        assert_eq!(all.choose(0, 3, &[0, 1, 2], 5_000), None);
-        assert_eq!(all.choose(1, 3, &[], 5_000), Some(0), "another route");
-        assert_eq!(all.choose(0, 3, &[], 6_000), Some(0), "forgotten");
-        all.note_failure(0, 0, 6_000);
-        assert_eq!(all.choose(0, 3, &[], 7_999), Some(1), "longer this time");
-        all.note_success(0, 0);
-        assert_eq!(all.choose(0, 3, &[], 7_999), Some(0));
-        for _ in 0..100 {
-            all.note_failure(0, 0, 8_000);
-        }
-        assert_eq!(all.choose(0, 1, &[], 8_000), Some(0), "the only one");
-        assert_eq!(all.choose(0, 2, &[], 68_000), Some(0), "a minute at most");
     }
 }

@@ -11,7 +11,7 @@
 
 use super::Worker;
 use super::accepting::Listener;
-use crate::handover::{Descriptors, Handover};
+use crate::handover::{Descriptors, ForKeeper, Handover};
 use crate::orders::{self, Word};
 use crate::route::{self, Direction, Route};
 use dormouse_reactor::{Fd, OnExec, process};
@@ -53,15 +53,21 @@ impl Worker {
         }
         // The numbers are those of this table; main can't know them.
         let routes_of_listeners = handover.descriptors.listeners.iter().map(|&(_, n)| n);
+        let numbers: Vec<i32> = listeners.iter().map(|fd| fd.0).collect();
+        let mut own = Handover::read(self.handover)?;
         handover.descriptors = Descriptors {
-            listeners: listeners
-                .iter()
-                .map(|fd| fd.0)
-                .zip(routes_of_listeners)
-                .collect(),
-            ..Handover::read(self.handover)?.descriptors.clone()
+            listeners: numbers.into_iter().zip(routes_of_listeners).collect(),
+            ..own.descriptors.clone()
         };
-        let written = handover.write()?;
+        // Originations stay what they are.
+        handover.origins = std::mem::take(&mut own.origins);
+        let keeper = ForKeeper {
+            slots: own.descriptors.slots,
+            counters: own.descriptors.counters,
+            orders: own.descriptors.orders,
+            ..ForKeeper::read(told)?
+        };
+        let written = handover.write_for(&keeper)?;
         written.set_on_exec(OnExec::Keep)?;
 
         // From here on nothing fails. What is no more polled is polled by nobody: after a crash

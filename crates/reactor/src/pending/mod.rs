@@ -18,6 +18,7 @@ use std::ops::Range;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::memory::{Mapping, PAGE};
+use crate::step::step;
 use crate::{AdoptError, Fd};
 use spans::{CHUNK_MIN, CLASSES, Place, SPAN, Spans, chunk_bytes};
 
@@ -160,6 +161,7 @@ impl Pending {
             high: 0,
             reserved: [0; 3],
         };
+        step();
         Some(Handle::at(offset))
     }
 
@@ -171,7 +173,9 @@ impl Pending {
         let high = self.header(place).map_or(0, |header| header.high as usize);
         let offset = place.offset();
         let written = HEADER + high.min(place.chunk_bytes() - HEADER);
+        step();
         self.memory.wipe(offset..offset + written);
+        step();
         self.spans.release(place);
         if self.spans.warm_pages() > WARM_PAGES {
             self.give_back(place.span, self.spans.unused_pages_of(place));
@@ -279,6 +283,7 @@ impl Pending {
             let end = (header.end as usize).saturating_add(count);
             header.end = end.min(header.high as usize) as u32;
         }
+        step();
     }
 
     /// Drops `count` of the waiting bytes from the front: they were sent.
@@ -287,6 +292,7 @@ impl Pending {
             let start = (header.start as usize).saturating_add(count);
             header.start = start.min(header.end as usize) as u32;
         }
+        step();
     }
 
     /// Adds bytes to what waits behind `handle`, in a chunk that is taken or exchanged for a

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::memory::{PAGE, Words};
+use crate::step::step;
 use crate::{AdoptError, Fd};
 
 /// "dormouse", as the first eight bytes of a slab.
@@ -147,14 +148,18 @@ impl Header {
     /// The fence keeps every access to the slot and its sockets behind the mark.
     pub fn mark_busy(&self, index: u32) {
         let mark = index.saturating_add(1);
+        step();
         self.word32(at::BUSY).store(mark, Ordering::SeqCst);
         fence(Ordering::SeqCst);
+        step();
     }
 
     /// Says that everything about the busy slot has been written down.
     pub fn clear_busy(&self) {
         fence(Ordering::SeqCst);
+        step();
         self.word32(at::BUSY).store(0, Ordering::SeqCst);
+        step();
     }
 
     /// The slot which is being worked on, or was when the worker died.

@@ -25,6 +25,7 @@ use std::ops::Range;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::memory::{self, Mapping, PAGE};
+use crate::step::step;
 use crate::{AdoptError, Fd};
 use header::{HEADER_LEN, Move};
 use occupancy::{GROUP, Occupancy};
@@ -206,7 +207,9 @@ impl<T: Slot> Slab<T> {
         if !self.occupancy.is_taken(index) {
             return false;
         }
+        step();
         self.slots.wipe(Self::range(index));
+        step();
         self.occupancy.release(index);
         let group = index / GROUP;
         if self.occupancy.is_group_empty(group) {

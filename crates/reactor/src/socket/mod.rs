@@ -84,7 +84,10 @@ pub fn is_emfile(error: &io::Error) -> bool {
 /// Repeats what a signal interrupts, and tells apart what would block.
 fn attempt<T>(mut call: impl FnMut() -> Result<T, Errno>) -> io::Result<Attempt<T>> {
     loop {
-        match call() {
+        crate::step::step();
+        let result = call();
+        crate::step::step();
+        match result {
             Ok(value) => return Ok(Attempt::Done(value)),
             Err(Errno::AGAIN) => return Ok(Attempt::WouldBlock),
             Err(Errno::INTR) => continue,

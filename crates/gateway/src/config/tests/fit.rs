@@ -160,7 +160,9 @@ fn local_ports_are_foreseen() {
     };
     let plan_of = |text: &str, to: &str| plan(text, to, &wide);
     let many = "max_connections = 100_000";
-    assert_eq!(plan_of(many, "127.0.0.1:80").expect("it fits").sources, 4);
+    assert_eq!(plan_of(many, "127.0.0.1:80").expect("it fits").sources, 9);
+    let one = plan_of("max_connections = 25_000", "127.0.0.1:80").expect("it fits");
+    assert_eq!(one.sources, 1);
     assert_eq!(
         plan_of(many, "unix:/run/x")
             .expect("it fits")

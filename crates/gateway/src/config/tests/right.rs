@@ -143,10 +143,8 @@ fn sizes_and_durations_in_all_their_units() {
     assert_eq!(show_number(1_234_567), "1,234,567");
 }
 
-#[test]
-fn every_option_can_be_set() {
-    // Each option at another value than its default, so that none is read into another.
-    let text = "
+/// Each option at another value than its default, so that none is read into another.
+const EVERY_OPTION: &str = "
         workers = 3
         user = 'dormouse'
         group = 'tls'
@@ -190,6 +188,10 @@ fn every_option_can_be_set() {
         cert = 'a.pem'
         key = '/k/a.key'
     ";
+
+#[test]
+fn every_option_can_be_set() {
+    let text = EVERY_OPTION;
     let free = Machine {
         privileged_below: 0,
         ..machine()

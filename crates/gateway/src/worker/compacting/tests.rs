@@ -1,9 +1,13 @@
 //! Real sockets, real slots, and a crash at every step of a move.
 
+#[cfg(debug_assertions)]
+mod dying;
+
 use super::super::{Inheritance, Limits};
 use super::*;
 use crate::config::{self, Flag as Given, Machine, Purpose, Truncation};
 use crate::counters::Counters;
+use crate::keeper::adopt_pending;
 use crate::route::{Direction, Route, SocketOptions};
 use crate::slot::SLOT_LAYOUT_VERSION;
 use dormouse_reactor::pending::Pending;
@@ -60,7 +64,7 @@ impl World {
         let live = |_: u32, slot: &Slot| slot.phase() != Phase::Free;
         let (slots, adopted) =
             Slab::adopt(self.slots, SLOT_LAYOUT_VERSION, live).expect("the same slots");
-        let (pending, _) = Pending::adopt(self.pending, PENDING, []).expect("the same memory");
+        let pending = adopt_pending(&slots, self.pending, PENDING).expect("the same memory");
         let flags = [
             ("listen", "127.0.0.1:8443"),
             ("to", "echo:"),
@@ -141,6 +145,8 @@ impl World {
         slot.attach_plain(plain_here, cookie(plain_here));
         slot.set_phase(Phase::Established);
         worker.finish_work(index, false);
+        // It came in by no handshake, so nobody has counted it.
+        worker.count_phases();
         let ends = Ends { client, tls, plain };
         self.ends.insert(generation, ends);
     }

@@ -1,0 +1,248 @@
+//! The process which answers questions: what it says, to whom, and who dies without whom.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+
+use dormouse_interop::admin::Admin;
+use dormouse_interop::peer::Peer;
+use dormouse_interop::process::signal;
+use dormouse_interop::scene::{Scene, applies, unused_host};
+use dormouse_interop::terminator::Can;
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
+use serde_json::Value;
+
+fn scene(workers: u32) -> (Scene, Admin) {
+    let scene = Scene::with(|settings| {
+        settings.workers = workers;
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::of(&scene);
+    (scene, admin)
+}
+
+fn pid(process: &Value) -> u32 {
+    let pid = process["pid"].as_u64().unwrap_or_default();
+    pid.try_into().expect("a process id")
+}
+
+fn until_status(admin: &Admin, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    wait::until(what, PATIENCE, || Some(admin.status()).filter(|s| is(s)))
+}
+
+#[test]
+fn status_shows_what_runs_and_how_it_is() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (scene, admin) = scene(2);
+    let mut peers: Vec<Peer> = (0..5)
+        .map(|_| Peer::saying(scene.address, "echo"))
+        .collect();
+    for peer in &mut peers {
+        peer.echo().expect("an echo");
+    }
+    let status = until_status(&admin, "five connections at rest", |status| {
+        status["connections"]["at_rest"] == 5
+    });
+    assert_eq!(status["phase"], "ready");
+    assert_eq!(status["connections"]["pending"], 0);
+    assert_eq!(status["counts"]["accepted"], 5);
+    assert_eq!(status["memory"]["slots"]["used_bytes"], 5 * 192);
+    assert_eq!(status["drain"], Value::Null);
+    let mut tree = scene.terminator.tree();
+    tree.sort_unstable();
+    let workers = status["workers"].as_array().expect("workers");
+    let mut seen = vec![pid(&status["main"]), pid(&status["control"])];
+    for worker in workers {
+        assert_eq!(worker["alive"], true, "{worker}");
+        assert_eq!(worker["keeper"]["alive"], true, "{worker}");
+        seen.extend([pid(worker), pid(&worker["keeper"])]);
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, tree, "every process is in the answer");
+
+    let (code, metrics) = admin.ask("GET", "/metrics");
+    assert_eq!(code, 200);
+    for line in [
+        "# TYPE dormouse_accepted_total counter",
+        "dormouse_accepted_total 5",
+        "# TYPE dormouse_at_rest gauge",
+        "dormouse_at_rest 5",
+        "dormouse_workers_alive 2",
+        "dormouse_accepting 1",
+    ] {
+        assert!(metrics.lines().any(|l| l == line), "{line}:\n{metrics}");
+    }
+    assert_eq!(admin.ask("GET", "/healthz").0, 200);
+    assert_eq!(admin.ask("GET", "/readyz").0, 200);
+}
+
+#[test]
+fn only_its_owner_may_use_the_socket_and_nobody_may_abuse_it() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (_scene, admin) = scene(1);
+    let mode = std::fs::metadata(admin.path()).expect("a socket");
+    assert_eq!(mode.permissions().mode() & 0o777, 0o600);
+    for (request, status) in [
+        (&b"GET /nothing HTTP/1.1\r\n\r\n"[..], "404"),
+        (b"POST /status HTTP/1.1\r\n\r\n", "405"),
+        (b"GET /reload HTTP/1.1\r\n\r\n", "405"),
+        (b"POST /drain?over=soon HTTP/1.1\r\n\r\n", "400"),
+        (b"POST /drain?order=random HTTP/1.1\r\n\r\n", "400"),
+        (b"POST /reload?now=1 HTTP/1.1\r\n\r\n", "400"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\x7c\r\n\r\n", "400"),
+        (
+            b"POST /reload HTTP/1.1\r\nContent-Length: 99999\r\n\r\n",
+            "413",
+        ),
+    ] {
+        let answer = admin.say(request).expect("an answer");
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "expected {status}, came: {answer}"
+        );
+    }
+    // Those who say nothing are let go, and keep nobody out for long.
+    let mut silent: Vec<_> = (0..40)
+        .map(|_| std::os::unix::net::UnixStream::connect(admin.path()).expect("a connection"))
+        .collect();
+    assert_eq!(admin.ask("GET", "/healthz").0, 200);
+    let first = silent.first_mut().expect("one of them");
+    first.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    assert_eq!(first.read(&mut [0; 1]).expect("its end"), 0);
+    assert_eq!(admin.status()["connections"]["at_rest"], 0);
+}
+
+#[test]
+fn a_loopback_address_answers_questions_and_takes_no_orders() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let address = format!("{}:9901", unused_host());
+    let scene = Scene::with(|settings| {
+        settings.option("admin", &address);
+    });
+    let ask = |request: &str| {
+        let mut stream = TcpStream::connect(&address).expect("a connection");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    };
+    assert!(ask("GET /status HTTP/1.1\r\n\r\n").contains("\"phase\": \"ready\""));
+    assert!(ask("POST /drain HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 403 "));
+    Peer::saying(scene.address, "echo").echo().expect("an echo");
+}
+
+/// The control process is killed: it is started again, and nothing else notices.
+#[test]
+fn control_dies() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (scene, admin) = scene(1);
+    let mut peer = Peer::saying(scene.address, "echo");
+    peer.echo().expect("an echo");
+    for round in 1..=3 {
+        let control = pid(&admin.status()["control"]);
+        signal(control, Signal::KILL);
+        let asked = wait::until("the next control process", PATIENCE, || {
+            let answer = admin.say(b"GET /status HTTP/1.1\r\n\r\n").ok()?;
+            let status: Value = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
+            (pid(&status["control"]) != control && status["phase"] == "ready").then_some(status)
+        });
+        assert_eq!(asked["control"]["restarts"], round);
+        peer.echo().expect("an echo");
+    }
+}
+
+/// A worker is killed: the status says how often and of what.
+#[test]
+fn a_worker_dies() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (_scene, admin) = scene(2);
+    let victim = pid(&admin.status()["workers"][1]);
+    signal(victim, Signal::KILL);
+    let status = until_status(&admin, "the next worker", |status| {
+        status["workers"][1]["restarts"] == 1 && status["workers"][1]["alive"] == true
+    });
+    let worker = &status["workers"][1];
+    assert_ne!(pid(worker), victim);
+    assert_eq!(worker["last_death"]["reason"], "killed by SIGKILL (9)");
+    assert_eq!(status["workers"][0]["last_death"], Value::Null);
+}
+
+/// A keeper is killed: its worker serves on, and the status says so.
+#[test]
+fn a_keeper_dies() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (scene, admin) = scene(2);
+    let mut peers: Vec<Peer> = (0..8)
+        .map(|_| Peer::saying(scene.address, "echo"))
+        .collect();
+    signal(pid(&admin.status()["workers"][0]["keeper"]), Signal::KILL);
+    let status = until_status(&admin, "the keeper to be seen dead", |status| {
+        status["workers"][0]["keeper"]["alive"] == false
+    });
+    assert_eq!(
+        status["workers"][0]["keeper"]["ended"],
+        "killed by SIGKILL (9)"
+    );
+    assert_eq!(status["workers"][0]["alive"], true, "its worker serves on");
+    for peer in &mut peers {
+        peer.echo().expect("an echo");
+    }
+}
+
+/// The main process is killed: connections are served on, new ones are accepted, control says
+/// that main is gone and takes no orders; and when the last one is gone, control goes too.
+#[test]
+fn main_dies() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (mut scene, admin) = scene(2);
+    let mut peer = Peer::saying(scene.address, "echo");
+    peer.echo().expect("an echo");
+    let before = admin.status();
+    signal(scene.terminator.pid(), Signal::KILL);
+    scene.terminator.wait_for_end(PATIENCE);
+    let status = until_status(&admin, "main to be seen dead", |status| {
+        status["main"]["alive"] == false
+    });
+    peer.echo().expect("an echo after main died");
+    let mut new = Peer::saying(scene.address, "echo");
+    new.echo().expect("an echo of a new connection");
+    assert_eq!(pid(&status["main"]), scene.terminator.pid());
+    for order in ["/reload", "/drain", "/drain/stop"] {
+        let words = admin.order(order).expect_err("nobody carries it out");
+        assert!(words.contains("main process is gone"), "{words}");
+    }
+    assert_eq!(admin.ask("GET", "/healthz").0, 200);
+
+    // A worker can still be replaced: its keeper lives.
+    signal(pid(&before["workers"][0]), Signal::KILL);
+    until_status(&admin, "the next worker", |status| {
+        status["workers"][0]["restarts"] == 1
+    });
+    peer.echo().expect("an echo after worker 0 died too");
+
+    let now = admin.status();
+    for worker in now["workers"].as_array().expect("workers") {
+        signal(pid(&worker["keeper"]), Signal::KILL);
+        signal(pid(worker), Signal::KILL);
+    }
+    let control = pid(&now["control"]);
+    wait::until("control to end when nobody is served", PATIENCE, || {
+        let stat = std::fs::read_to_string(format!("/proc/{control}/stat"));
+        (!stat.is_ok_and(|stat| !stat.contains(") Z "))).then_some(())
+    });
+}

@@ -1,0 +1,221 @@
+//! Draining and stopping: many connections end, each of them properly.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use dormouse_interop::admin::Admin;
+use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::process::signal;
+use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::terminator::Can;
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
+use serde_json::Value;
+
+fn scene(workers: u32) -> (Scene, Admin) {
+    let scene = Scene::with(|settings| {
+        settings.workers = workers;
+        settings.option("shutdown_grace", "20s");
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::of(&scene);
+    (scene, admin)
+}
+
+/// Connections which have echoed once, half of them with each version of TLS.
+fn quiet(scene: &Scene, count: usize) -> Vec<Peer> {
+    let configs = peer::configs_by_version();
+    (0..count)
+        .map(|number| {
+            let tcp = peer::connect_tcp(scene.address).expect("a connection");
+            let config = configs[number % configs.len()].clone();
+            let mut peer = Peer::over(tcp, peer::client(config)).expect("a handshake");
+            peer.stream().write_all(b"echo\n").expect("a line");
+            peer.echo().expect("an echo");
+            peer
+        })
+        .collect()
+}
+
+/// Waits for the end of each in a thread of its own; they report in the order of their ends. The
+/// number, and whether the end was clean.
+fn ends(peers: Vec<Peer>) -> Receiver<(usize, Result<(), String>)> {
+    let (sender, ended) = channel();
+    for (number, mut peer) in peers.into_iter().enumerate() {
+        let sender = sender.clone();
+        thread::spawn(move || {
+            peer.tcp
+                .set_read_timeout(Some(2 * PATIENCE))
+                .expect("a timeout");
+            let end = peer.receive_all().map_err(|error| error.to_string());
+            let end = end.and_then(|rest| match rest.len() {
+                0 => peer.end_sending().map_err(|error| error.to_string()),
+                more => Err(format!("{more} bytes came which nobody sent")),
+            });
+            // The test may have ended.
+            let _ = sender.send((number, end));
+        });
+    }
+    ended
+}
+
+fn all_end_cleanly(ended: &Receiver<(usize, Result<(), String>)>, count: usize) -> Vec<usize> {
+    (0..count)
+        .map(|_| {
+            let (number, end) = ended.recv_timeout(2 * PATIENCE).expect("another end");
+            assert_eq!(
+                end,
+                Ok(()),
+                "connection {number} did not end with close_notify"
+            );
+            number
+        })
+        .collect()
+}
+
+/// At every look as many are closed as should be by then; nobody new gets in.
+#[test]
+fn a_drain_is_even() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    const COUNT: usize = 60;
+    let (scene, admin) = scene(2);
+    let ended = ends(quiet(&scene, COUNT));
+    wait::until("all to be at rest", PATIENCE, || {
+        (admin.status()["connections"]["at_rest"] == COUNT).then_some(())
+    });
+    let words = admin.order("/drain?over=4s").expect("a drain");
+    assert!(words.contains("60 connections"), "{words}");
+    assert_eq!(admin.ask("GET", "/readyz").0, 503);
+    let refused = TcpStream::connect(scene.address).expect_err("nothing new is accepted");
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+
+    let mut seen = Vec::new();
+    let last = wait::until("the drain to end", PATIENCE, || {
+        let status = admin.status();
+        assert_eq!(status["phase"], "draining");
+        let drain = status["drain"].clone();
+        let closed = drain["closed"].as_u64().expect("a count");
+        let passed = drain["passed_s"].as_f64().expect("a time") / 4.0;
+        // Never ahead of the line by more than one of each worker.
+        assert!(
+            closed as f64 <= passed * COUNT as f64 + 3.0,
+            "{closed} are closed when {passed} of the time has passed"
+        );
+        if seen.last() != Some(&closed) {
+            seen.push(closed);
+        }
+        (drain["left"] == 0).then_some(drain)
+    });
+    assert_eq!(last["closed"], COUNT);
+    assert!(
+        seen.len() > 10 && seen.windows(2).all(|pair| pair[1] - pair[0] <= 15),
+        "they were closed in leaps: {seen:?}"
+    );
+    all_end_cleanly(&ended, COUNT);
+    assert_eq!(admin.status()["counts"]["closed_drained"], COUNT);
+}
+
+/// Those quiet for the longest time go first, or last.
+#[test]
+fn the_order_is_as_asked() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    const GROUP: usize = 15;
+    for (order, first) in [("longest", 0..GROUP), ("shortest", GROUP..2 * GROUP)] {
+        let (scene, admin) = scene(1);
+        let mut peers = quiet(&scene, GROUP);
+        // The gateway knows seconds.
+        thread::sleep(Duration::from_millis(2_100));
+        peers.extend(quiet(&scene, GROUP));
+        let ended = ends(peers);
+        admin
+            .order(&format!("/drain?over=3s&order={order}"))
+            .expect("a drain");
+        let order_of_ends = all_end_cleanly(&ended, 2 * GROUP);
+        let (early, _) = order_of_ends.split_at(GROUP);
+        let right = early.iter().filter(|number| first.contains(number)).count();
+        // Threads which wake at the same time may report in any order.
+        assert!(right >= GROUP - 2, "{order}: {order_of_ends:?}");
+    }
+}
+
+#[test]
+fn a_drain_can_be_stopped_and_resumed_and_outlives_a_worker() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    const COUNT: usize = 30;
+    let (scene, admin) = scene(1);
+    assert!(admin.order("/drain/stop").is_err(), "there is none");
+    let ended = ends(quiet(&scene, COUNT));
+    admin.order("/drain?over=10s").expect("a drain");
+    let closed = |status: &Value| status["drain"]["closed"].as_u64().unwrap_or(0);
+    wait::until("some to be closed", PATIENCE, || {
+        (closed(&admin.status()) >= 3).then_some(())
+    });
+    // The next worker closes the rest.
+    let worker = admin.status()["workers"][0]["pid"].as_u64().expect("a pid") as u32;
+    let before = closed(&admin.status());
+    signal(worker, Signal::KILL);
+    wait::until("the next worker to go on", PATIENCE, || {
+        (closed(&admin.status()) >= before + 2).then_some(())
+    });
+    admin.order("/drain/stop").expect("an end of the drain");
+    let mut new = Peer::saying(scene.address, "echo");
+    new.echo().expect("an echo: new connections are accepted");
+    let status = admin.status();
+    assert_eq!(status["phase"], "ready");
+    assert_eq!(status["drain"], Value::Null);
+    drop(new);
+    admin.order("/drain?over=500ms").expect("a drain again");
+    let reset = admin.status()["counts"]["closed_by_crash"]
+        .as_u64()
+        .unwrap_or(0) as usize;
+    let ends: Vec<_> = (0..COUNT)
+        .map(|_| ended.recv_timeout(PATIENCE).expect("an end"))
+        .collect();
+    let unclean = ends.iter().filter(|(_, end)| end.is_err()).count();
+    assert!(
+        unclean <= reset,
+        "{unclean} ended uncleanly, {reset} were reset by the crash"
+    );
+}
+
+/// SIGTERM: quiet connections get close_notify at once, one with pending bytes may finish.
+#[test]
+fn a_stop_is_clean_and_lets_pending_work_end() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    const COUNT: usize = 20;
+    const BYTES: usize = 8 << 20;
+    let (mut scene, admin) = scene(2);
+    let ended = ends(quiet(&scene, COUNT));
+    let mut slow = Peer::saying(scene.address, &format!("download {BYTES}"));
+    let mut first = vec![0; 1000];
+    slow.stream().read_exact(&mut first).expect("the beginning");
+    wait::until("the download to be pending", PATIENCE, || {
+        (admin.status()["connections"]["pending"] == 1).then_some(())
+    });
+    signal(scene.terminator.pid(), Signal::TERM);
+    all_end_cleanly(&ended, COUNT);
+    wait::until("nothing new to be accepted", PATIENCE, || {
+        TcpStream::connect(scene.address).is_err().then_some(())
+    });
+    let rest = slow.receive_all().expect("the rest, and a clean end");
+    assert!(rest.len() + first.len() <= BYTES, "more than was sent");
+    assert!(
+        rest.len() > 64 << 10,
+        "what was pending was thrown away: {} bytes came",
+        rest.len()
+    );
+    slow.end_sending().expect("an answer");
+    let status = scene.terminator.wait_for_end(PATIENCE);
+    assert!(status.success(), "{status}");
+}

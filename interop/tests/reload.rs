@@ -1,0 +1,324 @@
+//! Another configuration while it runs: no connection is touched, nothing is left behind.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use dormouse_interop::admin::Admin;
+use dormouse_interop::backend::Backend;
+use dormouse_interop::certificates::{Files, Kind, authority};
+use dormouse_interop::peer::Peer;
+use dormouse_interop::process::{signal, until_asleep};
+use dormouse_interop::scene::{PLAIN_PORT, Scene, applies, unused_host};
+use dormouse_interop::terminator::Can;
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
+
+/// What reloads may leave behind, in all processes together: the allocators' rounding.
+const LEFT_BEHIND_MAX: u64 = 256 << 10;
+
+fn scene(workers: u32) -> (Scene, Admin) {
+    let scene = Scene::with(|settings| {
+        settings.workers = workers;
+        settings.option("reload_certificates", "100ms");
+        Admin::in_folder(settings);
+    });
+    let admin = Admin::of(&scene);
+    (scene, admin)
+}
+
+/// Changes the configuration file of a scene.
+fn edit(scene: &Scene, change: impl FnOnce(String) -> String) {
+    let file = scene.folder.path().join("dormouse.toml");
+    let text = fs::read_to_string(&file).expect("the configuration");
+    fs::write(&file, change(text)).expect("the configuration can be written");
+}
+
+fn echoes(peers: &mut [Peer]) {
+    for (number, peer) in peers.iter_mut().enumerate() {
+        peer.echo()
+            .unwrap_or_else(|error| panic!("connection {number}: {error}"));
+    }
+}
+
+#[test]
+fn reloads_leave_nothing_behind() {
+    reload_often(200);
+}
+
+#[test]
+#[ignore = "the same with 1,000 reloads"]
+fn a_thousand_reloads_leave_nothing_behind() {
+    reload_often(1_000);
+}
+
+fn reload_often(times: u64) {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    const WARM_UP: u64 = 20;
+    let (scene, admin) = scene(2);
+    let mut peers: Vec<Peer> = (0..50)
+        .map(|_| Peer::saying(scene.address, "echo"))
+        .collect();
+    echoes(&mut peers);
+    for _ in 0..WARM_UP {
+        admin.order("/reload").expect("a reload");
+    }
+    let descriptors = |pids: &[u32]| -> usize {
+        let of = |pid: &u32| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        pids.iter().map(of).sum()
+    };
+    let tree = scene.terminator.tree();
+    let (before, open_before) = (scene.terminator.private_memory(), descriptors(&tree));
+    for reload in 0..times {
+        admin.order("/reload").expect("a reload");
+        if reload % 10 == 0 {
+            let peer = reload as usize / 10 % peers.len();
+            peers[peer].echo().expect("an echo between reloads");
+        }
+    }
+    let after = scene.terminator.private_memory();
+    println!("{times} reloads: {before} bytes before, {after} after");
+    assert_eq!(scene.terminator.tree(), tree, "the processes are the same");
+    assert_eq!(descriptors(&tree), open_before, "descriptors");
+    assert!(
+        after <= before + LEFT_BEHIND_MAX,
+        "{before} bytes before {times} reloads, {after} after"
+    );
+    echoes(&mut peers);
+    let status = admin.status();
+    assert_eq!(status["configuration"]["edition"], 1 + WARM_UP + times);
+    assert_eq!(status["counts"]["accepted"], 50);
+    let mut new = Peer::saying(scene.address, "echo");
+    new.echo().expect("an echo of a new connection");
+}
+
+#[test]
+fn a_mistake_refuses_the_whole_and_the_running_one_stays() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (scene, admin) = scene(1);
+    let mut peer = Peer::saying(scene.address, "echo");
+    let folder = scene.folder.path().to_owned();
+    let good = fs::read_to_string(folder.join("dormouse.toml")).expect("the configuration");
+    let other = TcpListener::bind((scene.address.ip(), 0)).expect("a listener");
+    let taken = other.local_addr().expect("its address");
+    let mistakes: [&dyn Fn(&str) -> String; 4] = [
+        &|good| format!("max_conections = 7\ntickets = 99\n{good}"),
+        &|good| good.replace("cert = \"", "cert = \"nowhere"),
+        &|good| good.replace("[[route]]", "[[route"),
+        // Everything is right, but another process listens there.
+        &|good| good.replace(&scene.address.to_string(), &taken.to_string()),
+    ];
+    for (number, mistake) in mistakes.iter().enumerate() {
+        edit(&scene, |_| mistake(&good));
+        let words = admin.order("/reload").expect_err("it is refused");
+        if number < 3 {
+            let check = Command::new(tools::dormouse())
+                .args(["check", "-c"])
+                .arg(folder.join("dormouse.toml"))
+                .output()
+                .expect("dormouse check");
+            let said = String::from_utf8_lossy(&check.stderr).into_owned();
+            assert_eq!(check.status.code(), Some(2), "{said}");
+            for line in words.lines() {
+                assert!(said.contains(line), "check does not say `{line}`:\n{said}");
+            }
+        } else {
+            assert!(words.contains("another process listens there"), "{words}");
+        }
+        let configuration = &admin.status()["configuration"];
+        assert_eq!(configuration["edition"], 1);
+        assert_eq!(configuration["last_reload"]["done"], false);
+        peer.echo().expect("an echo");
+        let mut new = Peer::saying(scene.address, "echo");
+        new.echo().expect("the running configuration stays");
+    }
+    edit(&scene, |_| good.clone());
+    signal(scene.terminator.pid(), Signal::HUP);
+    wait::until("SIGHUP to reload", PATIENCE, || {
+        (admin.status()["configuration"]["edition"] == 2).then_some(())
+    });
+}
+
+/// Listeners come and go, backends change; who is connected stays. What the next worker begins
+/// with, after a crash, is the new configuration.
+#[test]
+fn routes_come_and_go_and_connections_stay() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (scene, admin) = scene(2);
+    let host = unused_host();
+    let second = SocketAddr::new(host, 8444);
+    let other = Backend::tcp(SocketAddr::new(host, PLAIN_PORT));
+    let mut of_first = Peer::saying(scene.address, "echo");
+    of_first.echo().expect("an echo");
+
+    // A second route before the first one, to another backend.
+    let added = |text: &str| {
+        let (whole, route) = text.split_once("[[route]]").expect("a route");
+        let new = route
+            .replace(&scene.address.to_string(), &second.to_string())
+            .replace(
+                &scene.backend.address().to_string(),
+                &other.address().to_string(),
+            );
+        format!("{whole}[[route]]{new}\n[[route]]{route}")
+    };
+    let first_only = fs::read_to_string(scene.folder.path().join("dormouse.toml")).expect("text");
+    edit(&scene, |text| added(&text));
+    admin.order("/reload").expect("a reload");
+    let mut of_second = Peer::saying(second, "echo");
+    of_second.echo().expect("an echo by the new listener");
+    of_first.echo().expect("an echo");
+
+    // All workers die: the next ones begin with both.
+    for round in 0..2 {
+        let worker = admin.status()["workers"][round]["pid"]
+            .as_u64()
+            .expect("a pid") as u32;
+        until_asleep(worker);
+        signal(worker, Signal::KILL);
+        wait::until("the next worker", PATIENCE, || {
+            (admin.status()["workers"][round]["restarts"] == 1).then_some(())
+        });
+    }
+    of_first.echo().expect("an echo after the crash");
+    of_second.echo().expect("an echo after the crash");
+    for address in [scene.address, second] {
+        Peer::saying(address, "echo").echo().expect("an echo");
+    }
+
+    // The first route goes: its connection stays, its address is free.
+    edit(&scene, |text| {
+        let (before, _) = text.rsplit_once("[[route]]").expect("two routes");
+        before.to_owned()
+    });
+    admin.order("/reload").expect("a reload");
+    of_first.echo().expect("an echo of a route that is gone");
+    assert!(
+        TcpStream::connect(scene.address).is_err(),
+        "it listens still"
+    );
+    Peer::saying(second, "echo").echo().expect("an echo");
+
+    // And comes back, as another one.
+    edit(&scene, |_| first_only);
+    admin.order("/reload").expect("a reload");
+    Peer::saying(scene.address, "echo").echo().expect("an echo");
+    assert!(TcpStream::connect(second).is_err(), "it listens still");
+    of_first.echo().expect("an echo");
+    of_second.echo().expect("an echo");
+    of_first.end_sending().expect("an end");
+    assert_eq!(of_first.receive_all().expect("a clean end"), b"");
+}
+
+#[test]
+fn what_waits_for_a_restart_is_named() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (scene, admin) = scene(1);
+    edit(&scene, |text| {
+        format!("pending_memory = \"32 MiB\"\nlog_level = \"debug\"\n{text}")
+            .replace("workers = 1", "workers = 2")
+    });
+    let words = admin.order("/reload").expect("a reload");
+    assert!(
+        words.ends_with("restart: workers, pending_memory"),
+        "{words}"
+    );
+    let waits = &admin.status()["configuration"]["waits_for_restart"];
+    assert_eq!(*waits, serde_json::json!(["workers", "pending_memory"]));
+    assert_eq!(scene.terminator.lines_with("handshake done").len(), 0);
+    Peer::saying(scene.address, "echo").echo().expect("an echo");
+    wait::until("the new log level", PATIENCE, || {
+        (!scene.terminator.lines_with("handshake done").is_empty()).then_some(())
+    });
+}
+
+/// The certificate that a new connection is shown.
+fn shown(scene: &Scene) -> Vec<u8> {
+    let peer = Peer::connect(scene.address).expect("a connection");
+    let certificates = peer.tls.peer_certificates().expect("a certificate");
+    certificates.first().expect("a certificate").to_vec()
+}
+
+fn until_another_is_shown(scene: &Scene, than: &[u8]) -> Vec<u8> {
+    wait::until("the new certificate to be shown", PATIENCE, || {
+        Some(shown(scene)).filter(|now| now != than)
+    })
+}
+
+/// Certificates are replaced as people and programs do it: written anew, one file after the other;
+/// renamed over; behind a symbolic link which is changed.
+#[test]
+fn changed_certificates_are_taken_up() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let new = |name: &str| {
+        let there = folder.path().join(name);
+        fs::create_dir(&there).expect("a folder");
+        authority().give_out("site", Kind::EcdsaP256, 2036, &there)
+    };
+    let copy = |from: &Path, to: &Path| {
+        fs::copy(from, to).expect("a copy");
+    };
+    let [first, second, third, fourth] = ["1", "2", "3", "4"].map(new);
+    let data = folder.path().join("..data");
+    symlink(folder.path().join("1"), &data).expect("a link");
+    let live = Files {
+        cert: folder.path().join("live.pem"),
+        key: folder.path().join("live.key"),
+        both: first.both.clone(),
+    };
+    // As Kubernetes mounts a secret: files are links into `..data`, which is a link.
+    symlink(data.join("site.pem"), &live.cert).expect("a link");
+    symlink(data.join("site.key"), &live.key).expect("a link");
+    let scene = Scene::with(|settings| {
+        settings.certificate = live.clone();
+        settings.option("reload_certificates", "100ms");
+        Admin::in_folder(settings);
+    });
+    let mut old = Peer::saying(scene.address, "echo");
+    old.echo().expect("an echo");
+    let seen = shown(&scene);
+
+    let temporary = folder.path().join("..new");
+    symlink(folder.path().join("2"), &temporary).expect("a link");
+    fs::rename(&temporary, &data).expect("the link is changed in one step");
+    let seen = until_another_is_shown(&scene, &seen);
+
+    // Renamed over, as certbot does; certificate and key not in the same moment.
+    for (path, from) in [(&live.cert, &third.cert), (&live.key, &third.key)] {
+        copy(from, &temporary);
+        fs::rename(&temporary, path).expect("renamed over");
+        if path == &live.cert {
+            wait::until("the log to say that they do not fit", PATIENCE, || {
+                let lines = scene.terminator.lines_with("the old one stays");
+                (!lines.is_empty()).then_some(())
+            });
+            assert_eq!(shown(&scene), seen, "a certificate without its key");
+            std::thread::sleep(std::time::Duration::from_millis(500));
+        }
+    }
+    let seen = until_another_is_shown(&scene, &seen);
+    let complaints = scene.terminator.lines_with("the old one stays");
+    assert_eq!(complaints.len(), 1, "said once: {complaints:?}");
+
+    // Written anew, in place.
+    copy(&fourth.key, &live.key);
+    copy(&fourth.cert, &live.cert);
+    until_another_is_shown(&scene, &seen);
+    assert!(second.cert.exists());
+    old.echo().expect("an echo of a connection from before");
+    assert!(Admin::of(&scene).status()["configuration"]["edition"].as_u64() >= Some(4));
+}
