@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod audit;
 mod bench;
 mod check;
 mod demo;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Bench(args) => bench::run(args),
+        Command::Audit(args) => audit::run(args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoPart(args) => demo::run_part(&args),
         Command::Reference => {
