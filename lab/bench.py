@@ -11,35 +11,50 @@ import servers
 
 DORMOUSE = Path(os.environ.get("DORMOUSE", servers.LAB.parent / "target/release/dormouse"))
 
-# What is asked of every server. Everything else is the instrument's default.
+# What is asked of every server in a comparison, small enough that all of them take less than an hour. Everything else
+# is the instrument's default.
+QUICK = ["--settle", "300ms", "--after", "0s"]  # where memory is not the question
 MODES = {
     "hold": ["hold", "--connections", "9500"],
-    "churn": ["churn", "--connections", "20000", "--concurrency", "500", "--rounds", "5"],
+    "churn": ["churn", "--connections", "4000", "--concurrency", "500", "--rounds", "5"],
     # Each of the concurrent clients begins with a full handshake: few of them.
-    "resumed": ["churn", "--connections", "10000", "--concurrency", "50", "--rounds", "2", "--resume"],
-    "bulk": ["bulk", "--streams", "8", "--bytes", "256M"],
-    "wake": ["wake", "--connections", "9500"],
+    "resumed": ["churn", "--connections", "2000", "--concurrency", "50", "--rounds", "2", "--resume", *QUICK],
+    "bulk": ["bulk", "--streams", "8", "--bytes", "32000000"],
+    "wake": ["wake", "--connections", "2000", "--for", "5s", "--settle", "300ms"],
 }
+AMOUNTS = ("--connections", "--bytes")
+
+
+def asked(mode, scale=1.0):
+    """The words of a mode, its amounts multiplied."""
+    words = list(MODES[mode])
+    for before, word in enumerate(words[1:]):
+        if words[before] in AMOUNTS:
+            words[before + 1] = str(max(100, round(int(word) * scale)))
+    return words
+
 
 # The instrument's names of the figures which the lab's tables show.
 PER_CONNECTION = "memory.per_connection.pss"  # hold: bytes
 LEFT_AFTER_CLOSE = "memory.left"  # hold: % of what the connections took; churn: bytes over what it was before
 CPU_PER_HANDSHAKE = "cpu.server.per_handshake"  # churn: microseconds
 CPU_PER_GB = "cpu.server.per_gb"  # bulk: seconds per GB echoed
-# And two which lie elsewhere in its JSON.
+# And three which lie elsewhere in its JSON.
 PER_ROUND = "growth.slope"  # churn: bytes, from the second round on
+PER_ROUND_UNSURE = "growth.unsure"  # churn: by how much that may be off
 WAKE = "latencies.after rest.p50"  # wake: microseconds
 
 
 class Run:
     """One JSON object of the instrument."""
 
-    def __init__(self, path):
-        self.path = Path(path)
-        self.json = json.loads(self.path.read_text())
+    def __init__(self, json):
+        self.json = json
         self.figures = {figure["name"]: figure["value"] for figure in self.json["figures"]}
-        slope = (self.json["growth"] or {}).get("slope") or {}
+        growth = self.json["growth"] or {}
+        slope = growth.get("slope") or {}
         self.figures[PER_ROUND] = slope.get("per_unit")
+        self.figures[PER_ROUND_UNSURE] = slope.get("plus_minus")
         self.figures[WAKE] = self.json["latencies"].get("after rest", {}).get("p50_us")
 
     def value(self, name):
@@ -53,6 +68,8 @@ def run(asked, server, kind, out, more=(), table=None):
     words += ["--plain"] if kind == "plain" else ["--ca", str(servers.CA)]
     if kind == "http":
         words += ["--http", "/"]
+    # On a busy machine a server may take long, and that is no failure.
+    words += ["--timeout", "60s"]
     if not DORMOUSE.exists():
         raise servers.Failed(f"{DORMOUSE} is not there: make release")
     Path(out).unlink(missing_ok=True)  # An old result is not this one's.
@@ -65,7 +82,14 @@ def run(asked, server, kind, out, more=(), table=None):
         Path(table).write_text(result.stdout)
     if not Path(out).exists():
         raise servers.Failed(f"dormouse bench {' '.join(words)} ended with {result.returncode} and wrote nothing")
-    return Run(out)
+    return Run(json.loads(Path(out).read_text()))
+
+
+def processor():
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
 
 
 def machine():
@@ -77,6 +101,7 @@ def machine():
     return {
         "date": datetime.date.today().isoformat(),
         "cores": os.cpu_count(),
+        "processor": processor(),
         "memory_gib": round(memory_bytes / 2**30),
         "kernel": platform.release().split("-")[0],
         "commit": commit.stdout.strip(),

@@ -69,6 +69,17 @@ impl Crowd {
         self.came_in
     }
 
+    /// Waits until so many are in.
+    ///
+    /// # Panics
+    /// When that does not happen.
+    pub fn wait_until_in(&mut self, count: usize) {
+        wait::until(&format!("{count} clients to get in"), CROWD_TIME, || {
+            self.look();
+            (self.came_in >= count).then_some(())
+        });
+    }
+
     /// Lets all who are in leave, and waits until everybody was in and has left.
     ///
     /// # Panics

@@ -17,10 +17,12 @@
 
 pub mod backend;
 pub mod certificates;
+pub mod cgroup;
 pub mod client;
 pub mod content;
 pub mod crowd;
 pub mod namespace;
+pub mod originator;
 pub mod peer;
 pub mod process;
 pub mod scene;

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
+use crate::admin::AdminArgs;
 use crate::audit::AuditArgs;
 use crate::bench::BenchArgs;
 use crate::demo::{DemoArgs, PartArgs};
+use crate::drain::DrainArgs;
 use crate::options::OptionFlags;
 
 const STYLES: Styles = Styles::styled()
@@ -48,6 +50,16 @@ Examples:
 Several routes need a file: see docs/guide/configuration.md. When all listeners are
 open, a line with `ready` is written to standard error. SIGTERM or SIGINT ends it.";
 
+const CONNECT_EXAMPLES: &str = "\
+Examples:
+  dormouse connect --listen 127.0.0.1:8080 --to www.example.com:443
+  curl -H 'Host: www.example.com' http://127.0.0.1:8080/
+  dormouse connect --listen unix:/run/db.sock --to 192.0.2.7:5433 --ca db-ca.pem --warm 4
+  dormouse connect --listen 127.0.0.1:8080 --to a.example:443 --to b.example:443
+
+When all listeners are open, a line with `ready` is written to standard error. SIGTERM or
+SIGINT ends it.";
+
 const CHECK_EXAMPLES: &str = "\
 Examples:
   dormouse check -c dormouse.toml
@@ -55,10 +67,24 @@ Examples:
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
-  dormouse status -c dormouse.toml
-  dormouse status --socket /run/dormouse/status.sock --json
+  dormouse status
+  dormouse status --admin /run/edge/admin.sock --json
 
-The option `status` of the configuration turns it on.";
+The option `admin` of the configuration says where it is answered.";
+
+const RELOAD_EXAMPLES: &str = "\
+Examples:
+  dormouse reload
+  dormouse reload -c dormouse.toml
+
+The file is read again from where `serve` read it. A configuration with a mistake is
+refused as a whole, and the running one stays. No connection is touched.";
+
+const DRAIN_EXAMPLES: &str = "\
+Examples:
+  dormouse drain --over 10m
+  dormouse drain --over 1h --order shortest --no-wait
+  dormouse drain --stop";
 
 /// TLS connections that sleep: a TLS terminator whose quiet connections cost next to nothing.
 #[derive(Debug, Parser)]
@@ -84,12 +110,21 @@ pub(crate) enum Command {
     /// Terminate TLS and pass the plaintext on to a server
     #[command(after_help = SERVE_EXAMPLES, arg_required_else_help = true)]
     Serve(ServeArgs),
+    /// Carry plain connections of this machine over TLS to a server
+    #[command(after_help = CONNECT_EXAMPLES, arg_required_else_help = true)]
+    Connect(ConnectArgs),
     /// Check a configuration and all it refers to, and show what would run
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
     /// Show how a running `serve` is doing
     #[command(after_help = STATUS_EXAMPLES)]
-    Status(StatusArgs),
+    Status(AdminArgs),
+    /// Let a running `serve` read its configuration again; no connection is touched
+    #[command(after_help = RELOAD_EXAMPLES)]
+    Reload(AdminArgs),
+    /// Close the connections of a running `serve` evenly over a time, for good or until stopped
+    #[command(after_help = DRAIN_EXAMPLES)]
+    Drain(DrainArgs),
     /// Measure a TLS server: memory, handshakes, throughput, latency
     Bench(BenchArgs),
     /// Find where a TLS server's or client's memory and CPU time go, and what to change
@@ -109,6 +144,13 @@ pub(crate) enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// A process of `serve`; started by it, never by hand
+    #[command(hide = true, disable_help_flag = true)]
+    Control {
+        /// What the process needs to know.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
 }
 
 /// Arguments of `serve`.
@@ -119,7 +161,18 @@ pub(crate) struct ServeArgs {
     pub(crate) config: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(crate) options: OptionFlags,
+    pub(crate) options: OptionFlags<false>,
+}
+
+/// Arguments of `connect`.
+#[derive(Debug, Args)]
+pub(crate) struct ConnectArgs {
+    /// Read the configuration from a file; flags for the whole program win over it
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) options: OptionFlags<true>,
 }
 
 /// Arguments of `check`.
@@ -132,22 +185,6 @@ pub(crate) struct CheckArgs {
     /// The same without -c
     #[arg(value_name = "FILE", conflicts_with = "config", hide = true)]
     pub(crate) file: Option<PathBuf>,
-}
-
-/// Arguments of `status`.
-#[derive(Debug, Args)]
-pub(crate) struct StatusArgs {
-    /// The configuration which says where the status is answered
-    #[arg(short, long, value_name = "FILE", required_unless_present = "socket")]
-    pub(crate) config: Option<PathBuf>,
-
-    /// The unix socket on which the status is answered
-    #[arg(long, value_name = "PATH", conflicts_with = "config")]
-    pub(crate) socket: Option<PathBuf>,
-
-    /// Print the answer as JSON, as it came
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[cfg(test)]

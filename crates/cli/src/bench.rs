@@ -116,7 +116,13 @@ fn measure(spec: &dormouse_instrument::Spec, output: &Output) -> Result<u8, Trou
         program,
         arguments: vec!["bench".into(), "generator".into()],
     };
-    let run = dormouse_instrument::run(spec, &launcher, &mut Terminal::new(output.quiet));
+    let mut run = dormouse_instrument::run(spec, &launcher, &mut Terminal::new(output.quiet));
+    for (library, version) in [
+        ("rustls", env!("DORMOUSE_RUSTLS")),
+        ("aws-lc-rs", env!("DORMOUSE_AWS_LC_RS")),
+    ] {
+        run.versions.insert(library.into(), version.into());
+    }
     let said = publish(&run, output)?;
     if let Some(message) = run.outcome.message.as_ref().filter(|_| !said) {
         eprintln!("dormouse bench {}: {message}", run.mode);

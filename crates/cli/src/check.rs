@@ -5,17 +5,13 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use dormouse_gateway::config::{
-    self, Backend, ByteSize, Config, Count, Loaded, Machine, Plan, Purpose, Route, show_duration,
-    show_number,
+    self, Admin, Backend, ByteSize, Config, Count, Loaded, Machine, Originate, Plan, Purpose,
+    Route, Section, Server, TlsVersion, show_duration, show_number,
 };
 
 use crate::arguments::CheckArgs;
 use crate::identities::{self, Identities};
 use crate::{serve, terminal};
-
-/// What the kernel keeps per idle TCP socket, measured on Linux 6.18: 2,368 bytes of
-/// socket, the rest inode, file, epoll item and dentry.
-const KERNEL_SOCKET_BYTES: u64 = 4_100;
 
 /// What follows from a mistake.
 const WOULD_NOT_START: &str = "`serve` would not start";
@@ -26,7 +22,7 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
         config,
         plan,
         warnings,
-    } = match config::load(file, &[], &Machine::read(), Purpose::Check) {
+    } = match config::load(file, Section::Route, &[], &Machine::read(), Purpose::Check) {
         Ok(loaded) => loaded,
         Err(mistakes) => return serve::refuse(file, &mistakes, WOULD_NOT_START),
     };
@@ -57,6 +53,18 @@ fn page(config: &Config, plan: &Plan, found: &Identities) -> String {
             backend(&route.to)
         );
         table(&mut page, &route_rows(route, identities));
+        page.push('\n');
+    }
+    for originate in &config.originate {
+        let listen: Vec<String> = originate.listen.iter().map(ToString::to_string).collect();
+        let to: Vec<String> = originate.to.iter().map(server).collect();
+        let _ = writeln!(
+            page,
+            "From {} over TLS to {}",
+            listen.join(", "),
+            to.join(", ")
+        );
+        table(&mut page, &originate_rows(originate));
         page.push('\n');
     }
     page.push_str("Program\n");
@@ -99,13 +107,70 @@ pub(crate) fn row(name: &str, value: impl ToString, remark: impl ToString) -> Ro
     [name.to_owned(), value.to_string(), remark.to_string()]
 }
 
+/// A server with its addresses, where they are not what was written.
+fn server(server: &Server) -> String {
+    let addresses: Vec<String> = server.addresses.iter().map(ToString::to_string).collect();
+    let addresses = addresses.join(" and ");
+    if addresses == server.given {
+        addresses
+    } else {
+        format!("{} ({addresses})", server.given)
+    }
+}
+
+fn originate_rows(originate: &Originate) -> Vec<Row> {
+    let trust = if originate.insecure {
+        "ANY certificate (insecure)".to_owned()
+    } else {
+        originate.ca.to_string()
+    };
+    let names: Vec<&str> = originate
+        .to
+        .iter()
+        .map(|to| originate.server_name.as_deref().unwrap_or(&to.host))
+        .collect();
+    let own = originate.certificates.first();
+    let own = own.map_or("none".to_owned(), |own| own.cert.display().to_string());
+    let alpn = if originate.alpn.is_empty() {
+        "not offered".to_owned()
+    } else {
+        originate.alpn.join(", ")
+    };
+    let file = originate.session_file.as_ref();
+    let kept = file.map_or("in memory".to_owned(), |file| {
+        format!("in {}", file.display())
+    });
+    vec![
+        row("trust", trust, ""),
+        row("server name", names.join(", "), ""),
+        row("certificate", own, ""),
+        row(
+            "versions",
+            versions(originate.min_version, originate.max_version),
+            "",
+        ),
+        row("ALPN", alpn, ""),
+        row("truncation", originate.truncation, ""),
+        row(
+            "sessions",
+            format!("used {} times", show_number(originate.resume_uses.into())),
+            format!("for {}, kept {kept}", show_duration(originate.resume_age)),
+        ),
+        row("warm", show_number(originate.warm.into()), ""),
+    ]
+}
+
+fn versions(min: TlsVersion, max: TlsVersion) -> String {
+    if min == max {
+        format!("TLS {min} only")
+    } else {
+        format!("TLS {min} to {max}")
+    }
+}
+
 fn route_rows(route: &Route, identities: &[Row]) -> Vec<Row> {
     let mut rows = identities.to_vec();
-    let versions = if route.min_version == route.max_version {
-        format!("TLS {} only", route.min_version)
-    } else {
-        format!("TLS {} to {}", route.min_version, route.max_version)
-    };
+    let versions = versions(route.min_version, route.max_version);
     let alpn = if route.alpn.is_empty() {
         "not answered".to_owned()
     } else {
@@ -140,7 +205,7 @@ fn program_rows(config: &Config, plan: &Plan) -> Vec<Row> {
             format!("at most {}", show_number(plan.connections_max.into())),
             auto(
                 config.limits.max_connections,
-                "as many as the limit on descriptors allows",
+                "as many as descriptors, local ports and memory allow",
             ),
         ),
         row(
@@ -153,10 +218,7 @@ fn program_rows(config: &Config, plan: &Plan) -> Vec<Row> {
         ),
         row(
             "handshakes",
-            format!(
-                "at most {}",
-                show_number(config.limits.max_handshakes.into())
-            ),
+            format!("at most {}", show_number(plan.handshakes_max.into())),
             format!("each within {}", show_duration(timeouts.handshake_timeout)),
         ),
         row("idle timeout", idle, ""),
@@ -173,15 +235,10 @@ fn program_rows(config: &Config, plan: &Plan) -> Vec<Row> {
             format!("{}, as {}", config.log.log_level, config.log.log_format),
             "",
         ),
-        row(
-            "status",
-            config
-                .process
-                .status
-                .as_ref()
-                .map_or("off".to_owned(), |path| path.display().to_string()),
-            "",
-        ),
+        match (&config.process.admin, Admin::usual_path()) {
+            (Admin::Auto, Some(path)) => row("admin", "auto", path.display()),
+            (admin, _) => row("admin", admin, ""),
+        },
     ]
 }
 
@@ -195,26 +252,11 @@ fn memory_rows(config: &Config, plan: &Plan) -> Vec<Row> {
         .costs
         .iter()
         .fold(0_u64, |sum, cost| sum.saturating_add(cost.bytes.0));
-    rows.push(row(
-        "sum",
-        about(sum),
-        "beside the program itself and the TLS library's state of handshakes in flight",
-    ));
-    let sockets: u64 = if config.routes.iter().all(|route| route.to == Backend::Echo) {
-        1
-    } else {
-        2
+    let remark = match config.limits.memory {
+        Some(budget) => format!("of memory ({budget})"),
+        None => "with every socket idle; `memory` makes it a bound".to_owned(),
     };
-    let kernel = u64::from(plan.connections_max).saturating_mul(sockets * KERNEL_SOCKET_BYTES);
-    rows.push(row(
-        "in the kernel",
-        about(kernel),
-        format!(
-            "about {} bytes per idle socket, and up to {} per direction of a blocked one",
-            show_number(KERNEL_SOCKET_BYTES),
-            config.sockets.socket_buffer
-        ),
-    ));
+    rows.push(row("sum", about(sum), remark));
     rows
 }
 

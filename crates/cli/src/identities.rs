@@ -2,8 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use dormouse_engine::{Identity, IdentityError, UnixTime};
-use dormouse_gateway::config::{CertificateFiles, Config, Route, show_number};
+use dormouse_engine::{Identity, IdentityError, TrustStore, UnixTime};
+use dormouse_gateway::config::{Ca, CertificateFiles, Config, Originate, Route, show_number};
 
 use crate::check::{Row, row};
 
@@ -33,6 +33,9 @@ pub(crate) fn read(config: &Config) -> Identities {
     for route in &config.routes {
         let rows = read_route(route, now_s, &mut found);
         found.by_route.push(rows);
+    }
+    for originate in &config.originate {
+        read_origin(originate, now_s, &mut found);
     }
     found.errors.dedup();
     found.warnings.dedup();
@@ -64,6 +67,26 @@ fn read_route(route: &Route, now_s: u64, found: &mut Identities) -> Vec<Row> {
         }
     }
     rows
+}
+
+/// Trust and own certificate of an origination.
+fn read_origin(originate: &Originate, now_s: u64, found: &mut Identities) {
+    if let (Ca::File(path), false) = (&originate.ca, originate.insecure) {
+        let read = std::fs::read(path).map_err(|error| error.to_string());
+        let store = read.and_then(|pem| TrustStore::from_pem(&pem).map_err(|e| e.to_string()));
+        if let Err(why) = store {
+            found.errors.push(format!("{}: {why}", path.display()));
+        }
+    }
+    for CertificateFiles { cert, key } in &originate.certificates {
+        match Identity::from_files(cert, key) {
+            Ok(identity) => {
+                let name = cert.display().to_string();
+                found.warnings.extend(warnings(&identity, &name, now_s));
+            }
+            Err(error) => found.errors.push(error.to_string()),
+        }
+    }
 }
 
 fn describe(identity: &Identity, now_s: u64) -> String {

@@ -1,11 +1,18 @@
 //! Log lines on standard error, as text or JSON.
 
+use std::sync::OnceLock;
+
 use dormouse_gateway::config::{Log, LogFormat, LogLevel};
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::{Registry, fmt, reload};
 
 use crate::terminal;
 
-/// Starts logging. A second call has no effect.
+/// The least important lines that are written: it changes with a reload.
+static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
+
+/// Starts logging; a second call changes the level. The format stays.
 pub(crate) fn start(log: &Log) {
     let level = match log.log_level {
         LogLevel::Off => LevelFilter::OFF,
@@ -15,17 +22,23 @@ pub(crate) fn start(log: &Log) {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    let lines = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .with_target(false);
+    if let Some(handle) = LEVEL.get() {
+        let _ = handle.modify(|now| *now = level);
+        return;
+    }
+    let (filter, handle) = reload::Layer::new(level);
+    let _ = LEVEL.set(handle);
+    let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let registry = tracing_subscriber::registry().with(filter);
     // Somebody who started logging before keeps what they have.
     let _ = match log.log_format {
         LogFormat::Text => {
-            tracing::subscriber::set_global_default(lines.with_ansi(terminal::colours()).finish())
+            let lines = lines.with_ansi(terminal::colours());
+            tracing::subscriber::set_global_default(registry.with(lines))
         }
         LogFormat::Json => {
-            tracing::subscriber::set_global_default(lines.json().flatten_event(true).finish())
+            let lines = lines.json().flatten_event(true);
+            tracing::subscriber::set_global_default(registry.with(lines))
         }
     };
 }

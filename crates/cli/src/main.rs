@@ -1,11 +1,13 @@
 //! The binary `dormouse`: arguments, wiring, terminal output.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod arguments;
 mod audit;
 mod bench;
 mod check;
 mod demo;
+mod drain;
 mod identities;
 mod logs;
 mod options;
@@ -23,8 +25,11 @@ use arguments::{Arguments, Command};
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Serve(args) => serve::run(&args),
+        Command::Connect(args) => serve::run_connect(&args),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Reload(args) => admin::run_order(&args, "/reload"),
+        Command::Drain(args) => drain::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Audit(args) => audit::run(args),
         Command::Demo(args) => demo::run(&args),
@@ -33,6 +38,7 @@ fn main() -> ExitCode {
             terminal::print(&dormouse_gateway::config::reference());
             ExitCode::SUCCESS
         }
+        Command::Control { args } => dormouse_gateway::control_entry(&args, logs::start),
         Command::Keeper { args } => dormouse_gateway::process_entry(&args, logs::start),
     }
 }

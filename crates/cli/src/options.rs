@@ -2,23 +2,34 @@
 //! is one for each and none too many.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use dormouse_gateway::config::{Config, Flag, OptionDefault, OptionSpec};
+use dormouse_gateway::config::{Config, Flag, OptionDefault, OptionSpec, Section};
 
 /// Certificates are a table in the file and two flags on the command line.
 const CERTIFICATES: &str = "certificates";
 
-/// The flags that were given, in the order of the table.
+/// The flags that were given, in the order of the table: those of a route and of the program or,
+/// for `connect`, those of an origination and of the program.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct OptionFlags {
+pub(crate) struct OptionFlags<const CONNECT: bool> {
     pub(crate) given: Vec<Flag>,
 }
 
-impl clap::Args for OptionFlags {
+impl<const CONNECT: bool> OptionFlags<CONNECT> {
+    /// What they describe beside the program.
+    pub(crate) const SECTION: Section = if CONNECT {
+        Section::Originate
+    } else {
+        Section::Route
+    };
+}
+
+impl<const CONNECT: bool> clap::Args for OptionFlags<CONNECT> {
     fn augment_args(command: Command) -> Command {
-        let mut command = command.next_help_heading(Config::ROUTE_OPTIONS.title);
-        for spec in Config::ROUTE_OPTIONS.options {
+        let section = Self::SECTION.options();
+        let mut command = command.next_help_heading(section.title);
+        for spec in section.options {
             command = match spec.name {
-                CERTIFICATES => command.args(certificate_args()),
+                CERTIFICATES => command.args(certificate_args(CONNECT)),
                 _ => command.arg(arg(spec)),
             };
         }
@@ -35,7 +46,7 @@ impl clap::Args for OptionFlags {
     }
 }
 
-impl FromArgMatches for OptionFlags {
+impl<const CONNECT: bool> FromArgMatches for OptionFlags<CONNECT> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut flags = Self::default();
         flags.update_from_arg_matches(matches)?;
@@ -43,7 +54,7 @@ impl FromArgMatches for OptionFlags {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        for (id, flag) in ids() {
+        for (id, flag) in ids(Self::SECTION) {
             let values = matches.get_many::<String>(id).into_iter().flatten();
             self.given
                 .extend(values.map(|value| Flag::new(flag.clone(), value)));
@@ -53,11 +64,11 @@ impl FromArgMatches for OptionFlags {
 }
 
 /// Every argument with the name of its flag.
-fn ids() -> impl Iterator<Item = (&'static str, String)> {
+fn ids(section: Section) -> impl Iterator<Item = (&'static str, String)> {
     let of_process = Config::PROCESS_OPTIONS
         .iter()
         .flat_map(|group| group.options);
-    let of_table = Config::ROUTE_OPTIONS.options.iter().chain(of_process);
+    let of_table = section.options().options.iter().chain(of_process);
     of_table
         .filter(|spec| spec.name != CERTIFICATES)
         .map(|spec| (spec.name, spec.flag()))
@@ -87,7 +98,13 @@ fn arg(spec: &'static OptionSpec) -> Arg {
         .long_help(long_help)
         // A value which begins with a hyphen is a wrong value, not an unknown flag.
         .allow_hyphen_values(true);
-    if spec.kind.list {
+    if spec.kind.choices.is_empty() && spec.kind.placeholder == "true|false" {
+        // The flag alone says yes.
+        arg.num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .action(ArgAction::Append)
+    } else if spec.kind.list {
         arg.action(ArgAction::Append).value_delimiter(',')
     } else {
         arg.action(ArgAction::Append)
@@ -108,7 +125,7 @@ fn details(spec: &OptionSpec) -> impl Iterator<Item = (&'static str, String)> {
     [choices, default, range, cost].into_iter().flatten()
 }
 
-fn certificate_args() -> [Arg; 2] {
+fn certificate_args(connect: bool) -> [Arg; 2] {
     let arg = |id: &'static str, help: &'static str| {
         Arg::new(id)
             .long(id)
@@ -119,7 +136,11 @@ fn certificate_args() -> [Arg; 2] {
     [
         arg(
             "cert",
-            "Certificate chain as PEM, leaf first; may be given several times, each with its --key",
+            if connect {
+                "Own certificate chain as PEM, leaf first, for servers which ask for one"
+            } else {
+                "Certificate chain as PEM, leaf first; may be given several times, each with its --key"
+            },
         ),
         arg("key", "Private key of the certificate as PEM"),
     ]

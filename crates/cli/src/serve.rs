@@ -1,25 +1,37 @@
-//! `dormouse serve`.
+//! `dormouse serve` and `dormouse connect`: one program, with the flags of either.
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use dormouse_gateway::ServeError;
-use dormouse_gateway::config::{self, Machine, Mistakes, Purpose};
+use dormouse_gateway::config::{self, Flag, Machine, Mistakes, Purpose, Section};
+use dormouse_gateway::{ServeError, Source};
 
-use crate::arguments::ServeArgs;
+use crate::arguments::{ConnectArgs, ServeArgs};
 use crate::outcome::Outcome;
 use crate::{logs, terminal};
 
 pub(crate) fn run(args: &ServeArgs) -> ExitCode {
-    let file = args.config.as_deref();
-    let loaded = config::load(file, &args.options.given, &Machine::read(), Purpose::Serve);
+    start(args.config.as_deref(), Section::Route, &args.options.given)
+}
+
+pub(crate) fn run_connect(args: &ConnectArgs) -> ExitCode {
+    let flags = &args.options.given;
+    start(args.config.as_deref(), Section::Originate, flags)
+}
+
+fn start(file: Option<&Path>, section: Section, flags: &[Flag]) -> ExitCode {
+    let loaded = config::load(file, section, flags, &Machine::read(), Purpose::Serve);
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err(mistakes) => return refuse(file, &mistakes, "nothing was started"),
     };
     show(&loaded.warnings);
-    logs::start(&loaded.config.log);
-    match dormouse_gateway::serve(&loaded) {
+    let source = Source {
+        file: file.map(Path::to_owned),
+        section,
+        flags: flags.to_vec(),
+    };
+    match dormouse_gateway::serve(&loaded, source, logs::start) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::error(&error);

@@ -5,8 +5,17 @@ use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use tempfile::TempDir;
+
+/// All tests run the same program, and each process's part of its text (PSS) changes with every other that comes or
+/// goes: where memory is looked at, no other test runs.
+static MEMORY: RwLock<()> = RwLock::new(());
+
+fn beside_others() -> RwLockReadGuard<'static, ()> {
+    MEMORY.read().unwrap_or_else(PoisonError::into_inner)
+}
 
 struct Ran {
     code: Option<i32>,
@@ -92,6 +101,7 @@ fn json(path: impl AsRef<Path>) -> serde_json::Value {
 
 #[test]
 fn a_whole_run_ends_with_0_and_everything_is_in_its_json() {
+    let _alone = MEMORY.write().unwrap_or_else(PoisonError::into_inner);
     let server = Echo::start();
     let (out, ca) = (server.file("run.json"), server.file("site.pem"));
     let pid = server.child.id().to_string();
@@ -109,6 +119,7 @@ fn a_whole_run_ends_with_0_and_everything_is_in_its_json() {
     let agreed = run["settings"]["agreed"].as_str().unwrap_or_default();
     assert!(agreed.starts_with("TLS 1.3"), "{agreed}");
     assert!(run["machine"]["memory_bytes"].as_u64() > Some(0));
+    assert!(run["versions"]["rustls"].is_string() && run["settings"]["trust"].is_string());
     let figures = run["figures"].as_array().expect("a list");
     assert!(
         figures
@@ -135,6 +146,7 @@ fn a_whole_run_ends_with_0_and_everything_is_in_its_json() {
 
 #[test]
 fn json_alone_is_one_object_on_one_line() {
+    let _beside = beside_others();
     let server = Echo::start();
     let args = ["churn", &server.address, "-n", "40", "-c", "4", "-r", "1"];
     let fast = ["--settle", "50ms", "--after", "50ms"];
@@ -149,6 +161,7 @@ fn json_alone_is_one_object_on_one_line() {
 
 #[test]
 fn lost_connections_end_with_1() {
+    let _beside = beside_others();
     // The system accepts for it, and nobody answers.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = silent.local_addr().expect("it has a name").to_string();
@@ -164,6 +177,7 @@ fn lost_connections_end_with_1() {
 
 #[test]
 fn what_makes_no_sense_ends_with_2() {
+    let _beside = beside_others();
     for (args, word) in [
         (
             &["hold", "nowhere.invalid:1", "--insecure"][..],
@@ -172,6 +186,19 @@ fn what_makes_no_sense_ends_with_2() {
         (&["hold", "localhost", "--insecure"], "no port"),
         (
             &["hold", "192.0.2.1:443", "-n", "101", "--insecure"],
+            "--i-own-this-server",
+        ),
+        // One after the other counts too.
+        (
+            &[
+                "churn",
+                "192.0.2.1:443",
+                "-n",
+                "50",
+                "-c",
+                "2",
+                "--insecure",
+            ],
             "--i-own-this-server",
         ),
         (
@@ -191,6 +218,7 @@ fn what_makes_no_sense_ends_with_2() {
 
 #[test]
 fn a_server_that_cannot_be_used_ends_with_3_and_is_named_once() {
+    let _beside = beside_others();
     let nobody = free_address();
     let ran = bench(&["hold", &nobody, "-n", "10", "--insecure"]);
     assert_eq!(ran.code, Some(3));
@@ -220,7 +248,91 @@ fn a_server_that_cannot_be_used_ends_with_3_and_is_named_once() {
 }
 
 #[test]
+fn ctrl_c_ends_with_the_figures_so_far() {
+    let _beside = beside_others();
+    let server = Echo::start();
+    let pid = server.child.id().to_string();
+    let out = server.file("run.json");
+    let args = ["bench", "hold", &server.address, "-n", "100000"];
+    let more = ["--rate", "100", "--settle", "50ms", "--insecure"];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_dormouse"))
+        .args(args)
+        .args(more)
+        .args(["--pid", &pid, "--json", &out])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    // It says how far it is, and how long it will take: now and then, because this is no terminal.
+    let progress = BufReader::new(child.stderr.take().expect("it was piped"));
+    let mut lines = progress.lines().map_while(Result::ok);
+    let line = lines
+        .find(|line| line.starts_with("opening:"))
+        .expect("progress");
+    assert!(
+        line.contains("of 100000") && line.contains("s left"),
+        "{line}"
+    );
+    let interrupt = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(interrupt.is_ok_and(|status| status.success()));
+    let output = child.wait_with_output().expect("it ends");
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{table}");
+    assert!(table.contains("NOT COMPLETE: interrupted"), "{table}");
+    let run = json(&out);
+    assert_eq!(run["outcome"]["complete"], false);
+    let figures = run["figures"].as_array().expect("a list");
+    let alive = figures
+        .iter()
+        .find(|figure| figure["name"] == "connections.alive");
+    assert!(
+        alive.and_then(|figure| figure["value"].as_f64()) > Some(100.0),
+        "{table}"
+    );
+    assert_eq!(run["failures"], serde_json::json!({}));
+}
+
+/// The keys of `dormouse serve` are in its memory, which nobody may read but root.
+#[test]
+fn memory_that_may_not_be_read_is_explained_before_anything_is_opened() {
+    let _beside = beside_others();
+    let server = Echo::start();
+    let pid = server.child.id().to_string();
+    let program = env!("CARGO_BIN_EXE_dormouse");
+    let status = fs::read_to_string("/proc/self/status").expect("Linux");
+    let root = status.lines().any(|line| line.starts_with("Uid:\t0"));
+    let mut command = if root {
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args(["--bounding-set=-all", "--inh-caps=-all", program]);
+        setpriv
+    } else {
+        Command::new(program)
+    };
+    command.args([
+        "bench",
+        "hold",
+        &server.address,
+        "--insecure",
+        "--pid",
+        &pid,
+    ]);
+    let output = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    let remedy = if root {
+        "CAP_SYS_PTRACE"
+    } else {
+        "run as root"
+    };
+    assert!(said.contains(&pid) && said.contains(remedy), "{said}");
+    assert!(output.stdout.is_empty(), "nothing was measured");
+}
+
+#[test]
 fn kept_runs_become_a_page_that_needs_no_network() {
+    let _beside = beside_others();
     let server = Echo::start();
     let (out, page) = (server.file("run.json"), server.file("page.html"));
     let pid = server.child.id().to_string();

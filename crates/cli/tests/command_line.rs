@@ -1,7 +1,7 @@
 //! The real binary, as its users and their scripts meet it: what it says and how it ends.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
@@ -247,43 +247,53 @@ fn the_reference_is_printed_for_whoever_reads_it() {
 
 #[test]
 fn status_asks_and_shows_the_answer() {
-    let site = site(&format!("status = \"status.sock\"\n{RIGHT}"));
+    let site = site(&format!("admin = \"admin.sock\"\n{RIGHT}"));
     let ask = |args: &[&str]| dormouse(site.path(), args);
 
     let ran = ask(&["status", "-c", "dormouse.toml"]);
     assert_eq!(ran.code, Some(3), "nobody is there");
     assert!(
         ran.err
-            .starts_with("error: status.sock: there is no such socket"),
+            .starts_with("error: admin.sock: there is no such socket"),
         "{}",
         ran.err
     );
 
-    let socket = UnixListener::bind(site.path().join("status.sock")).expect("a socket");
+    let socket = UnixListener::bind(site.path().join("admin.sock")).expect("a socket");
     let server = std::thread::spawn(move || {
+        let mut asked = Vec::new();
         for answer in [
-            "{\"at_rest\":12,\"workers\":[{\"pid\":1}]}",
-            "{\"at_rest\":12}",
-            "HTTP/1.1 400\r\n",
+            "200 OK\r\n\r\n{\"phase\":\"ready\"}",
+            "200 OK\r\n\r\n{\"phase\":\"ready\"}",
+            "409 Conflict\r\n\r\n{\"done\":false,\"words\":\"no\\u001b[31m\"}",
+            "200 OK\r\n\r\nwelcome",
         ] {
             let (mut stream, _) = socket.accept().expect("somebody asks");
-            stream.write_all(answer.as_bytes()).expect("an answer");
+            let mut request = [0; 1024];
+            let count = stream.read(&mut request).expect("a request");
+            asked.push(String::from_utf8_lossy(&request[..count]).into_owned());
+            stream
+                .write_all(format!("HTTP/1.1 {answer}").as_bytes())
+                .expect("an answer");
         }
+        asked
     });
     let ran = ask(&["status", "-c", "dormouse.toml"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.starts_with("dormouse -, ready\n"), "{}", ran.out);
+    let ran = ask(&["status", "--admin", "admin.sock", "--json"]);
     assert_eq!(
         (ran.code, ran.out.as_str()),
-        (Some(0), "at rest  12\nworkers\n  pid  1\n")
+        (Some(0), "{\n  \"phase\": \"ready\"\n}\n")
     );
-    let ran = ask(&["status", "--socket", "status.sock", "--json"]);
-    assert_eq!(
-        (ran.code, ran.out.as_str()),
-        (Some(0), "{\"at_rest\":12}\n")
-    );
-    let ran = ask(&["status", "--socket", "status.sock"]);
+    let ran = ask(&["reload", "--admin", "admin.sock"]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(2), "error: no[31m\n"));
+    let ran = ask(&["status", "--admin", "admin.sock"]);
     assert_eq!(ran.code, Some(3));
     assert!(ran.err.contains("is not `dormouse serve`"), "{}", ran.err);
-    server.join().expect("it was asked three times");
+    let asked = server.join().expect("it was asked four times");
+    assert!(asked[0].starts_with("GET /status HTTP/1.1\r\n"));
+    assert!(asked[2].starts_with("POST /reload HTTP/1.1\r\n"));
 
     let ran = ask(&["status", "-c", "dormouse.toml"]);
     assert_eq!(ran.code, Some(3));
@@ -291,11 +301,11 @@ fn status_asks_and_shows_the_answer() {
 }
 
 #[test]
-fn status_needs_to_be_turned_on() {
-    let site = site(RIGHT);
+fn nobody_is_asked_when_the_admin_address_is_switched_off() {
+    let site = site(&format!("admin = \"none\"\n{RIGHT}"));
     let ran = dormouse(site.path(), &["status", "-c", "dormouse.toml"]);
     assert_eq!(ran.code, Some(2));
-    assert!(ran.err.contains("status turned off"), "{}", ran.err);
+    assert!(ran.err.contains("switched off"), "{}", ran.err);
 }
 
 #[test]

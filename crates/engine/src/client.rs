@@ -10,9 +10,11 @@ use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::sign::CertifiedKey;
 
 use crate::identity::Identity;
-use crate::settings::{Group, Protocols, SettingsError, check_alpn, provider};
+use crate::kept::Kept;
+use crate::mint::{Mint, noting};
+use crate::settings::{Group, Protocols, SettingsError, Version, check_alpn, provider};
 use crate::turn::{SecretCatcher, TurnTime};
-use crate::verify::{Roots, verifier};
+use crate::verify::Roots;
 
 /// How a client does TLS.
 #[derive(Debug)]
@@ -39,6 +41,25 @@ pub struct ResumptionSettings {
     /// How many tickets a TLS 1.3 connection waits for before it gives up its last library
     /// object; see [`TicketWatch`](crate::TicketWatch).
     pub tickets_expected: u32,
+    /// The caller keeps the sessions, see [`Handshake::keep_sessions`](crate::Handshake): so they
+    /// can be shared with other processes and outlive this one. They are used so often.
+    pub by_caller: Option<Reuse>,
+}
+
+/// How often and how long what one full handshake agreed on may be used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reuse {
+    /// Resumed handshakes after one full one.
+    pub uses_max: u32,
+    /// Seconds after it.
+    pub age_max_s: u64,
+}
+
+impl Reuse {
+    /// May it be used once more, after so many uses since then?
+    pub fn allows(&self, uses: u32, since_s: u64, now_s: u64) -> bool {
+        uses < self.uses_max && now_s.saturating_sub(since_s) < self.age_max_s
+    }
 }
 
 impl Default for ResumptionSettings {
@@ -46,6 +67,7 @@ impl Default for ResumptionSettings {
         ResumptionSettings {
             sessions_max: 1_024,
             tickets_expected: 1,
+            by_caller: None,
         }
     }
 }
@@ -72,14 +94,21 @@ pub struct ClientContext {
     pub(crate) tickets_expected: u32,
     /// Whether servers' certificates are judged.
     pub(crate) judges: bool,
+    /// Set if the caller keeps the sessions.
+    pub(crate) kept: Option<Arc<Kept>>,
 }
 
 impl ClientContext {
     /// Checks the settings and makes them ready, so that no connection parses anything.
     pub fn new(settings: ClientSettings) -> Result<ClientContext, SettingsError> {
         check_alpn(&settings.alpn)?;
-        let provider = provider(&settings.groups)?;
-        let verifier = verifier(&settings.roots, &provider)?;
+        let by_caller = settings.resumption.and_then(|r| r.by_caller);
+        let mut provider = provider(&settings.groups)?;
+        if by_caller.is_some() {
+            let suites = &mut Arc::make_mut(&mut provider).cipher_suites;
+            suites.iter_mut().for_each(|suite| *suite = noting(*suite));
+        }
+        let verifier = settings.roots.verifier(&provider)?;
         let builder = ClientConfig::builder_with_details(provider, Arc::new(TurnTime))
             .with_protocol_versions(&settings.protocols.supported()?)?
             .dangerous()
@@ -98,13 +127,23 @@ impl ClientContext {
         config.enable_early_data = false;
         config.cert_compressors = Vec::new();
         config.cert_decompressors = Vec::new();
-        config.resumption = match settings.resumption {
-            Some(resumption) => Resumption::in_memory_sessions(resumption.sessions_max),
-            None => Resumption::disabled(),
+        let mut kept = None;
+        config.resumption = match (settings.resumption, by_caller) {
+            (Some(_), Some(reuse)) => {
+                let mint = match settings.protocols.max {
+                    Version::Tls13 => Some(Mint::new(&config)?),
+                    Version::Tls12 => None,
+                };
+                let store = kept.insert(Arc::new(Kept::new(mint, reuse)));
+                Resumption::store(Arc::clone(store) as _)
+            }
+            (Some(resumption), None) => Resumption::in_memory_sessions(resumption.sessions_max),
+            (None, _) => Resumption::disabled(),
         };
         Ok(ClientContext {
             config: Arc::new(config),
-            judges: !matches!(settings.roots, Roots::Insecure),
+            judges: settings.roots.judges(),
+            kept,
             tickets_expected: settings
                 .resumption
                 .map_or(0, |resumption| resumption.tickets_expected),
@@ -122,7 +161,7 @@ impl ClientContext {
         config.resumption = config.resumption.clone().tls12_resumption(ids);
         ClientContext {
             config: Arc::new(config),
-            ..*self
+            ..self.clone()
         }
     }
 }

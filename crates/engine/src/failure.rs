@@ -108,6 +108,13 @@ pub enum CertificateProblem {
         /// Whose it is, by its own account.
         subject: String,
     },
+    /// It is an authority's (CA:TRUE), which may not stand for a server itself.
+    AuthorityAsServer {
+        /// Whose it is, by its own account.
+        subject: String,
+        /// It was issued by itself.
+        self_signed: bool,
+    },
     /// None was sent.
     Missing,
     /// It was revoked.
@@ -167,6 +174,37 @@ impl HandshakeFailure {
         HandshakeFailure::new(blame, kind, reason)
     }
 
+    /// The same, of a client's certificate. `whose`: its subject, if it sent one.
+    pub(crate) fn about_client(mut self, whose: Option<&str>) -> Self {
+        let FailureKind::Certificate(problem) = &self.kind else {
+            return self;
+        };
+        let whose = whose.map_or_else(String::new, |whose| format!(" ({whose})"));
+        self.reason = match problem {
+            CertificateProblem::WrongPurpose => {
+                format!("the client's certificate{whose} may not be used for a client")
+            }
+            problem => format!("the client's certificate{whose} {problem}"),
+        };
+        self
+    }
+
+    /// Which side gave up, in a word: the one which sent the alert, or closed.
+    pub fn gave_up(&self) -> &'static str {
+        match self.kind {
+            FailureKind::PeerAlert(_) | FailureKind::PeerClosed => "peer",
+            _ => "us",
+        }
+    }
+
+    /// The alert which ended it, sent or received.
+    pub fn alert(&self) -> Option<u8> {
+        match self.kind {
+            FailureKind::PeerAlert(alert) => Some(alert),
+            _ => self.alert_sent,
+        }
+    }
+
     /// Notes the alert that goes out with this failure and adds it to the reason.
     pub(crate) fn with_alert(mut self, alert: Option<u8>) -> Self {
         if let Some(alert) = alert {
@@ -184,6 +222,7 @@ pub(crate) fn hidden_alert(error: &Error) -> Option<u8> {
         Error::InvalidCertificate(certificate) => AlertDescription::from(certificate.clone()),
         Error::NoApplicationProtocol => AlertDescription::NoApplicationProtocol,
         Error::InvalidMessage(_) => AlertDescription::DecodeError,
+        Error::NoCertificatesPresented => AlertDescription::CertificateRequired,
         Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
             AlertDescription::UnexpectedMessage
         }
@@ -353,6 +392,19 @@ impl fmt::Display for CertificateProblem {
             Self::SelfSigned { subject } => write!(
                 f,
                 "is self-signed ({subject}) and not among the trusted ones"
+            ),
+            Self::AuthorityAsServer {
+                subject,
+                self_signed,
+            } => write!(
+                f,
+                "is {} an authority ({subject}, CA:TRUE), which may not stand for a server; \
+                 make it with `-addext basicConstraints=critical,CA:FALSE`",
+                if *self_signed {
+                    "self-signed, and that of"
+                } else {
+                    "that of"
+                }
             ),
             Self::Missing => write!(f, "was not sent"),
             Self::Revoked => write!(f, "was revoked"),

@@ -6,17 +6,20 @@ use std::sync::Arc;
 use dormouse_record as record;
 use rustls::AlertDescription;
 use rustls::Error;
+use rustls::{ClientConfig, ServerConfig};
 use rustls_pki_types::{ServerName, UnixTime};
 
 use crate::client::ClientContext;
 use crate::failure::{Blame, FailureKind, HandshakeFailure, hidden_alert};
 use crate::first_bytes::{self, HTTP_ANSWER};
+use crate::kept::Kept;
 use crate::machine::{Connection, Machine, Wants};
-use crate::rest::{Flights, Rested, Taken, establish, info};
+use crate::rest::{Flights, HandshakeInfo, Rested, Taken, establish, info};
 use crate::server::ServerContext;
-use crate::settings::SettingsError;
+use crate::session::SessionStore;
+use crate::settings::{SettingsError, Version};
 use crate::ticket_watch::TicketWatch;
-use crate::turn::{Turn, take_turn};
+use crate::turn::{Turn, take_turn, with_turn};
 
 /// What a handshake may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +74,8 @@ struct Wish {
     tickets_expected: u32,
     /// Whether the server's certificate is judged.
     judges: bool,
+    /// Set if the caller keeps the sessions.
+    kept: Option<Arc<Kept>>,
 }
 
 enum Phase {
@@ -102,8 +107,37 @@ impl Handshake {
             server_name: server_name.to_owned(),
             tickets_expected: context.tickets_expected,
             judges: context.judges,
+            kept: context.kept.clone(),
         };
         Ok(Handshake::new(connection, limits, Some(wish)))
+    }
+
+    /// Takes sessions from `store` and puts new ones there; before anything else. The context's
+    /// settings say that the caller keeps them.
+    pub fn keep_sessions(&mut self, store: Arc<dyn SessionStore>) {
+        if let Some(turn) = &mut self.turn {
+            turn.sessions = Some(store);
+        }
+    }
+
+    /// The client of a handshake with ourselves.
+    pub(crate) fn with_self(config: Arc<ClientConfig>, name: ServerName<'static>) -> Handshake {
+        let wish = Wish {
+            tickets_expected: 1,
+            ..Wish::default()
+        };
+        let connection = Connection::ClientToBe(config, name);
+        let mut handshake = Handshake::new(connection, HandshakeLimits::default(), Some(wish));
+        if let Some(turn) = &mut handshake.turn {
+            turn.with_self = true;
+        }
+        handshake
+    }
+
+    /// The server of a handshake with ourselves.
+    pub(crate) fn with_client(config: Arc<ServerConfig>) -> Handshake {
+        let connection = Connection::ServerToBe(config);
+        Handshake::new(connection, HandshakeLimits::default(), None)
     }
 
     fn new(connection: Connection, limits: HandshakeLimits, wish: Option<Wish>) -> Handshake {
@@ -142,6 +176,7 @@ impl Handshake {
         self.flights
             .add(!from_client, self.machine.output.len() - written);
         let problem = turn.certificate_problem.take();
+        let client = turn.client.clone();
         self.turn = Some(turn);
         outcome.map_err(|stop| {
             let failure = match stop {
@@ -154,7 +189,12 @@ impl Handshake {
                         self.alert_in_the_clear(hidden);
                     }
                     let alert = self.alert_since(alert_at).or(hidden);
-                    HandshakeFailure::from_rustls(&error, problem).with_alert(alert)
+                    let failure = HandshakeFailure::from_rustls(&error, problem);
+                    let failure = match &self.wish {
+                        None => failure.about_client(client.as_deref()),
+                        Some(_) => failure,
+                    };
+                    failure.with_alert(alert)
                 }
             };
             self.phase = Phase::Failed(failure.clone());
@@ -176,6 +216,12 @@ impl Handshake {
             self.machine.output = Vec::new();
             self.sent = 0;
         }
+    }
+
+    /// Whether the peer has been told anything: on the server's side, whether the costly part, the
+    /// answer to its hello, is behind us.
+    pub fn has_answered(&self) -> bool {
+        self.sent_before > 0 || self.sent > 0 || !self.machine.output.is_empty()
     }
 
     /// Whether it is the server's side.
@@ -215,6 +261,7 @@ impl Handshake {
             }
         }
         let turn = self.turn.take().unwrap_or_else(Turn::new);
+        let of_client = self.wish.is_some();
         let (sni, wish) = match self.wish.take() {
             Some(wish) => (Some(wish.server_name.clone()), wish),
             None => (turn.server_name.clone(), Wish::default()),
@@ -222,6 +269,7 @@ impl Handshake {
         let taken = Taken {
             sni,
             verified: wish.judges,
+            of_client,
             bytes_in: self.machine.inbound.taken(),
             bytes_out: self.sent_before + self.machine.output.len(),
             flights: self.flights,
@@ -234,6 +282,7 @@ impl Handshake {
                 ));
             }
         };
+        let chain = keep_count(&turn, &info, wish.kept.as_deref());
         let kernel = establish(self.machine.connection, &turn, state)?;
         self.machine.output.drain(..self.sent);
         Ok(Rested {
@@ -242,8 +291,27 @@ impl Handshake {
             info,
             tickets: kernel
                 .filter(|_| wish.tickets_expected > 0)
-                .map(|kernel| TicketWatch::new(kernel, wish.tickets_expected)),
+                .map(|kernel| TicketWatch::new(kernel, wish.tickets_expected, chain)),
         })
+    }
+}
+
+/// Sessions which the caller keeps: the chain to which this connection's tickets belong.
+fn keep_count(
+    turn: &Turn,
+    info: &HandshakeInfo,
+    kept: Option<&Kept>,
+) -> Option<(Arc<dyn SessionStore>, u64)> {
+    let store = turn.sessions.as_ref()?;
+    match (info.protocol, info.resumed) {
+        (Version::Tls13, true) => Some((Arc::clone(store), turn.offered?)),
+        (Version::Tls13, false) => Some((Arc::clone(store), store.begin(turn.now))),
+        (Version::Tls12, true) => None,
+        (Version::Tls12, false) => {
+            let name = ServerName::try_from(info.sni.as_deref()?).ok()?;
+            kept?.full_tls12_done(&name, turn.now);
+            None
+        }
     }
 }
 
@@ -290,6 +358,7 @@ impl Handshake {
                 "rustls is done, but not with its input",
             )));
         }
+        self.check_client().map_err(Stop::Ours)?;
         self.phase = Phase::Established;
         self.keep(received).map_err(Stop::Ours)
     }
@@ -306,6 +375,22 @@ impl Handshake {
             ))),
             wants => Ok(wants),
         }
+    }
+
+    /// No client gets in with a certificate that was not judged in this very handshake, whatever
+    /// rustls took from a session.
+    fn check_client(&self) -> Result<(), HandshakeFailure> {
+        let shown = self
+            .machine
+            .common()
+            .is_some_and(|common| common.peer_certificates().is_some());
+        let judged = with_turn(|turn| turn.resumption.client_judged).unwrap_or_default();
+        if self.is_server() && shown && !judged {
+            return Err(HandshakeFailure::internal(
+                "a client's certificate was not judged",
+            ));
+        }
+        Ok(())
     }
 
     fn fetch_alert(&mut self) {

@@ -19,29 +19,43 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod client_auth;
 mod failure;
 mod first_bytes;
 mod handshake;
+mod hello;
 mod identity;
 mod inbound;
+mod kept;
 mod machine;
+mod mint;
 mod pem;
 mod rest;
+mod resumption;
 mod server;
+mod server_session;
+mod session;
 mod settings;
+mod store;
 mod ticket_watch;
 mod tickets;
 mod turn;
 mod verify;
+mod warm_up;
 
-pub use client::{ClientContext, ClientSettings, ResumptionSettings};
+pub use client::{ClientContext, ClientSettings, ResumptionSettings, Reuse};
+pub use client_auth::ClientCertificates;
 pub use failure::{Blame, CertificateProblem, FailureKind, HandshakeFailure, alert_name};
 pub use handshake::{Handshake, HandshakeLimits, Progress};
+pub use hello::Hello;
 pub use identity::{Identity, IdentityError, IdentityProblem, IdentityWarning, KeyKind};
 pub use rest::{Flights, HandshakeInfo, Rested};
+pub use resumption::ResumptionRefused;
 pub use rustls_pki_types::UnixTime;
 pub use server::{ServerContext, ServerSettings};
+pub use session::{Session, SessionStore, digest};
 pub use settings::{Group, Protocols, SettingsError, Version};
+pub use store::ServerSessions;
 pub use ticket_watch::TicketWatch;
 pub use tickets::{TicketKeys, TicketSettings};
-pub use verify::Roots;
+pub use verify::{Roots, TrustStore};

@@ -98,3 +98,45 @@ fn is_encrypted(bytes: &[u8]) -> bool {
 fn contains(bytes: &[u8], needle: &[u8]) -> bool {
     bytes.windows(needle.len()).any(|window| window == needle)
 }
+
+/// A certificate as PEM (RFC 7468 §5.1).
+pub(crate) fn encode(certificate: &[u8]) -> String {
+    let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    // 48 bytes are a line of 64 characters.
+    for line in certificate.chunks(48) {
+        for group in line.chunks(3) {
+            text.extend(base64(group));
+        }
+        text.push('\n');
+    }
+    text.push_str("-----END CERTIFICATE-----\n");
+    text
+}
+
+/// Up to three bytes as four characters (RFC 4648 §4).
+fn base64(group: &[u8]) -> [char; 4] {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let byte = |at: usize| group.get(at).copied().map_or(0, u32::from);
+    let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+    std::array::from_fn(|at| {
+        let index = (bits >> (18 - 6 * at) & 63) as usize;
+        match ALPHABET.get(index) {
+            Some(&letter) if at <= group.len() => char::from(letter),
+            _ => '=',
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_can_be_read_again() {
+        for len in [1, 2, 3, 47, 48, 49, 1_000] {
+            let der: Vec<u8> = (0..len).map(|n| (n * 7) as u8).collect();
+            let again = chain(encode(&der).as_bytes(), "test").unwrap();
+            assert_eq!(again, [CertificateDer::from(der)]);
+        }
+    }
+}

@@ -11,6 +11,7 @@ use rustls::{
 
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
 use crate::machine::Connection;
+use crate::resumption::ResumptionRefused;
 use crate::settings::Version;
 use crate::ticket_watch::TicketWatch;
 use crate::turn::Turn;
@@ -48,8 +49,15 @@ pub struct HandshakeInfo {
     /// The signature scheme by which the server proved itself; none in a resumed handshake.
     pub signature: Option<&'static str>,
     /// Client side: the server's certificate was judged, now or when the session began that
-    /// was resumed. Server side: false, clients are not asked for certificates.
+    /// was resumed. Server side: the client showed a certificate, and it was judged now.
     pub verified: bool,
+    /// Server side: whose certificate the client showed, by its own account.
+    pub client: Option<String>,
+    /// Server side: why the session which the client offered was not resumed.
+    pub refused: Option<ResumptionRefused>,
+    /// Server side: no ticket was given out, since the session is too large for one (the
+    /// client's chain of certificates is).
+    pub ticket_withheld: bool,
     /// Bytes received in the handshake.
     pub bytes_in: usize,
     /// Bytes sent in the handshake, tickets included.
@@ -97,6 +105,7 @@ impl Flights {
 pub(crate) struct Taken {
     pub(crate) sni: Option<String>,
     pub(crate) verified: bool,
+    pub(crate) of_client: bool,
     pub(crate) bytes_in: usize,
     pub(crate) bytes_out: usize,
     pub(crate) flights: Flights,
@@ -119,6 +128,8 @@ pub(crate) fn info(
     };
     let kind = common.handshake_kind();
     let resumed = kind == Some(HandshakeKind::Resumed);
+    // Server side: `Handshake` has made sure that what was shown was judged.
+    let shown = !taken.of_client && common.peer_certificates().is_some();
     Ok(HandshakeInfo {
         protocol,
         suite: suite_name(suite.suite()),
@@ -130,7 +141,10 @@ pub(crate) fn info(
         resumed,
         retried: kind == Some(HandshakeKind::FullWithHelloRetryRequest),
         signature: turn.signature.filter(|_| !resumed).map(signature_name),
-        verified: taken.verified,
+        verified: taken.verified || shown,
+        client: turn.client.clone().filter(|_| shown),
+        refused: turn.resumption.reason().filter(|_| !resumed),
+        ticket_withheld: turn.resumption.withheld,
         bytes_in: taken.bytes_in,
         bytes_out: taken.bytes_out,
         flights: taken.flights,

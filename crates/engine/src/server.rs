@@ -5,13 +5,20 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
-use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+};
 use rustls::sign::CertifiedKey;
+use rustls_pki_types::UnixTime;
 
+use crate::client_auth::{ClientAuth, ClientCertificates};
+use crate::failure::HandshakeFailure;
 use crate::identity::Identity;
 use crate::settings::{Group, Protocols, SettingsError, check_alpn, provider};
+use crate::store::{SealedStore, ServerSessions};
 use crate::tickets::{TicketKeys, TicketSettings, Ticketer};
 use crate::turn::{SecretCatcher, TurnTime, with_turn};
+use crate::warm_up;
 
 /// How a server does TLS.
 #[derive(Debug)]
@@ -27,6 +34,11 @@ pub struct ServerSettings {
     pub groups: Vec<Group>,
     /// Session tickets; `None`: no resumption.
     pub tickets: Option<TicketSettings>,
+    /// Where sessions are kept, if not in the tickets: a TLS 1.3 ticket is then good for one
+    /// connection, and TLS 1.2 goes by session ids.
+    pub sessions: Option<Arc<dyn ServerSessions>>,
+    /// Asking clients for certificates; `None`: they are not asked.
+    pub client_certificates: Option<ClientCertificates>,
 }
 
 impl ServerSettings {
@@ -38,6 +50,8 @@ impl ServerSettings {
             alpn: Vec::new(),
             groups: Group::ALL.to_vec(),
             tickets: Some(TicketSettings::default()),
+            sessions: None,
+            client_certificates: None,
         }
     }
 }
@@ -58,15 +72,24 @@ impl ServerContext {
         check_alpn(&settings.alpn)?;
         let provider = provider(&settings.groups)?;
         let time = Arc::new(TurnTime);
+        let client_auth = match &settings.client_certificates {
+            Some(asked) => Some(Arc::new(ClientAuth::new(asked, &provider)?)),
+            None => None,
+        };
+        let verifier = match &client_auth {
+            Some(client_auth) => Arc::clone(client_auth) as _,
+            None => WebPkiClientVerifier::no_client_auth(),
+        };
+        let choice = CertificateChoice::new(&settings.identities, settings.alpn.clone());
         let mut config = ServerConfig::builder_with_details(provider, time)
             .with_protocol_versions(&settings.protocols.supported()?)?
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(CertificateChoice::new(&settings.identities)));
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(Arc::new(choice));
 
         config.alpn_protocols = settings.alpn;
         config.key_log = Arc::new(SecretCatcher);
         config.enable_secret_extraction = true;
-        // Stateless or not at all: nothing grows with the number of sessions.
+        // Nothing of rustls grows with the number of sessions.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         // 0-RTT can be replayed (RFC 8446 §8); data before the client's Finished would make
@@ -80,11 +103,14 @@ impl ServerContext {
             None => None,
             Some(tickets) => {
                 tickets.check()?;
-                let ticketer = Arc::new(match &tickets.keys {
-                    Some(keys) => Ticketer::new(keys, tickets.lifetime_s)?,
-                    None => Ticketer::with_own_keys(tickets.lifetime_s)?,
-                });
-                config.ticketer = Arc::clone(&ticketer) as _;
+                let ticketer = Arc::new(Ticketer::new(&tickets, client_auth)?);
+                match settings.sessions {
+                    None => config.ticketer = Arc::clone(&ticketer) as _,
+                    Some(store) => {
+                        let ticketer = Arc::clone(&ticketer);
+                        config.session_storage = Arc::new(SealedStore { ticketer, store });
+                    }
+                }
                 config.send_tls13_tickets = tickets.per_handshake;
                 Some(ticketer)
             }
@@ -93,6 +119,13 @@ impl ServerContext {
             config: Arc::new(config),
             ticketer,
         })
+    }
+
+    /// Does one handshake with itself for each version that is enabled, so that whatever the
+    /// first connection would find cold (tables, the random generator, code that was never
+    /// touched) is warm, and whatever can't work at all is known before somebody asks for it.
+    pub fn warm_up(&self, now: UnixTime) -> Result<(), HandshakeFailure> {
+        warm_up::shake_hands(self, now)
     }
 
     /// Takes new ticket keys into use, for this context and all its clones.
@@ -116,14 +149,17 @@ struct CertificateChoice {
     exact: HashMap<String, Vec<usize>>,
     /// Keyed by what follows `*.`.
     wildcard: HashMap<String, Vec<usize>>,
+    /// The application protocols offered, the preferred first.
+    alpn: Vec<Vec<u8>>,
 }
 
 impl CertificateChoice {
-    fn new(identities: &[Identity]) -> CertificateChoice {
+    fn new(identities: &[Identity], alpn: Vec<Vec<u8>>) -> CertificateChoice {
         let mut choice = CertificateChoice {
             all: Vec::new(),
             exact: HashMap::new(),
             wildcard: HashMap::new(),
+            alpn,
         };
         for (index, identity) in identities.iter().enumerate() {
             choice.all.push(identity.certified_key());
@@ -162,7 +198,17 @@ fn listed<'a>(names: &'a HashMap<String, Vec<usize>>, name: &str) -> &'a [usize]
 
 impl ResolvesServerCert for CertificateChoice {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        with_turn(|turn| turn.server_name = hello.server_name().map(str::to_owned));
+        // rustls chooses the protocol after the session; a session must fit what it will choose.
+        let alpn = hello.alpn().and_then(|offered| {
+            let offered: Vec<&[u8]> = offered.collect();
+            let ours = self.alpn.iter();
+            ours.into_iter()
+                .find(|ours| offered.contains(&ours.as_slice()))
+        });
+        with_turn(|turn| {
+            turn.server_name = hello.server_name().map(str::to_owned);
+            turn.alpn = alpn.cloned();
+        });
         // rustls has already left out the schemes which do not fit the suites offered.
         let schemes = hello.signature_schemes();
         for candidate in self.candidates(hello.server_name()) {

@@ -164,6 +164,10 @@ pub enum SettingsError {
     BadTicketKeys,
     /// The trusted certificates can't be used.
     Roots(String),
+    /// The certificates which may vouch for clients can't be used.
+    ClientRoots(String),
+    /// A revocation list can't be used.
+    ClientCrl(String),
     /// Not a host name and not an IP address.
     BadServerName(String),
     /// The cryptographic library refused.
@@ -197,6 +201,13 @@ impl fmt::Display for SettingsError {
             }
             Self::BadTicketKeys => write!(f, "not ticket keys as they are exported"),
             Self::Roots(why) => write!(f, "the trusted certificates can't be used: {why}"),
+            Self::ClientRoots(why) => {
+                write!(
+                    f,
+                    "the certificates which vouch for clients can't be used: {why}"
+                )
+            }
+            Self::ClientCrl(why) => write!(f, "a revocation list can't be used: {why}"),
             Self::BadServerName(name) => {
                 write!(f, "\"{name}\" is neither a host name nor an IP address")
             }

@@ -6,14 +6,17 @@
 //! tickets are ignored.
 
 use std::fmt;
+use std::sync::Arc;
 
 use rustls::client::ClientConnectionData;
 use rustls::kernel::KernelConnection;
 use rustls_pki_types::UnixTime;
-use zeroize::Zeroize;
+use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
-use crate::turn::{Turn, take_turn};
+use crate::mint::Psk;
+use crate::session::{Session, SessionStore};
+use crate::turn::{Secret, Turn, take_turn};
 
 const HEADER_LEN: usize = 4;
 const NEW_SESSION_TICKET: u8 = 4;
@@ -26,22 +29,30 @@ const TICKETS_MAX: u32 = 32;
 pub struct TicketWatch {
     kernel: Box<KernelConnection<ClientConnectionData>>,
     /// The beginning of one message which is not complete.
-    message: Vec<u8>,
+    message: Zeroizing<Vec<u8>>,
     received: u32,
     expected: u32,
+    /// Where the caller keeps sessions, and the chain to which these belong.
+    kept: Option<(Arc<dyn SessionStore>, u64)>,
 }
 
 impl TicketWatch {
     pub(crate) fn new(
         kernel: Box<KernelConnection<ClientConnectionData>>,
         expected: u32,
+        kept: Option<(Arc<dyn SessionStore>, u64)>,
     ) -> TicketWatch {
         TicketWatch {
             kernel,
-            message: Vec::new(),
+            message: Zeroizing::new(Vec::new()),
             received: 0,
             expected,
+            kept,
         }
+    }
+
+    pub(crate) fn into_kernel(self) -> Box<KernelConnection<ClientConnectionData>> {
+        self.kernel
     }
 
     /// Takes what `record::Opened::Ticket` pointed at: bytes of NewSessionTicket messages
@@ -97,16 +108,19 @@ impl TicketWatch {
         let payload = self.message.get(HEADER_LEN..).unwrap_or_default();
         let mut turn = Turn::new();
         turn.now = now;
-        let (_, taken) = take_turn(turn, || self.kernel.handle_new_session_ticket(payload));
+        if self.kept.is_some() {
+            turn.psk = Psk::Noted(Secret::empty());
+        }
+        let (turn, taken) = take_turn(turn, || self.kernel.handle_new_session_ticket(payload));
+        if let (Ok(()), Some((store, chain)), Psk::Noted(psk)) = (&taken, &self.kept, &turn.psk) {
+            let suite = self.kernel.negotiated_cipher_suite().suite();
+            if let Some(session) = Session::of_ticket(suite, now, psk.bytes(), payload) {
+                store.put(*chain, &session);
+            }
+        }
         self.message.zeroize();
         self.received += 1;
         taken.map_err(|error| HandshakeFailure::from_rustls(&error, None))
-    }
-}
-
-impl Drop for TicketWatch {
-    fn drop(&mut self) {
-        self.message.zeroize();
     }
 }
 

@@ -7,13 +7,18 @@
 //! is written into it once and never copied through the slot.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
+use rustls::client::Tls13ClientSessionValue;
 use rustls::time_provider::TimeProvider;
 use rustls::{KeyLog, SignatureScheme};
 use rustls_pki_types::UnixTime;
 use zeroize::Zeroize;
 
 use crate::failure::CertificateProblem;
+use crate::mint::Psk;
+use crate::resumption::Noted;
+use crate::session::SessionStore;
 
 /// The longest traffic secret: SHA-384.
 const SECRET_MAX: usize = 48;
@@ -36,6 +41,22 @@ pub(crate) struct Turn {
     pub(crate) signature: Option<SignatureScheme>,
     /// What was wrong with the peer's certificate, in more words than rustls' error has.
     pub(crate) certificate_problem: Option<CertificateProblem>,
+    /// Server side: the application protocol that will be agreed on.
+    pub(crate) alpn: Option<Vec<u8>>,
+    /// Server side: whose certificate the client showed, by its own account.
+    pub(crate) client: Option<String>,
+    /// Server side: what became of the session that the client offered.
+    pub(crate) resumption: Noted,
+    /// Client side: where its caller keeps the sessions of this server.
+    pub(crate) sessions: Option<Arc<dyn SessionStore>>,
+    /// The chain of the TLS 1.3 session that was offered.
+    pub(crate) offered: Option<u64>,
+    /// What is done with the key of a ticket.
+    pub(crate) psk: Psk,
+    /// A session which the mint has just struck.
+    pub(crate) struck: Option<Tls13ClientSessionValue>,
+    /// This is a handshake with ourselves, so whatever certificate comes is our own.
+    pub(crate) with_self: bool,
 }
 
 impl Turn {
@@ -47,6 +68,14 @@ impl Turn {
             server_name: None,
             signature: None,
             certificate_problem: None,
+            alpn: None,
+            client: None,
+            resumption: Noted::default(),
+            sessions: None,
+            offered: None,
+            psk: Psk::Derived,
+            struck: None,
+            with_self: false,
         })
     }
 }
@@ -58,15 +87,21 @@ pub(crate) struct Secret {
 }
 
 impl Secret {
-    const fn empty() -> Secret {
+    pub(crate) const fn empty() -> Secret {
         Secret {
             bytes: [0; SECRET_MAX],
             len: 0,
         }
     }
 
+    pub(crate) fn of(secret: &[u8]) -> Secret {
+        let mut room = Secret::empty();
+        room.write(secret);
+        room
+    }
+
     /// A secret too long for any suite of TLS 1.3 leaves this empty, which is refused later.
-    fn write(&mut self, secret: &[u8]) {
+    pub(crate) fn write(&mut self, secret: &[u8]) {
         self.bytes.zeroize();
         self.len = 0;
         if let Some(room) = self.bytes.get_mut(..secret.len()) {

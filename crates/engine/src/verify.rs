@@ -13,6 +13,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::failure::CertificateProblem;
+use crate::pem;
 use crate::settings::SettingsError;
 use crate::turn::with_turn;
 
@@ -26,36 +27,85 @@ pub enum Roots {
     /// Anybody: the server's certificate is not judged. Only for measuring and trying out;
     /// [`HandshakeInfo::verified`](crate::HandshakeInfo) is false then.
     Insecure,
+    /// Those in a store that was made before: several contexts share it.
+    Store(TrustStore),
 }
 
-pub(crate) fn verifier(
-    roots: &Roots,
-    provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
-    let store = match roots {
-        Roots::System => system_roots()?,
-        Roots::Pem(bundle) => pem_roots(bundle)?,
-        Roots::Insecure => return Ok(Arc::new(NoJudgement(Arc::clone(provider)))),
-    };
-    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(store), Arc::clone(provider))
-        .build()
-        .map_err(|e| SettingsError::Roots(e.to_string()))?;
-    Ok(Arc::new(Judgement(inner)))
+/// Trusted roots, parsed once. Cloning it is cheap.
+#[derive(Debug, Clone)]
+pub struct TrustStore(Arc<RootCertStore>);
+
+impl TrustStore {
+    /// From a PEM bundle, in which every certificate must be usable.
+    pub fn from_pem(bundle: &[u8]) -> Result<TrustStore, SettingsError> {
+        pem_roots(bundle).map(|store| TrustStore(Arc::new(store)))
+    }
+
+    /// How many roots there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none, which [`TrustStore::from_pem`] refuses.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Roots {
+    /// What the operating system trusts, as one PEM bundle: for processes which may not read
+    /// files themselves.
+    pub fn system_pem() -> Result<String, SettingsError> {
+        let mut bundle = String::new();
+        for certificate in usable_system_certificates()? {
+            bundle.push_str(&pem::encode(&certificate));
+        }
+        Ok(bundle)
+    }
+
+    pub(crate) fn judges(&self) -> bool {
+        !matches!(self, Roots::Insecure)
+    }
+
+    pub(crate) fn verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
+        let store = match self {
+            Roots::System => Arc::new(system_roots()?),
+            Roots::Pem(bundle) => Arc::new(pem_roots(bundle)?),
+            Roots::Store(store) => Arc::clone(&store.0),
+            Roots::Insecure => return Ok(Arc::new(NoJudgement(Arc::clone(provider)))),
+        };
+        let inner = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(provider))
+            .build()
+            .map_err(|e| SettingsError::Roots(e.to_string()))?;
+        Ok(Arc::new(Judgement(inner)))
+    }
 }
 
 fn system_roots() -> Result<RootCertStore, SettingsError> {
-    let found = rustls_native_certs::load_native_certs();
     let mut store = RootCertStore::empty();
-    // Systems ship certificates that nothing can use; what is left must not be empty.
-    store.add_parsable_certificates(found.certs);
-    if store.is_empty() {
+    store.add_parsable_certificates(usable_system_certificates()?);
+    Ok(store)
+}
+
+/// Systems ship certificates that nothing can use; what is left must not be empty.
+fn usable_system_certificates() -> Result<Vec<CertificateDer<'static>>, SettingsError> {
+    let found = rustls_native_certs::load_native_certs();
+    let usable: Vec<_> = found
+        .certs
+        .into_iter()
+        .filter(|certificate| RootCertStore::empty().add(certificate.clone()).is_ok())
+        .collect();
+    if usable.is_empty() {
         let why = found
             .errors
             .first()
             .map_or_else(|| "the system has none".to_owned(), ToString::to_string);
         return Err(SettingsError::Roots(why));
     }
-    Ok(store)
+    Ok(usable)
 }
 
 /// A bundle is somebody's choice, so every certificate in it must be usable.
@@ -87,6 +137,9 @@ impl ServerCertVerifier for Judgement {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        if with_turn(|turn| turn.with_self) == Some(true) {
+            return Ok(ServerCertVerified::assertion());
+        }
         let judgement =
             self.0
                 .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
@@ -182,11 +235,14 @@ fn note_signature(signed: &DigitallySignedStruct) {
 
 /// What is wrong, with what only the certificate itself can tell. An unknown issuer is
 /// looked for at the end of the chain, where somebody has to add it.
-fn problem(
+pub(crate) fn problem(
     error: &CertificateError,
     end_entity: &CertificateDer<'_>,
     intermediates: &[CertificateDer<'_>],
 ) -> CertificateProblem {
+    if is_authority_as_server(error) {
+        return authority_as_server(end_entity, error);
+    }
     if *error != CertificateError::UnknownIssuer {
         return CertificateProblem::from(error);
     }
@@ -205,5 +261,23 @@ fn problem(
         CertificateProblem::UnknownIssuer {
             issuer: last.issuer().to_string(),
         }
+    }
+}
+
+/// webpki's own error for a leaf with CA:TRUE comes without a variant of rustls'.
+fn is_authority_as_server(error: &CertificateError) -> bool {
+    matches!(error, CertificateError::Other(other) if other.to_string() == "CaUsedAsEndEntity")
+}
+
+fn authority_as_server(
+    end_entity: &CertificateDer<'_>,
+    error: &CertificateError,
+) -> CertificateProblem {
+    match X509Certificate::from_der(end_entity) {
+        Ok((_, leaf)) => CertificateProblem::AuthorityAsServer {
+            subject: leaf.subject().to_string(),
+            self_signed: leaf.issuer().as_raw() == leaf.subject().as_raw(),
+        },
+        Err(_) => CertificateProblem::from(error),
     }
 }

@@ -3,11 +3,25 @@
 //! A worker writes only its own block, with relaxed stores, so nobody waits for anybody, and a
 //! worker that is killed while it writes leaves at worst one count too few.
 
-use dormouse_reactor::shared::{Block, WORDS};
+use dormouse_reactor::Fd;
+use dormouse_reactor::process::{self, Ended};
+use dormouse_reactor::shared::{Block, Shared, WORDS};
+use std::io;
+
+/// What a number in the mapping is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// It only grows.
+    Total,
+    /// It goes up and down.
+    Gauge,
+    /// It says something of one worker; a sum of it means nothing.
+    Note,
+}
 
 macro_rules! counts {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
-        /// What is counted. Cumulative unless the name says otherwise.
+        /// What is counted. Cumulative, unless its description begins with "Gauge:" or "Note:".
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(usize)]
         pub enum Count { $($(#[doc = $doc])+ $name),+ }
@@ -20,6 +34,20 @@ macro_rules! counts {
             pub fn name(self) -> &'static str {
                 match self { $(Count::$name => $text),+ }
             }
+
+            /// What it counts, in words.
+            pub fn help(self) -> &'static str {
+                match self { $(Count::$name => concat!($($doc),+).trim_ascii()),+ }
+            }
+
+            /// Whether it grows, goes up and down, or is no number of things.
+            pub fn kind(self) -> Kind {
+                match self.help().split_once(':') {
+                    Some(("Gauge", _)) => Kind::Gauge,
+                    Some(("Note", _)) => Kind::Note,
+                    _ => Kind::Total,
+                }
+            }
         }
     };
 }
@@ -27,10 +55,34 @@ macro_rules! counts {
 counts! {
     /// Gauge: connections in slots.
     Connections = "connections",
+    /// Gauge: connections at rest.
+    AtRest = "at_rest",
     /// Gauge: handshakes in flight.
     Handshaking = "handshaking",
     /// Gauge: bytes of pending memory in use.
     PendingBytes = "pending_bytes",
+    /// Gauge: connections to servers which wait for a local client.
+    Warm = "warm",
+    /// Full handshakes with servers.
+    ConnectHandshakesFull = "connect_handshakes_full",
+    /// Resumed handshakes with servers.
+    ConnectHandshakesResumed = "connect_handshakes_resumed",
+    /// Handshakes with servers that failed.
+    ConnectHandshakesFailed = "connect_handshakes_failed",
+    /// Attempts to reach a server that failed, at whatever stage.
+    ConnectAttemptsFailed = "connect_attempts_failed",
+    /// Local clients for whom no server could be reached.
+    ConnectGivenUp = "connect_given_up",
+    /// Local clients who were given a warm connection.
+    WarmGiven = "warm_given",
+    /// Warm connections which ended before anybody was given them.
+    WarmLost = "warm_lost",
+    /// Tickets of servers that were kept.
+    TicketsKept = "tickets_kept",
+    /// Messages of tickets that came too late, or more than are kept.
+    TicketsIgnored = "tickets_ignored",
+    /// Gauge: bytes which the kernel holds in send queues of more than 4 KiB.
+    KernelBytes = "kernel_bytes",
     /// TCP connections accepted.
     Accepted = "accepted",
     /// Full handshakes that succeeded.
@@ -43,6 +95,10 @@ counts! {
     HandshakesTimedOut = "handshakes_timed_out",
     /// Handshakes refused because a client sent more than `handshake_bytes_max`.
     HandshakesTooLarge = "handshakes_too_large",
+    /// Handshakes whose client had given up before it was its turn.
+    HandshakesGivenUp = "handshakes_given_up",
+    /// Handshakes dropped because their client was silent and others waited for the place.
+    HandshakesSilent = "handshakes_silent",
     /// Plain HTTP requests that came to the TLS port.
     PlainHttp = "plain_http",
     /// Connections that ended in order, both ways.
@@ -61,6 +117,8 @@ counts! {
     ClosedLimit = "closed_limit",
     /// Connections closed because the gateway stopped.
     ClosedStopping = "closed_stopping",
+    /// Connections closed by a drain.
+    ClosedDrained = "closed_drained",
     /// Connections reset by a new worker because its predecessor died while working on them.
     ClosedByCrash = "closed_by_crash",
     /// Truncations that a unix-socket backend could not be told of.
@@ -71,14 +129,19 @@ counts! {
     IdleTimeouts = "idle_timeouts",
     /// Reads put off because pending memory was used up.
     PendingExhausted = "pending_exhausted",
+    /// Reads put off because the other side is slow to take what it has, and `kernel_memory` is
+    /// nearly used up.
+    KernelExhausted = "kernel_exhausted",
     /// Times accepting paused because every slot was taken.
     PausedFull = "paused_full",
-    /// Times accepting paused because too many handshakes were in flight.
+    /// Looks at newcomers who had to wait because `max_handshakes` were in flight.
     PausedHandshakes = "paused_handshakes",
     /// Times accepting paused because descriptors had run out.
     PausedDescriptors = "paused_descriptors",
     /// Times accepting paused because local ports to a backend had run out.
     PausedPorts = "paused_ports",
+    /// Slots moved to the front, so that pages could be given back.
+    SlotsMoved = "slots_moved",
     /// Key updates of our own: answers, and those before the AEAD limit.
     KeyUpdates = "key_updates",
     /// Ciphertext bytes received from TLS peers.
@@ -89,6 +152,14 @@ counts! {
     PlainBytesIn = "plain_bytes_in",
     /// Times the worker was started again after it died.
     Restarts = "restarts",
+    /// Note: process id of the worker.
+    WorkerPid = "worker_pid",
+    /// Note: when the worker was started, in milliseconds of CLOCK_BOOTTIME.
+    WorkerBornMs = "worker_born_ms",
+    /// Note: when the worker before it died, in milliseconds of CLOCK_BOOTTIME.
+    DiedMs = "died_ms",
+    /// Note: how the worker before it died.
+    DiedOf = "died_of",
 }
 
 /// This worker's block of the mapping which all processes share.
@@ -99,6 +170,27 @@ impl Counters {
     /// Over a block of the shared mapping.
     pub fn new(block: Block) -> Counters {
         Counters(block)
+    }
+
+    /// The block of a worker, in the mapping behind a descriptor.
+    pub(crate) fn of_worker(counters: Fd, workers: u32, worker: u32) -> io::Result<Counters> {
+        let shared = Shared::adopt(counters, workers as usize).map_err(io::Error::other)?;
+        let block = shared.block(worker as usize);
+        block
+            .map(Counters)
+            .ok_or_else(|| io::Error::other("there are no counters for this worker"))
+    }
+
+    /// This process is the worker now.
+    pub(crate) fn note_birth(&self) {
+        self.set(Count::WorkerPid, process::pid().0 as u64);
+        self.set(Count::WorkerBornMs, process::boottime_ms());
+    }
+
+    /// The worker has died of this.
+    pub(crate) fn note_death(&self, ended: Ended) {
+        self.set(Count::DiedOf, code_of(ended));
+        self.set(Count::DiedMs, process::boottime_ms());
     }
 
     /// Adds `n`.
@@ -113,3 +205,46 @@ impl Counters {
 }
 
 const _: () = assert!(Count::ALL.len() <= WORDS);
+
+/// How a process ended, as a number: an exit code, or a signal with a bit above it.
+fn code_of(ended: Ended) -> u64 {
+    match ended {
+        Ended::Exited(code) => u64::from(code as u32),
+        Ended::Killed(signal) => BY_SIGNAL | u64::from(signal as u32),
+    }
+}
+
+const BY_SIGNAL: u64 = 1 << 32;
+
+/// The reverse, in words.
+pub(crate) fn ended_in_words(code: u64) -> String {
+    let number = code as u32 as i32;
+    if code & BY_SIGNAL != 0 {
+        Ended::Killed(number).to_string()
+    } else {
+        Ended::Exited(number).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_goes_through_the_mapping() {
+        for ended in [Ended::Exited(0), Ended::Exited(78), Ended::Killed(9)] {
+            assert_eq!(ended_in_words(code_of(ended)), ended.to_string());
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_kinds_as_described() {
+        let mut names: Vec<_> = Count::ALL.iter().map(|count| count.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Count::ALL.len());
+        assert_eq!(Count::Connections.kind(), Kind::Gauge);
+        assert_eq!(Count::DiedOf.kind(), Kind::Note);
+        assert_eq!(Count::Accepted.kind(), Kind::Total);
+    }
+}

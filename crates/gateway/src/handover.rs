@@ -23,8 +23,12 @@ pub(crate) struct Handover {
     pub(crate) worker: u32,
     pub(crate) config: Config,
     pub(crate) share: Share,
+    /// Numbers of the routes, then of the originations: what slots call them by.
+    pub(crate) numbers: Vec<u16>,
     /// Certificates by route, in the order of `config.routes`.
     pub(crate) certificates: Vec<Vec<Pem>>,
+    /// The same for originations: trust and own certificate.
+    pub(crate) origins: Vec<OriginPem>,
     /// Ticket keys as they are exported; the same in all workers.
     pub(crate) ticket_keys: Vec<u8>,
     pub(crate) descriptors: Descriptors,
@@ -41,14 +45,24 @@ pub(crate) struct Pem {
     pub(crate) key: String,
 }
 
+/// Whom an origination trusts, and what it shows.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct OriginPem {
+    /// Authorities; `None`: any certificate is taken.
+    pub(crate) roots: Option<String>,
+    pub(crate) identity: Option<Pem>,
+}
+
 /// Numbers of inherited descriptors.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Descriptors {
-    /// Listening sockets, each with the index of its route.
+    /// Listening sockets, each with the number of its route.
     pub(crate) listeners: Vec<(i32, u16)>,
     pub(crate) slots: i32,
     pub(crate) pending: i32,
     pub(crate) counters: i32,
+    /// Sessions of originations, if there are any.
+    pub(crate) sessions: Option<i32>,
     /// The worker's end of its channel to main.
     pub(crate) orders: i32,
 }
@@ -57,6 +71,7 @@ impl Descriptors {
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Fd> {
         let mut all: Vec<Fd> = self.listeners.iter().map(|&(fd, _)| Fd(fd)).collect();
+        all.extend(self.sessions.map(Fd));
         all.extend([self.slots, self.pending, self.counters, self.orders].map(Fd));
         all
     }

@@ -8,17 +8,18 @@
 //! Before it starts another worker it executes itself anew, so that the new worker has a new
 //! memory layout: a crash tells an attacker nothing about the next one.
 
+use crate::client_sessions::ClientSessions;
 use crate::config::Log;
 use crate::counters::Counters;
 use crate::handover::Handover;
 
+use crate::origin;
 use crate::route::{self, Route};
 use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use crate::worker::{Inheritance, Worker};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::process::{self, Ended, Inherit, Program, Wait};
-use dormouse_reactor::shared::Shared;
 use dormouse_reactor::slab::Slab;
 use std::ffi::OsString;
 use std::io;
@@ -72,7 +73,7 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> ExitCode {
     match Handover::read(Fd(args.handover)) {
         Ok(handover) => {
             start_logs(&handover.config.log);
-            keep(args, &handover)
+            keep(args, &handover, start_logs)
         }
         Err(error) => {
             eprintln!("dormouse: a keeper cannot read its handover: {error}");
@@ -106,7 +107,7 @@ pub(crate) fn environment() -> Vec<(OsString, OsString)> {
 }
 
 /// Runs as keeper. Returns when the worker ended as it should.
-fn keep(args: KeeperArgs, told: &Handover) -> ExitCode {
+fn keep(args: KeeperArgs, told: &Handover, set_logs: fn(&Log)) -> ExitCode {
     // An exec made the process dumpable again.
     if let Err(error) = process::forbid_core_dumps() {
         return fail("cannot forbid core dumps", &error);
@@ -114,11 +115,17 @@ fn keep(args: KeeperArgs, told: &Handover) -> ExitCode {
     if let Some(delay) = backoff(args.streak) {
         std::thread::sleep(delay);
     }
+    // Mapped before there is a worker that could put something else in its place.
+    let counters = Counters::of_worker(
+        Fd(told.descriptors.counters),
+        told.share.workers,
+        told.worker,
+    );
     let handover = Fd(args.handover);
     let born_ms = process::boottime_ms();
     // The child is named for what it is from its beginning; then this process is.
     name_process("worker", told.worker);
-    let child = match process::share_table("worker", move || work(handover)) {
+    let child = match process::share_table("worker", move || work(handover, set_logs)) {
         Ok(child) => child,
         Err(e) => return fail("cannot start a worker", &e),
     };
@@ -129,6 +136,9 @@ fn keep(args: KeeperArgs, told: &Handover) -> ExitCode {
             ExitCode::from(EXIT_CANNOT_BEGIN)
         }
         Ok(Some((_, ended))) => {
+            if let Ok(counters) = &counters {
+                counters.note_death(ended);
+            }
             let lived_ms = process::boottime_ms().saturating_sub(born_ms);
             tracing::error!(
                 pid = child.0,
@@ -159,7 +169,7 @@ fn name_process(role: &str, worker: u32) {
 }
 
 /// The first death costs no time; workers which die again and again are started ever later.
-fn backoff(streak: u32) -> Option<Duration> {
+pub(crate) fn backoff(streak: u32) -> Option<Duration> {
     let doublings = streak.checked_sub(3)?;
     Some(Duration::from_millis(100 << doublings.min(6)))
 }
@@ -170,8 +180,8 @@ fn fail(what: &str, error: &io::Error) -> ExitCode {
 }
 
 /// The worker's whole life, in a process and a thread of its own.
-fn work(handover: Fd) -> i32 {
-    let worker = match begin(handover) {
+fn work(handover: Fd, set_logs: fn(&Log)) -> i32 {
+    let worker = match begin(handover, set_logs) {
         Ok(worker) => worker,
         Err(error) => {
             tracing::error!(%error, "worker cannot begin");
@@ -187,33 +197,36 @@ fn work(handover: Fd) -> i32 {
     }
 }
 
-fn begin(fd: Fd) -> io::Result<Worker> {
+fn begin(fd: Fd, set_logs: fn(&Log)) -> io::Result<Worker> {
     let handover = Handover::read(fd)?;
     let descriptors = &handover.descriptors;
-    let routes: Vec<Route> = route::routes(
+    let mut routes: Vec<Route> = route::routes(
         &handover.config,
         &handover.certificates,
         &handover.ticket_keys,
     )
     .map_err(io::Error::other)?;
-    let (slots, _) = Slab::adopt(
+    routes.extend(originations(&handover)?);
+    let routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
+    let (slots, adopted) = Slab::adopt(
         Fd(descriptors.slots),
         SLOT_LAYOUT_VERSION,
         |_, slot: &Slot| slot.phase() != Phase::Free,
     )
     .map_err(io::Error::other)?;
     let pending = adopt_pending(&slots, &handover)?;
-    let counters = Shared::adopt(Fd(descriptors.counters), handover.share.workers as usize)
-        .map_err(io::Error::other)?;
-    let block = counters
-        .block(handover.worker as usize)
-        .ok_or_else(|| io::Error::other("there are no counters for this worker"))?;
+    let counters = Counters::of_worker(
+        Fd(descriptors.counters),
+        handover.share.workers,
+        handover.worker,
+    )?;
+    counters.note_birth();
     let mut keep = descriptors.all();
     keep.push(fd);
     Worker::adopt(Inheritance {
         slots,
         pending,
-        counters: Counters::new(block),
+        counters,
         routes,
         listeners: descriptors
             .listeners
@@ -222,8 +235,33 @@ fn begin(fd: Fd) -> io::Result<Worker> {
             .collect(),
         limits: handover.share.limits(&handover.config),
         orders: Fd(descriptors.orders),
+        handover: fd,
+        set_logs,
+        moved: adopted.moved,
         keep,
     })
+}
+
+fn originations(handover: &Handover) -> io::Result<Vec<Route>> {
+    let config = &handover.config;
+    let share = origin::Share {
+        worker: handover.worker,
+        workers: handover.share.workers,
+    };
+    let sessions = match handover.descriptors.sessions {
+        Some(fd) => {
+            let places = origin::places(config);
+            let sessions = ClientSessions::adopt(Fd(fd), places, handover.worker)?;
+            sessions.forget_claims();
+            Some(sessions)
+        }
+        None => None,
+    };
+    let origins = origin::origins(config, &handover.origins, sessions.as_ref(), share);
+    Ok(route::originations(
+        config,
+        origins.map_err(io::Error::other)?,
+    ))
 }
 
 fn adopt_pending(slots: &Slab<Slot>, handover: &Handover) -> io::Result<Pending> {

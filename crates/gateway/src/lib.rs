@@ -11,18 +11,22 @@
 //! thread share, and writes it back.
 #![forbid(unsafe_code)]
 
+mod client_sessions;
 pub mod config;
+mod control;
 pub mod counters;
 mod handover;
 mod keeper;
 mod material;
 mod orders;
+mod origin;
 mod route;
+mod session_files;
 mod share;
 pub mod slot;
-mod status;
 mod supervisor;
 mod worker;
 
+pub use control::process_entry as control_entry;
 pub use keeper::process_entry;
-pub use supervisor::{ServeError, serve};
+pub use supervisor::{ServeError, Source, serve};

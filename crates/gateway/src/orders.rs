@@ -1,104 +1,251 @@
-//! What main and its workers say to each other, over a pair of unix sockets.
+//! What main and its workers say to each other.
 //!
-//! Main says "stop" and gives out ticket keys; a worker says "ready". One byte says which; keys
-//! have a fixed length. Each message is one write, far below what a socket's buffer takes at once.
+//! Main gives [`Order`]s, a worker answers with [`Word`]s. Each is one message of a channel (the
+//! kernel keeps messages apart, and passes descriptors with them): a byte which says what it is,
+//! then what belongs to it. To add a kind, add its variant, its byte and its two lines in
+//! `encode` and `decode`.
 
-use dormouse_engine::TicketKeys;
-use dormouse_reactor::Fd;
-use dormouse_reactor::socket::{self, Attempt};
+use crate::control::talk::DrainOrder;
+use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
+use dormouse_reactor::{Fd, OnExec};
 use std::io;
 use zeroize::Zeroizing;
-
-const STOP: u8 = b'S';
-const KEYS: u8 = b'K';
-const READY: u8 = b'R';
 
 /// What main can ask of a worker.
 pub(crate) enum Order {
     /// Accept nothing more, let pending work end, close everything properly.
     Stop,
-    /// Seal and open tickets with these from now on.
-    TicketKeys(Box<TicketKeys>),
+    /// Seal and open tickets with these from now on: keys as they are exported.
+    TicketKeys(Zeroizing<Vec<u8>>),
+    /// Listening sockets which belong to the reload that follows, in their order.
+    Listeners(Vec<Fd>),
+    /// Go by this handover from now on; which edition of the configuration it is.
+    Reload { handover: Fd, edition: u64 },
+    /// Accept nothing more, and close all connections evenly over this time.
+    Drain { over_ms: u64, order: DrainOrder },
+    /// Stop draining, and accept again.
+    StopDrain,
 }
 
-/// Worker: reads an order. `Ok(None)`: none has come.
-pub(crate) fn receive(fd: Fd) -> io::Result<Option<Order>> {
-    let mut kind = [0];
-    match socket::recv(fd, &mut kind)? {
-        Attempt::WouldBlock => return Ok(None),
-        Attempt::Done(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-        Attempt::Done(_) => {}
-    }
-    match kind[0] {
-        STOP => Ok(Some(Order::Stop)),
-        KEYS => {
-            let mut bytes = Zeroizing::new(vec![0; TicketKeys::EXPORT_LEN]);
-            match socket::recv(fd, &mut bytes)? {
-                Attempt::Done(n) if n == bytes.len() => {}
-                _ => return Err(io::ErrorKind::InvalidData.into()),
+/// What a worker says to main.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Word {
+    /// It serves. Said by the first worker, and by each that comes after a crash.
+    Ready,
+    /// It goes by this edition of the configuration.
+    Reloaded(u64),
+    /// It does not, and why.
+    NotReloaded(u64, String),
+}
+
+const STOP: u8 = b'S';
+const TICKET_KEYS: u8 = b'K';
+
+const LISTENERS: u8 = b'L';
+const RELOAD: u8 = b'C';
+const DRAIN: u8 = b'D';
+const STOP_DRAIN: u8 = b'd';
+
+const READY: u8 = b'R';
+const RELOADED: u8 = b'c';
+const NOT_RELOADED: u8 = b'n';
+
+/// A reason in words is cut to this.
+const WORDS_MAX: usize = 4096;
+
+impl Order {
+    fn encode(&self) -> Zeroizing<Vec<u8>> {
+        match self {
+            Order::Stop => message(STOP, &[]),
+            Order::TicketKeys(keys) => message(TICKET_KEYS, keys),
+            Order::Listeners(_) => message(LISTENERS, &[]),
+            Order::Reload { edition, .. } => message(RELOAD, &edition.to_le_bytes()),
+            Order::Drain { over_ms, order } => {
+                let mut body = over_ms.to_le_bytes().to_vec();
+                body.push(*order as u8);
+                message(DRAIN, &body)
             }
-            let keys = TicketKeys::import(&bytes).map_err(io::Error::other)?;
-            Ok(Some(Order::TicketKeys(Box::new(keys))))
+            Order::StopDrain => message(STOP_DRAIN, &[]),
         }
-        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+
+    /// Those which go with it.
+    fn descriptors(&self) -> &[Fd] {
+        match self {
+            Order::Listeners(fds) => fds,
+            Order::Reload { handover, .. } => std::slice::from_ref(handover),
+            _ => &[],
+        }
+    }
+
+    fn decode(kind: u8, body: &[u8], descriptors: &[Fd]) -> io::Result<Order> {
+        match (kind, body, descriptors) {
+            (STOP, [], []) => Ok(Order::Stop),
+            (TICKET_KEYS, keys, []) => Ok(Order::TicketKeys(Zeroizing::new(keys.to_vec()))),
+            (LISTENERS, [], fds) => Ok(Order::Listeners(fds.to_vec())),
+            (RELOAD, edition, &[handover]) => Ok(Order::Reload {
+                handover,
+                edition: number(edition)?,
+            }),
+            (DRAIN, [over_ms @ .., order], []) => Ok(Order::Drain {
+                over_ms: number(over_ms)?,
+                order: match order {
+                    0 => DrainOrder::Longest,
+                    _ => DrainOrder::Shortest,
+                },
+            }),
+            (STOP_DRAIN, [], []) => Ok(Order::StopDrain),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
     }
 }
 
-/// Worker: says that it serves. If main is gone there is nobody to tell, and no harm in that.
-pub(crate) fn say_ready(fd: Fd) {
-    let _ = socket::send(fd, &[READY]);
+fn number(bytes: &[u8]) -> io::Result<u64> {
+    let bytes = bytes.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
+    Ok(u64::from_le_bytes(bytes))
 }
 
-/// Main: has the worker said that it is ready? An error: there is no worker any more, nor a keeper
-/// who could start one.
-pub(crate) fn heard_ready(fd: Fd) -> io::Result<bool> {
-    let mut word = [0; 16];
-    match socket::recv(fd, &mut word)? {
-        Attempt::WouldBlock => Ok(false),
-        Attempt::Done(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Attempt::Done(n) => Ok(word[..n].contains(&READY)),
+impl Word {
+    fn encode(&self) -> Zeroizing<Vec<u8>> {
+        match self {
+            Word::Ready => message(READY, &[]),
+            Word::Reloaded(edition) => message(RELOADED, &edition.to_le_bytes()),
+            Word::NotReloaded(edition, why) => {
+                let mut body = edition.to_le_bytes().to_vec();
+                body.extend(why.bytes().take(WORDS_MAX));
+                message(NOT_RELOADED, &body)
+            }
+        }
+    }
+
+    fn decode(kind: u8, body: &[u8]) -> io::Result<Word> {
+        match (kind, body) {
+            (READY, []) => Ok(Word::Ready),
+            (RELOADED, edition) => Ok(Word::Reloaded(number(edition)?)),
+            (NOT_RELOADED, body) => {
+                let (edition, why) = body.split_at_checked(8).ok_or(io::ErrorKind::InvalidData)?;
+                let why = String::from_utf8_lossy(why).into_owned();
+                Ok(Word::NotReloaded(number(edition)?, why))
+            }
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
     }
 }
 
-/// Main: asks the worker to stop.
-pub(crate) fn stop(fd: Fd) {
-    let _ = socket::send(fd, &[STOP]);
+fn message(kind: u8, body: &[u8]) -> Zeroizing<Vec<u8>> {
+    let mut message = Zeroizing::new(Vec::with_capacity(1 + body.len()));
+    message.push(kind);
+    message.extend_from_slice(body);
+    message
 }
 
-/// Main: gives out ticket keys.
-pub(crate) fn give_ticket_keys(fd: Fd, keys: &TicketKeys) {
-    let exported = keys.export();
-    let mut message = Zeroizing::new(Vec::with_capacity(1 + exported.len()));
-    message.push(KEYS);
-    message.extend_from_slice(&exported);
-    let _ = socket::send(fd, &message);
+/// Main: gives an order. An error: there is no worker any more, nor a keeper who could start one;
+/// or it has not read its orders for so long that no more fit.
+pub(crate) fn give(channel: Fd, order: &Order) -> io::Result<()> {
+    send(channel, &order.encode(), order.descriptors())
+}
+
+/// Worker: says a word. If main is gone there is nobody to tell, and no harm in that.
+pub(crate) fn say(channel: Fd, word: &Word) {
+    let _ = send(channel, &word.encode(), &[]);
+}
+
+fn send(channel: Fd, bytes: &[u8], descriptors: &[Fd]) -> io::Result<()> {
+    match socket::send_message(channel, bytes, descriptors)? {
+        Attempt::Done(()) => Ok(()),
+        Attempt::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}
+
+/// Worker: the next order, if one has come. An error: main is gone, or says what makes no sense.
+pub(crate) fn receive(channel: Fd) -> io::Result<Option<Order>> {
+    // Descriptors must outlive this worker, as everything in the shared table.
+    next(channel, OnExec::Keep, Order::decode)
+}
+
+/// Main: the next word, if one has come. An error: there is neither worker nor keeper.
+pub(crate) fn hear(channel: Fd) -> io::Result<Option<Word>> {
+    next(channel, OnExec::Close, |kind, body, _| {
+        Word::decode(kind, body)
+    })
+}
+
+fn next<T>(
+    channel: Fd,
+    on_exec: OnExec,
+    decode: impl FnOnce(u8, &[u8], &[Fd]) -> io::Result<T>,
+) -> io::Result<Option<T>> {
+    let mut buffer = Zeroizing::new(vec![0; MESSAGE_MAX]);
+    let Attempt::Done(message) = socket::receive_message(channel, &mut buffer, on_exec)? else {
+        return Ok(None);
+    };
+    let (kind, body) = buffer
+        .get(..message.len)
+        .and_then(<[u8]>::split_first)
+        .ok_or(io::ErrorKind::UnexpectedEof)?;
+    let decoded = decode(*kind, body, &message.descriptors);
+    if decoded.is_err() {
+        message.descriptors.iter().for_each(|fd| fd.close());
+    }
+    decoded.map(Some)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormouse_engine::UnixTime;
-    use dormouse_reactor::OnExec;
-    use std::time::Duration;
 
     #[test]
     fn orders_arrive_as_they_were_given() {
-        let (main, worker) = socket::pair(OnExec::Close).expect("a pair of sockets");
+        let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
         assert!(receive(worker).expect("nothing yet").is_none());
-        let now = UnixTime::since_unix_epoch(Duration::from_secs(1_000_000));
-        let keys = TicketKeys::generate(now, 60).expect("random bytes");
-        give_ticket_keys(main, &keys);
-        stop(main);
+        let keys = Zeroizing::new(vec![7; 300]);
+        give(main, &Order::TicketKeys(keys.clone())).expect("given");
+        give(main, &Order::Stop).expect("given");
         match receive(worker).expect("an order") {
-            Some(Order::TicketKeys(got)) => assert_eq!(*got.export(), *keys.export()),
+            Some(Order::TicketKeys(got)) => assert_eq!(got, keys),
             _ => panic!("not ticket keys"),
         }
         assert!(matches!(receive(worker), Ok(Some(Order::Stop))));
-        assert!(!heard_ready(main).expect("nothing yet"));
-        say_ready(worker);
-        assert!(heard_ready(main).expect("a word"));
+        assert!(hear(main).expect("nothing yet").is_none());
+        let (order, over_ms) = (DrainOrder::Shortest, 600_000);
+        give(main, &Order::Drain { over_ms, order }).expect("given");
+        match receive(worker).expect("an order") {
+            Some(Order::Drain { over_ms, order }) => {
+                assert_eq!((over_ms, order), (600_000, DrainOrder::Shortest));
+            }
+            _ => panic!("not a drain"),
+        }
+        let (handover, edition) = (main, 7);
+        give(main, &Order::Reload { handover, edition }).expect("given");
+        match receive(worker).expect("an order") {
+            Some(Order::Reload { handover, edition }) => {
+                assert_eq!(edition, 7);
+                handover.close();
+            }
+            _ => panic!("not a reload"),
+        }
+        for word in [
+            Word::Ready,
+            Word::Reloaded(u64::MAX),
+            Word::NotReloaded(3, "because".to_owned()),
+        ] {
+            say(worker, &word);
+            assert_eq!(hear(main).expect("a word"), Some(word));
+        }
         main.close();
         assert!(receive(worker).is_err(), "main is gone");
+        worker.close();
+    }
+
+    #[test]
+    fn what_is_no_order_is_refused() {
+        let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
+        for bytes in [&b"?"[..], b"Sx", b"C", b"C12345678", b"D1234567"] {
+            send(main, bytes, &[]).expect("sent");
+            let refused = receive(worker).err().map(|error| error.kind());
+            assert_eq!(refused, Some(io::ErrorKind::InvalidData), "{bytes:?}");
+        }
+        main.close();
         worker.close();
     }
 }

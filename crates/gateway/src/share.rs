@@ -12,19 +12,40 @@ pub(crate) struct Share {
     pub(crate) connections_max: u32,
     pub(crate) handshakes_max: u32,
     pub(crate) pending_bytes_max: u64,
+    /// What the kernel may hold in long send queues.
+    pub(crate) kernel_bytes_max: u64,
+    /// Addresses from which backends on this machine are connected to.
+    pub(crate) sources: u32,
 }
 
 impl Share {
     /// The share of worker number `worker`. Connections are given out to the last one; what is
     /// left over by the division goes to the first workers.
-    pub(crate) fn of(worker: u32, plan: &Plan, config: &Config) -> Share {
+    pub(crate) fn of(worker: u32, plan: &Plan) -> Share {
         let workers = plan.workers.max(1);
         let extra = u32::from(worker < plan.connections_max % workers);
         Share {
             workers,
             connections_max: plan.connections_max / workers + extra,
-            handshakes_max: config.limits.max_handshakes.div_ceil(workers),
-            pending_bytes_max: config.limits.pending_memory.0 / u64::from(workers),
+            handshakes_max: plan.handshakes_max.div_ceil(workers),
+            pending_bytes_max: plan.pending_memory.0 / u64::from(workers),
+            kernel_bytes_max: plan.kernel_memory.0 / u64::from(workers),
+            sources: plan.sources,
+        }
+    }
+
+    /// The share after a reload. The mappings stay what they are, so there can't be more of what
+    /// lies in them; there can be less.
+    pub(crate) fn renewed(&self, worker: u32, plan: &Plan) -> Share {
+        let plan = Plan {
+            workers: self.workers,
+            ..plan.clone()
+        };
+        let wanted = Share::of(worker, &plan);
+        Share {
+            connections_max: wanted.connections_max.min(self.connections_max),
+            pending_bytes_max: self.pending_bytes_max,
+            ..wanted
         }
     }
 
@@ -34,6 +55,8 @@ impl Share {
         Limits {
             connections_max: self.connections_max,
             handshakes_max: self.handshakes_max as usize,
+            kernel_bytes_max: self.kernel_bytes_max,
+            sources: self.sources,
             handshake_bytes_max: config.limits.handshake_bytes_max.as_usize(),
             pending_per_connection: config.limits.pending_per_connection.as_usize(),
             handshake_timeout_ms: milliseconds(timeouts.handshake_timeout),
@@ -41,6 +64,7 @@ impl Share {
             partial_record_timeout_ms: milliseconds(timeouts.partial_record_timeout),
             backend_connect_timeout_ms: milliseconds(timeouts.backend_connect_timeout),
             drain_timeout_ms: milliseconds(timeouts.drain_timeout),
+            shutdown_grace_ms: milliseconds(timeouts.shutdown_grace),
         }
     }
 }

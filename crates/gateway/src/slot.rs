@@ -84,6 +84,8 @@ pub enum Phase {
     /// Over: what was received is still delivered, then each side is reset or ended as its
     /// flags say.
     Draining = 3,
+    /// TLS to a server is established, and no local client has been given it yet. It rests.
+    Warm = 4,
 }
 
 /// What the slot's one timer is running for.
@@ -185,6 +187,7 @@ impl Slot {
             1 => Phase::Connecting,
             2 => Phase::Established,
             3 => Phase::Draining,
+            4 => Phase::Warm,
             _ => Phase::Free,
         }
     }

@@ -6,8 +6,8 @@ use dormouse_reactor::OnExec;
 use dormouse_reactor::signal::{Signal, Signals};
 use dormouse_reactor::socket::{Addr, Attempt};
 
-use crate::load::{Fleet, Harvest, Launcher, Order, Plan, Setup, Tally};
-use crate::measure::{CpuTime, KernelMemory, TreeSample};
+use crate::load::{Fleet, Harvest, Launcher, Order, Plan, Setup, Talk, Tally, spare_strangers};
+use crate::measure::{CpuTime, KernelMemory, ProcessTree, TreeSample};
 use crate::model::{Run, Sample};
 use crate::server::Server;
 use crate::spec::Spec;
@@ -23,6 +23,8 @@ const SAMPLES_MAX: usize = 2000;
 
 /// Who watches a run.
 pub trait Console {
+    /// Something that must be known before the run begins.
+    fn note(&mut self, _text: &str) {}
     /// A part of the run begins; `total` is what will be counted, if that is known.
     fn stage(&mut self, name: &str, total: Option<u64>);
     /// How far it is; called ten times a second.
@@ -56,6 +58,8 @@ pub(crate) struct Session<'a> {
     pub(crate) run: Run,
     pub(crate) fleet: Fleet,
     pub(crate) server: Option<Server>,
+    /// Established connections that ended before they were to.
+    pub(crate) lost: u64,
     watch: Watch<'a>,
 }
 
@@ -83,6 +87,10 @@ impl<'a> Session<'a> {
             .target
             .parse()
             .map_err(|error| Trouble::usage(format!("{error}")))?;
+        if !spec.own_server {
+            let http = matches!(spec.talk, Talk::Http { .. });
+            spare_strangers(spec.mode.connections_in_all(http), &target)?;
+        }
         let plan = Plan::new(
             connections,
             &target,
@@ -90,7 +98,10 @@ impl<'a> Session<'a> {
             spec.per_process,
             spec.own_server,
         )?;
-        plan.notes.iter().for_each(|note| run.note(note));
+        for note in &plan.notes {
+            console.note(note);
+            run.note(note);
+        }
         // From now on Ctrl-C is noticed, and does not end the process.
         let signals = Signals::open(&[Signal::Interrupt, Signal::Terminate], OnExec::Close).ok();
         let now = Instant::now();
@@ -121,6 +132,10 @@ impl<'a> Session<'a> {
         if let Some(server) = &mut server {
             fleet.pids().for_each(|pid| server.tree.exclude(pid));
             run.server = server.tree.describe()?;
+            if let Some(note) = too_few_descriptors(&server.tree, connections) {
+                watch.console.note(&note);
+                run.note(note);
+            }
         } else {
             run.note("the server's memory and CPU time were not measured: give --pid or --cmd");
         }
@@ -130,6 +145,7 @@ impl<'a> Session<'a> {
             run: run.clone(),
             fleet,
             server,
+            lost: 0,
             watch,
         };
         Ok(session)
@@ -159,7 +175,9 @@ impl<'a> Session<'a> {
         count: fn(&Tally) -> u64,
     ) -> Result<Harvest, Trouble> {
         if self.is_over() && *order != Order::Close {
-            return Ok(Harvest::default());
+            let mut nothing = Harvest::default();
+            nothing.of.tally.alive = self.fleet.alive();
+            return Ok(nothing);
         }
         self.watch.console.stage(stage, total);
         let began = Instant::now();
@@ -176,6 +194,7 @@ impl<'a> Session<'a> {
         });
         self.watch.console.stage_over();
         let harvest = harvest?;
+        self.lost += harvest.of.tally.lost;
         for (reason, count) in &harvest.of.failures {
             *self.run.failures.entry(reason.clone()).or_default() += count;
         }
@@ -244,6 +263,19 @@ impl<'a> Session<'a> {
         self.run.samples = std::mem::take(&mut self.watch.samples);
         self.run
     }
+}
+
+/// A server whose limits are below what is asked for will refuse, or be silent, in the middle of the run.
+fn too_few_descriptors(tree: &ProcessTree, connections: u64) -> Option<String> {
+    let most = tree.descriptors_max()?;
+    (most < connections).then(|| {
+        format!(
+            "the server may have {most} descriptors (its processes together) and is to hold {connections} connections: \
+             prlimit --nofile={0}:{0} --pid {1} lifts that for one process, `ulimit -n` before its start for all",
+            connections + connections / 10,
+            tree.root()
+        )
+    })
 }
 
 impl Watch<'_> {

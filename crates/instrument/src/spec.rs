@@ -138,6 +138,28 @@ impl Mode {
         }
     }
 
+    /// Connections of the whole run; `None` when the server decides how many they become.
+    pub fn connections_in_all(&self, http: bool) -> Option<u64> {
+        match self {
+            Self::Hold(hold) => Some(hold.connections),
+            Self::Churn(churn) => {
+                let rounds = u64::from(churn.rounds);
+                // Where sessions are resumed, each of the concurrent clients has had a first connection.
+                let first = u64::from(churn.concurrency);
+                Some(
+                    churn
+                        .connections
+                        .saturating_mul(rounds)
+                        .saturating_add(first),
+                )
+            }
+            // Over HTTP a server ends a connection when it likes, and there is another.
+            Self::Bulk(bulk) => (!http).then_some(bulk.streams.into()),
+            Self::Wake(wake) => Some(wake.connections),
+            Self::Request(request) => (request.requests > 0).then_some(request.requests),
+        }
+    }
+
     /// Most connections at a time.
     pub fn connections_max(&self) -> u64 {
         match self {

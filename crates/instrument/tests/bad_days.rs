@@ -3,11 +3,12 @@
 mod common;
 
 use std::net::TcpListener;
+use std::process::Command;
 use std::time::Duration;
 
 use common::{KnownServer, Silent, measure, measure_at, spec};
 use dormouse_instrument::load::Trust;
-use dormouse_instrument::{Bulk, Hold, Mode, ServerSource};
+use dormouse_instrument::{Bulk, Console, Hold, Mode, Progress, ServerSource};
 
 fn hold(connections: u64, for_s: f64) -> Mode {
     Mode::Hold(Hold {
@@ -74,6 +75,29 @@ fn the_certificate_is_not_trusted() {
     assert!(message.contains("certificate"), "{message}");
 }
 
+/// Does something to the server when a part of the run begins.
+struct At<F: FnMut()> {
+    stage: &'static str,
+    then: F,
+}
+
+impl<F: FnMut()> Console for At<F> {
+    fn stage(&mut self, name: &str, _total: Option<u64>) {
+        if name == self.stage {
+            (self.then)();
+        }
+    }
+    fn progress(&mut self, _at: &Progress) {}
+    fn stage_over(&mut self) {}
+}
+
+fn signal(pid: i32, signal: &str) {
+    let kill = Command::new("kill")
+        .args([signal, &pid.to_string()])
+        .status();
+    assert!(kill.unwrap().success());
+}
+
 #[test]
 fn the_server_dies_while_it_is_measured() {
     let _alone = common::alone();
@@ -81,18 +105,59 @@ fn the_server_dies_while_it_is_measured() {
     let pid = server.pid();
     let mut spec = spec(&server.address, hold(200, 30.0));
     spec.server = ServerSource::Pid(pid);
-    let killer = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_secs(4));
-        drop(server);
-    });
-    let run = measure_at(&spec);
-    killer.join().unwrap();
+    let mut console = At {
+        stage: "holding",
+        then: || signal(pid, "-KILL"),
+    };
+    let run = dormouse_instrument::run(&spec, &common::launcher(), &mut console);
     assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
     assert!(run.outcome.message.as_deref().unwrap().contains("died"));
+    assert_eq!(run.value("connections.alive"), Some(200.0));
     assert!(
-        run.value("memory.before.pss").is_some(),
+        run.value("memory.at_n.pss").is_some(),
         "the figures so far are there"
     );
+}
+
+#[test]
+fn the_server_stops_answering_in_the_middle() {
+    let _alone = common::alone();
+    let server = KnownServer::start(&[]);
+    let pid = server.pid();
+    let mut mode = hold(50, 0.0);
+    if let Mode::Hold(hold) = &mut mode {
+        hold.echoes = 2;
+    }
+    let mut spec = spec(&server.address, mode);
+    spec.server = ServerSource::Pid(pid);
+    spec.timeout = Duration::from_secs(3);
+    let mut console = At {
+        stage: "echo 2",
+        then: || signal(pid, "-STOP"),
+    };
+    let run = dormouse_instrument::run(&spec, &common::launcher(), &mut console);
+    assert_eq!(run.outcome.exit_status, 1, "{:?}", run.outcome);
+    let (reason, count) = run.failures.first_key_value().unwrap();
+    assert!(reason.contains("stopped answering"), "{reason}");
+    assert_eq!((*count, run.value("connections.lost")), (50, Some(50.0)));
+    assert_eq!(run.value("connections.echoed.1"), Some(50.0));
+}
+
+#[test]
+fn the_server_resets_everybody() {
+    let _alone = common::alone();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // What is closed unread is reset.
+            let _ = stream.peek(&mut [0]);
+        }
+    });
+    let run = measure_at(&spec(&target, hold(10, 0.0)));
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
+    let message = run.outcome.message.unwrap();
+    assert!(message.contains("reset"), "{message}");
 }
 
 #[test]

@@ -67,6 +67,24 @@ impl Fd {
         }
     }
 
+    /// Makes `number` another name of what this one names, and this one free: what `number` named
+    /// before is closed. Who shares the table sees both at once.
+    ///
+    /// # Errors
+    /// What the operating system says; nothing has changed then.
+    pub fn move_to(self, number: Fd) -> io::Result<()> {
+        self.borrow()?;
+        number.borrow()?;
+        // SAFETY: numbers are replaced; no memory depends on a descriptor (see the type).
+        if unsafe { libc::dup2(self.0, number.0) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if self != number {
+            self.close();
+        }
+        Ok(())
+    }
+
     /// Whether it stays open over an exec.
     ///
     /// # Errors

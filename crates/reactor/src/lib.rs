@@ -13,6 +13,8 @@
 //! - **Slots** ([`slab`]) and **pending bytes** ([`pending`]) lie in sealed memory files, each in
 //!   a mapping of its own, and are adopted by the next worker. What is derived from them (which
 //!   slots are free, which chunks are) is kept in the heap and rebuilt.
+//! - **The cache** ([`cache`]) is a mapping in which all workers put, get and take. It has no
+//!   locks, so a worker that is killed in it blocks nobody.
 //! - **The epoll instance** ([`poller`]) is such a descriptor too: the next worker goes on with
 //!   it, registrations included.
 //!
@@ -22,6 +24,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("dormouse-reactor is written for Linux: memfd, epoll, clone");
 
+pub mod cache;
 pub mod descriptors;
 mod error;
 mod fd;

@@ -66,7 +66,10 @@ impl Mapping {
 
     /// Maps a part of a file which was created or checked before.
     pub(crate) fn window(fd: Fd, offset: usize, len: usize) -> io::Result<Mapping> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        Mapping::map(fd, offset, len, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn map(fd: Fd, offset: usize, len: usize, prot: ProtFlags) -> io::Result<Mapping> {
         // SAFETY: a new range of addresses is asked for (null hint, no MAP_FIXED), so no memory
         // that is in use changes.
         let base = unsafe {
@@ -227,6 +230,30 @@ impl Words {
         Mapping::window(fd, offset, len).map(Words)
     }
 
+    /// Maps words which somebody else writes: a store would end the process, so who holds these
+    /// must not offer one.
+    pub(crate) fn adopt_to_read(fd: Fd, len: usize) -> Result<Words, AdoptError> {
+        check_file(fd, len)?;
+        let mapping = Mapping::map(fd, 0, len, ProtFlags::READ);
+        Ok(Words(mapping.map_err(AdoptError::system("map memory"))?))
+    }
+
+    /// The 64-bit word at an offset which is in the window by construction.
+    pub(crate) fn word_at(&self, offset: usize) -> &AtomicU64 {
+        match self.word(offset) {
+            Some(word) => word,
+            None => unreachable!("offset {offset} lies in the window by construction"),
+        }
+    }
+
+    /// As [`Words::word_at`], for 32 bits.
+    pub(crate) fn word32_at(&self, offset: usize) -> &AtomicU32 {
+        match self.word32(offset) {
+            Some(word) => word,
+            None => unreachable!("offset {offset} lies in the window by construction"),
+        }
+    }
+
     /// The descriptor of the memory file.
     pub fn fd(&self) -> Fd {
         self.0.fd
@@ -267,6 +294,8 @@ pub(crate) fn create_file(name: &str, len: usize) -> io::Result<Fd> {
         other => other?,
     };
     rustix::fs::ftruncate(&file, len as u64)?;
+    // Who finds it under /proc may not open it, unless it is the owner or has privileges.
+    rustix::fs::fchmod(&file, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
     rustix::fs::fcntl_add_seals(&file, SEALS)?;
     Ok(file.into())
 }

@@ -91,6 +91,15 @@ impl Shared {
         self.words.fd()
     }
 
+    /// A descriptor for [`View::open`], by which nothing can be written.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn reader(&self) -> io::Result<Fd> {
+        let path = format!("/proc/self/fd/{}", self.fd());
+        Ok(Fd::from_owned(std::fs::File::open(path)?.into()))
+    }
+
     /// How many workers it is made for.
     pub fn workers(&self) -> usize {
         self.workers
@@ -171,6 +180,53 @@ impl Block {
     }
 }
 
+/// The same mapping, to look at only: a process that holds no other descriptor of it cannot write.
+#[derive(Debug)]
+pub struct View {
+    words: Words,
+    workers: usize,
+}
+
+impl View {
+    /// Maps what [`Shared::create`] made, by a descriptor of [`Shared::reader`].
+    ///
+    /// # Errors
+    /// As [`Shared::adopt`].
+    pub fn open(fd: Fd, workers: usize) -> Result<View, AdoptError> {
+        let workers = workers.clamp(1, WORKERS_MAX);
+        let words = Words::adopt_to_read(fd, len(workers))?;
+        let view = View { words, workers };
+        for (field, at, expected) in [
+            ("magic", MAGIC_AT, MAGIC),
+            ("version", VERSION_AT, VERSION),
+            ("number of workers", WORKERS_AT, workers as u64),
+        ] {
+            let found = view.words.word_at(at).load(Ordering::Acquire);
+            AdoptError::check(field, found, expected)?;
+        }
+        Ok(view)
+    }
+
+    /// How many workers have a block.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// A word of a worker's block; 0 for one that does not exist.
+    pub fn load(&self, worker: usize, word: usize) -> u64 {
+        if worker >= self.workers || word >= WORDS {
+            return 0;
+        }
+        let offset = BLOCKS_AT + worker * BLOCK_LEN + 8 * word;
+        self.words.word_at(offset).load(Ordering::Relaxed)
+    }
+
+    /// The sum of a word over all workers.
+    pub fn sum(&self, word: usize) -> u64 {
+        (0..self.workers).fold(0, |sum, worker| sum.wrapping_add(self.load(worker, word)))
+    }
+}
+
 fn len(workers: usize) -> usize {
     (BLOCKS_AT + workers * BLOCK_LEN).next_multiple_of(PAGE)
 }
@@ -205,6 +261,20 @@ mod tests {
         assert_eq!(shared.sum(63), 63 + 1063 + 2063);
         block.add(WORDS, 1);
         assert_eq!(block.load(WORDS), 0);
+        shared.fd().close();
+    }
+
+    #[test]
+    fn a_view_sees_what_is_written_and_cannot_write() {
+        let shared = Shared::create("test", 2).unwrap();
+        let reader = shared.reader().unwrap();
+        let view = View::open(reader, 2).unwrap();
+        shared.block(1).unwrap().add(5, 7);
+        assert_eq!((view.load(1, 5), view.load(0, 5), view.sum(5)), (7, 0, 7));
+        assert_eq!((view.load(2, 5), view.load(0, WORDS)), (0, 0));
+        assert!(Shared::adopt(reader, 2).is_err(), "mapped for writing");
+        assert!(View::open(reader, 3).is_err());
+        reader.close();
         shared.fd().close();
     }
 

@@ -169,6 +169,38 @@ impl Drop for Signals {
     }
 }
 
+/// Blocks signals in this thread and in what it starts, so that [`wait_for`] gets them.
+///
+/// # Errors
+/// What the operating system says.
+pub fn block(signals: &[Signal]) -> io::Result<()> {
+    change_mask(libc::SIG_BLOCK, &set_of(signals))
+}
+
+/// Sleeps until one of these signals has come (they must be blocked), or for `timeout_ms`. For a
+/// process that reads no descriptor.
+///
+/// # Errors
+/// What the operating system says.
+pub fn wait_for(signals: &[Signal], timeout_ms: u64) -> io::Result<Option<Signal>> {
+    let set = set_of(signals);
+    let timeout = libc::timespec {
+        tv_sec: (timeout_ms / 1000) as libc::time_t,
+        tv_nsec: (timeout_ms % 1000 * 1_000_000) as libc::c_long,
+    };
+    // SAFETY: the set and the time are initialised and only read; no information is asked for.
+    let number =
+        unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const timeout) };
+    if number >= 0 {
+        return Ok(Signal::from_number(number));
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EINTR) => Ok(None),
+        _ => Err(error),
+    }
+}
+
 /// Lets every signal through to this thread again.
 ///
 /// # Errors

@@ -1,11 +1,13 @@
 //! A throw-away certificate authority, and certificates good and bad.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dormouse_engine::{Identity, Roots};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
-    PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, RsaKeySize, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
+    IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384,
+    PKCS_RSA_SHA256, RevokedCertParams, RsaKeySize, SerialNumber, date_time_ymd,
 };
 
 /// The length of the RSA keys made here.
@@ -23,6 +25,8 @@ pub struct Leaf {
     pub certificate_pem: String,
     /// The key, PKCS #8.
     pub key_pem: String,
+    /// Its number among the authority's.
+    pub serial: u64,
 }
 
 impl Authority {
@@ -99,11 +103,37 @@ impl Authority {
         }
         params.not_before = date_time_ymd(from, 1, 1);
         params.not_after = date_time_ymd(until, 12, 31);
+        static NEXT: AtomicU64 = AtomicU64::new(1_000);
+        let serial = NEXT.fetch_add(1, Ordering::Relaxed);
+        params.serial_number = Some(SerialNumber::from(serial));
         let certificate = params.signed_by(key, &self.issuer).expect("signed");
         Leaf {
             certificate_pem: certificate.pem(),
             key_pem: key.serialize_pem(),
+            serial,
         }
+    }
+
+    /// A list of the revoked ones, PEM.
+    pub fn revocation_list(&self, revoked: &[&Leaf]) -> String {
+        let revoked = revoked.iter().map(|leaf| RevokedCertParams {
+            serial_number: SerialNumber::from(leaf.serial),
+            revocation_time: date_time_ymd(2024, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        CertificateRevocationListParams {
+            this_update: date_time_ymd(2024, 1, 2),
+            next_update: date_time_ymd(2049, 12, 31),
+            crl_number: SerialNumber::from(1_u64),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        }
+        .signed_by(&self.issuer)
+        .expect("signed")
+        .pem()
+        .expect("PEM")
     }
 }
 

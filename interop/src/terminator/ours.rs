@@ -6,7 +6,7 @@ use super::{Launch, Settings, Target, write};
 use crate::tools;
 
 /// Options which stand in the route rather than at the top of the file.
-const OF_THE_ROUTE: [&str; 2] = ["min_version", "max_version"];
+const OF_THE_ROUTE: [&str; 3] = ["min_version", "max_version", "source_addresses"];
 
 pub(super) fn prepare(settings: &Settings, folder: &Path) -> Launch {
     let file = write(folder, "dormouse.toml", &configuration(settings));
@@ -32,6 +32,11 @@ fn configuration(settings: &Settings) -> String {
             .map(|(name, value)| format!("{name} = {value}\n"))
             .collect::<String>()
     };
+    // Without a path of its own each would try for the usual one.
+    let admin = match settings.value("admin") {
+        Some(_) => "",
+        None => "admin = \"none\"\n",
+    };
     let target = match &settings.target {
         Target::Tcp(address) => address.to_string(),
         Target::Unix(path) => format!("unix:{}", path.display()),
@@ -48,7 +53,7 @@ fn configuration(settings: &Settings) -> String {
         "abort"
     };
     format!(
-        "workers = {workers}\n{whole}\n[[route]]\nlisten = {addresses:?}\nto = \"{target}\"\n\
+        "workers = {workers}\n{admin}{whole}\n[[route]]\nlisten = {addresses:?}\nto = \"{target}\"\n\
          certificates = [{{ cert = \"{cert}\", key = \"{key}\" }}]\n\
          truncation = \"{truncation}\"\nalpn = {alpn:?}\n{route}",
         workers = settings.workers,

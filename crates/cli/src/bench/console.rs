@@ -32,6 +32,12 @@ impl Terminal {
 }
 
 impl Console for Terminal {
+    fn note(&mut self, text: &str) {
+        if !self.quiet {
+            eprintln!("note: {text}");
+        }
+    }
+
     fn stage(&mut self, name: &str, total: Option<u64>) {
         self.stage = name.to_owned();
         self.next_line = Instant::now() + LINE_EVERY;
@@ -50,7 +56,7 @@ impl Console for Terminal {
 
     fn progress(&mut self, at: &Progress) {
         if let Some(bar) = &self.bar {
-            // A pause counts milliseconds, which no bar was made for.
+            // What has no number to reach, a pause for one, has a spinner.
             if bar.length().is_some() {
                 bar.set_position(at.done);
             } else {

@@ -1,8 +1,11 @@
 //! The engine against stock rustls, against bad peers and with bad certificates.
 
 mod certificates;
+mod hello;
 mod identities;
+mod kept_sessions;
 mod refusals;
+mod resumption;
 mod sessions;
 mod stock;
 mod stock_client;

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use super::raw::{Context, Raw, Read, Wrong, shortened};
-use super::types::{Backend, Kind, Listed, Listen, OptionType};
+use super::types::{Backend, Kind, Listed, Listen, OptionType, PlainListen, Server};
 
 /// The longest path of a unix socket: `sun_path` has 108 bytes, one of them for the
 /// zero at the end.
@@ -52,6 +53,82 @@ impl Listed for Listen {
     }
 }
 
+impl OptionType for PlainListen {
+    const KIND: Kind = Kind::new(
+        "an address to listen on",
+        "\"127.0.0.1:8080\" or \"unix:/run/app.sock\"",
+        "ADDR",
+    );
+
+    fn read(raw: &Raw, context: &Context<'_>) -> Read<Self> {
+        let mut addresses = Self::read_item(raw, context)?;
+        Ok(addresses.remove(0))
+    }
+}
+
+impl Listed for PlainListen {
+    const KIND_OF_LIST: Kind = Kind::new(
+        "a list of addresses",
+        "[\"127.0.0.1:8080\", \"unix:/run/app.sock\"]",
+        "ADDR",
+    );
+
+    fn read_item(raw: &Raw, context: &Context<'_>) -> Read<Vec<Self>> {
+        match text_of::<Self>(raw)?.strip_prefix("unix:") {
+            Some(path) => Ok(vec![Self::Unix(unix(path, context)?)]),
+            None => {
+                let listeners = Listen::read_item(raw, context)?;
+                Ok(listeners.into_iter().map(Self::Tcp).collect())
+            }
+        }
+    }
+}
+
+/// Addresses of one name that are tried, at most.
+const ADDRESSES_MAX: usize = 8;
+
+impl OptionType for Server {
+    const KIND: Kind = Kind::new(
+        "the address of a TLS server",
+        "\"www.example.com:443\"",
+        "HOST:PORT",
+    );
+
+    fn read(raw: &Raw, context: &Context<'_>) -> Read<Self> {
+        let text = text_of::<Self>(raw)?;
+        if text.starts_with("unix:") {
+            return Err(Wrong::new("TLS is not spoken on unix sockets")
+                .label("a host and a port are needed here")
+                .help(format!("write it like this: {}", Self::KIND.example))
+                .into());
+        }
+        let (host, port) = host_and_port(text)?;
+        let (host, addresses) = match host {
+            Host::All => {
+                let wrong = Wrong::new(format!("`{}` says no host", shortened(text)));
+                return Err(wrong
+                    .help(format!("write \"127.0.0.1:{port}\" for this machine"))
+                    .into());
+            }
+            Host::Ip(ip) => (ip.to_string(), vec![SocketAddr::new(ip, port)]),
+            Host::Name(name) => (name.to_owned(), look_up_all(name, port, context)?),
+        };
+        Ok(Self {
+            addresses,
+            host,
+            given: text.to_owned(),
+        })
+    }
+}
+
+impl Listed for Server {
+    const KIND_OF_LIST: Kind = Kind::new(
+        "a list of TLS servers",
+        "[\"www.example.com:443\", \"192.0.2.7:443\"]",
+        "HOST:PORT",
+    );
+}
+
 impl OptionType for Backend {
     const KIND: Kind = Kind::new(
         "the address of a backend",
@@ -65,7 +142,7 @@ impl OptionType for Backend {
             return Ok(Self::Echo);
         }
         if let Some(path) = text.strip_prefix("unix:") {
-            return unix(path, context);
+            return unix(path, context).map(Self::Unix);
         }
         if text.starts_with('/') || text.starts_with("./") {
             return Err(Wrong::new(format!(
@@ -99,7 +176,7 @@ impl OptionType for Backend {
     }
 }
 
-fn unix(path: &str, context: &Context<'_>) -> Read<Backend> {
+fn unix(path: &str, context: &Context<'_>) -> Read<PathBuf> {
     if path.is_empty() || path.contains('\0') {
         return Err(Wrong::new("`unix:` needs a path")
             .help("write it like this: \"unix:/run/app.sock\"")
@@ -113,7 +190,7 @@ fn unix(path: &str, context: &Context<'_>) -> Read<Backend> {
             .help("the kernel takes no longer one: move the socket, or make a symbolic link to its directory")
             .into());
     }
-    Ok(Backend::Unix(path))
+    Ok(path)
 }
 
 fn text_of<T: OptionType>(raw: &Raw) -> Read<&str> {
@@ -229,6 +306,12 @@ fn name_or_ipv4(host: &str) -> Result<Host<'_>, Wrong> {
 
 /// The first IPv4 address of a name, else its first of all.
 fn look_up(name: &str, port: u16, context: &Context<'_>) -> Result<SocketAddr, Wrong> {
+    let addresses = look_up_all(name, port, context)?;
+    Ok(addresses[0])
+}
+
+/// The addresses of a name, at least one, those of IPv4 first.
+fn look_up_all(name: &str, port: u16, context: &Context<'_>) -> Result<Vec<SocketAddr>, Wrong> {
     let unknown = |why: String| {
         Wrong::new(format!(
             "the host name `{}` can't be looked up",
@@ -237,13 +320,14 @@ fn look_up(name: &str, port: u16, context: &Context<'_>) -> Result<SocketAddr, W
         .label(why)
         .help("check the spelling, or write the IP address")
     };
-    let addresses = (context.resolve)(name, port).map_err(|error| unknown(reason(&error)))?;
-    addresses
-        .iter()
-        .find(|address| address.is_ipv4())
-        .or(addresses.first())
-        .copied()
-        .ok_or_else(|| unknown("it has no address".to_owned()))
+    let mut addresses = (context.resolve)(name, port).map_err(|error| unknown(reason(&error)))?;
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    addresses.dedup();
+    addresses.truncate(ADDRESSES_MAX);
+    if addresses.is_empty() {
+        return Err(unknown("it has no address".to_owned()));
+    }
+    Ok(addresses)
 }
 
 /// The resolver's own words, without "failed to lookup address information".

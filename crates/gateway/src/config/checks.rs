@@ -5,14 +5,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-use super::Config;
 use super::address::UNIX_PATH_MAX;
+use super::admin::Admin;
+use super::amounts::SourceAddress;
 use super::choices::TlsVersion;
 use super::mistake::Collector;
 use super::options::Route;
 use super::raw::{Key, Node, Place, Raw, Wrong};
-use super::types::{Backend, ITEMS_MAX, Listen};
+use super::types::{Backend, ITEMS_MAX, Listen, PlainListen};
 use super::units::show_duration;
+use super::{Config, Section};
 
 /// Where everything was written.
 #[derive(Default)]
@@ -22,9 +24,11 @@ pub(super) struct Placed<'a> {
     pub(super) unsound: BTreeSet<String>,
     /// One per route of the configuration, in the same order.
     pub(super) routes: Vec<PlacedRoute<'a>>,
+    /// The same for originations.
+    pub(super) originate: Vec<PlacedRoute<'a>>,
 }
 
-/// Where a route was written.
+/// Where a route or an origination was written.
 pub(super) struct PlacedRoute<'a> {
     pub(super) raw: &'a Raw,
     /// Its options which could not be read, or are missing.
@@ -53,9 +57,20 @@ impl Placed<'_> {
 
     /// The same for options of a route.
     fn sound_in_route(&self, route: usize, names: &[&str]) -> bool {
-        let unsound =
-            |route: &PlacedRoute<'_>| names.iter().any(|name| route.unsound.contains(*name));
-        !self.routes.get(route).is_some_and(unsound)
+        self.sound_in(Section::Route, route, names)
+    }
+
+    /// The same for options of a route or an origination.
+    pub(super) fn sound_in(&self, section: Section, index: usize, names: &[&str]) -> bool {
+        let unsound = |one: &PlacedRoute<'_>| names.iter().any(|name| one.unsound.contains(*name));
+        !self.all(section).get(index).is_some_and(unsound)
+    }
+
+    fn all(&self, section: Section) -> &[PlacedRoute<'_>] {
+        match section {
+            Section::Route => &self.routes,
+            Section::Originate => &self.originate,
+        }
     }
 
     /// Whether an option of a route was written at all.
@@ -70,7 +85,18 @@ impl Placed<'_> {
 
     /// The value of an option of a route, or one item of it; else the route.
     pub(super) fn in_route(&self, route: usize, name: &str, item: Option<usize>) -> Place {
-        let Some(PlacedRoute { raw, .. }) = self.routes.get(route) else {
+        self.place_in(Section::Route, route, name, item)
+    }
+
+    /// The same of a route or an origination.
+    pub(super) fn place_in(
+        &self,
+        section: Section,
+        index: usize,
+        name: &str,
+        item: Option<usize>,
+    ) -> Place {
+        let Some(PlacedRoute { raw, .. }) = self.all(section).get(index) else {
             return Place::Whole;
         };
         let value = match &raw.node {
@@ -99,12 +125,22 @@ fn find<'a>(entries: &'a [(Key, Raw)], name: &str) -> Option<&'a Raw> {
 pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
     for (index, route) in config.routes.iter().enumerate() {
         identity(route, index, placed, mistakes);
-        versions(route, index, placed, mistakes);
-        alpn(route, index, placed, mistakes);
+        let at = At {
+            section: Section::Route,
+            index,
+            placed,
+        };
+        versions(at, route.min_version, route.max_version, mistakes);
+        alpn(at, &route.alpn, mistakes);
+        sources(route, index, placed, mistakes);
     }
-    listeners(config, placed, mistakes);
+    for (index, originate) in config.originate.iter().enumerate() {
+        super::originate::check(originate, index, placed, mistakes);
+    }
+    super::originate::files(config, placed, mistakes);
+    no_overlap(config, placed, mistakes);
     loops(config, placed, mistakes);
-    status(config, placed, mistakes);
+    admin(config, placed, mistakes);
     amounts(config, placed, mistakes);
     whole_seconds(config, placed, mistakes);
     keepalive(config, placed, mistakes);
@@ -161,7 +197,7 @@ fn identity(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut Col
 }
 
 /// A name for a certificate: an IP address or a host name, its first label maybe `*`.
-fn is_host(name: &str) -> bool {
+pub(super) fn is_host(name: &str) -> bool {
     let is_label = |label: &str| {
         !label.is_empty()
             && label.len() <= 63
@@ -173,75 +209,186 @@ fn is_host(name: &str) -> bool {
     name.parse::<IpAddr>().is_ok() || labels.split('.').all(is_label)
 }
 
-fn versions(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
-    if !placed.sound_in_route(index, &["min_version", "max_version"]) {
+/// A route or an origination, and where it was written.
+#[derive(Clone, Copy)]
+pub(super) struct At<'a> {
+    pub(super) section: Section,
+    pub(super) index: usize,
+    pub(super) placed: &'a Placed<'a>,
+}
+
+impl At<'_> {
+    pub(super) fn sound(&self, names: &[&str]) -> bool {
+        self.placed.sound_in(self.section, self.index, names)
+    }
+
+    pub(super) fn place(&self, name: &str, item: Option<usize>) -> Place {
+        self.placed.place_in(self.section, self.index, name, item)
+    }
+}
+
+pub(super) fn versions(at: At<'_>, min: TlsVersion, max: TlsVersion, mistakes: &mut Collector<'_>) {
+    if !at.sound(&["min_version", "max_version"]) {
         return;
     }
-    if route.min_version > route.max_version {
-        let place = placed.in_route(index, "min_version", None);
+    if min > max {
         mistakes.error(
-            &place,
+            &at.place("min_version", None),
             Wrong::new(format!(
-                "min_version {} is above max_version {}, so no client could connect",
-                route.min_version, route.max_version
+                "min_version {min} is above max_version {max}, so no client could connect",
             ))
             .help("leave both away for TLS 1.2 and 1.3"),
         );
-    } else if route.max_version == TlsVersion::Tls12 {
+    } else if max == TlsVersion::Tls12 {
         mistakes.warning(
-            &placed.in_route(index, "max_version", None),
+            &at.place("max_version", None),
             Wrong::new("TLS 1.3 is turned off")
                 .help("it is faster and safer; clients that can't speak it use 1.2 by themselves"),
         );
     }
 }
 
-fn alpn(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+pub(super) fn alpn(at: At<'_>, protocols: &[String], mistakes: &mut Collector<'_>) {
     let mut seen = BTreeSet::new();
-    for (at, protocol) in route.alpn.iter().enumerate() {
+    for (item, protocol) in protocols.iter().enumerate() {
         if !seen.insert(protocol) {
             mistakes.error(
-                &placed.in_route(index, "alpn", Some(at)),
+                &at.place("alpn", Some(item)),
                 Wrong::new(format!("`{protocol}` is listed twice")).label("remove one of the two"),
             );
         }
     }
 }
 
+/// Source addresses are of the backend's family, and each is one more.
+fn sources(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    if !placed.sound_in_route(index, &["source_addresses", "to"]) {
+        return;
+    }
+    let mut seen = BTreeSet::new();
+    for (at, source) in route.source_addresses.iter().enumerate() {
+        let SourceAddress::Address(ip) = source else {
+            if route.source_addresses.len() > 1 {
+                mistakes.error(
+                    &placed.in_route(index, "source_addresses", Some(at)),
+                    Wrong::new("\"auto\" stands alone").label("remove it, or the addresses"),
+                );
+            }
+            continue;
+        };
+        let fault = match &route.to {
+            Backend::Tcp { address, .. } if address.is_ipv4() != ip.is_ipv4() => Some(format!(
+                "{ip} can't reach {address}: one is IPv4, the other IPv6"
+            )),
+            Backend::Tcp { .. } if seen.insert(ip) => None,
+            Backend::Tcp { .. } => Some(format!("{ip} is listed twice")),
+            Backend::Unix(_) | Backend::Echo => {
+                Some("this backend is not connected to by an IP address".to_owned())
+            }
+        };
+        if let Some(fault) = fault {
+            let place = placed.in_route(index, "source_addresses", Some(at));
+            mistakes.error(&place, Wrong::new(fault).label("remove this address"));
+        }
+    }
+}
+
+/// A TCP address which is listened on, and where it was written.
+pub(super) struct Listener {
+    pub(super) address: SocketAddr,
+    pub(super) place: Place,
+    /// The second of the two addresses of `:PORT`.
+    second: bool,
+}
+
+/// All of them, but for those which could not be read.
+pub(super) fn listeners(config: &Config, placed: &Placed<'_>) -> Vec<Listener> {
+    let mut all = Vec::new();
+    for (index, route) in config.routes.iter().enumerate() {
+        if placed.sound_in_route(index, &["listen"]) {
+            let place = |at| placed.in_route(index, "listen", Some(at));
+            all.extend(placed_listeners(&route.listen, place));
+        }
+    }
+    for (index, originate) in config.originate.iter().enumerate() {
+        if placed.sound_in(Section::Originate, index, &["listen"]) {
+            let place = |at| placed.place_in(Section::Originate, index, "listen", Some(at));
+            let mut before = 0;
+            // Runs of TCP addresses, between unix sockets.
+            for run in originate.listen.chunk_by(|a, b| is_tcp(a) && is_tcp(b)) {
+                let listens: Vec<Listen> = run.iter().filter_map(tcp).cloned().collect();
+                all.extend(placed_listeners(&listens, |at| place(before + at)));
+                before += listens.len().max(1) - pairs(&listens);
+            }
+        }
+    }
+    all
+}
+
+fn is_tcp(listen: &PlainListen) -> bool {
+    tcp(listen).is_some()
+}
+
+fn tcp(listen: &PlainListen) -> Option<&Listen> {
+    match listen {
+        PlainListen::Tcp(listen) => Some(listen),
+        PlainListen::Unix(_) => None,
+    }
+}
+
+/// How many of the addresses are the second of a pair.
+fn pairs(listen: &[Listen]) -> usize {
+    match listen.len().checked_sub(1) {
+        Some(last) => last - item_of(listen, last),
+        None => 0,
+    }
+}
+
+fn placed_listeners(listen: &[Listen], place: impl Fn(usize) -> Place) -> Vec<Listener> {
+    let one = |(at, one): (usize, &Listen)| Listener {
+        address: one.address,
+        place: place(item_of(listen, at)),
+        second: at > 0 && item_of(listen, at - 1) == item_of(listen, at),
+    };
+    listen.iter().enumerate().map(one).collect()
+}
+
 /// No address is listened on twice, not even as part of all addresses.
-fn listeners(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
-    let count: usize = config.routes.iter().map(|route| route.listen.len()).sum();
+fn no_overlap(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    let of_routes: usize = config.routes.iter().map(|route| route.listen.len()).sum();
+    let of_others: usize = config.originate.iter().map(|one| one.listen.len()).sum();
+    let count = of_routes + of_others;
     if count > ITEMS_MAX {
         let wrong = Wrong::new(format!(
             "there are {count} addresses to listen on, at most {ITEMS_MAX} may be"
         ));
         return mistakes.error(&Place::Whole, wrong);
     }
-    let mut seen: Vec<(SocketAddr, Place)> = Vec::new();
-    for (index, route) in config.routes.iter().enumerate() {
-        if !placed.sound_in_route(index, &["listen"]) {
-            continue;
-        }
-        if route.listen.is_empty() {
+    let routes = config.routes.iter().map(|route| route.listen.is_empty());
+    let others = config.originate.iter().map(|one| one.listen.is_empty());
+    let routes = routes.enumerate().map(|at| (Section::Route, at));
+    let others = others.enumerate().map(|at| (Section::Originate, at));
+    for (section, (index, is_empty)) in routes.chain(others) {
+        if is_empty && placed.sound_in(section, index, &["listen"]) {
             mistakes.error(
-                &placed.in_route(index, "listen", None),
+                &placed.place_in(section, index, "listen", None),
                 Wrong::new("this list is empty, so nobody could connect")
                     .help("listen = \"127.0.0.1:8443\""),
             );
         }
-        for (at, listen) in route.listen.iter().enumerate() {
-            let place = placed.in_route(index, "listen", Some(item_of(&route.listen, at)));
-            let earlier = seen
-                .iter()
-                .find(|(other, _)| overlap(*other, listen.address));
-            // One of the two addresses of `:PORT` is enough to say it.
-            let repeated = at > 0 && item_of(&route.listen, at - 1) == item_of(&route.listen, at);
-            if let Some((other, earlier)) = earlier.filter(|_| !repeated) {
-                let wrong = overlap_wrong(*other, listen.address, mistakes.line_of(earlier));
-                mistakes.error(&place, wrong);
-            }
-            seen.push((listen.address, place));
+    }
+    let mut seen: Vec<Listener> = Vec::new();
+    for listener in listeners(config, placed) {
+        let earlier = seen
+            .iter()
+            .find(|other| overlap(other.address, listener.address));
+        // One of the two addresses of `:PORT` is enough to say it.
+        if let Some(earlier) = earlier.filter(|_| !listener.second) {
+            let line = mistakes.line_of(&earlier.place);
+            let wrong = overlap_wrong(earlier.address, listener.address, line);
+            mistakes.error(&listener.place, wrong);
         }
+        seen.push(listener);
     }
 }
 
@@ -309,43 +456,55 @@ fn loops(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
     }
 }
 
-fn status(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
-    let Some(path) = &config.process.status else {
-        return;
-    };
-    let place = placed.option("status");
-    let length = path.as_os_str().as_bytes().len();
-    if length > UNIX_PATH_MAX {
-        mistakes.error(
-            &place,
-            Wrong::new(format!(
-                "the path of this unix socket is {length} bytes long"
-            ))
-            .label(format!("at most {UNIX_PATH_MAX} bytes"))
-            .help("the kernel takes no longer one"),
-        );
-    }
-    if config
-        .routes
-        .iter()
-        .any(|route| matches!(&route.to, Backend::Unix(to) if to == path))
-    {
-        mistakes.error(
-            &place,
-            Wrong::new("this is also the socket of a backend").help("give it a path of its own"),
-        );
+fn admin(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
+    let place = placed.option("admin");
+    match &config.process.admin {
+        Admin::Auto | Admin::None => {}
+        Admin::Loopback(address) => {
+            let listens = |route: &Route| route.listen.iter().any(|l| l.address == *address);
+            if config.routes.iter().any(listens) {
+                mistakes.error(
+                    &place,
+                    Wrong::new("a route listens on this address")
+                        .help("give each an address of its own"),
+                );
+            }
+        }
+        Admin::Unix(path) => {
+            let length = path.as_os_str().as_bytes().len();
+            if length > UNIX_PATH_MAX {
+                mistakes.error(
+                    &place,
+                    Wrong::new(format!(
+                        "the path of this unix socket is {length} bytes long"
+                    ))
+                    .label(format!("at most {UNIX_PATH_MAX} bytes"))
+                    .help("the kernel takes no longer one"),
+                );
+            }
+            let backend = |route: &Route| matches!(&route.to, Backend::Unix(to) if to == path);
+            if config.routes.iter().any(backend) {
+                mistakes.error(
+                    &place,
+                    Wrong::new("this is also the socket of a backend")
+                        .help("give it a path of its own"),
+                );
+            }
+        }
     }
 }
 
 fn amounts(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
     let limits = &config.limits;
     let comparable = placed.sound(&["pending_per_connection", "pending_memory"]);
-    if comparable && limits.pending_per_connection > limits.pending_memory {
+    let pending = limits.pending_memory.given();
+    if let Some(pending) = pending.filter(|all| comparable && limits.pending_per_connection > *all)
+    {
         mistakes.error(
             &placed.first_of(&["pending_per_connection", "pending_memory"]),
             Wrong::new(format!(
                 "pending_per_connection ({}) is more than pending_memory ({}), of which it is a part",
-                limits.pending_per_connection, limits.pending_memory
+                limits.pending_per_connection, pending
             )),
         );
     }

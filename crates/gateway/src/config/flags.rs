@@ -1,9 +1,8 @@
 //! From flags of the command line to raw values with places.
 
+use super::Section;
 use super::mistake::Collector;
-use super::options::Route;
 use super::raw::{Key, Node, Place, Raw, Wrong};
-use super::table::Group;
 
 /// One flag with its value, as often as it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,24 +31,28 @@ impl Flag {
 pub(super) struct FromFlags {
     /// Options of the program.
     pub(super) process: Vec<(Key, Raw)>,
-    /// Options of the one route which flags can describe.
-    pub(super) route: Vec<(Key, Raw)>,
+    /// Options of the one route or origination which flags can describe.
+    pub(super) section: Vec<(Key, Raw)>,
 }
 
 /// Sorts flags into options. `--cert` and `--key` become `certificates`.
-pub(super) fn parse(flags: &[Flag], mistakes: &mut Collector<'_>) -> FromFlags {
+pub(super) fn parse(section: Section, flags: &[Flag], mistakes: &mut Collector<'_>) -> FromFlags {
     let mut sorted = FromFlags {
         process: Vec::new(),
-        route: Vec::new(),
+        section: Vec::new(),
     };
     for flag in flags {
         let name = flag.name.replace('-', "_");
         if name == "cert" || name == "key" {
             continue;
         }
-        let spec = Route::OPTIONS.iter().find(|spec| spec.name == name);
+        let spec = section
+            .options()
+            .options
+            .iter()
+            .find(|spec| spec.name == name);
         let (entries, list) = match spec {
-            Some(spec) => (&mut sorted.route, spec.kind.list),
+            Some(spec) => (&mut sorted.section, spec.kind.list),
             None => (&mut sorted.process, false),
         };
         let value = Raw::flag(&format!("--{}", flag.name), &flag.value);
@@ -85,7 +88,7 @@ pub(super) fn parse(flags: &[Flag], mistakes: &mut Collector<'_>) -> FromFlags {
             ),
         }
     }
-    sorted.route.extend(certificates(flags, mistakes));
+    sorted.section.extend(certificates(flags, mistakes));
     sorted
 }
 

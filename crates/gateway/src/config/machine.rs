@@ -19,12 +19,17 @@ pub struct Machine {
     pub ipv6: bool,
     /// The longest listen queue (net.core.somaxconn).
     pub backlog_max: u32,
+    /// Local ports which one address has for connections to one backend.
+    pub local_ports: u32,
+    /// Bytes which all TCP sockets of the machine may use before the kernel presses.
+    pub tcp_bytes: u64,
 }
 
 impl Machine {
     /// Asks the machine. What it does not tell is taken to be as on most machines.
     pub fn read() -> Self {
         let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u32>().ok();
+        let file = |name: &str| fs::read_to_string(format!("/proc/sys/net/{name}")).ok();
         let first_free = number("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or(1024);
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
@@ -39,6 +44,12 @@ impl Machine {
             },
             ipv6: Path::new("/proc/net/if_inet6").exists(),
             backlog_max: number("/proc/sys/net/core/somaxconn").unwrap_or(4096),
+            local_ports: file("ipv4/ip_local_port_range")
+                .and_then(|text| local_ports(&text))
+                .unwrap_or(28_232),
+            tcp_bytes: file("ipv4/tcp_mem")
+                .and_then(|text| tcp_bytes(&text))
+                .unwrap_or(1 << 30),
         }
     }
 }
@@ -52,6 +63,20 @@ fn hard_limit(limits: &str) -> Option<u64> {
         "unlimited" => Some(u64::MAX),
         number => number.parse().ok(),
     }
+}
+
+/// How many ports lie in "first last".
+fn local_ports(range: &str) -> Option<u32> {
+    let (first, last) = range.trim().split_once(char::is_whitespace)?;
+    let (first, last) = (first.parse::<u32>().ok()?, last.trim().parse::<u32>().ok()?);
+    Some((last + 1).saturating_sub(first))
+}
+
+/// The middle one of tcp_mem's three numbers of pages.
+fn tcp_bytes(pages: &str) -> Option<u64> {
+    const PAGE: u64 = 4096;
+    let pressure: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pressure.saturating_mul(PAGE))
 }
 
 /// Whether /proc/self/status says that privileged ports may be listened on.
@@ -77,6 +102,8 @@ mod tests {
             Some(u64::MAX)
         );
         assert_eq!(hard_limit(""), None);
+        assert_eq!(local_ports("32768\t60999\n"), Some(28_232));
+        assert_eq!(tcp_bytes("287901\t383869\t575802\n"), Some(383_869 * 4096));
         assert!(may_bind("Name:\tx\nCapEff:\t0000000000000400\n"));
         assert!(!may_bind("CapEff:\t0000000000000000\n"));
         assert!(!may_bind(""));

@@ -9,6 +9,9 @@
 //! its place, the reason and what would be right.
 
 mod address;
+mod admin;
+mod amounts;
+mod budget;
 mod checks;
 mod choices;
 mod file;
@@ -17,6 +20,7 @@ mod machine;
 mod mistake;
 mod nearest;
 mod options;
+mod originate;
 mod plan;
 mod raw;
 mod read;
@@ -30,18 +34,25 @@ mod tests;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use admin::Admin;
+pub use amounts::{Amount, SourceAddress};
+pub use budget::Cost;
 pub use choices::{LogFormat, LogLevel, TlsVersion, Truncation};
 pub use flags::Flag;
 pub use machine::Machine;
 pub use mistake::{Mistake, Mistakes, Severity, Source};
-pub use options::{Limits, Log, Process, Route, Sockets, Tickets, Timeouts};
-pub use plan::{Cost, Plan};
+pub use options::{Limits, Log, Originate, Process, Route, Sockets, Tickets, Timeouts};
+pub use plan::Plan;
+pub(crate) use plan::is_own_network;
 pub use reference::reference;
 pub use table::{Default as OptionDefault, OptionSpec};
-pub use types::{Backend, ByteSize, CertificateFiles, Count, Kind, Listen};
+pub use types::{
+    Backend, ByteSize, Ca, CertificateFiles, Count, Kind, Listen, PlainListen, Server,
+};
 pub use units::{show_duration, show_number};
 
 use mistake::Collector;
@@ -52,8 +63,10 @@ use table::Group;
 /// Everything that `serve` does, decided before it starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Config {
-    /// The ways through the program; at least one.
+    /// The ways through the program for TLS that comes in.
     pub routes: Vec<Route>,
+    /// Those for TLS that goes out. There is at least one of either kind.
+    pub originate: Vec<Originate>,
     /// The program as a whole.
     pub process: Process,
     /// How much there may be of everything.
@@ -79,6 +92,22 @@ pub struct Loaded {
     pub warnings: Mistakes,
 }
 
+impl Loaded {
+    /// The same with every limit that was left to the program at the plan's number, for those who
+    /// do not see the plan.
+    #[must_use]
+    pub fn settled(&self) -> Loaded {
+        let mut settled = self.clone();
+        let (limits, sockets) = (&mut settled.config.limits, &mut settled.config.sockets);
+        limits.max_handshakes = Count::Exactly(self.plan.handshakes_max);
+        limits.pending_memory = Amount::Exactly(self.plan.pending_memory);
+        limits.kernel_memory = Amount::Exactly(self.plan.kernel_memory);
+        sockets.receive_buffer = Amount::Exactly(self.plan.receive_buffer);
+        sockets.backlog = Count::Exactly(self.plan.backlog);
+        settled
+    }
+}
+
 /// What a configuration is loaded for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -89,10 +118,57 @@ pub enum Purpose {
     Check,
 }
 
+/// What the flags describe which are not those of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Section {
+    /// `[[route]]`: the flags of `serve`.
+    Route,
+    /// `[[originate]]`: the flags of `connect`.
+    Originate,
+}
+
+impl Section {
+    /// Both.
+    const ALL: [Self; 2] = [Self::Route, Self::Originate];
+
+    /// How it is written in the file.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Route => "route",
+            Self::Originate => "originate",
+        }
+    }
+
+    /// One of them, in messages.
+    pub(crate) fn one(self) -> &'static str {
+        match self {
+            Self::Route => "a route",
+            Self::Originate => "an origination",
+        }
+    }
+
+    /// The same without its article.
+    pub(crate) fn noun(self) -> &'static str {
+        match self {
+            Self::Route => "route",
+            Self::Originate => "origination",
+        }
+    }
+
+    /// Its options.
+    pub fn options(self) -> OptionGroup {
+        match self {
+            Self::Route => OptionGroup::of::<Route>(),
+            Self::Originate => OptionGroup::of::<Originate>(),
+        }
+    }
+}
+
 /// Loads the configuration from a file, flags, or both. Flags win over the file;
 /// routes come from either of them.
 pub fn load(
     file: Option<&Path>,
+    section: Section,
     flags: &[Flag],
     machine: &Machine,
     purpose: Purpose,
@@ -105,6 +181,7 @@ pub fn load(
     Loader {
         file,
         text: &text,
+        section,
         flags,
         machine,
         purpose,
@@ -113,10 +190,20 @@ pub fn load(
     .load()
 }
 
+/// Reads a duration as people write it.
+///
+/// # Errors
+/// What would be right, in words.
+pub fn read_duration(text: &str) -> Result<Duration, String> {
+    units::duration(text)
+        .map_err(|_| format!("`{text}` is no duration; write it like 90s, 10m or 1h"))
+}
+
 /// Everything that loading depends on, so that tests can do it without a machine.
 struct Loader<'a> {
     file: Option<&'a Path>,
     text: &'a str,
+    section: Section,
     flags: &'a [Flag],
     machine: &'a Machine,
     purpose: Purpose,
@@ -147,26 +234,29 @@ impl Loader<'_> {
 
     /// File and flags as one; a flag replaces the line of the file.
     fn written(&self, mistakes: &mut Collector<'_>) -> Written {
-        let flags = flags::parse(self.flags, mistakes);
+        let flags = flags::parse(self.section, self.flags, mistakes);
         let (mut entries, complete) = match self.file {
             Some(_) => file::parse(self.text, mistakes),
             None => (Vec::new(), true),
         };
         entries.retain(|(key, _)| !flags.process.iter().any(|(flag, _)| flag.name == key.name));
         entries.extend(flags.process);
-        match (self.file, flags.route.first()) {
+        match (self.file, flags.section.first()) {
             (Some(_), Some((key, _))) => mistakes.error(
                 &key.place,
-                Wrong::new("routes come from the file when there is one")
-                    .help("remove this flag, or do without -c"),
+                Wrong::new(match self.section {
+                    Section::Route => "routes come from the file when there is one",
+                    Section::Originate => "originations come from the file when there is one",
+                })
+                .help("remove this flag, or do without -c"),
             ),
             (None, Some(_)) => {
                 let route = Raw {
                     place: Place::Whole,
-                    node: Node::Table(flags.route),
+                    node: Node::Table(flags.section),
                 };
                 let key = Key {
-                    name: read::ROUTE.to_owned(),
+                    name: self.section.name().to_owned(),
                     place: Place::Whole,
                 };
                 entries.push((key, route));
@@ -177,6 +267,7 @@ impl Loader<'_> {
             entries,
             complete,
             from_file: self.file.is_some(),
+            section: self.section,
         }
     }
 
@@ -191,15 +282,14 @@ impl Loader<'_> {
             Purpose::Serve => Severity::Error,
             Purpose::Check => Severity::Warning,
         };
-        for (route, at, address) in plan::privileged(config, self.machine) {
-            let item = config
-                .routes
-                .get(route)
-                .map(|route| checks::item_of(&route.listen, at));
-            let place = placed.in_route(route, "listen", item);
-            mistakes.add(severity, &place, privileged_wrong(address, self.machine));
+        for listener in checks::listeners(config, placed) {
+            let privileged = |port: u16| port < self.machine.privileged_below;
+            if privileged(listener.address.port()) {
+                let wrong = privileged_wrong(listener.address, self.machine);
+                mistakes.add(severity, &listener.place, wrong);
+            }
         }
-        if config.sockets.backlog > self.machine.backlog_max {
+        if config.sockets.backlog.or(0) > self.machine.backlog_max {
             let place = placed.option("backlog");
             let wrong = Wrong::new(format!(
                 "the kernel lowers backlog to {} here",
@@ -265,6 +355,7 @@ impl Config {
     fn blank() -> Self {
         Self {
             routes: Vec::new(),
+            originate: Vec::new(),
             process: Process::blank(),
             limits: Limits::blank(),
             timeouts: Timeouts::blank(),

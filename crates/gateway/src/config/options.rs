@@ -9,9 +9,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::admin::Admin;
+use super::amounts::{Amount, SourceAddress};
 use super::choices::{LogFormat, LogLevel, TlsVersion, Truncation};
 use super::table::options;
-use super::types::{Backend, ByteSize, CertificateFiles, Count, Listen};
+use super::types::{Backend, ByteSize, Ca, CertificateFiles, Count, Listen, PlainListen, Server};
 
 options! {
     /// One way through the program: where connections come in, what is shown to
@@ -27,6 +29,12 @@ options! {
         /// with what was received, for trying out and for measuring. A name is looked
         /// up once, at the start; of several addresses the first IPv4 one is used.
         to: Backend = required "127.0.0.1:8080";
+
+        /// Addresses from which the backend is connected to. One address has some 28,000
+        /// local ports to a backend, so more connections need more addresses (or a unix
+        /// socket). `auto`: the system chooses; for a backend on 127.x.y.z addresses of
+        /// 127.64.0.0/16 are used besides, as many as it takes.
+        source_addresses: Vec<SourceAddress> = default "auto";
 
         /// Certificates and their keys as PEM files, `{ cert = "…", key = "…" }`. The
         /// chain stands in the order leaf first. Of several the one which fits the name
@@ -54,6 +62,70 @@ options! {
         max_version: TlsVersion = default "1.3";
     }
 
+    /// The other direction: plain connections of this machine come in and are carried to
+    /// a server over TLS. Written as `[[originate]]`; `dormouse connect` makes one of its
+    /// flags.
+    Originate, "Originate" {
+        /// Addresses to listen on: `HOST:PORT`, `[IPv6]:PORT`, `:PORT` or `unix:PATH`. What
+        /// arrives there is not protected: keep it on this machine.
+        listen: Vec<PlainListen> = required "127.0.0.1:8080";
+
+        /// The TLS servers, `HOST:PORT`, in the order in which they are tried. One that
+        /// failed is passed over for a while. A name is looked up once, at the start; all
+        /// its addresses are tried.
+        to: Vec<Server> = required "192.0.2.7:443";
+
+        /// The name that the server is asked for and that its certificate must be for. None:
+        /// the host of `to`.
+        server_name: Option<String> = default "none";
+
+        /// Who may vouch for the server: a PEM file of authorities, or `system` for those
+        /// which the operating system trusts.
+        ca: Ca = default "system";
+
+        /// Take any certificate: whoever is between here and the server can read and change
+        /// everything. Only for trying out.
+        insecure: bool = default "false";
+
+        /// The client's own certificate and key as PEM files, for servers which ask for one.
+        certificates: Vec<CertificateFiles> = default "";
+
+        /// Protocols offered by ALPN, the preferred one first. The bytes are passed on
+        /// unseen, so the local clients must speak them.
+        alpn: Vec<String> = default "";
+
+        /// The oldest version of TLS that is spoken.
+        min_version: TlsVersion = default "1.2";
+
+        /// The newest version of TLS that is spoken.
+        max_version: TlsVersion = default "1.3";
+
+        /// What the local client sees when the server's connection ends without
+        /// close_notify: `abort` resets, `close` ends cleanly.
+        truncation: Truncation = default "abort";
+
+        /// Handshakes that may be resumed after a full one, then the next is a full one. 0:
+        /// every handshake is a full one.
+        resume_uses: u32 = default "100", "0" ..= "1000000";
+
+        /// How long after a full handshake its session may be resumed. Whole seconds.
+        resume_age: Duration = default "1h", "1s" ..= "7d";
+
+        /// How long a new connection keeps what takes tickets (they come after the
+        /// handshake). Its bytes pass meanwhile.
+        ticket_wait: Duration = default "1s", "10ms" ..= "1m",
+            costs "about 2 kB per connection, for so long at most";
+
+        /// A file in which TLS 1.3 sessions outlive a restart. They are secrets: nobody but
+        /// the owner may read it.
+        session_file: Option<PathBuf> = default "off";
+
+        /// Connections kept established and at rest, in all workers together, so that a
+        /// local client need not wait for a handshake.
+        warm: u32 = default "0", "0" ..= "1000000",
+            costs "a slot and a socket each, here and at the server";
+    }
+
     /// The program as a whole.
     Process, "Process" {
         /// Threads of work, each in a process of its own beside a small keeper which
@@ -62,21 +134,37 @@ options! {
         workers: Count = default "auto", "1" ..= "1024",
             costs "two processes each";
 
-        /// A unix socket on which `dormouse status` is answered; read-only.
-        status: Option<PathBuf> = default "off";
+        /// Where `dormouse status`, `reload`, `drain` and `upgrade` are answered: the path of
+        /// a unix socket, for the user who runs the program and root; or a loopback address,
+        /// on which every user of the machine may ask, but nobody gives orders. `auto` is
+        /// /run/dormouse/admin.sock for root, else dormouse/admin.sock in $XDG_RUNTIME_DIR,
+        /// unless another instance has it. `none` switches it off.
+        admin: Admin = default "auto";
+
+        /// How often to look whether files of certificates and keys have changed. New ones are
+        /// used for new connections once certificate and key fit each other. `off`: only a
+        /// reload reads them.
+        reload_certificates: Option<Duration> = default "10s", "100ms" ..= "1d";
     }
 
     /// How much there may be of everything. Reaching a limit gives a log line and a
     /// counter, and never closes an established connection.
     Limits, "Limits" {
+        /// What the whole process tree may use at most, with what the kernel holds for its
+        /// sockets. Limits which are `auto` are made to fit, and a sum of limits that does not
+        /// fit is refused at the start. `dormouse check` shows what each limit costs.
+        memory: Option<ByteSize> = default "off", "32 MiB" ..= "64 TiB";
+
         /// Connections in all workers together. `auto`: as many as the limit on
-        /// descriptors allows. Above it connections wait in the listen queue.
+        /// descriptors, the local ports and `memory` allow. Above it connections wait in the
+        /// listen queue.
         max_connections: Count = default "auto", "1" ..= "16000000",
             costs "192 bytes of slot per established connection; a slot which never was used costs nothing";
 
-        /// Handshakes in flight, in all workers together.
-        max_handshakes: u32 = default "1024", "1" ..= "1000000",
-            costs "up to `handshake_bytes_max` and the TLS library's state, for as long as the handshake takes";
+        /// Handshakes in flight, in all workers together. `auto`: 1024, or fewer if an
+        /// eighth of `memory` would not suffice.
+        max_handshakes: Count = default "auto", "1" ..= "1000000",
+            costs "up to twice `handshake_bytes_max` and the TLS library's state, for as long as the handshake takes";
 
         /// Bytes which a client may send before its handshake is done.
         handshake_bytes_max: ByteSize = default "64 KiB", "4 KiB" ..= "1 MiB",
@@ -84,14 +172,22 @@ options! {
 
         /// Bytes kept for connections which could not be finished yet (partial records
         /// and writes which the other side did not take), in all workers together. When
-        /// it is used up nothing more is read until some of it is free.
-        pending_memory: ByteSize = default "64 MiB", "1 MiB" ..= "1 TiB",
+        /// it is used up nothing more is read until some of it is free. `auto`: 64 MiB, or
+        /// an eighth of `memory` if that is less.
+        pending_memory: Amount = default "auto", "1 MiB" ..= "1 TiB",
             costs "itself, when all of it is used; given back when it is not";
 
         /// The share of `pending_memory` which one connection may have. Above it the
         /// connection is not read until the other side took some.
         pending_per_connection: ByteSize = default "128 KiB", "40 KiB" ..= "64 MiB",
             costs "as much of `pending_memory` per blocked connection";
+
+        /// What the kernel may hold in all send queues of more than 4 KiB, in all workers
+        /// together. Above it nothing is read for those who are slow to take it; the others
+        /// are not affected. `auto`: an eighth of `memory`, or a quarter of what TCP may use
+        /// on this machine before it comes under pressure (net.ipv4.tcp_mem).
+        kernel_memory: Amount = default "auto", "1 MiB" ..= "1 TiB",
+            costs "itself in the kernel, when peers are slow to read";
     }
 
     /// How long anything may take. Timers are checked every 100 ms.
@@ -111,22 +207,34 @@ options! {
         /// How long delivery of what was received may take after the other side has
         /// gone; then the connection is reset.
         drain_timeout: Duration = default "10s", "100ms" ..= "10m";
+
+        /// After SIGTERM or SIGINT: how long connections with pending bytes have to finish.
+        /// Those at rest are closed at once, all others at the end of it.
+        shutdown_grace: Duration = default "10s", "100ms" ..= "1h";
     }
 
     /// What the kernel is asked to do for the sockets, on both sides.
     Sockets, "Sockets" {
-        /// Bytes of data that the kernel may buffer per direction of a socket. It takes this
+        /// Bytes of data that the kernel may buffer for sending, per socket. It takes this
         /// only for connections whose reader is slow. It never takes more than
         /// net.core.rmem_max and net.core.wmem_max.
         socket_buffer: ByteSize = default "256 KiB", "16 KiB" ..= "64 MiB",
             costs "up to as much in the kernel for each side of a blocked connection, and as much again for its overhead";
 
-        /// Connections that wait to be accepted, per listening address. The kernel lowers
-        /// it to net.core.somaxconn.
-        backlog: u32 = default "4096", "1" ..= "65535",
-            costs "about 4 kB in the kernel per waiting connection";
+        /// Bytes of data which a peer may send before they are read; the kernel keeps them.
+        /// `auto`: `socket_buffer`, or with `memory` as much as can be kept for every
+        /// connection at once, 256 KiB at most.
+        receive_buffer: Amount = default "auto", "4 KiB" ..= "64 MiB",
+            costs "up to twice as much in the kernel for each side of a connection that is not read";
 
-        /// Ask a peer for a sign of life when nothing came for so long. Whole seconds.
+        /// Connections that wait to be accepted, per listening address. The kernel lowers
+        /// it to net.core.somaxconn. `auto`: 4096, or fewer if a sixteenth of `memory` would
+        /// not suffice.
+        backlog: Count = default "auto", "1" ..= "65535",
+            costs "about 4 kB in the kernel per waiting connection, and what it sends meanwhile";
+
+        /// Ask a peer for a sign of life when nothing came for so long. Each connection asks up to
+        /// a fifth sooner, so that not all of them ask at once. Whole seconds.
         keepalive_idle: Option<Duration> = default "2m", "1s" ..= "9h",
             costs "a packet each way per connection and interval";
 

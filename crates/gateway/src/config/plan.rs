@@ -3,9 +3,10 @@
 
 use std::net::SocketAddr;
 
+use super::amounts::SourceAddress;
+use super::budget::{self, Cost, Frame};
 use super::raw::Wrong;
 use super::types::{Backend, ByteSize, Count};
-use super::units::show_number;
 use super::{Config, Machine};
 
 /// Descriptors of a worker which are neither connections nor listeners: epoll,
@@ -15,8 +16,11 @@ const DESCRIPTORS_RESERVED: u64 = 64;
 const AUTO_PER_WORKER_MAX: u64 = 1 << 20;
 /// `auto` starts no more workers than this.
 const AUTO_WORKERS_MAX: u64 = 1024;
-/// Bytes of the slot of a connection.
-const SLOT_BYTES: u64 = 192;
+/// Of the local ports of an address so many in a hundred are counted on: some are in use, and
+/// closed connections keep theirs for a while.
+const PORTS_USABLE_PERCENT: u64 = 90;
+/// `auto` uses no more addresses than this for a backend on this machine.
+const SOURCES_MAX: u64 = 4_096;
 
 /// What would run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,19 +33,20 @@ pub struct Plan {
     pub connections_per_worker: u32,
     /// Descriptors which a worker needs for that.
     pub descriptors_per_worker: u64,
+    /// Handshakes in flight, in all workers.
+    pub handshakes_max: u32,
+    /// Pending memory, in all workers.
+    pub pending_memory: ByteSize,
+    /// What the kernel may hold in long send queues, for all workers.
+    pub kernel_memory: ByteSize,
+    /// The receive buffer of a socket.
+    pub receive_buffer: ByteSize,
+    /// Connections which wait to be accepted, per listener.
+    pub backlog: u32,
+    /// SourceAddress addresses for a backend on this machine that has none of its own.
+    pub sources: u32,
     /// What the limits cost at most.
     pub costs: Vec<Cost>,
-}
-
-/// A bound on memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cost {
-    /// What takes it.
-    pub what: &'static str,
-    /// How it comes about.
-    pub how: String,
-    /// At most so much.
-    pub bytes: ByteSize,
 }
 
 /// The options which do not fit the machine, the likeliest culprit first, and why.
@@ -51,7 +56,8 @@ type Misfit = (&'static [&'static str], Wrong);
 pub(super) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
     let per_connection = descriptors_per_connection(config);
     let listeners: usize = config.routes.iter().map(|route| route.listen.len()).sum();
-    let reserved = DESCRIPTORS_RESERVED + listeners as u64;
+    let plain: usize = config.originate.iter().map(|one| one.listen.len()).sum();
+    let reserved = DESCRIPTORS_RESERVED + (listeners + plain) as u64;
     let room = machine.descriptors_max.saturating_sub(reserved) / per_connection;
     let room = room.min(AUTO_PER_WORKER_MAX);
     if room == 0 {
@@ -65,53 +71,58 @@ pub(super) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
         ));
     }
     let cores = u64::from(machine.cores.max(1));
-    let (workers, connections) = match (config.process.workers, config.limits.max_connections) {
-        (Count::Auto, Count::Auto) => (cores, cores * room),
-        (Count::Exactly(workers), Count::Auto) => (workers.into(), u64::from(workers) * room),
-        (Count::Auto, Count::Exactly(wanted)) => {
-            let wanted = u64::from(wanted);
-            let workers = cores.max(wanted.div_ceil(room));
-            if workers > AUTO_WORKERS_MAX {
-                return Err((
-                    &["max_connections", "workers"],
-                    too_many(wanted, workers, room, machine),
-                ));
-            }
-            (workers, wanted)
-        }
-        (Count::Exactly(workers), Count::Exactly(wanted)) => {
-            let (workers, wanted) = (u64::from(workers), u64::from(wanted));
-            if wanted > workers * room {
-                return Err((
-                    &["max_connections", "workers"],
-                    too_many(wanted, workers, room, machine),
-                ));
-            }
-            (workers, wanted)
-        }
+    let wanted = match config.limits.max_connections {
+        Count::Auto => None,
+        Count::Exactly(wanted) => Some(u64::from(wanted)),
     };
+    let workers = match (config.process.workers, wanted) {
+        (Count::Exactly(workers), _) => workers.into(),
+        (Count::Auto, None) => cores,
+        (Count::Auto, Some(wanted)) => cores.max(wanted.div_ceil(room)),
+    };
+    if workers > AUTO_WORKERS_MAX || wanted.is_some_and(|wanted| wanted > workers * room) {
+        return Err((
+            &["max_connections", "workers"],
+            too_many(wanted.unwrap_or(0), workers, room, machine),
+        ));
+    }
+    let ports = ports(config, machine)
+        .map_err(|wrong| (&["max_connections", "source_addresses"][..], wrong))?;
     // No worker without a connection.
-    let workers = workers.min(connections.max(1));
+    let workers = workers.min(wanted.unwrap_or(u64::MAX).max(1));
+    let frame = Frame {
+        workers,
+        wanted,
+        room: (workers * room).min(ports),
+        sockets: per_connection,
+        listeners: (listeners + plain) as u64,
+    };
+    let amounts = budget::settle(config, machine, frame)
+        .map_err(|wrong| (&["memory", "max_connections"][..], wrong))?;
+    let connections = amounts.connections;
     let each = connections.div_ceil(workers);
-    share_of_pending(config, workers)?;
+    share_of_pending(config, amounts.pending, workers)?;
     Ok(Plan {
         workers: saturate(workers),
         connections_max: saturate(connections),
         connections_per_worker: saturate(each),
         descriptors_per_worker: each * per_connection + reserved,
-        costs: costs(config, connections),
+        handshakes_max: saturate(amounts.handshakes),
+        pending_memory: ByteSize(amounts.pending),
+        kernel_memory: ByteSize(amounts.kernel),
+        receive_buffer: ByteSize(amounts.receive),
+        backlog: saturate(amounts.backlog),
+        sources: saturate(connections.div_ceil(usable_ports(machine)).min(SOURCES_MAX)),
+        costs: budget::costs(config, frame, &amounts),
     })
 }
 
 /// Each worker has its part of the pending memory, and one connection must fit it.
-fn share_of_pending(config: &Config, workers: u64) -> Result<(), Misfit> {
+fn share_of_pending(config: &Config, pending: u64, workers: u64) -> Result<(), Misfit> {
     let limits = &config.limits;
-    let (share, one) = (
-        limits.pending_memory.0 / workers,
-        limits.pending_per_connection.0,
-    );
+    let (share, one) = (pending / workers, limits.pending_per_connection.0);
     // That one is more than all has been said where it was written.
-    if share >= one || one > limits.pending_memory.0 {
+    if share >= one || one > pending {
         return Ok(());
     }
     let needed = ByteSize((one * workers).next_multiple_of(1 << 20));
@@ -129,8 +140,82 @@ fn share_of_pending(config: &Config, workers: u64) -> Result<(), Misfit> {
 
 /// A proxied connection has two sockets; one that is only echoed has one.
 fn descriptors_per_connection(config: &Config) -> u64 {
-    let echo_only = config.routes.iter().all(|route| route.to == Backend::Echo);
+    let echo_only =
+        config.originate.is_empty() && config.routes.iter().all(|route| route.to == Backend::Echo);
     if echo_only { 1 } else { 2 }
+}
+
+/// Ports of one address to one backend.
+fn usable_ports(machine: &Machine) -> u64 {
+    (u64::from(machine.local_ports) * PORTS_USABLE_PERCENT / 100).max(1)
+}
+
+/// Connections for which there are local ports. An error: fewer than were asked for.
+fn ports(config: &Config, machine: &Machine) -> Result<u64, Wrong> {
+    let each = usable_ports(machine);
+    let mut seen: Vec<(SocketAddr, &[SourceAddress])> = Vec::new();
+    for route in &config.routes {
+        let Backend::Tcp { address, .. } = &route.to else {
+            return Ok(u64::MAX);
+        };
+        seen.push((*address, &route.source_addresses));
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    let of_one = |(to, from): &(SocketAddr, &[SourceAddress])| each * sources(*to, from);
+    let servers = config.originate.iter().flat_map(|one| &one.to);
+    let to_servers = each
+        * servers
+            .map(|server| server.addresses.len() as u64)
+            .sum::<u64>();
+    let sum = seen
+        .iter()
+        .map(of_one)
+        .fold(to_servers, u64::saturating_add);
+    match config.limits.max_connections {
+        Count::Exactly(wanted) if u64::from(wanted) > sum => {
+            Err(too_few_ports(wanted.into(), sum, each, machine, &seen))
+        }
+        _ => Ok(sum),
+    }
+}
+
+/// How many addresses a backend can be reached from.
+fn sources(backend: SocketAddr, given: &[SourceAddress]) -> u64 {
+    let addresses = given
+        .iter()
+        .filter(|source| **source != SourceAddress::Auto);
+    match addresses.count() as u64 {
+        0 if is_own_network(backend) => SOURCES_MAX,
+        0 => 1,
+        count => count,
+    }
+}
+
+/// 127.0.0.0/8 is this machine's as a whole; of IPv6 it is one address.
+pub(crate) fn is_own_network(backend: SocketAddr) -> bool {
+    backend.is_ipv4() && backend.ip().is_loopback()
+}
+
+fn too_few_ports(
+    wanted: u64,
+    sum: u64,
+    each: u64,
+    machine: &Machine,
+    backends: &[(SocketAddr, &[SourceAddress])],
+) -> Wrong {
+    let backends: Vec<String> = backends.iter().map(|(to, _)| to.to_string()).collect();
+    Wrong::new(format!(
+        "{wanted} connections do not fit: there are local ports for {sum} to {}",
+        backends.join(" and ")
+    ))
+    .label(format!("{sum} at most"))
+    .help(format!(
+        "one address has {} local ports to a backend (net.ipv4.ip_local_port_range), of which {each} are counted on: \
+         set source_addresses = [\"…\", …] in the route to {} addresses of this machine, or reach the backend by a unix socket",
+        machine.local_ports,
+        wanted.div_ceil(each)
+    ))
 }
 
 fn too_many(wanted: u64, workers: u64, room: u64, machine: &Machine) -> Wrong {
@@ -145,53 +230,6 @@ fn too_many(wanted: u64, workers: u64, room: u64, machine: &Machine) -> Wrong {
     ))
 }
 
-fn costs(config: &Config, connections: u64) -> Vec<Cost> {
-    let limits = &config.limits;
-    let handshakes = u64::from(limits.max_handshakes);
-    vec![
-        Cost {
-            what: "connections at rest",
-            how: format!("{} x {SLOT_BYTES} bytes", show_number(connections)),
-            bytes: ByteSize(connections.saturating_mul(SLOT_BYTES)),
-        },
-        Cost {
-            what: "pending bytes",
-            how: "pending_memory".to_owned(),
-            bytes: limits.pending_memory,
-        },
-        Cost {
-            what: "handshakes' input",
-            how: format!(
-                "{} x {}",
-                show_number(handshakes),
-                limits.handshake_bytes_max
-            ),
-            bytes: ByteSize(handshakes.saturating_mul(limits.handshake_bytes_max.0)),
-        },
-    ]
-}
-
 fn saturate(number: u64) -> u32 {
     number.try_into().unwrap_or(u32::MAX)
-}
-
-/// The listeners which this process may not open.
-pub(super) fn privileged<'a>(
-    config: &'a Config,
-    machine: &'a Machine,
-) -> impl Iterator<Item = (usize, usize, SocketAddr)> + 'a {
-    config
-        .routes
-        .iter()
-        .enumerate()
-        .flat_map(move |(route, options)| {
-            let listeners = options
-                .listen
-                .iter()
-                .map(|listen| listen.address)
-                .enumerate();
-            listeners
-                .filter(|(_, address)| address.port() < machine.privileged_below)
-                .map(move |(at, address)| (route, at, address))
-        })
 }

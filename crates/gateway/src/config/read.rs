@@ -10,10 +10,10 @@ use super::options::Route;
 use super::raw::{Context, Key, Node, Place, Raw, Wrong, shortened};
 use super::table::{Default, Group};
 use super::types::ITEMS_MAX;
-use super::{Config, OptionSpec};
+use super::{Config, OptionSpec, Section};
 
-/// The name under which routes stand in a file.
-pub(super) const ROUTE: &str = "route";
+/// The names under which routes and originations stand in a file.
+const SECTIONS: [&str; 2] = ["route", "originate"];
 
 /// Everything that was written, still with its places.
 pub(super) struct Written {
@@ -23,6 +23,8 @@ pub(super) struct Written {
     pub(super) complete: bool,
     /// Whether there is a file among the sources.
     pub(super) from_file: bool,
+    /// What the flags are for.
+    pub(super) section: Section,
 }
 
 /// Makes a configuration of what was written. It is of use only if there are no
@@ -42,14 +44,26 @@ pub(super) fn read<'a>(
         if !written.complete && mistakes.complained_about(&key.place) {
             continue;
         }
-        if key.name == ROUTE {
-            for route in routes(raw, mistakes) {
-                let (read, unsound) = read_route(route, written.complete, context, mistakes);
-                config.routes.push(read);
-                placed.routes.push(PlacedRoute {
-                    raw: route,
-                    unsound,
-                });
+        if let Some(section) = Section::ALL.into_iter().find(|one| one.name() == key.name) {
+            for raw in tables(section, raw, mistakes) {
+                let reading = Reading {
+                    section,
+                    raw,
+                    complete: written.complete,
+                };
+                let (list, unsound) = match section {
+                    Section::Route => {
+                        let (route, unsound) = reading.table(context, mistakes);
+                        config.routes.push(route);
+                        (&mut placed.routes, unsound)
+                    }
+                    Section::Originate => {
+                        let (originate, unsound) = reading.table(context, mistakes);
+                        config.originate.push(originate);
+                        (&mut placed.originate, unsound)
+                    }
+                };
+                list.push(PlacedRoute { raw, unsound });
             }
             continue;
         }
@@ -64,25 +78,27 @@ pub(super) fn read<'a>(
     }
     placed.entries = &written.entries;
     if written.complete {
-        let meant = |name: &str| name == ROUTE || nearest(name, &[ROUTE]).is_some();
+        let meant = |name: &str| SECTIONS.contains(&name) || nearest(name, &SECTIONS).is_some();
         if !written.entries.iter().any(|(key, _)| meant(&key.name)) {
-            mistakes.error(&Place::Whole, no_route(written.from_file));
+            mistakes.error(&Place::Whole, no_route(written));
         }
         checks::check(&config, &placed, mistakes);
     }
     (config, placed)
 }
 
-fn no_route(from_file: bool) -> Wrong {
-    Wrong::new("there is no route, so nothing would be served").help(if from_file {
-        "add a line [[route]], and under it `listen`, `to` and `certificates`"
-    } else {
-        "give --listen, --to and a certificate, or a file with -c"
-    })
+fn no_route(written: &Written) -> Wrong {
+    let help = match (written.from_file, written.section) {
+        (true, _) => "add a line [[route]], and under it `listen`, `to` and `certificates`",
+        (false, Section::Route) => "give --listen, --to and a certificate, or a file with -c",
+        (false, Section::Originate) => "give --listen and --to, or a file with -c",
+    };
+    Wrong::new("there is no route, so nothing would be served").help(help)
 }
 
-/// The routes, also if they were written in a way that is nearly right.
-fn routes<'a>(raw: &'a Raw, mistakes: &mut Collector<'_>) -> Vec<&'a Raw> {
+/// The routes or originations, also if they were written in a way that is nearly right.
+fn tables<'a>(section: Section, raw: &'a Raw, mistakes: &mut Collector<'_>) -> Vec<&'a Raw> {
+    let name = section.name();
     let items = match &raw.node {
         Node::List(items) => items.iter().collect(),
         // From flags there is one; in a file it lacks a pair of brackets.
@@ -90,8 +106,11 @@ fn routes<'a>(raw: &'a Raw, mistakes: &mut Collector<'_>) -> Vec<&'a Raw> {
             if matches!(raw.place, Place::File(_)) {
                 mistakes.error(
                     &raw.place,
-                    Wrong::new("routes stand under `[[route]]`, as there may be several")
-                        .label("two brackets on each side"),
+                    Wrong::new(format!(
+                        "{}s stand under `[[{name}]]`, as there may be several",
+                        section.noun()
+                    ))
+                    .label("two brackets on each side"),
                 );
             }
             vec![raw]
@@ -99,7 +118,11 @@ fn routes<'a>(raw: &'a Raw, mistakes: &mut Collector<'_>) -> Vec<&'a Raw> {
         _ => {
             mistakes.error(
                 &raw.place,
-                Wrong::wrong_type(raw, "routes", "[[route]] in a line of its own"),
+                Wrong::wrong_type(
+                    raw,
+                    &format!("{}s", section.noun()),
+                    &format!("[[{name}]] in a line of its own"),
+                ),
             );
             return Vec::new();
         }
@@ -110,61 +133,76 @@ fn routes<'a>(raw: &'a Raw, mistakes: &mut Collector<'_>) -> Vec<&'a Raw> {
     if let Some(first_too_many) = tables.get(ITEMS_MAX) {
         mistakes.error(
             &first_too_many.place,
-            Wrong::new(format!("there are {} routes", tables.len()))
+            Wrong::new(format!("there are {} {}s", tables.len(), section.noun()))
                 .label(format!("at most {ITEMS_MAX}")),
         );
     }
     for other in others {
         mistakes.error(
             &other.place,
-            Wrong::wrong_type(other, "a route", "[[route]] in a line of its own"),
+            Wrong::wrong_type(
+                other,
+                section.one(),
+                &format!("[[{name}]] in a line of its own"),
+            ),
         );
     }
     tables.into_iter().take(ITEMS_MAX).collect()
 }
 
-/// Reads a route; the second value names the options which can't be relied on.
-fn read_route(
-    raw: &Raw,
+/// A route or an origination that is being read.
+#[derive(Clone, Copy)]
+struct Reading<'a> {
+    section: Section,
+    raw: &'a Raw,
     complete: bool,
-    context: &Context<'_>,
-    mistakes: &mut Collector<'_>,
-) -> (Route, BTreeSet<String>) {
-    let mut route = Route::blank();
-    let mut unsound = BTreeSet::new();
-    let Node::Table(entries) = &raw.node else {
-        return (route, unsound);
-    };
-    for (key, value) in entries {
-        if mistakes.is_full() {
-            break;
-        }
-        if !complete && mistakes.complained_about(&key.place) {
-            continue;
-        }
-        match route.read(&key.name, value, context) {
-            Some(Ok(())) => {}
-            Some(Err(wrongs)) => {
-                report(wrongs, value, mistakes);
-                unsound.insert(key.name.clone());
+}
+
+impl Reading<'_> {
+    /// Reads it; the second value names the options which can't be relied on.
+    fn table<G: Group>(
+        self,
+        context: &Context<'_>,
+        mistakes: &mut Collector<'_>,
+    ) -> (G, BTreeSet<String>) {
+        let mut table = G::blank();
+        let mut unsound = BTreeSet::new();
+        let Node::Table(entries) = &self.raw.node else {
+            return (table, unsound);
+        };
+        for (key, value) in entries {
+            if mistakes.is_full() {
+                break;
             }
-            None => mistakes.error(&key.place, unknown_route_option(key)),
+            if !self.complete && mistakes.complained_about(&key.place) {
+                continue;
+            }
+            match table.read(&key.name, value, context) {
+                Some(Ok(())) => {}
+                Some(Err(wrongs)) => {
+                    report(wrongs, value, mistakes);
+                    unsound.insert(key.name.clone());
+                }
+                None => mistakes.error(&key.place, unknown_section_option(self.section, key)),
+            }
         }
+        // A misspelt one has been reported as such.
+        let names = names::<G>();
+        let meant = |name: &str, spec: &OptionSpec| {
+            let misspelt = !names.contains(&name) && nearest(name, &names) == Some(spec.name);
+            name == spec.name || misspelt
+        };
+        let missing = |spec: &&OptionSpec| {
+            matches!(spec.default, Default::Required(_))
+                && !entries.iter().any(|(key, _)| meant(&key.name, spec))
+        };
+        for spec in G::OPTIONS.iter().filter(missing).filter(|_| self.complete) {
+            let wrong = missing_option(self.section, spec, &self.raw.place);
+            mistakes.error(&self.raw.place, wrong);
+            unsound.insert(spec.name.to_owned());
+        }
+        (table, unsound)
     }
-    // A misspelt one has been reported as such.
-    let names = names::<Route>();
-    let meant = |name: &str, spec: &OptionSpec| {
-        name == spec.name || (!names.contains(&name) && nearest(name, &names) == Some(spec.name))
-    };
-    let missing = |spec: &&OptionSpec| {
-        matches!(spec.default, Default::Required(_))
-            && !entries.iter().any(|(key, _)| meant(&key.name, spec))
-    };
-    for spec in Route::OPTIONS.iter().filter(missing).filter(|_| complete) {
-        mistakes.error(&raw.place, missing_option(spec, &raw.place));
-        unsound.insert(spec.name.to_owned());
-    }
-    (route, unsound)
 }
 
 fn report(wrongs: Vec<Wrong>, raw: &Raw, mistakes: &mut Collector<'_>) {
@@ -173,10 +211,10 @@ fn report(wrongs: Vec<Wrong>, raw: &Raw, mistakes: &mut Collector<'_>) {
     }
 }
 
-fn missing_option(spec: &OptionSpec, place: &Place) -> Wrong {
+fn missing_option(section: Section, spec: &OptionSpec, place: &Place) -> Wrong {
     let example = spec.default.text();
     match place {
-        Place::File(_) => Wrong::new(format!("this route has no `{}`", spec.name))
+        Place::File(_) => Wrong::new(format!("this {} has no `{}`", section.noun(), spec.name))
             .help(format!("add {} = \"{example}\"", spec.name)),
         _ => Wrong::new(format!("--{} is missing", spec.flag())).help(format!(
             "add --{} {}",
@@ -189,26 +227,31 @@ fn missing_option(spec: &OptionSpec, place: &Place) -> Wrong {
 
 fn unknown_process_option(key: &Key, raw: &Raw) -> Wrong {
     let name = key.name.as_str();
-    if names::<Route>().contains(&name) {
-        return Wrong::new(format!("`{name}` is an option of a route"))
-            .help("write it under a line which says [[route]]");
+    for section in Section::ALL {
+        if names_in(section).contains(&name) {
+            return Wrong::new(format!("`{name}` is an option of {}", section.one())).help(
+                format!("write it under a line which says [[{}]]", section.name()),
+            );
+        }
     }
     if matches!(key.place, Place::Flag(_)) {
         return Wrong::new("there is no such flag");
     }
     // A section, as other programs have them.
     if matches!(raw.node, Node::Table(_) | Node::List(_)) {
-        let wrong = unknown_word("section", name, &[ROUTE]);
+        let wrong = unknown_word("section", name, &SECTIONS);
         if !wrong.label.is_empty() {
             return wrong
-                .help("routes stand under [[route]], everything else above the first of them");
+                .help(
+                "routes stand under [[route]], originations under [[originate]], everything else above the first of them",
+            );
         }
         return Wrong::new(format!("unknown section `{}`", shortened(name))).help(
-            "the only section is [[route]]; all other options stand above it, without a section",
+            "the only sections are [[route]] and [[originate]]; all other options stand above them, without a section",
         );
     }
     let mut known = Config::option_names();
-    known.push(ROUTE);
+    known.extend(SECTIONS);
     let of_process = unknown_word("option", name, &known);
     if !of_process.label.is_empty() {
         return of_process;
@@ -225,33 +268,40 @@ fn unknown_process_option(key: &Key, raw: &Raw) -> Wrong {
     }
 }
 
-fn unknown_route_option(key: &Key) -> Wrong {
+fn unknown_section_option(section: Section, key: &Key) -> Wrong {
+    let (one, place) = (section.one(), section.name());
     let name = key.name.as_str();
     let process = Config::option_names();
     if process.contains(&name) {
         return Wrong::new(format!(
-            "`{name}` is not an option of a route but of the whole program"
+            "`{name}` is not an option of {one} but of the whole program"
         ))
-        .help("write it above the first [[route]]");
+        .help(format!("write it above the first [[{place}]]"));
     }
     if name == "cert" || name == "key" {
-        return Wrong::new(format!("unknown option `{name}` of a route"))
+        return Wrong::new(format!("unknown option `{name}` of {one}"))
             .label("this belongs into `certificates`")
             .help("certificates = [{ cert = \"site.pem\", key = \"site.key\" }]");
     }
-    let of_route = unknown_word("option", name, &names::<Route>());
-    if !of_route.label.is_empty() {
-        return of_route;
+    let own = unknown_word("option", name, &names_in(section));
+    if !own.label.is_empty() {
+        return own;
     }
     let of_process = unknown_word("option", name, &process);
     if !of_process.label.is_empty() {
-        return of_process
-            .help("it is an option of the whole program: write it above the first [[route]]");
+        return of_process.help(format!(
+            "it is an option of the whole program: write it above the first [[{place}]]"
+        ));
     }
-    Wrong::new(format!("unknown option `{}` of a route", shortened(name)))
-        .help(format!("a route has {}", list_of(&names::<Route>())))
+    Wrong::new(format!("unknown option `{}` of {one}", shortened(name)))
+        .help(format!("{one} has {}", list_of(&names_in(section))))
 }
 
 fn names<G: Group>() -> Vec<&'static str> {
     G::OPTIONS.iter().map(|spec| spec.name).collect()
+}
+
+fn names_in(section: Section) -> Vec<&'static str> {
+    let options = section.options().options;
+    options.iter().map(|spec| spec.name).collect()
 }

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use super::choices::list_of;
 use super::table::Default;
-use super::{Config, OptionGroup, OptionSpec};
+use super::{Config, OptionGroup, OptionSpec, Section};
 
 const HEAD: &str = "\
 # Reference
@@ -14,9 +14,10 @@ read. This page is printed by `dormouse reference` from the definition which the
 program itself goes by.
 
 The file is [TOML](https://toml.io). Options of the program stand at the top; each
-route stands under a line `[[route]]`. Each option is also a flag of `dormouse serve`,
-with `-` for `_` (`--handshake-timeout 5s`); for options of the program, the flag wins
-over the file. Certificates are given as `--cert FILE --key FILE`.
+route stands under a line `[[route]]`, each origination under `[[originate]]`. Each option
+is also a flag, with `-` for `_` (`--handshake-timeout 5s`): those of a route of `dormouse
+serve`, those of an origination of `dormouse connect`, those of the program of both; for
+these the flag wins over the file. Certificates are given as `--cert FILE --key FILE`.
 
 - A *size* is a number of bytes or a text with a unit: `\"512 KiB\"`, `\"64M\"`, `\"1 GiB\"`.
   All units count by 1024.
@@ -29,7 +30,9 @@ over the file. Certificates are given as `--cert FILE --key FILE`.
 pub fn reference() -> String {
     let mut page = HEAD.to_owned();
     // Writing into a String can't fail.
-    let _ = group(&mut page, &Config::ROUTE_OPTIONS);
+    for section in Section::ALL {
+        let _ = group(&mut page, &section.options());
+    }
     for options in Config::PROCESS_OPTIONS {
         let _ = group(&mut page, options);
     }
@@ -76,7 +79,7 @@ fn paragraph(text: &str) -> String {
 /// A default as it would stand in the file.
 fn in_file(spec: &OptionSpec, text: &str) -> String {
     let number = text.bytes().all(|b| b.is_ascii_digit());
-    if spec.kind.bare && number {
+    if spec.kind.bare && (number || text == "true" || text == "false") {
         text.to_owned()
     } else {
         format!("\"{text}\"")

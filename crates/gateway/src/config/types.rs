@@ -112,6 +112,22 @@ impl OptionType for u32 {
     }
 }
 
+impl OptionType for bool {
+    const KIND: Kind = Kind {
+        bare: true,
+        ..Kind::new("true or false", "true", "true|false")
+    };
+
+    fn read(raw: &Raw, _: &Context<'_>) -> Read<Self> {
+        match (&raw.node, raw.as_text()) {
+            (Node::Boolean(value), _) => Ok(*value),
+            (Node::Word(_), Some("true")) => Ok(true),
+            (Node::Word(_), Some("false")) => Ok(false),
+            _ => Err(wrong_type::<Self>(raw)),
+        }
+    }
+}
+
 /// A number, or whatever fits the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Count {
@@ -156,6 +172,16 @@ impl OptionType for Count {
         match self {
             Self::Auto => None,
             Self::Exactly(number) => Some(u64::from(*number)),
+        }
+    }
+}
+
+impl Count {
+    /// The number; this one where it is left to the machine.
+    pub fn or(self, auto: u32) -> u32 {
+        match self {
+            Self::Auto => auto,
+            Self::Exactly(number) => number,
         }
     }
 }
@@ -288,6 +314,12 @@ impl Absent for Duration {
         "\"10s\", \"5m\" or \"off\"",
         "TIME|off",
     );
+}
+
+impl Absent for ByteSize {
+    const WORD: &'static str = "off";
+    const KIND_OR_ABSENT: Kind =
+        Kind::new("a size or \"off\"", "\"512 MiB\" or \"off\"", "SIZE|off");
 }
 
 impl Absent for PathBuf {
@@ -499,6 +531,68 @@ pub struct Listen {
     pub address: SocketAddr,
     /// As it was written.
     pub given: String,
+}
+
+/// An address on which plaintext is taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PlainListen {
+    /// A TCP address.
+    Tcp(Listen),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+/// A TLS server to connect to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// Its addresses, in the order in which they are tried; at least one.
+    pub addresses: Vec<SocketAddr>,
+    /// Its name, or address, without the port.
+    pub host: String,
+    /// As it was written.
+    pub given: String,
+}
+
+/// Whom a client trusts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ca {
+    /// Whom the operating system trusts.
+    System,
+    /// The authorities in this PEM file.
+    File(PathBuf),
+}
+
+impl OptionType for Ca {
+    const KIND: Kind = Kind::new(
+        "a path or \"system\"",
+        "\"authority.pem\" or \"system\"",
+        "FILE|system",
+    );
+
+    fn read(raw: &Raw, context: &Context<'_>) -> Read<Self> {
+        match raw.as_text() {
+            Some("system") => Ok(Self::System),
+            _ => PathBuf::read(raw, context).map(Self::File),
+        }
+    }
+}
+
+impl fmt::Display for PlainListen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(listen) => listen.fmt(f),
+            Self::Unix(path) => f.pad(&format!("unix:{}", path.display())),
+        }
+    }
+}
+
+impl fmt::Display for Ca {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System => f.pad("system"),
+            Self::File(path) => f.pad(&path.display().to_string()),
+        }
+    }
 }
 
 /// Where plaintext goes.

@@ -27,7 +27,7 @@ pub(super) struct Listener {
 pub(super) enum Pause {
     /// Every slot, or every descriptor there is for connections, is taken.
     Full,
-    /// `max_handshakes` are in flight.
+    /// As many connections to servers as `max_handshakes` are on their way.
     Handshakes,
     /// EMFILE or ENFILE.
     Descriptors,
@@ -51,7 +51,7 @@ impl Pause {
             Pause::Full => {
                 "every connection slot is taken (max_connections, or the descriptor limit)"
             }
-            Pause::Handshakes => "max_handshakes are in flight",
+            Pause::Handshakes => "max_handshakes connections to servers are on their way",
             Pause::Descriptors => "the process has no descriptor left (raise `ulimit -n`)",
             Pause::Ports => {
                 "no local port is left towards the backend \
@@ -85,9 +85,31 @@ impl Listeners {
         &self.all
     }
 
-    /// Accepts nothing more, for good.
+    /// Accepts nothing more, until [`Listeners::go_on`].
     pub(super) fn stop(&mut self) {
         self.stopped = true;
+    }
+
+    /// Has it been told to accept nothing more?
+    pub(super) fn are_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Accepts again.
+    pub(super) fn go_on(&mut self) {
+        self.stopped = false;
+    }
+
+    /// Stops polling, whatever the state of the worker says, and gives the listeners away. With
+    /// the next update those are polled which have taken their place.
+    pub(super) fn replace(&mut self, poller: &Poller, by: Vec<Listener>) -> Vec<Listener> {
+        if self.polled {
+            for listener in &self.all {
+                let _ = poller.remove(listener.fd);
+            }
+            self.polled = false;
+        }
+        std::mem::replace(&mut self.all, by)
     }
 
     /// Resources ran out: pauses until something ended or the time is up.

@@ -9,7 +9,7 @@ use dormouse_engine::{FailureKind, HandshakeFailure};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Peer;
 
-const QUIET_MS: u64 = 10_000;
+pub(super) const QUIET_MS: u64 = 10_000;
 
 /// What a line is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +37,7 @@ impl Subject {
             Ending::Refused => Subject::Refused,
             Ending::PlainFailed => Subject::PlainFailed,
             Ending::BackendDown => Subject::BackendDown,
-            Ending::Clean | Ending::Limit | Ending::Stopping => Subject::Limit,
+            Ending::Clean | Ending::Limit | Ending::Stopping | Ending::Drained => Subject::Limit,
         }
     }
 }

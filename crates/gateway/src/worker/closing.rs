@@ -34,6 +34,8 @@ pub(super) enum Ending {
     Limit,
     /// The gateway is stopping.
     Stopping,
+    /// A drain closed it.
+    Drained,
 }
 
 impl Ending {
@@ -48,6 +50,7 @@ impl Ending {
             Ending::BackendDown => Count::ClosedBackendDown,
             Ending::Limit => Count::ClosedLimit,
             Ending::Stopping => Count::ClosedStopping,
+            Ending::Drained => Count::ClosedDrained,
         }
     }
 }
@@ -96,7 +99,7 @@ pub(super) fn begin_abort(slot: &mut Slot, tools: &mut Tools, outcome: &Outcome)
             farewell(slot, tools, Alert::fatal(refusal.alert));
             Ending::Refused
         }
-        Outcome::KeyExhausted | Outcome::NoPendingMemory => {
+        Outcome::KeyExhausted | Outcome::NoPendingMemory | Outcome::NotWatched(_) => {
             begin_reset(slot);
             Ending::Limit
         }

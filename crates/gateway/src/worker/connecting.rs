@@ -20,9 +20,16 @@ pub(super) enum Connect {
     Failed(io::Error),
 }
 
-/// Starts to connect `slot` with its route's backend.
-pub(super) fn start(slot: &mut Slot, route: &Route) -> Connect {
-    let Some(backend) = &route.backend else {
+/// Source addresses tried for one connection, should the ports of the first be used up.
+const SOURCES_TRIED: u32 = 4;
+
+/// Starts to connect `slot` with its route's backend, from one of `own_sources` addresses if that
+/// is on this machine.
+pub(super) fn start(slot: &mut Slot, route: &Route, own_sources: u32) -> Connect {
+    if route.is_gone() {
+        return Connect::Failed(io::Error::other("a reload has removed its route"));
+    }
+    let Some(backend) = route.backend() else {
         slot.set(Flag::Echo);
         slot.set_phase(Phase::Established);
         return Connect::Done;
@@ -32,7 +39,7 @@ pub(super) fn start(slot: &mut Slot, route: &Route) -> Connect {
     if is_unix {
         slot.set(Flag::PlainIsUnix);
     }
-    let connecting = match socket::connect(backend, &route.sockets.connect_options()) {
+    let connecting = match connect(slot.generation, route, backend, own_sources) {
         Ok(connecting) => connecting,
         Err(e) if Shortage::of(&e).is_some() => return Connect::TryAgain(e),
         Err(e) => return Connect::Failed(e),
@@ -47,6 +54,23 @@ pub(super) fn start(slot: &mut Slot, route: &Route) -> Connect {
             Connect::Done
         }
         Connecting::InProgress(_) => Connect::UnderWay,
+    }
+}
+
+/// Connections take turns with the addresses; one without a free port is passed over.
+fn connect(turn: u32, route: &Route, backend: &Addr, own_sources: u32) -> io::Result<Connecting> {
+    let count = route.sources_count(own_sources);
+    let mut tried = 0;
+    loop {
+        let source = route.source(turn.wrapping_add(tried) % count);
+        let result = socket::connect(backend, &route.sockets.connect_options(source));
+        tried += 1;
+        match result {
+            Err(e)
+                if Shortage::of(&e) == Some(Shortage::Ports)
+                    && tried < count.min(SOURCES_TRIED) => {}
+            result => return result,
+        }
     }
 }
 

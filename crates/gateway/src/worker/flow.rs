@@ -5,6 +5,9 @@
 //! nothing behind but what is in the slot and in pending chunks.
 
 use super::backlog;
+use super::kernel_memory::KernelMemory;
+use super::starved::{LATE_MS, SOON_MS, Starved};
+use super::tickets::Tickets;
 use crate::counters::{Count, Counters};
 use crate::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
@@ -34,6 +37,9 @@ const RESERVE_BYTES_MAX: usize = 1 << 20;
 /// can be configured is four times as large.
 const LEAN_UNSENT_MAX: usize = 4096;
 
+/// When there is hardly any room, this much is received at a time.
+const LEAN_MIN: usize = 2048;
+
 /// Where sealed output begins in the scratch buffer: a key update may have to go before it.
 const SEALED_AT: usize = SMALL_RECORD_MAX;
 
@@ -59,8 +65,16 @@ pub(crate) struct Tools {
     pub(super) scratch: Scratch,
     pub(super) pending: Pending,
     pub(super) count: Counters,
-    /// Connections (index and generation) which wait for pending memory.
-    pub(super) starved: Vec<(u32, u32)>,
+    /// Connections which still take tickets.
+    pub(super) tickets: Tickets,
+    /// What the kernel holds for those who are slow to read.
+    pub(super) kernel: KernelMemory,
+    /// Connections which wait for memory.
+    pub(super) starved: Starved,
+    /// When to look first at the one that starves next.
+    pub(super) starved_wait_ms: u64,
+    /// A socket's send queue holds this much at most: below it nobody is asked.
+    send_buffer: usize,
     /// What is received at once, at most: what one connection may then have pending is bounded.
     receive_max: usize,
     /// Pending memory which only steps that should need none may fall back on.
@@ -72,10 +86,11 @@ pub(crate) struct Tools {
 pub(super) enum Allowance {
     /// Whatever there is: pending memory could hold all of it.
     Full,
-    /// Pending memory is used up, by others. One record at a time, because the other side's
-    /// socket is sure to take that: those who read are served, whatever those do who don't.
-    Lean,
-    /// Pending memory is used up, and the other side is not reading.
+    /// Memory is short, by others' doing. One record at a time, of about so many bytes, because
+    /// the other side's socket is sure to take that: those who read are served, whatever those do
+    /// who don't.
+    Lean(usize),
+    /// Memory is short, and the other side is not reading.
     Nothing,
 }
 
@@ -99,21 +114,43 @@ pub(super) enum Outcome {
     /// Pending memory could not take what had been received. (Reads are reserved before, so this
     /// is our own fault.)
     NoPendingMemory,
+    /// Epoll refused a change. Without it the connection would spin or never be heard of again.
+    NotWatched(io::Error),
+}
+
+/// What is received at once, so that what one connection has pending keeps to its limit.
+fn receive_max(pending_per_connection: usize) -> usize {
+    let records = pending_per_connection.saturating_sub(RECORD_MAX + 64) / CONTENT_MAX;
+    records.clamp(1, RECORDS_PER_STEP) * CONTENT_MAX
 }
 
 impl Tools {
-    pub(super) fn new(pending: Pending, count: Counters, pending_per_connection: usize) -> Tools {
-        let records = pending_per_connection.saturating_sub(RECORD_MAX + 64) / CONTENT_MAX;
-        let receive_max = records.clamp(1, RECORDS_PER_STEP) * CONTENT_MAX;
+    pub(super) fn new(
+        pending: Pending,
+        kernel: KernelMemory,
+        count: Counters,
+        pending_per_connection: usize,
+        send_buffer: usize,
+    ) -> Tools {
+        let receive_max = receive_max(pending_per_connection);
         let reserve = (pending.bytes_max() / 8).min(RESERVE_BYTES_MAX);
         Tools {
             scratch: Scratch::new(),
             pending,
             count,
-            starved: Vec::new(),
+            tickets: Tickets::default(),
+            kernel,
+            starved: Starved::default(),
+            starved_wait_ms: SOON_MS,
+            send_buffer,
             receive_max,
             reserve,
         }
+    }
+
+    /// Another limit for what is received from now on.
+    pub(super) fn limit_pending(&mut self, pending_per_connection: usize) {
+        self.receive_max = receive_max(pending_per_connection);
     }
 
     /// Bytes to receive at once, at most.
@@ -123,28 +160,52 @@ impl Tools {
 
     /// How much may be received, if the other side then is to take it at `towards`?
     pub(super) fn allowance(&self, towards: Fd) -> Allowance {
-        let most = self.receive_max + RECORD_MAX;
-        let in_use = self.pending.bytes_in_use();
-        if in_use + most + self.reserve <= self.pending.bytes_max() && self.pending.can_hold(most) {
+        let queue_max = self.kernel.queue_max();
+        let has_room = self.has_room();
+        // The kernel counts its overhead, too, which is as much again at most.
+        if has_room && queue_max >= 2 * self.send_buffer {
+            return Allowance::Full;
+        }
+        let Ok(unsent) = socket::unsent(towards) else {
+            return Allowance::Nothing;
+        };
+        let room = queue_max.saturating_sub(unsent);
+        if has_room && room >= self.receive_max {
             return Allowance::Full;
         }
         // The kernel takes a record for a socket whose queue is as good as empty.
-        match socket::unsent(towards) {
-            Ok(unsent) if unsent <= LEAN_UNSENT_MAX => Allowance::Lean,
-            _ => Allowance::Nothing,
+        if unsent <= LEAN_UNSENT_MAX && (unsent == 0 || room >= LEAN_MIN) {
+            return Allowance::Lean(room.clamp(LEAN_MIN, CONTENT_MAX));
         }
+        if has_room && room >= LEAN_MIN {
+            return Allowance::Lean(room.min(CONTENT_MAX));
+        }
+        Allowance::Nothing
     }
 
-    /// Is there pending memory for a whole step again?
-    pub(super) fn has_room(&self) -> bool {
+    /// Is there pending memory for a whole step?
+    fn has_room(&self) -> bool {
         let most = self.receive_max + RECORD_MAX;
-        self.pending.bytes_in_use() + most + self.reserve <= self.pending.bytes_max()
+        let in_use = self.pending.bytes_in_use();
+        in_use + most + self.reserve <= self.pending.bytes_max() && self.pending.can_hold(most)
     }
 
-    /// Not to be read until there is pending memory, or the other side has taken what it has.
-    pub(super) fn starve(&self, slot: &mut Slot) {
+    /// Not to be read until there is memory, or the other side has taken what it has.
+    pub(super) fn starve(&mut self, slot: &mut Slot) {
         slot.set(Flag::Starved);
-        self.count.add(Count::PendingExhausted, 1);
+        self.starved_wait_ms = SOON_MS;
+        let exhausted = if self.has_room() {
+            Count::KernelExhausted
+        } else {
+            Count::PendingExhausted
+        };
+        self.count.add(exhausted, 1);
+    }
+
+    /// As `starve`: what is missing is the rest of a record, which may take its time.
+    pub(super) fn starve_for_record(&mut self, slot: &mut Slot) {
+        self.starve(slot);
+        self.starved_wait_ms = LATE_MS;
     }
 
     /// Where the contents of the next records go, for a scattered receive.
@@ -288,6 +349,7 @@ impl fmt::Display for Outcome {
                 f.write_str("no more records may be protected with this key (RFC 8446 §5.5)")
             }
             Outcome::NoPendingMemory => f.write_str("pending memory could not take what had come"),
+            Outcome::NotWatched(e) => write!(f, "epoll refused to watch it otherwise: {e}"),
         }
     }
 }

@@ -3,9 +3,15 @@
 //! Bounded in number, in bytes and in time. A handshake which succeeds becomes a slot and gives up
 //! everything here; one which fails sends its alert and lingers shortly, so that the alert is not
 //! overtaken by a reset. When the last one of a burst is gone, its memory goes back to the system.
+//!
+//! Epoll tells of each once; then it waits in [`Queue`] for its turn, with what its client sent
+//! still in the kernel and nothing in the heap. So everybody who fits can be accepted at once
+//! (clients whose connect finds a full queue come back ever later), and `max_handshakes` bounds
+//! those that have begun. However many wait, they cost the loop nothing before their turn.
 
 use super::closing::discard;
 use super::flow::Tools;
+use super::queue::Queue;
 use dormouse_engine::{Handshake, HandshakeFailure, Progress, UnixTime};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::{Interest, Poller};
@@ -25,11 +31,26 @@ pub(super) struct InFlight {
     pub(super) fd: Fd,
     pub(super) route: u16,
     pub(super) generation: u32,
+    /// When it was accepted, or made a step.
+    moved_ms: u64,
     stage: Stage,
-    watched: Interest,
+    watch: Watch,
+}
+
+/// What epoll was told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Watch {
+    /// Nothing yet.
+    Never,
+    /// To tell once.
+    Armed(Interest),
+    /// It has told, and keeps silent now.
+    Told,
 }
 
 enum Stage {
+    /// Accepted; nothing was received yet.
+    Waiting,
     Shaking(Box<Handshake>),
     /// Failed; what is left of the output to send, then the peer's end is awaited.
     Lingering {
@@ -47,8 +68,21 @@ pub(super) enum Step {
     Established,
     /// Failed just now; the entry lingers.
     Failed(HandshakeFailure),
+    /// The client gave up while it waited for its turn: as `Gone`.
+    GivenUp,
     /// Nothing is left to do: take it out and close it.
     Gone,
+}
+
+/// What a step works with.
+pub(super) struct With<'a> {
+    pub(super) tools: &'a mut Tools,
+    pub(super) poller: &'a Poller,
+    pub(super) token: u64,
+    pub(super) now: UnixTime,
+    pub(super) now_ms: u64,
+    /// Whether it had to wait for its turn.
+    pub(super) waited: bool,
 }
 
 /// The table of handshakes in flight.
@@ -58,7 +92,9 @@ pub(super) struct Handshakes {
     /// Deadlines in the order in which they come, since all have the same time.
     deadlines: VecDeque<(u64, u32, u32)>,
     lingerers: VecDeque<(u64, u32, u32)>,
+    pub(super) queue: Queue,
     live: usize,
+    begun: usize,
     most: usize,
 }
 
@@ -69,7 +105,9 @@ impl Handshakes {
             free: Vec::new(),
             deadlines: VecDeque::new(),
             lingerers: VecDeque::new(),
+            queue: Queue::default(),
             live: 0,
+            begun: 0,
             most: 0,
         }
     }
@@ -78,21 +116,27 @@ impl Handshakes {
         self.live
     }
 
+    /// Those which have anything in the heap.
+    pub(super) fn begun(&self) -> usize {
+        self.begun
+    }
+
     /// Takes a new connection in; its index is what epoll's token will name.
     pub(super) fn begin(
         &mut self,
         fd: Fd,
         route: u16,
         generation: u32,
-        handshake: Handshake,
+        now_ms: u64,
         deadline_ms: u64,
     ) -> u32 {
         let entry = InFlight {
             fd,
             route,
             generation,
-            stage: Stage::Shaking(Box::new(handshake)),
-            watched: Interest::READ,
+            moved_ms: now_ms,
+            stage: Stage::Waiting,
+            watch: Watch::Never,
         };
         let index = match self.free.pop() {
             Some(index) => {
@@ -115,12 +159,59 @@ impl Handshakes {
         (entry.generation == generation).then_some(entry)
     }
 
+    /// Epoll has told of it: it waits for its turn.
+    pub(super) fn note_ready(&mut self, index: u32, generation: u32, now_ms: u64) {
+        let Some(entry) = self.entry(index, generation) else {
+            return;
+        };
+        entry.watch = Watch::Told;
+        if entry.has_answered() {
+            self.queue.push_known(index, generation);
+        } else {
+            self.queue.push_new(index, generation, now_ms);
+        }
+    }
+
+    /// The first of those that have begun, whose client has been silent since before `before_ms`.
+    /// Looks at a bounded number.
+    pub(super) fn oldest_silent(&self, before_ms: u64) -> Option<(u32, u32)> {
+        const LOOKS: usize = 256;
+        let is_silent = |&&(_, index, generation): &&(u64, u32, u32)| {
+            let entry = self.entries.get(index as usize).and_then(Option::as_ref);
+            entry.is_some_and(|entry| {
+                entry.generation == generation && entry.has_begun() && entry.moved_ms < before_ms
+            })
+        };
+        let found = self.deadlines.iter().take(LOOKS).find(is_silent);
+        found.map(|&(_, index, generation)| (index, generation))
+    }
+
+    /// A step: reads, works, writes. `start` makes the handshake when something has come.
+    pub(super) fn step(
+        &mut self,
+        (index, generation): (u32, u32),
+        with: With<'_>,
+        start: impl FnOnce(u16) -> Option<Handshake>,
+    ) -> Option<(Fd, Step)> {
+        let entry = self.entries.get_mut(index as usize)?.as_mut()?;
+        if entry.generation != generation {
+            return None;
+        }
+        let had_begun = entry.has_begun();
+        let step = entry.step(with, start);
+        if !had_begun && entry.has_begun() {
+            self.begun += 1;
+        }
+        Some((entry.fd, step))
+    }
+
     /// Takes an entry out.
     pub(super) fn take(&mut self, index: u32, generation: u32) -> Option<InFlight> {
         self.entry(index, generation)?;
         let entry = self.entries.get_mut(index as usize)?.take()?;
         self.free.push(index);
         self.live -= 1;
+        self.begun -= usize::from(entry.has_begun());
         Some(entry)
     }
 
@@ -170,15 +261,18 @@ impl Handshakes {
 }
 
 impl InFlight {
-    /// Reads, works, writes.
-    pub(super) fn step(
-        &mut self,
-        tools: &mut Tools,
-        poller: &Poller,
-        token: u64,
-        now: UnixTime,
-    ) -> Step {
+    fn step(&mut self, with: With<'_>, start: impl FnOnce(u16) -> Option<Handshake>) -> Step {
+        let With {
+            tools,
+            poller,
+            token,
+            now,
+            now_ms,
+            waited,
+        } = with;
+        self.moved_ms = now_ms;
         let step = match &mut self.stage {
+            Stage::Waiting => self.first_step(tools, now, waited, start),
             Stage::Shaking(handshake) => shake(self.fd, handshake, tools, now),
             Stage::Lingering { looks, .. } if *looks >= LINGER_LOOKS_MAX => Step::Gone,
             Stage::Lingering {
@@ -205,9 +299,36 @@ impl InFlight {
                 linger(self.fd, last_words, shut, &mut tools.scratch.opening);
             }
         }
-        if !matches!(step, Step::Established | Step::Gone) && self.watch(poller, token).is_err() {
+        if !matches!(step, Step::Established | Step::GivenUp | Step::Gone)
+            && self.watch(poller, token).is_err()
+        {
             return Step::Gone;
         }
+        step
+    }
+
+    /// The hello, or its beginning. Whoever gave up while waiting for this turn gets no answer.
+    fn first_step(
+        &mut self,
+        tools: &mut Tools,
+        now: UnixTime,
+        waited: bool,
+        start: impl FnOnce(u16) -> Option<Handshake>,
+    ) -> Step {
+        let n = match receive(self.fd, tools) {
+            Ok(Some(n)) => n,
+            Ok(None) => return Step::Continues,
+            Err(step) => return step,
+        };
+        if waited && has_given_up(self.fd) {
+            return Step::GivenUp;
+        }
+        let Some(handshake) = start(self.route) else {
+            return Step::Gone;
+        };
+        let mut handshake = Box::new(handshake);
+        let step = take(self.fd, &mut handshake, &tools.scratch.opening[..n], now);
+        self.stage = Stage::Shaking(handshake);
         step
     }
 
@@ -215,8 +336,12 @@ impl InFlight {
     pub(super) fn into_handshake(self) -> Option<Box<Handshake>> {
         match self.stage {
             Stage::Shaking(handshake) => Some(handshake),
-            Stage::Lingering { .. } => None,
+            Stage::Waiting | Stage::Lingering { .. } => None,
         }
+    }
+
+    fn has_begun(&self) -> bool {
+        !matches!(self.stage, Stage::Waiting)
     }
 
     /// Is this one only waiting for its peer to have read our alert?
@@ -224,8 +349,23 @@ impl InFlight {
         matches!(self.stage, Stage::Lingering { .. })
     }
 
+    /// Is the costly part behind us? True for those which failed, too.
+    pub(super) fn has_answered(&self) -> bool {
+        match &self.stage {
+            Stage::Waiting => false,
+            Stage::Shaking(handshake) => handshake.has_answered(),
+            Stage::Lingering { .. } => true,
+        }
+    }
+
+    /// Does epoll know the socket?
+    pub(super) fn is_watched(&self) -> bool {
+        self.watch != Watch::Never
+    }
+
     fn watch(&mut self, poller: &Poller, token: u64) -> io::Result<()> {
         let blocked = match &self.stage {
+            Stage::Waiting => false,
             Stage::Shaking(handshake) => !handshake.output().is_empty(),
             Stage::Lingering { last_words, .. } => !last_words.is_empty(),
         };
@@ -235,10 +375,12 @@ impl InFlight {
         } else {
             Interest::READ
         };
-        if wanted != self.watched {
-            poller.modify(self.fd, token, wanted)?;
-            self.watched = wanted;
+        match self.watch {
+            Watch::Armed(armed) if armed == wanted => return Ok(()),
+            Watch::Never => poller.add(self.fd, token, wanted | Interest::ONCE)?,
+            _ => poller.modify(self.fd, token, wanted | Interest::ONCE)?,
         }
+        self.watch = Watch::Armed(wanted);
         Ok(())
     }
 }
@@ -249,16 +391,26 @@ fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools, now: UnixTime) ->
         Ok(false) => return Step::Continues,
         Err(_) => return Step::Gone,
     }
-    let n = match socket::recv(
-        fd,
-        &mut tools.scratch.opening[..super::flow::RECEIVE_MAX / 4],
-    ) {
-        Ok(Attempt::Done(0)) => return Step::Gone,
-        Ok(Attempt::Done(n)) => n,
-        Ok(Attempt::WouldBlock) => return Step::Continues,
-        Err(_) => return Step::Gone,
-    };
-    match handshake.handle_input(now, &tools.scratch.opening[..n]) {
+    match receive(fd, tools) {
+        Ok(Some(n)) => take(fd, handshake, &tools.scratch.opening[..n], now),
+        Ok(None) => Step::Continues,
+        Err(step) => step,
+    }
+}
+
+/// Receives into the scratch buffer. `None`: there is nothing.
+fn receive(fd: Fd, tools: &mut Tools) -> Result<Option<usize>, Step> {
+    let room = &mut tools.scratch.opening[..super::flow::RECEIVE_MAX / 4];
+    match socket::recv(fd, room) {
+        Ok(Attempt::Done(0)) | Err(_) => Err(Step::Gone),
+        Ok(Attempt::Done(n)) => Ok(Some(n)),
+        Ok(Attempt::WouldBlock) => Ok(None),
+    }
+}
+
+/// Shows the handshake what was received, and sends what it has to say.
+fn take(fd: Fd, handshake: &mut Handshake, received: &[u8], now: UnixTime) -> Step {
+    match handshake.handle_input(now, received) {
         Ok(Progress::Handshaking) => match flush(fd, handshake) {
             Ok(_) => Step::Continues,
             Err(_) => Step::Gone,
@@ -272,7 +424,13 @@ fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools, now: UnixTime) ->
     }
 }
 
-fn flush(fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
+/// Has the client ended or reset its connection behind its hello? Then nobody waits for an answer.
+fn has_given_up(fd: Fd) -> bool {
+    matches!(socket::peek(fd, &mut [0]), Ok(Attempt::Done(0)) | Err(_))
+}
+
+/// `true`: all of its output went out.
+pub(super) fn flush(fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
     while !handshake.output().is_empty() {
         match socket::send(fd, handshake.output()) {
             Ok(Attempt::Done(n)) => handshake.output_sent(n),

@@ -45,6 +45,7 @@ fn wanted(slot: &Slot) -> (u8, u8) {
             watch(reads_tls(slot), tls_write),
             watch(reads_plain(slot), slot.has(Flag::OpeningBlocked)),
         ),
+        Phase::Warm => (watch(reads_tls(slot), tls_write), 0),
         Phase::Draining => (
             if slot.has(Flag::LingerTls) {
                 watch(slot.has(Flag::TlsShut), tls_write)
@@ -65,7 +66,7 @@ fn wanted(slot: &Slot) -> (u8, u8) {
 /// May the TLS side be read?
 pub(super) fn reads_tls(slot: &Slot) -> bool {
     let echo_waits = slot.has(Flag::Echo) && slot.sealing_pending.is_some();
-    slot.phase() == Phase::Established
+    matches!(slot.phase(), Phase::Established | Phase::Warm)
         && !slot.tls.peer_closed()
         && !slot.has(Flag::TlsEnded)
         && !slot.has(Flag::OpeningBlocked)
@@ -97,13 +98,7 @@ fn change(poller: &Poller, fd: Fd, token: u64, now: &mut u8, to: u8) -> io::Resu
     if *now == to || (*now == BROKEN && to & (READ | WRITE) == 0) {
         return Ok(());
     }
-    let mut interest = Interest::NONE;
-    if to & READ != 0 {
-        interest = interest | Interest::READ;
-    }
-    if to & WRITE != 0 {
-        interest = interest | Interest::WRITE;
-    }
+    let interest = interest_of(to);
     match (*now & WATCHED != 0, to & WATCHED != 0) {
         (false, true) => poller.add(fd, token, interest)?,
         (true, true) => poller.modify(fd, token, interest)?,
@@ -114,9 +109,32 @@ fn change(poller: &Poller, fd: Fd, token: u64, now: &mut u8, to: u8) -> io::Resu
     Ok(())
 }
 
-/// A connection whose handshake is done: its socket is watched already, under another token.
-pub(super) fn adopt(slot: &mut Slot, poller: &Poller, token: u64) -> io::Result<()> {
-    poller.modify(slot.tls_fd(), token, Interest::READ)?;
+fn interest_of(watch: u8) -> Interest {
+    Interest::NONE
+        .with(Interest::READ, watch & READ != 0)
+        .with(Interest::WRITE, watch & WRITE != 0)
+}
+
+/// The slot has moved: epoll gets the new token of this side, and nothing else changes.
+pub(super) fn retell(slot: &Slot, poller: &Poller, side: Side, token: u64) -> io::Result<()> {
+    let (fd, watch) = match side {
+        Side::Tls => (slot.tls_fd(), slot.tls_watch),
+        Side::Plain => (slot.plain_fd(), slot.plain_watch),
+    };
+    if watch & WATCHED == 0 {
+        return Ok(());
+    }
+    poller.modify(fd, token, interest_of(watch))
+}
+
+/// A connection whose handshake is done: its socket is `watched` already, under another token,
+/// unless all of the handshake was there at once.
+pub(super) fn adopt(slot: &mut Slot, poller: &Poller, token: u64, watched: bool) -> io::Result<()> {
+    if watched {
+        poller.modify(slot.tls_fd(), token, Interest::READ)?;
+    } else {
+        poller.add(slot.tls_fd(), token, Interest::READ)?;
+    }
     slot.tls_watch = WATCHED | READ;
     Ok(())
 }

@@ -7,7 +7,7 @@
 use super::backlog;
 use super::flow::{Allowance, Outcome, TURN_BYTES_MAX, Tools};
 use crate::counters::Count;
-use crate::slot::{Flag, Slot};
+use crate::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt, RANGES_MAX};
 use dormouse_record::{Alert, CONTENT_MAX, OpenKey, Opened, RECORD_MAX, SealKey};
@@ -50,7 +50,15 @@ fn open_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
         let have = usize::from(slot.partial_len);
         let most = match tools.allowance(towards(slot)) {
             Allowance::Full => tools.receive_max(),
-            Allowance::Lean => one_record(slot, tools, have)?,
+            Allowance::Lean(room) => match one_record(slot, tools, have)? {
+                0 => {
+                    tools.starve_for_record(slot);
+                    return Ok(());
+                }
+                // A record can't be cut: with nothing left, a long one waits.
+                most if most > room && tools.kernel.is_used_up() => 0,
+                most => most,
+            },
             Allowance::Nothing => 0,
         };
         if most == 0 {
@@ -194,7 +202,11 @@ fn open_records(
                 pieces.push(&mut tools.scratch.opening, plaintext);
                 at += consumed;
             }
-            Ok(Opened::Handled { consumed } | Opened::Ticket { consumed, .. }) => at += consumed,
+            Ok(Opened::Handled { consumed }) => at += consumed,
+            Ok(Opened::Ticket { consumed, fragment }) => {
+                tools.take_tickets(slot, at + fragment.start..at + fragment.end);
+                at += consumed;
+            }
             Ok(Opened::NoRenegotiation { consumed }) => {
                 at += consumed;
                 if let Err(outcome) = refuse_renegotiation(slot, tools) {
@@ -231,7 +243,11 @@ fn deliver(
     if pieces.ranges.is_empty() {
         return keep(slot, tools, &[], rest, need);
     }
-    let sent = send_pieces(slot, &tools.scratch.opening, &pieces.ranges)?;
+    // A server which speaks first does so before there is anybody to hear it.
+    let sent = match slot.phase() {
+        Phase::Warm => 0,
+        _ => send_pieces(slot, &tools.scratch.opening, &pieces.ranges)?,
+    };
     let unsent = pieces.after(sent);
     if !unsent.is_empty() {
         slot.set(Flag::OpeningBlocked);

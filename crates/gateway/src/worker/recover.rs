@@ -10,7 +10,7 @@ use super::backlog;
 use super::token;
 use super::{Ending, Worker};
 use crate::counters::Count;
-use crate::slot::{Phase, Slot, TimerPurpose};
+use crate::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::timer::Timer;
@@ -28,7 +28,7 @@ pub(super) fn poller(slots: &Slab<Slot>) -> io::Result<Poller> {
 
 impl Worker {
     /// Puts right what the predecessor left; does nothing after a first start.
-    pub(super) fn recover(&mut self, keep: &[Fd]) -> io::Result<()> {
+    pub(super) fn recover(&mut self, moved: Option<(u32, u32)>, keep: &[Fd]) -> io::Result<()> {
         let former = self.slots.header().epoll();
         let is_restart = former != Fd::NONE;
         let same_poller = former == self.poller.fd();
@@ -42,7 +42,11 @@ impl Worker {
             self.reset_busy();
             self.drop_unsound();
             self.close_strangers(keep)?;
+            self.forget_watches(moved);
             self.restore_slots(same_poller);
+            self.slots.settle_move();
+            self.find_warm();
+            self.survey_from = Some(0);
             self.tools.count.add(Count::Restarts, 1);
         }
         self.poller
@@ -123,6 +127,18 @@ impl Worker {
         descriptors::close_all_but(&mut known)
     }
 
+    /// Epoll may know a slot that was being moved by its former index, on either side: it is told
+    /// anew, from the beginning.
+    fn forget_watches(&mut self, moved: Option<(u32, u32)>) {
+        let Some(slot) = moved.and_then(|(_, to)| self.slots.get_mut(to)) else {
+            return;
+        };
+        for fd in [slot.tls_fd(), slot.plain_fd()] {
+            let _ = self.poller.remove(fd);
+        }
+        (slot.tls_watch, slot.plain_watch) = (0, 0);
+    }
+
     fn restore_slots(&mut self, same_poller: bool) {
         let live: Vec<u32> = self.slots.indices().collect();
         for index in live {
@@ -132,6 +148,9 @@ impl Worker {
             self.generation = self.generation.max(slot.generation);
             slot.set_timer_purpose(TimerPurpose::None);
             slot.timer = Timer::default();
+            // Who waited for memory was in a list that is gone: they are read, and wait again.
+            slot.clear(Flag::Starved);
+            slot.clear(Flag::StarvedQueued);
             if !same_poller {
                 (slot.tls_watch, slot.plain_watch) = (0, 0);
             }

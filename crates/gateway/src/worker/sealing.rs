@@ -23,15 +23,21 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
     let mut key = None;
     let mut moved = 0;
     while moved < TURN_BYTES_MAX && slot.sealing_pending.is_none() && !slot.tls.closed() {
-        let records = match tools.allowance(slot.tls_fd()) {
-            Allowance::Full => tools.receive_max() / CONTENT_MAX,
-            Allowance::Lean => 1,
+        let (records, most) = match tools.allowance(slot.tls_fd()) {
+            Allowance::Full => {
+                let most = tools.receive_max();
+                (most / CONTENT_MAX, most)
+            }
+            Allowance::Lean(room) => (1, room),
             Allowance::Nothing => {
                 tools.starve(slot);
                 return Ok(());
             }
         };
-        let ranges = Tools::content_ranges(slot);
+        let mut ranges = Tools::content_ranges(slot);
+        if records == 1 {
+            ranges[0].end = ranges[0].start + most.min(CONTENT_MAX);
+        }
         let ranges = &ranges[..records];
         let n = match socket::recv_scattered(slot.plain_fd(), &mut tools.scratch.sealing, ranges) {
             Ok(Attempt::Done(0)) => {
@@ -47,7 +53,7 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
         tools.seal_and_send(slot, key, n)?;
         moved += n;
         // A short receive: the queue was empty. Readiness is level-triggered; no need to ask again.
-        if n < records * CONTENT_MAX {
+        if n < most {
             break;
         }
     }

@@ -24,6 +24,11 @@ pub(super) enum Token {
         index: u32,
         generation: u32,
     },
+    /// A TLS connection of ours which is on its way.
+    Origination {
+        index: u32,
+        generation: u32,
+    },
     Listener(usize),
     /// The channel to main.
     Orders,
@@ -50,6 +55,10 @@ pub(super) fn orders() -> u64 {
     pack(5, 0, 0)
 }
 
+pub(super) fn origination(index: u32, generation: u32) -> u64 {
+    pack(6, generation, index)
+}
+
 pub(super) fn parse(token: u64) -> Token {
     let index = token as u32;
     let generation = (token >> 32) as u32 & GENERATION_MASK;
@@ -67,6 +76,7 @@ pub(super) fn parse(token: u64) -> Token {
         3 => Token::Handshake { index, generation },
         4 => Token::Listener(index as usize),
         5 => Token::Orders,
+        6 => Token::Origination { index, generation },
         _ => Token::Unknown,
     }
 }
@@ -91,6 +101,13 @@ mod tests {
         assert_eq!(
             parse(handshake(9, 3)),
             Token::Handshake {
+                index: 9,
+                generation: 3
+            }
+        );
+        assert_eq!(
+            parse(origination(9, 3)),
+            Token::Origination {
                 index: 9,
                 generation: 3
             }

@@ -8,14 +8,16 @@ use super::closing::{self, Ending};
 use super::connecting::{self, Connect};
 use super::flow::{self, Outcome, Tools};
 use super::interest::{self, Side};
+use super::originating::Plain;
 use super::{opening, sealing};
 use crate::config::Truncation;
 use crate::counters::Count;
-use crate::route::Route;
+use crate::route::{Direction, Route};
 use crate::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_engine::{HandshakeInfo, Rested};
 use dormouse_reactor::poller::{Event, Poller};
 use dormouse_reactor::socket::{self, Shortage};
+use dormouse_record::Alert;
 
 /// What a step works with: everything but the slot, all of it the worker's.
 pub(super) struct Work<'a> {
@@ -27,6 +29,8 @@ pub(super) struct Work<'a> {
     pub(super) now_ms: u64,
     /// Set when descriptors or ports have run out: accepting is to pause.
     pub(super) pause: Option<Pause>,
+    /// Set if a warm connection has ended: after how many seconds.
+    pub(super) warm_lost_after_s: Option<u32>,
 }
 
 impl Work<'_> {
@@ -40,6 +44,7 @@ impl Work<'_> {
                     Side::Plain => self.plain_event(slot, event),
                 }
             }
+            (Phase::Warm, _) => self.warm_event(slot, event),
             (Phase::Connecting, Side::Plain) => {
                 let connect = connecting::finish(slot);
                 self.connected(slot, connect)
@@ -99,10 +104,92 @@ impl Work<'_> {
     }
 
     fn unwatch_if_broken(&mut self, slot: &mut Slot, side: Side, event: Event) -> Outcome {
-        if is_broken(event) && interest::unwatch(slot, self.poller, side).is_err() {
-            return Outcome::NoPendingMemory;
+        if !is_broken(event) {
+            return Outcome::Continues;
+        }
+        match interest::unwatch(slot, self.poller, side) {
+            Ok(()) => Outcome::Continues,
+            Err(e) => Outcome::NotWatched(e),
+        }
+    }
+
+    fn warm_event(&mut self, slot: &mut Slot, event: Event) -> Outcome {
+        if event.is_writable() && slot.sealing_pending.is_some() {
+            match flow::flush_sealed(slot, &mut self.tools.pending) {
+                Ok(_) => {}
+                Err(outcome) => return outcome,
+            }
+        }
+        if interest::reads_tls(slot) {
+            return opening::tls_readable(slot, self.tools);
+        }
+        if is_broken(event) {
+            return Outcome::TlsTruncated;
         }
         Outcome::Continues
+    }
+
+    /// Before a warm connection is given away: what it has received tells whether it has ended.
+    pub(super) fn look_at_warm(&mut self, slot: &mut Slot) -> Outcome {
+        if interest::reads_tls(slot) {
+            return opening::tls_readable(slot, self.tools);
+        }
+        // It has spoken already, and waits to be heard.
+        match socket::take_error(slot.tls_fd()) {
+            Ok(()) => Outcome::Continues,
+            Err(e) => Outcome::TlsFailed(e),
+        }
+    }
+
+    /// The handshake with a server is done and the state at rest written. Without a local client
+    /// the connection is a warm one.
+    pub(super) fn begin_originated(
+        &mut self,
+        slot: &mut Slot,
+        rested: Rested,
+        plain: Option<Plain>,
+    ) -> Outcome {
+        slot.set_phase(Phase::Warm);
+        let Rested {
+            unsent,
+            leftover,
+            info,
+            tickets,
+        } = rested;
+        let count = if info.resumed {
+            Count::ConnectHandshakesResumed
+        } else {
+            Count::ConnectHandshakesFull
+        };
+        self.tools.count.add(count, 1);
+        log_handshake(slot, &info);
+        if let (Some(watch), Direction::Originate(origin)) = (tickets, &self.route.direction) {
+            let until_ms = self.now_ms + origin.ticket_wait_ms;
+            self.tools.tickets.expect(slot.generation, watch, until_ms);
+        }
+        if let Some(plain) = plain {
+            attach_plain(slot, plain);
+        }
+        let pending = &mut self.tools.pending;
+        if !unsent.is_empty() && !backlog::store_sealed(slot, pending, &unsent) {
+            return Outcome::NoPendingMemory;
+        }
+        if !leftover.is_empty()
+            && !backlog::store_opening(slot, pending, &leftover, &[], 0..leftover.len(), 0)
+        {
+            return Outcome::NoPendingMemory;
+        }
+        opening::open_stored(slot, self.tools)
+    }
+
+    /// A warm connection gets its local client.
+    pub(super) fn attach(&mut self, slot: &mut Slot, plain: Plain) -> Outcome {
+        attach_plain(slot, plain);
+        slot.active_s = self.now_s();
+        match flow::flush_opened(slot, &mut self.tools.pending) {
+            Ok(_) => Outcome::Continues,
+            Err(outcome) => outcome,
+        }
     }
 
     /// The handshake is done and the state at rest written: what belongs to the rest of the slot.
@@ -128,7 +215,7 @@ impl Work<'_> {
             return Outcome::NoPendingMemory;
         }
         log_handshake(slot, &rested.info);
-        let connect = connecting::start(slot, self.route);
+        let connect = connecting::start(slot, self.route, self.limits.sources);
         self.connected(slot, connect)
     }
 
@@ -178,7 +265,7 @@ impl Work<'_> {
         slot.set_timer_purpose(TimerPurpose::None);
         match purpose {
             TimerPurpose::RetryConnect => {
-                let connect = connecting::start(slot, self.route);
+                let connect = connecting::start(slot, self.route, self.limits.sources);
                 return self.connected(slot, connect);
             }
             TimerPurpose::Connect => {
@@ -211,10 +298,10 @@ impl Work<'_> {
             .is_some_and(|idle_ms| slot.active_until_ms() + idle_ms <= self.now_ms)
     }
 
-    /// The gateway stops: the client gets close_notify, the backend a FIN.
-    pub(super) fn stop(&mut self, slot: &mut Slot) -> Outcome {
+    /// We close it: the client gets close_notify, the backend a FIN.
+    pub(super) fn close(&mut self, slot: &mut Slot, ending: Ending) -> Outcome {
         if slot.phase() != Phase::Draining {
-            self.end(slot, Ending::Stopping);
+            self.end(slot, ending);
             closing::begin_farewell(slot, self.tools);
         }
         Outcome::Continues
@@ -222,6 +309,9 @@ impl Work<'_> {
 
     /// What follows from the step. `true`: the connection is over.
     pub(super) fn settle(&mut self, slot: &mut Slot, mut outcome: Outcome) -> bool {
+        if slot.phase() == Phase::Warm {
+            return self.settle_warm(slot, &outcome);
+        }
         // Passing an end on may fail too; each failure moves the phase on, so this ends.
         loop {
             if matches!(outcome, Outcome::TlsTruncated)
@@ -251,6 +341,23 @@ impl Work<'_> {
             self.end(slot, Ending::Clean);
         }
         over
+    }
+
+    /// Nobody has been given a warm connection yet, so its end is nobody's loss.
+    fn settle_warm(&mut self, slot: &mut Slot, outcome: &Outcome) -> bool {
+        let continues = matches!(outcome, Outcome::Continues);
+        if continues && !slot.tls.peer_closed() {
+            return false;
+        }
+        self.tools.count.add(Count::WarmLost, 1);
+        let lasted_s = self.now_s().saturating_sub(slot.opened_s);
+        self.warm_lost_after_s = Some(lasted_s);
+        let fd = slot.tls_fd();
+        tracing::debug!(peer = %peer_name(fd), lasted_s, "a warm connection has ended: {outcome}");
+        if !slot.tls.closed() {
+            let _ = self.tools.send_alert(slot, Alert::CLOSE_NOTIFY);
+        }
+        true
     }
 
     fn abort(&mut self, slot: &mut Slot, outcome: &Outcome) {
@@ -293,6 +400,15 @@ impl Work<'_> {
 /// An error, or a hang-up in both directions: reported whatever is waited for.
 fn is_broken(event: Event) -> bool {
     event.is_error() || event.is_hung_up()
+}
+
+fn attach_plain(slot: &mut Slot, plain: Plain) {
+    let cookie = socket::cookie(plain.fd).unwrap_or(0) as u32;
+    slot.attach_plain(plain.fd, cookie);
+    if plain.is_unix {
+        slot.set(Flag::PlainIsUnix);
+    }
+    slot.set_phase(Phase::Established);
 }
 
 fn log_handshake(slot: &Slot, info: &HandshakeInfo) {

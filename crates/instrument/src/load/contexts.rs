@@ -49,6 +49,7 @@ impl Contexts {
             Some(ResumptionSettings {
                 sessions_max: 8,
                 tickets_expected: 1,
+                by_caller: None,
             }),
         )?;
         Ok(place.insert(made).clone())

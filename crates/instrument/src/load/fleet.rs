@@ -165,12 +165,17 @@ impl Fleet {
                 return Err(Trouble::system("a generator did not stop in time"));
             }
         }
-        harvest.of.tally.alive = self
+        harvest.of.tally.alive = self.alive();
+        Ok(harvest)
+    }
+
+    /// Connections that are established now.
+    pub fn alive(&self) -> u64 {
+        let each = self
             .generators
             .iter()
-            .map(|generator| generator.tally.alive)
-            .sum();
-        Ok(harvest)
+            .map(|generator| generator.tally.alive);
+        each.sum()
     }
 
     fn wait_idle(&mut self, patience: Duration) -> Result<(), Trouble> {

@@ -42,15 +42,8 @@ impl Plan {
     ) -> Result<Self, Trouble> {
         let mut notes = Vec::new();
         let connections = connections.max(1);
-        if let Addr::Tcp(address) = target
-            && connections > STRANGERS_MAX
-            && !address.ip().is_loopback()
-            && !own_server
-        {
-            return Err(Trouble::usage(format!(
-                "{connections} connections to {address}, which is not this machine: more than {STRANGERS_MAX} \
-                 only with --i-own-this-server (and your word that you do)"
-            )));
+        if !own_server {
+            spare_strangers(Some(connections), target)?;
         }
         let limits = dormouse_reactor::descriptors::raise_limit()
             .map_err(|error| Trouble::system(format!("raising the descriptor limit: {error}")))?;
@@ -87,6 +80,25 @@ impl Plan {
             notes,
         })
     }
+}
+
+/// Refuses load for a server which may be somebody else's. What counts is all connections of the run, one after the
+/// other too; `None` when there is no telling how many they are.
+///
+/// # Errors
+/// When it takes more than [`STRANGERS_MAX`] connections to another machine.
+pub(crate) fn spare_strangers(in_all: Option<u64>, target: &Addr) -> Result<(), Trouble> {
+    let Addr::Tcp(address) = target else {
+        return Ok(());
+    };
+    if address.ip().is_loopback() || in_all.is_some_and(|in_all| in_all <= STRANGERS_MAX) {
+        return Ok(());
+    }
+    let count = in_all.map_or_else(|| "any number of".into(), |in_all| format!("{in_all}"));
+    Err(Trouble::usage(format!(
+        "{count} connections to {address}, which is not this machine: more than {STRANGERS_MAX} in all \
+         only with --i-own-this-server (and your word that you do)"
+    )))
 }
 
 /// Without many source addresses the ports of one are the limit.
@@ -205,12 +217,21 @@ mod tests {
 
     #[test]
     fn strangers_are_left_in_peace() {
-        let trouble = plan(101, "192.0.2.1:443", None).unwrap_err();
-        assert_eq!(trouble.exit_status(), 2);
-        assert!(trouble.message.contains("--i-own-this-server"));
-        assert!(plan(100, "192.0.2.1:443", None).is_ok());
-        let own = Plan::new(101, &"192.0.2.1:443".parse().unwrap(), &[], None, true);
-        assert!(own.is_ok(), "{own:?}");
+        let stranger = "192.0.2.1:443".parse().unwrap();
+        for in_all in [Some(101), None] {
+            let trouble = spare_strangers(in_all, &stranger).unwrap_err();
+            assert_eq!(trouble.exit_status(), 2);
+            assert!(trouble.message.contains("--i-own-this-server"));
+        }
+        assert!(plan(101, "192.0.2.1:443", None).is_err());
+        assert!(Plan::new(101, &stranger, &[], None, true).is_ok());
+        assert!(spare_strangers(Some(100), &stranger).is_ok());
+        for own in ["127.8.9.10:443", "[::1]:443", "unix:/run/x"] {
+            assert!(
+                spare_strangers(None, &own.parse().unwrap()).is_ok(),
+                "{own}"
+            );
+        }
     }
 
     #[test]

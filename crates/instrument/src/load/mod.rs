@@ -17,4 +17,5 @@ mod wire;
 
 pub use fleet::{Fleet, Harvest, Launcher};
 pub use limits::Plan;
+pub(crate) use limits::spare_strangers;
 pub use orders::{Cycle, Expect, Order, Setup, Speak, Talk, Tally, Tls, TlsVersion, Trust, Yield};

@@ -34,12 +34,40 @@ fn libc_esrch() -> i32 {
 }
 
 fn forbidden(pid: i32, name: &str) -> Trouble {
-    let owner = owner(pid).map_or_else(String::new, |uid| format!(" (user {uid})"));
     let name_of = command(pid).unwrap_or_else(|| "?".into());
+    let own = rustix::process::geteuid().as_raw();
+    let why = why_forbidden(owner(pid), own);
     Trouble::system(format!(
-        "process {pid} ({name_of}) is somebody else's process{owner}: /proc/{pid}/{name} may not be read; \
-         run as its owner or as root (sudo dormouse bench …)"
+        "process {pid} ({name_of}) {why} (/proc/{pid}/{name} may not be read)"
     ))
+}
+
+/// Three reasons, three remedies. A process which holds keys can forbid everybody but root to look into its memory
+/// (`PR_SET_DUMPABLE`), its own user too; `dormouse serve` and OpenSSH do.
+fn why_forbidden(owner: Option<u32>, own: u32) -> String {
+    match owner {
+        _ if own == 0 => "may not be measured although you are root: CAP_SYS_PTRACE is missing, as in most \
+             containers; add it (docker run --cap-add SYS_PTRACE) or measure from outside"
+            .into(),
+        Some(owner) if owner == own => {
+            "is yours, but forbids that its memory is read, as servers with keys in memory do; run as root \
+             (sudo dormouse bench …)"
+                .into()
+        }
+        Some(owner) => format!(
+            "is somebody else's process (user {owner}); run as its owner or as root (sudo dormouse bench …)"
+        ),
+        None => "is somebody else's process; run as its owner or as root (sudo dormouse bench …)".into(),
+    }
+}
+
+/// How many descriptors process `pid` may have, if that can be told.
+pub(super) fn descriptors_max(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// The owner's numeric id, from the status file, which everybody may read.
@@ -80,6 +108,20 @@ mod tests {
         let stat = "12 (a ) S (b)) R 7 12 12 0 -1";
         assert_eq!(stat_fields(stat)[..3], ["R", "7", "12"]);
         assert!(stat_fields("").is_empty());
+    }
+
+    #[test]
+    fn everybody_who_may_not_read_is_told_what_helps_him() {
+        assert!(why_forbidden(Some(1000), 1000).contains("is yours"));
+        assert!(why_forbidden(Some(33), 1000).contains("somebody else's process (user 33)"));
+        assert!(why_forbidden(Some(0), 0).contains("CAP_SYS_PTRACE"));
+    }
+
+    #[test]
+    fn the_limit_of_descriptors_is_found() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        assert_eq!(descriptors_max(own), limit.current);
     }
 
     #[test]

@@ -112,6 +112,16 @@ impl ProcessTree {
         Ok(self.pids()?.into_iter().map(name).collect())
     }
 
+    /// How many descriptors all processes of the tree may have, by their limits.
+    pub fn descriptors_max(&self) -> Option<u64> {
+        let limits = self
+            .pids()
+            .ok()?
+            .into_iter()
+            .map(proc_files::descriptors_max);
+        limits.sum()
+    }
+
     /// Ended children of the reaper that nobody has waited for.
     pub fn zombies(&self) -> Vec<i32> {
         let of_reaper = |entry: &&Entry| {

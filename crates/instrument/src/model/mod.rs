@@ -23,6 +23,9 @@ pub struct Run {
     pub schema: u32,
     /// Name and version of the instrument.
     pub tool: String,
+    /// Libraries that the instrument measured with, and their versions.
+    #[serde(default)]
+    pub versions: BTreeMap<String, String>,
     /// `hold`, `churn`, `bulk`, `wake` or `request`.
     pub mode: String,
     /// The server's name in reports.
@@ -103,6 +106,7 @@ impl Run {
         Self {
             schema: SCHEMA,
             tool: concat!("dormouse ", env!("CARGO_PKG_VERSION")).into(),
+            versions: BTreeMap::new(),
             mode: mode.into(),
             label: label.into(),
             target: target.into(),

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::load::{Harvest, Order, Speak};
-use crate::measure::{CpuTime, TreeSample};
+use crate::measure::{CpuTime, KernelMemory, TreeSample};
 use crate::session::Session;
 use crate::spec::Hold;
 use crate::trouble::Trouble;
@@ -16,47 +16,83 @@ use super::figures::{self, CpuCost, must_be_whole};
 
 /// Connections that warm the server up, and stay.
 const WARM_UP: u64 = 100;
+const PAGE_BYTES: u64 = 4096;
+/// With fewer connections a page or two are seen in the bytes per connection.
+const COARSE_BELOW: u64 = 1_000;
 
 pub(super) fn run(session: &mut Session<'_>, hold: &Hold) -> Result<(), Trouble> {
-    let n = hold.connections;
-    let first = WARM_UP.min(n / 10);
     let kernel_before = Session::kernel();
     let before = session.settled(0);
     figures::memory(&mut session.run, "before", "before", before);
+    let (at_n, alive) = open_all(session, hold, before, kernel_before)?;
+
+    let lost_before = session.lost;
+    keep(session, hold, alive)?;
+    if !session.is_over() {
+        let idle = session.now(alive);
+        let when = "after the time of holding";
+        figures::memory(&mut session.run, "after_idle", when, idle);
+    }
+    echo(session, hold, alive)?;
+
+    // Also when interrupted: connections are closed in order, not torn down.
+    session.order("closing", Some(alive), &Order::Close, |tally| tally.closed)?;
+    let lost = (session.lost - lost_before) as f64;
+    session
+        .run
+        .figure("connections.lost", "lost while held", lost, "1");
+    session.pause("after closing", Duration::from_secs_f64(hold.after_s), 0);
+    let after = session.settled(0);
+    if session.is_over() {
+        // What is left is another thing right after closing than after a while.
+        return Ok(());
+    }
+    let when = "after all have closed";
+    figures::memory(&mut session.run, "after_close", when, after);
+    left_behind(session, before, at_n, after);
+    Ok(())
+}
+
+/// Opens all, in three parts between which the memory is read. Returns it with how many are alive.
+fn open_all(
+    session: &mut Session<'_>,
+    hold: &Hold,
+    before: Option<TreeSample>,
+    kernel_before: KernelMemory,
+) -> Result<(Option<TreeSample>, u64), Trouble> {
+    let n = hold.connections;
     let generators_before = session.fleet.cost();
+    let (warm_up, left_warm_up) = open(session, hold, WARM_UP.min(n / 10))?;
+    left_warm_up?;
+    let at_first = session.settled(warm_up.of.tally.alive);
 
-    open(session, hold, first)?.1?;
-    let at_first = session.settled(first);
-    let cost = CpuCost::now(session);
-    let began = Instant::now();
-    let (half, left_half) = open(session, hold, n / 2)?;
-    let mut spent = cost.since(session);
-    let mut opening = began.elapsed();
-    let at_half = session.settled(n / 2);
-
-    let cost = CpuCost::now(session);
-    let began = Instant::now();
-    let (mut whole, left_whole) = open(session, hold, n)?;
-    let rest = cost.since(session);
-    spent.server += rest.server;
-    spent.generators += rest.generators;
-    opening += began.elapsed();
-    for (name, latencies) in half.latencies {
-        whole
-            .latencies
-            .entry(name)
-            .or_default()
-            .add(&latencies.to_sparse());
+    let (half, left_half, spent_half) = open_measured(session, hold, n / 2)?;
+    let at_half = session.settled(half.of.tally.alive);
+    let (mut whole, left_whole, mut spent) = open_measured(session, hold, n)?;
+    spent.server += spent_half.server;
+    spent.generators += spent_half.generators;
+    let opening_s = half.of.duration_s + whole.of.duration_s;
+    for (name, latencies) in &half.latencies {
+        let all = whole.latencies.entry(name.clone()).or_default();
+        all.add(&latencies.to_sparse());
     }
     session.keep_latencies(&whole.latencies);
-    let alive = whole.of.tally.alive;
+    let tallies = [&warm_up, &half, &whole].map(|harvest| harvest.of.tally);
+    let failed = tallies.iter().map(|tally| tally.failed + tally.lost).sum();
+    let [alive_first, alive_half, alive] = tallies.map(|tally| tally.alive);
     let opened = half.of.tally.established + whole.of.tally.established;
-    connections(session, hold, alive, opened, opening);
+    connections(session, hold, (alive, failed), opened, opening_s);
     spent.per_event(session, "open", "connection opened", opened);
 
     let at_n = session.settled(alive);
-    figures::memory(&mut session.run, "at_n", "all open", at_n);
-    per_connection(session, at_first, at_half, at_n, (first, n / 2, alive));
+    let when = if alive == n {
+        "all open".into()
+    } else {
+        format!("{alive} open")
+    };
+    figures::memory(&mut session.run, "at_n", &when, at_n);
+    let counts = (alive_first, alive_half, alive);
+    per_connection(session, at_first, at_half, at_n, counts);
     let kernel = figures::kernel(&mut session.run, kernel_before, Session::kernel(), alive);
     let generators = figures::generators(session, generators_before, alive);
     let server = before.zip(at_n).map(|(before, at_n)| {
@@ -73,29 +109,19 @@ pub(super) fn run(session: &mut Session<'_>, hold: &Hold) -> Result<(), Trouble>
     };
     apart(session, &parts);
     left_half.and(left_whole)?;
+    Ok((at_n, alive))
+}
 
-    keep(session, hold, alive)?;
-    let idle = session.now(alive);
-    figures::memory(
-        &mut session.run,
-        "after_idle",
-        "after the time of holding",
-        idle,
-    );
-    echo(session, hold, alive)?;
-
-    // Also when interrupted: connections are closed in order, not torn down.
-    session.order("closing", Some(alive), &Order::Close, |tally| tally.closed)?;
-    session.pause("after closing", Duration::from_secs_f64(hold.after_s), 0);
-    let after = session.settled(0);
-    figures::memory(
-        &mut session.run,
-        "after_close",
-        "after all have closed",
-        after,
-    );
-    left_behind(session, before, at_n, after);
-    Ok(())
+/// Opens until `alive` are there, and what that cost.
+fn open_measured(
+    session: &mut Session<'_>,
+    hold: &Hold,
+    alive: u64,
+) -> Result<(Harvest, Result<(), Trouble>, CpuCost), Trouble> {
+    let cost = CpuCost::now(session);
+    let (harvest, whole) = open(session, hold, alive)?;
+    let spent = cost.since(session);
+    Ok((harvest, whole, spent))
 }
 
 /// Opens until `alive` are there. A fleet that gave up is told by the second part, after which the
@@ -116,7 +142,13 @@ fn open(
     Ok((harvest, whole))
 }
 
-fn connections(session: &mut Session<'_>, hold: &Hold, alive: u64, opened: u64, took: Duration) {
+fn connections(
+    session: &mut Session<'_>,
+    hold: &Hold,
+    (alive, failed): (u64, u64),
+    opened: u64,
+    took_s: f64,
+) {
     let run = &mut session.run;
     run.figure(
         "connections.asked",
@@ -125,16 +157,11 @@ fn connections(session: &mut Session<'_>, hold: &Hold, alive: u64, opened: u64, 
         "1",
     );
     run.figure("connections.alive", "alive", alive as f64, "1");
-    run.figure(
-        "connections.failed",
-        "failed",
-        hold.connections.saturating_sub(alive) as f64,
-        "1",
-    );
+    run.figure("connections.failed", "failed", failed as f64, "1");
     run.figure(
         "connections.per_second",
         "opened per second",
-        opened as f64 / took.as_secs_f64(),
+        opened as f64 / took_s,
         "1/s",
     );
 }
@@ -199,12 +226,17 @@ fn per_connection(
     let (Some(first), Some(half), Some(all)) = (first, half, all) else {
         return;
     };
-    if n <= n_half || n_half <= n_first {
-        return session
-            .run
-            .note("too few connections for bytes per connection (at least 40)");
-    }
     let run = &mut session.run;
+    if n <= n_first || n_first == 0 {
+        return run.note("too few connections for bytes per connection (at least 20)");
+    }
+    if n < COARSE_BELOW {
+        let each = PAGE_BYTES / (n - n_first);
+        run.note(format!(
+            "memory comes in pages: with {n} connections one page more is {each} bytes per connection; \
+             ask for thousands"
+        ));
+    }
     let per =
         |of: fn(&TreeSample) -> u64| (of(&all) as f64 - of(&first) as f64) / (n - n_first) as f64;
     let title = "bytes per connection";
@@ -237,6 +269,9 @@ fn per_connection(
     let file = per(|s| s.memory.pss_file);
     let title = format!("{title}, program text");
     run.figure("memory.per_connection.file", &title, file, "bytes");
+    if n_half <= n_first || n <= n_half {
+        return;
+    }
     let slope = (all.memory.pss as f64 - half.memory.pss as f64) / (n - n_half) as f64;
     run.figure(
         "memory.per_connection.slope",
@@ -248,6 +283,9 @@ fn per_connection(
 
 /// Holds for the time wished, quiet or talking.
 fn keep(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Trouble> {
+    if session.is_over() {
+        return Ok(());
+    }
     let cost = CpuCost::now(session);
     let began = Instant::now();
     match hold.every_s {
@@ -274,12 +312,6 @@ fn keep(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Troubl
                 "connections.answers",
                 "messages answered",
                 harvest.of.tally.answers as f64,
-                "1",
-            );
-            run.figure(
-                "connections.lost",
-                "lost while held",
-                harvest.of.tally.lost as f64,
                 "1",
             );
         }

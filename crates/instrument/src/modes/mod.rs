@@ -102,17 +102,40 @@ fn describe(spec: &Spec, run: &mut Run) {
     }
     put("timeout_s", spec.timeout.as_secs_f64().into());
     put("settle_s", spec.settle.as_secs_f64().into());
-    if let ServerSource::Command(command) = &spec.server {
-        put("command", command.clone().into());
+    put("own_server", spec.own_server.into());
+    put("per_process", spec.per_process.into());
+    let sources: Vec<_> = spec.sources.iter().map(ToString::to_string).collect();
+    put("sources", sources.into());
+    match &spec.server {
+        ServerSource::Unknown => {}
+        ServerSource::Pid(pid) => put("pid", (*pid).into()),
+        ServerSource::Command(command) => put("command", command.clone().into()),
     }
     match &spec.talk {
         Talk::Http { path, .. } => put("http", path.clone().into()),
-        Talk::Say { message, .. } => put("message_bytes", message.len().into()),
+        Talk::Say {
+            message,
+            expect,
+            greeting,
+        } => {
+            put("say", String::from_utf8_lossy(message).into());
+            put("message_bytes", message.len().into());
+            put("expect", serde_json::json!(expect));
+            put("greeting", (*greeting).into());
+        }
     }
     let Some(tls) = &spec.tls else {
         put("tls", "none".into());
         return run.note("plain TCP: no TLS at all");
     };
+    let version = tls.version.map(|version| serde_json::json!(version));
+    put("tls", version.unwrap_or_else(|| "1.2 or 1.3".into()));
+    let trust = match &tls.trust {
+        Trust::System => "the system's store",
+        Trust::Pem(_) => "the certificates of --ca",
+        Trust::Insecure => "anybody (--insecure)",
+    };
+    put("trust", trust.into());
     put("server_name", tls.server_name.clone().into());
     put("resume", tls.resume.into());
     put("post_quantum", tls.post_quantum.into());

@@ -3,15 +3,18 @@
 use std::fmt::Write;
 
 use super::escape;
+use super::panels;
 use super::scale::Scale;
 
-const WIDTH: f64 = 760.0;
-const LEFT: f64 = 76.0;
-const RIGHT: f64 = 18.0;
+pub(super) const WIDTH: f64 = 760.0;
+pub(super) const LEFT: f64 = 76.0;
+pub(super) const RIGHT: f64 = 18.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 40.0;
 /// Colours there are; beyond, lines are dashed.
 const COLOURS: usize = 8;
+/// Most lines in one chart.
+pub(super) const LINES_MAX: usize = COLOURS;
 
 /// A named series of points.
 pub(super) struct Series {
@@ -35,22 +38,13 @@ pub(super) struct Axes {
     pub(super) x_ticks: Vec<(f64, String)>,
 }
 
-/// Lines.
+/// Lines: in one chart as far as their colours go, else in a small one each.
 pub(super) fn lines(series: &[Series], axes: &Axes) -> String {
+    if series.len() > LINES_MAX {
+        return panels::panels(series, axes);
+    }
     let bottom = axes.height - BOTTOM;
-    let xs = || series.iter().flat_map(|s| s.points.iter().map(|p| p.0));
-    let ys = || series.iter().flat_map(|s| s.points.iter().map(|p| p.1));
-    let ticks_x = axes.x_ticks.iter().map(|tick| tick.0);
-    let x = if axes.x_ticks.is_empty() {
-        Scale::linear(xs(), LEFT, WIDTH - RIGHT)
-    } else {
-        Scale::around(xs().chain(ticks_x), LEFT, WIDTH - RIGHT)
-    };
-    let y = match (axes.y_log, axes.y_around) {
-        (true, _) => Scale::log(ys(), bottom, TOP),
-        (false, true) => Scale::around(ys(), bottom, TOP),
-        (false, false) => Scale::linear(ys(), bottom, TOP),
-    };
+    let (x, y) = scales(series, axes, (LEFT, WIDTH - RIGHT), (bottom, TOP));
     let mut svg = open(axes.height, axes.y_title);
     draw_axes(&mut svg, axes, &x, &y);
     for s in series {
@@ -58,6 +52,29 @@ pub(super) fn lines(series: &[Series], axes: &Axes) -> String {
     }
     svg.push_str("</svg>\n");
     svg + &legend(series)
+}
+
+/// The scales of both axes, from the values to places between these.
+pub(super) fn scales(
+    series: &[Series],
+    axes: &Axes,
+    (left, right): (f64, f64),
+    (bottom, top): (f64, f64),
+) -> (Scale, Scale) {
+    let xs = || series.iter().flat_map(|s| s.points.iter().map(|p| p.0));
+    let ys = || series.iter().flat_map(|s| s.points.iter().map(|p| p.1));
+    let ticks_x = axes.x_ticks.iter().map(|tick| tick.0);
+    let x = if axes.x_ticks.is_empty() {
+        Scale::linear(xs(), left, right)
+    } else {
+        Scale::around(xs().chain(ticks_x), left, right)
+    };
+    let y = match (axes.y_log, axes.y_around) {
+        (true, _) => Scale::log(ys(), bottom, top),
+        (false, true) => Scale::around(ys(), bottom, top),
+        (false, false) => Scale::linear(ys(), bottom, top),
+    };
+    (x, y)
 }
 
 fn draw_axes(svg: &mut String, axes: &Axes, x: &Scale, y: &Scale) {
@@ -77,18 +94,7 @@ fn draw_axes(svg: &mut String, axes: &Axes, x: &Scale, y: &Scale) {
             short(tick)
         );
     }
-    let round = || {
-        x.ticks()
-            .into_iter()
-            .map(|tick| (tick, short(tick)))
-            .collect::<Vec<_>>()
-    };
-    let ticks = if axes.x_ticks.is_empty() {
-        round()
-    } else {
-        axes.x_ticks.clone()
-    };
-    for (tick, label) in ticks {
+    for (tick, label) in x_ticks(axes, x) {
         let _ = write!(
             svg,
             "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
@@ -111,7 +117,17 @@ fn draw_axes(svg: &mut String, axes: &Axes, x: &Scale, y: &Scale) {
     );
 }
 
-fn draw_curve(svg: &mut String, s: &Series, dots: bool, x: &Scale, y: &Scale) {
+/// Values and labels of the x axis: those wished, or round ones.
+pub(super) fn x_ticks(axes: &Axes, x: &Scale) -> Vec<(f64, String)> {
+    if axes.x_ticks.is_empty() {
+        let round = x.ticks().into_iter();
+        round.map(|tick| (tick, short(tick))).collect()
+    } else {
+        axes.x_ticks.clone()
+    }
+}
+
+pub(super) fn draw_curve(svg: &mut String, s: &Series, dots: bool, x: &Scale, y: &Scale) {
     let mut path = String::new();
     for (i, point) in s.points.iter().enumerate() {
         let _ = write!(
@@ -193,7 +209,7 @@ pub(super) fn rows(rows: &[(String, f64, usize)], unit: &str) -> String {
     svg
 }
 
-fn open(height: f64, y_title: &str) -> String {
+pub(super) fn open(height: f64, y_title: &str) -> String {
     let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">");
     if !y_title.is_empty() {
         let _ = write!(

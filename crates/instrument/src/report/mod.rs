@@ -1,6 +1,7 @@
 //! Runs as one self-contained HTML page: charts are SVG in the page, nothing is fetched.
 
 mod chart;
+mod panels;
 pub(crate) mod scale;
 mod sections;
 
@@ -116,6 +117,35 @@ mod tests {
             !page.contains("NaN") && !page.contains("inf"),
             "coordinates must be numbers"
         );
+    }
+
+    #[test]
+    fn many_servers_have_a_chart_each() {
+        let runs = |count: usize| {
+            let labels = (0..count).map(|i| run(&format!("server {i}"), 100.0 + i as f64));
+            labels.collect::<Vec<_>>()
+        };
+        let (few, many) = (page("t", &runs(8)), page("t", &runs(9)));
+        assert_eq!(few.matches("class=\"panel\"").count(), 0);
+        assert_eq!(many.matches("class=\"panel\"").count(), 9);
+        assert!(!many.contains("NaN") && !many.contains("inf"));
+    }
+
+    #[test]
+    fn resumed_handshakes_are_not_shown_among_full_ones() {
+        let mut runs = [run("full", 1.0), run("again", 1.0)];
+        for run in &mut runs {
+            run.mode = "churn".into();
+            run.figure("cpu.server.per_handshake", "per connection", 300.0, "us");
+        }
+        runs[1].settings.insert("resume".into(), true.into());
+        let page = page("t", &runs);
+        let full = page.find("<h3>CPU time per connection which comes and goes</h3>");
+        let again =
+            page.find("<h3>CPU time per connection which comes and goes, sessions resumed</h3>");
+        let (full, again) = (full.unwrap(), again.unwrap());
+        assert!(!page[full..again].contains(">again<") && page[again..].contains(">again<"));
+        assert!(page.contains("<h3>churn, resumed</h3>"));
     }
 
     #[test]

@@ -58,6 +58,11 @@ pub(super) fn cpu(runs: &[Run]) -> String {
             "µs",
         ),
         (
+            "cpu.server.per_handshake",
+            "per connection which comes and goes, sessions resumed",
+            "µs",
+        ),
+        (
             "cpu.server.per_open",
             "per connection opened and held",
             "µs",
@@ -67,7 +72,12 @@ pub(super) fn cpu(runs: &[Run]) -> String {
     ];
     let mut body = String::new();
     for (name, what, unit) in kinds {
-        let rows = figure_rows(runs, name);
+        let resumed = what.ends_with("resumed");
+        let rows = rows(
+            runs,
+            runs.iter().filter(|run| is_resumed(run) == resumed),
+            name,
+        );
         if !rows.is_empty() {
             let _ = write!(
                 body,
@@ -90,10 +100,10 @@ pub(super) fn cpu(runs: &[Run]) -> String {
 /// PSS while connections come and go.
 pub(super) fn memory_over_time(runs: &[Run]) -> String {
     let mut body = String::new();
-    for mode in modes(runs) {
+    for mode in kinds(runs) {
         let of_mode = runs
             .iter()
-            .filter(|run| run.mode == mode && run.samples.len() > 2);
+            .filter(|run| kind(run) == mode && run.samples.len() > 2);
         let series: Vec<_> = of_mode
             .map(|run| Series {
                 name: run.label.clone(),
@@ -132,19 +142,15 @@ pub(super) fn memory_over_time(runs: &[Run]) -> String {
 
 /// A curve per distribution: the tail is stretched.
 pub(super) fn latencies(runs: &[Run]) -> String {
-    let names: BTreeSet<(&str, &str)> = runs
+    let names: BTreeSet<(String, &str)> = runs
         .iter()
-        .flat_map(|run| {
-            run.latencies
-                .keys()
-                .map(|name| (run.mode.as_str(), name.as_str()))
-        })
+        .flat_map(|run| run.latencies.keys().map(|name| (kind(run), name.as_str())))
         .collect();
     let mut body = String::new();
     for (mode, name) in names {
         let with = runs
             .iter()
-            .filter(|run| run.mode == mode)
+            .filter(|run| kind(run) == mode)
             .filter_map(|run| Some((run, run.latencies.get(name)?)));
         // Ten latencies have no tail to draw.
         let series: Vec<_> = with
@@ -177,8 +183,13 @@ pub(super) fn latencies(runs: &[Run]) -> String {
         };
         let _ = write!(
             body,
-            "<div class=\"half\"><h3>{}: {}</h3>\n{}</div>",
-            escape(mode),
+            "<div class=\"{}\"><h3>{}: {}</h3>\n{}</div>",
+            if series.len() > chart::LINES_MAX {
+                "whole"
+            } else {
+                "half"
+            },
+            escape(&mode),
             escape(name),
             chart::lines(&series, &axes)
         );
@@ -204,6 +215,8 @@ pub(super) fn growth(runs: &[Run]) -> String {
     let with: Vec<_> = runs
         .iter()
         .filter_map(|run| Some((run, run.growth.as_ref()?)))
+        // Where there were no rounds to speak of, there is nothing to be drawn.
+        .filter(|(_, growth)| growth.slope.is_some())
         .collect();
     if with.is_empty() {
         return String::new();
@@ -330,7 +343,16 @@ fn section(title: &str, what: &str, body: &str) -> String {
 }
 
 fn figure_rows(runs: &[Run], name: &str) -> Vec<(String, f64, usize)> {
-    let with = runs.iter().filter_map(|run| Some((run, run.value(name)?)));
+    rows(runs, runs.iter(), name)
+}
+
+/// The values of a figure in `some` of the runs.
+fn rows<'a>(
+    runs: &'a [Run],
+    some: impl Iterator<Item = &'a Run>,
+    name: &str,
+) -> Vec<(String, f64, usize)> {
+    let with = some.filter_map(|run| Some((run, run.value(name)?)));
     let mut rows: Vec<_> = with
         .filter(|(_, value)| *value > 0.0)
         .map(|(run, value)| (run.label.clone(), value, colour_of(runs, &run.label)))
@@ -350,9 +372,21 @@ fn colour_of(runs: &[Run], label: &str) -> usize {
     labels.iter().position(|known| *known == label).unwrap_or(0)
 }
 
-fn modes(runs: &[Run]) -> Vec<&str> {
-    let modes: BTreeSet<&str> = runs.iter().map(|run| run.mode.as_str()).collect();
-    modes.into_iter().collect()
+/// The mode, and whether sessions were resumed: two things that are not to be compared.
+fn kind(run: &Run) -> String {
+    if is_resumed(run) {
+        format!("{}, resumed", run.mode)
+    } else {
+        run.mode.clone()
+    }
+}
+
+fn is_resumed(run: &Run) -> bool {
+    run.settings.get("resume").and_then(|value| value.as_bool()) == Some(true)
+}
+
+fn kinds(runs: &[Run]) -> BTreeSet<String> {
+    runs.iter().map(kind).collect()
 }
 
 /// Greatest over smallest of the series' greatest values.

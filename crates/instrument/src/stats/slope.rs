@@ -131,7 +131,15 @@ impl fmt::Display for Growth {
         let Some(slope) = self.slope else {
             return f.write_str("too few rounds to say whether it grows (at least 4 are needed)");
         };
-        let mb = |bytes: f64| bytes / 1e6;
+        // A hair below nothing is nothing.
+        let zero_if_below = |value: f64, digit: f64| {
+            if value.abs() < digit / 2.0 {
+                0.0
+            } else {
+                value
+            }
+        };
+        let mb = |bytes: f64| zero_if_below(bytes / 1e6, 0.01);
         let word = match self.verdict {
             Verdict::Grows => "grows by",
             Verdict::NoGrowth => "no growth:",
@@ -143,6 +151,7 @@ impl fmt::Display for Growth {
         }
         f.write_str(" MB per round")?;
         if let Some(bytes) = self.bytes_per_connection() {
+            let bytes = zero_if_below(bytes, 1.0);
             write!(f, " ({bytes:.0} bytes per closed connection)")?;
         }
         if self.verdict == Verdict::Unclear {

@@ -25,6 +25,9 @@ impl Interest {
     /// Room to send, or the end of an attempt to connect.
     pub const WRITE: Interest = Interest(2);
 
+    /// Told once; then never again, not even of errors, until [`Poller::modify`].
+    pub const ONCE: Interest = Interest(4);
+
     /// Whether all of `other` is in it.
     pub fn contains(self, other: Interest) -> bool {
         self.0 & other.0 == other.0
@@ -49,6 +52,9 @@ impl Interest {
         }
         if self.contains(Interest::WRITE) {
             flags |= EventFlags::OUT;
+        }
+        if self.contains(Interest::ONCE) {
+            flags |= EventFlags::ONESHOT;
         }
         flags
     }

@@ -19,11 +19,28 @@ pub fn pid() -> Pid {
     Pid(std::process::id() as i32)
 }
 
+/// The user whose rights this process has (its effective user id).
+pub fn user_id() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// Milliseconds since the machine was started, time of sleep included (CLOCK_BOOTTIME). The same
 /// for all processes; it never goes back.
 pub fn boottime_ms() -> u64 {
     let now = rustix::time::clock_gettime(ClockId::Boottime);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+/// Milliseconds since the machine was started, time of sleep left out (CLOCK_MONOTONIC): for how
+/// long somebody has been silent who cannot speak while the machine sleeps.
+pub fn monotonic_ms() -> u64 {
+    let now = rustix::time::clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+/// The process that this one is a child of now.
+pub fn parent() -> Pid {
+    Pid(rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()))
 }
 
 /// CPU time that this process has used, all its threads, in nanoseconds.

@@ -49,8 +49,19 @@ pub struct Header {
 /// A slot that was being moved when its worker died: see [`super::Slab::relocate`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Move {
-    Copying { from: u32, to: u32 },
-    Clearing { from: u32, to: u32 },
+    Copying {
+        from: u32,
+        to: u32,
+    },
+    Clearing {
+        from: u32,
+        to: u32,
+    },
+    /// The slot is whole at `to`; who refers to it by `from` has yet to be told.
+    Telling {
+        from: u32,
+        to: u32,
+    },
 }
 
 impl Header {
@@ -108,6 +119,11 @@ impl Header {
     /// The caller's version of its slots.
     pub fn layout(&self) -> u32 {
         self.word32(at::LAYOUT).load(Ordering::Relaxed)
+    }
+
+    /// Bytes of a slot.
+    pub fn slot_bytes(&self) -> u32 {
+        self.word32(at::SLOT_BYTES).load(Ordering::Relaxed)
     }
 
     /// How many slots there are room for.
@@ -179,6 +195,7 @@ impl Header {
             None => (0, 0, 0),
             Some(Move::Copying { from, to }) => (1, from, to),
             Some(Move::Clearing { from, to }) => (2, from, to),
+            Some(Move::Telling { from, to }) => (3, from, to),
         };
         // Both indices are below 2^31 (see MAX_CAPACITY), which leaves two bits for the phase.
         let packed = phase << 62 | u64::from(from) << 31 | u64::from(to);
@@ -194,6 +211,7 @@ impl Header {
         match packed >> 62 {
             1 => Some(Move::Copying { from, to }),
             2 => Some(Move::Clearing { from, to }),
+            3 => Some(Move::Telling { from, to }),
             _ => None,
         }
     }

@@ -11,9 +11,11 @@
 //!   churn does not cost a system call per close.
 //! - A page of slots is not touched before a slot of it is used, not even to look at it.
 
+mod foreign;
 mod header;
 mod occupancy;
 
+pub use foreign::Foreign;
 pub use header::{COUNTERS, Header, NOTES};
 
 use std::io;
@@ -60,7 +62,7 @@ pub struct Adopted {
     /// still set, and stays until [`Header::clear_busy`].
     pub busy: Option<u32>,
     /// A slot which was being moved: it is whole, and at the second index. Who refers to it by
-    /// the first must be told.
+    /// the first must be told; then call [`Slab::settle_move`].
     pub moved: Option<(u32, u32)>,
     /// Live slots.
     pub live: u32,
@@ -240,9 +242,10 @@ impl<T: Slot> Slab<T> {
     /// Moves a slot to the lowest free index, if that is lower than its own, and returns the new
     /// index. This is how pages come back when connections close at random.
     ///
-    /// A process that dies in the middle leaves a note in the header, and the slot is whole after
-    /// the adoption. Whoever refers to the slot by its index (epoll, timers, owners of pending
-    /// bytes) is to be told by the caller.
+    /// Whoever refers to the slot by its index (epoll, timers, owners of pending bytes) is to be
+    /// told by the caller, who then calls [`Slab::settle_move`], before anything else is done with
+    /// the slab. A process that dies in between leaves a note in the header: after the adoption
+    /// the slot is whole, and [`Adopted::moved`] says who has to be told.
     pub fn relocate(&mut self, from: u32) -> Option<u32> {
         if !self.occupancy.is_taken(from) {
             return None;
@@ -256,8 +259,13 @@ impl<T: Slot> Slab<T> {
         self.occupancy.take(to);
         self.spare.retain(|&spare| spare != to / GROUP);
         self.free(from);
-        self.header.set_move(None);
+        self.header.set_move(Some(Move::Telling { from, to }));
         Some(to)
+    }
+
+    /// Everybody who referred to a slot that was moved has been told.
+    pub fn settle_move(&mut self) {
+        self.header.set_move(None);
     }
 
     /// Gives back the pages of all empty groups, also those which are kept for reuse.
@@ -286,15 +294,21 @@ impl<T: Slot> Slab<T> {
 
     /// Ends what a dead worker had begun. Returns the move that is to be made known.
     fn finish_move(&mut self) -> Option<(u32, u32)> {
-        let (wiped, moved) = match self.header.unfinished_move()? {
+        match self.header.unfinished_move()? {
             // The original is untouched: forget the copy.
-            Move::Copying { to, .. } => (to, None),
+            Move::Copying { to, .. } => {
+                self.slots.wipe(Self::range(to));
+                self.header.set_move(None);
+                None
+            }
             // The copy is whole: clear the original.
-            Move::Clearing { from, to } => (from, Some((from, to))),
-        };
-        self.slots.wipe(Self::range(wiped));
-        self.header.set_move(None);
-        moved
+            Move::Clearing { from, to } => {
+                self.slots.wipe(Self::range(from));
+                self.header.set_move(Some(Move::Telling { from, to }));
+                Some((from, to))
+            }
+            Move::Telling { from, to } => Some((from, to)),
+        }
     }
 
     /// Looks at all slots that have memory, and gives back the groups in which none is live.

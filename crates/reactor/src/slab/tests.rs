@@ -88,6 +88,7 @@ fn compaction_moves_the_last_to_the_front() {
     while let Some(last) = slab.highest_live() {
         let number = slab.get(last).unwrap().number;
         let Some(to) = slab.relocate(last) else { break };
+        slab.settle_move();
         assert!(to < last && slab.get(last).is_none());
         assert_eq!(slab.get(to).unwrap().fill, [number; 23]);
     }
@@ -100,7 +101,8 @@ fn compaction_moves_the_last_to_the_front() {
 
 #[test]
 fn a_move_that_was_cut_short_is_finished() {
-    for copying in [true, false] {
+    for step in ["copying", "clearing", "telling"] {
+        let copying = step == "copying";
         let mut slab = slab(100);
         let numbers: Vec<u32> = (1..=10).map(|n| put(&mut slab, n)).collect();
         slab.free(numbers[3]);
@@ -119,13 +121,23 @@ fn a_move_that_was_cut_short_is_finished() {
             slab.slots.bytes_mut().copy_within(source.clone(), target);
             slab.slots.wipe(source.start..source.start + 96);
         }
+        if step == "telling" {
+            slab.slots.wipe(Slab::<Probe>::range(from));
+            slab.header.set_move(Some(Move::Telling { from, to }));
+        }
         let fd = slab.fd();
         drop(slab);
-        let (slab, adopted) = Slab::adopt(fd, LAYOUT, is_live).unwrap();
+        let (mut slab, adopted) = Slab::adopt(fd, LAYOUT, is_live).unwrap();
         assert_eq!(adopted.live, 9);
         assert_eq!(adopted.moved, (!copying).then_some((from, to)));
         let at = if copying { from } else { to };
         assert_eq!(slab.get(at).unwrap().fill, [10; 23]);
+        // Who dies again before everybody is told finds the same.
+        drop(slab);
+        let again;
+        (slab, again) = Slab::adopt(fd, LAYOUT, is_live).unwrap();
+        assert_eq!((again.moved, again.live), (adopted.moved, 9));
+        slab.settle_move();
         assert_eq!(slab.header().unfinished_move(), None);
         fd.close();
     }
@@ -234,6 +246,7 @@ proptest! {
                     let from = n % capacity;
                     let to = lowest.filter(|&to| to < from && model.contains_key(&from));
                     prop_assert_eq!(slab.relocate(from), to);
+                    slab.settle_move();
                     if let Some(to) = to {
                         let number = model.remove(&from).unwrap();
                         model.insert(to, number);

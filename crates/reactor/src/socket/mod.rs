@@ -5,18 +5,21 @@
 //! apart by [`Shortage`].
 
 mod address;
+mod channel;
 mod open;
 mod options;
 mod transfer;
 
 pub use address::{Addr, AddrError, Peer};
+pub use channel::{DESCRIPTORS_MAX, MESSAGE_MAX, Message, channel, receive_message, send_message};
 pub use open::{
     Accepted, ConnectOptions, Connecting, ListenOptions, accept, connect, listen, pair,
+    pause_listening, resume_listening,
 };
 pub use options::{
-    Keepalive, TcpBytes, cookie, received_unread, set_keepalive, set_nodelay, set_notsent_lowat,
-    set_receive_buffer, set_receive_lowat, set_send_buffer, set_user_timeout, take_error,
-    tcp_bytes, unsent,
+    Keepalive, TcpBytes, cookie, peer_user_id, received_unread, send_memory, set_keepalive,
+    set_keepalive_times, set_nodelay, set_notsent_lowat, set_receive_buffer, set_receive_lowat,
+    set_send_buffer, set_user_timeout, take_error, tcp_bytes, unsent,
 };
 pub use transfer::{
     RANGES_MAX, peek, recv, recv_scattered, reset, send, send_before_end, send_gathered,

@@ -69,6 +69,26 @@ pub fn listen(address: &Addr, options: &ListenOptions) -> io::Result<Fd> {
     finish(socket, options.on_exec)
 }
 
+/// A listener stops listening, in all processes which have it, and keeps its address (unless the
+/// kernel chose the port): who connects is refused, and who waits in the queue is reset.
+///
+/// # Errors
+/// What the operating system says: ENOTCONN when it did not listen.
+pub fn pause_listening(listener: Fd) -> io::Result<()> {
+    Ok(rustix::net::shutdown(
+        listener.borrow()?,
+        rustix::net::Shutdown::Both,
+    )?)
+}
+
+/// Undoes [`pause_listening`]. The address is still its own, so this needs no privileges.
+///
+/// # Errors
+/// What the operating system says: EADDRINUSE when somebody else has taken the address since.
+pub fn resume_listening(listener: Fd, backlog: i32) -> io::Result<()> {
+    Ok(rustix::net::listen(listener.borrow()?, backlog)?)
+}
+
 /// A connection that was accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Accepted {

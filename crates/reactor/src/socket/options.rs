@@ -42,6 +42,14 @@ pub fn take_error(fd: Fd) -> io::Result<()> {
     Ok(sockopt::socket_error(fd.borrow()?)??)
 }
 
+/// The user on the other end of a unix socket, as it was when it connected.
+///
+/// # Errors
+/// What the operating system says: it is no unix socket.
+pub fn peer_user_id(fd: Fd) -> io::Result<u32> {
+    Ok(sockopt::socket_peercred(fd.borrow()?)?.uid.as_raw())
+}
+
 /// A number which this boot of the machine gives to no other socket.
 ///
 /// # Errors
@@ -63,6 +71,33 @@ pub fn unsent(fd: Fd) -> io::Result<usize> {
         return Err(io::Error::last_os_error());
     }
     Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// Bytes of kernel memory behind what waits to be sent, overhead included (SO_MEMINFO).
+///
+/// # Errors
+/// What the operating system says.
+pub fn send_memory(fd: Fd) -> io::Result<usize> {
+    // <linux/sock_diag.h>: what is under way, and what is queued. Unix sockets know only the one.
+    const SO_MEMINFO: libc::c_int = 55;
+    const SENT: usize = 2;
+    const QUEUED: usize = 5;
+    let mut info = [0u32; 9];
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into the array, and any bytes are a valid one.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.0,
+            libc::SOL_SOCKET,
+            SO_MEMINFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(info[SENT].max(info[QUEUED]) as usize)
 }
 
 /// Bytes which have arrived, but were not received yet.
@@ -95,6 +130,20 @@ pub fn set_keepalive(fd: Fd, keepalive: Option<Keepalive>) -> io::Result<()> {
         sockopt::set_tcp_keepcnt(fd, keepalive.count)?;
     }
     Ok(sockopt::set_socket_keepalive(fd, keepalive.is_some())?)
+}
+
+/// When to ask a silent peer, on a socket which asks already (a listener's settings are inherited):
+/// two system calls instead of four.
+///
+/// # Errors
+/// What the operating system says: no TCP socket, say.
+pub fn set_keepalive_times(fd: Fd, keepalive: Keepalive) -> io::Result<()> {
+    let fd = fd.borrow()?;
+    sockopt::set_tcp_keepidle(fd, Duration::from_secs(keepalive.idle_s.into()))?;
+    Ok(sockopt::set_tcp_keepintvl(
+        fd,
+        Duration::from_secs(keepalive.interval_s.into()),
+    )?)
 }
 
 /// How long sent bytes may stay unacknowledged before the connection is dead
@@ -162,6 +211,18 @@ pub fn tcp_bytes(fd: Fd) -> io::Result<TcpBytes> {
     const NOT_SENT: usize = 144;
     const SENT: usize = 200;
     const RETRANSMITTED: usize = 208;
+    let info = tcp_info(fd)?;
+    Ok(TcpBytes {
+        received: info[RECEIVED / 8],
+        acknowledged: info[ACKNOWLEDGED / 8],
+        sent: info[SENT / 8],
+        retransmitted: info[RETRANSMITTED / 8],
+        not_sent: u32_at(info[NOT_SENT / 8]),
+    })
+}
+
+/// TCP_INFO, as words.
+fn tcp_info(fd: Fd) -> io::Result<[u64; 32]> {
     let mut info = [0u64; 32];
     let mut len = size_of_val(&info) as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes into the array, and any bytes are a valid one.
@@ -177,13 +238,7 @@ pub fn tcp_bytes(fd: Fd) -> io::Result<TcpBytes> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(TcpBytes {
-        received: info[RECEIVED / 8],
-        acknowledged: info[ACKNOWLEDGED / 8],
-        sent: info[SENT / 8],
-        retransmitted: info[RETRANSMITTED / 8],
-        not_sent: u32_at(info[NOT_SENT / 8]),
-    })
+    Ok(info)
 }
 
 /// The first four of eight bytes as they lie in memory.

@@ -169,6 +169,15 @@ fn options_are_taken() {
         assert_eq!(sockopt::tcp_keepcnt(socket).unwrap(), 3);
         assert_eq!(sockopt::tcp_user_timeout(socket).unwrap(), 30_000);
         assert_eq!(sockopt::socket_send_buffer_size(socket).unwrap(), 200_000);
+        let sooner = Keepalive {
+            idle_s: 90,
+            interval_s: 10,
+            ..keepalive
+        };
+        set_keepalive_times(fd, sooner).unwrap();
+        assert_eq!(sockopt::tcp_keepidle(socket).unwrap().as_secs(), 90);
+        assert_eq!(sockopt::tcp_keepintvl(socket).unwrap().as_secs(), 10);
+        assert_eq!(sockopt::tcp_keepcnt(socket).unwrap(), 3);
         set_keepalive(fd, None).unwrap();
         assert!(!sockopt::socket_keepalive(socket).unwrap());
     }
@@ -310,4 +319,57 @@ fn errors_name_the_cause() {
     assert_eq!(bad.raw_os_error(), Some(libc::EBADF));
     assert!(send(Fd(1_000_000), &[0]).is_err());
     assert!("127.0.0.1".parse::<Addr>().is_err() && "unix:".parse::<Addr>().is_err());
+}
+
+#[test]
+fn a_paused_listener_keeps_its_address() {
+    // A port that was given by the kernel (bind to 0) would not be kept.
+    let (free, address) = open_listener(&loopback());
+    free.close();
+    let listener = listen(&address, &ListenOptions::default()).unwrap();
+    let come_in = || {
+        let client = connect(&address, &ConnectOptions::default()).unwrap().fd();
+        ready(listener, Interest::READ);
+        let accepted = accept(listener, OnExec::Close).unwrap().done().unwrap();
+        (client, accepted.fd)
+    };
+    let (client, accepted) = come_in();
+    let copy = rustix::io::fcntl_dupfd_cloexec(listener.borrow().unwrap(), 3).unwrap();
+    pause_listening(Fd::from_owned(copy)).unwrap();
+    let connecting = connect(&address, &ConnectOptions::default());
+    let refused = connecting.and_then(|connecting| {
+        ready(connecting.fd(), Interest::WRITE);
+        take_error(connecting.fd())
+    });
+    let kind = refused.expect_err("nobody listens").kind();
+    assert_eq!(kind, io::ErrorKind::ConnectionRefused);
+    resume_listening(listener, 16).unwrap();
+    let (second, second_accepted) = come_in();
+    let _ = send(client, b"still").unwrap();
+    ready(accepted, Interest::READ);
+    assert_eq!(recv(accepted, &mut [0; 8]).unwrap(), Attempt::Done(5));
+    close_all(&[client, accepted, second, second_accepted, listener]);
+}
+
+#[test]
+fn a_unix_socket_knows_who_is_at_its_other_end() {
+    let (a, b) = pair(OnExec::Close).expect("a pair");
+    assert_eq!(peer_user_id(a).expect("asked"), crate::process::user_id());
+    close_all(&[a, b]);
+}
+
+#[test]
+fn a_descriptor_takes_the_place_of_another() {
+    let (a, b) = pair(OnExec::Keep).expect("a pair");
+    let (c, d) = pair(OnExec::Keep).expect("a pair");
+    a.move_to(c).expect("moved");
+    assert!(a.on_exec().is_err(), "the old number is free");
+    let _ = send(c, b"x").expect("sent by the new number");
+    assert_eq!(recv(b, &mut [0; 2]).expect("received"), Attempt::Done(1));
+    assert_eq!(
+        recv(d, &mut [0; 2]).expect("its end is closed"),
+        Attempt::Done(0)
+    );
+    assert!(Fd(1_000_000).move_to(c).is_err());
+    close_all(&[b, c, d]);
 }

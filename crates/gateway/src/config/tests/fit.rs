@@ -74,11 +74,112 @@ fn what_does_not_fit_is_refused_with_numbers() {
     );
 }
 
+fn cost(plan: &Plan, what: &str) -> u64 {
+    let found = plan.costs.iter().find(|cost| cost.what == what);
+    found.expect("such a cost").bytes.0
+}
+
+fn sum(plan: &Plan) -> u64 {
+    plan.costs.iter().map(|cost| cost.bytes.0).sum()
+}
+
 #[test]
 fn costs_are_those_of_the_limits() {
     let plan = plan("max_connections = 1000", "echo:", &machine()).expect("it fits");
-    let bytes: Vec<u64> = plan.costs.iter().map(|cost| cost.bytes.0).collect();
-    assert_eq!(bytes, [192_000, 64 << 20, 1024 * (64 << 10)]);
+    assert_eq!(cost(&plan, "connections at rest"), 192_000);
+    assert_eq!(cost(&plan, "pending bytes"), 64 << 20);
+    assert_eq!(cost(&plan, "handshakes"), 1024 * (152 << 10));
+    assert_eq!(cost(&plan, "kernel: sockets"), 1000 * 4_100);
+    assert_eq!(cost(&plan, "kernel: slow readers"), 256 << 20);
+}
+
+/// Whatever the budget and the number of connections: the sum of all limits is within it, and what
+/// is left to the program is of use.
+#[test]
+fn limits_are_made_to_fit_a_budget() {
+    for (memory, least) in [
+        ("128 MiB", 500),
+        ("512 MiB", 2_500),
+        ("2 GiB", 15_000),
+        ("1 TiB", 19_934),
+    ] {
+        let text = format!("memory = '{memory}'");
+        let plan = plan(&text, "127.0.0.1:80", &machine()).expect("it fits");
+        let config = load_text(&format!(
+            "{text}\n[[route]]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'"
+        ));
+        let budget = config.expect("right").config.limits.memory.expect("given");
+        assert!(sum(&plan) <= budget.0, "{memory}: {plan:?}");
+        assert!(plan.connections_max >= least, "{memory}: {plan:?}");
+        assert!(plan.handshakes_max >= 32 && plan.backlog >= 64, "{plan:?}");
+        assert!(plan.receive_buffer.0 >= 4096 && plan.pending_memory.0 >= 2 << 20);
+    }
+}
+
+#[test]
+fn buffers_are_as_large_as_the_connections_allow() {
+    let receive = |connections: u32| {
+        let text = format!("memory = '512 MiB'\nmax_connections = {connections}");
+        let plan = plan(&text, "127.0.0.1:80", &machine()).expect("it fits");
+        assert_eq!(plan.connections_max, connections);
+        assert!(sum(&plan) <= 512 << 20, "{plan:?}");
+        plan.receive_buffer.0
+    };
+    assert_eq!(receive(100), 256 << 10);
+    assert_eq!(receive(5_000), 8 << 10);
+    let told = plan(
+        "memory = '512 MiB'\nmax_connections = 100_000",
+        "127.0.0.1:80",
+        &machine(),
+    );
+    let told = told.expect_err("100,000 do not fit");
+    assert!(told.contains("more than memory (512 MiB)"), "{told}");
+    assert!(told.contains("max_connections at most"), "{told}");
+    assert!(told.contains("kernel: sockets"), "{told}");
+}
+
+#[test]
+fn a_limit_that_is_given_is_kept() {
+    let text = "memory = '512 MiB'\nmax_handshakes = 7\npending_memory = '9 MiB'\n\
+                kernel_memory = '11 MiB'\nreceive_buffer = '32 KiB'\nbacklog = 13";
+    let plan = plan(text, "127.0.0.1:80", &machine()).expect("it fits");
+    assert_eq!((plan.handshakes_max, plan.backlog), (7, 13));
+    assert_eq!(plan.pending_memory, ByteSize(9 << 20));
+    assert_eq!(plan.kernel_memory, ByteSize(11 << 20));
+    assert_eq!(plan.receive_buffer, ByteSize(32 << 10));
+    assert!(sum(&plan) <= 512 << 20);
+}
+
+/// A backend on this machine is reached from as many addresses as it takes; for another one they
+/// have to be given.
+#[test]
+fn local_ports_are_foreseen() {
+    let wide = Machine {
+        descriptors_max: 1 << 20,
+        ..machine()
+    };
+    let plan_of = |text: &str, to: &str| plan(text, to, &wide);
+    let many = "max_connections = 100_000";
+    assert_eq!(plan_of(many, "127.0.0.1:80").expect("it fits").sources, 4);
+    assert_eq!(
+        plan_of(many, "unix:/run/x")
+            .expect("it fits")
+            .connections_max,
+        100_000
+    );
+    let told = plan_of(many, "192.0.2.1:80").expect_err("one address is not enough");
+    assert!(
+        told.contains("local ports for 25408 to 192.0.2.1:80"),
+        "{told}"
+    );
+    assert!(told.contains("to 4 addresses of this machine"), "{told}");
+    // Without a number nobody is refused.
+    let plan = plan_of("", "192.0.2.1:80").expect("it fits");
+    assert_eq!(plan.connections_max, 25_408);
+    let text = "max_connections = 50_000\n[[route]]\nlisten = ':8443'\nto = '192.0.2.1:80'\n\
+                self_signed = 'x'\nsource_addresses = ['192.0.2.7', '192.0.2.8']";
+    let loaded = load_with(text, &[], &wide, Purpose::Serve).expect("two addresses are enough");
+    assert_eq!(loaded.plan.connections_max, 50_000);
 }
 
 #[test]

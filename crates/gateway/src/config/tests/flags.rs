@@ -47,8 +47,8 @@ fn their_mistakes_name_them() {
          error: --max-connections: `many` is neither a whole number nor `auto`"
     );
     assert_eq!(
-        told(&with(&[("backlog", "x")])),
-        "error: --backlog: `x` is not a whole number\n   = help: write it like this: 4096"
+        told(&with(&[("keepalive-count", "x")])),
+        "error: --keepalive-count: `x` is not a whole number\n   = help: write it like this: 4096"
     );
     assert_eq!(
         told(&with(&[("to", "echo:")])),

@@ -20,6 +20,8 @@ fn machine() -> Machine {
         privileged_below: 1024,
         ipv6: true,
         backlog_max: 4096,
+        local_ports: 28_232,
+        tcp_bytes: 1 << 30,
     }
 }
 
@@ -34,6 +36,7 @@ fn resolve(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
             [0xfd00, 0, 0, 0, 0, 0, 0, 6].into(),
             port,
         )]),
+        "www.example.com" => Ok(vec![SocketAddr::new([192, 0, 2, 7].into(), port)]),
         "nowhere" => Ok(Vec::new()),
         _ => Err(io::Error::other(
             "failed to lookup address information: Name or service not known",
@@ -54,6 +57,7 @@ fn load_with(
     Loader {
         file: Some(Path::new("etc/dormouse.toml")),
         text,
+        section: Section::Route,
         flags,
         machine,
         purpose,
@@ -70,6 +74,7 @@ fn load_flags(flags: &[(&str, &str)]) -> Result<Loaded, Mistakes> {
     Loader {
         file: None,
         text: "",
+        section: Section::Route,
         flags: &flags,
         machine: &machine(),
         purpose: Purpose::Serve,

@@ -27,7 +27,8 @@ fn a_route_alone_leaves_everything_at_its_default() {
         given: "127.0.0.1:8080".to_owned(),
     };
     assert_eq!(config, expected);
-    assert_eq!(config.limits.pending_memory, ByteSize(64 << 20));
+    assert_eq!(config.limits.pending_memory, Amount::Auto);
+    assert_eq!(config.limits.memory, None);
     assert_eq!(config.process.workers, Count::Auto);
     assert_eq!(config.timeouts.idle_timeout, None);
     assert_eq!(config.sockets.user_timeout, Some(Duration::from_secs(180)));
@@ -147,18 +148,23 @@ fn every_option_can_be_set() {
     // Each option at another value than its default, so that none is read into another.
     let text = "
         workers = 3
-        status = '/run/status.sock'
+        admin = '127.0.0.1:9901'
+        memory = '2 GiB'
+        reload_certificates = 'off'
         max_connections = 1000
         max_handshakes = 10
         handshake_bytes_max = '32 KiB'
         pending_memory = '16 MiB'
         pending_per_connection = '64k'
+        kernel_memory = '32 MiB'
         handshake_timeout = '1s'
         idle_timeout = '1h'
         partial_record_timeout = '2s'
         backend_connect_timeout = '3s'
         drain_timeout = '4s'
+        shutdown_grace = '9s'
         socket_buffer = '128 KiB'
+        receive_buffer = '64 KiB'
         backlog = 100
         keepalive_idle = 'off'
         keepalive_interval = '5s'
@@ -258,7 +264,8 @@ fn the_reference_is_that_of_this_version_and_has_every_option() {
     );
     let groups = Config::PROCESS_OPTIONS
         .iter()
-        .chain([&Config::ROUTE_OPTIONS]);
+        .copied()
+        .chain(Section::ALL.map(Section::options));
     for spec in groups.flat_map(|group| group.options) {
         assert!(
             page.contains(&format!("\n### `{}`\n", spec.name)),
@@ -280,7 +287,8 @@ fn the_examples_of_the_reference_are_right() {
         privileged_below: 0,
         ..machine()
     };
-    let (of_routes, of_program) = page.split_once("\n## Process\n").expect("both parts");
+    let (of_both, of_program) = page.split_once("\n## Process\n").expect("both parts");
+    let (of_routes, of_originations) = of_both.split_once("\n## Originate\n").expect("both parts");
     let examples = |part: &str| -> Vec<String> {
         let lines = part
             .lines()
@@ -300,6 +308,10 @@ fn the_examples_of_the_reference_are_right() {
             "{example}\n[[route]]\nlisten = ':1'\nto = 'echo:'\nself_signed = 'x'\n"
         ));
     }
+    check(&format!(
+        "[[originate]]\n{}\n",
+        examples(of_originations).join("\n")
+    ));
     // `self_signed` and `certificates` are alternatives.
     let (one, other): (Vec<String>, Vec<String>) =
         (examples(of_routes).into_iter()).partition(|line| !line.starts_with("self_signed"));
@@ -312,10 +324,119 @@ fn the_examples_of_the_reference_are_right() {
 
 #[test]
 fn no_two_options_have_the_same_name() {
-    let mut names = Config::option_names();
-    names.extend(Config::ROUTE_OPTIONS.options.iter().map(|spec| spec.name));
-    let count = names.len();
-    names.sort_unstable();
-    names.dedup();
-    assert_eq!(names.len(), count);
+    for section in Section::ALL {
+        let mut names = Config::option_names();
+        names.extend(section.options().options.iter().map(|spec| spec.name));
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}
+
+fn originate(lines: &str) -> String {
+    format!("[[originate]]\nlisten = '127.0.0.1:8080'\nto = 'www.example.com:443'\n{lines}")
+}
+
+#[test]
+fn an_origination_is_read() {
+    let loaded = load_text(
+        "[[originate]]
+         listen = ['127.0.0.1:8080', 'unix:/run/app.sock', ':8081']
+         to = ['www.example.com:443', '[::1]:4433']
+         ca = 'authority.pem'
+         resume_uses = 7
+         warm = 3",
+    )
+    .expect("it is right");
+    let [originate] = &loaded.config.originate[..] else {
+        panic!("{:?}", loaded.config.originate);
+    };
+    let listen: Vec<String> = originate.listen.iter().map(ToString::to_string).collect();
+    let want = [
+        "127.0.0.1:8080",
+        "unix:/run/app.sock",
+        "0.0.0.0:8081",
+        "[::]:8081",
+    ];
+    assert_eq!(listen, want);
+    assert_eq!(originate.to[0].host, "www.example.com");
+    assert_eq!(originate.to[1].addresses[0].to_string(), "[::1]:4433");
+    assert_eq!(originate.ca, Ca::File("etc/authority.pem".into()));
+    assert_eq!((originate.resume_uses, originate.warm), (7, 3));
+    assert!(loaded.warnings.list.is_empty());
+}
+
+#[test]
+fn one_program_may_do_both() {
+    let text = format!(
+        "[[route]]\nlisten = ':1443'\nto = 'echo:'\nself_signed = 'x'\n{}",
+        originate("")
+    );
+    let loaded = load_text(&text).expect("it is right");
+    assert_eq!(
+        (loaded.config.routes.len(), loaded.config.originate.len()),
+        (1, 1)
+    );
+}
+
+#[test]
+fn taking_any_certificate_is_said_loudly() {
+    let loaded = load_text(&originate("insecure = true")).expect("it is allowed");
+    assert!(
+        loaded.warnings.to_string().contains("ANY certificate"),
+        "{}",
+        loaded.warnings
+    );
+}
+
+#[test]
+fn flags_of_connect_make_an_origination() {
+    let flags = [
+        Flag::new("listen", "unix:/run/a.sock"),
+        Flag::new("to", "www.example.com:443"),
+        Flag::new("to", "192.0.2.8:443"),
+        Flag::new("insecure", "true"),
+        Flag::new("idle-timeout", "5s"),
+    ];
+    let loaded = Loader {
+        file: None,
+        text: "",
+        section: Section::Originate,
+        flags: &flags,
+        machine: &machine(),
+        purpose: Purpose::Serve,
+        resolve: &resolve,
+    }
+    .load()
+    .expect("it is right");
+    let originate = &loaded.config.originate[0];
+    assert_eq!((originate.to.len(), originate.insecure), (2, true));
+    assert!(loaded.config.routes.is_empty());
+}
+
+#[test]
+fn what_is_wrong_with_an_origination_is_said() {
+    for (lines, words) in [
+        ("server_name = '*.example.com'", "neither a host name nor"),
+        ("insecure = true\nca = 'a.pem'", "whatever `ca` says"),
+        (
+            "min_version = 1.3\nmax_version = 1.2",
+            "is above max_version",
+        ),
+        ("resume_use = 3", "did you mean `resume_uses`?"),
+        ("self_signed = 'x'", "of an origination"),
+    ] {
+        let said = told(&originate(lines));
+        assert!(said.contains(words), "{said}");
+    }
+    let said = told("[[originate]]\nlisten = '127.0.0.1:1080'\nto = 'unknown.example:1'");
+    assert!(
+        said.contains("`unknown.example` can't be looked up"),
+        "{said}"
+    );
+    let twice = format!("{}{}", originate(""), originate(""));
+    assert!(told(&twice).contains("is listened on twice"));
+    let said = told("[[originate]]\nlisten = '127.0.0.1:1080'");
+    assert!(said.contains("this origination has no `to`"), "{said}");
 }

@@ -47,6 +47,7 @@ fn context(means: &Means<'_>, protocols: Protocols, by: &str) -> Result<ClientCo
     let resumption = ResumptionSettings {
         sessions_max: 64,
         tickets_expected: 1,
+        ..ResumptionSettings::default()
     };
     let context = means.context(protocols, Some(resumption))?;
     Ok(if by == "session id" {

@@ -1,0 +1,242 @@
+//! Asking a running `serve`, by way of its admin address: what `status`, `reload`, `drain` and
+//! `upgrade` have in common.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use dormouse_gateway::config::{self, Admin, Machine, Purpose, Section};
+use serde_json::Value;
+
+use crate::outcome::Outcome;
+use crate::{serve, terminal};
+
+/// More than any answer.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// Longer than an answer to a question ever takes.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longer than the gateway waits for an order to be carried out.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(660);
+
+/// Whom to ask.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AdminArgs {
+    /// The admin address of the running `serve`: a path, or a loopback address [default: the
+    /// usual path]
+    #[arg(long, value_name = "PATH|ADDR")]
+    pub(crate) admin: Option<String>,
+
+    /// The configuration which says what the admin address is
+    #[arg(short, long, value_name = "FILE", conflicts_with = "admin")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// An answer to an order.
+pub(crate) struct Answered {
+    /// Whether it was done.
+    pub(crate) done: bool,
+    /// What was done, or why not.
+    pub(crate) words: String,
+    /// As it came.
+    pub(crate) json: Value,
+}
+
+/// Where to ask.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Unix(path) => write!(f, "{}", path.display()),
+            Place::Tcp(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+impl Place {
+    /// Finds out where to ask. What is wrong has been said.
+    pub(crate) fn find(args: &AdminArgs) -> Result<Place, ExitCode> {
+        let admin = match (&args.admin, &args.config) {
+            (Some(given), _) => match given.parse() {
+                Ok(address) => Admin::Loopback(address),
+                Err(_) => Admin::Unix(PathBuf::from(given)),
+            },
+            (None, Some(file)) => of_configuration(file)?,
+            (None, None) => Admin::Auto,
+        };
+        match admin {
+            Admin::Unix(path) => Ok(Place::Unix(path)),
+            Admin::Loopback(address) => Ok(Place::Tcp(address)),
+            Admin::Auto => Admin::usual_path().map(Place::Unix).ok_or_else(|| {
+                terminal::error("there is no usual admin socket without XDG_RUNTIME_DIR");
+                terminal::note("   = help: say where to ask with --admin PATH");
+                Outcome::Misused.into()
+            }),
+            Admin::None => {
+                terminal::error("this configuration has the admin address switched off");
+                terminal::note(
+                    "   = help: set admin = \"/run/dormouse/admin.sock\", or leave it out, and restart",
+                );
+                Err(Outcome::Misused.into())
+            }
+        }
+    }
+
+    /// Asks a question. `Err` says in words what is wrong.
+    pub(crate) fn question(&self, path: &str) -> Result<Value, String> {
+        let (status, body) = self.exchange("GET", path, QUESTION_TIMEOUT)?;
+        if status != 200 {
+            return Err(format!("{self}: {}", body.trim_end()));
+        }
+        serde_json::from_str(&body)
+            .map_err(|_| format!("{self}: what answers there is not `dormouse serve`"))
+    }
+
+    /// Gives an order.
+    pub(crate) fn order(&self, path: &str) -> Result<Answered, String> {
+        let (_, body) = self.exchange("POST", path, ORDER_TIMEOUT)?;
+        let Ok(json) = serde_json::from_str::<Value>(&body) else {
+            return Err(format!("{self}: {}", body.trim_end()));
+        };
+        Ok(Answered {
+            done: json.get("done").and_then(Value::as_bool).unwrap_or(false),
+            words: json
+                .get("words")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned(),
+            json,
+        })
+    }
+
+    /// One request, one response: its status and body.
+    fn exchange(
+        &self,
+        method: &str,
+        path: &str,
+        timeout: Duration,
+    ) -> Result<(u16, String), String> {
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let answer = match self {
+            Place::Unix(socket) => UnixStream::connect(socket)
+                .and_then(|stream| stream.set_read_timeout(Some(timeout)).map(|()| stream))
+                .and_then(|stream| converse(stream, &request)),
+            Place::Tcp(address) => TcpStream::connect_timeout(address, QUESTION_TIMEOUT)
+                .and_then(|stream| stream.set_read_timeout(Some(timeout)).map(|()| stream))
+                .and_then(|stream| converse(stream, &request)),
+        };
+        let answer = answer.map_err(|error| self.in_words(&error, timeout))?;
+        split(&answer).ok_or_else(|| format!("{self}: what answers there is not `dormouse serve`"))
+    }
+
+    fn in_words(&self, error: &io::Error, timeout: Duration) -> String {
+        match error.kind() {
+            io::ErrorKind::NotFound => format!(
+                "{self}: there is no such socket: is `dormouse serve` running? \
+                 If its `admin` is another path, say so with --admin or -c"
+            ),
+            io::ErrorKind::ConnectionRefused => {
+                format!("{self}: nobody answers: `dormouse serve` is not running any more")
+            }
+            io::ErrorKind::PermissionDenied => {
+                format!("{self}: only the user who runs `dormouse serve`, and root, may ask")
+            }
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                format!("{self}: no answer within {} s", timeout.as_secs())
+            }
+            _ => format!("{self}: {error}"),
+        }
+    }
+}
+
+/// What the file says. What is wrong with it has been said.
+fn of_configuration(file: &Path) -> Result<Admin, ExitCode> {
+    let loaded = config::load(
+        Some(file),
+        Section::Route,
+        &[],
+        &Machine::read(),
+        Purpose::Check,
+    )
+    .map_err(|mistakes| serve::refuse(Some(file), &mistakes, "nobody was asked"))?;
+    Ok(loaded.config.process.admin)
+}
+
+fn converse(mut stream: impl Read + Write, request: &str) -> io::Result<Vec<u8>> {
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+/// Status and body of a response which ends with its connection.
+fn split(answer: &[u8]) -> Option<(u16, String)> {
+    let text = std::str::from_utf8(answer).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.strip_prefix("HTTP/1.1 ")?.split(' ').next()?;
+    Some((status.parse().ok()?, body.to_owned()))
+}
+
+/// Runs a verb which is one order, and says what became of it.
+pub(crate) fn run_order(args: &AdminArgs, path: &str) -> ExitCode {
+    let place = match Place::find(args) {
+        Ok(place) => place,
+        Err(code) => return code,
+    };
+    match place.order(path) {
+        Ok(answered) => show(&answered, args.json),
+        Err(what) => {
+            terminal::error(what);
+            Outcome::Failed.into()
+        }
+    }
+}
+
+/// Says what became of an order.
+pub(crate) fn show(answered: &Answered, json: bool) -> ExitCode {
+    if json {
+        terminal::print(&format!("{:#}\n", answered.json));
+    } else if answered.done {
+        terminal::print(&format!("{}\n", printable(&answered.words)));
+    } else {
+        terminal::error(printable(&answered.words));
+    }
+    if answered.done {
+        ExitCode::SUCCESS
+    } else {
+        Outcome::Misused.into()
+    }
+}
+
+/// Text from elsewhere, without anything that would move the cursor but ends of lines.
+pub(crate) fn printable(text: &str) -> String {
+    let harmless = |c: &char| !c.is_control() || *c == '\n';
+    text.chars().filter(harmless).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_is_taken_apart() {
+        let answer = b"HTTP/1.1 409 Conflict\r\nContent-Length: 3\r\n\r\n{}\n";
+        assert_eq!(split(answer), Some((409, "{}\n".to_owned())));
+        for wrong in [&b""[..], b"hello", b"HTTP/1.1 x\r\n\r\n", b"\xff\r\n\r\n"] {
+            assert_eq!(split(wrong), None);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! `dormouse drain`: closes the connections of a running `serve` evenly over a time, and shows how
+//! far it is.
+
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::admin::{self, AdminArgs, Place, printable};
+use crate::outcome::Outcome;
+use crate::{status, terminal};
+
+/// How often progress is asked for.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Arguments of `drain`.
+#[derive(Debug, Args)]
+pub(crate) struct DrainArgs {
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+
+    /// How long it is to take
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "10m",
+        conflicts_with = "stop"
+    )]
+    pub(crate) over: String,
+
+    /// Which connections are closed first: those which have been quiet longest, or shortest
+    #[arg(long, value_name = "ORDER", default_value = "longest", conflicts_with = "stop",
+          value_parser = ["longest", "shortest"])]
+    pub(crate) order: String,
+
+    /// Stop the drain that goes on, and accept new connections again
+    #[arg(long)]
+    pub(crate) stop: bool,
+
+    /// Come back at once instead of showing how far it is
+    #[arg(long, conflicts_with = "stop")]
+    pub(crate) no_wait: bool,
+}
+
+pub(crate) fn run(args: &DrainArgs) -> ExitCode {
+    if args.stop {
+        return admin::run_order(&args.admin, "/drain/stop");
+    }
+    let place = match Place::find(&args.admin) {
+        Ok(place) => place,
+        Err(code) => return code,
+    };
+    // A space between number and unit is fine in a file, but not in a request.
+    let over = args.over.replace(' ', "");
+    let order = format!("/drain?over={over}&order={}", args.order);
+    let answered = match place.order(&order) {
+        Ok(answered) => answered,
+        Err(what) => {
+            terminal::error(what);
+            return Outcome::Failed.into();
+        }
+    };
+    let code = admin::show(&answered, args.admin.json);
+    if !answered.done || args.no_wait {
+        return code;
+    }
+    watch(&place, args.admin.json)
+}
+
+/// Shows progress until nobody is left, or the drain was stopped.
+fn watch(place: &Place, json: bool) -> ExitCode {
+    loop {
+        let answer = match place.question("/status") {
+            Ok(answer) => answer,
+            Err(what) => {
+                terminal::error(what);
+                return Outcome::Failed.into();
+            }
+        };
+        let drain = &answer["drain"];
+        if drain.is_null() {
+            terminal::note("the drain was stopped");
+            return Outcome::Lost.into();
+        }
+        show(drain, json);
+        if drain["left"] == 0 {
+            return ExitCode::SUCCESS;
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+fn show(drain: &Value, json: bool) {
+    if json {
+        terminal::print(&format!("{drain}\n"));
+    } else {
+        let mut line = String::new();
+        status::drain(&mut line, drain);
+        terminal::print(&printable(&line));
+    }
+}

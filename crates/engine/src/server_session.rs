@@ -1,0 +1,159 @@
+//! A session as rustls writes it into tickets and caches, taken apart.
+//!
+//! rustls takes from a session whatever it finds there, the client's certificates among it, and
+//! looks at nothing but server name and suite. What else has to be judged before a session may
+//! be resumed is judged here, so its encoding has to be read. That encoding is rustls' own
+//! (`ServerSessionValue`); a test holds this reader against the version in use, and whatever
+//! does not fit it to the last byte is not resumed.
+
+/// The parts of a session; all of them point into its encoding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Session<'a> {
+    /// The server name the client had asked for.
+    pub(crate) server_name: Option<&'a [u8]>,
+    /// The protocol version's code point.
+    pub(crate) version: u16,
+    /// The cipher suite's code point.
+    pub(crate) suite: u16,
+    /// TLS 1.2: the master secret. TLS 1.3: the pre-shared key.
+    pub(crate) secret: &'a [u8],
+    /// The master secret is an extended one (RFC 7627).
+    pub(crate) extended_master_secret: bool,
+    /// The client's certificates, its own first; none: it had shown none.
+    pub(crate) client_chain: Vec<&'a [u8]>,
+    /// The application protocol.
+    pub(crate) alpn: Option<&'a [u8]>,
+    /// When it was made, in seconds of Unix time.
+    pub(crate) created_s: u64,
+    /// What TLS 1.3 clients add to the age they tell (RFC 8446 §4.2.11.1).
+    pub(crate) age_add: u32,
+}
+
+impl<'a> Session<'a> {
+    /// Reads all of `bytes`; `None` when they are anything else.
+    pub(crate) fn read(bytes: &'a [u8]) -> Option<Session<'a>> {
+        let mut reader = Reader(bytes);
+        let server_name = reader.optional()?;
+        let version = reader.u16()?;
+        let suite = reader.u16()?;
+        let secret = reader.vector_u8()?;
+        let extended_master_secret = reader.flag()?;
+        let client_chain = if reader.flag()? {
+            reader.chain()?
+        } else {
+            Vec::new()
+        };
+        let alpn = reader.optional()?;
+        // Data of the application: there is none, since nothing here ever sets any.
+        let 0 = reader.u16()? else { return None };
+        let created_s = u64::from_be_bytes(reader.array()?);
+        let age_add = u32::from_be_bytes(reader.array()?);
+        reader.0.is_empty().then_some(Session {
+            server_name,
+            version,
+            suite,
+            secret,
+            extended_master_secret,
+            client_chain,
+            alpn,
+            created_s,
+            age_add,
+        })
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.0.split_at_checked(len)?;
+        self.0 = tail;
+        Some(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.array()? {
+            [0] => Some(false),
+            [1] => Some(true),
+            _ => None,
+        }
+    }
+
+    fn vector_u8(&mut self) -> Option<&'a [u8]> {
+        let [len] = self.array()?;
+        self.take(usize::from(len))
+    }
+
+    fn vector_u24(&mut self) -> Option<&'a [u8]> {
+        let [high, middle, low] = self.array()?;
+        let len = u32::from_be_bytes([0, high, middle, low]);
+        self.take(usize::try_from(len).ok()?)
+    }
+
+    fn optional(&mut self) -> Option<Option<&'a [u8]>> {
+        if self.flag()? {
+            self.vector_u8().map(Some)
+        } else {
+            Some(None)
+        }
+    }
+
+    fn chain(&mut self) -> Option<Vec<&'a [u8]>> {
+        let mut list = Reader(self.vector_u24()?);
+        let mut chain = Vec::new();
+        while !list.0.is_empty() {
+            chain.push(list.vector_u24()?);
+        }
+        Some(chain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As rustls writes it, by its source: see also `resumption` in the tests of this crate,
+    /// where real sessions go through.
+    fn encoded() -> Vec<u8> {
+        let mut bytes = vec![1, 6];
+        bytes.extend_from_slice(b"a.test");
+        bytes.extend_from_slice(&[3, 4, 0x13, 1]);
+        bytes.push(32);
+        bytes.extend_from_slice(&[7; 32]);
+        bytes.extend_from_slice(&[0, 1]);
+        bytes.extend_from_slice(&[0, 0, 10, 0, 0, 2, 0x30, 0, 0, 0, 2, 0x30, 1]);
+        bytes.extend_from_slice(&[1, 2, b'h', b'2', 0, 0]);
+        bytes.extend_from_slice(&1_800_000_000_u64.to_be_bytes());
+        bytes.extend_from_slice(&9_u32.to_be_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_session_is_taken_apart() {
+        let bytes = encoded();
+        let session = Session::read(&bytes).unwrap();
+        assert_eq!(session.server_name, Some(&b"a.test"[..]));
+        assert_eq!((session.version, session.suite), (0x0304, 0x1301));
+        assert_eq!(session.secret, [7; 32]);
+        assert_eq!(session.client_chain, [[0x30, 0], [0x30, 1]]);
+        assert_eq!(session.alpn, Some(&b"h2"[..]));
+        assert_eq!((session.created_s, session.age_add), (1_800_000_000, 9));
+    }
+
+    #[test]
+    fn what_does_not_fit_to_the_last_byte_is_no_session() {
+        let bytes = encoded();
+        for len in 0..bytes.len() {
+            assert_eq!(Session::read(&bytes[..len]), None, "cut at {len}");
+        }
+        assert_eq!(Session::read(&[&bytes[..], &[0]].concat()), None);
+    }
+}

@@ -1,0 +1,284 @@
+//! When a session may be resumed, and when it may not: never under another server name,
+//! protocol or rule for clients, never twice where tickets are for single use, and never with a
+//! client certificate that would be refused today. What is refused is a full handshake.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use dormouse_engine::{
+    CertificateProblem, ClientCertificates, ClientContext, ClientSettings, FailureKind, Handshake,
+    HandshakeFailure, HandshakeInfo, HandshakeLimits, Protocols, ResumptionRefused, ServerContext,
+    ServerSessions, ServerSettings, TicketKeys, TicketSettings,
+};
+use dormouse_testkit::{Authority, Cut, Leaf, Resting, drive, now};
+
+use crate::stock::NAME;
+
+const BOTH: [Protocols; 2] = [Protocols::TLS13, Protocols::TLS12];
+
+/// A server with these keys; `change` is what the test is about.
+fn server(keys: &TicketKeys, change: impl FnOnce(&mut ServerSettings)) -> ServerContext {
+    let identity = Authority::shared().ecdsa(&[NAME]).identity();
+    let mut settings = ServerSettings::new(vec![identity]);
+    settings.tickets = Some(TicketSettings {
+        keys: Some(TicketKeys::import(&keys.export()).unwrap()),
+        lifetime_s: 3_600,
+        ..TicketSettings::default()
+    });
+    change(&mut settings);
+    ServerContext::new(settings).unwrap()
+}
+
+fn keys() -> TicketKeys {
+    TicketKeys::generate(now(), 3_600).unwrap()
+}
+
+fn client(change: impl FnOnce(&mut ClientSettings)) -> ClientContext {
+    let mut settings = ClientSettings::new(Authority::shared().roots());
+    change(&mut settings);
+    ClientContext::new(settings).unwrap()
+}
+
+fn meet(
+    client: &ClientContext,
+    server: &ServerContext,
+) -> Result<(Resting, Resting), HandshakeFailure> {
+    let limits = HandshakeLimits::default();
+    drive(
+        Handshake::client(client, NAME, limits).unwrap(),
+        Handshake::server(server, limits),
+        Cut::Whole,
+    )
+}
+
+/// A handshake that succeeds, tickets taken: what the server says of it.
+fn visit(client: &ClientContext, server: &ServerContext) -> HandshakeInfo {
+    let (mut client, server) = meet(client, server).unwrap();
+    assert!(client.open(&[]).is_empty());
+    assert_eq!(client.info.resumed, server.info.resumed);
+    server.info
+}
+
+/// Not resumed, for this reason; and the session made now is resumed.
+fn assert_refused(
+    client: &ClientContext,
+    server: &ServerContext,
+    reason: ResumptionRefused,
+) -> HandshakeInfo {
+    let info = visit(client, server);
+    assert!(!info.resumed, "{reason:?}");
+    assert_eq!(info.refused, Some(reason));
+    let again = visit(client, server);
+    assert!(again.resumed && again.refused.is_none(), "after {reason:?}");
+    info
+}
+
+fn asking(required: bool, crls: &[String]) -> Option<ClientCertificates> {
+    Some(ClientCertificates {
+        required,
+        roots: Authority::shared().certificate_pem().into_bytes(),
+        crls: crls
+            .iter()
+            .map(|pem| ("test.crl".to_owned(), pem.clone().into_bytes()))
+            .collect(),
+    })
+}
+
+fn with_certificate(protocols: Protocols, leaf: &Leaf) -> ClientContext {
+    client(|settings| {
+        settings.protocols = protocols;
+        settings.identity = Some(leaf.identity());
+    })
+}
+
+#[test]
+fn another_application_protocol_is_not_resumed() {
+    for protocols in BOTH {
+        let keys = keys();
+        let speaks = |alpn: &[u8]| server(&keys, |settings| settings.alpn = vec![alpn.to_vec()]);
+        let client = client(|settings| {
+            settings.protocols = protocols;
+            settings.alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        });
+        let (one, other) = (speaks(b"http/1.1"), speaks(b"h2"));
+        assert!(visit(&client, &one).refused.is_none());
+        assert_eq!(visit(&client, &one).alpn.as_deref(), Some(&b"http/1.1"[..]));
+        let info = assert_refused(&client, &other, ResumptionRefused::OtherAlpn);
+        assert_eq!(info.alpn.as_deref(), Some(&b"h2"[..]));
+        let silent = server(&keys, |_| {});
+        assert_refused(&client, &silent, ResumptionRefused::OtherAlpn);
+    }
+}
+
+#[test]
+fn another_rule_for_clients_is_not_resumed() {
+    let leaf = Authority::shared().ecdsa(&["alice"]);
+    let elsewhere = Authority::new("Elsewhere");
+    for protocols in BOTH {
+        let keys = keys();
+        let rules = |rules| server(&keys, |settings| settings.client_certificates = rules);
+        let mut wider = asking(true, &[]).unwrap();
+        wider
+            .roots
+            .extend_from_slice(elsewhere.certificate_pem().as_bytes());
+        let all = [
+            rules(None),
+            rules(asking(false, &[])),
+            rules(asking(true, &[])),
+            rules(Some(wider)),
+        ];
+        for (m, made) in all.iter().enumerate() {
+            for (s, shown) in all.iter().enumerate() {
+                let client = with_certificate(protocols, &leaf);
+                let first = visit(&client, made);
+                assert_eq!(first.client.is_some(), m > 0, "{first:?}");
+                assert_eq!(first.verified, m > 0);
+                let second = visit(&client, shown);
+                assert_eq!(second.resumed, m == s, "made {m}, shown {s}");
+                assert_eq!(second.client.is_some(), s > 0);
+                assert_eq!(
+                    second.refused,
+                    (m != s).then_some(ResumptionRefused::OtherClientPolicy)
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_certificate_revoked_after_the_ticket_was_made_is_refused() {
+    let authority = Authority::shared();
+    for protocols in BOTH {
+        let (alice, bob) = (authority.ecdsa(&["alice"]), authority.ecdsa(&["bob"]));
+        let keys = keys();
+        let rules = |revoked: &[&Leaf]| {
+            let list = authority.revocation_list(revoked);
+            server(&keys, |settings| {
+                settings.client_certificates = asking(true, &[list]);
+            })
+        };
+        let (before, after) = (rules(&[]), rules(&[&alice]));
+        let as_alice = with_certificate(protocols, &alice);
+        let as_bob = with_certificate(protocols, &bob);
+        for client in [&as_alice, &as_bob] {
+            assert!(!visit(client, &before).resumed);
+            assert!(visit(client, &before).resumed, "not revoked yet");
+        }
+        assert!(
+            visit(&as_bob, &after).resumed,
+            "and bob is not revoked at all"
+        );
+        // The session is not resumed, and the full handshake says why.
+        let failure = meet(&as_alice, &after).err().expect("alice is out");
+        assert_eq!(
+            failure.kind,
+            FailureKind::Certificate(CertificateProblem::Revoked)
+        );
+        assert!(failure.reason.contains("alice"), "{failure}");
+        assert!(failure.reason.contains("certificate_revoked"), "{failure}");
+    }
+}
+
+#[test]
+fn who_must_show_a_certificate_and_shows_none_is_refused() {
+    for protocols in BOTH {
+        let server = server(&keys(), |settings| {
+            settings.client_certificates = asking(true, &[]);
+        });
+        let nobody = client(|settings| settings.protocols = protocols);
+        let failure = meet(&nobody, &server).err().expect("nobody is out");
+        assert_eq!(
+            failure.kind,
+            FailureKind::Certificate(CertificateProblem::Missing)
+        );
+        assert!(failure.reason.contains("client's certificate"), "{failure}");
+    }
+}
+
+#[test]
+fn a_chain_too_long_for_a_ticket_is_not_put_into_one() {
+    let authority = Authority::shared();
+    let mut leaf = authority.ecdsa(&["alice"]);
+    for n in 0..10 {
+        let more = authority.ecdsa(&[&format!("padding-{n}.test")]);
+        leaf.certificate_pem.push_str(&more.certificate_pem);
+    }
+    for protocols in BOTH {
+        let server = server(&keys(), |settings| {
+            settings.client_certificates = asking(true, &[]);
+        });
+        let client = with_certificate(protocols, &leaf);
+        for _ in 0..3 {
+            let info = visit(&client, &server);
+            assert!(!info.resumed && info.ticket_withheld, "{info:?}");
+            assert_eq!(info.refused, None);
+        }
+    }
+}
+
+#[test]
+fn tickets_of_strangers_lead_to_a_full_handshake() {
+    for protocols in BOTH {
+        let client = client(|settings| settings.protocols = protocols);
+        let (ours, theirs) = (server(&keys(), |_| {}), server(&keys(), |_| {}));
+        assert!(visit(&client, &ours).refused.is_none());
+        assert_refused(&client, &theirs, ResumptionRefused::UnknownKey);
+    }
+}
+
+/// The simplest store there is.
+#[derive(Debug, Default)]
+struct InMemory(Mutex<HashMap<Vec<u8>, Vec<u8>>>);
+
+impl ServerSessions for InMemory {
+    fn put(&self, id: &[u8], sealed: &[u8]) -> bool {
+        self.0.lock().unwrap().insert(id.to_vec(), sealed.to_vec());
+        true
+    }
+
+    fn get(&self, id: &[u8]) -> Option<Vec<u8>> {
+        self.0.lock().unwrap().get(id).cloned()
+    }
+
+    fn take(&self, id: &[u8]) -> Option<Vec<u8>> {
+        self.0.lock().unwrap().remove(id)
+    }
+}
+
+#[test]
+fn what_a_store_keeps_is_resumed_and_what_it_lost_or_spoiled_is_not() {
+    for protocols in BOTH {
+        let store = Arc::new(InMemory::default());
+        let server = server(&keys(), |settings| {
+            settings.sessions = Some(Arc::clone(&store) as _);
+        });
+        let client = client(|settings| settings.protocols = protocols);
+        assert!(!visit(&client, &server).resumed);
+        assert!(!store.0.lock().unwrap().is_empty());
+        for _ in 0..5 {
+            assert!(visit(&client, &server).resumed, "{protocols:?}");
+        }
+        for sealed in store.0.lock().unwrap().values_mut() {
+            let last = sealed.len() - 1;
+            sealed[last] ^= 1;
+        }
+        assert_refused(&client, &server, ResumptionRefused::Damaged);
+        store.0.lock().unwrap().clear();
+        assert_refused(&client, &server, ResumptionRefused::NotCached);
+    }
+}
+
+#[test]
+fn a_context_warms_up_whatever_it_is_set_to() {
+    let keys = keys();
+    for protocols in [Protocols::ALL, Protocols::TLS12, Protocols::TLS13] {
+        for rules in [None, asking(false, &[]), asking(true, &[])] {
+            let server = server(&keys, |settings| {
+                settings.protocols = protocols;
+                settings.client_certificates = rules;
+                settings.alpn = vec![b"h2".to_vec()];
+            });
+            server.warm_up(now()).unwrap();
+        }
+    }
+}

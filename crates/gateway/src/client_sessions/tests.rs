@@ -1,0 +1,190 @@
+use super::*;
+use std::time::Duration;
+
+const REUSE: Reuse = Reuse {
+    uses_max: 5,
+    age_max_s: 100,
+};
+
+fn at(seconds: u64) -> UnixTime {
+    UnixTime::since_unix_epoch(Duration::from_secs(seconds))
+}
+
+/// A session which differs from others in its ticket.
+fn session(n: u32, received_s: u64) -> Session {
+    let mut bytes = vec![1, 0x13, 0x01];
+    bytes.extend_from_slice(&received_s.to_be_bytes());
+    bytes.extend_from_slice(&3_600_u32.to_be_bytes());
+    bytes.extend_from_slice(&[0; 4]);
+    bytes.push(32);
+    bytes.extend_from_slice(&[7; 32]);
+    bytes.extend_from_slice(&[0, 4]);
+    bytes.extend_from_slice(&n.to_be_bytes());
+    Session::from_bytes(&bytes).expect("a session")
+}
+
+fn number(session: &Session) -> u8 {
+    *session.bytes().last().expect("bytes")
+}
+
+fn sessions() -> ClientSessions {
+    ClientSessions::create(3).expect("a mapping")
+}
+
+#[test]
+fn tickets_are_offered_once_while_there_are_others() {
+    let sessions = sessions();
+    let place = sessions.place([1; 16], REUSE).expect("room");
+    assert!(place.take(at(10)).is_none(), "nothing yet");
+    let chain = place.begin(at(10));
+    for n in 0..3 {
+        place.put(chain, &session(n, 10));
+    }
+    let taken: Vec<u8> = (0..5)
+        .map(|_| number(&place.take(at(11)).expect("a session").1))
+        .collect();
+    assert_eq!(taken, [2, 1, 0, 0, 0], "the newest first, the last again");
+    assert!(place.take(at(11)).is_none(), "used five times");
+    let chain = place.begin(at(12));
+    assert!(place.take(at(12)).is_none(), "none of the old chain");
+    place.put(chain, &session(9, 12));
+    assert_eq!(number(&place.take(at(13)).expect("a session").1), 9);
+    sessions.fd().close();
+}
+
+#[test]
+fn chains_end_with_time_and_tickets_of_old_ones_are_forgotten() {
+    let sessions = sessions();
+    let place = sessions.place([1; 16], REUSE).expect("room");
+    let old = place.begin(at(10));
+    let new = place.begin(at(10));
+    assert_ne!(old, new);
+    place.put(old, &session(1, 10));
+    assert!(place.take(at(11)).is_none());
+    place.put(new, &session(2, 10));
+    assert!(place.take(at(109)).is_some());
+    assert!(place.take(at(110)).is_none(), "a hundred seconds are over");
+    sessions.fd().close();
+}
+
+#[test]
+fn more_tickets_than_there_is_room_for() {
+    let sessions = sessions();
+    let reuse = Reuse {
+        uses_max: 1_000,
+        ..REUSE
+    };
+    let place = sessions.place([1; 16], reuse).expect("room");
+    let chain = place.begin(at(10));
+    for n in 0..50 {
+        place.put(chain, &session(n, 10));
+    }
+    let taken: Vec<u8> = (0..SLOTS)
+        .map(|_| number(&place.take(at(11)).expect("a session").1))
+        .collect();
+    assert_eq!(taken, [49, 48, 47, 46, 45, 44, 43, 42]);
+    sessions.fd().close();
+}
+
+#[test]
+fn places_are_found_again_and_are_limited() {
+    let sessions = sessions();
+    let keys: [Key; 4] = [[1; 16], [2; 16], [0; 16], [4; 16]];
+    let chain = sessions.place(keys[1], REUSE).expect("room").begin(at(10));
+    let place = sessions.place(keys[1], REUSE).expect("the same");
+    place.put(chain, &session(1, 10));
+    assert!(
+        sessions
+            .place(keys[0], REUSE)
+            .expect("room")
+            .take(at(11))
+            .is_none()
+    );
+    let again = ClientSessions::adopt(sessions.fd(), 3, 0).expect("the mapping");
+    assert!(
+        again
+            .place(keys[1], REUSE)
+            .expect("the same")
+            .take(at(11))
+            .is_some()
+    );
+    assert!(sessions.place(keys[2], REUSE).is_some());
+    assert!(sessions.place(keys[3], REUSE).is_none(), "all taken");
+    assert!(ClientSessions::adopt(sessions.fd(), 4, 0).is_err());
+    sessions.fd().close();
+}
+
+#[test]
+fn what_a_dead_worker_had_claimed_is_free_again() {
+    let sessions = sessions();
+    let worker = |n| ClientSessions::adopt(sessions.fd(), 3, n).expect("the mapping");
+    let (one, two) = (worker(0), worker(1));
+    let place = one.place([1; 16], REUSE).expect("room");
+    let chain = place.begin(at(10));
+    place.put(chain, &session(1, 10));
+    std::mem::forget(place.claim(0, READY).expect("ready"));
+    assert!(place.take(at(11)).is_none(), "busy");
+    two.forget_claims();
+    assert!(place.claim(0, FREE).is_none(), "not the other's");
+    worker(0).forget_claims();
+    place.put(chain, &session(2, 10));
+    assert_eq!(number(&place.take(at(11)).expect("a session").1), 2);
+    sessions.fd().close();
+}
+
+#[test]
+fn a_snapshot_can_be_restored() {
+    let before = sessions();
+    let place = before.place([1; 16], REUSE).expect("room");
+    assert_eq!(place.snapshot(), None);
+    let chain = place.begin(at(10));
+    place.put(chain, &session(1, 10));
+    place.put(chain, &session(2, 10));
+    place.take(at(11)).expect("a session");
+    let snapshot = place.snapshot().expect("a session is left");
+    let after = sessions();
+    let place = after.place([1; 16], REUSE).expect("room");
+    place.restore(&snapshot);
+    assert_eq!(place.snapshot(), Some(snapshot));
+    for _ in 0..4 {
+        assert_eq!(number(&place.take(at(12)).expect("a session").1), 1);
+    }
+    assert!(place.take(at(12)).is_none(), "the count goes on");
+    before.fd().close();
+    after.fd().close();
+}
+
+/// Many threads at once, as workers would be: no session is torn, none is used too often.
+#[test]
+fn all_at_once() {
+    let sessions = sessions();
+    let reuse = Reuse {
+        uses_max: 500,
+        age_max_s: 100,
+    };
+    let place = sessions.place([1; 16], reuse).expect("room");
+    let chain = place.begin(at(10));
+    let taken: usize = std::thread::scope(|scope| {
+        let work = |n: u32| {
+            let place = place.clone();
+            scope.spawn(move || {
+                let mut taken = 0;
+                for round in 0..1_000 {
+                    place.put(chain, &session(n << 16 | round, 10));
+                    if let Some((of, session)) = place.take(at(11)) {
+                        assert_eq!((of, session.bytes().len()), (chain, 58));
+                        taken += 1;
+                    }
+                }
+                taken
+            })
+        };
+        let threads: Vec<_> = (0..4).map(work).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .sum()
+    });
+    assert!((1..=500).contains(&taken), "{taken}");
+    sessions.fd().close();
+}

@@ -1,0 +1,134 @@
+//! One who asks: a connection with one request and one response, each within a time.
+
+use super::http::{self, Parsed, REQUEST_BYTES_MAX, Request, Response};
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::{self, Attempt};
+
+/// How long a request may take to arrive, a response to be taken, and an end to be answered.
+const PATIENCE_MS: u64 = 5_000;
+/// How long main may take over an order.
+pub(super) const ORDER_MS: u64 = 600_000;
+
+/// A connection.
+pub(super) struct Client {
+    pub(super) fd: Fd,
+    pub(super) deadline_ms: u64,
+    doing: Doing,
+}
+
+enum Doing {
+    Reading(Vec<u8>),
+    /// Main has been asked, under this number.
+    Waiting(u64),
+    Writing {
+        bytes: Vec<u8>,
+        sent: usize,
+    },
+    /// All is said; the other end's end is awaited, so that no reset overtakes the response.
+    Lingering,
+}
+
+/// What follows from an event.
+pub(super) enum Next {
+    /// Wait for more.
+    Wait,
+    /// A request is complete.
+    Request(Request),
+    /// It is over.
+    Over,
+}
+
+impl Client {
+    pub(super) fn new(fd: Fd, now_ms: u64) -> Client {
+        Client {
+            fd,
+            deadline_ms: now_ms + PATIENCE_MS,
+            doing: Doing::Reading(Vec::new()),
+        }
+    }
+
+    /// Whether it is to be watched for room to write.
+    pub(super) fn is_writing(&self) -> bool {
+        matches!(self.doing, Doing::Writing { .. })
+    }
+
+    /// Whether main's answer to this ask is for it.
+    pub(super) fn waits_for(&self, id: u64) -> bool {
+        matches!(self.doing, Doing::Waiting(waits) if waits == id)
+    }
+
+    /// Whether it waits for main at all.
+    pub(super) fn waits(&self) -> bool {
+        matches!(self.doing, Doing::Waiting(_))
+    }
+
+    /// Main has been asked.
+    pub(super) fn wait_for(&mut self, id: u64, now_ms: u64) {
+        self.doing = Doing::Waiting(id);
+        self.deadline_ms = now_ms + ORDER_MS;
+    }
+
+    /// Something can be read or written, or the other end is gone.
+    pub(super) fn step(&mut self, now_ms: u64) -> Next {
+        match &mut self.doing {
+            Doing::Reading(bytes) => match read(self.fd, bytes) {
+                Next::Request(request) => Next::Request(request),
+                Next::Over => Next::Over,
+                Next::Wait => match http::parse(bytes) {
+                    Parsed::Incomplete => Next::Wait,
+                    Parsed::Request(request) => Next::Request(request),
+                    Parsed::Refused(response) => self.respond(&response, now_ms),
+                },
+            },
+            // It may give up waiting; more requests are not read.
+            Doing::Waiting(_) | Doing::Lingering => match socket::recv(self.fd, &mut [0; 512]) {
+                Ok(Attempt::Done(0)) | Err(_) => Next::Over,
+                Ok(_) => Next::Wait,
+            },
+            Doing::Writing { .. } => self.write(),
+        }
+    }
+
+    /// Begins to send the response.
+    pub(super) fn respond(&mut self, response: &Response, now_ms: u64) -> Next {
+        self.deadline_ms = now_ms + PATIENCE_MS;
+        self.doing = Doing::Writing {
+            bytes: response.encode(),
+            sent: 0,
+        };
+        self.write()
+    }
+
+    fn write(&mut self) -> Next {
+        let Doing::Writing { bytes, sent } = &mut self.doing else {
+            return Next::Wait;
+        };
+        while let Some(rest) = bytes.get(*sent..).filter(|rest| !rest.is_empty()) {
+            match socket::send(self.fd, rest) {
+                Ok(Attempt::Done(count)) => *sent += count,
+                Ok(Attempt::WouldBlock) => return Next::Wait,
+                Err(_) => return Next::Over,
+            }
+        }
+        if socket::shutdown_write(self.fd).is_err() {
+            return Next::Over;
+        }
+        self.doing = Doing::Lingering;
+        Next::Wait
+    }
+}
+
+/// Reads what has come, up to the longest request.
+fn read(fd: Fd, bytes: &mut Vec<u8>) -> Next {
+    let mut chunk = [0; 1024];
+    while bytes.len() < REQUEST_BYTES_MAX {
+        match socket::recv(fd, &mut chunk) {
+            Ok(Attempt::Done(0)) | Err(_) => return Next::Over,
+            Ok(Attempt::Done(count)) => {
+                bytes.extend_from_slice(chunk.get(..count).unwrap_or_default());
+            }
+            Ok(Attempt::WouldBlock) => break,
+        }
+    }
+    Next::Wait
+}

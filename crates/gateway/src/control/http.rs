@@ -1,0 +1,220 @@
+//! As much of HTTP/1.1 (RFC 9112) as the admin address speaks: one request, one response, the end.
+
+use std::fmt::Write as _;
+
+/// A request, body included, is not longer than this.
+pub(super) const REQUEST_BYTES_MAX: usize = 8 << 10;
+const HEADERS_MAX: usize = 64;
+
+/// A request of which nothing is missing.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) method: String,
+    pub(super) path: String,
+    /// The parameters of the query, decoded.
+    pub(super) query: Vec<(String, String)>,
+}
+
+/// What the bytes so far come to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Parsed {
+    /// More has to come.
+    Incomplete,
+    Request(Request),
+    /// It will never be a request that is answered.
+    Refused(Response),
+}
+
+/// Reads a request.
+pub(super) fn parse(bytes: &[u8]) -> Parsed {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    let head_len = match request.parse(bytes) {
+        Ok(httparse::Status::Complete(len)) => len,
+        Ok(httparse::Status::Partial) if bytes.len() < REQUEST_BYTES_MAX => {
+            return Parsed::Incomplete;
+        }
+        Ok(httparse::Status::Partial) => {
+            return Parsed::Refused(Response::words(431, "the request is too long"));
+        }
+        Err(error) => {
+            let words = format!("this is not HTTP/1.1: {error}");
+            return Parsed::Refused(Response::words(400, &words));
+        }
+    };
+    // The body means nothing, but it has to be read: what is left unread at a close becomes a
+    // reset, which may overtake the response.
+    match body_len(request.headers) {
+        Err(refused) => return Parsed::Refused(refused),
+        Ok(len) if head_len.saturating_add(len) > REQUEST_BYTES_MAX => {
+            return Parsed::Refused(Response::words(413, "the request is too long"));
+        }
+        Ok(len) if bytes.len() < head_len + len => return Parsed::Incomplete,
+        Ok(_) => {}
+    }
+    let target = request.path.unwrap_or_default();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    Parsed::Request(Request {
+        method: request.method.unwrap_or_default().to_owned(),
+        path: path.to_owned(),
+        query: parameters(query),
+    })
+}
+
+fn body_len(headers: &[httparse::Header<'_>]) -> Result<usize, Response> {
+    let value = |name: &str| {
+        let found = headers.iter().find(|h| h.name.eq_ignore_ascii_case(name));
+        found.map(|header| String::from_utf8_lossy(header.value))
+    };
+    if value("transfer-encoding").is_some() {
+        return Err(Response::words(411, "a body needs a Content-Length here"));
+    }
+    match value("content-length") {
+        None => Ok(0),
+        Some(len) => len
+            .trim()
+            .parse()
+            .map_err(|_| Response::words(400, "this Content-Length is not a number")),
+    }
+}
+
+fn parameters(query: &str) -> Vec<(String, String)> {
+    query
+        .split('&')
+        .filter(|part| !part.is_empty())
+        .map(|part| {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            (decode(name), decode(value))
+        })
+        .collect()
+}
+
+/// Percent-encoding undone (RFC 3986 §2.1). What is no UTF-8 then is replaced.
+fn decode(text: &str) -> String {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [byte, behind @ ..] = rest {
+        let hex = |digit: &u8| char::from(*digit).to_digit(16);
+        rest = behind;
+        match (byte, behind) {
+            (b'%', [high, low, behind @ ..]) if hex(high).is_some() && hex(low).is_some() => {
+                let value = hex(high).unwrap_or(0) << 4 | hex(low).unwrap_or(0);
+                decoded.push(value as u8);
+                rest = behind;
+            }
+            (b'+', _) => decoded.push(b' '),
+            _ => decoded.push(*byte),
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+/// What is answered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Response {
+    pub(super) status: u16,
+    pub(super) content_type: &'static str,
+    pub(super) body: String,
+    /// With 405: the method that would be right.
+    pub(super) allow: Option<&'static str>,
+}
+
+impl Response {
+    /// Plain text, a line.
+    pub(super) fn words(status: u16, words: &str) -> Response {
+        Response {
+            status,
+            content_type: "text/plain; charset=utf-8",
+            body: format!("{words}\n"),
+            allow: None,
+        }
+    }
+
+    /// JSON, for people to read too.
+    pub(super) fn json(status: u16, value: &serde_json::Value) -> Response {
+        Response {
+            status,
+            content_type: "application/json",
+            body: format!("{value:#}\n"),
+            allow: None,
+        }
+    }
+
+    /// The bytes to send.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut text = format!(
+            "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n\
+             Cache-Control: no-store\r\nConnection: close\r\n",
+            self.status,
+            reason(self.status),
+            self.content_type,
+            self.body.len()
+        );
+        if let Some(allow) = self.allow {
+            // Writing into a String can't fail.
+            let _ = write!(text, "Allow: {allow}\r\n");
+        }
+        text.push_str("\r\n");
+        text.push_str(&self.body);
+        text.into_bytes()
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        409 => "Conflict",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        _ => "Error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POST: &str = "POST /drain?over=10m&order=longest&x=%2Ftmp%2Fa+b%zz HTTP/1.1\r\n\
+                        Host: localhost\r\ncontent-length: 3\r\n\r\n{}\n";
+
+    #[test]
+    fn a_request_is_read_once_it_is_complete() {
+        for cut in 0..POST.len() {
+            assert_eq!(parse(&POST.as_bytes()[..cut]), Parsed::Incomplete, "{cut}");
+        }
+        let Parsed::Request(request) = parse(POST.as_bytes()) else {
+            panic!("this is a request");
+        };
+        assert_eq!((&*request.method, &*request.path), ("POST", "/drain"));
+        let query: Vec<_> = request.query.iter().map(|(n, v)| (&**n, &**v)).collect();
+        assert_eq!(
+            query,
+            [("over", "10m"), ("order", "longest"), ("x", "/tmp/a b%zz")]
+        );
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_with_a_reason() {
+        let endless = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(REQUEST_BYTES_MAX));
+        let large = format!("POST / HTTP/1.1\r\nContent-Length: {REQUEST_BYTES_MAX}\r\n\r\n");
+        for (text, status) in [
+            ("\x16\x03\x01\x02\x00\x01\x00\x01\x7c\x03\x03", 400),
+            ("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
+            ("GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+            (&endless, 431),
+            (&large, 413),
+        ] {
+            match parse(text.as_bytes()) {
+                Parsed::Refused(response) => assert_eq!(response.status, status, "{response:?}"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

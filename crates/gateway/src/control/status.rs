@@ -1,0 +1,158 @@
+//! `GET /status`: the whole picture as JSON. Its fields are described in docs/guide/status.md.
+
+use super::talk::{Drain, State};
+use super::view::View;
+use crate::counters::{Count, Kind};
+use crate::slot::Slot;
+use dormouse_reactor::process;
+use serde_json::{Map, Value, json};
+use std::fs;
+
+/// Bytes of a page of memory, as /proc/PID/statm counts.
+const PAGE_BYTES: u64 = 4096;
+
+/// The document.
+pub(super) fn document(view: &View) -> Value {
+    let now_ms = process::boottime_ms();
+    let state = view.state();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "phase": phase(view),
+        "connections": connections(view),
+        "memory": memory(view),
+        "main": state.map(|state| json!({
+            "pid": state.pid,
+            "alive": view.main_alive(),
+            "age_s": age_s(now_ms, state.born_ms),
+            "resident_bytes": resident_bytes(state.pid),
+        })),
+        "control": {
+            "pid": process::pid().0,
+            "age_s": age_s(now_ms, view.born_ms),
+            "restarts": view.restarts,
+            "resident_bytes": resident_bytes(process::pid().0),
+        },
+        "workers": (0..view.workers())
+            .map(|worker| of_worker(view, worker, now_ms))
+            .collect::<Vec<_>>(),
+        "configuration": state.map(|state| configuration(state, now_ms)),
+        "drain": state
+            .and_then(|state| state.drain.as_ref())
+            .map(|drain| drain_progress(view, drain, now_ms)),
+        "counts": counts(view),
+    })
+}
+
+/// Where the program is in its life, in one word.
+pub(super) fn phase(view: &View) -> Value {
+    match view.state() {
+        Some(state) => json!(state.phase),
+        None => json!("unknown"),
+    }
+}
+
+fn connections(view: &View) -> Value {
+    let all = view.sum(Count::Connections);
+    let at_rest = view.sum(Count::AtRest).min(all);
+    json!({
+        "at_rest": at_rest,
+        "pending": all - at_rest,
+        "handshaking": view.sum(Count::Handshaking),
+        "max": view.state().map(|state| state.bounds.connections),
+    })
+}
+
+/// Each pool with what is used of it and its bound.
+fn memory(view: &View) -> Value {
+    let bounds = view.state().map(|state| &state.bounds);
+    let slot = size_of::<Slot>() as u64;
+    let handshake_bytes = bounds.map_or(0, |bounds| bounds.handshake_bytes);
+    let pool = |used: u64, bound: Option<u64>| json!({ "used_bytes": used, "bound_bytes": bound });
+    json!({
+        "slots": pool(
+            view.sum(Count::Connections) * slot,
+            bounds.map(|bounds| bounds.connections * slot),
+        ),
+        "pending": pool(
+            view.sum(Count::PendingBytes),
+            bounds.map(|bounds| bounds.pending_bytes),
+        ),
+        // Of what clients have sent, not more than this.
+        "handshakes": pool(
+            view.sum(Count::Handshaking) * handshake_bytes,
+            bounds.map(|bounds| bounds.handshakes * handshake_bytes),
+        ),
+    })
+}
+
+fn of_worker(view: &View, number: usize, now_ms: u64) -> Value {
+    let worker = view.worker(number);
+    let keeper = view.state().and_then(|state| state.keepers.get(number));
+    let at_rest = view.of_worker(number, Count::AtRest);
+    json!({
+        "pid": worker.pid,
+        "alive": worker.alive,
+        "age_s": age_s(now_ms, worker.born_ms),
+        "restarts": view.of_worker(number, Count::Restarts),
+        "resident_bytes": resident_bytes(worker.pid),
+        "at_rest": at_rest,
+        "pending": view.of_worker(number, Count::Connections).saturating_sub(at_rest),
+        "handshaking": view.of_worker(number, Count::Handshaking),
+        "last_death": worker.last_death.map(|(reason, at_ms)| json!({
+            "reason": reason,
+            "ago_s": age_s(now_ms, at_ms),
+        })),
+        "keeper": keeper.map(|keeper| json!({
+            "pid": keeper.pid,
+            "alive": keeper.ended.is_none() && process::is_alive(process::Pid(keeper.pid)),
+            "age_s": age_s(now_ms, keeper.born_ms),
+            "resident_bytes": resident_bytes(keeper.pid),
+            "ended": keeper.ended,
+        })),
+    })
+}
+
+fn configuration(state: &State, now_ms: u64) -> Value {
+    let configuration = &state.configuration;
+    json!({
+        "file": configuration.file,
+        "edition": configuration.edition,
+        "loaded_ago_s": age_s(now_ms, configuration.loaded_ms),
+        "last_reload": configuration.last_reload.as_ref().map(|reload| json!({
+            "done": reload.done,
+            "words": reload.words,
+            "ago_s": age_s(now_ms, reload.at_ms),
+        })),
+        "waits_for_restart": configuration.waits_for_restart,
+    })
+}
+
+fn drain_progress(view: &View, drain: &Drain, now_ms: u64) -> Value {
+    let passed_ms = now_ms.saturating_sub(drain.begun_ms).min(drain.over_ms);
+    json!({
+        "order": drain.order,
+        "over_s": drain.over_ms as f64 / 1000.0,
+        "passed_s": passed_ms as f64 / 1000.0,
+        "connections": drain.connections,
+        "closed": view.sum(Count::ClosedDrained).saturating_sub(drain.closed_before),
+        "left": view.sum(Count::Connections) + view.sum(Count::Handshaking),
+    })
+}
+
+fn counts(view: &View) -> Value {
+    let all = Count::ALL.iter().filter(|count| count.kind() != Kind::Note);
+    all.map(|&count| (count.name().to_owned(), view.sum(count).into()))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+fn age_s(now_ms: u64, since_ms: u64) -> u64 {
+    now_ms.saturating_sub(since_ms) / 1000
+}
+
+/// Resident memory of a process, what it shares with others included. Everybody may read that.
+fn resident_bytes(pid: i32) -> Option<u64> {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * PAGE_BYTES)
+}

@@ -1,0 +1,168 @@
+//! Main: the process with the stable pid, the only one with privileges.
+//!
+//! It reads configuration, certificates and keys, opens the listeners, makes the shared memory and
+//! starts one keeper per worker. Then it waits: for signals, for processes that end, for somebody
+//! who asks for the status. It holds no connection and reads nothing from the network.
+//!
+//! ```text
+//!   start      what is made before anything serves      keys       ticket keys and their rotation
+//!   listeners  the sockets that all workers poll        signals    what signals mean
+//!   pairs      keepers and workers, their ends          error      why it could not begin
+//!   control    the process which answers questions      state      what it is told
+//!   reload     another configuration                    numbers    what slots call routes by
+//!   drain      closing all connections slowly           certificates  files that change
+//! ```
+
+mod certificates;
+mod control;
+mod drain;
+mod error;
+mod keys;
+mod listeners;
+mod numbers;
+mod pairs;
+mod reload;
+mod signals;
+mod start;
+mod state;
+
+pub use error::ServeError;
+
+use crate::config::{Config, Flag, Loaded, Log, Plan, Section};
+use crate::control::talk;
+use crate::handover::{OriginPem, Pem};
+use crate::material;
+use crate::session_files::SessionFiles;
+use certificates::Watch;
+use control::Control;
+use dormouse_engine::TicketKeys;
+use dormouse_reactor::poller::{Events, Poller};
+use dormouse_reactor::shared::Shared;
+use dormouse_reactor::signal::Signals;
+use dormouse_reactor::{descriptors, process};
+use error::system;
+use listeners::Listener;
+use numbers::Numbers;
+use pairs::Pair;
+use reload::Reloading;
+use std::path::PathBuf;
+
+const TOKEN_SIGNALS: u64 = 1;
+const TOKEN_CONTROL: u64 = 2;
+/// And those after it, one for each worker.
+const TOKEN_ORDERS: u64 = 1000;
+
+/// Where a configuration comes from: a reload reads it from there again.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The file, if there is one.
+    pub file: Option<PathBuf>,
+    /// What the flags of the command line describe.
+    pub section: Section,
+    /// What was given there.
+    pub flags: Vec<Flag>,
+}
+
+/// Serves until told to stop. `set_logs` sets what is logged, again after each reload.
+///
+/// # Errors
+/// Why it could not begin, or could not go on.
+pub fn serve(loaded: &Loaded, source: Source, set_logs: fn(&Log)) -> Result<(), ServeError> {
+    set_logs(&loaded.config.log);
+    process::set_subreaper().map_err(system("become the reaper of orphaned workers"))?;
+    process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
+    // The plan counts on it; workers inherit it.
+    descriptors::raise_limit().map_err(system("raise the limit on descriptors"))?;
+    let loaded = &loaded.settled();
+    let certificates = material::load(&loaded.config, &[]).map_err(ServeError::Certificates)?;
+    let origins = material::load_origins(&loaded.config).map_err(ServeError::Certificates)?;
+    Supervisor::start(loaded, source, set_logs, certificates, origins)?.run()
+}
+
+struct Supervisor {
+    /// What runs.
+    config: Config,
+    source: Source,
+    set_logs: fn(&Log),
+    /// What it comes to on this machine.
+    plan: Plan,
+    /// What routes show their clients, in the order of the configuration.
+    certificates: Vec<Vec<Pem>>,
+    origins: Vec<OriginPem>,
+    watch: Watch,
+    listeners: Vec<Listener>,
+    numbers: Numbers,
+    waits_for_restart: Vec<String>,
+    last_reload: Option<talk::Reload>,
+    reloading: Option<Reloading>,
+    drain: Option<talk::Drain>,
+    /// Counts configurations: 1 after the start.
+    edition: u64,
+    loaded_ms: u64,
+    /// Slots there are: a reload can't make more.
+    connections_max: u64,
+    pairs: Vec<Pair>,
+    control: Option<Control>,
+    counters: Shared,
+    poller: Poller,
+    signals: Signals,
+    ticket_keys: TicketKeys,
+    born_ms: u64,
+    /// Sessions of originations.
+    sessions: Option<SessionFiles>,
+    stopping: bool,
+    announced: bool,
+}
+
+impl Supervisor {
+    fn run(mut self) -> Result<(), ServeError> {
+        let mut events = Events::with_capacity(64);
+        loop {
+            self.attend_to_control();
+            self.poller
+                .wait(&mut events, Some(self.timeout_ms()))
+                .map_err(system("wait for events"))?;
+            self.rotate_ticket_keys();
+            self.look_at_certificates();
+            self.end_late_reload();
+            if let Some(sessions) = &mut self.sessions {
+                sessions.save_if_due();
+            }
+            for event in events.iter() {
+                match event.token() {
+                    TOKEN_SIGNALS => self.on_signals()?,
+                    TOKEN_CONTROL => self.on_control(),
+                    token => self.on_worker(token.saturating_sub(TOKEN_ORDERS) as usize),
+                }
+            }
+            if self.pairs.iter().all(|pair| pair.ended.is_some()) {
+                self.end_control();
+                if let Some(sessions) = &mut self.sessions {
+                    sessions.save();
+                }
+                return if self.stopping {
+                    Ok(())
+                } else {
+                    Err(ServeError::Workers("all workers are gone".to_owned()))
+                };
+            }
+        }
+    }
+
+    fn timeout_ms(&self) -> u64 {
+        let until_ms = |at_ms: u64| at_ms.saturating_sub(process::boottime_ms());
+        let control = self.control.as_ref().and_then(Control::next_deadline_ms);
+        let sessions = self.sessions.as_ref();
+        [
+            self.until_rotation_ms(),
+            control.map(until_ms),
+            self.next_look_ms().map(until_ms),
+            self.reload_deadline_ms().map(until_ms),
+            sessions.and_then(SessionFiles::until_look_ms),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .unwrap_or(0)
+    }
+}

@@ -1,0 +1,279 @@
+//! Another configuration, or other certificates, for what comes next.
+//!
+//! Everything that can be wrong is found before anything changes: the configuration is loaded as
+//! at the start, certificates are read and held against their keys, new listeners are opened, the
+//! TLS contexts are built once here. Only then is each worker given a new handover.
+
+use super::Supervisor;
+use super::listeners;
+use super::pairs::Pair;
+use crate::config::{self, Config, Machine, Plan, Purpose};
+use crate::control::talk;
+use crate::handover::{Descriptors, Handover, Pem};
+use crate::material;
+use crate::orders::Order;
+use crate::route;
+use dormouse_reactor::socket::DESCRIPTORS_MAX;
+use dormouse_reactor::{Fd, process};
+
+/// How long workers have to say that they go by the new configuration.
+const PATIENCE_MS: u64 = 10_000;
+
+/// A reload that not all workers have answered.
+pub(super) struct Reloading {
+    /// Who waits for the answer.
+    asked: Vec<u64>,
+    /// What is said when all have.
+    words: String,
+    by_ms: u64,
+}
+
+impl Supervisor {
+    /// Reads the configuration again. `ask`: who is to be told what became of it.
+    pub(super) fn reload(&mut self, ask: Option<u64>) {
+        match self.try_reload() {
+            Ok(words) => {
+                tracing::info!("{words}");
+                self.wait_for_workers(ask, words);
+            }
+            Err(why) => {
+                tracing::error!("the configuration is refused, the old one stays:\n{why}");
+                self.reload_is_over(ask, Err(why));
+            }
+        }
+        // What was parsed for it is not kept.
+        process::return_heap();
+    }
+
+    fn try_reload(&mut self) -> Result<String, String> {
+        let source = &self.source;
+        let loaded = config::load(
+            source.file.as_deref(),
+            source.section,
+            &source.flags,
+            &Machine::read(),
+            Purpose::Serve,
+        )
+        .map_err(|mistakes| mistakes.render(false).trim_end().to_owned())?
+        .settled();
+        let (config, waits) = self.without_what_waits(loaded.config, &loaded.plan);
+        let certificates =
+            material::load(&config, &self.certificates).map_err(|mistakes| errors(&mistakes))?;
+        self.apply(config, loaded.plan, certificates)?;
+        self.waits_for_restart = waits;
+        let mut words = format!("configuration reloaded, edition {}", self.edition);
+        if !self.waits_for_restart.is_empty() {
+            words.push_str("; these were changed, and wait for a restart: ");
+            words.push_str(&self.waits_for_restart.join(", "));
+        }
+        Ok(words)
+    }
+
+    /// The configuration with all that a running program can't change as it is, and the names of
+    /// what would change.
+    fn without_what_waits(&self, new: Config, plan: &Plan) -> (Config, Vec<String>) {
+        let running = &self.config;
+        let mut config = new.clone();
+        config.process.workers = running.process.workers;
+        config.process.admin = running.process.admin.clone();
+        config.limits.pending_memory = running.limits.pending_memory;
+        config.log.log_format = running.log.log_format;
+        config.originate = running.originate.clone();
+        let mut waits = Vec::new();
+        let mut note = |name: &str, is_changed: bool| {
+            if is_changed {
+                waits.push(name.to_owned());
+            }
+        };
+        note("workers", config.process.workers != new.process.workers);
+        note("admin", config.process.admin != new.process.admin);
+        note(
+            "pending_memory",
+            config.limits.pending_memory != new.limits.pending_memory,
+        );
+        note("log_format", config.log.log_format != new.log.log_format);
+        note("originate", config.originate != new.originate);
+        note(
+            "max_connections",
+            u64::from(plan.connections_max) > self.connections_max
+                && new.limits.max_connections != running.limits.max_connections,
+        );
+        (config, waits)
+    }
+
+    /// Goes by this from now on, or says why not; then nothing has changed.
+    pub(super) fn apply(
+        &mut self,
+        config: Config,
+        plan: Plan,
+        certificates: Vec<Vec<Pem>>,
+    ) -> Result<(), String> {
+        let numbers = self.numbers.of(&config);
+        // Workers build the same from the same: what fails, fails here.
+        route::routes(&config, &certificates, &self.ticket_keys.export())?;
+        let listeners = listeners::open(&config, &numbers.list(), &self.listeners)
+            .map_err(|error| error.to_string())?;
+        let is_draining = self.drain.is_some();
+        if is_draining {
+            let is_new = |l: &&listeners::Listener| !self.listeners.iter().any(|o| o.fd == l.fd);
+            let new: Vec<_> = listeners.iter().filter(is_new).cloned().collect();
+            listeners::pause(&new);
+        }
+        listeners::close_all_but(&listeners, &self.listeners);
+        self.listeners = listeners;
+        self.numbers = numbers;
+        (self.set_logs)(&config.log);
+        self.config = config;
+        self.plan = plan;
+        self.certificates = certificates;
+        self.edition += 1;
+        self.loaded_ms = process::boottime_ms();
+        for worker in 0..self.pairs.len() {
+            self.give_configuration(worker);
+        }
+        Ok(())
+    }
+
+    /// What a worker is to know.
+    pub(super) fn handover(&self, worker: u32) -> Handover {
+        let share = match self.pairs.get(worker as usize) {
+            Some(pair) => pair.share.renewed(worker, &self.plan),
+            None => crate::share::Share::of(worker, &self.plan),
+        };
+        let listeners = self.listeners.iter();
+        Handover {
+            worker,
+            config: self.config.clone(),
+            share,
+            numbers: self.numbers.list(),
+            certificates: self.certificates.clone(),
+            origins: self.origins.clone(),
+            ticket_keys: self.ticket_keys.export().to_vec(),
+            descriptors: Descriptors {
+                listeners: listeners.map(|l| (l.fd.0, l.route)).collect(),
+                slots: -1,
+                pending: -1,
+                counters: self.counters.fd().0,
+                sessions: self.sessions.as_ref().map(|files| files.fd().0),
+                orders: -1,
+            },
+        }
+    }
+
+    /// Gives a worker the configuration that runs. One which does not take it now is given it
+    /// again when it is ready the next time.
+    pub(super) fn give_configuration(&self, worker: usize) {
+        let Some(pair) = self.pairs.get(worker) else {
+            return;
+        };
+        match self.handover(worker as u32).write() {
+            Ok(handover) => {
+                let listeners: Vec<Fd> = self.listeners.iter().map(|l| l.fd).collect();
+                for some in listeners.chunks(DESCRIPTORS_MAX) {
+                    pair.order(&Order::Listeners(some.to_vec()));
+                }
+                let edition = self.edition;
+                pair.order(&Order::Reload { handover, edition });
+                handover.close();
+            }
+            Err(error) => tracing::error!(%error, worker, "a worker can't be told of the reload"),
+        }
+    }
+
+    // ---- what became of it ----
+
+    fn wait_for_workers(&mut self, ask: Option<u64>, words: String) {
+        let mut asked: Vec<u64> = ask.into_iter().collect();
+        // One that came in between is over when this one is.
+        asked.extend(self.reloading.take().into_iter().flat_map(|r| r.asked));
+        self.reloading = Some(Reloading {
+            asked,
+            words,
+            by_ms: process::boottime_ms() + PATIENCE_MS,
+        });
+        self.end_reload_if_all_have_it();
+    }
+
+    /// A worker has answered.
+    pub(super) fn on_reloaded(&mut self, worker: usize, edition: u64, result: Result<(), String>) {
+        match result {
+            Ok(()) => {
+                if let Some(pair) = self.pairs.get_mut(worker) {
+                    pair.edition = edition;
+                }
+                self.end_reload_if_all_have_it();
+            }
+            Err(why) if edition == self.edition => {
+                if let Some(reloading) = self.reloading.take() {
+                    let why = format!("worker {worker} stays with the old configuration: {why}");
+                    for ask in reloading.asked {
+                        self.reload_is_over(Some(ask), Err(why.clone()));
+                    }
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn end_reload_if_all_have_it(&mut self) {
+        let has_it = |pair: &Pair| pair.edition == self.edition || pair.is_over;
+        if self.pairs.iter().all(has_it)
+            && let Some(reloading) = self.reloading.take()
+        {
+            self.report_reload(reloading.asked, Ok(reloading.words));
+        }
+    }
+
+    /// When a reload has taken too long.
+    pub(super) fn reload_deadline_ms(&self) -> Option<u64> {
+        self.reloading.as_ref().map(|reloading| reloading.by_ms)
+    }
+
+    /// Says so, if it has. Called once a turn.
+    pub(super) fn end_late_reload(&mut self) {
+        let now_ms = process::boottime_ms();
+        let Some(reloading) = self.reloading.take_if(|r| r.by_ms <= now_ms) else {
+            return;
+        };
+        let late: Vec<String> = (self.pairs.iter().enumerate())
+            .filter(|(_, pair)| pair.edition != self.edition)
+            .map(|(worker, _)| worker.to_string())
+            .collect();
+        let words = format!(
+            "{}; but worker {} has not said yet that it goes by it",
+            reloading.words,
+            late.join(", ")
+        );
+        self.report_reload(reloading.asked, Ok(words));
+    }
+
+    fn report_reload(&mut self, asked: Vec<u64>, result: Result<String, String>) {
+        self.reload_is_over(None, result.clone());
+        for ask in asked {
+            self.answer(ask, result.clone());
+        }
+    }
+
+    fn reload_is_over(&mut self, ask: Option<u64>, result: Result<String, String>) {
+        let words = match &result {
+            Ok(words) | Err(words) => words.chars().take(WORDS_MAX).collect(),
+        };
+        self.last_reload = Some(talk::Reload {
+            done: result.is_ok(),
+            words,
+            at_ms: process::boottime_ms(),
+        });
+        if let Some(ask) = ask {
+            self.answer(ask, result);
+        }
+    }
+}
+
+/// What is kept of what became of a reload, in characters.
+const WORDS_MAX: usize = 4096;
+
+/// Mistakes as `dormouse check` shows them.
+fn errors(mistakes: &[String]) -> String {
+    let lines: Vec<String> = mistakes.iter().map(|m| format!("error: {m}")).collect();
+    lines.join("\n\n")
+}

@@ -1,0 +1,148 @@
+//! What the kernel holds in the send queues of those who are slow to read, bounded in sum.
+//!
+//! A send queue grows only when we read something from the other side. So the sum is kept by
+//! reading less: one connection may have an eighth of what is left in its queue. While few are
+//! slow, that is more than a socket takes; the more there are, the less is left for each, and the
+//! sum comes near its bound but does not pass it. Whoever reads has an empty queue, and goes on.
+//!
+//! Queues of up to 4 KiB are not counted, and can always be had: that is a constant per connection.
+//! A queue drains without a word to us, so a number here is what it was when last looked at, or
+//! more; when little is left they are looked at again.
+
+use std::collections::BTreeMap;
+
+/// Queues up to this are not counted, and nobody gets less.
+pub(super) const UNCOUNTED_MAX: usize = 4096;
+
+/// Of what is left, one connection may have one part in so many.
+const PARTS: usize = 8;
+
+/// How often queues are looked at again, and how many at once.
+const LOOK_MS: u64 = 50;
+const LOOKS: usize = 512;
+
+/// Send queues by the index of their slot.
+pub(super) struct KernelMemory {
+    limit: usize,
+    sum: usize,
+    queues: BTreeMap<u32, usize>,
+    look_ms: u64,
+    look_from: u32,
+}
+
+impl KernelMemory {
+    pub(super) fn new(limit: u64) -> KernelMemory {
+        KernelMemory {
+            limit: usize::try_from(limit).unwrap_or(usize::MAX),
+            sum: 0,
+            queues: BTreeMap::new(),
+            look_ms: 0,
+            look_from: 0,
+        }
+    }
+
+    /// Another limit, from now on.
+    pub(super) fn limit_to(&mut self, limit: u64) {
+        self.limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    }
+
+    /// A connection has so much in its queues.
+    pub(super) fn note(&mut self, index: u32, bytes: usize) {
+        if bytes <= UNCOUNTED_MAX {
+            self.forget(index);
+            return;
+        }
+        let former = self.queues.insert(index, bytes).unwrap_or(0);
+        self.sum = self.sum + bytes - former;
+    }
+
+    /// The connection is gone.
+    pub(super) fn forget(&mut self, index: u32) {
+        if !self.queues.is_empty()
+            && let Some(former) = self.queues.remove(&index)
+        {
+            self.sum -= former;
+        }
+    }
+
+    /// All that is counted.
+    pub(super) fn sum(&self) -> usize {
+        self.sum
+    }
+
+    /// What a connection may have in its queue.
+    pub(super) fn queue_max(&self) -> usize {
+        (self.limit.saturating_sub(self.sum) / PARTS).max(UNCOUNTED_MAX)
+    }
+
+    /// Is there nothing left?
+    pub(super) fn is_used_up(&self) -> bool {
+        self.sum >= self.limit
+    }
+
+    /// Which queues to look at again now; there are some when little is left.
+    pub(super) fn to_look_at(&mut self, now_ms: u64) -> Vec<u32> {
+        if self.sum < self.limit / 2 || now_ms < self.look_ms {
+            return Vec::new();
+        }
+        self.look_ms = now_ms + LOOK_MS;
+        let next: Vec<u32> = (self.queues.range(self.look_from..))
+            .map(|(&index, _)| index)
+            .take(LOOKS)
+            .collect();
+        // Round and round.
+        self.look_from = match next.last() {
+            Some(&last) if next.len() == LOOKS => last + 1,
+            _ => 0,
+        };
+        next
+    }
+
+    /// When that is due.
+    pub(super) fn next_deadline_ms(&self) -> Option<u64> {
+        (self.sum >= self.limit / 2 && self.sum > 0).then_some(self.look_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However many are slow and however greedy, what is counted stays within the bound.
+    #[test]
+    fn the_sum_comes_near_its_bound_and_does_not_pass_it() {
+        const LIMIT: usize = 64 << 20;
+        for slow in [1, 100, 5_000, 20_000] {
+            let mut memory = KernelMemory::new(LIMIT as u64);
+            let mut queues = vec![0_usize; slow];
+            for _ in 0..200 {
+                for (index, queue) in queues.iter_mut().enumerate() {
+                    *queue = memory.queue_max().max(*queue);
+                    memory.note(index as u32, *queue);
+                }
+            }
+            assert!(memory.sum() <= LIMIT, "{slow} hold {}", memory.sum());
+            assert!(slow == 1 || memory.sum() > LIMIT / 2);
+            // One who reads goes on.
+            assert!(memory.queue_max() >= UNCOUNTED_MAX);
+            for index in 0..slow as u32 {
+                memory.forget(index);
+            }
+            assert_eq!((memory.sum(), memory.queues.len()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn all_queues_are_looked_at_in_turn() {
+        let mut memory = KernelMemory::new(1 << 20);
+        for index in 0..1_000 {
+            memory.note(index * 3, 8_192);
+        }
+        let mut seen: Vec<u32> = (0..3)
+            .flat_map(|n| memory.to_look_at(n * LOOK_MS))
+            .collect();
+        seen.truncate(1_000);
+        assert!(seen.iter().copied().eq((0..1_000).map(|index| index * 3)));
+        assert!(memory.to_look_at(2 * LOOK_MS + 1).is_empty(), "not so soon");
+    }
+}

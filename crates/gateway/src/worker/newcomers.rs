@@ -1,0 +1,335 @@
+//! From a listener to a slot: accepting, the steps of handshakes, and the moment in which one is
+//! done.
+
+use super::Worker;
+use super::accepting::{ACCEPTS_PER_TURN, Listener, Pause};
+use super::bursts::{Subject, peer_name};
+use super::handshaking::{Step, With};
+use super::interest::{self, Side};
+use super::originating::Plain;
+use super::tickets::unix_time;
+use super::token::{self, Token};
+use crate::counters::Count;
+use crate::route::Direction;
+use dormouse_engine::{Handshake, HandshakeLimits, Hello};
+use dormouse_reactor::socket::{self, Accepted, Attempt, Peer, Shortage};
+use dormouse_reactor::{Fd, OnExec, descriptors};
+use std::time::{Duration, Instant};
+
+/// What newcomers may take of a turn before those who are in are looked at again. A step is not
+/// interrupted: with a signature it takes up to a millisecond, so there is rarely a second one.
+const SLICE: Duration = Duration::from_micros(200);
+
+/// Looked at of a hello, to see whether its client comes back: tickets are at the end.
+const HELLO_MAX: usize = 4096;
+
+/// When `max_handshakes` have begun and others wait, those make room whose client has been silent
+/// for this part of `handshake_timeout`.
+const SILENT_PART: u64 = 4;
+
+/// How often that is looked at.
+const SILENT_LOOK_MS: u64 = 100;
+
+impl Worker {
+    pub(super) fn on_newcomers(&mut self, tokens: &[Token]) {
+        let until = Instant::now() + SLICE;
+        for token in tokens {
+            match *token {
+                Token::Handshake { index, generation } => {
+                    self.handshakes.note_ready(index, generation, self.now_ms);
+                }
+                // Still ready in the next turn, if its time is over in this one.
+                Token::Origination { index, generation } if Instant::now() < until => {
+                    self.on_origination(index, generation);
+                }
+                Token::Listener(n) => self.on_listener(n, until),
+                _ => {}
+            }
+        }
+        self.shake_hands(until);
+    }
+
+    /// Gives turns to handshakes until the time is up; the first step is always made.
+    fn shake_hands(&mut self, until: Instant) {
+        if self.handshakes.queue.has_newcomers() {
+            self.sort_newcomers();
+            self.make_room();
+        }
+        loop {
+            let may_begin = self.may_begin();
+            let Some(((index, generation), waited)) =
+                self.handshakes.queue.next(self.now_ms, may_begin)
+            else {
+                return;
+            };
+            self.on_handshake(index, generation, waited);
+            if Instant::now() >= until {
+                return;
+            }
+        }
+    }
+
+    /// Is there a place for a handshake that has not begun?
+    pub(super) fn may_begin(&self) -> bool {
+        self.handshakes.begun() + self.originations.live() < self.limits.handshakes_max
+    }
+
+    /// Every place is taken and somebody waits: whose client has been silent for long loses its own.
+    fn make_room(&mut self) {
+        if self.may_begin() || self.now_ms < self.silent_look_ms {
+            return;
+        }
+        self.silent_look_ms = self.now_ms + SILENT_LOOK_MS;
+        self.tools.count.add(Count::PausedHandshakes, 1);
+        self.bursts.note(Subject::Paused, self.now_ms, |more| {
+            tracing::warn!(more, "newcomers wait: max_handshakes are in flight");
+        });
+        let silent_ms = self.limits.handshake_timeout_ms / SILENT_PART;
+        let before_ms = self.now_ms.saturating_sub(silent_ms);
+        while let Some((index, generation)) = self.handshakes.oldest_silent(before_ms) {
+            self.tools.count.add(Count::HandshakesSilent, 1);
+            self.drop_handshake(index, generation);
+        }
+    }
+
+    /// While every place is taken and somebody waits: when to look again.
+    pub(super) fn room_deadline_ms(&self) -> Option<u64> {
+        let waits = self.handshakes.queue.has_newcomers() && !self.may_begin();
+        waits.then_some(self.silent_look_ms)
+    }
+
+    /// Finds out who comes back, by a look at hellos which stay in the kernel.
+    fn sort_newcomers(&mut self) {
+        let mut queue = std::mem::take(&mut self.handshakes.queue);
+        let (handshakes, hello) = (
+            &mut self.handshakes,
+            &mut self.tools.scratch.opening[..HELLO_MAX],
+        );
+        queue.sort(|(index, generation)| {
+            let Some(entry) = handshakes.entry(index, generation) else {
+                return false;
+            };
+            match socket::peek(entry.fd, hello) {
+                Ok(Attempt::Done(n)) => match Hello::of(&hello[..n]) {
+                    Hello::Resumption => true,
+                    Hello::Full => false,
+                    // Storing what there is is cheap.
+                    Hello::Incomplete => n < HELLO_MAX,
+                },
+                // Whatever it is, it costs no signature.
+                Ok(Attempt::WouldBlock) | Err(_) => true,
+            }
+        });
+        self.handshakes.queue = queue;
+    }
+
+    fn on_listener(&mut self, n: usize, until: Instant) {
+        let Some(&Listener { fd, route }) = self.listeners.all().get(n) else {
+            return;
+        };
+        for _ in 0..ACCEPTS_PER_TURN {
+            if self.limit_reached().is_some() || Instant::now() >= until {
+                break;
+            }
+            match socket::accept(fd, OnExec::Keep) {
+                Ok(Attempt::Done(accepted)) => self.on_accepted(accepted, route),
+                Ok(Attempt::WouldBlock) => break,
+                Err(e) => {
+                    tracing::debug!(error = %e, "accept failed");
+                    self.listeners
+                        .pause(Pause::Descriptors, self.now_ms, &self.tools.count);
+                    break;
+                }
+            }
+        }
+    }
+
+    fn on_accepted(&mut self, accepted: Accepted, route_index: u16) {
+        let Accepted { fd, peer } = accepted;
+        match self.routes.get(usize::from(route_index)) {
+            None => fd.close(),
+            Some(route) if matches!(route.direction, Direction::Originate(_)) => {
+                let is_unix = peer == Peer::Unix;
+                self.accept_plain(Plain { fd, is_unix }, route_index);
+            }
+            Some(_) => self.begin_handshake(fd, route_index),
+        }
+    }
+
+    /// A way out lacks descriptors or ports: accepting pauses.
+    pub(super) fn pause_for(&mut self, shortage: Shortage) {
+        let pause = match shortage {
+            Shortage::Descriptors => Pause::Descriptors,
+            Shortage::Ports => Pause::Ports,
+            Shortage::Memory | Shortage::Queue => return,
+        };
+        self.listeners.pause(pause, self.now_ms, &self.tools.count);
+    }
+
+    fn begin_handshake(&mut self, fd: Fd, route_index: u16) {
+        self.tools.count.add(Count::Accepted, 1);
+        if let Some(route) = self.routes.get(usize::from(route_index)) {
+            route.sockets.apply_to_client(fd);
+        }
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation & token::GENERATION_MASK;
+        let deadline_ms = self.now_ms + self.limits.handshake_timeout_ms;
+        let index = self
+            .handshakes
+            .begin(fd, route_index, generation, self.now_ms, deadline_ms);
+        // Often the ClientHello is there already; epoll is told when it is not.
+        self.handshakes
+            .queue
+            .push_new(index, generation, self.now_ms);
+    }
+
+    fn on_handshake(&mut self, index: u32, generation: u32, waited: bool) {
+        let now = unix_time();
+        let Worker {
+            handshakes,
+            tools,
+            poller,
+            routes,
+            limits,
+            ..
+        } = self;
+        let with = With {
+            tools,
+            poller,
+            token: token::handshake(index, generation),
+            now,
+            now_ms: self.now_ms,
+            waited,
+        };
+        let bytes_max = limits.handshake_bytes_max;
+        let stepped = handshakes.step((index, generation), with, |route| {
+            match &routes.get(usize::from(route))?.direction {
+                Direction::Terminate { context, .. } => {
+                    Some(Handshake::server(context, HandshakeLimits { bytes_max }))
+                }
+                Direction::Originate(_) | Direction::Gone => None,
+            }
+        });
+        let Some((peer, step)) = stepped else {
+            return;
+        };
+        match step {
+            Step::Continues => {}
+            Step::Established => self.establish(index, generation),
+            Step::GivenUp => {
+                self.tools.count.add(Count::HandshakesGivenUp, 1);
+                self.drop_handshake(index, generation);
+            }
+            Step::Gone => self.drop_handshake(index, generation),
+            Step::Failed(failure) => {
+                self.bursts
+                    .handshake_failed(&failure, peer, self.now_ms, &self.tools.count);
+                self.handshakes
+                    .note_lingering(index, generation, self.now_ms);
+            }
+        }
+    }
+
+    pub(super) fn end_handshake_in_time(&mut self, index: u32, generation: u32) {
+        if let Some(entry) = self.handshakes.entry(index, generation)
+            && !entry.is_lingering()
+        {
+            self.tools.count.add(Count::HandshakesTimedOut, 1);
+            let (now_ms, fd) = (self.now_ms, entry.fd);
+            self.bursts.note(Subject::HandshakeTimeout, now_ms, |more| {
+                tracing::info!(peer = %peer_name(fd), more,
+                    "handshake not finished within handshake_timeout; connection closed");
+            });
+        }
+        self.drop_handshake(index, generation);
+    }
+
+    fn drop_handshake(&mut self, index: u32, generation: u32) {
+        if let Some(entry) = self.handshakes.take(index, generation) {
+            entry.fd.close();
+            self.listeners.resume();
+        }
+    }
+
+    /// The handshake is done: from here on the connection is its slot.
+    fn establish(&mut self, index: u32, generation: u32) {
+        let Some(entry) = self.handshakes.take(index, generation) else {
+            return;
+        };
+        let (fd, route, watched) = (entry.fd, entry.route, entry.is_watched());
+        let (Some(handshake), Some(index)) = (entry.into_handshake(), self.slots.insert()) else {
+            fd.close();
+            return;
+        };
+        self.slots.header().mark_busy(index);
+        let now_s = (self.now_ms / 1000) as u32;
+        let token = token::connection(index, generation, Side::Tls);
+        let rested = self.slots.get_mut(index).map(|slot| {
+            let cookie = socket::cookie(fd).unwrap_or(0) as u32;
+            slot.begin(fd, cookie, route, generation, now_s);
+            (
+                interest::adopt(slot, &self.poller, token, watched),
+                handshake.rest(&mut slot.tls),
+            )
+        });
+        let over = match rested {
+            Some((Ok(()), Ok(rested))) => self.work(index, |work, slot| work.begin(slot, rested)),
+            Some((_, Err(failure))) => {
+                self.bursts
+                    .handshake_failed(&failure, fd, self.now_ms, &self.tools.count);
+                true
+            }
+            Some((Err(_), _)) | None => true,
+        };
+        self.finish_work(index, over);
+    }
+
+    fn limit_reached(&self) -> Option<Pause> {
+        let in_flight = self.handshakes.live() + self.originations.live();
+        let taken = self.slots.live() as usize + in_flight;
+        let most = self
+            .descriptors_suffice_for
+            .min(self.limits.connections_max.into());
+        if taken as u64 >= most {
+            Some(Pause::Full)
+        } else if self.originations.live() >= self.limits.handshakes_max {
+            Some(Pause::Handshakes)
+        } else {
+            None
+        }
+    }
+
+    /// Somebody may have lowered the limit since the plan was made, and who is accepted will need a
+    /// descriptor for the backend as well: it is looked at now, not when there is none.
+    fn count_descriptors(&mut self) {
+        let each = if self
+            .routes
+            .iter()
+            .all(|route| route.is_echo() || route.is_gone())
+        {
+            1
+        } else {
+            2
+        };
+        let free = (descriptors::limits().soft).saturating_sub(self.descriptors_reserved);
+        self.descriptors_suffice_for = free / each;
+    }
+
+    pub(super) fn update_accepting(&mut self) {
+        self.count_descriptors();
+        let limit = self.limit_reached();
+        let Worker {
+            listeners,
+            poller,
+            tools,
+            ..
+        } = self;
+        match listeners.update(limit, self.now_ms, poller, &tools.count) {
+            Ok(None) => {}
+            Ok(Some(pause)) => self.bursts.note(Subject::Paused, self.now_ms, |more| {
+                tracing::warn!(more, "accepting pauses: {}", pause.in_words());
+            }),
+            Err(e) => tracing::error!(error = %e, "epoll refused a listening socket"),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Another configuration for what comes next.
+//!
+//! A slot says nothing of the configuration that its connection was accepted under but the number
+//! of a route, and numbers keep their meaning: so a reload changes tables, and touches no
+//! connection. Handshakes in flight hold what they need of the old tables until they are done;
+//! when the last of them is, nothing is left of those.
+//!
+//! The descriptor of the handover is given a new meaning last of all, and in one step: a worker
+//! that dies before it is followed by one which begins with the old configuration (and is told of
+//! the new one as soon as it is ready), one that dies after it by one which begins with the new.
+
+use super::Worker;
+use super::accepting::Listener;
+use crate::handover::{Descriptors, Handover};
+use crate::orders::{self, Word};
+use crate::route::{self, Direction, Route};
+use dormouse_reactor::{Fd, OnExec, process};
+use std::io;
+
+impl Worker {
+    /// Goes by this handover from now on, or stays with the one before.
+    pub(super) fn reload(&mut self, told: Fd, edition: u64) {
+        let listeners = std::mem::take(&mut self.arrived);
+        let reloaded = self.take_over(told, &listeners);
+        told.close();
+        let word = match reloaded {
+            Ok(()) => Word::Reloaded(edition),
+            Err(error) => {
+                listeners.iter().for_each(|fd| fd.close());
+                tracing::error!(%error, "the new configuration can't be used; the old one stays");
+                Word::NotReloaded(edition, error.to_string())
+            }
+        };
+        process::return_heap();
+        orders::say(self.orders, &word);
+    }
+
+    fn take_over(&mut self, told: Fd, listeners: &[Fd]) -> io::Result<()> {
+        let mut handover = Handover::read(told)?;
+        let routes = route::routes(
+            &handover.config,
+            &handover.certificates,
+            &handover.ticket_keys,
+        )
+        .map_err(io::Error::other)?;
+        if listeners.len() != handover.descriptors.listeners.len() {
+            return Err(io::Error::other("listeners are missing"));
+        }
+        // The numbers are those of this table; main can't know them.
+        let routes_of_listeners = handover.descriptors.listeners.iter().map(|&(_, n)| n);
+        handover.descriptors = Descriptors {
+            listeners: listeners
+                .iter()
+                .map(|fd| fd.0)
+                .zip(routes_of_listeners)
+                .collect(),
+            ..Handover::read(self.handover)?.descriptors.clone()
+        };
+        let written = handover.write()?;
+        written.set_on_exec(OnExec::Keep)?;
+
+        // From here on nothing fails. What is no more polled is polled by nobody: after a crash
+        // between these lines the next worker begins with either handover, and polls its own.
+        let former = self.listeners.replace(
+            &self.poller,
+            handover
+                .descriptors
+                .listeners
+                .iter()
+                .map(|&(fd, route)| Listener { fd: Fd(fd), route })
+                .collect(),
+        );
+        if let Err(error) = written.move_to(self.handover) {
+            written.close();
+            self.listeners.replace(&self.poller, former);
+            return Err(error);
+        }
+        former.iter().for_each(|listener| listener.fd.close());
+        self.descriptors_reserved = (self.descriptors_reserved + listeners.len() as u64)
+            .saturating_sub(former.len() as u64);
+
+        self.place_routes(routes, &handover);
+        self.limits = handover.share.limits(&handover.config);
+        self.tools.limit_pending(self.limits.pending_per_connection);
+        self.tools.kernel.limit_to(self.limits.kernel_bytes_max);
+        (self.set_logs)(&handover.config.log);
+        Ok(())
+    }
+
+    /// Routes for TLS that comes in are new; originations stay what they are.
+    fn place_routes(&mut self, mut routes: Vec<Route>, handover: &Handover) {
+        let originations = handover.config.routes.len()..;
+        let former = std::mem::take(&mut self.routes);
+        let is_origination = |route: &Route| matches!(route.direction, Direction::Originate(_));
+        routes.extend(former.into_iter().filter(is_origination));
+        debug_assert_eq!(
+            routes.len() - originations.start,
+            handover.config.originate.len()
+        );
+        self.routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
+    }
+}

@@ -1,0 +1,155 @@
+//! What happens in its time: the one timer that each slot has, deadlines of handshakes, and what is
+//! looked at again and again while it lasts.
+
+use super::Worker;
+use super::flow::Allowance;
+use crate::counters::Count;
+use crate::slot::{Flag, Phase, Slot, TimerPurpose};
+use dormouse_reactor::{Fd, process};
+
+/// How often a draining connection's send queue is looked at.
+const DRAIN_LOOK_MS: u64 = 100;
+
+/// Connections of a predecessor whose queues are looked at per turn.
+const SURVEYED_PER_TURN: u32 = 128;
+
+/// How soon a connect is tried again for which there was no descriptor or port.
+const RETRY_CONNECT_MS: u64 = 200;
+
+impl Worker {
+    /// Which timer the slot's state asks for; armed when it is not the one that runs.
+    pub(super) fn set_timer(&mut self, index: u32) {
+        let Some(slot) = self.slots.get(index) else {
+            return;
+        };
+        let (purpose, after_ms) = self.timer_for(slot);
+        let running = slot.timer_purpose();
+        // A partial record has its deadline already, unless one was completed since: then this is
+        // another record.
+        let restart = purpose == TimerPurpose::PartialRecord && slot.has(Flag::RecordCompleted);
+        if purpose == running && !restart {
+            return;
+        }
+        match after_ms {
+            Some(after_ms) => {
+                self.wheel
+                    .arm(&mut self.slots, index, self.now_ms + after_ms);
+            }
+            None => self.wheel.cancel(&mut self.slots, index),
+        }
+        if let Some(slot) = self.slots.get_mut(index) {
+            slot.set_timer_purpose(purpose);
+            slot.clear(Flag::RecordCompleted);
+        }
+    }
+
+    fn timer_for(&self, slot: &Slot) -> (TimerPurpose, Option<u64>) {
+        let limits = &self.limits;
+        match slot.phase() {
+            Phase::Connecting if slot.plain_fd() == Fd::NONE => {
+                (TimerPurpose::RetryConnect, Some(RETRY_CONNECT_MS))
+            }
+            Phase::Connecting => (
+                TimerPurpose::Connect,
+                Some(limits.backend_connect_timeout_ms),
+            ),
+            Phase::Draining => (TimerPurpose::Drain, Some(DRAIN_LOOK_MS)),
+            Phase::Established | Phase::Warm if slot.partial_len > 0 => (
+                TimerPurpose::PartialRecord,
+                Some(limits.partial_record_timeout_ms),
+            ),
+            Phase::Established => match limits.idle_timeout_ms {
+                // Not moved at every event: when it runs out it looks at `active_s`, and runs on
+                // for what is left.
+                Some(idle_ms) => {
+                    let due_ms = slot.active_until_ms() + idle_ms;
+                    (
+                        TimerPurpose::Idle,
+                        Some(due_ms.saturating_sub(self.now_ms).max(1000)),
+                    )
+                }
+                None => (TimerPurpose::None, None),
+            },
+            Phase::Warm | Phase::Free => (TimerPurpose::None, None),
+        }
+    }
+
+    pub(super) fn on_time(&mut self) {
+        while let Some(index) = self.wheel.expired(self.now_ms, &mut self.slots) {
+            self.slots.header().mark_busy(index);
+            let over = self.work(index, |work, slot| work.timer(slot));
+            self.finish_work(index, over);
+        }
+        while let Some((index, generation)) = self.handshakes.next_expired(self.now_ms) {
+            self.end_handshake_in_time(index, generation);
+        }
+        self.end_originations_in_time();
+        self.refill_warm();
+        let tickets_done = self.tools.tickets.expire(self.now_ms);
+        self.look_at_queues();
+        self.feed_starved();
+        if self.handshakes.burst_ended() || tickets_done {
+            process::return_heap();
+            self.slots.trim();
+            self.tools.pending.trim();
+        }
+        self.compact();
+        self.attend_to_ends();
+        let count = &self.tools.count;
+        count.set(Count::Connections, u64::from(self.slots.live()));
+        count.set(Count::AtRest, u64::from(self.at_rest));
+        let in_flight = self.handshakes.live() + self.originations.live();
+        count.set(Count::Handshaking, in_flight as u64);
+        count.set(Count::Warm, self.originations.warm());
+        count.set(
+            Count::PendingBytes,
+            self.tools.pending.bytes_in_use() as u64,
+        );
+        count.set(Count::KernelBytes, self.tools.kernel.sum() as u64);
+        self.update_accepting();
+    }
+
+    /// Those who were not read for want of memory are looked at again.
+    fn feed_starved(&mut self) {
+        for (_, index, generation, wait_ms) in self.tools.starved.due(self.now_ms) {
+            let Some(slot) = self.slots.get_mut(index) else {
+                continue;
+            };
+            if slot.generation != generation || !slot.has(Flag::StarvedQueued) {
+                continue;
+            }
+            let sides = match slot.plain_fd() {
+                Fd::NONE => [slot.tls_fd(); 2],
+                plain_fd => [plain_fd, slot.tls_fd()],
+            };
+            let allowance = |towards: &Fd| self.tools.allowance(*towards);
+            if sides
+                .iter()
+                .all(|side| allowance(side) == Allowance::Nothing)
+            {
+                let now_ms = self.now_ms;
+                self.tools.starved.push(index, generation, now_ms, wait_ms);
+                continue;
+            }
+            slot.clear(Flag::Starved);
+            slot.clear(Flag::StarvedQueued);
+            self.apply_interest(index);
+        }
+    }
+
+    /// Send queues drain without a word: when little is left for others they are looked at. So are,
+    /// once, those which a predecessor left.
+    fn look_at_queues(&mut self) {
+        for index in self.tools.kernel.to_look_at(self.now_ms) {
+            self.note_queues(index);
+        }
+        for _ in 0..SURVEYED_PER_TURN {
+            let next = self.survey_from.and_then(|from| self.slots.next_live(from));
+            self.survey_from = next.map(|index| index + 1);
+            match next {
+                Some(index) => self.note_queues(index),
+                None => return,
+            }
+        }
+    }
+}

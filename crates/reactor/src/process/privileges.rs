@@ -1,0 +1,115 @@
+//! Giving up what a process may do.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::ptr;
+
+/// Who a process is to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct User {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+/// Looks a user up by name or number. `group` takes the place of the user's own group.
+///
+/// # Errors
+/// In words: there is no such user or group.
+pub fn look_up_user(user: &str, group: Option<&str>) -> Result<User, String> {
+    let found = match user.parse::<u32>() {
+        Ok(uid) => User {
+            uid,
+            gid: group_of(uid).unwrap_or(uid),
+        },
+        Err(_) => user_named(user).ok_or_else(|| format!("there is no user `{user}`"))?,
+    };
+    let Some(group) = group else {
+        return Ok(found);
+    };
+    let gid = match group.parse::<u32>() {
+        Ok(gid) => gid,
+        Err(_) => group_named(group).ok_or_else(|| format!("there is no group `{group}`"))?,
+    };
+    Ok(User { gid, ..found })
+}
+
+fn user_named(name: &str) -> Option<User> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: the name ends with a zero byte.
+    let entry = unsafe { libc::getpwnam(name.as_ptr()) };
+    // SAFETY: what is returned is null or valid until the next call of the kind; it is copied at
+    // once, and this runs before there is a second thread.
+    unsafe { entry.as_ref() }.map(|entry| User {
+        uid: entry.pw_uid,
+        gid: entry.pw_gid,
+    })
+}
+
+fn group_of(uid: u32) -> Option<u32> {
+    // SAFETY: takes a number.
+    let entry = unsafe { libc::getpwuid(uid) };
+    // SAFETY: as in `user_named`.
+    unsafe { entry.as_ref() }.map(|entry| entry.pw_gid)
+}
+
+fn group_named(name: &str) -> Option<u32> {
+    let name: &CStr = &CString::new(name).ok()?;
+    // SAFETY: the name ends with a zero byte.
+    let entry = unsafe { libc::getgrnam(name.as_ptr()) };
+    // SAFETY: as in `user_named`.
+    unsafe { entry.as_ref() }.map(|entry| entry.gr_gid)
+}
+
+/// Becomes `user` for good, without supplementary groups or capabilities; and whoever it is, no
+/// program that is executed from here on gains anything by it (no_new_privs). A process that is
+/// this user already only gets the latter.
+///
+/// # Errors
+/// What the operating system says: only a privileged process may become somebody else.
+pub fn drop_privileges(user: Option<User>) -> io::Result<()> {
+    rustix::thread::set_no_new_privs(true)?;
+    let Some(User { uid, gid }) = user else {
+        return Ok(());
+    };
+    let (now, group_now) = (rustix::process::geteuid(), rustix::process::getegid());
+    if now.as_raw() == uid && group_now.as_raw() == gid {
+        return Ok(());
+    }
+    // SAFETY: an empty list is not read.
+    check(unsafe { libc::setgroups(0, ptr::null()) })?;
+    // SAFETY: takes numbers.
+    check(unsafe { libc::setresgid(gid, gid, gid) })?;
+    // SAFETY: takes numbers. From privileged to not: this empties the capabilities too.
+    check(unsafe { libc::setresuid(uid, uid, uid) })?;
+    // SAFETY: takes numbers. What was given up cannot be had back.
+    if uid != 0 && unsafe { libc::setresuid(0, 0, 0) } == 0 {
+        return Err(io::Error::other("privileges could be taken back"));
+    }
+    Ok(())
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_found_by_name_and_by_number() {
+        let root = User { uid: 0, gid: 0 };
+        assert_eq!(look_up_user("root", None), Ok(root));
+        assert_eq!(look_up_user("0", None), Ok(root));
+        let with_group = look_up_user("root", Some("7")).unwrap();
+        assert_eq!(with_group, User { uid: 0, gid: 7 });
+        assert!(look_up_user("nobody-of-this-name", None).is_err());
+        assert!(look_up_user("root", Some("no-group-of-this-name")).is_err());
+    }
+}

@@ -1,0 +1,141 @@
+//! A slab as another build wrote it: to be read and converted, never changed.
+
+use super::header::{HEADER_LEN, Header};
+use super::{MAX_CAPACITY, Slab, Slot};
+use crate::memory::{self, Mapping, PAGE};
+use crate::{AdoptError, Fd};
+
+/// A slab whose slots may be of another version, and of another size, than this build's.
+#[derive(Debug)]
+pub struct Foreign {
+    header: Header,
+    slots: Mapping,
+    slot_bytes: usize,
+}
+
+impl Foreign {
+    /// Maps a slab of any layout. Nothing in it is changed.
+    ///
+    /// # Errors
+    /// It is no slab, or one with a header that this build does not know, or it cannot be mapped.
+    pub fn open(fd: Fd) -> Result<Foreign, AdoptError> {
+        let header = Header::open(fd)?;
+        let slot_bytes = header.slot_bytes() as usize;
+        let known = slot_bytes.clamp(64, PAGE).next_multiple_of(64);
+        AdoptError::check("slot size", slot_bytes as u64, known as u64)?;
+        let capacity = header.capacity();
+        let in_range = u64::from(capacity.clamp(1, MAX_CAPACITY));
+        AdoptError::check("capacity", capacity.into(), in_range)?;
+        let len = (capacity as usize * slot_bytes).next_multiple_of(PAGE);
+        memory::check_file(fd, HEADER_LEN + len)?;
+        let slots =
+            Mapping::window(fd, HEADER_LEN, len).map_err(AdoptError::system("map memory"))?;
+        Ok(Foreign {
+            header,
+            slots,
+            slot_bytes,
+        })
+    }
+
+    /// Its header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Goes through the slots which are not all zero, in order, until `each` fails. Pages without
+    /// memory behind them are not touched.
+    ///
+    /// # Errors
+    /// The one of `each`, or what the operating system says, as `each` would say it.
+    pub fn for_each<E: From<std::io::Error>>(
+        &self,
+        mut each: impl FnMut(u32, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut next = 0;
+        for data in self.slots.data()? {
+            let first = (data.start / self.slot_bytes).max(next);
+            let last = data.end.div_ceil(self.slot_bytes);
+            for index in first..last.min(self.header.capacity() as usize) {
+                let at = index * self.slot_bytes;
+                let bytes = self.slots.bytes().get(at..at + self.slot_bytes);
+                if let Some(bytes) = bytes.filter(|bytes| bytes.iter().any(|&byte| byte != 0)) {
+                    each(index as u32, bytes)?;
+                }
+            }
+            next = last;
+        }
+        Ok(())
+    }
+
+    /// Overwrites every slot with zeros: what was in it lives on elsewhere.
+    pub fn wipe(mut self) {
+        for data in self.slots.data().unwrap_or_default() {
+            self.slots.wipe(data);
+        }
+    }
+}
+
+impl<T: Slot> Slab<T> {
+    /// Puts a slot where it was in the slab that this one is converted from: its index is known to
+    /// epoll and to pending memory. False: there is no such place, or it is taken.
+    pub fn put(&mut self, index: u32, slot: &T) -> bool {
+        if index >= self.capacity || !self.occupancy.take(index) {
+            return false;
+        }
+        let room = self.slots.bytes_mut().get_mut(Self::range(index));
+        match room {
+            Some(room) => room.copy_from_slice(slot.as_bytes()),
+            None => return false,
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+    #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+    #[repr(C)]
+    struct Old([u64; 8]);
+
+    #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+    #[repr(C)]
+    struct New([u64; 16]);
+
+    #[test]
+    fn slots_of_another_size_keep_their_places() {
+        let mut old = Slab::<Old>::create("old", 1000, 7).unwrap();
+        for number in 0..500 {
+            let index = old.insert().unwrap();
+            old.get_mut(index).unwrap().0[7] = number + 1;
+        }
+        for index in (0..500).step_by(3) {
+            old.free(index);
+        }
+        let foreign = Foreign::open(old.fd()).unwrap();
+        assert_eq!(foreign.header().layout(), 7);
+        let mut new = Slab::<New>::create("new", 1000, 8).unwrap();
+        let all = foreign.for_each(|index, bytes| -> std::io::Result<()> {
+            let mut slot = New([0; 16]);
+            slot.0[15] = Old::ref_from_bytes(bytes).unwrap().0[7];
+            assert!(new.put(index, &slot));
+            assert!(!new.put(index, &slot), "the place is taken");
+            Ok(())
+        });
+        all.unwrap();
+        assert_eq!(new.live(), old.live());
+        for index in old.indices() {
+            assert_eq!(new.get(index).unwrap().0[15], u64::from(index) + 1);
+        }
+        assert!(!new.put(1000, &New([0; 16])), "there is no such place");
+        foreign.wipe();
+        assert!(
+            old.indices()
+                .all(|index| old.get(index).unwrap().0 == [0; 8])
+        );
+        old.fd().close();
+        new.fd().close();
+    }
+}

@@ -1,0 +1,125 @@
+//! A memory cgroup for one process tree, of version 2 or 1, inside the one that the test runs in.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::{tools, wait};
+
+/// The group; it is removed when this is dropped, which must be after its processes have ended.
+pub struct MemoryGroup {
+    path: PathBuf,
+    unified: bool,
+}
+
+impl MemoryGroup {
+    /// Makes a group which may use `limit` bytes: whoever goes beyond is killed. `None`: not
+    /// possible here, and reported.
+    ///
+    /// # Panics
+    /// As [`tools::unavailable`].
+    pub fn create(limit: u64) -> Option<Self> {
+        let name = format!("dormouse-interop-{}", std::process::id());
+        let group = place().map(|(parent, unified)| Self {
+            path: parent.join(name),
+            unified,
+        });
+        let Some(group) = group.filter(|group| fs::create_dir(&group.path).is_ok()) else {
+            tools::unavailable("no memory cgroup can be made here");
+            return None;
+        };
+        let limited = if group.unified {
+            group.write("memory.max", limit)
+        } else {
+            // Version 1 counts sockets apart, and only where there is a limit for them.
+            group.write("memory.kmem.tcp.limit_in_bytes", 1 << 40)
+                && group.write("memory.limit_in_bytes", limit)
+        };
+        if !limited {
+            tools::unavailable("no limit can be set for a memory cgroup here");
+            return None;
+        }
+        Some(group)
+    }
+
+    /// A command which starts what follows it inside the group.
+    pub fn wrapper(&self) -> Vec<String> {
+        let procs = self.path.join("cgroup.procs");
+        let enter = format!("echo $$ > {} && exec \"$@\"", procs.display());
+        ["sh", "-c", &enter, "sh"].map(str::to_owned).to_vec()
+    }
+
+    /// The most that was ever used: memory of processes, of the kernel for them, and of sockets.
+    pub fn peak(&self) -> u64 {
+        if self.unified {
+            return self.read("memory.peak");
+        }
+        // The two need not have been at their highest at the same time.
+        self.read("memory.max_usage_in_bytes") + self.read("memory.kmem.tcp.max_usage_in_bytes")
+    }
+
+    /// What the peak consists of, for people.
+    pub fn parts(&self) -> String {
+        let names: &[&str] = if self.unified {
+            &["memory.peak"]
+        } else {
+            &[
+                "memory.max_usage_in_bytes",
+                "memory.kmem.max_usage_in_bytes",
+                "memory.kmem.tcp.max_usage_in_bytes",
+            ]
+        };
+        let part = |name: &&str| format!("{name} {} MiB", self.read(name) >> 20);
+        names.iter().map(part).collect::<Vec<_>>().join(", ")
+    }
+
+    fn write(&self, file: &str, value: u64) -> bool {
+        fs::write(self.path.join(file), value.to_string()).is_ok()
+    }
+
+    fn read(&self, file: &str) -> u64 {
+        let text = fs::read_to_string(self.path.join(file)).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        wait::until(
+            "the processes of a cgroup to end",
+            Duration::from_secs(10),
+            || fs::remove_dir(&self.path).ok(),
+        );
+    }
+}
+
+/// Where a group can be made: below the test's own.
+fn place() -> Option<(PathBuf, bool)> {
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mounts = fs::read_to_string("/proc/mounts").ok()?;
+    let mount = |wanted: &dyn Fn(&str, &str) -> bool| {
+        mounts.lines().find_map(|line| {
+            let mut words = line.split(' ').skip(1);
+            let (path, kind, options) = (words.next()?, words.next()?, words.next()?);
+            wanted(kind, options).then(|| PathBuf::from(path))
+        })
+    };
+    let below = |root: PathBuf, path: &str| root.join(path.trim_start_matches('/'));
+    for line in own.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        if controllers.split(',').any(|one| one == "memory") {
+            let root = mount(&|kind, options| {
+                kind == "cgroup" && options.split(',').any(|option| option == "memory")
+            })?;
+            return Some((below(root, path), false));
+        }
+    }
+    let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let parent = below(mount(&|kind, _| kind == "cgroup2")?, path);
+    let handed_down = |group: &Path| {
+        fs::read_to_string(group.join("cgroup.controllers"))
+            .is_ok_and(|text| text.split_whitespace().any(|one| one == "memory"))
+    };
+    handed_down(&parent).then_some((parent, true))
+}

@@ -1,0 +1,194 @@
+//! `dormouse connect` in front of a TLS server, with plain local clients.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::certificates::authority;
+use crate::content::random;
+use crate::process::Process;
+use crate::scene::unused_host;
+use crate::tools;
+use crate::wait::PATIENCE;
+
+/// The port on which plain connections are taken in every test.
+pub const PLAIN_PORT: u16 = 8081;
+
+/// A running `dormouse connect`.
+pub struct Originator {
+    /// Its process.
+    pub process: Process,
+    /// Where local clients connect to.
+    pub address: SocketAddr,
+    /// For files of this test.
+    pub folder: TempDir,
+    /// Its command line.
+    command: Vec<String>,
+}
+
+/// What it is started with.
+pub struct Settings {
+    /// Servers.
+    pub to: Vec<String>,
+    /// Lines at the top of the file.
+    pub whole: String,
+    /// Lines of the origination. Without one for `ca` or `insecure` the tests' authority is
+    /// trusted.
+    pub lines: String,
+    /// Workers.
+    pub workers: u32,
+}
+
+impl Settings {
+    /// The ordinary case: one worker, a server whose certificate is for `localhost`.
+    pub fn new(to: &[SocketAddr]) -> Self {
+        Self {
+            to: to.iter().map(ToString::to_string).collect(),
+            whole: String::new(),
+            lines: "server_name = \"localhost\"\n".to_owned(),
+            workers: 1,
+        }
+    }
+
+    /// Adds a line to the origination.
+    #[must_use]
+    pub fn line(mut self, line: &str) -> Self {
+        self.lines.push_str(line);
+        self.lines.push('\n');
+        self
+    }
+
+    /// Adds a line at the top.
+    #[must_use]
+    pub fn top(mut self, line: &str) -> Self {
+        self.whole.push_str(line);
+        self.whole.push('\n');
+        self
+    }
+
+    /// With so many workers.
+    #[must_use]
+    pub fn workers(mut self, workers: u32) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    fn text(&self, host: IpAddr) -> String {
+        let Self {
+            to,
+            whole,
+            lines,
+            workers,
+        } = self;
+        let trust = if ["ca =", "insecure ="]
+            .iter()
+            .any(|name| lines.contains(name))
+        {
+            String::new()
+        } else {
+            format!("ca = \"{}\"\n", authority().trust().display())
+        };
+        format!(
+            "workers = {workers}\nlog_level = \"debug\"\n{whole}[[originate]]\n\
+             listen = [\"{host}:{PLAIN_PORT}\", \"unix:plain.sock\"]\nto = {to:?}\n{trust}{lines}"
+        )
+    }
+}
+
+impl Originator {
+    /// Starts it and waits until it takes connections.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn start(settings: &Settings) -> Self {
+        let host = unused_host();
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("dormouse.toml");
+        std::fs::write(&file, settings.text(host)).expect("a file in our own folder");
+        let command = vec![
+            tools::dormouse().to_string_lossy().into_owned(),
+            "connect".into(),
+            "-c".into(),
+            file.to_string_lossy().into_owned(),
+        ];
+        let process = started(&command, folder.path());
+        Self {
+            process,
+            address: SocketAddr::new(host, PLAIN_PORT),
+            folder,
+            command,
+        }
+    }
+
+    /// Ends it and starts it anew.
+    pub fn restart(&mut self) {
+        crate::process::signal(self.process.pid(), rustix::process::Signal::TERM);
+        self.process.wait_for_end(PATIENCE);
+        self.process = started(&self.command, self.folder.path());
+    }
+
+    /// A plain connection.
+    ///
+    /// # Panics
+    /// When nobody takes it.
+    pub fn client(&self) -> Client {
+        let tcp = TcpStream::connect(self.address).expect("connect listens");
+        tcp.set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("a socket");
+        Client { tcp }
+    }
+
+    /// A connection which has said its first line to the backend.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn saying(&self, line: &str) -> Client {
+        let mut client = self.client();
+        client
+            .tcp
+            .write_all(format!("{line}\n").as_bytes())
+            .expect("the first line can be sent");
+        client
+    }
+
+    /// Handshakes so far: full ones and resumed ones.
+    pub fn handshakes(&self) -> (usize, usize) {
+        let done = self.process.lines_with("handshake done");
+        let resumed = done.iter().filter(|line| line.contains("resumed=true"));
+        let resumed = resumed.count();
+        (done.len() - resumed, resumed)
+    }
+}
+
+fn started(command: &[String], folder: &Path) -> Process {
+    let mut process = Process::start("connect", command, folder);
+    process.wait_for_line(" ready ", PATIENCE);
+    process
+}
+
+/// A plain connection.
+pub struct Client {
+    /// Its socket.
+    pub tcp: TcpStream,
+}
+
+impl Client {
+    /// Sends some bytes on a connection whose first line was `echo`, and compares.
+    ///
+    /// # Errors
+    /// When the connection fails, or the echo differs.
+    pub fn echo(&mut self) -> io::Result<()> {
+        let message = random(1500);
+        self.tcp.write_all(&message)?;
+        let mut back = vec![0; message.len()];
+        self.tcp.read_exact(&mut back)?;
+        if back == message {
+            Ok(())
+        } else {
+            Err(io::Error::other("the echo differs from what was sent"))
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! `dormouse connect`: plain local clients, a TLS server, and bad days in between.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+
+use dormouse_interop::backend::{Backend, Ending};
+use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::content::{Total, random};
+use dormouse_interop::originator::{Client, Originator, Settings};
+use dormouse_interop::process::signal;
+use dormouse_interop::scene::{self, Scene, TLS_PORT, unused_host};
+use dormouse_interop::terminator::{self, Target, Terminator};
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
+
+/// A `dormouse serve` before an echoing backend: the server of most tests here.
+fn server() -> Scene {
+    server_with(|_| {})
+}
+
+fn server_with(change: impl FnOnce(&mut terminator::Settings)) -> Scene {
+    let host = unused_host();
+    let backend = Backend::tcp(SocketAddr::new(host, scene::PLAIN_PORT));
+    let target = Target::Tcp(backend.address());
+    let mut settings = terminator::Settings::new(SocketAddr::new(host, TLS_PORT), target);
+    change(&mut settings);
+    Scene::of(Terminator::Dormouse, backend, &settings)
+}
+
+fn echoed(connect: &Originator) -> Client {
+    let mut client = connect.saying("echo");
+    client.echo().expect("an echo");
+    client
+}
+
+/// Waits until as many handshakes are in the log, and returns them.
+fn handshakes(connect: &Originator, sum: usize) -> (usize, usize) {
+    wait::until(&format!("{sum} handshakes"), PATIENCE, || {
+        let (full, resumed) = connect.handshakes();
+        (full + resumed >= sum).then_some((full, resumed))
+    })
+}
+
+#[test]
+fn all_but_one_per_resume_uses_are_resumed_by_all_workers() {
+    let server = server();
+    let settings = Settings::new(&[server.address])
+        .line("resume_uses = 10")
+        .workers(3);
+    let connect = Originator::start(&settings);
+    // Some stay open, so that the next goes to another worker at times.
+    let mut open = Vec::new();
+    for _ in 0..33 {
+        open.push(echoed(&connect));
+        if open.len() > 5 {
+            open.remove(0);
+        }
+    }
+    assert_eq!(handshakes(&connect, 33), (3, 30));
+}
+
+#[test]
+fn sessions_outlive_a_restart_and_are_nobody_elses() {
+    let server = server();
+    let settings = Settings::new(&[server.address]).line("session_file = \"sessions\"");
+    let mut connect = Originator::start(&settings);
+    for _ in 0..5 {
+        echoed(&connect);
+    }
+    assert_eq!(handshakes(&connect, 5), (1, 4));
+    connect.restart();
+    for _ in 0..5 {
+        echoed(&connect);
+    }
+    assert_eq!(handshakes(&connect, 5), (0, 5));
+    let file = connect.folder.path().join("sessions");
+    let mode = |file: &std::path::Path| file.metadata().expect("it").permissions().mode() & 0o777;
+    assert_eq!(mode(&file), 0o600);
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).expect("ours");
+    let refused = Command::new(tools::dormouse())
+        .args(["connect", "-c"])
+        .arg(connect.folder.path().join("dormouse.toml"))
+        .output()
+        .expect("it can be started");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("chmod 600"), "{said}");
+}
+
+/// What was said in each direction arrives, and each end by itself.
+#[test]
+fn bytes_and_ends_pass_in_both_directions() {
+    let server = server();
+    let connect = Originator::start(&Settings::new(&[server.address]));
+    let mut client = connect.saying("download 3000000");
+    let mut all = Vec::new();
+    client.tcp.read_to_end(&mut all).expect("a clean end");
+    client.tcp.shutdown(Shutdown::Write).expect("our end");
+    let report = server.backend.report();
+    assert_eq!(report.sent, Total::of(&all));
+    assert_eq!((all.len(), report.ended), (3_000_000, Ending::Fin));
+
+    let content = random(3_000_000);
+    let mut client = connect.saying("halfclose 2000000");
+    client.tcp.write_all(&content).expect("taken");
+    client.tcp.shutdown(Shutdown::Write).expect("our end");
+    let mut all = Vec::new();
+    client.tcp.read_to_end(&mut all).expect("a clean end");
+    let report = server.backend.report();
+    assert_eq!(report.received, Total::of(&content));
+    assert_eq!(report.sent, Total::of(&all));
+
+    let path = connect.folder.path().join("plain.sock");
+    let mut unix = UnixStream::connect(path).expect("a unix listener");
+    unix.write_all(b"echo\nhello").expect("taken");
+    let mut back = [0; 5];
+    unix.read_exact(&mut back).expect("an echo");
+    assert_eq!(&back, b"hello");
+}
+
+/// A local client that is reset must not look like one that is done, nor may a server.
+#[test]
+fn aborts_are_aborts_on_the_other_side() {
+    let server = server();
+    let connect = Originator::start(&Settings::new(&[server.address]));
+    let mut client = connect.saying("reset 1000");
+    let mut some = vec![0; 1000];
+    client.tcp.read_exact(&mut some).expect("what was sent");
+    client.tcp.write_all(b"got\n").expect("taken");
+    let end = client.tcp.read(&mut some);
+    assert!(end.is_err(), "expected a reset, came: {end:?}");
+}
+
+/// The worker is killed: connections at rest and warm ones go on, none is lost.
+#[test]
+fn connections_outlive_their_worker() {
+    let server = server();
+    let settings = Settings::new(&[server.address]).line("warm = 6").workers(2);
+    let connect = Originator::start(&settings);
+    let mut clients: Vec<Client> = (0..40).map(|_| echoed(&connect)).collect();
+    for round in 0..3 {
+        let before = wait::until("all workers to be there", PATIENCE, || {
+            let leaves = connect.process.leaves();
+            (leaves.len() == 2 && !leaves.contains(&connect.process.pid())).then_some(leaves)
+        });
+        before.iter().for_each(|&pid| signal(pid, Signal::KILL));
+        for (number, client) in clients.iter_mut().enumerate() {
+            client
+                .echo()
+                .unwrap_or_else(|error| panic!("round {round}, connection {number}: {error}"));
+        }
+        clients.push(echoed(&connect));
+    }
+    assert_eq!(connect.process.lines_with("has been reset"), [""; 0]);
+}
+
+/// Warm connections serve at once, and are replaced when their server ends them, without a
+/// local client seeing an error.
+#[test]
+fn warm_connections_are_given_and_replaced() {
+    let mut server = server();
+    let settings = Settings::new(&[server.address])
+        .line("warm = 5")
+        .line("resume_uses = 1000");
+    let connect = Originator::start(&settings);
+    let done = |sum: usize| {
+        handshakes(&connect, sum);
+    };
+    done(5);
+    let mut clients: Vec<Client> = (0..4).map(|_| echoed(&connect)).collect();
+    // Those who were taken are replaced.
+    done(9);
+    drop(clients);
+    for round in 0..2 {
+        let (full, resumed) = connect.handshakes();
+        // The server ends all it has, and is there again.
+        let address = server.address;
+        drop(server);
+        server = wait::until("the server to be there again", PATIENCE, || {
+            TcpListener::bind(address).ok().map(drop)?;
+            let plain = TcpListener::bind((address.ip(), scene::PLAIN_PORT)).ok()?;
+            Some(again(address, plain))
+        });
+        wait::until("the warm ones to be replaced", PATIENCE, || {
+            let (now_full, now_resumed) = connect.handshakes();
+            (now_full + now_resumed >= full + resumed + 5).then_some(())
+        });
+        clients = (0..5).map(|_| echoed(&connect)).collect();
+        assert_eq!(clients.len(), 5, "round {round}");
+    }
+    drop(server);
+}
+
+fn again(address: SocketAddr, plain: TcpListener) -> Scene {
+    let backend = Backend::on(plain);
+    let target = Target::Tcp(backend.address());
+    Scene::of(
+        Terminator::Dormouse,
+        backend,
+        &terminator::Settings::new(address, target),
+    )
+}
+
+/// A server which speaks first is heard, though nobody was there when it spoke.
+#[test]
+fn what_a_server_says_to_a_warm_connection_is_not_lost() {
+    let host = unused_host();
+    let greeting = TcpListener::bind(SocketAddr::new(host, scene::PLAIN_PORT)).expect("an address");
+    let backend = greeting.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        let mut all = Vec::new();
+        for mut stream in greeting.incoming().flatten() {
+            stream.write_all(b"220 welcome\r\n").expect("taken");
+            all.push(stream);
+        }
+    });
+    let settings = terminator::Settings::new(SocketAddr::new(host, TLS_PORT), Target::Tcp(backend));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let _server = scene::start(Terminator::Dormouse, &settings, folder.path());
+    let connect = Originator::start(&Settings::new(&[settings.listen]).line("warm = 2"));
+    handshakes(&connect, 2);
+    for _ in 0..5 {
+        let mut client = connect.client();
+        let mut words = [0; 13];
+        client.tcp.read_exact(&mut words).expect("a greeting");
+        assert_eq!(&words, b"220 welcome\r\n");
+    }
+}
+
+/// Servers are tried in order, whatever is wrong with the first; who failed is passed over.
+#[test]
+fn the_next_server_is_tried() {
+    let (good, other) = (server(), server());
+    let refusing = SocketAddr::new(unused_host(), TLS_PORT);
+    let plain = TcpListener::bind((unused_host(), TLS_PORT)).expect("an address");
+    let not_tls = plain.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for mut stream in plain.incoming().flatten() {
+            let _ = stream.write_all(b"SSH-2.0-nothing\r\n");
+        }
+    });
+    let all = [refusing, not_tls, good.address, other.address];
+    let connect = Originator::start(&Settings::new(&all));
+    for _ in 0..10 {
+        echoed(&connect);
+    }
+    assert_eq!(good.backend.accepted(), 10);
+    assert_eq!(other.backend.accepted(), 0);
+    let log = connect.process.log();
+    assert!(log.contains("Connection refused"), "{log}");
+    assert!(log.contains("does not speak TLS"), "{log}");
+    drop(good);
+    for _ in 0..3 {
+        echoed(&connect);
+    }
+    assert_eq!(other.backend.accepted(), 3);
+}
+
+/// Every way in which a certificate can be wrong has words of its own, with both names.
+#[test]
+fn what_is_wrong_with_a_server_is_said() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let self_signed = |name: &str, authority: &str| {
+        let [cert, key] = ["pem", "key"].map(|end| folder.path().join(format!("{name}.{end}")));
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-nodes", "-days", "30"])
+            .args(["-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=own"])
+            .args(["-addext", "subjectAltName=DNS:localhost"])
+            .args([
+                "-addext",
+                &format!("basicConstraints=critical,CA:{authority}"),
+            ])
+            .arg("-out")
+            .arg(&cert)
+            .arg("-keyout")
+            .arg(&key)
+            .output()
+            .expect("openssl can be started");
+        assert!(made.status.success(), "{made:?}");
+        let mut files = authority_files();
+        (files.cert, files.key) = (cert, key);
+        files
+    };
+    let good = authority_files();
+    let expired = authority().give_out("expired", Kind::EcdsaP256, 2021, folder.path());
+    let name = "server_name = \"localhost\"\n";
+    for (what, files, lines, words) in [
+        ("expired", expired, name, &["expired at"][..]),
+        (
+            "another name",
+            good.clone(),
+            "server_name = \"db.example\"\n",
+            &["is for localhost, not for db.example"],
+        ),
+        (
+            "self-signed",
+            self_signed("own", "FALSE"),
+            name,
+            &["is self-signed (CN=own)"],
+        ),
+        (
+            "an authority's",
+            self_signed("ca", "TRUE"),
+            name,
+            &["CN=own, CA:TRUE", "CA:FALSE"],
+        ),
+        (
+            "unknown",
+            good,
+            "server_name = \"localhost\"\nca = \"system\"\n",
+            &["issued by CN=interop authority, which is not trusted"],
+        ),
+    ] {
+        let server = server_with(|settings| settings.certificate = files);
+        let mut settings = Settings::new(&[server.address]);
+        settings.lines = lines.to_owned();
+        let mut connect = Originator::start(&settings);
+        let mut client = connect.client();
+        let end = client.tcp.read(&mut [0; 1]);
+        assert!(end.is_err(), "{what}: expected a reset, came {end:?}");
+        let line = connect.process.wait_for_line("no TLS connection", PATIENCE);
+        for word in words {
+            assert!(line.contains(word), "{what}: {line}");
+        }
+    }
+}
+
+fn authority_files() -> dormouse_interop::certificates::Files {
+    authority().certificate(Kind::EcdsaP256).clone()
+}
+
+#[test]
+fn an_unknown_host_is_said_before_anything_starts() {
+    let refused = Command::new(tools::dormouse())
+        .args([
+            "connect",
+            "--listen",
+            "127.0.0.1:8082",
+            "--to",
+            "nowhere.invalid:443",
+        ])
+        .output()
+        .expect("it can be started");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("`nowhere.invalid` can't be looked up"),
+        "{said}"
+    );
+}
+
+/// A silent server holds up nobody but its own client, and that one not for ever.
+#[test]
+fn a_server_which_says_nothing_is_given_up() {
+    let silent = TcpListener::bind((unused_host(), TLS_PORT)).expect("an address");
+    let settings =
+        Settings::new(&[silent.local_addr().expect("bound")]).top("handshake_timeout = \"300ms\"");
+    let mut connect = Originator::start(&settings);
+    let mut client = connect.client();
+    let end = client.tcp.read(&mut [0; 1]);
+    assert!(end.is_err(), "expected a reset, came {end:?}");
+    connect
+        .process
+        .wait_for_line("not done within handshake_timeout", PATIENCE);
+}
+
+/// A client that gives up while the handshake goes on leaves nothing behind.
+#[test]
+fn clients_which_do_not_wait_leave_nothing_behind() {
+    let server = server();
+    let connect = Originator::start(&Settings::new(&[server.address]));
+    echoed(&connect);
+    for _ in 0..20 {
+        drop(TcpStream::connect(connect.address).expect("connect listens"));
+    }
+    let open = |pid: u32| std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+    let worker = connect.process.leaves()[0];
+    wait::until("all of them to be closed", PATIENCE, || {
+        (open(worker) < 20).then_some(())
+    });
+}
+
+/// What a quiet connection costs: the slope of the whole process tree's memory. The goal is 256
+/// bytes; it takes a while, so it is run by `make test-full`.
+#[test]
+#[ignore = "opens eight thousand connections"]
+fn quiet_connections_cost_what_their_slots_do() {
+    const STEP: usize = 2_000;
+    let server = server_with(|settings| {
+        settings.target = Target::Echo;
+    });
+    let connect = Originator::start(&Settings::new(&[server.address]));
+    let mut clients: Vec<Client> = Vec::new();
+    let mut grow = |to: usize| {
+        while clients.len() < to {
+            let mut client = connect.client();
+            client.tcp.write_all(b"x").expect("taken");
+            client.tcp.read_exact(&mut [0]).expect("an echo");
+            clients.push(client);
+        }
+        // Tickets are no longer waited for.
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        connect.process.memory()
+    };
+    let before = grow(STEP);
+    let after = grow(4 * STEP);
+    let each = after.saturating_sub(before) / (3 * STEP) as u64;
+    println!(
+        "{each} bytes per quiet connection, {after} bytes with {}",
+        4 * STEP
+    );
+    assert!((150..=256).contains(&each), "{each} bytes per connection");
+}
