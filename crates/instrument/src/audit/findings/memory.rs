@@ -15,7 +15,7 @@ const PER_CONNECTION: [(f64, Severity); 3] = [
 /// Sizes in which a record of 16 kB fits, one or both directions.
 const RECORD_BUFFER: std::ops::RangeInclusive<u64> = 16_384..=36_000;
 /// A context or a trust store of one's own is many blocks.
-const CONTEXT_BLOCKS: f64 = 150.0;
+const CONTEXT_BLOCKS: f64 = 220.0;
 const CONTEXT_BYTES: f64 = 20_000.0;
 /// Growth per round below this is not worth a finding, whatever it comes to per connection.
 const GROWTH_PER_ROUND: f64 = 50_000.0;

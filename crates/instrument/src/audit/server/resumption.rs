@@ -71,17 +71,27 @@ fn trials(
     } else {
         TICKET_WAIT
     };
+    // A ticket of TLS 1.3 is used once; a session of TLS 1.2 is there from now on.
+    let single_use = first.info.protocol == Version::Tls13;
+    let mut stock = first.tickets.len();
     first.close();
     let mut trials = Trials::default();
     let mut held = Vec::new();
-    while trials.outcomes.len() < tries {
+    for _ in 0..2 * tries {
+        if trials.outcomes.len() == tries || (single_use && stock == 0 && wait == NONE_WAIT) {
+            break;
+        }
         if means.free {
             shift(means, trials.outcomes.len() % TOGETHER);
         }
         let visit = visit(means, context, wait)?;
-        trials.offered += 1;
-        trials.resumed += u64::from(visit.info.resumed);
-        trials.outcomes.push(visit.info.resumed);
+        // Some servers give no new ticket to whom they resume: who had none to offer is no trial.
+        if !single_use || stock > 0 {
+            trials.offered += 1;
+            trials.resumed += u64::from(visit.info.resumed);
+            trials.outcomes.push(visit.info.resumed);
+        }
+        stock = stock.saturating_sub(1) + visit.tickets.len();
         keep_flights(flights, &visit);
         held.push(visit);
         if held.len() == TOGETHER {
