@@ -8,7 +8,7 @@ CARGO_DENY_VERSION := 0.20.2
 
 .DEFAULT_GOAL := help
 .PHONY: help build release test test-full check fmt lint doc tidy deny deny-tool advisories \
-        demo figures compare million fuzz-smoke clean
+        demo figures compare lab million fuzz-smoke clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +65,9 @@ figures: release ## memory and CPU beside nginx and HAProxy in one run, against 
 
 compare: release ## all peers, or PEERS="nginx-stream haproxy": memory, churn, bulk, wake; writes lab/results/
 	lab/compare $(PEERS)
+
+lab: release ## the real systems, audited bare and behind dormouse: lab/results/; one by NAME="nginx, no cache"
+	lab/audit $(if $(NAME),"$(NAME)")
 
 million: release ## 1,000,000 live TLS connections on this machine
 	lab/million

@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
+    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
+};
 use tempfile::TempDir;
 
 /// What kind of key a certificate is about.
@@ -104,6 +107,29 @@ impl Authority {
             &format!("{}{}", certificate.pem(), key.serialize_pem()),
         );
         files
+    }
+}
+
+impl Authority {
+    /// A list of the revoked ones, PEM, by their serial numbers.
+    pub fn revocation_list(&self, serials: &[Vec<u8>]) -> String {
+        let revoked = serials.iter().map(|serial| RevokedCertParams {
+            serial_number: SerialNumber::from_slice(serial),
+            revocation_time: rcgen::date_time_ymd(2024, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        CertificateRevocationListParams {
+            this_update: rcgen::date_time_ymd(2024, 1, 2),
+            next_update: rcgen::date_time_ymd(2035, 12, 31),
+            crl_number: SerialNumber::from(1_u64),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        }
+        .signed_by(&self.issuer)
+        .and_then(|list| list.pem())
+        .expect("a revocation list")
     }
 }
 

@@ -21,6 +21,7 @@ pub mod certificates;
 pub mod cgroup;
 pub mod client;
 pub mod content;
+pub mod counts;
 pub mod crowd;
 pub mod namespace;
 pub mod originator;

@@ -217,7 +217,7 @@ fn run(
     while !stop.load(Ordering::Relaxed) {
         for (number, probe) in probes.iter_mut().enumerate() {
             turn = turn.wrapping_mul(1_103_515_245).wrapping_add(12_345);
-            if turn % 31 == 0 && number % 2 == 0 {
+            if turn.is_multiple_of(31) && number % 2 == 0 {
                 // Asks for one in return. TLS 1.2 has none.
                 let _ = probe.tls().refresh_traffic_keys();
             }

@@ -150,9 +150,9 @@ impl Settings {
     }
 
     /// Sets an option of `dormouse`'s file. `value` is written as there, without quotes if
-    /// it is a number.
+    /// it is a number, or `true` or `false`.
     pub fn option(&mut self, name: &'static str, value: &str) -> &mut Self {
-        let bare = value.parse::<u32>().is_ok();
+        let bare = value.parse::<u32>().is_ok() || value == "true" || value == "false";
         let value = if bare {
             value.to_owned()
         } else {

@@ -1,5 +1,6 @@
 //! A small HTTP/1.1 server, the backend for curl: `GET /bytes/N` gives N random bytes,
-//! `PUT` and `POST` take a body and answer with its SHA-256. Connections are kept.
+//! `PUT` and `POST` take a body and answer with its SHA-256. Connections are kept unless a
+//! client asks for their end.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -69,18 +70,28 @@ fn serve(stream: TcpStream, log: &Mutex<Vec<Total>>) -> io::Result<()> {
         {
             writer.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
         }
+        let close = request
+            .headers
+            .get("connection")
+            .is_some_and(|value| value == "close");
         let length = request.headers.get("content-length");
         let length = length.and_then(|value| value.parse().ok()).unwrap_or(0);
         match (
             request.method.as_str(),
             request.path.strip_prefix("/bytes/"),
         ) {
-            ("GET", Some(count)) => send_random(&mut writer, count.parse().unwrap_or(0), log)?,
+            ("GET", Some(count)) => {
+                let count = count.parse().unwrap_or(0);
+                send_random(&mut writer, count, close, log)?;
+            }
             ("PUT" | "POST", _) => {
                 let body = receive(&mut reader, length)?;
                 answer(&mut writer, "200 OK", body.sha256.as_bytes())?;
             }
             _ => answer(&mut writer, "404 Not Found", b"")?,
+        }
+        if close {
+            break;
         }
     }
     Ok(())
@@ -122,8 +133,17 @@ fn answer(writer: &mut TcpStream, status: &str, body: &[u8]) -> io::Result<()> {
     writer.write_all(body)
 }
 
-fn send_random(writer: &mut TcpStream, bytes: u64, log: &Mutex<Vec<Total>>) -> io::Result<()> {
-    write!(writer, "HTTP/1.1 200 OK\r\ncontent-length: {bytes}\r\n\r\n")?;
+fn send_random(
+    writer: &mut TcpStream,
+    bytes: u64,
+    close: bool,
+    log: &Mutex<Vec<Total>>,
+) -> io::Result<()> {
+    let end = if close { "connection: close\r\n" } else { "" };
+    write!(
+        writer,
+        "HTTP/1.1 200 OK\r\ncontent-length: {bytes}\r\n{end}\r\n"
+    )?;
     let mut meter = Meter::default();
     while meter.bytes() < bytes {
         let left = bytes - meter.bytes();

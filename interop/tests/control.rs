@@ -190,12 +190,9 @@ fn a_keeper_dies() {
         .collect();
     signal(pid(&admin.status()["workers"][0]["keeper"]), Signal::KILL);
     let status = until_status(&admin, "the keeper to be seen dead", |status| {
-        status["workers"][0]["keeper"]["alive"] == false
+        status["workers"][0]["keeper"]["ended"] == "killed by SIGKILL (9)"
     });
-    assert_eq!(
-        status["workers"][0]["keeper"]["ended"],
-        "killed by SIGKILL (9)"
-    );
+    assert_eq!(status["workers"][0]["keeper"]["alive"], false);
     assert_eq!(status["workers"][0]["alive"], true, "its worker serves on");
     for peer in &mut peers {
         peer.echo().expect("an echo");

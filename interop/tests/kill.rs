@@ -30,7 +30,10 @@ impl Seed {
 fn workers(scene: &Scene, count: usize) -> Vec<u32> {
     wait::until("all workers to be there", PATIENCE, || {
         let mut leaves = scene.terminator.leaves();
-        leaves.retain(|pid| Slots::of(*pid).is_some());
+        // A keeper between two workers is a leaf with slots, too; but it is a child of main.
+        let parent = |pid: u32| scene.terminator.parent_of(pid);
+        let main = Some(scene.terminator.pid());
+        leaves.retain(|&pid| Slots::of(pid).is_some() && parent(pid).and_then(parent) == main);
         (leaves.len() == count).then_some(leaves)
     })
 }

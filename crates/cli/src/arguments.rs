@@ -8,6 +8,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
 use crate::admin::AdminArgs;
+use crate::audit::AuditArgs;
 use crate::bench::BenchArgs;
 use crate::demo::{DemoArgs, PartArgs};
 use crate::drain::DrainArgs;
@@ -139,6 +140,8 @@ pub(crate) enum Command {
     Upgrade(UpgradeArgs),
     /// Measure a TLS server: memory, handshakes, throughput, latency
     Bench(BenchArgs),
+    /// Find where a TLS server's or client's memory and CPU time go, and what to change
+    Audit(AuditArgs),
     /// See it: thousands of connections go to rest, wake, and outlive a killed worker
     Demo(DemoArgs),
     /// A process of `demo`; started by it, never by hand

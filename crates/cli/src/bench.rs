@@ -1,7 +1,7 @@
 //! `dormouse bench`: arguments in, a table or JSON out.
 
-mod console;
-mod options;
+pub(crate) mod console;
+pub(crate) mod options;
 
 use std::fs;
 use std::io::Write;

@@ -3,6 +3,7 @@
 
 mod admin;
 mod arguments;
+mod audit;
 mod bench;
 mod check;
 mod demo;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Upgrade(args) => upgrade::run(&args),
         Command::Drain(args) => drain::run(&args),
         Command::Bench(args) => bench::run(args),
+        Command::Audit(args) => audit::run(args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoPart(args) => demo::run_part(&args),
         Command::Import(args) => import::run(&args),

@@ -151,6 +151,21 @@ impl ClientContext {
     }
 }
 
+impl ClientContext {
+    /// The same, but in TLS 1.2 sessions are resumed by their id alone, never by a ticket: for
+    /// finding out whether a server keeps sessions.
+    #[must_use]
+    pub fn with_session_ids_only(&self) -> ClientContext {
+        let mut config = ClientConfig::clone(&self.config);
+        let ids = rustls::client::Tls12Resumption::SessionIdOnly;
+        config.resumption = config.resumption.clone().tls12_resumption(ids);
+        ClientContext {
+            config: Arc::new(config),
+            ..self.clone()
+        }
+    }
+}
+
 impl fmt::Debug for ClientContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientContext").finish_non_exhaustive()

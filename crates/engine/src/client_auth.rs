@@ -21,7 +21,7 @@ use x509_parser::revocation_list::CertificateRevocationList;
 
 use crate::failure::utc;
 use crate::resumption::ResumptionRefused;
-use crate::settings::SettingsError;
+use crate::settings::{Group, SettingsError, provider};
 use crate::turn::with_turn;
 use crate::verify::problem;
 
@@ -62,6 +62,11 @@ impl ClientCertificates {
             }
         }
         warnings
+    }
+
+    /// Can they be used?
+    pub fn check(&self) -> Result<(), SettingsError> {
+        ClientAuth::new(self, &provider(&Group::ALL)?).map(|_| ())
     }
 
     fn roots(&self) -> Result<RootCertStore, SettingsError> {
@@ -250,7 +255,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::settings::{Group, provider};
     use crate::turn::{Turn, take_turn};
 
     fn at(seconds: u64) -> UnixTime {

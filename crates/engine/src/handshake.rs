@@ -234,6 +234,18 @@ impl Handshake {
         self.machine.inbound.capacity() + self.machine.output.capacity() + self.leftover.capacity()
     }
 
+    /// The certificates the peer showed, its own first; in a resumed handshake those of the
+    /// session's beginning. Empty before it is established.
+    pub fn peer_certificates(&self) -> Vec<Vec<u8>> {
+        let common = self.machine.common();
+        let chain = common.and_then(|common| common.peer_certificates());
+        chain
+            .unwrap_or_default()
+            .iter()
+            .map(|certificate| certificate.to_vec())
+            .collect()
+    }
+
     /// Ends an established handshake: its secrets go into `state`, in place, and every object
     /// of the library is gone afterwards, but for what [`Rested::tickets`] keeps.
     pub fn rest(mut self, state: &mut record::State) -> Result<Rested, HandshakeFailure> {

@@ -5,8 +5,9 @@
 
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, Ended};
-use dormouse_reactor::shared::{Block, Shared, WORDS};
+use dormouse_reactor::shared::{Block, COMMON, Shared, WORDS};
 use std::io;
+use std::sync::atomic::Ordering;
 
 /// What a number in the mapping is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,6 +90,36 @@ counts! {
     HandshakesFull = "handshakes_full",
     /// Resumed handshakes that succeeded.
     HandshakesResumed = "handshakes_resumed",
+    /// Full TLS 1.3 handshakes that succeeded.
+    HandshakesFull13 = "handshakes_full_tls13",
+    /// Resumed TLS 1.3 handshakes that succeeded.
+    HandshakesResumed13 = "handshakes_resumed_tls13",
+    /// Full TLS 1.2 handshakes that succeeded.
+    HandshakesFull12 = "handshakes_full_tls12",
+    /// Resumed TLS 1.2 handshakes that succeeded.
+    HandshakesResumed12 = "handshakes_resumed_tls12",
+    /// Sessions not resumed: made with a ticket key that is not known here.
+    ResumptionUnknownKey = "resumption_refused_unknown_key",
+    /// Sessions not resumed: the ticket does not authenticate.
+    ResumptionDamaged = "resumption_refused_damaged",
+    /// Sessions not resumed: older than `ticket_lifetime`.
+    ResumptionExpired = "resumption_refused_expired",
+    /// Sessions not resumed: not in the session cache, or used before.
+    ResumptionNotCached = "resumption_refused_not_cached",
+    /// Sessions not resumed: made for another server name.
+    ResumptionOtherServerName = "resumption_refused_other_server_name",
+    /// Sessions not resumed: made for another application protocol.
+    ResumptionOtherAlpn = "resumption_refused_other_alpn",
+    /// Sessions not resumed: made under another rule for client certificates.
+    ResumptionOtherClientPolicy = "resumption_refused_other_client_policy",
+    /// Sessions not resumed: the client's certificate would be refused today.
+    ResumptionClientCertificate = "resumption_refused_client_certificate",
+    /// Sessions not resumed: made for another version or cipher suite.
+    ResumptionOtherSuite = "resumption_refused_other_suite",
+    /// Handshakes after which no ticket was given out, since the session is too large for one.
+    TicketsWithheld = "tickets_withheld",
+    /// Handshakes refused for the client's certificate, or for want of one.
+    ClientCertificatesRefused = "client_certificates_refused",
     /// Handshakes that failed, whoever is to blame.
     HandshakesFailed = "handshakes_failed",
     /// Handshakes given up because they took longer than `handshake_timeout`.
@@ -235,6 +266,38 @@ impl Counters {
 }
 
 const _: () = assert!(Count::ALL.len() <= WORDS);
+
+/// Words which belong to all workers, written by main.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub(crate) enum Common {
+    /// Unix time since when the current ticket key seals; 0: not known.
+    KeySince = 128,
+    /// Unix time at which the next one does; 0: never by itself.
+    KeyRotates = 129,
+    /// How it stands with the store of the ticket keys; 0: there is none.
+    StoreState = 130,
+    /// Unix time at which the store was last in order.
+    StoreSeen = 131,
+    /// Looks at the store which came to nothing.
+    StoreFailures = 132,
+}
+
+const _: () = assert!((Common::StoreFailures as usize) < COMMON);
+
+impl Common {
+    pub(crate) fn set(self, shared: &Shared, value: u64) {
+        if let Some(word) = shared.common(self as usize) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn add(self, shared: &Shared, n: u64) {
+        if let Some(word) = shared.common(self as usize) {
+            word.fetch_add(n, Ordering::Relaxed);
+        }
+    }
+}
 
 /// How a process ended, as a number: an exit code, or a signal with a bit above it.
 fn code_of(ended: Ended) -> u64 {

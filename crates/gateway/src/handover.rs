@@ -15,7 +15,7 @@
 use crate::config::{Config, Log};
 use crate::counters::Count;
 use crate::share::Share;
-use dormouse_engine::{Identity, IdentityError};
+use dormouse_engine::{ClientCertificates, Identity, IdentityError};
 use dormouse_reactor::Fd;
 use dormouse_reactor::memory::{Mapping, PAGE, read_at};
 use dormouse_reactor::process::{self, User};
@@ -42,12 +42,40 @@ pub(crate) struct Handover {
     pub(crate) numbers: Vec<u16>,
     /// Certificates by route, in the order of `config.routes`.
     pub(crate) certificates: Vec<Vec<Pem>>,
+    /// Who may vouch for clients, by route.
+    #[serde(default)]
+    pub(crate) clients: Vec<Option<ClientTrust>>,
     /// The same for originations: trust and own certificate.
     pub(crate) origins: Vec<OriginPem>,
     /// Ticket keys as they are exported; the same in all workers.
     #[serde(skip)]
     pub(crate) ticket_keys: Vec<u8>,
     pub(crate) descriptors: Descriptors,
+}
+
+/// Who may vouch for clients.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct ClientTrust {
+    pub(crate) required: bool,
+    /// PEM.
+    pub(crate) roots: String,
+    /// Revocation lists: where each was read, and what was there, PEM.
+    pub(crate) crls: Vec<(String, String)>,
+}
+
+impl ClientTrust {
+    /// As the engine takes it.
+    pub(crate) fn settings(&self) -> ClientCertificates {
+        ClientCertificates {
+            required: self.required,
+            roots: self.roots.clone().into_bytes(),
+            crls: self
+                .crls
+                .iter()
+                .map(|(name, pem)| (name.clone(), pem.clone().into_bytes()))
+                .collect(),
+        }
+    }
 }
 
 /// The little that a keeper is told.
@@ -105,6 +133,9 @@ pub(crate) struct Descriptors {
     pub(crate) sessions: Option<i32>,
     /// The worker's end of its channel to main.
     pub(crate) orders: i32,
+    /// The cache of sessions of routes, if there is one.
+    #[serde(default)]
+    pub(crate) session_cache: Option<i32>,
 }
 
 impl Descriptors {
@@ -112,6 +143,7 @@ impl Descriptors {
     pub(crate) fn all(&self) -> Vec<Fd> {
         let mut all: Vec<Fd> = self.listeners.iter().map(|&(fd, _)| Fd(fd)).collect();
         all.extend(self.sessions.map(Fd));
+        all.extend(self.session_cache.map(Fd));
         all.extend(
             [
                 self.slots,

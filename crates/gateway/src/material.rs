@@ -1,9 +1,11 @@
 //! Certificates and keys: read by main, checked against each other before anything starts.
 
-use crate::config::{Ca, CertificateFiles, Config, Originate, Route};
-use crate::handover::{OriginPem, Pem};
+use crate::config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Route};
+use crate::handover::{ClientTrust, OriginPem, Pem};
 use dormouse_engine::{Identity, Roots, TrustStore, UnixTime, read_pem_file};
-use std::path::Path;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// Reads what every route shows its clients. All mistakes are returned, one per entry. What was
@@ -123,6 +125,76 @@ fn check_roots(path: &Path, text: String) -> Result<String, String> {
     }
 }
 
+/// Reads who may vouch for clients, for every route which asks them for certificates.
+pub(crate) fn load_clients(config: &Config) -> Result<Vec<Option<ClientTrust>>, Vec<String>> {
+    let mut mistakes = Vec::new();
+    let loaded = config
+        .routes
+        .iter()
+        .map(|route| clients_of(route, &mut mistakes))
+        .collect();
+    if mistakes.is_empty() {
+        Ok(loaded)
+    } else {
+        Err(mistakes)
+    }
+}
+
+fn clients_of(route: &Route, mistakes: &mut Vec<String>) -> Option<ClientTrust> {
+    let required = match route.client_certificates {
+        ClientAsk::None => return None,
+        ClientAsk::Optional => false,
+        ClientAsk::Required => true,
+    };
+    let ca = route.client_ca.as_deref()?;
+    let roots = read(ca).map_err(|why| mistakes.push(why)).ok()?;
+    let mut crls = Vec::new();
+    for path in &route.client_crl {
+        for file in files_of(path).map_err(|why| mistakes.push(why)).ok()? {
+            let name = file.display().to_string();
+            crls.push((name, read(&file).map_err(|why| mistakes.push(why)).ok()?));
+        }
+    }
+    let trust = ClientTrust {
+        required,
+        roots,
+        crls,
+    };
+    for warning in trust.settings().warnings(now()) {
+        tracing::warn!("{warning}");
+    }
+    if let Err(why) = trust.settings().check() {
+        mistakes.push(format!("{}: {why}", ca.display()));
+    }
+    Some(trust)
+}
+
+/// A file, or all files of a directory in the order of their names.
+fn files_of(path: &Path) -> Result<Vec<PathBuf>, String> {
+    let cannot = |e: io::Error| format!("cannot read {}: {e}", path.display());
+    if !fs::metadata(path).map_err(cannot)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).map_err(cannot)? {
+        let file = entry.map_err(cannot)?.path();
+        let hidden = file
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if !hidden && fs::metadata(&file).map_err(cannot)?.is_file() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err(format!(
+            "{}: there is no revocation list in this directory",
+            path.display()
+        ));
+    }
+    Ok(files)
+}
+
 fn load_route(route: &Route, former: &[Vec<Pem>], mistakes: &mut Vec<String>) -> Vec<Pem> {
     let mut pems = Vec::new();
     for files in &route.certificates {
@@ -174,12 +246,16 @@ fn read_pair(files: &CertificateFiles, mistakes: &mut Vec<String>) -> Option<Pem
 }
 
 fn warn_of(identity: &Identity, name: &str) {
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    for warning in identity.warnings(UnixTime::since_unix_epoch(now)) {
+    for warning in identity.warnings(now()) {
         tracing::warn!("{name}: {warning}");
     }
+}
+
+fn now() -> UnixTime {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    UnixTime::since_unix_epoch(since)
 }
 
 /// The one reader of such files is the engine's: `check` says the same words.

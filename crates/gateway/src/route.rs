@@ -6,17 +6,20 @@ use crate::config::{
     self, Backend, Config, Network, Originate, ProxyProtocol, Sockets, SourceAddress, TlsGroup,
     TlsSuite, TlsVersion, Truncation, Upstream,
 };
-use crate::handover::{Handover, Pem};
+use crate::handover::{ClientTrust, Handover, Pem};
 use crate::origin::Origin;
+use crate::session_cache::Sessions;
 use dormouse_engine::{
     Group, Identity, Protocols, ServerContext, ServerSettings, SettingsError, Suite, TicketKeys,
-    TicketSettings, Version,
+    TicketSettings, UnixTime, Version,
 };
 use dormouse_reactor::socket::{self, Addr, ConnectOptions, Keepalive};
 use dormouse_reactor::{Fd, OnExec};
 use std::cell::RefCell;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 use zeroize::Zeroize as _;
 
 /// One way through the program.
@@ -168,18 +171,21 @@ pub(crate) fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> 
 pub(crate) fn routes(
     config: &Config,
     certificates: &[Vec<Pem>],
+    clients: &[Option<ClientTrust>],
     ticket_keys: &[u8],
     backends: &Backends,
+    sessions: Option<&Sessions>,
 ) -> Result<Vec<Route>, String> {
     let none = Vec::new();
-    let pems = certificates.iter().chain(std::iter::repeat(&none));
+    let asked = clients.iter().chain(std::iter::repeat(&None));
+    let material = certificates.iter().chain(std::iter::repeat(&none));
     config
         .routes
         .iter()
-        .zip(pems)
+        .zip(material.zip(asked))
         .enumerate()
-        .map(|(n, (route, pems))| {
-            let context = context(config, route, pems, ticket_keys)
+        .map(|(n, (route, (pems, clients)))| {
+            let context = context(config, route, (pems, clients), ticket_keys, sessions)
                 .map_err(|why| format!("route {}: {why}", n + 1))?;
             Ok(Route {
                 direction: Direction::Terminate {
@@ -216,13 +222,18 @@ pub(crate) fn without_contexts(config: &Config, backends: &Backends) -> Vec<Rout
 /// What contexts are made of, for as long as they are not all made.
 pub(crate) struct LateContexts {
     handover: Handover,
+    sessions: Option<Sessions>,
     next: usize,
 }
 
 impl LateContexts {
     /// Contexts for all routes of `handover`.
-    pub(crate) fn new(handover: Handover) -> LateContexts {
-        LateContexts { handover, next: 0 }
+    pub(crate) fn new(handover: Handover, sessions: Option<Sessions>) -> LateContexts {
+        LateContexts {
+            handover,
+            sessions,
+            next: 0,
+        }
     }
 
     /// Makes the next one. False: all are made. The error says which route, and what is wrong.
@@ -237,7 +248,10 @@ impl LateContexts {
         };
         let pems = self.handover.certificates.get(n);
         let pems = pems.map_or(&[] as &[Pem], Vec::as_slice);
-        let made = context(config, configured, pems, &self.handover.ticket_keys)
+        let clients = self.handover.clients.get(n).unwrap_or(&None);
+        let keys = &self.handover.ticket_keys;
+        let sessions = self.sessions.as_ref();
+        let made = context(config, configured, (pems, clients), keys, sessions)
             .map_err(|why| format!("route {}: {why}", n + 1))?;
         if let Direction::Terminate { context, .. } = &mut route.direction {
             *context = Some(made);
@@ -250,6 +264,25 @@ impl LateContexts {
         self.handover.ticket_keys.zeroize();
         self.handover.ticket_keys = exported.to_vec();
     }
+}
+
+/// A handshake with itself for each route, so that the first client finds everything ready.
+pub(crate) fn warm_up(routes: &[Route]) -> io::Result<()> {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    for route in routes {
+        if let Direction::Terminate {
+            context: Some(context),
+            ..
+        } = &route.direction
+        {
+            context
+                .warm_up(UnixTime::since_unix_epoch(now))
+                .map_err(io::Error::other)?;
+        }
+    }
+    Ok(())
 }
 
 fn sources(given: &[SourceAddress]) -> Vec<IpAddr> {
@@ -288,8 +321,9 @@ const OWN_SOURCES: u32 = 0x7f40_0000;
 fn context(
     config: &Config,
     route: &crate::config::Route,
-    pems: &[Pem],
+    (pems, clients): (&[Pem], &Option<ClientTrust>),
     ticket_keys: &[u8],
+    sessions: Option<&Sessions>,
 ) -> Result<ServerContext, String> {
     let identities: Result<Vec<Identity>, _> = pems
         .iter()
@@ -315,6 +349,8 @@ fn context(
             per_handshake: count as usize,
         }),
     };
+    settings.sessions = sessions.map(|sessions| Arc::new(sessions.clone()) as _);
+    settings.client_certificates = clients.as_ref().map(ClientTrust::settings);
     ServerContext::new(settings).map_err(|e| e.to_string())
 }
 

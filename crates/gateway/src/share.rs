@@ -69,6 +69,7 @@ impl Share {
             partial_record_timeout_ms: milliseconds(timeouts.partial_record_timeout),
             backend_connect_timeout_ms: milliseconds(timeouts.backend_connect_timeout),
             drain_timeout_ms: milliseconds(timeouts.drain_timeout),
+            log_handshakes: config.log.log_handshakes,
             handshake_grace_ms: milliseconds(timeouts.handshake_grace),
             heartbeat_ms: timeouts.hang_timeout.map(|bound| milliseconds(bound) / 4),
             shutdown_grace_ms: milliseconds(timeouts.shutdown_grace),

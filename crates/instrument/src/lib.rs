@@ -6,6 +6,7 @@
 //! a run is.
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod load;
 pub mod measure;
 pub mod model;

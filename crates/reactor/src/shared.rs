@@ -17,7 +17,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"dm-share");
 const VERSION: u64 = 1;
 
 /// Words of a worker.
-pub const WORDS: usize = 64;
+pub const WORDS: usize = 128;
 /// Words which belong to all.
 pub const COMMON: usize = 256;
 /// Most workers.
@@ -29,7 +29,7 @@ const WORKERS_AT: usize = 16;
 const COMMON_AT: usize = 1024;
 const BLOCKS_AT: usize = PAGE;
 const _: () = assert!(COMMON_AT + 8 * COMMON <= BLOCKS_AT);
-/// Cache lines come in pairs: 512 bytes are far enough apart for any machine.
+/// Cache lines come in pairs: a kilobyte is far enough apart for any machine.
 const BLOCK_LEN: usize = 8 * WORDS;
 
 /// The mapping. Cheap to clone; every process has its own handle on the same memory.
@@ -218,6 +218,15 @@ impl View {
             return 0;
         }
         let offset = BLOCKS_AT + worker * BLOCK_LEN + 8 * word;
+        self.words.word_at(offset).load(Ordering::Relaxed)
+    }
+
+    /// A word that belongs to all; 0 for one that does not exist.
+    pub fn common(&self, index: usize) -> u64 {
+        if index >= COMMON {
+            return 0;
+        }
+        let offset = COMMON_AT + 8 * index;
         self.words.word_at(offset).load(Ordering::Relaxed)
     }
 

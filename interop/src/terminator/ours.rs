@@ -22,6 +22,9 @@ const OF_THE_ROUTE: &[&str] = &[
     "backend_pause",
     "slow_start",
     "source_addresses",
+    "client_certificates",
+    "client_ca",
+    "client_crl",
 ];
 
 pub(super) fn prepare(settings: &Settings, folder: &Path) -> Launch {

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Progress on the standard error.
-pub(super) struct Terminal {
+pub(crate) struct Terminal {
     quiet: bool,
     fancy: bool,
     stage: String,
@@ -19,7 +19,7 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    pub(super) fn new(quiet: bool) -> Self {
+    pub(crate) fn new(quiet: bool) -> Self {
         let fancy = std::io::stderr().is_terminal();
         Self {
             quiet,

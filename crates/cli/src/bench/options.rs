@@ -1,6 +1,6 @@
 //! The options of each mode, and the run they describe.
 
-mod values;
+pub(crate) mod values;
 
 use std::fs;
 use std::net::IpAddr;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use aws_lc_rs::aead::{AES_256_GCM, RandomizedNonceKey};
+use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use rustls_pki_types::UnixTime;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -44,11 +46,12 @@ pub(super) struct TicketKey {
 /// What a ticket made with the key looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// AES-256-GCM around rustls' session.
+    /// An AES-256-GCM key.
     Ours,
-    /// As OpenSSL has it: AES-128-CBC and HMAC-SHA256 around OpenSSL's session.
+    /// From a key of 48 bytes, as programs with OpenSSL have them for AES-128. Their tickets hold
+    /// a structure of OpenSSL's own, so ours are sealed in our way, with a key derived from it.
     OpenSsl128,
-    /// The same with AES-256.
+    /// The same with 80 bytes, for AES-256.
     OpenSsl256,
 }
 
@@ -93,11 +96,15 @@ impl TicketKey {
         Ok(key)
     }
 
-    /// As much of it as its form has.
-    pub(super) fn secret(&self) -> &[u8] {
-        self.secret
-            .get(..self.form.secret_len())
-            .unwrap_or_default()
+    /// The AES-256-GCM key.
+    pub(super) fn cipher(&self) -> Result<RandomizedNonceKey, SettingsError> {
+        let refused = |_| SettingsError::BadTicketKeys;
+        let secret = self.secret.get(..self.form.secret_len());
+        let secret = secret.unwrap_or_default();
+        if self.form == Form::Ours {
+            return RandomizedNonceKey::new(&AES_256_GCM, secret).map_err(refused);
+        }
+        derive(b"dormouse tickets", secret, &self.name)
     }
 
     fn copy_from(&mut self, other: &TicketKey) {
@@ -307,6 +314,30 @@ impl TicketKeys {
             })
             .ok_or(bad)
     }
+}
+
+struct KeyLen;
+
+impl KeyType for KeyLen {
+    fn len(&self) -> usize {
+        32
+    }
+}
+
+/// A key for AES-256-GCM, by HKDF-SHA256 (RFC 5869).
+pub(super) fn derive(
+    salt: &[u8],
+    secret: &[u8],
+    info: &[u8],
+) -> Result<RandomizedNonceKey, SettingsError> {
+    let refused = |_| SettingsError::BadTicketKeys;
+    let mut key = Zeroizing::new([0; 32]);
+    Salt::new(HKDF_SHA256, salt)
+        .extract(secret)
+        .expand(&[info], KeyLen)
+        .and_then(|okm| okm.fill(key.as_mut_slice()))
+        .map_err(refused)?;
+    RandomizedNonceKey::new(&AES_256_GCM, key.as_slice()).map_err(refused)
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], SettingsError> {

@@ -12,12 +12,13 @@
 //! SP 800-38D §8.3), which no rotation period in use comes near.
 
 mod keys;
+mod sealed;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
+use aws_lc_rs::aead::{Aad, Nonce, RandomizedNonceKey};
 use rustls::server::ProducesTickets;
 use rustls_pki_types::UnixTime;
 use zeroize::Zeroizing;
@@ -91,8 +92,7 @@ impl RingKey {
     fn new(key: &TicketKey) -> Result<RingKey, SettingsError> {
         Ok(RingKey {
             name: key.name,
-            key: RandomizedNonceKey::new(&AES_256_GCM, key.secret())
-                .map_err(|_| SettingsError::BadTicketKeys)?,
+            key: key.cipher()?,
         })
     }
 }
@@ -383,6 +383,19 @@ mod tests {
         }
         let ticket = seal(&behind, now_s);
         assert!(ahead.unseal(&ticket, now_s).is_ok());
+    }
+
+    #[test]
+    fn fixed_keys_all_open_and_one_seals() {
+        let (old, new) = ([1; 48], [2; 80]);
+        let one = ticketer(&TicketKeys::fixed(&[&old], 0).unwrap());
+        let both = ticketer(&TicketKeys::fixed(&[&new, &old], 0).unwrap());
+        let ticket = seal(&one, NOW_S);
+        assert!(both.unseal(&ticket, NOW_S).is_ok());
+        let ticket = seal(&both, NOW_S);
+        let refused = one.unseal(&ticket, NOW_S).unwrap_err();
+        assert_eq!(refused, ResumptionRefused::UnknownKey);
+        assert!(both.unseal(&ticket, NOW_S + u64::from(LIFETIME_S)).is_ok());
     }
 
     #[test]

@@ -51,12 +51,12 @@ impl Placed<'_> {
     }
 
     /// Whether all these options mean what was written, so that comparing them makes sense.
-    fn sound(&self, names: &[&str]) -> bool {
+    pub(super) fn sound(&self, names: &[&str]) -> bool {
         !names.iter().any(|name| self.unsound.contains(*name))
     }
 
     /// The same for options of a route.
-    fn sound_in_route(&self, route: usize, names: &[&str]) -> bool {
+    pub(super) fn sound_in_route(&self, route: usize, names: &[&str]) -> bool {
         self.sound_in(Section::Route, route, names)
     }
 
@@ -135,6 +135,7 @@ pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collect
         proxy_protocol(route, index, placed, mistakes);
         super::upstream::check(route, index, placed, mistakes);
         super::crypto::check(route, index, placed, mistakes);
+        super::resumption::clients(route, index, placed, mistakes);
         sources(route, index, placed, mistakes);
     }
     for (index, originate) in config.originate.iter().enumerate() {
@@ -152,6 +153,7 @@ pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collect
     loops(config, placed, mistakes);
     admin(config, placed, mistakes);
     amounts(config, placed, mistakes);
+    super::resumption::tickets(config, placed, mistakes);
     whole_seconds(config, placed, mistakes);
     keepalive(config, placed, mistakes);
 }

@@ -94,6 +94,18 @@ choice! {
 }
 
 choice! {
+    /// Whether clients are asked for certificates.
+    ClientAsk, "way to ask clients for certificates", "\"none\", \"optional\" or \"required\"", "\"required\"" {
+        /// They are not asked.
+        None = "none",
+        /// They are asked; who shows one must show a good one.
+        Optional = "optional",
+        /// Who shows none is refused.
+        Required = "required",
+    }
+}
+
+choice! {
     /// How important a log line has to be.
     LogLevel, "log level", "a log level", "\"info\"" {
         /// Nothing is logged.

@@ -17,6 +17,7 @@ mod choices;
 mod crypto;
 mod file;
 mod flags;
+mod key_source;
 mod machine;
 mod mistake;
 mod nearest;
@@ -27,6 +28,7 @@ mod plan;
 mod raw;
 mod read;
 mod reference;
+mod resumption;
 mod table;
 mod types;
 mod units;
@@ -45,10 +47,11 @@ pub use admin::Admin;
 pub use amounts::{Amount, SourceAddress};
 pub use budget::Cost;
 pub use choices::{
-    Balance, LogFormat, LogLevel, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite, TlsVersion,
-    Truncation,
+    Balance, ClientAsk, LogFormat, LogLevel, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite,
+    TlsVersion, Truncation,
 };
 pub use flags::Flag;
+pub use key_source::{KeySource, StoreAddress};
 pub use machine::Machine;
 pub use mistake::{Mistake, Mistakes, Severity, Source};
 pub use network::Network;

@@ -12,9 +12,10 @@ use std::time::Duration;
 use super::admin::Admin;
 use super::amounts::{Amount, SourceAddress};
 use super::choices::{
-    Balance, LogFormat, LogLevel, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite, TlsVersion,
-    Truncation,
+    Balance, ClientAsk, LogFormat, LogLevel, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite,
+    TlsVersion, Truncation,
 };
+use super::key_source::KeySource;
 use super::network::Network;
 use super::table::options;
 use super::types::{ByteSize, Ca, CertificateFiles, Count, Listen, PlainListen, Server};
@@ -115,6 +116,18 @@ options! {
 
         /// Key exchange groups, the preferred one first. None: all.
         groups: Vec<TlsGroup> = default "";
+
+        /// Whether clients are asked for certificates: `none`, `optional` (who shows one must
+        /// show a good one), or `required`. A client that resumes a session is judged anew, by
+        /// the chain, the time and the revocation lists of now.
+        client_certificates: ClientAsk = default "none";
+
+        /// Who may vouch for clients: a PEM file with one or more certificates.
+        client_ca: Option<PathBuf> = default "off";
+
+        /// Revocation lists in PEM: files, or directories of which every file is read. When
+        /// there is any, there must be a current one for every issuer in a client's chain.
+        client_crl: Vec<PathBuf> = default "";
     }
 
     /// The other direction: plain connections of this machine come in and are carried to
@@ -344,6 +357,28 @@ options! {
         /// How often the key of the tickets changes. A key opens tickets for one more
         /// rotation after it was replaced.
         ticket_rotation: Duration = default "12h", "1m" ..= "7d";
+
+        /// Keep sessions on this machine instead of in tickets. A TLS 1.3 ticket can then be
+        /// used once, and TLS 1.2 goes by session ids. All workers share the cache; the oldest
+        /// sessions go first.
+        session_cache: Option<ByteSize> = default "off", "64 KiB" ..= "1 TiB",
+            costs "itself, when all of it has been used; about 240 bytes per session";
+
+        /// Where the keys of the tickets come from. `memory`: made at the start, gone at the end.
+        /// `file:PATH`: either kept there by Dormouse, sealed with `ticket_secret_file`, so that
+        /// tickets outlive a restart; or a key of 48 or 80 bytes, as nginx has them (several files:
+        /// the first seals), or lines of such keys in base64, as HAProxy has them.
+        /// `redis://HOST:PORT` or `rediss://HOST:PORT` (with TLS): shared by a fleet through
+        /// Redis or Valkey, sealed with `ticket_secret_file`.
+        ticket_keys: Vec<KeySource> = default "memory";
+
+        /// A file with a secret of at least 32 bytes which only its owner may read; the same on
+        /// all machines of a fleet. It seals the ticket keys wherever they are kept.
+        ticket_secret_file: Option<PathBuf> = default "off";
+
+        /// Who may vouch for the store of `ticket_keys = "rediss://…"`: a PEM file. Off: those
+        /// whom the system trusts.
+        ticket_store_ca: Option<PathBuf> = default "off";
     }
 
     /// What is written to standard error.
@@ -354,5 +389,10 @@ options! {
 
         /// `text` for people, `json` for programs: one object per line.
         log_format: LogFormat = default "text";
+
+        /// A line for every handshake, done or failed: version, suite, group, server name,
+        /// protocol, whether it was resumed and if not why, its time, bytes of each flight.
+        log_handshakes: bool = default "false",
+            costs "a line per handshake";
     }
 }

@@ -461,6 +461,10 @@ impl OptionType for PathBuf {
     }
 }
 
+impl Listed for PathBuf {
+    const KIND_OF_LIST: Kind = Kind::new("a list of paths", "[\"revoked.pem\"]", "PATH");
+}
+
 /// A certificate chain and its key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateFiles {

@@ -4,9 +4,11 @@ use super::talk::{Drain, State};
 use super::view::{View, is_alive};
 use crate::counters::{Count, Kind};
 use crate::slot::Slot;
+use crate::ticket_keys;
 use dormouse_reactor::process;
 use serde_json::{Map, Value, json};
 use std::fs;
+use std::time::SystemTime;
 
 /// Bytes of a page of memory, as /proc/PID/statm counts.
 const PAGE_BYTES: u64 = 4096;
@@ -39,8 +41,16 @@ pub(super) fn document(view: &View) -> Value {
         "drain": state
             .and_then(|state| state.drain.as_ref())
             .map(|drain| drain_progress(view, drain, now_ms)),
+        "ticket_keys": ticket_keys::status(|common| view.common(common), unix_time_s()),
         "counts": counts(view),
     })
+}
+
+fn unix_time_s() -> u64 {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
 }
 
 /// Where the program is in its life, in one word.

@@ -1,7 +1,7 @@
 //! What control can see: the counters, what main has told last, and which processes there are.
 
 use super::talk::{Phase, State};
-use crate::counters::{Count, ended_in_words};
+use crate::counters::{Common, Count, ended_in_words};
 use dormouse_reactor::process;
 use dormouse_reactor::shared;
 use std::fs;
@@ -54,6 +54,10 @@ impl View {
 
     pub(super) fn workers(&self) -> usize {
         self.counters.workers()
+    }
+
+    pub(super) fn common(&self, common: Common) -> u64 {
+        self.counters.common(common as usize)
     }
 
     pub(super) fn sum(&self, count: Count) -> u64 {

@@ -9,6 +9,7 @@ use crate::counters::Counters;
 use crate::handover::Handover;
 use crate::origin;
 use crate::route::{self, LateContexts, Route};
+use crate::session_cache::Sessions;
 use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use crate::worker::{End, Inheritance, Worker};
 use dormouse_reactor::Fd;
@@ -61,10 +62,12 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<Worker> {
     let mut routes = route::without_contexts(&handover.config, &backends);
     routes.extend(originations(&handover)?);
     let mut routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
-    let mut late = LateContexts::new(handover);
+    let sessions = Sessions::adopt(&handover.descriptors)?;
+    let mut late = LateContexts::new(handover, sessions);
     if adopted.live == 0 {
         // Nobody waits for an answer; and what is wrong with a certificate is said at once.
         while late.load_next(&mut routes).map_err(io::Error::other)? {}
+        route::warm_up(&routes)?;
     }
     Worker::adopt(Inheritance {
         slots,

@@ -106,7 +106,8 @@ impl Supervisor {
             return;
         }
         let (config, plan) = (self.config.clone(), self.plan.clone());
-        match self.apply(config, plan, renewed.certificates) {
+        let clients = self.client_trust.clone();
+        match self.apply(config, plan, renewed.certificates, clients) {
             Ok(()) => tracing::info!(
                 edition = self.edition,
                 "certificates have changed, and are used from now on: {}",

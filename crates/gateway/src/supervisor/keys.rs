@@ -1,35 +1,30 @@
-//! Ticket keys: made and rotated by main, the same in all workers.
+//! Ticket keys: main has them and gives them to all workers. Where they come from is in
+//! `ticket_keys`.
 
 use super::Supervisor;
 use super::pairs::Pair;
-use crate::config::Config;
 use crate::orders::Order;
 use dormouse_engine::UnixTime;
 use std::time::SystemTime;
 
 impl Supervisor {
-    /// How long until the keys are to be rotated; `None`: they are not.
+    /// How long until the keys are to be looked at; `None`: they don't change by themselves.
     pub(super) fn until_rotation_ms(&self) -> Option<u64> {
-        let rotates_at_s = self.ticket_keys.rotates_at_s()?;
-        Some(rotates_at_s.saturating_sub(unix_time().as_secs()) * 1000)
+        self.ticket_keys.until_due_ms(unix_time())
     }
 
     /// Gives out new keys when it is time.
     pub(super) fn rotate_ticket_keys(&mut self) {
-        match self.ticket_keys.rotate_if_due(unix_time()) {
-            Ok(false) => {}
-            Ok(true) => {
-                for pair in &self.pairs {
-                    self.give_ticket_keys(pair);
-                }
+        if self.ticket_keys.update(unix_time(), &self.counters) {
+            for pair in &self.pairs {
+                self.give_ticket_keys(pair);
             }
-            Err(error) => tracing::error!(%error, "ticket keys could not be rotated"),
         }
     }
 
     /// Gives the current keys to a worker.
     pub(super) fn give_ticket_keys(&self, pair: &Pair) {
-        let keys = self.ticket_keys.export();
+        let keys = self.ticket_keys.keys().export();
         pair.order(&Order::TicketKeys(keys));
     }
 }
@@ -39,8 +34,4 @@ pub(super) fn unix_time() -> UnixTime {
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
     UnixTime::since_unix_epoch(since)
-}
-
-pub(super) fn rotation_s(config: &Config) -> u32 {
-    u32::try_from(config.tickets.ticket_rotation.as_secs()).unwrap_or(u32::MAX)
 }

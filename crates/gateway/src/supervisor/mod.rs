@@ -37,17 +37,17 @@ use crate::backends::Backends;
 use crate::clients::Clients;
 use crate::config::{Config, Flag, Loaded, Log, Plan, Section};
 use crate::control::talk;
-use crate::handover::{OriginPem, Pem};
+use crate::handover::{ClientTrust, OriginPem, Pem};
 use crate::material;
 use crate::session_files::SessionFiles;
+use crate::ticket_keys::Keyring;
 use certificates::Watch;
 use control::Control;
-use dormouse_engine::TicketKeys;
 use dormouse_reactor::poller::{Events, Poller};
 use dormouse_reactor::process::Pid;
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signals;
-use dormouse_reactor::{descriptors, process};
+use dormouse_reactor::{Fd, descriptors, process};
 use error::system;
 use listeners::Listener;
 use notify::Notify;
@@ -59,6 +59,7 @@ use upgrade::Upgrade;
 
 const TOKEN_SIGNALS: u64 = 1;
 const TOKEN_CONTROL: u64 = 2;
+const TOKEN_TICKET_KEYS: u64 = 3;
 /// And those after it, one for each worker.
 const TOKEN_ORDERS: u64 = 1000;
 
@@ -86,7 +87,8 @@ pub fn serve(loaded: &Loaded, source: Source, set_logs: fn(&Log)) -> Result<(), 
     let loaded = &loaded.settled();
     let certificates = material::load(&loaded.config, &[]).map_err(ServeError::Certificates)?;
     let origins = material::load_origins(&loaded.config).map_err(ServeError::Certificates)?;
-    Supervisor::start(loaded, source, set_logs, certificates, origins)?.run()
+    let trust = material::load_clients(&loaded.config).map_err(ServeError::Certificates)?;
+    Supervisor::start(loaded, source, set_logs, certificates, trust, origins)?.run()
 }
 
 pub(crate) use notify::{VARIABLES as SYSTEMD_VARIABLES, hands_in_listeners};
@@ -100,6 +102,8 @@ struct Supervisor {
     plan: Plan,
     /// What routes show their clients, in the order of the configuration.
     certificates: Vec<Vec<Pem>>,
+    /// Who may vouch for clients, in the same order.
+    client_trust: Vec<Option<ClientTrust>>,
     origins: Vec<OriginPem>,
     watch: Watch,
     listeners: Vec<Listener>,
@@ -121,13 +125,15 @@ struct Supervisor {
     backends: Backends,
     poller: Poller,
     signals: Signals,
-    ticket_keys: TicketKeys,
+    ticket_keys: Keyring,
     upgrade: Option<Upgrade>,
     /// Keepers whose connections a new binary has taken over, and which have not ended yet.
     former_keepers: Vec<Pid>,
     born_ms: u64,
     /// Sessions of originations.
     sessions: Option<SessionFiles>,
+    /// The cache of sessions of routes.
+    session_cache: Option<Fd>,
     notify: Notify,
     stopping: bool,
     announced: bool,
@@ -139,7 +145,7 @@ impl Supervisor {
         loop {
             self.attend_to_control();
             self.poller
-                .wait(&mut events, Some(self.timeout_ms()))
+                .wait(&mut events, self.timeout_ms())
                 .map_err(system("wait for events"))?;
             self.notify.alive(process::boottime_ms());
             self.rotate_ticket_keys();
@@ -153,6 +159,7 @@ impl Supervisor {
                 match event.token() {
                     TOKEN_SIGNALS => self.on_signals()?,
                     TOKEN_CONTROL => self.on_control(),
+                    TOKEN_TICKET_KEYS => self.rotate_ticket_keys(),
                     token => self.on_worker(token.saturating_sub(TOKEN_ORDERS) as usize),
                 }
             }
@@ -170,7 +177,7 @@ impl Supervisor {
         }
     }
 
-    fn timeout_ms(&self) -> u64 {
+    fn timeout_ms(&self) -> Option<u64> {
         let until_ms = |at_ms: u64| at_ms.saturating_sub(process::boottime_ms());
         let control = self.control.as_ref().and_then(Control::next_deadline_ms);
         let sessions = self.sessions.as_ref();
@@ -186,6 +193,5 @@ impl Supervisor {
         .into_iter()
         .flatten()
         .min()
-        .unwrap_or(0)
     }
 }

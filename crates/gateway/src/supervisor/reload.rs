@@ -5,11 +5,12 @@
 //! TLS contexts are built once here. Only then is each worker given a new handover.
 
 use super::Supervisor;
+use super::keys::unix_time;
 use super::listeners;
 use super::pairs::Pair;
 use crate::config::{self, Config, Machine, Plan, Purpose};
 use crate::control::talk;
-use crate::handover::{Descriptors, Handover, Pem};
+use crate::handover::{ClientTrust, Descriptors, Handover, Pem};
 use crate::material;
 use crate::orders::Order;
 use crate::route;
@@ -60,7 +61,11 @@ impl Supervisor {
         let (config, waits) = self.without_what_waits(loaded.config, &loaded.plan);
         let certificates =
             material::load(&config, &self.certificates).map_err(|mistakes| errors(&mistakes))?;
-        self.apply(config, loaded.plan, certificates)?;
+        let trust = material::load_clients(&config).map_err(|mistakes| errors(&mistakes))?;
+        self.ticket_keys
+            .follow(&config, unix_time())
+            .map_err(|mistakes| errors(&mistakes))?;
+        self.apply(config, loaded.plan, certificates, trust)?;
         self.waits_for_restart = waits;
         let mut words = format!("configuration reloaded, edition {}", self.edition);
         if !self.waits_for_restart.is_empty() {
@@ -80,6 +85,12 @@ impl Supervisor {
         config.limits.pending_memory = running.limits.pending_memory;
         config.log.log_format = running.log.log_format;
         config.originate = running.originate.clone();
+        // Whether there are tickets at all is part of each route; where keys and sessions lie is not.
+        let (next, now) = (&mut config.tickets, &running.tickets);
+        next.session_cache = now.session_cache;
+        next.ticket_keys = now.ticket_keys.clone();
+        next.ticket_secret_file = now.ticket_secret_file.clone();
+        next.ticket_store_ca = now.ticket_store_ca.clone();
         let mut waits = Vec::new();
         let mut note = |name: &str, is_changed: bool| {
             if is_changed {
@@ -94,6 +105,17 @@ impl Supervisor {
         );
         note("log_format", config.log.log_format != new.log.log_format);
         note("originate", config.originate != new.originate);
+        let (next, wanted) = (&config.tickets, &new.tickets);
+        note("session_cache", next.session_cache != wanted.session_cache);
+        note("ticket_keys", next.ticket_keys != wanted.ticket_keys);
+        note(
+            "ticket_secret_file",
+            next.ticket_secret_file != wanted.ticket_secret_file,
+        );
+        note(
+            "ticket_store_ca",
+            next.ticket_store_ca != wanted.ticket_store_ca,
+        );
         note(
             "max_connections",
             u64::from(plan.connections_max) > self.connections_max
@@ -108,11 +130,12 @@ impl Supervisor {
         config: Config,
         plan: Plan,
         certificates: Vec<Vec<Pem>>,
+        trust: Vec<Option<ClientTrust>>,
     ) -> Result<(), String> {
         let numbers = self.numbers.of(&config);
         // Workers build the same from the same: what fails, fails here.
-        let keys = self.ticket_keys.export();
-        route::routes(&config, &certificates, &keys, &self.backends)?;
+        let keys = self.ticket_keys.keys().export();
+        route::routes(&config, &certificates, &trust, &keys, &self.backends, None)?;
         let listeners = listeners::open(&config, &numbers.list(), &self.listeners)
             .map_err(|error| error.to_string())?;
         let is_draining = self.drain.is_some();
@@ -128,6 +151,7 @@ impl Supervisor {
         self.config = config;
         self.plan = plan;
         self.certificates = certificates;
+        self.client_trust = trust;
         self.edition += 1;
         self.loaded_ms = process::boottime_ms();
         for worker in 0..self.pairs.len() {
@@ -157,8 +181,9 @@ impl Supervisor {
             share,
             numbers: self.numbers.list(),
             certificates: self.certificates.clone(),
+            clients: self.client_trust.clone(),
             origins: self.origins.clone(),
-            ticket_keys: self.ticket_keys.export().to_vec(),
+            ticket_keys: self.ticket_keys.keys().export().to_vec(),
             descriptors: Descriptors {
                 listeners: listeners.map(|l| (l.fd.0, l.route)).collect(),
                 slots: -1,
@@ -169,6 +194,7 @@ impl Supervisor {
                 backends: self.backends.fd().0,
                 sessions: self.sessions.as_ref().map(|files| files.fd().0),
                 orders: -1,
+                session_cache: self.session_cache.map(|fd| fd.0),
             },
         }
     }

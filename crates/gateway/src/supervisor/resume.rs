@@ -6,13 +6,14 @@ use super::error::{ServeError, system};
 use super::notify::Notify;
 use super::numbers::Numbers;
 use super::pairs::Pair;
-use super::start::open_poller;
+use super::start::{open_poller, wait_for_keys};
 use super::{Source, Supervisor, TOKEN_ORDERS, listeners, signals};
 use crate::backends::Backends;
 use crate::clients::Clients;
 use crate::config::Log;
-use crate::handover::Descriptors;
+use crate::handover::{Descriptors, Handover};
 use crate::session_files::SessionFiles;
+use crate::ticket_keys::Keyring;
 use crate::upgrade::{MainState, trial};
 use dormouse_engine::TicketKeys;
 use dormouse_reactor::poller::Interest;
@@ -67,6 +68,12 @@ fn tables(told: &Descriptors, workers: u32) -> Result<(Clients, Backends), Serve
     ))
 }
 
+fn keyring(told: &Handover, counters: &Shared) -> Result<Keyring, ServeError> {
+    let keys = TicketKeys::import(&told.ticket_keys);
+    let keys = keys.map_err(|e| ServeError::Workers(e.to_string()))?;
+    Ok(Keyring::again(&told.config, keys, counters))
+}
+
 impl Supervisor {
     fn resume(
         state: &MainState,
@@ -108,6 +115,8 @@ impl Supervisor {
                 share: pair.share.clone(),
             });
         }
+        let ticket_keys = keyring(told, &counters)?;
+        wait_for_keys(&poller, &ticket_keys)?;
         let sessions = state.sessions.as_ref();
         let sessions = sessions.map(|left| SessionFiles::again(&told.config, left));
         Ok(Supervisor {
@@ -120,6 +129,7 @@ impl Supervisor {
             plan: state.plan.clone(),
             connections_max: state.connections_max,
             certificates: told.certificates.clone(),
+            client_trust: told.clients.clone(),
             origins: told.origins.clone(),
             watch: Watch::begin(&told.config),
             listeners: listeners::again(&told.config, &told.descriptors.listeners),
@@ -136,8 +146,8 @@ impl Supervisor {
             notify: Notify::from_environment(),
             poller,
             signals,
-            ticket_keys: TicketKeys::import(&told.ticket_keys)
-                .map_err(|e| ServeError::Workers(e.to_string()))?,
+            ticket_keys,
+            session_cache: told.descriptors.session_cache.map(Fd),
             config: told.config.clone(),
             upgrade: None,
             former_keepers: state.former.iter().copied().map(Pid).collect(),

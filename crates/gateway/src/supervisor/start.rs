@@ -3,20 +3,22 @@
 use super::certificates::Watch;
 use super::control::{self, Control};
 use super::error::{ServeError, system};
-use super::keys::{rotation_s, unix_time};
+use super::keys::unix_time;
 use super::notify::Notify;
 use super::numbers::Numbers;
-use super::{Source, Supervisor, TOKEN_SIGNALS, listeners, signals};
+use super::{Source, Supervisor, TOKEN_SIGNALS, TOKEN_TICKET_KEYS, listeners, signals};
 use crate::backends::Backends;
 use crate::clients::Clients;
 use crate::config::{Config, Loaded, Log};
-use crate::handover::{OriginPem, Pem};
+use crate::handover::{ClientTrust, OriginPem, Pem};
+use crate::route;
 use crate::session_files::SessionFiles;
-use dormouse_engine::TicketKeys;
+use crate::ticket_keys::Keyring;
+use dormouse_reactor::cache::Cache;
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signals;
-use dormouse_reactor::{OnExec, process};
+use dormouse_reactor::{Fd, OnExec, process};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 
@@ -27,23 +29,27 @@ impl Supervisor {
         source: Source,
         set_logs: fn(&Log),
         certificates: Vec<Vec<Pem>>,
+        trust: Vec<Option<ClientTrust>>,
         origins: Vec<OriginPem>,
     ) -> Result<Supervisor, ServeError> {
         let Loaded { config, plan, .. } = loaded;
         check_user(config)?;
         let signals = signals::open()?;
         let sessions = SessionFiles::open(config, &origins)?;
-        let numbers = Numbers::default().of(config);
-        let listeners = listeners::open(config, &numbers.list(), &[])?;
         let counters = Shared::create("dormouse-counters", plan.workers as usize)
             .map_err(system("make shared memory"))?;
         let clients = Clients::create(plan.connections_max, random())
             .map_err(system("make shared memory"))?;
         let backends = Backends::create(plan.workers).map_err(system("make shared memory"))?;
+        let ticket_keys =
+            Keyring::open(config, unix_time(), &counters).map_err(ServeError::Certificates)?;
+        shake_hands(config, &certificates, &trust, &ticket_keys, &backends)?;
+        let session_cache = session_cache(config)?;
+        let numbers = Numbers::default().of(config);
+        let listeners = listeners::open(config, &numbers.list(), &[])?;
         let poller = open_poller(&signals)?;
+        wait_for_keys(&poller, &ticket_keys)?;
         let address = control::open_address(config)?;
-        let ticket_keys = TicketKeys::generate(unix_time(), rotation_s(config))
-            .map_err(|e| ServeError::Workers(e.to_string()))?;
         let control = Control::start(address, &config.log, &counters, &poller)
             .map_err(system("start the control process"))?;
         let now_ms = process::boottime_ms();
@@ -52,6 +58,7 @@ impl Supervisor {
             source,
             set_logs,
             certificates,
+            client_trust: trust,
             origins,
             watch: Watch::begin(config),
             listeners,
@@ -76,6 +83,7 @@ impl Supervisor {
             former_keepers: Vec::new(),
             born_ms: now_ms,
             sessions,
+            session_cache,
             notify: Notify::from_environment(),
             stopping: false,
             announced: false,
@@ -93,6 +101,41 @@ impl Supervisor {
 /// Not known to anybody outside: what the standard library seeds its own tables with.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
+}
+
+/// A handshake with itself for each route, before anybody can connect: what can't work is told
+/// now.
+fn shake_hands(
+    config: &Config,
+    certificates: &[Vec<Pem>],
+    trust: &[Option<ClientTrust>],
+    ticket_keys: &Keyring,
+    backends: &Backends,
+) -> Result<(), ServeError> {
+    let keys = ticket_keys.keys().export();
+    let routes = route::routes(config, certificates, trust, &keys, backends, None)
+        .map_err(|why| ServeError::Certificates(vec![why]))?;
+    route::warm_up(&routes).map_err(system("do a handshake with itself"))
+}
+
+/// The session cache of all workers, if there is to be one.
+fn session_cache(config: &Config) -> Result<Option<Fd>, ServeError> {
+    match config.tickets.session_cache {
+        None => Ok(None),
+        Some(bytes) => Cache::create("dormouse-sessions", bytes.as_usize())
+            .map(|cache| Some(cache.fd()))
+            .map_err(system("make the session cache")),
+    }
+}
+
+/// A store tells of new keys.
+pub(super) fn wait_for_keys(poller: &Poller, ticket_keys: &Keyring) -> Result<(), ServeError> {
+    match ticket_keys.bell() {
+        Some(bell) => poller
+            .add(bell, TOKEN_TICKET_KEYS, Interest::READ)
+            .map_err(system("wait for ticket keys")),
+        None => Ok(()),
+    }
 }
 
 /// The poller of main, and what it waits for from the start.

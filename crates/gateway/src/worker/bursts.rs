@@ -4,10 +4,13 @@
 //! counted, and the count stands in the next line.
 
 use super::closing::Ending;
-use crate::counters::{Count, Counters};
-use dormouse_engine::{FailureKind, HandshakeFailure};
+use super::introducing::Client;
+use super::reporting;
+use crate::counters::Counters;
+use dormouse_engine::HandshakeFailure;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Peer;
+use std::fmt;
 
 pub(super) const QUIET_MS: u64 = 10_000;
 
@@ -15,6 +18,7 @@ pub(super) const QUIET_MS: u64 = 10_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Subject {
     HandshakeFailed,
+    ClientRefused,
     HandshakeTimeout,
     ProxyHeader,
     Denied,
@@ -74,29 +78,46 @@ impl Bursts {
         };
     }
 
-    /// A handshake failed: counted by kind, logged in words.
+    /// A handshake failed: counted by kind, logged in words. `each_ms`: every handshake has a line;
+    /// it took so long.
     pub(super) fn handshake_failed(
         &mut self,
         failure: &HandshakeFailure,
-        fd: Fd,
+        client: &Client,
         now_ms: u64,
         count: &Counters,
+        each_ms: Option<u64>,
     ) {
-        count.add(Count::HandshakesFailed, 1);
-        match failure.kind {
-            FailureKind::PlainHttp => count.add(Count::PlainHttp, 1),
-            FailureKind::TooLarge => count.add(Count::HandshakesTooLarge, 1),
-            _ => {}
+        reporting::count_failed(failure, count);
+        if let Some(took_ms) = each_ms {
+            return reporting::log_failed(failure, client, took_ms);
         }
-        self.note(Subject::HandshakeFailed, now_ms, |more| {
-            tracing::info!(peer = %peer_name(fd), more, "handshake failed: {failure}");
+        // Who was refused is told apart from what any stranger can cause.
+        let subject = if reporting::is_refused_client(failure) {
+            Subject::ClientRefused
+        } else {
+            Subject::HandshakeFailed
+        };
+        self.note(subject, now_ms, |more| {
+            tracing::info!(peer = %client, more, "handshake failed: {failure}");
         });
     }
 }
 
-/// Who is at the other end, for the log.
-pub(super) fn peer_name(fd: Fd) -> String {
-    Peer::of(fd).map_or_else(|_| "gone".to_owned(), |peer| peer.to_string())
+/// Who is at the other end, for the log: asked when it is written.
+pub(super) fn peer_name(fd: Fd) -> PeerName {
+    PeerName(fd)
+}
+
+pub(super) struct PeerName(Fd);
+
+impl fmt::Display for PeerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Peer::of(self.0) {
+            Ok(peer) => peer.fmt(f),
+            Err(_) => f.write_str("gone"),
+        }
+    }
 }
 
 #[cfg(test)]

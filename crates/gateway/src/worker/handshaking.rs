@@ -39,7 +39,7 @@ pub(super) struct InFlight {
     pub(super) client: Client,
     /// When it was accepted, or made a step.
     moved_ms: u64,
-    accepted_ms: u64,
+    pub(super) accepted_ms: u64,
     stage: Stage,
     watch: Watch,
 }
@@ -218,7 +218,7 @@ impl Handshakes {
         (index, generation): (u32, u32),
         with: With<'_>,
         start: impl FnOnce(u16) -> Option<Handshake>,
-    ) -> Option<(Fd, Step)> {
+    ) -> Option<Step> {
         let entry = self.entries.get_mut(index as usize)?.as_mut()?;
         if entry.generation != generation {
             return None;
@@ -231,7 +231,7 @@ impl Handshakes {
             // The time in which it waited for its turn was ours, not its client's.
             self.shaking.push_back((deadline_ms, index, generation));
         }
-        Some((entry.fd, step))
+        Some(step)
     }
 
     /// Takes an entry out.

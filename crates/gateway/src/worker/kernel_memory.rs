@@ -81,7 +81,7 @@ impl KernelMemory {
     }
 
     /// Which queues to look at again now; there are some when little is left.
-    pub(super) fn to_look_at(&mut self, now_ms: u64) -> Vec<u32> {
+    pub(super) fn next_looks(&mut self, now_ms: u64) -> Vec<u32> {
         if self.sum < self.limit / 2 || now_ms < self.look_ms {
             return Vec::new();
         }
@@ -139,10 +139,10 @@ mod tests {
             memory.note(index * 3, 8_192);
         }
         let mut seen: Vec<u32> = (0..3)
-            .flat_map(|n| memory.to_look_at(n * LOOK_MS))
+            .flat_map(|n| memory.next_looks(n * LOOK_MS))
             .collect();
         seen.truncate(1_000);
         assert!(seen.iter().copied().eq((0..1_000).map(|index| index * 3)));
-        assert!(memory.to_look_at(2 * LOOK_MS + 1).is_empty(), "not so soon");
+        assert!(memory.next_looks(2 * LOOK_MS + 1).is_empty(), "not so soon");
     }
 }

@@ -42,6 +42,7 @@ mod passing;
 mod queue;
 mod recover;
 mod reloading;
+mod reporting;
 mod sealing;
 mod starved;
 mod tickets;
@@ -101,6 +102,8 @@ pub(crate) struct Limits {
     pub(crate) partial_record_timeout_ms: u64,
     pub(crate) backend_connect_timeout_ms: u64,
     pub(crate) drain_timeout_ms: u64,
+    /// A log line for every handshake.
+    pub(crate) log_handshakes: bool,
     pub(crate) shutdown_grace_ms: u64,
     pub(crate) handshake_grace_ms: u64,
     /// The loop turns so often at least, so that its keeper sees that it lives.

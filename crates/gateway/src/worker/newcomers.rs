@@ -3,11 +3,12 @@
 
 use super::Worker;
 use super::accepting::{ACCEPTS_PER_TURN, Listener, Pause};
-use super::bursts::{Subject, peer_name};
+use super::bursts::Subject;
 use super::handshaking::{Step, With};
 use super::interest::{self, Side};
 use super::introducing::Client;
 use super::originating::Plain;
+use super::reporting;
 use super::tickets::unix_time;
 use super::token::{self, Token};
 use crate::counters::Count;
@@ -199,9 +200,14 @@ impl Worker {
 
     fn on_handshake(&mut self, index: u32, generation: u32, waited: bool) {
         let now = unix_time();
-        let Some((peer, step)) = self.step(index, generation, now, waited) else {
+        let Some(step) = self.step(index, generation, now, waited) else {
             return;
         };
+        let Some(entry) = self.handshakes.entry(index, generation) else {
+            return;
+        };
+        let (client, lingers) = (entry.client, entry.is_lingering());
+        let took_ms = self.now_ms.saturating_sub(entry.accepted_ms);
         match step {
             Step::Continues | Step::Introduced => {}
             Step::Denied => self.drop_handshake(index, generation),
@@ -211,13 +217,23 @@ impl Worker {
             }
             Step::Established => self.establish(index, generation),
             Step::GivenUp => {
+                let why = "the client had given up before its turn came";
+                self.log_gone("peer", why, &client, took_ms);
                 self.tools.count.add(Count::HandshakesGivenUp, 1);
                 self.drop_handshake(index, generation);
             }
-            Step::Gone => self.drop_handshake(index, generation),
+            Step::Gone => {
+                if !lingers {
+                    let why = "the client's connection ended";
+                    self.log_gone("peer", why, &client, took_ms);
+                }
+                self.drop_handshake(index, generation);
+            }
             Step::Failed(failure) => {
+                let each_ms = self.limits.log_handshakes.then_some(took_ms);
+                let (now_ms, count) = (self.now_ms, &self.tools.count);
                 self.bursts
-                    .handshake_failed(&failure, peer, self.now_ms, &self.tools.count);
+                    .handshake_failed(&failure, &client, now_ms, count, each_ms);
                 self.handshakes
                     .note_lingering(index, generation, self.now_ms);
             }
@@ -226,22 +242,16 @@ impl Worker {
 
     /// A step of the handshake. When a proxy has said who the client is, that one must be admitted
     /// before its first byte is looked at.
-    fn step(
-        &mut self,
-        index: u32,
-        generation: u32,
-        now: UnixTime,
-        waited: bool,
-    ) -> Option<(Fd, Step)> {
+    fn step(&mut self, index: u32, generation: u32, now: UnixTime, waited: bool) -> Option<Step> {
         loop {
-            let (fd, step) = self.one_step(index, generation, now, waited)?;
+            let step = self.one_step(index, generation, now, waited)?;
             if !matches!(step, Step::Introduced) {
-                return Some((fd, step));
+                return Some(step);
             }
             let entry = self.handshakes.entry(index, generation)?;
             let (route, client) = (entry.route, entry.client);
             if !self.admit(route, &client) {
-                return Some((fd, Step::Denied));
+                return Some(Step::Denied);
             }
         }
     }
@@ -252,7 +262,7 @@ impl Worker {
         generation: u32,
         now: UnixTime,
         waited: bool,
-    ) -> Option<(Fd, Step)> {
+    ) -> Option<Step> {
         let Worker {
             handshakes,
             tools,
@@ -298,13 +308,22 @@ impl Worker {
             && !entry.is_lingering()
         {
             self.tools.count.add(Count::HandshakesTimedOut, 1);
-            let (now_ms, fd) = (self.now_ms, entry.fd);
+            let (now_ms, client) = (self.now_ms, entry.client);
+            let took_ms = now_ms.saturating_sub(entry.accepted_ms);
+            let why = "not finished within handshake_timeout";
+            self.log_gone("us", why, &client, took_ms);
             self.bursts.note(Subject::HandshakeTimeout, now_ms, |more| {
-                tracing::info!(peer = %peer_name(fd), more,
+                tracing::info!(peer = %client, more,
                     "handshake not finished within handshake_timeout; connection closed");
             });
         }
         self.drop_handshake(index, generation);
+    }
+
+    fn log_gone(&self, gave_up: &str, why: &str, client: &Client, took_ms: u64) {
+        if self.limits.log_handshakes {
+            reporting::log_gone(gave_up, why, client, took_ms);
+        }
     }
 
     fn drop_handshake(&mut self, index: u32, generation: u32) {
@@ -321,6 +340,7 @@ impl Worker {
         };
         let (fd, route, watched) = (entry.fd, entry.route, entry.is_watched());
         let client = entry.client;
+        let took_ms = self.now_ms.saturating_sub(entry.accepted_ms);
         let (Some(handshake), Some(index)) = (entry.into_handshake(), self.slots.insert()) else {
             fd.close();
             return;
@@ -336,14 +356,18 @@ impl Worker {
                 handshake.rest(&mut slot.tls),
             )
         });
+        let each_ms = self.limits.log_handshakes.then_some(took_ms);
         let over = match rested {
             Some((Ok(()), Ok(rested))) => {
                 !self.enter(index, &client)
-                    || self.work(index, |work, slot| work.begin(slot, rested, &client))
+                    || self.work(index, |work, slot| {
+                        work.begin(slot, rested, &client, took_ms)
+                    })
             }
             Some((_, Err(failure))) => {
+                let (now_ms, count) = (self.now_ms, &self.tools.count);
                 self.bursts
-                    .handshake_failed(&failure, fd, self.now_ms, &self.tools.count);
+                    .handshake_failed(&failure, &client, now_ms, count, each_ms);
                 true
             }
             Some((Err(_), _)) | None => true,

@@ -17,6 +17,9 @@ const PATIENCE_MS: u64 = 1_000;
 /// So many turns, and one is for the class that is next in line.
 const TURNS: u32 = 8;
 
+/// When there are too many, one turn in so many is for the oldest.
+const OLDEST_TURNS: u32 = 4;
+
 /// A handshake in flight: its index and generation.
 pub(super) type Name = (u32, u32);
 
@@ -87,14 +90,16 @@ impl Queue {
         } else {
             (&mut self.resuming, &mut self.full)
         };
-        let waiting = take(first, now_ms).or_else(|| take(second, now_ms))?;
+        // So that those who are passed by have an end of it, too.
+        let oldest = self.turns.is_multiple_of(OLDEST_TURNS);
+        let waiting = take(first, now_ms, oldest).or_else(|| take(second, now_ms, oldest))?;
         Some((waiting.name, waiting.since_ms < now_ms))
     }
 }
 
-fn take(queue: &mut VecDeque<Waiting>, now_ms: u64) -> Option<Waiting> {
-    let oldest = queue.front()?;
-    if oldest.since_ms + PATIENCE_MS < now_ms {
+fn take(queue: &mut VecDeque<Waiting>, now_ms: u64, oldest: bool) -> Option<Waiting> {
+    let front = queue.front()?;
+    if !oldest && front.since_ms + PATIENCE_MS < now_ms {
         queue.pop_back()
     } else {
         queue.pop_front()

@@ -14,6 +14,7 @@ use super::accepting::Listener;
 use crate::handover::{Descriptors, ForKeeper, Handover};
 use crate::orders::{self, Word};
 use crate::route::{self, Direction, Route};
+use crate::session_cache::Sessions;
 use dormouse_reactor::{Fd, OnExec, process};
 use std::io;
 
@@ -42,11 +43,15 @@ impl Worker {
 
     fn take_over(&mut self, told: Fd, listeners: &[Fd]) -> io::Result<()> {
         let mut handover = Handover::read(told)?;
+        let former = Handover::read(self.handover)?.descriptors.clone();
+        let sessions = Sessions::adopt(&former)?;
         let routes = route::routes(
             &handover.config,
             &handover.certificates,
+            &handover.clients,
             &handover.ticket_keys,
             &self.tools.backends,
+            sessions.as_ref(),
         )
         .map_err(io::Error::other)?;
         if listeners.len() != handover.descriptors.listeners.len() {

@@ -144,7 +144,7 @@ impl Worker {
     /// Send queues drain without a word: when little is left for others they are looked at. So are,
     /// once, those which a predecessor left.
     fn look_at_queues(&mut self) {
-        for index in self.tools.kernel.to_look_at(self.now_ms) {
+        for index in self.tools.kernel.next_looks(self.now_ms) {
             self.note_queues(index);
         }
         for _ in 0..SURVEYED_PER_TURN {

@@ -10,17 +10,17 @@ use super::flow::{self, Outcome, Tools};
 use super::interest::{self, Side};
 use super::introducing::Client;
 use super::originating::Plain;
+use super::reporting::{self, Whose};
 use super::{opening, sealing};
 use crate::backends::Change;
 use crate::config::Truncation;
 use crate::counters::Count;
 use crate::route::{Direction, Route};
 use crate::slot::{Flag, Phase, Slot, TimerPurpose};
-use dormouse_engine::{HandshakeInfo, Rested};
+use dormouse_engine::Rested;
 use dormouse_reactor::poller::{Event, Poller};
 use dormouse_reactor::socket::{self, Peer, Shortage};
 use dormouse_record::Alert;
-use std::fmt;
 use std::net::IpAddr;
 use std::slice::from_ref;
 
@@ -168,7 +168,12 @@ impl Work<'_> {
             Count::ConnectHandshakesFull
         };
         self.tools.count.add(count, 1);
-        log_handshake(&peer_name(slot.tls_fd()), "", &info);
+        let (peer, each) = (peer_name(slot.tls_fd()), self.limits.log_handshakes);
+        let whose = Whose {
+            peer: &peer,
+            id: None,
+        };
+        reporting::log_done(&info, whose, None, each);
         if let (Some(watch), Direction::Originate(origin)) = (tickets, &self.route.direction) {
             let until_ms = self.now_ms + origin.ticket_wait_ms;
             self.tools.tickets.expect(slot.generation, watch, until_ms);
@@ -199,19 +204,23 @@ impl Work<'_> {
     }
 
     /// The handshake is done and the state at rest written: what belongs to the rest of the slot.
-    pub(super) fn begin(&mut self, slot: &mut Slot, rested: Rested, client: &Client) -> Outcome {
+    pub(super) fn begin(
+        &mut self,
+        slot: &mut Slot,
+        rested: Rested,
+        client: &Client,
+        took_ms: u64,
+    ) -> Outcome {
         slot.set_phase(Phase::Connecting);
-        let resumed = rested.info.resumed;
-        self.tools.count.add(
-            if resumed {
-                Count::HandshakesResumed
-            } else {
-                Count::HandshakesFull
-            },
-            1,
-        );
-        // Before the first byte of the client the backend hears who that is.
+        reporting::count_done(&rested.info, &self.tools.count);
         let id = client.id(self.tools.id_seed, slot);
+        let whose = Whose {
+            peer: client,
+            id: Some(&id),
+        };
+        let each = self.limits.log_handshakes;
+        reporting::log_done(&rested.info, whose, Some(took_ms), each);
+        // Before the first byte of the client the backend hears who that is.
         let mut first = client.introduction(self.route, slot, &rested.info, &id);
         let introduced = first.len();
         first.extend_from_slice(&rested.leftover);
@@ -229,7 +238,6 @@ impl Work<'_> {
         if introduced > 0 {
             slot.set(Flag::OpeningBlocked);
         }
-        log_handshake(client, &id, &rested.info);
         let connect = self.start_connect(slot, client.ip());
         self.connected(slot, connect)
     }
@@ -516,19 +524,4 @@ fn attach_plain(slot: &mut Slot, plain: Plain) {
         slot.set(Flag::PlainIsUnix);
     }
     slot.set_phase(Phase::Established);
-}
-
-fn log_handshake(peer: &dyn fmt::Display, id: &str, info: &HandshakeInfo) {
-    tracing::debug!(
-        peer = %peer,
-        id,
-        version = %info.protocol,
-        suite = info.suite,
-        group = info.group,
-        sni = info.sni,
-        alpn = info.alpn.as_deref().map(|name| name.escape_ascii().to_string()),
-        resumed = info.resumed,
-        flights = ?info.flights.bytes(),
-        "handshake done"
-    );
 }

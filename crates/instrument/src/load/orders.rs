@@ -212,6 +212,8 @@ pub struct Speak {
     pub for_ms: u64,
     /// Speak on this many connections only; 0: on all.
     pub among: u32,
+    /// Instead of the message: this many bytes each way, checked (0: the message).
+    pub bytes: u64,
     /// Under which name the latencies are reported.
     pub name: String,
 }

@@ -296,6 +296,7 @@ fn keep(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Troubl
                 messages: 0,
                 for_ms: (hold.for_s * 1000.0) as u64,
                 among: 0,
+                bytes: 0,
                 name: "echo".into(),
             };
             let total = (speak.per_s * hold.for_s) as u64;
@@ -335,6 +336,7 @@ fn echo(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Troubl
             messages: alive,
             for_ms: 0,
             among: 0,
+            bytes: 0,
             name: name.clone(),
         };
         let harvest = session.order(&name, Some(alive), &Order::Speak(speak), |tally| {

@@ -53,6 +53,7 @@ fn speak(session: &mut Session<'_>, wake: &Wake, among: u32, name: &str) -> Resu
         messages: 0,
         for_ms: (wake.for_s * 1000.0) as u64,
         among,
+        bytes: 0,
         name: name.into(),
     };
     let total = (wake.per_s * wake.for_s) as u64;

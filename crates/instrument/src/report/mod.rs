@@ -2,12 +2,12 @@
 
 mod chart;
 mod panels;
-mod scale;
+pub(crate) mod scale;
 mod sections;
 
 use crate::model::{Run, SCHEMA};
 
-const STYLE: &str = include_str!("style.css");
+pub(crate) const STYLE: &str = include_str!("style.css");
 
 /// Reads runs: one object, a list of objects, or one object per line.
 ///
@@ -58,7 +58,7 @@ pub fn page(title: &str, runs: &[Run]) -> String {
 }
 
 /// Text as HTML: labels and reasons come from the command line and from servers.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

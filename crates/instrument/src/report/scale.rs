@@ -2,7 +2,7 @@
 
 /// From values to places on an axis.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scale {
+pub(crate) struct Scale {
     low: f64,
     high: f64,
     log: bool,
@@ -12,7 +12,7 @@ pub(super) struct Scale {
 
 impl Scale {
     /// A linear scale from 0 that holds all values.
-    pub(super) fn linear(values: impl Iterator<Item = f64>, start: f64, end: f64) -> Self {
+    pub(crate) fn linear(values: impl Iterator<Item = f64>, start: f64, end: f64) -> Self {
         let high = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
         let high = if high > 0.0 { high * 1.02 } else { 1.0 };
         Self {
@@ -25,7 +25,7 @@ impl Scale {
     }
 
     /// A linear scale that holds all values and does not begin at 0.
-    pub(super) fn around(values: impl Iterator<Item = f64> + Clone, start: f64, end: f64) -> Self {
+    pub(crate) fn around(values: impl Iterator<Item = f64> + Clone, start: f64, end: f64) -> Self {
         let low = values
             .clone()
             .filter(|value| value.is_finite())
@@ -53,7 +53,7 @@ impl Scale {
     }
 
     /// A logarithmic scale that holds all positive values.
-    pub(super) fn log(values: impl Iterator<Item = f64> + Clone, start: f64, end: f64) -> Self {
+    pub(crate) fn log(values: impl Iterator<Item = f64> + Clone, start: f64, end: f64) -> Self {
         let positive = values.filter(|value| value.is_finite() && *value > 0.0);
         let low = positive.clone().fold(f64::INFINITY, f64::min);
         let high = positive.fold(0.0, f64::max);
@@ -68,7 +68,7 @@ impl Scale {
     }
 
     /// Where a value is.
-    pub(super) fn at(&self, value: f64) -> f64 {
+    pub(crate) fn at(&self, value: f64) -> f64 {
         let part = if self.log {
             (value.max(self.low).ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
         } else {
@@ -78,7 +78,7 @@ impl Scale {
     }
 
     /// Where lines are drawn: round values.
-    pub(super) fn ticks(&self) -> Vec<f64> {
+    pub(crate) fn ticks(&self) -> Vec<f64> {
         if self.log {
             self.log_ticks()
         } else {

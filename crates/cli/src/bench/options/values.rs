@@ -6,7 +6,7 @@ use std::time::Duration;
 use dormouse_instrument::Trouble;
 
 /// The address, and the host's name as it was written.
-pub(super) fn resolve(target: &str) -> Result<(String, String), Trouble> {
+pub(crate) fn resolve(target: &str) -> Result<(String, String), Trouble> {
     use std::net::ToSocketAddrs;
     if target.starts_with("unix:") {
         return Ok((target.to_owned(), "localhost".into()));
@@ -34,7 +34,7 @@ pub(super) fn resolve(target: &str) -> Result<(String, String), Trouble> {
     Ok((address.to_string(), host.to_owned()))
 }
 
-pub(super) fn unescape(text: &str) -> Result<Vec<u8>, Trouble> {
+pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, Trouble> {
     let mut out = Vec::new();
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -63,7 +63,7 @@ pub(super) fn unescape(text: &str) -> Result<Vec<u8>, Trouble> {
 }
 
 /// `500ms`, `5s`, `2m`, or seconds without a unit.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let split = text
         .find(|c: char| c.is_ascii_alphabetic())
         .unwrap_or(text.len());
@@ -87,7 +87,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// `1000000`, `512k`, `256M`, `2G` (powers of ten).
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let plain = text.strip_suffix('B').unwrap_or(text);
     let (number, factor) = match plain.chars().last() {
         Some('k' | 'K') => (&plain[..plain.len() - 1], 1_000),
@@ -105,12 +105,12 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
 }
 
 /// `10000`, `10_000`, `10k`, `1M`.
-pub(super) fn count(text: &str) -> Result<u64, String> {
+pub(crate) fn count(text: &str) -> Result<u64, String> {
     bytes(&text.replace(['_', ','], ""))
         .map_err(|_| format!("{text:?} is no number of connections: write 10000, 10k or 1M"))
 }
 
-pub(super) fn rate(text: &str) -> Result<f64, String> {
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
     (rate.is_finite() && rate >= 0.0)
         .then_some(rate)

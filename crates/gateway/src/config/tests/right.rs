@@ -179,8 +179,13 @@ const EVERY_OPTION: &str = "
         tickets = 0
         ticket_lifetime = '1h'
         ticket_rotation = '2h'
+        session_cache = '1 MiB'
+        ticket_keys = 'rediss://store:7000'
+        ticket_secret_file = 'fleet.secret'
+        ticket_store_ca = 'store-ca.pem'
         log_level = 'debug'
         log_format = 'json'
+        log_handshakes = true
         [[route]]
         listen = ['127.0.0.1:1', '[::1]:2']
         to = 'unix:b.sock'

@@ -117,6 +117,7 @@ impl World {
                     partial_record_timeout_ms: 60_000,
                     backend_connect_timeout_ms: 5_000,
                     drain_timeout_ms: 10_000,
+                    log_handshakes: false,
                     shutdown_grace_ms: 10_000,
                 },
                 orders: self.orders[1],

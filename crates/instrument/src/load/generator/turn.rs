@@ -147,7 +147,11 @@ impl Generator {
             let mut active = Box::new(Active::at_rest(now));
             // Not `now`: those who speak later in this turn begin later.
             let begins = Instant::now();
-            active.exchange = self.exchange(0, begins);
+            let bytes = match &self.job {
+                Some(Job::Speak(speak)) => speak.spec.bytes,
+                _ => 0,
+            };
+            active.exchange = self.exchange(bytes, begins);
             active.deadline = Some(begins + self.timeout);
             let next = self.push(index, &mut active);
             self.settle(index, active, next);

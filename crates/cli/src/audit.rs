@@ -1,0 +1,149 @@
+//! `dormouse audit`: where memory and CPU time go, and what to change.
+
+mod options;
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use dormouse_instrument::Trouble;
+use dormouse_instrument::audit::{self, Audit, Thresholds, report};
+use dormouse_instrument::load::Launcher;
+
+use crate::bench::console::Terminal;
+use options::{ClientArgs, Output, ReportArgs, ServerArgs};
+
+/// Arguments of `audit`.
+#[derive(Args, Debug)]
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "\
+An audit reads what the operating system shows the owner of a process, and makes connections; it \
+changes nothing.\n\
+Exit status: 0 clean, 1 a threshold was breached or a finding is as severe as --fail-on says, 2 usage, \
+3 the target or the operating system failed."
+)]
+pub(crate) struct AuditArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it, made once")]
+enum What {
+    /// A server: what it offers, whether it resumes, what its connections keep and cost
+    #[command(after_help = "\
+Examples:\n  \
+dormouse audit server 127.0.0.1:443 --pid $(pidof -s nginx) --insecure\n  \
+dormouse audit server 127.0.0.1:8443 --cmd 'node server.js' --ca ca.pem --html audit.html\n  \
+dormouse audit server example.org:443          a handful of connections, no load")]
+    Server(ServerArgs),
+    /// A client: whether it resumes and keeps alive, what it offers and spends
+    #[command(after_help = "\
+Examples:\n  \
+dormouse audit client -- curl -sS {url} {url} {url}\n  \
+dormouse audit client -- python3 fetch.py          with DORMOUSE_URL in its environment\n  \
+dormouse audit client --listen 127.0.0.1:8443 --ca-file ca.pem --limit 60s")]
+    Client(ClientArgs),
+    /// Draw a self-contained HTML page of audits that were kept with --json, side by side
+    Report(ReportArgs),
+}
+
+/// Carries out `dormouse audit`.
+pub(crate) fn run(args: AuditArgs) -> ExitCode {
+    let outcome = match args.what {
+        What::Server(args) => server(&args),
+        What::Client(args) => client(&args),
+        What::Report(args) => draw(&args),
+    };
+    match outcome {
+        Ok(status) => ExitCode::from(status),
+        Err(trouble) => {
+            eprintln!("dormouse audit: {trouble}");
+            ExitCode::from(trouble.exit_status())
+        }
+    }
+}
+
+fn server(args: &ServerArgs) -> Result<u8, Trouble> {
+    let spec = args.spec()?;
+    let thresholds = args.thresholds();
+    let program = std::env::current_exe()
+        .map_err(|error| Trouble::system(format!("finding this program: {error}")))?;
+    let launcher = Launcher {
+        program,
+        arguments: vec!["bench".into(), "generator".into()],
+    };
+    let audit = audit::server::run(&spec, &launcher, &mut Terminal::new(args.output.quiet));
+    publish(audit, &thresholds, &args.output)
+}
+
+fn client(args: &ClientArgs) -> Result<u8, Trouble> {
+    let spec = args.spec()?;
+    let audit = audit::client::run(&spec, &mut Terminal::new(args.output.quiet));
+    publish(audit, &args.thresholds(), &args.output)
+}
+
+/// Text to the standard output, JSON and HTML where they were asked for. Returns the exit status.
+fn publish(mut audit: Audit, thresholds: &Thresholds, output: &Output) -> Result<u8, Trouble> {
+    if audit.outcome.complete {
+        let (breached, unknown) = thresholds.breaches(&audit);
+        if !unknown.is_empty() {
+            // What could not be measured is not clean.
+            audit.outcome.exit_status = 3;
+            audit.outcome.message = Some(format!("could not be judged: {}", unknown.join("; ")));
+        }
+        if !breached.is_empty() {
+            audit.outcome.exit_status = 1;
+            audit.outcome.message = Some(breached.join("; "));
+        }
+    }
+    let json = || {
+        let text = serde_json::to_string(&audit)
+            .map_err(|error| Trouble::system(format!("JSON: {error}")))?;
+        Ok::<_, Trouble>(text + "\n")
+    };
+    let to_stdout = |text: &str| {
+        std::io::stdout()
+            .write_all(text.as_bytes())
+            .map_err(|error| Trouble::system(format!("writing: {error}")))
+    };
+    match &output.json {
+        Some(path) if path.as_os_str() == "-" => to_stdout(&json()?)?,
+        Some(path) => {
+            write(path, &json()?)?;
+            to_stdout(&report::text(&audit))?;
+        }
+        None => to_stdout(&report::text(&audit))?,
+    }
+    if let Some(path) = &output.html {
+        let title = format!("{}, audited", audit.label);
+        write(path, &report::page(&title, std::slice::from_ref(&audit)))?;
+    }
+    if let Some(message) = &audit.outcome.message {
+        eprintln!("dormouse audit {}: {message}", audit.kind);
+    }
+    Ok(audit.outcome.exit_status)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Trouble> {
+    fs::write(path, text)
+        .map_err(|error| Trouble::system(format!("cannot write {}: {error}", path.display())))
+}
+
+fn draw(args: &ReportArgs) -> Result<u8, Trouble> {
+    let mut audits = Vec::new();
+    for path in &args.files {
+        let text = fs::read_to_string(path)
+            .map_err(|error| Trouble::usage(format!("cannot read {}: {error}", path.display())))?;
+        let read = report::read(&text)
+            .map_err(|error| Trouble::usage(format!("{}: {error}", path.display())))?;
+        audits.extend(read);
+    }
+    write(&args.output, &report::page(&args.title, &audits))?;
+    println!("{} audit(s) drawn: {}", audits.len(), args.output.display());
+    Ok(0)
+}

@@ -1,0 +1,240 @@
+//! The options of `audit`, and the audit they describe.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use dormouse_instrument::audit::{ClientSpec, Effort, ServerSpec, Severity, Thresholds};
+use dormouse_instrument::load::{Expect, Talk, Trust};
+use dormouse_instrument::{ServerSource, Trouble};
+
+use crate::bench::options::values::{bytes, count, duration, resolve, unescape};
+
+/// Where results go, and what fails.
+#[derive(Args, Debug, Clone)]
+pub(super) struct Output {
+    /// Also write the audit as one JSON object to FILE; - for the standard output, without the text
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub(super) json: Option<PathBuf>,
+    /// Also draw it as one self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+    /// A finding of this severity or above is a failure (exit status 1)
+    #[arg(long, value_enum, default_value = "medium", value_name = "SEVERITY")]
+    fail_on: FailOn,
+    /// A smaller share of resumed connections is a failure, in percent
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    min_resumed: Option<u8>,
+    /// The name in reports
+    #[arg(long)]
+    label: Option<String>,
+    /// No progress
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FailOn {
+    Info,
+    Low,
+    Medium,
+    High,
+    /// None is
+    Never,
+}
+
+impl Output {
+    fn thresholds(&self, max_bytes_per_connection: Option<u64>) -> Thresholds {
+        Thresholds {
+            fail_on: match self.fail_on {
+                FailOn::Info => Some(Severity::Info),
+                FailOn::Low => Some(Severity::Low),
+                FailOn::Medium => Some(Severity::Medium),
+                FailOn::High => Some(Severity::High),
+                FailOn::Never => None,
+            },
+            max_bytes_per_connection: max_bytes_per_connection.map(|bytes| bytes as f64),
+            min_resumed: self.min_resumed.map(|percent| f64::from(percent) / 100.0),
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+pub(super) struct ServerArgs {
+    /// Server: `127.0.0.1:8443`, `[::1]:8443`, `localhost:8443` or `unix:/path`
+    #[arg(value_name = "ADDR")]
+    target: String,
+    /// Its process; all descendants are measured with it
+    #[arg(long, conflicts_with = "cmd")]
+    pid: Option<i32>,
+    /// Start the server with this shell command, audit it from its first connection, and stop it at the end
+    #[arg(long, value_name = "COMMAND")]
+    cmd: Option<String>,
+    /// Starts the same server holding more, before --cmd does: does its first connection take longer?
+    #[arg(long, value_name = "COMMAND", requires = "cmd")]
+    cmd_larger: Option<String>,
+    /// Trust the certificates in this PEM file instead of the system's
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    ca: Option<PathBuf>,
+    /// Do not verify the server's certificate (the output says so)
+    #[arg(long)]
+    insecure: bool,
+    /// Name that the certificate must be for, and that is sent as SNI; default: the host of ADDR
+    #[arg(long, value_name = "NAME")]
+    sni: Option<String>,
+    /// It speaks HTTP: ask for this path. Without this and --say it is found out
+    #[arg(long, value_name = "PATH", conflicts_with = "say")]
+    http: Option<String>,
+    /// What is said on a connection; \n, \r, \t, \0 and \\ mean what they usually do
+    #[arg(long, value_name = "TEXT")]
+    say: Option<String>,
+    /// What counts as an answer to --say
+    #[arg(long, value_enum, default_value = "echo", requires = "say")]
+    expect: Answer,
+    /// Some fifteen seconds, with fewer connections
+    #[arg(long, conflicts_with = "thorough")]
+    quick: bool,
+    /// As long as it takes to be sure
+    #[arg(long)]
+    thorough: bool,
+    /// Hold so many quiet connections, and twice as many
+    #[arg(short = 'n', long, value_parser = count)]
+    connections: Option<u64>,
+    /// More bytes per quiet connection are a failure
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    max_bytes_per_connection: Option<u64>,
+    /// Load on a server which is not on this machine: you say that it is yours
+    #[arg(long)]
+    i_own_this_server: bool,
+    #[command(flatten)]
+    pub(super) output: Output,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Answer {
+    /// The same bytes
+    Echo,
+    /// Any byte
+    Any,
+    /// Nothing at all
+    None,
+}
+
+impl ServerArgs {
+    pub(super) fn spec(&self) -> Result<ServerSpec, Trouble> {
+        let (target, host) = resolve(&self.target)?;
+        let trust = match &self.ca {
+            _ if self.insecure => Trust::Insecure,
+            None => Trust::System,
+            Some(path) => Trust::Pem(fs::read_to_string(path).map_err(|error| {
+                Trouble::usage(format!("--ca: cannot read {}: {error}", path.display()))
+            })?),
+        };
+        let server_name = self.sni.clone().unwrap_or(host);
+        let talk = match (&self.http, &self.say) {
+            (Some(path), _) => Some(Talk::Http {
+                path: path.clone(),
+                host: server_name.clone(),
+            }),
+            (None, Some(say)) => Some(Talk::Say {
+                message: unescape(say)?,
+                expect: match self.expect {
+                    Answer::Echo => Expect::Echo,
+                    Answer::Any => Expect::Any,
+                    Answer::None => Expect::Nothing,
+                },
+                greeting: false,
+            }),
+            (None, None) => None,
+        };
+        let source = match (self.pid, &self.cmd) {
+            (Some(pid), _) => ServerSource::Pid(pid),
+            (None, Some(command)) => ServerSource::Command(command.clone()),
+            (None, None) => ServerSource::Unknown,
+        };
+        Ok(ServerSpec {
+            label: self.output.label.clone().unwrap_or_else(|| target.clone()),
+            target,
+            source,
+            larger: self.cmd_larger.clone(),
+            server_name,
+            trust,
+            talk,
+            effort: match (self.quick, self.thorough) {
+                (true, _) => Effort::Quick,
+                (false, true) => Effort::Thorough,
+                (false, false) => Effort::Normal,
+            },
+            connections: self.connections,
+            own_server: self.i_own_this_server,
+        })
+    }
+
+    pub(super) fn thresholds(&self) -> Thresholds {
+        self.output.thresholds(self.max_bytes_per_connection)
+    }
+}
+
+#[derive(Args, Debug)]
+pub(super) struct ClientArgs {
+    /// Where the client comes to
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Pass what the client says on to this plain server, and its answers back
+    #[arg(long, value_name = "ADDR")]
+    relay: Option<SocketAddr>,
+    /// Write the certificate of the authority, which is made for this run, to FILE
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// End after this time; without a command this is the only end besides Ctrl-C
+    #[arg(long, value_parser = duration, default_value = "120s", value_name = "TIME")]
+    limit: Duration,
+    #[command(flatten)]
+    pub(super) output: Output,
+    /// The client; `{url}`, `{address}`, `{port}` and `{ca}` in it are replaced
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl ClientArgs {
+    pub(super) fn spec(&self) -> Result<ClientSpec, Trouble> {
+        if self.command.is_empty() && self.listen.port() == 0 {
+            return Err(Trouble::usage(
+                "say which client: a command behind --, or --listen ADDR with a port that clients come to",
+            ));
+        }
+        let program = self.command.first();
+        let name = program.and_then(|program| program.rsplit('/').next());
+        Ok(ClientSpec {
+            label: self
+                .output
+                .label
+                .clone()
+                .unwrap_or_else(|| name.unwrap_or("client").to_owned()),
+            command: self.command.clone(),
+            listen: self.listen,
+            relay: self.relay,
+            limit: self.limit,
+            ca_file: self.ca_file.clone(),
+        })
+    }
+
+    pub(super) fn thresholds(&self) -> Thresholds {
+        self.output.thresholds(None)
+    }
+}
+
+#[derive(Args, Debug)]
+pub(super) struct ReportArgs {
+    /// JSON files: one audit, a list of audits, or one audit per line
+    #[arg(required = true, value_name = "FILE")]
+    pub(super) files: Vec<PathBuf>,
+    /// Where the page goes
+    #[arg(short, long, default_value = "audit.html", value_name = "FILE")]
+    pub(super) output: PathBuf,
+    /// Headline of the page
+    #[arg(long, default_value = "TLS, audited")]
+    pub(super) title: String,
+}

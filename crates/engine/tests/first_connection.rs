@@ -1,0 +1,79 @@
+//! The first connection costs what the thousandth does, whatever else is in the process: here,
+//! ten million objects in the heap. A process of its own, since only one handshake is the first.
+
+use std::time::Duration;
+
+use dormouse_engine::{
+    ClientContext, ClientSettings, Handshake, HandshakeLimits, ServerContext, ServerSettings,
+    UnixTime,
+};
+use dormouse_record::State;
+use dormouse_testkit::{Authority, now};
+use rustix::time::{ClockId, clock_gettime};
+
+const OBJECTS: usize = 10_000_000;
+const HANDSHAKES: usize = 1_000;
+
+/// CPU time of this thread: other processes do not count.
+fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// What a handshake costs the server.
+fn shake(client: &ClientContext, server: &ServerContext, now: UnixTime) -> Duration {
+    let limits = HandshakeLimits::default();
+    let mut ours = Handshake::client(client, "dormouse.test", limits).expect("a name");
+    ours.handle_input(now, &[]).expect("a hello");
+    let mut spent = Duration::ZERO;
+    let mut theirs = None;
+    for _ in 0..3 {
+        let bytes = ours.output().to_vec();
+        ours.output_sent(bytes.len());
+        let before = cpu();
+        let theirs = theirs.get_or_insert_with(|| Handshake::server(server, limits));
+        if !bytes.is_empty() {
+            theirs.handle_input(now, &bytes).expect("a good client");
+        }
+        let answer = theirs.output().to_vec();
+        theirs.output_sent(answer.len());
+        spent += cpu() - before;
+        ours.handle_input(now, &answer).expect("a good server");
+    }
+    let before = cpu();
+    let mut state = State::empty();
+    let theirs = theirs.expect("begun");
+    theirs.rest(&mut state).expect("done");
+    state.wipe();
+    spent + (cpu() - before)
+}
+
+#[test]
+fn the_first_connection_costs_what_the_thousandth_does() {
+    let objects: Vec<Box<usize>> = (0..OBJECTS).map(Box::new).collect();
+    let leaf = Authority::shared().ecdsa(&["dormouse.test"]);
+    let mut settings = ClientSettings::new(Authority::shared().roots());
+    settings.resumption = None;
+    let client = ClientContext::new(settings).expect("client settings");
+    let settings = ServerSettings::new(vec![leaf.identity()]);
+    let server = ServerContext::new(settings).expect("server settings");
+    server.warm_up(now()).expect("warm");
+
+    let first = shake(&client, &server, now());
+    let mut later: Vec<Duration> = (1..HANDSHAKES)
+        .map(|_| shake(&client, &server, now()))
+        .collect();
+    later.sort();
+    let median = later[later.len() / 2];
+    let slowest = later[later.len() - 1];
+    eprintln!("first {first:?}, median {median:?}, slowest {slowest:?}");
+    // The slowest of the others shows how much noise there is.
+    assert!(
+        first <= (median * 3).max(slowest),
+        "first {first:?}, median {median:?}, slowest {slowest:?}"
+    );
+    assert_eq!(
+        objects.iter().map(|object| **object % 2).sum::<usize>(),
+        OBJECTS / 2
+    );
+}

@@ -1,0 +1,116 @@
+//! What is told of handshakes: counters always, a line for each if it is asked for.
+
+use super::introducing::Client;
+use crate::counters::{Count, Counters};
+use dormouse_engine::{
+    CertificateProblem, FailureKind, HandshakeFailure, HandshakeInfo, ResumptionRefused, Version,
+    alert_name,
+};
+use std::fmt;
+
+/// Counts a handshake that is done.
+pub(super) fn count_done(info: &HandshakeInfo, count: &Counters) {
+    let (all, of_version) = match (info.resumed, info.protocol) {
+        (true, Version::Tls13) => (Count::HandshakesResumed, Count::HandshakesResumed13),
+        (true, Version::Tls12) => (Count::HandshakesResumed, Count::HandshakesResumed12),
+        (false, Version::Tls13) => (Count::HandshakesFull, Count::HandshakesFull13),
+        (false, Version::Tls12) => (Count::HandshakesFull, Count::HandshakesFull12),
+    };
+    count.add(all, 1);
+    count.add(of_version, 1);
+    if let Some(refused) = info.refused {
+        count.add(count_of(refused), 1);
+    }
+    if info.ticket_withheld {
+        count.add(Count::TicketsWithheld, 1);
+    }
+}
+
+fn count_of(refused: ResumptionRefused) -> Count {
+    match refused {
+        ResumptionRefused::UnknownKey => Count::ResumptionUnknownKey,
+        ResumptionRefused::Expired => Count::ResumptionExpired,
+        ResumptionRefused::NotCached => Count::ResumptionNotCached,
+        ResumptionRefused::OtherServerName => Count::ResumptionOtherServerName,
+        ResumptionRefused::OtherAlpn => Count::ResumptionOtherAlpn,
+        ResumptionRefused::OtherClientPolicy => Count::ResumptionOtherClientPolicy,
+        ResumptionRefused::ClientCertificate => Count::ResumptionClientCertificate,
+        ResumptionRefused::OtherSuite => Count::ResumptionOtherSuite,
+        // And whatever the engine may learn to tell apart.
+        _ => Count::ResumptionDamaged,
+    }
+}
+
+/// Counts a handshake that failed, beyond that it did.
+pub(super) fn count_failed(failure: &HandshakeFailure, count: &Counters) {
+    count.add(Count::HandshakesFailed, 1);
+    match &failure.kind {
+        FailureKind::PlainHttp => count.add(Count::PlainHttp, 1),
+        FailureKind::TooLarge => count.add(Count::HandshakesTooLarge, 1),
+        FailureKind::Certificate(_) => count.add(Count::ClientCertificatesRefused, 1),
+        _ => {}
+    }
+}
+
+/// Is it about who the client is? Then it is to be seen, whatever the level of the others.
+pub(super) fn is_refused_client(failure: &HandshakeFailure) -> bool {
+    matches!(&failure.kind, FailureKind::Certificate(problem) if *problem != CertificateProblem::Missing)
+}
+
+/// Whose handshake it was, as its line names them.
+pub(super) struct Whose<'a> {
+    pub(super) peer: &'a dyn fmt::Display,
+    /// What a backend knows the connection by.
+    pub(super) id: Option<&'a str>,
+}
+
+/// The line of a handshake that is done.
+pub(super) fn log_done(
+    info: &HandshakeInfo,
+    Whose { peer, id }: Whose<'_>,
+    took_ms: Option<u64>,
+    asked_for: bool,
+) {
+    macro_rules! line {
+        ($level:ident) => {
+            tracing::$level!(
+                peer = %peer,
+                id,
+                version = %info.protocol,
+                suite = info.suite,
+                group = info.group,
+                sni = info.sni,
+                alpn = info.alpn.as_deref().map(|name| name.escape_ascii().to_string()),
+                resumed = info.resumed,
+                not_resumed = info.refused.map(|refused| refused.to_string()),
+                retried = info.retried,
+                client = info.client,
+                took_ms,
+                flights = ?info.flights.bytes(),
+                "handshake done"
+            )
+        };
+    }
+    if asked_for {
+        line!(info);
+    } else {
+        line!(debug);
+    }
+}
+
+/// The line of a handshake that failed, when every one is to have a line.
+pub(super) fn log_failed(failure: &HandshakeFailure, client: &Client, took_ms: u64) {
+    tracing::info!(
+        peer = %client,
+        gave_up = failure.gave_up(),
+        alert = failure.alert().map(alert_name),
+        blame = %failure.blame,
+        took_ms,
+        "handshake failed: {}", failure.reason
+    );
+}
+
+/// The line of a handshake which ended without a word.
+pub(super) fn log_gone(gave_up: &str, why: &str, client: &Client, took_ms: u64) {
+    tracing::info!(peer = %client, gave_up, took_ms, "handshake failed: {why}");
+}

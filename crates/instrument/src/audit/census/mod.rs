@@ -1,0 +1,266 @@
+//! Where memory is: a census of a process's heap, taken from outside, by the size of its blocks.
+//!
+//! glibc keeps the size of every block right before it, so a heap can be walked by anybody who may
+//! read the process's memory. Between no, N and 2N connections the blocks that belong to a
+//! connection stand out by their number. Where the allocator is another one, pages are sampled.
+
+mod glibc;
+mod jvm;
+mod pages;
+mod process;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use jvm::ClassCount;
+pub use pages::PageSample;
+
+/// Size classes that are kept in a report.
+const CLASSES_MAX: usize = 24;
+
+/// Blocks of one size, over the process tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SizeCount {
+    /// How many are in use.
+    pub blocks: u64,
+    /// Bytes of them that are zero, in words of eight.
+    pub zero_bytes: u64,
+}
+
+/// The heap at one moment.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Connections open.
+    pub connections: u64,
+    /// Bytes in blocks in use.
+    pub in_use_bytes: u64,
+    /// Bytes of free blocks that are resident.
+    pub free_bytes: u64,
+    /// Bytes in heaps altogether.
+    pub heap_bytes: u64,
+    /// Blocks in use by size.
+    pub sizes: BTreeMap<u64, SizeCount>,
+    /// Processes of the tree that could not be read, and why.
+    pub refused: Vec<String>,
+}
+
+impl Snapshot {
+    fn add(&mut self, other: &Snapshot) {
+        self.in_use_bytes += other.in_use_bytes;
+        self.free_bytes += other.free_bytes;
+        self.heap_bytes += other.heap_bytes;
+        for (size, count) in &other.sizes {
+            let own = self.sizes.entry(*size).or_default();
+            own.blocks += count.blocks;
+            own.zero_bytes += count.zero_bytes;
+        }
+    }
+}
+
+/// Blocks of one size which come with connections.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct SizeClass {
+    /// Bytes of a block, its header included.
+    pub size_bytes: u64,
+    /// Blocks at none, N and 2N connections.
+    pub blocks: [u64; 3],
+    /// Blocks per connection, from none to 2N.
+    pub per_connection: f64,
+    /// Bytes per connection.
+    pub bytes_per_connection: f64,
+    /// How much of these blocks is zero, from 0 to 1.
+    pub zero_share: f64,
+}
+
+/// The census of a server.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CensusReport {
+    /// How it was taken: `glibc malloc`, `JVM class histogram`, `pages`.
+    pub method: String,
+    /// Sizes by bytes per connection, the greatest first.
+    pub classes: Vec<SizeClass>,
+    /// Bytes per connection that the heap explains.
+    pub heap_bytes_per_connection: f64,
+    /// Blocks per connection, of all sizes.
+    pub blocks_per_connection: f64,
+    /// Bytes in use at none, N, 2N, held (2N after an exchange and a while), after all have closed, and
+    /// after the first and the last round of churn.
+    pub in_use_bytes: BTreeMap<String, u64>,
+    /// Resident bytes of free blocks at the same moments.
+    pub free_bytes: BTreeMap<String, u64>,
+    /// Sizes which became more over the rounds of churn: size, blocks before, blocks after.
+    pub grown: Vec<(u64, u64, u64)>,
+    /// Classes of a managed heap, where its runtime tells.
+    pub managed: Vec<ClassCount>,
+    /// A sample of the pages, where the allocator can't be read.
+    pub pages: Option<PageSample>,
+    /// What could not be read, and why.
+    pub notes: Vec<String>,
+}
+
+/// Takes a census of all processes of a tree.
+///
+/// # Errors
+/// In words: why there is none.
+pub fn take(pids: &[i32], connections: u64) -> Result<Snapshot, String> {
+    let mut whole = Snapshot {
+        connections,
+        ..Snapshot::default()
+    };
+    for &pid in pids {
+        match glibc::walk(pid) {
+            Ok(snapshot) => whole.add(&snapshot),
+            Err(why) => whole.refused.push(format!("process {pid}: {why}")),
+        }
+    }
+    if whole.heap_bytes == 0 {
+        let why = whole.refused.into_iter().next();
+        return Err(why.unwrap_or_else(|| "there is no heap of glibc's malloc in it".into()));
+    }
+    Ok(whole)
+}
+
+/// What the snapshots at none, N and 2N say together.
+pub fn compare(
+    none: &Snapshot,
+    n: &Snapshot,
+    two_n: &Snapshot,
+    later: &[(&str, &Snapshot)],
+) -> CensusReport {
+    let connections = two_n.connections.saturating_sub(none.connections).max(1) as f64;
+    let blocks = |of: &Snapshot, size: u64| of.sizes.get(&size).map_or(0, |count| count.blocks);
+    let mut classes: Vec<SizeClass> = two_n
+        .sizes
+        .iter()
+        .map(|(&size, count)| {
+            let at = [blocks(none, size), blocks(n, size), count.blocks];
+            let per_connection = (at[2] as f64 - at[0] as f64) / connections;
+            SizeClass {
+                size_bytes: size,
+                blocks: at,
+                per_connection,
+                bytes_per_connection: per_connection * size as f64,
+                zero_share: count.zero_bytes as f64 / (count.blocks * size).max(1) as f64,
+            }
+        })
+        .collect();
+    classes.sort_by(|a, b| b.bytes_per_connection.total_cmp(&a.bytes_per_connection));
+    let sum = |of: fn(&SizeClass) -> f64| classes.iter().map(of).sum::<f64>();
+    let (heap, number) = (sum(|c| c.bytes_per_connection), sum(|c| c.per_connection));
+    classes.retain(|class| class.bytes_per_connection >= 16.0);
+    classes.truncate(CLASSES_MAX);
+    let moments = [("none", none), ("n", n), ("held", two_n)];
+    let moments = moments.iter().chain(later);
+    CensusReport {
+        method: "glibc malloc".into(),
+        classes,
+        heap_bytes_per_connection: heap,
+        blocks_per_connection: number,
+        in_use_bytes: moments
+            .clone()
+            .map(|(name, of)| ((*name).to_owned(), of.in_use_bytes))
+            .collect(),
+        free_bytes: moments
+            .map(|(name, of)| ((*name).to_owned(), of.free_bytes))
+            .collect(),
+        grown: Vec::new(),
+        managed: Vec::new(),
+        pages: None,
+        notes: two_n.refused.clone(),
+    }
+}
+
+/// Sizes of which there are more in `after` than in `before`, by bytes, the greatest first.
+pub fn grown(before: &Snapshot, after: &Snapshot) -> Vec<(u64, u64, u64)> {
+    let mut grown: Vec<_> = after
+        .sizes
+        .iter()
+        .map(|(&size, count)| {
+            let had = before.sizes.get(&size).map_or(0, |count| count.blocks);
+            (size, had, count.blocks)
+        })
+        .filter(|(_, had, has)| has > had)
+        .collect();
+    grown.sort_by_key(|(size, had, has)| std::cmp::Reverse((has - had) * size));
+    grown.truncate(8);
+    grown
+}
+
+/// Without glibc's heap: what the runtime tells, and a sample of pages.
+pub fn without_malloc(pids: &[i32], connections: u64, why: &str) -> CensusReport {
+    let mut report = CensusReport {
+        method: "pages".into(),
+        classes: Vec::new(),
+        heap_bytes_per_connection: 0.0,
+        blocks_per_connection: 0.0,
+        in_use_bytes: BTreeMap::new(),
+        free_bytes: BTreeMap::new(),
+        grown: Vec::new(),
+        managed: Vec::new(),
+        pages: None,
+        notes: vec![format!("the heap was not walked, because {why}")],
+    };
+    add_managed(&mut report, pids, connections);
+    report
+}
+
+/// Adds what can be told of memory which is not malloc's: classes of a JVM, samples of pages.
+pub fn add_managed(report: &mut CensusReport, pids: &[i32], connections: u64) {
+    for &pid in pids {
+        match jvm::histogram(pid) {
+            None => {}
+            Some(Ok(classes)) => {
+                if report.managed.is_empty() {
+                    report.method = format!("{}, JVM class histogram", report.method);
+                }
+                report.managed.extend(classes);
+            }
+            Some(Err(why)) => report.notes.push(format!(
+                "classes of the JVM were not counted, because {why}"
+            )),
+        }
+    }
+    match pages::sample(pids, connections) {
+        Ok(sample) => report.pages = Some(sample),
+        Err(why) => report
+            .notes
+            .push(format!("pages were not sampled, because {why}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(connections: u64, sizes: &[(u64, u64)]) -> Snapshot {
+        let sizes = sizes.iter().map(|&(size, blocks)| {
+            let zero_bytes = blocks * size / 2;
+            (size, SizeCount { blocks, zero_bytes })
+        });
+        Snapshot {
+            connections,
+            sizes: sizes.collect(),
+            ..Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn blocks_that_come_with_connections_stand_out() {
+        let none = snapshot(0, &[(32, 1000), (16912, 3)]);
+        let n = snapshot(100, &[(32, 1100), (16912, 203)]);
+        let two_n = snapshot(200, &[(32, 1200), (16912, 403)]);
+        let report = compare(&none, &n, &two_n, &[]);
+        assert_eq!(report.classes[0].size_bytes, 16912);
+        assert_eq!(report.classes[0].per_connection, 2.0);
+        assert_eq!(report.classes[0].zero_share, 0.5);
+        assert_eq!(report.blocks_per_connection, 3.0);
+        assert_eq!(grown(&none, &n)[0], (16912, 3, 203));
+    }
+
+    #[test]
+    fn a_process_without_a_heap_is_refused_in_words() {
+        assert!(take(&[], 0).unwrap_err().contains("no heap"));
+        assert!(take(&[i32::MAX], 0).is_err());
+    }
+}

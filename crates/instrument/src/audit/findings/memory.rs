@@ -1,0 +1,306 @@
+//! Findings about a server's memory: what a quiet connection keeps, what stays behind.
+
+use super::super::census::{CensusReport, SizeClass};
+use super::super::model::{MemoryFigures, ServerFigures};
+use super::super::server::load::GROWTH_BYTES;
+use super::{About, Confidence, Finding, Severity, bytes, percent, whole};
+use crate::stats::{Growth, Verdict};
+
+/// Bytes per quiet connection.
+const PER_CONNECTION: [(f64, Severity); 3] = [
+    (48_000.0, Severity::High),
+    (16_000.0, Severity::Medium),
+    (4_000.0, Severity::Low),
+];
+/// Sizes in which a record of 16 kB fits, one or both directions.
+const RECORD_BUFFER: std::ops::RangeInclusive<u64> = 16_384..=36_000;
+/// A context or a trust store of one's own is many blocks.
+const CONTEXT_BLOCKS: f64 = 220.0;
+const CONTEXT_BYTES: f64 = 20_000.0;
+/// Growth per round below this is not worth a finding, whatever it comes to per connection.
+const GROWTH_PER_ROUND: f64 = 50_000.0;
+/// Bytes of holes in the heap.
+const HOLES: [(f64, Severity); 2] = [(16e6, Severity::High), (1.5e6, Severity::Medium)];
+const REFERENCE: &str =
+    "a few hundred bytes: two traffic secrets and two sequence numbers (dormouse serve: 193 bytes)";
+
+pub(super) fn judge(about: &About, figures: &ServerFigures, findings: &mut Vec<Finding>) {
+    let Some(memory) = figures.memory.value() else {
+        return;
+    };
+    let census = figures.census.value();
+    per_connection(about, memory, census, findings);
+    let grows = growth(about, memory, census);
+    let grew = grows.is_some();
+    findings.extend(grows);
+    if !grew {
+        findings.extend(holes(about, memory, census));
+    }
+}
+
+fn per_connection(
+    about: &About,
+    memory: &MemoryFigures,
+    census: Option<&CensusReport>,
+    findings: &mut Vec<Finding>,
+) {
+    let quiet = memory.quiet_bytes();
+    let level = |bytes: f64| {
+        PER_CONNECTION
+            .iter()
+            .find(|(limit, _)| bytes > *limit)
+            .map(|level| level.1)
+    };
+    let Some(severity) = level(quiet) else { return };
+    let command = about.bench("hold", "-n 2000");
+    let mut explained = 0.0;
+    let context = census.filter(|census| {
+        census.blocks_per_connection > CONTEXT_BLOCKS
+            && census.heap_bytes_per_connection > CONTEXT_BYTES
+    });
+    let kept = census.map(|census| {
+        let of = census
+            .classes
+            .iter()
+            .filter(|class| RECORD_BUFFER.contains(&class.size_bytes));
+        // A context has tables of that size too, but they are full.
+        let buffer = |class: &&SizeClass| context.is_none() || class.zero_share > 0.5;
+        of.filter(|class| class.per_connection > 0.3)
+            .filter(buffer)
+            .collect::<Vec<_>>()
+    });
+    let kept = kept.unwrap_or_default();
+    if !kept.is_empty() {
+        explained = kept.iter().map(|class| class.bytes_per_connection).sum();
+        let severity = level(explained).unwrap_or(severity).max(Severity::Medium);
+        findings.extend(buffers(about, &kept, severity, &command));
+    }
+    if let Some(census) = context {
+        explained += census.heap_bytes_per_connection;
+        findings.push(contexts(about, census, &command));
+    }
+    if explained < 0.6 * quiet {
+        findings.push(general(about, memory, census, severity, quiet, command));
+    }
+}
+
+fn buffers(
+    about: &About,
+    kept: &[&SizeClass],
+    severity: Severity,
+    command: &str,
+) -> Option<Finding> {
+    let first = kept.first()?;
+    let number: f64 = kept.iter().map(|class| class.per_connection).sum();
+    let all: f64 = kept.iter().map(|class| class.bytes_per_connection).sum();
+    let more = first.blocks[2].saturating_sub(first.blocks[0]) as f64;
+    Some(Finding {
+        id: "record-buffers-kept".into(),
+        severity,
+        title: format!("{number:.1} record buffers are kept for every quiet connection"),
+        measured: format!(
+            "{} blocks of {} bytes for {} connections, {} of them zeros; {} per connection in all",
+            whole(more),
+            whole(first.size_bytes as f64),
+            whole(more / first.per_connection),
+            percent(first.zero_share),
+            bytes(all)
+        ),
+        reference: format!("no buffer while nothing is under way; {REFERENCE}"),
+        cause: "a buffer for the largest record (2^14 bytes) is made for each direction and kept as long as the connection lives".into(),
+        confidence: Confidence::High,
+        advice: about.advice("record-buffers-kept"),
+        command: command.to_owned(),
+    })
+}
+
+fn contexts(about: &About, census: &CensusReport, command: &str) -> Finding {
+    let largest = census.classes.first().map_or(0, |class| class.size_bytes);
+    Finding {
+        id: "context-per-connection".into(),
+        severity: Severity::High,
+        title: "every connection has a context or a trust store of its own".into(),
+        measured: format!(
+            "{} blocks and {} of heap per connection; most of it in blocks of {} bytes",
+            whole(census.blocks_per_connection),
+            bytes(census.heap_bytes_per_connection),
+            whole(largest as f64)
+        ),
+        reference: "one context for all: certificates, trust stores and keys are parsed once".into(),
+        cause: "root certificates, or a whole configuration, are parsed for each connection and kept with it".into(),
+        confidence: Confidence::Medium,
+        advice: about.advice("context-per-connection"),
+        command: command.to_owned(),
+    }
+}
+
+fn general(
+    about: &About,
+    memory: &MemoryFigures,
+    census: Option<&CensusReport>,
+    severity: Severity,
+    quiet: f64,
+    command: String,
+) -> Finding {
+    let mut measured = format!("{} per quiet connection", bytes(quiet));
+    let mut steps: Vec<String> = Vec::new();
+    let more = [
+        ("the handshake", &memory.after_handshake_bytes),
+        ("an exchange", &memory.after_exchange_bytes),
+        ("16 kB each way", &memory.after_large_records_bytes),
+    ];
+    steps.extend(
+        more.iter()
+            .filter_map(|(what, value)| Some(format!("after {what} {}", bytes(*value.value()?)))),
+    );
+    measured += &format!(" ({})", steps.join(", "));
+    let mut cause =
+        "the library's object, buffers and the program's own state are kept for each connection"
+            .to_owned();
+    let mut confidence = Confidence::Low;
+    let largest = census.and_then(|census| census.classes.first());
+    if let Some(class) = largest.filter(|class| class.bytes_per_connection > 0.25 * quiet) {
+        cause = format!(
+            "the greatest part is {:.1} blocks of {} bytes per connection, {} zeros",
+            class.per_connection,
+            whole(class.size_bytes as f64),
+            percent(class.zero_share)
+        );
+        confidence = Confidence::Medium;
+    }
+    if let Some(managed) = census.and_then(|census| census.managed.first()) {
+        cause += &format!(
+            "; the JVM's largest class is {} with {}",
+            managed.class,
+            bytes(managed.bytes as f64)
+        );
+    }
+    Finding {
+        id: "bytes-per-connection".into(),
+        severity,
+        title: format!("a quiet connection takes {}", bytes(quiet)),
+        measured,
+        reference: REFERENCE.into(),
+        cause,
+        confidence,
+        advice: about.advice("bytes-per-connection"),
+        command,
+    }
+}
+
+/// Memory that grows from round to round: what kind of growth is it?
+fn growth(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) -> Option<Finding> {
+    let growth = memory.growth.value()?;
+    let per_connection = growth.bytes_per_connection()?;
+    let slope = growth.slope?;
+    let material = per_connection > GROWTH_BYTES && slope.per_unit > GROWTH_PER_ROUND;
+    // A slope as uncertain as it is steep may be a warm-up which has not ended.
+    let sure = slope
+        .plus_minus
+        .is_some_and(|plus_minus| plus_minus < 0.5 * slope.per_unit);
+    if growth.verdict != Verdict::Grows || !material || !sure {
+        return None;
+    }
+    let at = |of: fn(&CensusReport) -> &std::collections::BTreeMap<String, u64>, name: &str| {
+        census
+            .and_then(|census| of(census).get(name).copied())
+            .map(|bytes| bytes as f64)
+    };
+    let in_use = at(|c| &c.in_use_bytes, "round_last").zip(at(|c| &c.in_use_bytes, "round_first"));
+    let in_use = in_use.map(|(last, first)| last - first);
+    let grown = slope.per_unit * (growth.rounds.len() as f64).max(1.0);
+    let (id, cause, confidence) = match in_use {
+        Some(in_use) if in_use < 0.3 * grown => (
+            "heap-fragmented",
+            "the heap grows by holes, not by what is in use: long-lived entries lie between the garbage of handshakes and pin its pages".to_owned(),
+            Confidence::High,
+        ),
+        _ => living(memory.growth_resumed.value(), growth),
+    };
+    let mut measured = growth.to_string();
+    if let Some(in_use) = in_use {
+        measured += &format!(
+            "; of {} in the heap {} more are in use after the last round than after the first",
+            bytes(grown),
+            bytes(in_use)
+        );
+    }
+    if let Some((size, had, has)) = census.and_then(|census| census.grown.first()) {
+        measured += &format!(
+            "; blocks of {} bytes: {} → {}",
+            whole(*size as f64),
+            whole(*had as f64),
+            whole(*has as f64)
+        );
+    }
+    Some(Finding {
+        id: id.into(),
+        severity: Severity::High,
+        title: format!(
+            "memory grows by {} for every connection that has come and gone",
+            bytes(per_connection)
+        ),
+        measured,
+        reference: "none: what a connection took comes back".into(),
+        cause,
+        confidence,
+        advice: about.advice(id),
+        command: about.bench("churn", "-n 5000 -c 50 --rounds 5"),
+    })
+}
+
+/// Growth of what is in use: with every connection, or with every new session?
+fn living(resumed: Option<&Growth>, full: &Growth) -> (&'static str, String, Confidence) {
+    let share = resumed.and_then(|resumed| {
+        let per_unit = |growth: &Growth| growth.slope.map(|slope| slope.per_unit);
+        Some(per_unit(resumed)? / per_unit(full)?)
+    });
+    match share {
+        Some(share) if share > 0.6 => (
+            "leak-per-connection",
+            format!("resumed connections leave as much behind ({} of it), so it is not sessions: something of each connection is never freed", percent(share)),
+            Confidence::High,
+        ),
+        Some(share) if share < 0.3 => (
+            "session-cache-grows",
+            format!("resumed connections leave nothing behind ({} of it), so it is sessions: a cache without a bound, or one that is not full yet", percent(share.max(0.0))),
+            Confidence::High,
+        ),
+        _ => (
+            "grows-under-churn",
+            "a leak per connection or a session cache without a bound; which of both could not be told, because no session was resumed".into(),
+            Confidence::Low,
+        ),
+    }
+}
+
+/// Holes that stay when all have closed.
+fn holes(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) -> Option<Finding> {
+    let census = census?;
+    let free = |name: &str| census.free_bytes.get(name).map(|bytes| *bytes as f64);
+    let used = |name: &str| census.in_use_bytes.get(name).map(|bytes| *bytes as f64);
+    let before = free("none")?;
+    let moments = ["after_close", "round_last"].into_iter();
+    let (name, left) = moments
+        .filter_map(|name| Some((name, free(name)? - before)))
+        .max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let (_, severity) = HOLES.iter().find(|(limit, _)| left > *limit)?;
+    let more_used = used(name)? - used("none")?;
+    if left < 2.0 * more_used {
+        return None;
+    }
+    Some(Finding {
+        id: "heap-fragmented".into(),
+        severity: *severity,
+        title: "memory stays taken when all connections have closed, without a leak".into(),
+        measured: format!(
+            "{} of free blocks stay resident, {} more are in use than before; {} are left in all",
+            bytes(left), bytes(more_used), bytes(memory.left_bytes)
+        ),
+        reference: "memory is back where it was before (dormouse serve: 2 % are left)".into(),
+        cause: "a few long-lived blocks (sessions, statistics) lie between those of connections and pin the heap".into(),
+        confidence: Confidence::High,
+        advice: about.advice("heap-fragmented"),
+        command: about.bench("churn", "-n 20000 -c 500 --rounds 5"),
+    })
+}

@@ -1,0 +1,69 @@
+//! `audit`: where a TLS server's or client's memory and CPU time go, and what to change.
+//!
+//! An audit is made from outside: handshakes of our own show what is offered and whether sessions
+//! are resumed, load shows what connections cost, and the process's memory is read as the operating
+//! system lets its owner. What could not be measured is said with the reason. The [`findings`] are
+//! drawn from the figures alone, so a kept audit can be judged again.
+
+pub mod census;
+pub mod client;
+pub mod findings;
+pub mod model;
+pub mod report;
+pub mod server;
+pub mod software;
+mod wire;
+
+use std::collections::BTreeMap;
+
+pub use client::ClientSpec;
+pub use findings::{Finding, Severity, Thresholds};
+pub use model::{Audit, Measured};
+pub use server::{Effort, ServerSpec};
+
+use crate::measure::Machine;
+use crate::model::{Outcome, Run};
+use crate::trouble::Trouble;
+
+impl Audit {
+    fn begin(kind: &str, label: &str, target: &str) -> Self {
+        let run = Run::begin("audit", label, target);
+        Self {
+            schema: model::SCHEMA,
+            tool: run.tool,
+            kind: kind.into(),
+            label: label.into(),
+            target: target.into(),
+            started_at_s: run.started_at_s,
+            started_at: run.started_at,
+            duration_s: 0.0,
+            machine: Machine::this(),
+            settings: BTreeMap::new(),
+            software: Measured::not("it was not looked at"),
+            processes: Vec::new(),
+            server: None,
+            client: None,
+            findings: Vec::new(),
+            samples: Vec::new(),
+            notes: Vec::new(),
+            outcome: run.outcome,
+        }
+    }
+
+    /// Draws the findings and says how it ended.
+    fn conclude(&mut self, end: Result<(), Trouble>) {
+        self.findings = findings::judge(self);
+        self.outcome = match end {
+            Ok(()) => Outcome {
+                complete: true,
+                message: None,
+                exit_status: 0,
+            },
+            Err(trouble) => Outcome {
+                complete: false,
+                exit_status: trouble.exit_status(),
+                message: Some(trouble.message),
+            },
+        };
+    }
+}

@@ -1,0 +1,440 @@
+//! What both forms of a report say in the same words.
+
+use std::collections::BTreeMap;
+
+use super::super::model::{Audit, ClientFigures, Measured, Offer, ServerFigures};
+use crate::model::grouped;
+
+/// A row: what, and how much or why not.
+pub(super) struct Row {
+    pub(super) title: String,
+    pub(super) value: String,
+    /// It is a reason, not a figure.
+    pub(super) missing: bool,
+}
+
+fn row(title: impl Into<String>, value: impl Into<String>) -> Row {
+    Row {
+        title: title.into(),
+        value: value.into(),
+        missing: false,
+    }
+}
+
+fn missing(title: impl Into<String>, why: &str) -> Row {
+    Row {
+        title: title.into(),
+        value: format!("not measured, because {why}"),
+        missing: true,
+    }
+}
+
+fn of<T>(title: &str, measured: &Measured<T>, words: impl Fn(&T) -> String) -> Row {
+    match measured {
+        Measured::Measured(value) => row(title, words(value)),
+        Measured::NotMeasured(why) => missing(title, why),
+    }
+}
+
+/// A number of bytes, in the unit that reads best.
+pub(super) fn bytes(value: f64) -> String {
+    match value.abs() {
+        ..10_000.0 => format!("{} bytes", grouped(value, 0)),
+        ..10_000_000.0 => format!(
+            "{} kB",
+            grouped(value / 1e3, usize::from(value.abs() < 100_000.0))
+        ),
+        _ => format!("{} MB", grouped(value / 1e6, 1)),
+    }
+}
+
+fn us(value: f64) -> String {
+    format!("{} µs", grouped(value, 0))
+}
+
+/// All figures of an audit, section by section.
+pub(super) fn sections(audit: &Audit) -> Vec<(&'static str, Vec<Row>)> {
+    let mut sections = Vec::new();
+    if let Some(server) = &audit.server {
+        sections.push(("what is offered", offered(&server.offer)));
+        sections.push(("resumption", resumption(server)));
+        sections.push(("flights", flights(server)));
+        sections.push(("memory", memory(server)));
+        sections.push(("where it is", census(server)));
+        sections.push(("CPU", cpu(server)));
+        sections.push(("first connection", first(server)));
+    }
+    if let Some(client) = &audit.client {
+        sections.push(("the client", of_client(client)));
+    }
+    sections
+}
+
+fn of_client(client: &ClientFigures) -> Vec<Row> {
+    let share = |part: u64| format!("{part} of {}", client.connections);
+    let list = |names: &[String]| {
+        if names.is_empty() {
+            "none".to_owned()
+        } else {
+            names.join(", ")
+        }
+    };
+    let counts = |counts: &BTreeMap<String, u64>| {
+        counts
+            .iter()
+            .map(|(name, count)| format!("{count} × {name}"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let mut rows = vec![
+        row("connections", client.connections.to_string()),
+        row("requests", client.requests.to_string()),
+        row(
+            "connections with more than one request",
+            client.kept_alive.to_string(),
+        ),
+        row("offered a session", share(client.offered)),
+        row("resumed", share(client.resumed)),
+        row(
+            "different sessions offered",
+            client.sessions_offered.to_string(),
+        ),
+        row(
+            "most uses of one session",
+            client.same_session_max.to_string(),
+        ),
+        row("versions agreed on", counts(&client.versions)),
+        row("versions offered", list(&client.versions_offered)),
+        row("groups offered", list(&client.groups_offered)),
+        row("key shares", list(&client.key_shares)),
+        row("application protocols", list(&client.alpn)),
+        row("without a server name", share(client.without_sni)),
+        row(
+            "compression offered",
+            if client.compression_offered {
+                "yes"
+            } else {
+                "no"
+            },
+        ),
+        row(
+            "ClientHello",
+            format!("{} to {} bytes", client.hello_bytes.0, client.hello_bytes.1),
+        ),
+        row("another round trip", share(client.retried)),
+        row(
+            "time in handshakes",
+            format!("{:.1} ms of {:.0} ms", client.handshake_ms, client.run_ms),
+        ),
+        of("CPU time of the client", &client.cpu_ms, |ms| {
+            format!("{ms:.0} ms")
+        }),
+        of(
+            "most memory of the client",
+            &client.memory_max_bytes,
+            |most| bytes(*most as f64),
+        ),
+        of("exit status", &client.exit_status, i32::to_string),
+    ];
+    rows.extend(
+        client
+            .failed
+            .iter()
+            .map(|(reason, count)| row("failed", format!("{count} × {reason}"))),
+    );
+    rows
+}
+
+fn offered(offer: &Measured<Offer>) -> Vec<Row> {
+    let offer = match offer {
+        Measured::Measured(offer) => offer,
+        Measured::NotMeasured(why) => return vec![missing("what is offered", why)],
+    };
+    let list = |names: &[String]| names.join(", ");
+    let accepted: Vec<_> = offer
+        .versions
+        .iter()
+        .filter(|(_, yes)| **yes)
+        .map(|(name, _)| name.clone())
+        .collect();
+    let mut rows = vec![row("versions", list(&accepted))];
+    for (title, names) in [
+        ("suites of TLS 1.3", &offer.suites_13),
+        ("suites of TLS 1.2", &offer.suites_12),
+        ("groups", &offer.groups),
+    ] {
+        if !names.is_empty() {
+            rows.push(row(title, list(names)));
+        }
+    }
+    let yes_no = [
+        ("compression (DEFLATE, TLS 1.2)", offer.compression),
+        ("secure renegotiation (TLS 1.2)", offer.secure_renegotiation),
+        ("tickets (TLS 1.2)", offer.tickets_12),
+        ("session ids (TLS 1.2)", offer.session_ids_12),
+        (
+            "asks for a client certificate (TLS 1.2)",
+            offer.client_certificate_asked,
+        ),
+    ];
+    rows.extend(
+        yes_no
+            .into_iter()
+            .filter_map(|(title, answer)| Some(row(title, if answer? { "yes" } else { "no" }))),
+    );
+    let numbers = [
+        ("tickets after a handshake (TLS 1.3)", offer.tickets_13, ""),
+        ("lifetime of tickets", offer.ticket_lifetime_s, " s"),
+        ("0-RTT data", offer.early_data_max_bytes, " bytes"),
+    ];
+    rows.extend(
+        numbers
+            .into_iter()
+            .filter_map(|(title, number, unit)| Some(row(title, format!("{}{unit}", number?)))),
+    );
+    for certificate in &offer.chain {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now_s = now.map_or(0, |since| since.as_secs() as i64);
+        let days = (certificate.expires_at_s - now_s) / 86_400;
+        let text = format!(
+            "{}, {}, {} bytes, {days} days left",
+            certificate.subject, certificate.key, certificate.bytes
+        );
+        rows.push(row("certificate", text));
+    }
+    rows.extend(
+        offer
+            .not_measured
+            .iter()
+            .map(|(what, why)| missing(what.replace('_', " "), why)),
+    );
+    rows
+}
+
+fn resumption(server: &ServerFigures) -> Vec<Row> {
+    let entry = |entry: &super::super::model::Resumption| {
+        of(
+            &format!("{} by {}", entry.version, entry.by),
+            &entry.trials,
+            |trials| {
+                format!(
+                    "{} of {} ({:.0} %)",
+                    trials.resumed,
+                    trials.offered,
+                    100.0 * trials.share()
+                )
+            },
+        )
+    };
+    server.resumption.iter().map(entry).collect()
+}
+
+fn flights(server: &ServerFigures) -> Vec<Row> {
+    let words = |bytes: &[u32]| {
+        let side = |index: usize| {
+            if index.is_multiple_of(2) {
+                "client"
+            } else {
+                "server"
+            }
+        };
+        let each = bytes
+            .iter()
+            .enumerate()
+            .map(|(index, bytes)| format!("{} {bytes}", side(index)));
+        each.collect::<Vec<_>>().join(", ")
+    };
+    let mut rows: Vec<Row> = server
+        .flights
+        .iter()
+        .map(|flight| {
+            let kind = if flight.resumed { "resumed" } else { "full" };
+            row(
+                format!("{}, {kind}, bytes", flight.version),
+                words(&flight.bytes),
+            )
+        })
+        .collect();
+    if let Some(most) = server
+        .flights
+        .iter()
+        .flat_map(|flight| flight.bytes.iter().step_by(2))
+        .max()
+    {
+        rows.push(row(
+            "buffer that a server needs for them",
+            format!("{most} bytes"),
+        ));
+    }
+    let asked = server
+        .offer
+        .value()
+        .and_then(|offer| offer.client_certificate_asked);
+    if asked == Some(false) {
+        rows.push(missing(
+            "with a client certificate",
+            "the server asks for none",
+        ));
+    } else {
+        rows.push(missing(
+            "with a client certificate",
+            "none was given to show",
+        ));
+    }
+    rows
+}
+
+fn memory(server: &ServerFigures) -> Vec<Row> {
+    let memory = match &server.memory {
+        Measured::Measured(memory) => memory,
+        Measured::NotMeasured(why) => return vec![missing("memory", why)],
+    };
+    let words = |value: &f64| bytes(*value);
+    vec![
+        of(
+            "per connection, after the handshake",
+            &memory.after_handshake_bytes,
+            words,
+        ),
+        of("… after an exchange", &memory.after_exchange_bytes, words),
+        of(
+            "… after 16 kB each way",
+            &memory.after_large_records_bytes,
+            words,
+        ),
+        of("… after being quiet", &memory.after_quiet_bytes, words),
+        of("… in the kernel, both ends", &memory.kernel_bytes, words),
+        row("left when all have closed", bytes(memory.left_bytes)),
+        of("over rounds of churn", &memory.growth, ToString::to_string),
+        of(
+            "the same, resumed",
+            &memory.growth_resumed,
+            ToString::to_string,
+        ),
+    ]
+}
+
+fn census(server: &ServerFigures) -> Vec<Row> {
+    let census = match &server.census {
+        Measured::Measured(census) => census,
+        Measured::NotMeasured(why) => return vec![missing("a census of the heap", why)],
+    };
+    let mut rows = vec![row("taken of", census.method.clone())];
+    if census.method.starts_with("glibc") {
+        let value = format!(
+            "{} in {:.1} blocks",
+            bytes(census.heap_bytes_per_connection),
+            census.blocks_per_connection
+        );
+        rows.push(row("heap per connection", value));
+    }
+    for class in census.classes.iter().take(6) {
+        let value = format!(
+            "{:.2} per connection, {}, {:.0} % zeros",
+            class.per_connection,
+            bytes(class.bytes_per_connection),
+            100.0 * class.zero_share
+        );
+        rows.push(row(
+            format!("blocks of {} bytes", grouped(class.size_bytes as f64, 0)),
+            value,
+        ));
+    }
+    for (size, had, has) in census
+        .grown
+        .iter()
+        .take(3)
+        .filter(|(_, had, has)| has - had >= 100)
+    {
+        let title = format!(
+            "blocks of {} bytes, over the rounds",
+            grouped(*size as f64, 0)
+        );
+        rows.push(row(title, format!("{had} → {has}")));
+    }
+    for class in census.managed.iter().take(6) {
+        rows.push(row(
+            format!("class {}", class.class),
+            format!("{} objects, {}", class.instances, bytes(class.bytes as f64)),
+        ));
+    }
+    if let Some(pages) = &census.pages {
+        let value = format!(
+            "{:.0} % zero, {:.0} % repeated, of {} looked at; {:.0} % of their bytes are zero",
+            100.0 * pages.zero_share,
+            100.0 * pages.repeated_share,
+            pages.looked_at,
+            100.0 * pages.zero_bytes_share
+        );
+        rows.push(row("pages", value));
+    }
+    rows.extend(census.notes.iter().map(|note| row("note", note.clone())));
+    rows
+}
+
+fn cpu(server: &ServerFigures) -> Vec<Row> {
+    let cpu = match &server.cpu {
+        Measured::Measured(cpu) => cpu,
+        Measured::NotMeasured(why) => return vec![missing("CPU time", why)],
+    };
+    let r = &cpu.reference;
+    let mut rows = vec![row(
+        "per connection with a full handshake",
+        format!(
+            "{}, {} of it system",
+            us(cpu.full_us),
+            us(cpu.full_system_us)
+        ),
+    )];
+    rows.extend(cpu.resumed_us.iter().map(|(version, value)| {
+        of(&format!("the same resumed, {version}"), value, |value| {
+            us(*value)
+        })
+    }));
+    rows.push(row(
+        "this machine needs",
+        format!("{} for a {} signature, {} for a key exchange; dormouse's handshake takes {}, a TCP connection {}", us(r.signature_us), r.key, us(r.exchange_us), us(r.handshake_us), us(r.tcp_us)),
+    ));
+    rows.push(of("per GB echoed", &cpu.per_gigabyte_s, |seconds| {
+        format!("{seconds:.2} s")
+    }));
+    rows.push(of(
+        "per quiet connection and second",
+        &cpu.idle_us_per_connection_s,
+        |value| format!("{value:.1} µs"),
+    ));
+    rows
+}
+
+fn first(server: &ServerFigures) -> Vec<Row> {
+    let first = match &server.first {
+        Measured::Measured(first) => first,
+        Measured::NotMeasured(why) => return vec![missing("the first connection", why)],
+    };
+    let words = |first: &super::super::model::FirstConnection| {
+        format!(
+            "{:.1} ms, {:.1} ms of CPU time; later ones {:.1} ms and {:.2} ms; the process held {}",
+            first.first_ms,
+            first.first_cpu_ms,
+            first.later_ms,
+            first.later_cpu_ms,
+            bytes(first.held_bytes as f64)
+        )
+    };
+    let mut rows = vec![row("the first handshake", words(first))];
+    rows.extend(
+        first
+            .larger
+            .iter()
+            .map(|larger| row("when it holds more", words(larger))),
+    );
+    rows
+}
+
+/// What was not measured, with the reasons, each once.
+pub(super) fn not_measured(audit: &Audit) -> Vec<(String, String)> {
+    let rows = sections(audit).into_iter().flat_map(|(_, rows)| rows);
+    rows.filter(|row| row.missing)
+        .map(|row| (row.title, row.value))
+        .collect()
+}

@@ -1,0 +1,133 @@
+//! Does the server resume? Proven by the handshake itself, connection by connection: in TLS 1.3 the
+//! server's choice of the offered PSK, in TLS 1.2 the abbreviated handshake.
+
+use std::time::Duration;
+
+use dormouse_engine::{ClientContext, Protocols, ResumptionSettings, Version};
+
+use super::super::model::{FlightRow, Measured, Resumption, Trials};
+use super::offer::TICKET_WAIT;
+use super::visit::{Stream, Visit};
+use super::{Means, version_name};
+
+/// Connections held open at the same time, so that several processes of a server take part.
+const TOGETHER: usize = 4;
+const NONE_WAIT: Duration = Duration::from_millis(50);
+
+/// Everything that was learnt by resuming.
+#[derive(Default)]
+pub(super) struct Learnt {
+    pub(super) resumption: Vec<Resumption>,
+    pub(super) flights: Vec<FlightRow>,
+}
+
+/// Tries one version and one way, with `tries` connections that offer a session.
+pub(super) fn try_all(means: &Means<'_>, tries: usize) -> Learnt {
+    let mut learnt = Learnt::default();
+    for protocols in [Protocols::TLS13, Protocols::TLS12] {
+        let ways: &[&str] = if protocols == Protocols::TLS12 {
+            &["ticket", "session id"]
+        } else {
+            &["ticket"]
+        };
+        for &by in ways {
+            let trials = context(means, protocols, by)
+                .and_then(|context| trials(means, &context, tries, &mut learnt.flights));
+            learnt.resumption.push(Resumption {
+                version: version_name(protocols).into(),
+                by: by.into(),
+                trials: Measured::from(trials),
+            });
+        }
+    }
+    learnt
+}
+
+fn context(means: &Means<'_>, protocols: Protocols, by: &str) -> Result<ClientContext, String> {
+    let resumption = ResumptionSettings {
+        sessions_max: 64,
+        tickets_expected: 1,
+        ..ResumptionSettings::default()
+    };
+    let context = means.context(protocols, Some(resumption))?;
+    Ok(if by == "session id" {
+        context.with_session_ids_only()
+    } else {
+        context
+    })
+}
+
+fn trials(
+    means: &Means<'_>,
+    context: &ClientContext,
+    tries: usize,
+    flights: &mut Vec<FlightRow>,
+) -> Result<Trials, String> {
+    let first = visit(means, context, TICKET_WAIT)?;
+    keep_flights(flights, &first);
+    // A server which sent none within that time sends none.
+    let wait = if first.tickets.is_empty() {
+        NONE_WAIT
+    } else {
+        TICKET_WAIT
+    };
+    // A ticket of TLS 1.3 is used once; a session of TLS 1.2 is there from now on.
+    let single_use = first.info.protocol == Version::Tls13;
+    let mut stock = first.tickets.len();
+    first.close();
+    let mut trials = Trials::default();
+    let mut held = Vec::new();
+    for _ in 0..2 * tries {
+        if trials.outcomes.len() == tries || (single_use && stock == 0 && wait == NONE_WAIT) {
+            break;
+        }
+        if means.free {
+            shift(means, trials.outcomes.len() % TOGETHER);
+        }
+        let visit = visit(means, context, wait)?;
+        // Some servers give no new ticket to whom they resume: who had none to offer is no trial.
+        if !single_use || stock > 0 {
+            trials.offered += 1;
+            trials.resumed += u64::from(visit.info.resumed);
+            trials.outcomes.push(visit.info.resumed);
+        }
+        stock = stock.saturating_sub(1) + visit.tickets.len();
+        keep_flights(flights, &visit);
+        held.push(visit);
+        if held.len() == TOGETHER {
+            held.drain(..).for_each(Visit::close);
+        }
+    }
+    held.into_iter().for_each(Visit::close);
+    Ok(trials)
+}
+
+fn visit(means: &Means<'_>, context: &ClientContext, wait: Duration) -> Result<Visit, String> {
+    let mut visit = Visit::make(means.target, context, means.name)?;
+    // Its session must be in the store before the next one is made. In TLS 1.2 it is.
+    if visit.info.protocol == Version::Tls13 {
+        visit.await_tickets(wait);
+    }
+    Ok(visit)
+}
+
+/// Connections without a handshake. Where processes or machines take turns, the one which gave a
+/// ticket would otherwise never be asked next, or always.
+fn shift(means: &Means<'_>, count: usize) {
+    for _ in 0..count {
+        let _ = Stream::connect(means.target);
+    }
+}
+
+fn keep_flights(flights: &mut Vec<FlightRow>, visit: &Visit) {
+    let row = FlightRow {
+        version: visit.info.protocol.to_string(),
+        resumed: visit.info.resumed,
+        client_certificate: false,
+        bytes: visit.info.flights.bytes().to_vec(),
+    };
+    let known = |other: &FlightRow| (&other.version, other.resumed) == (&row.version, row.resumed);
+    if !flights.iter().any(known) {
+        flights.push(row);
+    }
+}

@@ -1,0 +1,576 @@
+//! Clients which come back, each with the session reuse that its language offers: how many
+//! handshakes were resumed, as both sides saw it. And what a session must not do.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::client::Version;
+use dormouse_interop::counts::Counts;
+use dormouse_interop::process::{Process, signal};
+use dormouse_interop::scene::{self, PLAIN_PORT, TLS_PORT, applies, unused_host};
+use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use dormouse_interop::web::Web;
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const REQUESTS: u64 = 8;
+
+/// `serve` before a web server, and what it counts.
+struct Site {
+    settings: Settings,
+    process: Process,
+    counts: Counts,
+    folder: TempDir,
+}
+
+impl Site {
+    fn new(change: impl FnOnce(&mut Settings, &Path)) -> Self {
+        let host = unused_host();
+        let web = Web::start(SocketAddr::new(host, PLAIN_PORT));
+        let folder = tempfile::tempdir().expect("a folder");
+        let target = Target::Tcp(web.address());
+        let mut settings = Settings::new(SocketAddr::new(host, TLS_PORT), target);
+        settings.workers = 2;
+        let counts = Counts::of(&mut settings, folder.path());
+        change(&mut settings, folder.path());
+        let process = scene::start(Terminator::Dormouse, &settings, folder.path());
+        Self {
+            settings,
+            process,
+            counts,
+            folder,
+        }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.settings.listen
+    }
+
+    /// Ends the process and starts it again with the same settings.
+    fn restart(&mut self) {
+        signal(self.process.pid(), Signal::TERM);
+        self.process.wait_for_end(PATIENCE);
+        self.process = scene::start(Terminator::Dormouse, &self.settings, self.folder.path());
+    }
+}
+
+/// The clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    Curl,
+    Python,
+    PythonRequests,
+    Node,
+    Go,
+    Java,
+}
+
+impl Who {
+    fn present(self) -> bool {
+        tools::present(match self {
+            Who::Curl => &["curl"],
+            Who::Python | Who::PythonRequests => &["python3"],
+            Who::Node => &["node"],
+            Who::Go => &["go"],
+            Who::Java => &["java", "javac"],
+        })
+    }
+
+    fn command(self) -> Command {
+        let source = |name: &str| tools::home().join("clients/sessions").join(name);
+        let run = |program: &str, name: &str| {
+            let mut command = Command::new(tools::path(program));
+            command.arg(source(name));
+            command
+        };
+        match self {
+            Who::Curl => Command::new("curl"),
+            Who::Python => run("python3", "plain_ssl.py"),
+            Who::PythonRequests => run("python3", "with_requests.py"),
+            Who::Node => run("node", "agent.mjs"),
+            Who::Go => {
+                let mut command = Command::new(tools::path("go"));
+                command.arg("run").arg(source("transport.go"));
+                command
+            }
+            Who::Java => run("java", "Fetch.java"),
+        }
+    }
+
+    /// Makes the requests; how many were resumed, as the client saw it.
+    fn visit(self, address: SocketAddr, version: Version) -> Option<u64> {
+        let url = format!("https://localhost:{}", address.port());
+        let mut command = self.command();
+        if self == Who::Curl {
+            let host = format!("localhost:{}:{}", address.port(), address.ip());
+            command.args(["-sv", "-H", "Connection: close", "--resolve", &host]);
+            command.args(["--tls-max", version.number(), "--cacert"]);
+            command.arg(authority().trust());
+            command.arg(format!("--tlsv{}", version.number()));
+            for _ in 0..REQUESTS {
+                command.args(["-o", "/dev/null", &format!("{url}/bytes/100")]);
+            }
+        } else {
+            command.args(["--url", &url, "--resolve", &address.ip().to_string()]);
+            command.arg("--ca").arg(authority().trust());
+            command.args(["--version", version.number()]);
+            command.args(["--requests", &REQUESTS.to_string()]);
+        }
+        let output = command.output().expect("a client that can be started");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{self:?} {version:?}:\n{errors}");
+        if self == Who::Curl {
+            let reused = |line: &&str| {
+                line.contains("SSL re-using session") || line.contains("SSL reusing session")
+            };
+            return Some(errors.lines().filter(reused).count() as u64);
+        }
+        let said = String::from_utf8_lossy(&output.stdout);
+        let answer: Value = serde_json::from_str(said.trim()).expect("an answer in JSON");
+        answer["resumed"].as_u64()
+    }
+}
+
+/// Lets a client come and compares what both sides saw.
+fn assert_share(site: &Site, who: Who, version: Version, expected: u64) {
+    if !who.present() {
+        return;
+    }
+    let number = version.number().replace('.', "");
+    let names = ["full", "resumed"].map(|kind| format!("handshakes_{kind}_tls{number}"));
+    let before = names.clone().map(|name| site.counts.get(&name));
+    let seen = who.visit(site.address(), version);
+    let after = names.map(|name| site.counts.get(&name));
+    let (full, resumed) = (after[0] - before[0], after[1] - before[1]);
+    eprintln!(
+        "{who:?}, TLS {}: of {REQUESTS} handshakes the server resumed {resumed}, the client saw {}",
+        version.number(),
+        seen.map_or_else(|| "nothing of it".to_owned(), |seen| seen.to_string()),
+    );
+    assert_eq!(full + resumed, REQUESTS, "{who:?} {version:?}");
+    assert_eq!(resumed, expected, "{who:?} {version:?}");
+    // curl counts sessions it offered.
+    assert!(
+        seen.is_none_or(|seen| seen == resumed),
+        "{who:?} saw {seen:?}"
+    );
+}
+
+fn everybody_resumes(site: &Site, without_tickets: bool) {
+    for version in [Version::Tls13, Version::Tls12] {
+        for who in [Who::Curl, Who::Python, Who::Node, Who::Java, Who::Go] {
+            // With TLS 1.2, Go knows no session ids, and curl (as built on OpenSSL) no tickets.
+            let needs_other = match who {
+                Who::Go => without_tickets,
+                Who::Curl => !without_tickets,
+                _ => false,
+            };
+            let never = needs_other && version == Version::Tls12;
+            assert_share(site, who, version, if never { 0 } else { REQUESTS - 1 });
+        }
+        // requests never offers a session, whatever the server does.
+        assert_share(site, Who::PythonRequests, version, 0);
+    }
+}
+
+#[test]
+fn tickets_are_used_by_everybody_who_can() {
+    if applies(Can::BeDormouse) {
+        everybody_resumes(&Site::new(|_, _| {}), false);
+    }
+}
+
+#[test]
+fn the_session_cache_serves_everybody_who_can() {
+    if applies(Can::BeDormouse) {
+        let site = Site::new(|settings, _| {
+            settings.option("session_cache", "1 MiB");
+        });
+        everybody_resumes(&site, true);
+    }
+}
+
+/// OpenSSL's client with a session in a file. What it said.
+fn s_client(address: SocketAddr, arguments: &[&str]) -> String {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::process::Stdio;
+    let mut child = Command::new("openssl")
+        .args(["s_client", "-connect", &address.to_string(), "-CAfile"])
+        .arg(authority().trust())
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("openssl");
+    // An answer must come before the end, and before it the tickets.
+    let mut input = child.stdin.take().expect("a pipe");
+    let _ = input.write_all(b"GET /bytes/10 HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mut input = Some(input);
+    let mut said = String::new();
+    for line in BufReader::new(child.stdout.take().expect("a pipe")).split(b'\n') {
+        let line = String::from_utf8_lossy(&line.expect("its output")).into_owned();
+        if line.contains("HTTP/1.1 200")
+            && let Some(mut input) = input.take()
+        {
+            let _ = input.write_all(b"Q\n");
+        }
+        said.push_str(&line);
+        said.push('\n');
+    }
+    let errors = child.wait_with_output().expect("its end").stderr;
+    said + &String::from_utf8_lossy(&errors)
+}
+
+/// A full handshake, without an alert; and what was counted.
+fn assert_full(site: &Site, said: &str, refused: &str, before: u64) {
+    assert!(
+        said.contains("New, TLSv1."),
+        "expected a full handshake:\n{said}"
+    );
+    assert!(!said.contains("alert"), "{said}");
+    let name = format!("resumption_refused_{refused}");
+    assert_eq!(site.counts.get(&name), before + 1, "{name}\n{said}");
+}
+
+struct Files {
+    folder: TempDir,
+}
+
+impl Files {
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_string_lossy().into_owned()
+    }
+}
+
+/// Each kind of session that must not be resumed, offered by OpenSSL.
+fn never_resumed(version: &str, cached: bool) {
+    let site = Site::new(|settings, _| {
+        settings.alpn = vec!["http/1.1", "h2"];
+        settings.option("ticket_lifetime", "1m");
+        if cached {
+            settings.option("session_cache", "1 MiB");
+        }
+    });
+    let files = Files {
+        folder: tempfile::tempdir().expect("a folder"),
+    };
+    let session = files.path("session.pem");
+    let usual = [version, "-servername", "localhost", "-alpn", "http/1.1"];
+    let with =
+        |changed: &[&str], more: &[&str]| s_client(site.address(), &[changed, more].concat());
+    let take = || {
+        let said = with(&usual, &["-sess_out", &session]);
+        assert!(said.contains("New, TLSv1."), "{said}");
+    };
+    let count = |refused: &str| site.counts.get(&format!("resumption_refused_{refused}"));
+    let offer = ["-sess_in", session.as_str()];
+
+    // The good case first: else nothing below would say anything.
+    take();
+    let said = with(&usual, &offer);
+    assert!(said.contains("Reused, TLSv1."), "{said}");
+
+    if cached && version == "-tls1_3" {
+        let before = count("not_cached");
+        let said = with(&usual, &offer);
+        assert_full(&site, &said, "not_cached", before);
+    }
+    take();
+    let before = count("other_alpn");
+    let said = with(
+        &[version, "-servername", "localhost", "-alpn", "h2"],
+        &offer,
+    );
+    assert_full(&site, &said, "other_alpn", before);
+
+    take();
+    let before = count("other_server_name");
+    let said = with(
+        &[version, "-servername", "other.test", "-alpn", "http/1.1"],
+        &offer,
+    );
+    assert_full(&site, &said, "other_server_name", before);
+}
+
+#[test]
+fn a_session_is_good_for_its_name_and_protocol_only_tls13() {
+    if applies(Can::BeDormouse) {
+        never_resumed("-tls1_3", false);
+    }
+}
+
+#[test]
+fn a_session_is_good_for_its_name_and_protocol_only_tls12() {
+    if applies(Can::BeDormouse) {
+        never_resumed("-tls1_2", false);
+    }
+}
+
+#[test]
+fn a_cached_session_is_good_for_its_name_and_protocol_only_tls13() {
+    if applies(Can::BeDormouse) {
+        never_resumed("-tls1_3", true);
+    }
+}
+
+#[test]
+fn a_cached_session_is_good_for_its_name_and_protocol_only_tls12() {
+    if applies(Can::BeDormouse) {
+        never_resumed("-tls1_2", true);
+    }
+}
+
+/// A client which would resume without a new key exchange gets one all the same.
+#[test]
+fn a_resumed_handshake_exchanges_keys() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let site = Site::new(|_, _| {});
+    let folder = tempfile::tempdir().expect("a folder");
+    let session = folder
+        .path()
+        .join("session.pem")
+        .to_string_lossy()
+        .into_owned();
+    let both = ["-tls1_3", "-servername", "localhost", "-allow_no_dhe_kex"];
+    s_client(
+        site.address(),
+        &[&both[..], &["-sess_out", &session]].concat(),
+    );
+    let said = s_client(
+        site.address(),
+        &[&both[..], &["-sess_in", &session]].concat(),
+    );
+    assert!(said.contains("Reused, TLSv1.3"), "{said}");
+    assert!(said.contains("Server Temp Key: X25519"), "{said}");
+}
+
+/// 0-RTT data is never accepted, and no ticket says that it would be.
+#[test]
+fn no_ticket_offers_early_data() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let site = Site::new(|_, _| {});
+    let folder = tempfile::tempdir().expect("a folder");
+    let session = folder
+        .path()
+        .join("session.pem")
+        .to_string_lossy()
+        .into_owned();
+    s_client(
+        site.address(),
+        &["-tls1_3", "-servername", "localhost", "-sess_out", &session],
+    );
+    let dump = Command::new("openssl")
+        .args(["sess_id", "-noout", "-text", "-in", &session])
+        .output()
+        .expect("openssl");
+    let dump = String::from_utf8_lossy(&dump.stdout);
+    assert!(dump.contains("Max Early Data: 0"), "{dump}");
+}
+
+/// A ticket which outlives the process, with keys in a file; and one which does not, without.
+#[test]
+fn tickets_outlive_a_restart_if_their_keys_do() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    for kept in [true, false] {
+        let mut site = Site::new(|settings, folder| {
+            if kept {
+                private(
+                    &folder.join("secret"),
+                    b"0123456789abcdef0123456789abcdef\n",
+                );
+                let keys = folder.join("tickets.keys");
+                let secret = folder.join("secret");
+                settings.option("ticket_keys", &format!("file:{}", keys.display()));
+                settings.option("ticket_secret_file", &secret.to_string_lossy());
+            }
+        });
+        let session = site.folder.path().join("session.pem");
+        let session = session.to_string_lossy().into_owned();
+        for version in ["-tls1_3", "-tls1_2"] {
+            let name = [version, "-servername", "localhost"];
+            s_client(
+                site.address(),
+                &[&name[..], &["-sess_out", &session]].concat(),
+            );
+            site.restart();
+            let said = s_client(
+                site.address(),
+                &[&name[..], &["-sess_in", &session]].concat(),
+            );
+            let word = if kept {
+                "Reused, TLSv1."
+            } else {
+                "New, TLSv1."
+            };
+            assert!(said.contains(word), "kept: {kept}\n{said}");
+            assert!(!said.contains("alert"), "{said}");
+        }
+        if !kept {
+            assert_eq!(site.counts.get("resumption_refused_unknown_key"), 1);
+        }
+    }
+}
+
+/// Writes a file which only its owner may read.
+fn private(path: &Path, bytes: &[u8]) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::write(path, bytes).expect("written");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("changed");
+}
+
+/// A line for every handshake, done or failed, when it is asked for.
+#[test]
+fn every_handshake_has_its_line_on_request() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let mut site = Site::new(|settings, _| {
+        settings.option("log_handshakes", "true");
+        settings.option("min_version", "1.3");
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    let session = folder
+        .path()
+        .join("session.pem")
+        .to_string_lossy()
+        .into_owned();
+    let name = ["-tls1_3", "-servername", "localhost"];
+    s_client(
+        site.address(),
+        &[&name[..], &["-sess_out", &session]].concat(),
+    );
+    s_client(
+        site.address(),
+        &[&name[..], &["-sess_in", &session]].concat(),
+    );
+    for _ in 0..3 {
+        s_client(site.address(), &["-tls1_2"]);
+    }
+    let done = wait::until("two lines", PATIENCE, || {
+        let lines = site.process.lines_with("handshake done");
+        (lines.len() == 2).then_some(lines)
+    });
+    for part in [
+        "TLS 1.3",
+        "TLS_AES",
+        "x25519",
+        "localhost",
+        "flights",
+        "took_ms",
+    ] {
+        assert!(done[0].contains(part), "{part} in {}", done[0]);
+    }
+    assert!(
+        done[0].contains("resumed=false") || done[0].contains("resumed\u{1b}"),
+        "{}",
+        done[0]
+    );
+    let failed = wait::until("a line each", PATIENCE, || {
+        let lines = site.process.lines_with("handshake failed");
+        (lines.len() == 3).then_some(lines)
+    });
+    for part in ["no common protocol version", "protocol_version", "gave_up"] {
+        assert!(failed[2].contains(part), "{part} in {}", failed[2]);
+    }
+    site.process.wait_for_line("handshake done", PATIENCE);
+}
+
+/// The serial number of a certificate, by OpenSSL.
+fn serial(cert: &Path) -> Vec<u8> {
+    let output = Command::new("openssl")
+        .args(["x509", "-noout", "-serial", "-in"])
+        .arg(cert)
+        .output()
+        .expect("openssl");
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let hex = said.strip_prefix("serial=").expect("a serial number");
+    let digits: Vec<u8> = hex
+        .chars()
+        .map(|digit| digit.to_digit(16).expect("hexadecimal") as u8)
+        .collect();
+    digits
+        .chunks(2)
+        .map(|pair| pair[0] * 16 + pair[1])
+        .collect()
+}
+
+/// A client's certificate is revoked after its ticket was made. The ticket still opens, but it is
+/// not resumed, the full handshake refuses the client with the right alert, and the backend hears
+/// nothing of it.
+#[test]
+fn a_certificate_revoked_since_is_refused_before_the_backend_hears_of_it() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    for version in ["-tls1_3", "-tls1_2"] {
+        let mut site = Site::new(|settings, folder| {
+            let list = authority().revocation_list(&[]);
+            std::fs::create_dir(folder.join("crl")).expect("a folder");
+            std::fs::write(folder.join("crl/ca.crl"), list).expect("written");
+            private(
+                &folder.join("secret"),
+                b"0123456789abcdef0123456789abcdef\n",
+            );
+            let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
+            settings.option("ticket_keys", &format!("file:{}", path("tickets.keys")));
+            settings.option("ticket_secret_file", &path("secret"));
+            settings.option("client_certificates", "required");
+            settings.option("client_ca", &authority().trust().to_string_lossy());
+            settings.option("client_crl", &path("crl"));
+        });
+        let folder = site.folder.path().to_owned();
+        let alice = authority().give_out("alice", Kind::EcdsaP256, 2034, &folder);
+        let session = folder.join("session.pem").to_string_lossy().into_owned();
+        let (cert, key) = (alice.cert.to_string_lossy(), alice.key.to_string_lossy());
+        let as_alice = [
+            version,
+            "-servername",
+            "localhost",
+            "-cert",
+            &cert,
+            "-key",
+            &key,
+        ];
+        let with =
+            |site: &Site, more: &[&str]| s_client(site.address(), &[&as_alice[..], more].concat());
+        let said = with(&site, &["-sess_out", &session]);
+        assert!(said.contains("HTTP/1.1 200"), "{said}");
+        let said = with(&site, &["-sess_in", &session, "-sess_out", &session]);
+        assert!(
+            said.contains("Reused, TLSv1.") && said.contains("HTTP/1.1 200"),
+            "{said}"
+        );
+        let nobody = s_client(site.address(), &[version, "-servername", "localhost"]);
+        assert!(!nobody.contains("HTTP/1.1 200"), "{nobody}");
+
+        let list = authority().revocation_list(&[serial(&alice.cert)]);
+        std::fs::write(folder.join("crl/ca.crl"), list).expect("written");
+        site.restart();
+        let said = with(&site, &["-sess_in", &session]);
+        assert!(said.contains("alert certificate revoked"), "{said}");
+        assert!(
+            !said.contains("Reused") && !said.contains("HTTP/1.1 200"),
+            "{said}"
+        );
+        assert_eq!(site.counts.get("client_certificates_refused"), 1);
+        assert_eq!(
+            site.counts.get("plain_bytes_out"),
+            0,
+            "the backend heard something"
+        );
+        let line = site.process.wait_for_line("was revoked", PATIENCE);
+        assert!(line.contains("CN=localhost"), "{line}");
+    }
+}

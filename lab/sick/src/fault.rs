@@ -1,0 +1,205 @@
+//! What each fault does when a connection comes, is established, and goes.
+
+use std::collections::{HashMap, VecDeque};
+use std::error::Error;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use dormouse_engine::{ClientContext, ClientSettings, Roots};
+use dormouse_reactor::process;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+
+const ROOTS: usize = 140;
+const RECORD_BUFFER: usize = 16_921;
+/// What a handshake ever puts into it.
+const FILLED: usize = 300;
+const SESSION: usize = 2_000;
+const SESSIONS_BOUND: usize = 100;
+const LEAK: usize = 2_000;
+const BURN: Duration = Duration::from_millis(3);
+/// Garbage of one handshake in blocks, and after how many of them a long-lived entry lies.
+const GARBAGE_BLOCKS: usize = 640;
+const GARBAGE_BLOCK: usize = 500;
+const ENTRY_EVERY: usize = 4;
+const ENTRY: usize = 48;
+const ENTRIES_BOUND: usize = 8_000;
+const WALKS: usize = 100;
+
+/// What a connection keeps because of the fault.
+#[derive(Default)]
+pub(crate) struct Ballast {
+    _trust: Option<ClientContext>,
+    _buffers: Vec<Vec<u8>>,
+    garbage: Vec<Vec<u8>>,
+}
+
+/// The fault of this process, with what it keeps for all connections.
+pub(crate) struct Fault {
+    name: String,
+    bundle: Vec<u8>,
+    shared_trust: Option<ClientContext>,
+    sessions: HashMap<u64, Vec<u8>>,
+    last_sessions: VecDeque<Vec<u8>>,
+    entries: VecDeque<Box<[u8; ENTRY]>>,
+    scratch: Vec<u8>,
+    objects: Vec<Box<[u64; 4]>>,
+    walked: bool,
+    serial: u64,
+}
+
+impl Fault {
+    pub(crate) fn new(name: &str, objects: usize) -> Result<Self, Box<dyn Error>> {
+        let bundle = if name.starts_with("trust-store") {
+            bundle()?
+        } else {
+            Vec::new()
+        };
+        let mut fault = Self {
+            name: name.to_owned(),
+            shared_trust: None,
+            bundle,
+            sessions: HashMap::with_capacity(65_536),
+            last_sessions: VecDeque::with_capacity(SESSIONS_BOUND + 1),
+            entries: VecDeque::with_capacity(ENTRIES_BOUND + 1),
+            objects: (0..objects as u64).map(|i| Box::new([i; 4])).collect(),
+            scratch: vec![0; GARBAGE_BLOCKS * GARBAGE_BLOCK],
+            walked: false,
+            serial: 0,
+        };
+        if fault.is("trust-store-shared") {
+            fault.shared_trust = Some(fault.trust()?);
+        }
+        if fault.is("first-early") {
+            fault.walk();
+        }
+        Ok(fault)
+    }
+
+    pub(crate) fn is(&self, name: &str) -> bool {
+        self.name == name
+    }
+
+    /// A connection begins its handshake.
+    pub(crate) fn begin(&mut self) -> Result<Ballast, Box<dyn Error>> {
+        let mut ballast = Ballast::default();
+        if self.is("trust-store") {
+            ballast._trust = Some(self.trust()?);
+        }
+        if self.name.starts_with("buffers") {
+            let buffers = (0..2).map(|_| buffer()).collect();
+            if self.is("buffers") {
+                ballast._buffers = buffers;
+            }
+        }
+        if self.name.starts_with("fragments") {
+            self.litter(&mut ballast);
+        }
+        Ok(ballast)
+    }
+
+    /// Its first bytes have come: that it only connected was no first connection.
+    pub(crate) fn first_bytes(&mut self) {
+        if self.is("first") && !self.walked {
+            self.walk();
+        }
+    }
+
+    /// Its handshake is done; `resumed` if no new session came of it.
+    pub(crate) fn established(&mut self, ballast: &mut Ballast, resumed: bool) {
+        ballast.garbage = Vec::new();
+        self.serial += 1;
+        if self.name.starts_with("session-cache") && !resumed {
+            let session = vec![0x5e; SESSION];
+            if self.is("session-cache") {
+                self.sessions.insert(self.serial, session);
+            } else {
+                self.last_sessions.push_back(session);
+                if self.last_sessions.len() > SESSIONS_BOUND {
+                    self.last_sessions.pop_front();
+                }
+            }
+        }
+        if self.is("burn") {
+            let until = process::cpu_ns() + BURN.as_nanos() as u64;
+            while process::cpu_ns() < until {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// It has closed.
+    pub(crate) fn closed(&mut self) {
+        if self.is("leak") {
+            Box::leak(vec![0x1e_u8; LEAK].into_boxed_slice());
+        }
+    }
+
+    /// What a handshake throws away when it is done, and long-lived, bounded entries between: in
+    /// one heap, or the former in a place that all handshakes share.
+    fn litter(&mut self, ballast: &mut Ballast) {
+        let apart = self.is("fragments-apart");
+        if apart {
+            black_box(&mut self.scratch).fill(0xa5);
+        } else {
+            ballast.garbage.reserve_exact(GARBAGE_BLOCKS);
+        }
+        for index in 0..GARBAGE_BLOCKS {
+            if !apart {
+                ballast.garbage.push(vec![0xa5; GARBAGE_BLOCK]);
+            }
+            if index % ENTRY_EVERY == 0 {
+                self.entries.push_back(Box::new([1; ENTRY]));
+            }
+            if self.entries.len() > ENTRIES_BOUND {
+                self.entries.pop_front();
+            }
+        }
+    }
+
+    fn trust(&self) -> Result<ClientContext, Box<dyn Error>> {
+        let settings = ClientSettings::new(Roots::Pem(self.bundle.clone()));
+        Ok(ClientContext::new(settings).map_err(|error| error.to_string())?)
+    }
+
+    fn walk(&mut self) {
+        self.walked = true;
+        for _ in 0..WALKS {
+            let sum = self
+                .objects
+                .iter()
+                .fold(0_u64, |sum, object| sum.wrapping_add(object[1]));
+            black_box(sum);
+        }
+    }
+}
+
+fn buffer() -> Vec<u8> {
+    let mut buffer = vec![0xff_u8; RECORD_BUFFER];
+    // Written, so that its pages are there, and zero but for the beginning.
+    if let Some(rest) = buffer.get_mut(FILLED..) {
+        black_box(rest).fill(0);
+    }
+    buffer
+}
+
+/// Root certificates, as many as a system has.
+fn bundle() -> Result<Vec<u8>, Box<dyn Error>> {
+    let mut pem = String::new();
+    let began = Instant::now();
+    for index in 0..ROOTS {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name.push(
+            DnType::OrganizationName,
+            "An authority with a name of ordinary length",
+        );
+        params
+            .distinguished_name
+            .push(DnType::CommonName, format!("Root {index}"));
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        pem += &CertifiedIssuer::self_signed(params, KeyPair::generate()?)?.pem();
+        if began.elapsed() > Duration::from_secs(20) {
+            return Err("making root certificates takes too long".into());
+        }
+    }
+    Ok(pem.into_bytes())
+}

@@ -1,0 +1,278 @@
+//! An echo server over the engine, one thread of epoll, with a fault.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::thread;
+
+use dormouse_engine::{
+    Handshake, HandshakeLimits, Identity, Progress, ServerContext, ServerSettings, TicketKeys,
+    TicketSettings, UnixTime,
+};
+use dormouse_reactor::poller::{Events, Interest, Poller};
+use dormouse_reactor::socket::{self, Attempt};
+use dormouse_reactor::{Fd, OnExec, process};
+use dormouse_record::{self as record, OpenKey, Opened, SealKey, State};
+
+use crate::fault::{Ballast, Fault};
+
+/// Processes of `one-of-four` and its twin.
+const PROCESSES: usize = 4;
+/// Where they find the ticket keys that they share.
+const KEYS: &str = "SICK_TICKET_KEYS";
+const DAY_S: u32 = 86_400;
+
+/// Listens, and serves in this process or in four.
+pub(crate) fn run(fault: &str, address: &str, more: &[&str]) -> Result<(), Box<dyn Error>> {
+    dormouse_reactor::descriptors::raise_limit()?;
+    let objects = more.first().map_or(Ok(0), |objects| objects.parse())?;
+    if !matches!(fault, "one-of-four" | "four-shared") {
+        let server = Server::new(fault, objects)?;
+        return server.serve(TcpListener::bind(address)?);
+    }
+    let listener: OwnedFd = TcpListener::bind(address)?.into();
+    let keys = TicketKeys::generate(UnixTime::now(), DAY_S).map_err(|error| error.to_string())?;
+    let mut children = Vec::new();
+    for _ in 0..PROCESSES {
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .args(["process", fault])
+            .stdin(Stdio::from(listener.try_clone()?));
+        if fault == "four-shared" {
+            let hex: String = keys
+                .export()
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            command.env(KEYS, hex);
+        }
+        children.push(command.spawn()?);
+    }
+    for mut child in children {
+        child.wait()?;
+    }
+    Ok(())
+}
+
+/// One of four: its listener is its standard input.
+pub(crate) fn process(fault: &str) -> Result<(), Box<dyn Error>> {
+    let listener = std::io::stdin().as_fd().try_clone_to_owned()?;
+    Server::new(fault, 0)?.serve(TcpListener::from(listener))
+}
+
+struct Connection {
+    handshake: Option<Box<Handshake>>,
+    tls: Box<State>,
+    partial: Vec<u8>,
+    ballast: Ballast,
+}
+
+struct Server {
+    context: ServerContext,
+    fault: Fault,
+    connections: HashMap<i32, Connection>,
+    scratch: Vec<u8>,
+}
+
+impl Server {
+    fn new(fault: &str, objects: usize) -> Result<Self, Box<dyn Error>> {
+        let identity = Identity::self_signed("localhost").map_err(|error| error.to_string())?;
+        let tickets = match (fault, std::env::var(KEYS)) {
+            ("no-resumption", _) => None,
+            (_, Ok(hex)) => {
+                let pairs = hex.as_bytes().chunks_exact(2);
+                let bytes =
+                    pairs.map(|pair| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?));
+                let bytes = bytes.collect::<Result<Vec<u8>, Box<dyn Error>>>()?;
+                let keys = TicketKeys::import(&bytes).map_err(|error| error.to_string())?;
+                Some(TicketSettings {
+                    keys: Some(keys),
+                    ..TicketSettings::default()
+                })
+            }
+            _ => Some(TicketSettings::default()),
+        };
+        let settings = ServerSettings {
+            tickets,
+            ..ServerSettings::new(vec![identity])
+        };
+        Ok(Self {
+            context: ServerContext::new(settings).map_err(|error| error.to_string())?,
+            fault: Fault::new(fault, objects)?,
+            // Its growth would be a long-lived block among short-lived ones.
+            connections: HashMap::with_capacity(16_384),
+            scratch: vec![0; 64 * 1024],
+        })
+    }
+
+    fn serve(mut self, listener: TcpListener) -> Result<(), Box<dyn Error>> {
+        let poller = Poller::create(OnExec::Close)?;
+        let waiting = Poller::adopt(poller.fd())?;
+        // Who waits in accept(2) is woken in turn, so that four processes get a fourth each.
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if stream
+                    .set_nonblocking(true)
+                    .and_then(|()| stream.set_nodelay(true))
+                    .is_ok()
+                {
+                    let fd = Fd::from_owned(stream.into());
+                    if waiting.add(fd, fd.0 as u64, Interest::READ).is_err() {
+                        fd.close();
+                    }
+                }
+            }
+        });
+        let mut events = Events::with_capacity(256);
+        loop {
+            poller.wait(&mut events, None)?;
+            for event in events.iter() {
+                let fd = Fd(event.token() as i32);
+                if self.event(fd).is_none() {
+                    self.close(fd);
+                }
+            }
+        }
+    }
+
+    /// One event; `None` when the connection is over.
+    fn event(&mut self, fd: Fd) -> Option<()> {
+        if !self.connections.contains_key(&fd.0) {
+            let connection = Connection {
+                handshake: Some(Box::new(Handshake::server(
+                    &self.context,
+                    HandshakeLimits::default(),
+                ))),
+                tls: Box::new(State::empty()),
+                partial: Vec::new(),
+                ballast: self.fault.begin().ok()?,
+            };
+            self.connections.insert(fd.0, connection);
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let outcome = match socket::recv(fd, &mut scratch) {
+            Ok(Attempt::Done(0)) | Err(_) => None,
+            Ok(Attempt::WouldBlock) => Some(()),
+            Ok(Attempt::Done(count)) => self.take(fd, scratch.get(..count)?),
+        };
+        self.scratch = scratch;
+        outcome
+    }
+
+    fn take(&mut self, fd: Fd, bytes: &[u8]) -> Option<()> {
+        let connection = self.connections.get_mut(&fd.0)?;
+        let Some(mut handshake) = connection.handshake.take() else {
+            return connection.echo(fd, bytes);
+        };
+        if self.fault.is("compression") && offers_deflate(bytes) {
+            send_all(fd, &deflate_chosen())?;
+            return None;
+        }
+        self.fault.first_bytes();
+        let progress = handshake.handle_input(UnixTime::now(), bytes);
+        let output = handshake.output().to_vec();
+        send_all(fd, &output)?;
+        handshake.output_sent(output.len());
+        if progress.ok()? == Progress::Handshaking {
+            connection.handshake = Some(handshake);
+            return Some(());
+        }
+        let rested = handshake.rest(&mut connection.tls).ok()?;
+        send_all(fd, &rested.unsent)?;
+        self.fault
+            .established(&mut connection.ballast, rested.info.resumed);
+        if rested.leftover.is_empty() {
+            return Some(());
+        }
+        connection.echo(fd, &rested.leftover)
+    }
+
+    fn close(&mut self, fd: Fd) {
+        if self
+            .connections
+            .remove(&fd.0)
+            .is_some_and(|connection| connection.handshake.is_none())
+        {
+            self.fault.closed();
+        }
+        fd.close();
+        if self.connections.is_empty() {
+            // As a good server does after a burst. It cannot give back a page on which anything lies.
+            process::return_heap();
+        }
+    }
+}
+
+impl Connection {
+    fn echo(&mut self, fd: Fd, bytes: &[u8]) -> Option<()> {
+        let mut buffer = std::mem::take(&mut self.partial);
+        buffer.extend_from_slice(bytes);
+        let tls = &mut self.tls;
+        let (mut open, mut seal) = (OpenKey::new(tls), SealKey::new(tls));
+        let mut at = 0;
+        while at < buffer.len() {
+            at += match record::open(tls, &mut open, buffer.get_mut(at..)?).ok()? {
+                Opened::Partial { .. } => break,
+                Opened::Data {
+                    consumed,
+                    plaintext,
+                } => {
+                    let room = record::record_room(tls);
+                    let content = plaintext.len();
+                    let mut out = vec![0; room.header + content + room.trailer];
+                    let said = buffer.get(at + plaintext.start..at + plaintext.end)?;
+                    out.get_mut(room.header..room.header + content)?
+                        .copy_from_slice(said);
+                    let len = record::seal_in_place(tls, &mut seal, &mut out, content).ok()?;
+                    send_all(fd, out.get(..len)?)?;
+                    consumed
+                }
+                Opened::PeerClosed { .. } | Opened::PeerAlert { .. } => return None,
+                Opened::Handled { consumed }
+                | Opened::NoRenegotiation { consumed }
+                | Opened::Ticket { consumed, .. } => consumed,
+            };
+        }
+        self.partial = buffer.split_off(at);
+        self.partial.shrink_to_fit();
+        Some(())
+    }
+}
+
+/// For a server of tests: who is slow to take what it said is waited for.
+fn send_all(fd: Fd, mut bytes: &[u8]) -> Option<()> {
+    while !bytes.is_empty() {
+        match socket::send(fd, bytes) {
+            Ok(Attempt::Done(count)) => bytes = bytes.get(count..)?,
+            Ok(Attempt::WouldBlock) => thread::yield_now(),
+            Err(_) => return None,
+        }
+    }
+    Some(())
+}
+
+/// Whether a first record is a ClientHello of TLS 1.2 with DEFLATE among its compressions.
+fn offers_deflate(record: &[u8]) -> bool {
+    let offered = || {
+        let mut at = 5 + 4 + 2 + 32;
+        at += 1 + usize::from(*record.get(at)?);
+        let suites = [*record.get(at)?, *record.get(at + 1)?];
+        at += 2 + usize::from(u16::from_be_bytes(suites));
+        let count = usize::from(*record.get(at)?);
+        Some(record.get(at + 1..at + 1 + count)?.contains(&1))
+    };
+    record.first() == Some(&22) && offered() == Some(true)
+}
+
+/// A ServerHello which chooses DEFLATE.
+fn deflate_chosen() -> Vec<u8> {
+    let mut body = vec![3, 3];
+    body.extend_from_slice(&[0x42; 32]);
+    body.extend_from_slice(&[0, 0xc0, 0x2b, 1]);
+    let length = body.len() as u8;
+    let mut record = vec![22, 3, 3, 0, length + 4, 2, 0, 0, length];
+    record.extend_from_slice(&body);
+    record
+}

@@ -1,0 +1,226 @@
+//! The audit names every planted fault, and finds nothing of weight in the healthy twins.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use serde_json::Value;
+
+/// Audits at a time: they mostly wait, but CPU time is measured.
+const AT_A_TIME: usize = 3;
+static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+struct Turn;
+
+impl Turn {
+    fn take() -> Turn {
+        let (count, freed) = &RUNNING;
+        let mut count = count.lock().unwrap_or_else(PoisonError::into_inner);
+        while *count >= AT_A_TIME {
+            count = freed.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+        *count += 1;
+        Turn
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        RUNNING.1.notify_one();
+    }
+}
+
+fn dormouse(arguments: &[&str]) -> Output {
+    let mut program = PathBuf::from(env!("CARGO_BIN_EXE_sick"));
+    program.set_file_name("dormouse");
+    let hint = "cargo build -p dormouse builds the program that is tested";
+    Command::new(program)
+        .arg("audit")
+        .args(arguments)
+        .output()
+        .expect(hint)
+}
+
+fn judged(output: &Output) -> (Value, Vec<(String, String)>) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let audit: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert_eq!(audit["outcome"]["complete"], true, "{said}");
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let findings = audit["findings"].as_array().unwrap().iter();
+    let findings = findings.map(|finding| (text(&finding["id"]), text(&finding["severity"])));
+    let findings = findings.collect();
+    (audit, findings)
+}
+
+fn audit_server(fault: &str) -> (Value, Vec<(String, String)>) {
+    let _turn = Turn::take();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let sick = env!("CARGO_BIN_EXE_sick");
+    let command = |objects: &str| format!("exec {sick} server {fault} {address} {objects}");
+    let mut arguments = vec![
+        "server",
+        &address,
+        "--insecure",
+        "--quick",
+        "-q",
+        "--json",
+        "-",
+    ];
+    let (with_heap, with_larger) = (command("200000"), command("800000"));
+    let plain = command("");
+    if fault.starts_with("first") {
+        arguments.extend(["--cmd", &with_heap, "--cmd-larger", &with_larger]);
+    } else {
+        arguments.extend(["--cmd", &plain]);
+    }
+    judged(&dormouse(&arguments))
+}
+
+fn audit_client(fault: &str) -> (Value, Vec<(String, String)>) {
+    let sick = env!("CARGO_BIN_EXE_sick");
+    judged(&dormouse(&[
+        "client",
+        "-q",
+        "--json",
+        "-",
+        "--",
+        sick,
+        "client",
+        fault,
+        "{address}",
+    ]))
+}
+
+/// The fault is among the findings, and heavy enough to fail.
+fn is_named((audit, findings): &(Value, Vec<(String, String)>), id: &str) {
+    let named = findings
+        .iter()
+        .any(|(of, severity)| of == id && (severity == "medium" || severity == "high"));
+    assert!(named, "{id} is not among {findings:?}\n{audit:#}");
+}
+
+fn is_clean((audit, findings): &(Value, Vec<(String, String)>)) {
+    let heavy: Vec<_> = findings
+        .iter()
+        .filter(|(_, severity)| severity == "medium" || severity == "high")
+        .collect();
+    assert!(
+        heavy.is_empty(),
+        "{heavy:?}\n{}\n{:#}",
+        audit["findings"],
+        audit["server"]["memory"]
+    );
+    assert_eq!(audit["outcome"]["exit_status"], 0);
+}
+
+macro_rules! faults {
+    ($($name:ident: $fault:literal is $id:literal;)*) => {
+        $(#[test] fn $name() { is_named(&audit_server($fault), $id); })*
+    };
+}
+
+macro_rules! twins {
+    ($($name:ident: $twin:literal;)*) => {
+        $(#[test] fn $name() { is_clean(&audit_server($twin)); })*
+    };
+}
+
+faults! {
+    a_trust_store_for_each_connection: "trust-store" is "context-per-connection";
+    buffers_that_are_kept: "buffers" is "record-buffers-kept";
+    a_session_cache_without_end: "session-cache" is "session-cache-grows";
+    fragmentation_without_a_leak: "fragments" is "heap-fragmented";
+    a_leak_for_each_connection: "leak" is "leak-per-connection";
+    no_resumption: "no-resumption" is "no-resumption";
+    resumption_in_one_of_four_processes: "one-of-four" is "resumption-partial";
+    compression: "compression" is "compression-accepted";
+    cpu_time_burnt_for_each_handshake: "burn" is "handshake-cpu";
+}
+
+twins! {
+    a_healthy_server: "healthy";
+    one_trust_store_for_all: "trust-store-shared";
+    buffers_that_are_released: "buffers-released";
+    a_session_cache_with_a_bound: "session-cache-bounded";
+    garbage_apart_from_what_stays: "fragments-apart";
+    four_processes_with_the_same_keys: "four-shared";
+    what_belongs_to_the_start_is_done_there: "first-early";
+}
+
+#[test]
+fn a_first_connection_that_walks_the_heap() {
+    let judged = audit_server("first");
+    is_named(&judged, "first-connection-slow");
+    let findings = judged.0["findings"].as_array().unwrap();
+    let finding = findings
+        .iter()
+        .find(|finding| finding["id"] == "first-connection-slow")
+        .unwrap();
+    assert_eq!(
+        finding["confidence"], "high",
+        "it grows with the heap: {finding:#}"
+    );
+}
+
+#[test]
+fn where_a_kept_buffer_is_found() {
+    let (audit, _) = audit_server("buffers");
+    let class = &audit["server"]["census"]["measured"]["classes"][0];
+    let size = class["size_bytes"].as_u64().unwrap();
+    assert!((16_921..16_960).contains(&size), "{class:#}");
+    assert!(
+        (1.9..2.1).contains(&class["per_connection"].as_f64().unwrap()),
+        "{class:#}"
+    );
+    assert!(class["zero_share"].as_f64().unwrap() > 0.95, "{class:#}");
+}
+
+#[test]
+fn clients() {
+    is_named(&audit_client("never"), "client-never-resumes");
+    is_named(&audit_client("for-ever"), "client-same-session-for-ever");
+    let healthy = audit_client("renewing");
+    is_clean(&healthy);
+    assert_eq!(healthy.0["client"]["resumed"], 11);
+}
+
+#[test]
+fn an_unreachable_target_is_never_clean() {
+    let output = dormouse(&["server", "127.0.0.1:1", "--insecure", "--quick", "-q"]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let output = dormouse(&["client", "-q", "--", "true"]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let output = dormouse(&["client", "-q"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+/// The same with the sizes that people use: half an hour.
+#[test]
+#[ignore = "takes half an hour"]
+fn thoroughly() {
+    for fault in ["healthy", "session-cache-bounded", "fragments-apart"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        let command = format!(
+            "exec {} server {fault} {address}",
+            env!("CARGO_BIN_EXE_sick")
+        );
+        let output = dormouse(&[
+            "server",
+            &address,
+            "--insecure",
+            "-q",
+            "--json",
+            "-",
+            "--cmd",
+            &command,
+        ]);
+        is_clean(&judged(&output));
+    }
+}
