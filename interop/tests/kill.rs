@@ -79,7 +79,7 @@ fn kill_under_load(kills: usize, target: Option<Target>, first: &'static str) {
     let load = Load::start(scene.address, 8, 12, first, Duration::ZERO);
     let mut seed = Seed(0x0d02_3005_e000_0001);
     let (mut busy_kills, mut killed) = (0, 0);
-    let mut last = vec![Instant::now(); WORKERS];
+    let mut last = [Instant::now(); WORKERS];
     while killed < kills {
         let place = seed.next(WORKERS as u64) as usize;
         // One that died a moment ago would be started later and later.

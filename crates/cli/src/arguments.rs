@@ -115,7 +115,6 @@ pub(crate) struct Arguments {
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one of it, made once")]
 pub(crate) enum Command {
     /// Terminate TLS and pass the plaintext on to a server
     #[command(after_help = SERVE_EXAMPLES, arg_required_else_help = true)]

@@ -32,7 +32,6 @@ pub(crate) struct AuditArgs {
 }
 
 #[derive(Subcommand, Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one of it, made once")]
 enum What {
     /// A server: what it offers, whether it resumes, what its connections keep and cost
     #[command(after_help = "\

@@ -248,7 +248,7 @@ mod tests {
             "  the last reload was refused 5 s ago:\n    error: x\n    error: y\n",
             "connections  12,000 at rest, 3 pending, 1 handshaking; at most 20,000\n",
             "drain        5 of 17 closed, 12 left; 3 of 10 s have passed (longest quiet first)\n",
-            "memory       slots          2250 KiB of          -\n",
+            "memory       slots         2250 KiB of          -\n",
             "main           10       3 days     -          GONE\n",
             "control        11       4 s        2929 KiB   restarted 2 times\n",
             "keeper 0       12       9 s        -\n",

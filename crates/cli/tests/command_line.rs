@@ -72,8 +72,8 @@ fn check_shows_what_would_run() {
         "  workers       3",
         "  connections   at most 300",
         "  per worker    100            needs 265 descriptors",
-        "  connections at rest  56.3 KiB   300 x 192 bytes",
-        "  pending bytes        64 MiB     pending_memory",
+        "  connections at rest   56.3 KiB   300 x 192 bytes",
+        "  pending bytes         64 MiB     pending_memory",
     ] {
         assert!(
             lines.contains(&expected),
@@ -212,7 +212,7 @@ fn help_teaches_and_shows_defaults() {
     assert_eq!(help.code, Some(0));
     for expected in [
         "--self-signed <NAME>",
-        "[default: 64 MiB]",
+        "[default: 64 KiB]",
         "Timeouts:",
         "Examples:",
     ] {

@@ -42,6 +42,10 @@ pub(crate) struct Fault {
     last_sessions: VecDeque<Vec<u8>>,
     entries: VecDeque<Box<[u8; ENTRY]>>,
     scratch: Vec<u8>,
+    #[expect(
+        clippy::vec_box,
+        reason = "objects of a heap, each for itself, are the fault"
+    )]
     objects: Vec<Box<[u64; 4]>>,
     walked: bool,
     serial: u64,

@@ -227,7 +227,7 @@ mod tests {
             (b"*2\r\n+OK\r\n$1\r\nx\r\n", Reply::List(Some(2))),
             (b"*1\r\n-OOM x\r\n", Reply::Error("OOM x".into())),
         ] {
-            assert_eq!(read(bytes).ok().expect("a reply"), expected);
+            assert_eq!(read(bytes).expect("a reply"), expected);
         }
         assert_eq!(command(&[b"GET", b"k"]), b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n");
     }

@@ -164,7 +164,9 @@ mod tests {
             panic!("they are there");
         };
         assert_eq!(*read.export(), *keys.export());
-        let why = ours(&path, &Secret::of(&[8; 32])).err().expect("refused");
+        let Err(why) = ours(&path, &Secret::of(&[8; 32])) else {
+            panic!("another secret opens them");
+        };
         assert!(why.contains("another ticket_secret_file"), "{why}");
     }
 
@@ -172,16 +174,21 @@ mod tests {
     fn what_others_may_read_is_refused_with_what_mends_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("fleet.secret");
-        let why = Secret::read(&path).err().expect("refused");
+        let refused = || match Secret::read(&path) {
+            Ok(_) => panic!("it is taken"),
+            Err(why) => why,
+        };
+        let why = refused();
         assert!(why.contains("openssl rand -hex 32"), "{why}");
         fs::write(&path, "0123456789abcdef0123456789abcdef\n").expect("written");
         for mode in [0o644, 0o640, 0o604, 0o660] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("changed");
-            let why = Secret::read(&path).err().expect("refused");
+            let why = refused();
             assert!(why.contains("chmod 600"), "{why}");
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("changed");
-        assert_eq!(Secret::read(&path).ok().expect("good").bytes().len(), 32);
+        let len = Secret::read(&path).map(|secret| secret.bytes().len());
+        assert_eq!(len, Ok(32));
         fs::write(&path, "short\n").expect("written");
         assert!(Secret::read(&path).is_err());
     }

@@ -289,6 +289,9 @@ fn general(id: &str) -> &'static str {
         "client-old-version" => "update the TLS library",
         "client-no-sni" => "connect by name, and set the name on the connection",
         "client-extra-round-trip" => "offer a key share for X25519 first",
+        "client-hello-large" => {
+            "keep a post-quantum share, which makes it so and is worth a packet; if it is the ticket, its server can make that shorter, which a client can't"
+        }
         _ => "nothing needs to be changed",
     }
 }

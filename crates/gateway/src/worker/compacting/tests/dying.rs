@@ -270,7 +270,6 @@ fn die_at_steps(seed: u64, stride: i64) {
     for dies_at in (1..=steps).step_by(stride as usize) {
         play(seed, dies_at);
     }
-    println!("seed {seed}: {steps} steps, a death at every {stride}th");
 }
 
 #[test]
