@@ -7,11 +7,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, sockopt};
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, SupportedProtocolVersion};
 
-use crate::certificates::authority;
+use crate::certificates::{Files, authority};
 use crate::content::random;
 
 /// Longer than anything here takes.
@@ -41,16 +41,34 @@ pub fn configs_by_version() -> [ClientConfig; 2] {
     [&rustls::version::TLS13, &rustls::version::TLS12].map(|version| with_versions(&[version]))
 }
 
+/// One that shows this certificate when it is asked; its sessions are its own.
+///
+/// # Panics
+/// When the files are not those of a certificate and its key.
+pub fn config_showing(files: &Files) -> ClientConfig {
+    let chain = CertificateDer::pem_file_iter(&files.cert).expect("our own file");
+    let chain = chain.map(|cert| cert.expect("valid PEM")).collect();
+    let key = PrivateKeyDer::from_pem_file(&files.key).expect("our own file");
+    ClientConfig::builder()
+        .with_root_certificates(roots())
+        .with_client_auth_cert(chain, key)
+        .expect("a certificate with its key")
+}
+
 fn with_versions(versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+    ClientConfig::builder_with_protocol_versions(versions)
+        .with_root_certificates(roots())
+        .with_no_client_auth()
+}
+
+fn roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     for cert in CertificateDer::pem_file_iter(authority().trust()).expect("our own file") {
         roots
             .add(cert.expect("valid PEM"))
             .expect("a valid certificate");
     }
-    ClientConfig::builder_with_protocol_versions(versions)
-        .with_root_certificates(roots)
-        .with_no_client_auth()
+    roots
 }
 
 /// A connection that has not begun yet.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use dormouse_interop::backend::Backend;
+use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::{self, Peer, connect_from};
 use dormouse_interop::process::Process;
 use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, applies, unused_host};
@@ -386,4 +387,67 @@ fn the_header_comes_first_on_every_connection() {
         assert_eq!(String::from_utf8_lossy(&got), expected, "round {round}");
         drop(peer);
     }
+}
+
+/// Version 2 says whether the client's certificate was verified, now or in an earlier connection,
+/// and whose it was.
+#[test]
+fn version_2_says_whose_certificate_was_verified() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("backend.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    let listen = SocketAddr::new(unused_host(), TLS_PORT);
+    let mut settings = Settings::new(listen, Target::Unix(path));
+    settings.option("proxy_protocol", "v2");
+    settings.option("client_certificates", "optional");
+    settings.option("client_ca", &authority().trust().to_string_lossy());
+    let idle = Backend::tcp(SocketAddr::new(listen.ip(), 0));
+    let scene = Scene::of(Terminator::Dormouse, idle, &settings);
+
+    let told = |config| {
+        let tcp = connect_from(CLIENT, scene.address);
+        let mut peer = Peer::over(tcp, peer::client(config)).expect("a handshake");
+        let (mut behind, _) = listener.accept().expect("a connection");
+        behind.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let mut head = [0; 16];
+        behind.read_exact(&mut head).expect("a header");
+        let mut body = vec![0; usize::from(u16::from_be_bytes([head[14], head[15]]))];
+        behind.read_exact(&mut body).expect("its body");
+        // With the answer the client reads its tickets.
+        behind.write_all(b"answer").expect("sent");
+        peer.stream().read_exact(&mut [0; 6]).expect("an answer");
+        of_certificate(&body[12..])
+    };
+    let alice = authority().give_out("alice", Kind::EcdsaP256, 2034, folder.path());
+    let alice = peer::config_showing(&alice);
+    let name = || Some("localhost".to_owned());
+    assert_eq!(told(alice.clone()), (7, 0, name()), "shown now");
+    assert_eq!(
+        told(alice),
+        (5, 0, name()),
+        "shown in an earlier connection"
+    );
+    assert_eq!(told(peer::config()), (1, 1, None), "none shown");
+}
+
+/// Of the TLVs behind the addresses: flags and verdict of `PP2_TYPE_SSL`, and the common name in it.
+fn of_certificate(tlvs: &[u8]) -> (u8, u32, Option<String>) {
+    let find = |mut rest: &[u8], wanted: u8| {
+        while let [kind, high, low, behind @ ..] = rest {
+            let (value, next) = behind.split_at(usize::from(u16::from_be_bytes([*high, *low])));
+            if *kind == wanted {
+                return Some(value.to_vec());
+            }
+            rest = next;
+        }
+        None
+    };
+    let ssl = find(tlvs, 0x20).expect("PP2_TYPE_SSL");
+    let (verify, nested) = ssl[1..].split_at(4);
+    let verify = u32::from_be_bytes(verify.try_into().expect("four bytes"));
+    let name = find(nested, 0x22).map(|name| String::from_utf8(name).expect("a name"));
+    (ssl[0], verify, name)
 }

@@ -185,7 +185,7 @@ impl ClientAuth {
             _ => None,
         };
         with_turn(|turn| {
-            turn.client = subject(own);
+            (turn.client, turn.client_name) = names(own);
             turn.certificate_problem = found;
             turn.resumption.client_judged = judgement.is_ok();
         });
@@ -193,14 +193,23 @@ impl ClientAuth {
     }
 }
 
-/// Whose certificate it is, by its own account.
-fn subject(certificate: &CertificateDer<'_>) -> Option<String> {
+/// Whose certificate it is, by its own account: in words for the log, and the common name.
+fn names(certificate: &CertificateDer<'_>) -> (Option<String>, Option<String>) {
     const LENGTH_MAX: usize = 200;
-    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-    // It goes to the log: nothing in it may break a line, and it has an end.
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
+        return (None, None);
+    };
+    // In the log nothing may break a line, and it has an end.
     let subject = parsed.subject().to_string();
     let shown = subject.chars().filter(|c| !c.is_control());
-    Some(shown.take(LENGTH_MAX).collect())
+    // A backend may decide by this one: it is told whole or not at all.
+    let name = parsed.subject().iter_common_name().next();
+    let name = name.and_then(|name| name.as_str().ok());
+    let name = name.filter(|name| name.len() <= LENGTH_MAX && !name.contains(char::is_control));
+    (
+        Some(shown.take(LENGTH_MAX).collect()),
+        name.map(str::to_owned),
+    )
 }
 
 impl ClientCertVerifier for ClientAuth {

@@ -53,6 +53,8 @@ pub struct HandshakeInfo {
     pub verified: bool,
     /// Server side: whose certificate the client showed, by its own account.
     pub client: Option<String>,
+    /// Server side: the first common name in it, exactly as it stands there.
+    pub client_name: Option<String>,
     /// Server side: why the session which the client offered was not resumed.
     pub refused: Option<ResumptionRefused>,
     /// Server side: no ticket was given out, since the session is too large for one (the
@@ -143,6 +145,7 @@ pub(crate) fn info(
         signature: turn.signature.filter(|_| !resumed).map(signature_name),
         verified: taken.verified || shown,
         client: turn.client.clone().filter(|_| shown),
+        client_name: turn.client_name.clone().filter(|_| shown),
         refused: turn.resumption.reason().filter(|_| !resumed),
         ticket_withheld: turn.resumption.withheld,
         bytes_in: taken.bytes_in,

@@ -45,6 +45,8 @@ pub(crate) struct Turn {
     pub(crate) alpn: Option<Vec<u8>>,
     /// Server side: whose certificate the client showed, by its own account.
     pub(crate) client: Option<String>,
+    /// Server side: the common name in it.
+    pub(crate) client_name: Option<String>,
     /// Server side: what became of the session that the client offered.
     pub(crate) resumption: Noted,
     /// Client side: where its caller keeps the sessions of this server.
@@ -70,6 +72,7 @@ impl Turn {
             certificate_problem: None,
             alpn: None,
             client: None,
+            client_name: None,
             resumption: Noted::default(),
             sessions: None,
             offered: None,

@@ -214,7 +214,7 @@ fn rest(line: usize, key: &str, value: &str, section: &mut Section, draft: &mut 
 fn accept_address(text: &str) -> String {
     match text.rsplit_once(':') {
         None => format!(":{text}"),
-        Some((host, port)) if host == "::" => format!("[::]:{port}"),
+        Some(("::", port)) => format!("[::]:{port}"),
         Some((host, port)) if host.contains(':') && !host.starts_with('[') => {
             format!("[{host}]:{port}")
         }

@@ -3,7 +3,7 @@
 
 use super::handshaking::Step;
 use crate::config::{Network, ProxyProtocol};
-use crate::proxy_protocol::{self, Ends, HEADER_MAX, Progress, Tls};
+use crate::proxy_protocol::{self, ClientCertificate, Ends, HEADER_MAX, Progress, Tls};
 use crate::route::Route;
 use crate::slot::Slot;
 use dormouse_engine::{HandshakeInfo, Version};
@@ -71,7 +71,10 @@ impl Client {
                     suite: info.suite,
                     alpn: info.alpn.as_deref(),
                     server_name: info.sni.as_deref(),
-                    certificate: None,
+                    certificate: info.verified.then_some(ClientCertificate {
+                        common_name: info.client_name.as_deref(),
+                        resumed: info.resumed,
+                    }),
                     unique_id: id.as_bytes(),
                 };
                 proxy_protocol::v2(self.ends(slot.tls_fd()), Some(&tls))
