@@ -1,8 +1,8 @@
 //! Another binary in place of the running one: nobody who is connected sees it.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use dormouse_interop::peer;
@@ -14,6 +14,21 @@ use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 use tempfile::TempDir;
+
+/// Copies an executable by a process of its own: a descriptor of ours that is open for writing
+/// would be inherited by whatever another test starts in that moment, and until that has executed
+/// its program the copy would be a "text file busy".
+fn install(from: &Path, to: &Path) {
+    let done = Command::new("install")
+        .args(["-m", "755"])
+        .args([from, to])
+        .status();
+    assert!(
+        done.is_ok_and(|status| status.success()),
+        "{}",
+        to.display()
+    );
+}
 
 /// A program in a place of its own, so that another one can be put there.
 struct Installed {
@@ -35,18 +50,17 @@ impl Installed {
     /// Puts another binary in its place, as a package manager does: by renaming.
     fn put(&self, binary: &Path) {
         let new = self.folder.path().join("new");
-        fs::copy(binary, &new).expect("a copy of the binary");
+        install(binary, &new);
         fs::rename(&new, self.path()).expect("the place of the old one");
     }
 
     /// Puts a script in its place which starts the binary with `DORMOUSE_TRIAL`.
     fn put_failing(&self, trial: &str) {
-        let new = self.folder.path().join("new");
+        let script = self.folder.path().join("script");
         let real = tools::dormouse().display();
-        let script = format!("#!/bin/sh\nDORMOUSE_TRIAL={trial} exec {real} \"$@\"\n");
-        fs::write(&new, script).expect("a script");
-        fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).expect("executable");
-        fs::rename(&new, self.path()).expect("the place of the old one");
+        let text = format!("#!/bin/sh\nDORMOUSE_TRIAL={trial} exec {real} \"$@\"\n");
+        fs::write(&script, text).expect("a script");
+        self.put(&script);
     }
 
     /// Starts the terminator from here rather than from where it was built.
@@ -243,8 +257,7 @@ fn another_program_is_refused() {
     let scene = echo_scene(&installed, 1);
     let mut probes = probes(&scene, 4);
     let workers = scene.terminator.leaves();
-    fs::copy("/bin/true", installed.folder.path().join("new")).expect("a program");
-    fs::rename(installed.folder.path().join("new"), installed.path()).expect("its place");
+    installed.put(Path::new("/bin/true"));
     upgrade(&scene.terminator, "upgrade refused");
     assert_eq!(scene.terminator.leaves(), workers, "no worker was stopped");
     for probe in &mut probes {
