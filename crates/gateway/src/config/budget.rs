@@ -10,6 +10,7 @@ use super::raw::Wrong;
 use super::types::{ByteSize, Count};
 use super::units::show_number;
 use super::{Config, Machine};
+use crate::{client_sessions, origin};
 
 /// Bytes of the slot of a connection.
 const SLOT_BYTES: u64 = 192;
@@ -239,6 +240,11 @@ pub(super) fn costs(config: &Config, frame: Frame, amounts: &Amounts) -> Vec<Cos
             ),
         ),
         cost(
+            "sessions",
+            sessions(config),
+            "session_cache, and 16 KiB for each server of `originate`".to_owned(),
+        ),
+        cost(
             "kernel: sockets",
             (amounts.connections * frame.sockets).saturating_mul(socket),
             of_sockets,
@@ -256,7 +262,18 @@ pub(super) fn costs(config: &Config, frame: Frame, amounts: &Amounts) -> Vec<Cos
             format!("backlog ({}) x listeners", number(amounts.backlog)),
         ));
     }
+    costs.retain(|cost| cost.bytes.0 > 0);
     costs
+}
+
+/// Mappings of a fixed size, all of which may come to be used.
+fn sessions(config: &Config) -> u64 {
+    let cache = config.tickets.session_cache.map_or(0, |bytes| bytes.0);
+    let of_servers = match origin::places(config) {
+        0 => 0,
+        places => client_sessions::len(places) as u64,
+    };
+    cache.saturating_add(of_servers)
 }
 
 /// The sum of all costs.
