@@ -50,6 +50,8 @@ pub(crate) struct Turn {
     pub(crate) client_name: Option<String>,
     /// Server side: what became of the session that the client offered.
     pub(crate) resumption: Noted,
+    /// Server side: the client can be given a ticket.
+    pub(crate) knows_tickets: bool,
     /// Client side: where its caller keeps the sessions of this server.
     pub(crate) sessions: Option<Arc<dyn SessionStore>>,
     /// The chain of the session that was offered.
@@ -83,6 +85,7 @@ impl Turn {
             client: None,
             client_name: None,
             resumption: Noted::default(),
+            knows_tickets: false,
             sessions: None,
             offered: None,
             taken: None,
