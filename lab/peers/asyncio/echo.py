@@ -2,6 +2,7 @@
 
 import asyncio
 import asyncio.sslproto
+import os
 import ssl
 import sys
 
@@ -33,7 +34,7 @@ class Echo(asyncio.Protocol):
 
 
 # What a process holds which has more to do than TLS.
-OBJECTS = 10_000_000
+OBJECTS = int(os.environ.get("LAB_OBJECTS", 10_000_000))
 
 
 async def main(variant, port, cert, key):
