@@ -138,9 +138,11 @@ pub enum Flag {
     /// While draining: all is said to the TLS peer; its end is awaited, so that our last record
     /// is not overtaken by a reset.
     LingerTls = 1 << 10,
-    /// Pending memory had run out: reading stopped until some is free.
+    /// The opening flow waits for memory: the TLS side is not read until there is some.
     Starved = 1 << 7,
-    /// Among those which wait for pending memory.
+    /// The sealing flow waits for memory: the plain side is not read until there is some.
+    SealingStarved = 1 << 15,
+    /// Among those which wait for memory.
     StarvedQueued = 1 << 11,
     /// The TLS side had something to say before the backend was there.
     TlsWaits = 1 << 12,
