@@ -132,7 +132,7 @@ impl Supervisor {
             client_trust: told.clients.clone(),
             origins: told.origins.clone(),
             watch: Watch::begin(&told.config),
-            listeners: listeners::again(&told.config, &told.descriptors.listeners),
+            listeners: listeners::again(&told.config, &told.numbers, &told.descriptors.listeners),
             numbers: Numbers::again(&told.config, &told.numbers, state.next_number),
             waits_for_restart: state.waits_for_restart.clone(),
             last_reload: None,
