@@ -27,6 +27,7 @@ mod orders;
 mod origin;
 pub mod proxy_protocol;
 mod route;
+mod scout;
 mod session_cache;
 mod session_files;
 mod share;
@@ -38,4 +39,5 @@ mod worker;
 
 pub use control::process_entry as control_entry;
 pub use keeper::process_entry;
+pub use scout::process_entry as scout_entry;
 pub use supervisor::{CAN_RESUME, ServeError, Source, resume, serve, try_resume};
