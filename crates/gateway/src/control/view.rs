@@ -1,6 +1,7 @@
 //! What control can see: the counters, what main has told last, and which processes there are.
 
 use super::talk::{Phase, State};
+use crate::backends::Backends;
 use crate::counters::{Common, Count, ended_in_words};
 use dormouse_reactor::process::{self, Pid};
 use dormouse_reactor::shared;
@@ -8,6 +9,7 @@ use dormouse_reactor::shared;
 /// Everything that answers are made of.
 pub(super) struct View {
     counters: shared::View,
+    pub(super) backends: Backends,
     state: Option<Box<State>>,
     main_gone: bool,
     pub(super) restarts: u32,
@@ -24,9 +26,10 @@ pub(super) struct WorkerView {
 }
 
 impl View {
-    pub(super) fn new(counters: shared::View, restarts: u32) -> View {
+    pub(super) fn new(counters: shared::View, backends: Backends, restarts: u32) -> View {
         View {
             counters,
+            backends,
             state: None,
             main_gone: false,
             restarts,
