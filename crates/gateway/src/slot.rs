@@ -141,9 +141,7 @@ pub enum Flag {
     /// The opening flow waits for memory: the TLS side is not read until there is some.
     Starved = 1 << 7,
     /// The sealing flow waits for memory: the plain side is not read until there is some.
-    SealingStarved = 1 << 15,
-    /// Among those which wait for memory.
-    StarvedQueued = 1 << 11,
+    SealingStarved = 1 << 11,
     /// The TLS side had something to say before the backend was there.
     TlsWaits = 1 << 12,
     /// A record was completed since the timer for partial ones was last looked at.
@@ -181,6 +179,11 @@ impl Slot {
         self.generation = generation;
         self.opened_s = now_s;
         self.active_s = now_s;
+    }
+
+    /// Whether a flow waits for memory.
+    pub fn is_starved(&self) -> bool {
+        self.has(Flag::Starved) || self.has(Flag::SealingStarved)
     }
 
     /// Notes the plain side's descriptor.
