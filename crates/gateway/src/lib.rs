@@ -37,5 +37,6 @@ mod upgrade;
 mod worker;
 
 pub use control::process_entry as control_entry;
+pub use fleet::process_entry as ticket_store_entry;
 pub use keeper::process_entry;
 pub use supervisor::{CAN_RESUME, ServeError, Source, resume, serve, try_resume};

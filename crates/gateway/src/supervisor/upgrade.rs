@@ -292,6 +292,7 @@ impl Supervisor {
         self.end_control();
         self.former_keepers
             .extend(self.control.as_ref().and_then(Control::pid));
+        self.former_keepers.extend(self.ticket_keys.end_process());
         let state = self.main_state().write()?;
         let mut inherit = vec![state, self.counters.fd()];
         inherit.extend([self.clients.fd(), self.backends.fd()]);
