@@ -13,6 +13,7 @@ use crate::control::talk;
 use crate::handover::{ClientTrust, Descriptors, Handover, Pem};
 use crate::material;
 use crate::orders::Order;
+use crate::origin::{self, Share};
 use crate::route;
 use dormouse_reactor::socket::DESCRIPTORS_MAX;
 use dormouse_reactor::{Fd, process};
@@ -62,10 +63,24 @@ impl Supervisor {
         let certificates =
             material::load(&config, &self.certificates).map_err(|mistakes| errors(&mistakes))?;
         let trust = material::load_clients(&config).map_err(|mistakes| errors(&mistakes))?;
+        let origins = material::load_origins(&config).map_err(|mistakes| errors(&mistakes))?;
+        let alone = Share {
+            worker: 0,
+            workers: 1,
+        };
+        origin::origins(&config, &origins, None, alone)?;
+        if let Some(sessions) = &mut self.sessions {
+            let followed = sessions.follow(&config, &origins);
+            followed.map_err(|mistakes| errors(&mistakes))?;
+        }
         self.ticket_keys
             .follow(&config, unix_time())
             .map_err(|mistakes| errors(&mistakes))?;
-        self.apply(config, loaded.plan, certificates, trust)?;
+        let former = std::mem::replace(&mut self.origins, origins);
+        if let Err(why) = self.apply(config, loaded.plan, certificates, trust) {
+            self.origins = former;
+            return Err(why);
+        }
         self.waits_for_restart = waits;
         let mut words = format!("configuration reloaded, edition {}", self.edition);
         if !self.waits_for_restart.is_empty() {
@@ -84,7 +99,10 @@ impl Supervisor {
         config.process.admin = running.process.admin.clone();
         config.limits.pending_memory = running.limits.pending_memory;
         config.log.log_format = running.log.log_format;
-        config.originate = running.originate.clone();
+        // The memory for their sessions is made at the start.
+        if self.sessions.is_none() {
+            config.originate = running.originate.clone();
+        }
         // Whether there are tickets at all is part of each route; where keys and sessions lie is not.
         let (next, now) = (&mut config.tickets, &running.tickets);
         next.session_cache = now.session_cache;
