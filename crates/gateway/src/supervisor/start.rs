@@ -6,6 +6,7 @@ use super::error::{ServeError, system};
 use super::keys::{self, unix_time};
 use super::notify::Notify;
 use super::numbers::Numbers;
+use super::scout::Scouts;
 use super::{Source, Supervisor, TOKEN_SIGNALS, listeners, signals};
 use crate::backends::Backends;
 use crate::clients::Clients;
@@ -50,7 +51,7 @@ impl Supervisor {
         let poller = open_poller(&signals)?;
         keys::wait_for_keys(&poller, &mut ticket_keys).map_err(system("wait for ticket keys"))?;
         let address = control::open_address(config)?;
-        let control = Control::start(address, &config.log, &counters, &poller)
+        let control = Control::start(address, &config.log, (&counters, &backends), &poller)
             .map_err(system("start the control process"))?;
         let now_ms = process::boottime_ms();
         let mut supervisor = Supervisor {
@@ -85,6 +86,7 @@ impl Supervisor {
             sessions,
             session_cache,
             notify: Notify::from_environment(),
+            scouts: Scouts::default(),
             stopping: false,
             announced: false,
         };
@@ -94,6 +96,7 @@ impl Supervisor {
                 .start_pair(handover)
                 .map_err(system("start a worker"))?;
         }
+        supervisor.tell_scouts();
         Ok(supervisor)
     }
 }

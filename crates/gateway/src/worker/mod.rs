@@ -20,12 +20,14 @@
 //!   compacting  pages come back             queue        whose turn it is of those
 //!   introducing  who the client is        admitting    who may come in
 //!   starved     who waits for memory        kernel_memory  the sum of send queues
+//!   choosing    whose client it is          through      TLS that is not ours
 //! ```
 
 mod accepting;
 mod admitting;
 mod backlog;
 mod bursts;
+mod choosing;
 mod closing;
 mod compacting;
 mod connecting;
@@ -45,6 +47,7 @@ mod reloading;
 mod reporting;
 mod sealing;
 mod starved;
+mod through;
 mod tickets;
 mod timers;
 mod token;
@@ -130,7 +133,8 @@ pub(crate) struct Inheritance {
     pub(crate) routes: Vec<Route>,
     /// The contexts of the routes, if they are still to be made.
     pub(crate) late: Option<LateContexts>,
-    pub(crate) listeners: Vec<(Fd, u16)>,
+    /// Each with the numbers of the routes behind it.
+    pub(crate) listeners: Vec<(Fd, Vec<u16>)>,
     pub(crate) limits: Limits,
     /// The channel to main.
     pub(crate) orders: Fd,
@@ -209,7 +213,7 @@ impl Worker {
         let poller = recover::poller(&slots)?;
         let listeners = listeners
             .into_iter()
-            .map(|(fd, route)| Listener { fd, route })
+            .map(|(fd, door)| Listener::new(fd, &door))
             .collect();
         let send_buffers = (routes.iter()).map(|route| route.sockets.send_buffer_bytes());
         let send_buffer = send_buffers.max().unwrap_or(0);
@@ -480,6 +484,9 @@ impl Worker {
             Ok(Some(Order::Listeners(fds))) => self.arrived.extend(fds),
             Ok(Some(Order::Reload { handover, edition })) => self.reload(handover, edition),
             Ok(Some(Order::TicketKeys(keys))) => self.take_ticket_keys(&keys),
+            Ok(Some(Order::Addresses { name, addresses })) => {
+                self.set_addresses(&name, &addresses);
+            }
             Ok(Some(Order::Quiesce)) => self.quiesce(),
             Ok(Some(Order::Resume)) => self.resume(),
             Ok(Some(Order::HandOver)) => self.hand_over(),
