@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::super::census::SizeClass;
 use super::super::model::{Audit, ClientFigures, FlightRow, Measured, Offer, ServerFigures};
 use crate::model::grouped;
 
@@ -347,9 +348,10 @@ fn census(server: &ServerFigures) -> Vec<Row> {
     }
     for class in census.classes.iter().take(6) {
         let value = format!(
-            "{:.2} per connection, {}, {:.0} % zeros",
+            "{:.2} per connection, {}{}, {:.0} % zeros",
             class.per_connection,
             bytes(class.bytes_per_connection),
+            resident(class),
             100.0 * class.zero_share
         );
         let whose = if class.heap == "malloc" {
@@ -394,6 +396,16 @@ fn census(server: &ServerFigures) -> Vec<Row> {
     }
     rows.extend(census.notes.iter().map(|note| row("note", note.clone())));
     rows
+}
+
+/// How much of a class is resident, where that is less than the whole.
+fn resident(class: &SizeClass) -> String {
+    match class.resident_per_connection {
+        Some(resident) if resident < 0.9 * class.bytes_per_connection => {
+            format!(" ({} of it resident)", bytes(resident))
+        }
+        _ => String::new(),
+    }
 }
 
 fn cpu(server: &ServerFigures) -> Vec<Row> {
