@@ -4,6 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dormouse_engine::{Identity, IdentityError, TrustStore, UnixTime};
 use dormouse_gateway::config::{Ca, CertificateFiles, Config, Originate, Route, show_number};
+use dormouse_gateway::{PairFiles, certificate_pairs};
+use time::OffsetDateTime;
 
 use crate::check::{Row, row};
 
@@ -44,14 +46,10 @@ pub(crate) fn read(config: &Config) -> Identities {
 
 fn read_route(route: &Route, now_s: u64, found: &mut Identities) -> Vec<Row> {
     let mut rows = Vec::new();
-    for CertificateFiles { cert, key } in &route.certificates {
-        let name = cert.display().to_string();
-        match Identity::from_files(cert, key) {
-            Ok(identity) => {
-                rows.push(row("certificate", &name, describe(&identity, now_s)));
-                found.warnings.extend(warnings(&identity, &name, now_s));
-            }
-            Err(error) => found.errors.push(error.to_string()),
+    for files in &route.certificates {
+        match certificate_pairs(files) {
+            Ok(pairs) => rows.extend(read_pairs(&pairs, now_s, found)),
+            Err(why) => found.errors.push(why),
         }
     }
     if let Some(name) = &route.self_signed {
@@ -66,6 +64,34 @@ fn read_route(route: &Route, now_s: u64, found: &mut Identities) -> Vec<Row> {
             }
         }
     }
+    rows
+}
+
+/// Of those in a directory, what is no good is left out as long as something is good.
+fn read_pairs(pairs: &[PairFiles], now_s: u64, found: &mut Identities) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut left_out = Vec::new();
+    for PairFiles {
+        cert,
+        key,
+        found: in_directory,
+    } in pairs
+    {
+        let name = cert.display().to_string();
+        match Identity::from_files(cert, key) {
+            Ok(identity) => {
+                rows.push(row("certificate", &name, describe(&identity, now_s)));
+                found.warnings.extend(warnings(&identity, &name, now_s));
+            }
+            Err(error) if *in_directory => left_out.push(error.to_string()),
+            Err(error) => found.errors.push(error.to_string()),
+        }
+    }
+    if rows.is_empty() {
+        found.errors.append(&mut left_out);
+    }
+    let words = left_out.into_iter().map(|why| format!("left out: {why}"));
+    found.warnings.extend(words);
     rows
 }
 
@@ -135,23 +161,13 @@ fn warnings(identity: &Identity, name: &str, now_s: u64) -> Vec<String> {
     warnings
 }
 
-/// The day of a time, in UTC, after Howard Hinnant's `civil_from_days`.
+/// The day of a time, in UTC: `2026-03-01`.
 fn date(unix_s: u64) -> String {
-    let days = unix_s / DAY_S + 719_468;
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
+    let moment = i64::try_from(unix_s).map(OffsetDateTime::from_unix_timestamp);
+    match moment {
+        Ok(Ok(moment)) => moment.date().to_string(),
+        _ => "after the year 9999".to_owned(),
+    }
 }
 
 #[cfg(test)]

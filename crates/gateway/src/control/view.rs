@@ -1,6 +1,7 @@
 //! What control can see: the counters, what main has told last, and which processes there are.
 
 use super::talk::{Phase, State};
+use crate::backends::Backends;
 use crate::counters::{Common, Count, ended_in_words};
 use dormouse_reactor::process;
 use dormouse_reactor::shared;
@@ -9,6 +10,7 @@ use std::fs;
 /// Everything that answers are made of.
 pub(super) struct View {
     counters: shared::View,
+    pub(super) backends: Backends,
     state: Option<Box<State>>,
     main_gone: bool,
     pub(super) restarts: u32,
@@ -25,9 +27,10 @@ pub(super) struct WorkerView {
 }
 
 impl View {
-    pub(super) fn new(counters: shared::View, restarts: u32) -> View {
+    pub(super) fn new(counters: shared::View, backends: Backends, restarts: u32) -> View {
         View {
             counters,
+            backends,
             state: None,
             main_gone: false,
             restarts,

@@ -125,6 +125,7 @@ impl Supervisor {
             return;
         };
         self.give_ticket_keys(pair);
+        self.give_addresses(pair);
         if pair.edition != self.edition {
             self.give_configuration(index);
         }
@@ -153,12 +154,19 @@ impl Supervisor {
             if self.is_of_upgrade(pid, ended) {
                 continue;
             }
+            if self.is_scout(pid, ended) {
+                continue;
+            }
             if self.is_control(pid) {
                 self.on_control_ended(ended);
                 continue;
             }
             let is_it = |pair: &&mut Pair| pair.pid == pid && pair.ended.is_none();
             let Some(pair) = self.pairs.iter_mut().find(is_it) else {
+                // A former keeper leaves its last worker to us, which ended as it should.
+                if ended == Ended::Exited(i32::from(keeper::EXIT_HANDED_OVER)) {
+                    continue;
+                }
                 tracing::warn!(pid = pid.0, "an orphaned worker ended: {ended}");
                 continue;
             };

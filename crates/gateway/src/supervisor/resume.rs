@@ -6,6 +6,7 @@ use super::error::{ServeError, system};
 use super::notify::Notify;
 use super::numbers::Numbers;
 use super::pairs::Pair;
+use super::scout::Scouts;
 use super::start::{open_poller, wait_for_keys};
 use super::{Source, Supervisor, TOKEN_ORDERS, listeners, signals};
 use crate::backends::Backends;
@@ -55,6 +56,7 @@ pub fn resume(state: i32, source: Source, start_logs: fn(&Log)) -> Result<(), Se
     );
     // Processes that ended while nobody listened.
     supervisor.reap()?;
+    supervisor.tell_scouts();
     supervisor.run()
 }
 
@@ -87,9 +89,8 @@ impl Supervisor {
             .map_err(system("map the counters"))?;
         let (clients, backends) = tables(&told.descriptors, state.pairs.len() as u32)?;
         let poller = open_poller(&signals)?;
-        let address = state.admin.clone();
-        let address = address.map(|(listener, path)| Address::again(Fd(listener), path));
-        let control = Control::start(address, &told.config.log, &counters, &poller)
+        let address = (state.admin.clone()).map(|(fd, path)| Address::again(Fd(fd), path));
+        let control = Control::start(address, &told.config.log, (&counters, &backends), &poller)
             .map_err(system("start the control process"))?;
         let mut pairs = Vec::with_capacity(state.pairs.len());
         for (index, pair) in state.pairs.iter().enumerate() {
@@ -117,8 +118,8 @@ impl Supervisor {
         }
         let ticket_keys = keyring(told, &counters)?;
         wait_for_keys(&poller, &ticket_keys)?;
-        let sessions = state.sessions.as_ref();
-        let sessions = sessions.map(|left| SessionFiles::again(&told.config, left));
+        let sessions =
+            (state.sessions.as_ref()).map(|left| SessionFiles::again(&told.config, left));
         Ok(Supervisor {
             sessions: sessions.transpose().map_err(system("map the sessions"))?,
             source,
@@ -132,7 +133,7 @@ impl Supervisor {
             client_trust: told.clients.clone(),
             origins: told.origins.clone(),
             watch: Watch::begin(&told.config),
-            listeners: listeners::again(&told.config, &told.descriptors.listeners),
+            listeners: listeners::again(&told.config, &told.numbers, &told.descriptors.listeners),
             numbers: Numbers::again(&told.config, &told.numbers, state.next_number),
             waits_for_restart: state.waits_for_restart.clone(),
             last_reload: None,
@@ -144,6 +145,7 @@ impl Supervisor {
             clients,
             backends,
             notify: Notify::from_environment(),
+            scouts: Scouts::default(),
             poller,
             signals,
             ticket_keys,

@@ -6,6 +6,7 @@ use super::error::{ServeError, system};
 use super::keys::unix_time;
 use super::notify::Notify;
 use super::numbers::Numbers;
+use super::scout::Scouts;
 use super::{Source, Supervisor, TOKEN_SIGNALS, TOKEN_TICKET_KEYS, listeners, signals};
 use crate::backends::Backends;
 use crate::clients::Clients;
@@ -50,7 +51,7 @@ impl Supervisor {
         let poller = open_poller(&signals)?;
         wait_for_keys(&poller, &ticket_keys)?;
         let address = control::open_address(config)?;
-        let control = Control::start(address, &config.log, &counters, &poller)
+        let control = Control::start(address, &config.log, (&counters, &backends), &poller)
             .map_err(system("start the control process"))?;
         let now_ms = process::boottime_ms();
         let mut supervisor = Supervisor {
@@ -85,6 +86,7 @@ impl Supervisor {
             sessions,
             session_cache,
             notify: Notify::from_environment(),
+            scouts: Scouts::default(),
             stopping: false,
             announced: false,
         };
@@ -94,6 +96,7 @@ impl Supervisor {
                 .start_pair(handover)
                 .map_err(system("start a worker"))?;
         }
+        supervisor.tell_scouts();
         Ok(supervisor)
     }
 }
@@ -118,14 +121,20 @@ fn shake_hands(
     route::warm_up(&routes).map_err(system("do a handshake with itself"))
 }
 
-/// The session cache of all workers, if there is to be one.
+/// Room for sessions of TLS 1.2 whose clients know no tickets: some 4,000 of them.
+const SESSIONS_BY_ID_BYTES: usize = 1 << 20;
+
+/// The session cache of all workers: the one that is configured, or a small one beside tickets.
 fn session_cache(config: &Config) -> Result<Option<Fd>, ServeError> {
-    match config.tickets.session_cache {
-        None => Ok(None),
-        Some(bytes) => Cache::create("dormouse-sessions", bytes.as_usize())
-            .map(|cache| Some(cache.fd()))
-            .map_err(system("make the session cache")),
-    }
+    let tickets = &config.tickets;
+    let bytes = match tickets.session_cache {
+        Some(bytes) => bytes.as_usize(),
+        None if tickets.tickets == 0 || config.routes.is_empty() => return Ok(None),
+        None => SESSIONS_BY_ID_BYTES,
+    };
+    Cache::create("dormouse-sessions", bytes)
+        .map(|cache| Some(cache.fd()))
+        .map_err(system("make the session cache"))
 }
 
 /// A store tells of new keys.

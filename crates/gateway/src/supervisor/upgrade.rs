@@ -292,11 +292,14 @@ impl Supervisor {
         self.end_control();
         self.former_keepers
             .extend(self.control.as_ref().and_then(Control::pid));
+        let scouts = self.end_scouts();
+        self.former_keepers.extend(scouts);
         let state = self.main_state().write()?;
         let mut inherit = vec![state, self.counters.fd()];
         inherit.extend([self.clients.fd(), self.backends.fd()]);
         inherit.extend(self.listeners.iter().map(|listener| listener.fd));
         inherit.extend(self.sessions.as_ref().map(SessionFiles::fd));
+        inherit.extend(self.session_cache);
         inherit.extend(self.control.as_ref().map(|control| control.address().0));
         for pair in &self.pairs {
             inherit.extend([pair.orders, pair.board.fd()]);

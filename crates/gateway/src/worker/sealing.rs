@@ -5,6 +5,7 @@
 //! with one call. Nothing is copied.
 
 use super::flow::{Allowance, Outcome, TURN_BYTES_MAX, Tools};
+use super::through;
 use crate::counters::Count;
 use crate::slot::{Flag, Slot};
 use dormouse_reactor::socket::{self, Attempt};
@@ -12,6 +13,9 @@ use dormouse_record::{CONTENT_MAX, SealKey};
 
 /// The plain side has something to read, or has ended.
 pub(super) fn plain_readable(slot: &mut Slot, tools: &mut Tools) -> Outcome {
+    if slot.has(Flag::PassThrough) {
+        return through::plain_readable(slot, tools);
+    }
     match seal_turn(slot, tools) {
         Ok(()) => Outcome::Continues,
         Err(outcome) => outcome,
@@ -41,6 +45,7 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
         let ranges = &ranges[..records];
         let n = match socket::recv_scattered(slot.plain_fd(), &mut tools.scratch.sealing, ranges) {
             Ok(Attempt::Done(0)) => {
+                slot.clear(Flag::Untouched);
                 slot.set(Flag::PlainEnded);
                 return Ok(());
             }
@@ -49,6 +54,7 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
             Err(e) => return Err(Outcome::PlainFailed(e)),
         };
         let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));
+        slot.clear(Flag::Untouched);
         tools.count.add(Count::PlainBytesIn, n as u64);
         tools.seal_and_send(slot, key, n)?;
         moved += n;
