@@ -27,7 +27,13 @@ pub fn page(title: &str, audits: &[Audit]) -> String {
     if let [audit] = audits {
         let _ = write!(body, "<p>{}</p>{}", about(audit), verdict(audit));
     } else if let Some(first) = audits.first() {
-        let _ = write!(body, "<p>{} audits · {}</p>", audits.len(), machine(first));
+        let _ = write!(
+            body,
+            "<p>{} audits · {}{}</p>",
+            audits.len(),
+            machine(first),
+            busy(audits)
+        );
     }
     body.push_str("</header>\n");
     if audits.len() > 1 {
@@ -65,7 +71,7 @@ fn about(audit: &Audit) -> String {
         "{} · {} · {} · {:.0} s · {}",
         escape(&software),
         escape(&audit.target),
-        machine(audit),
+        machine(audit) + &busy(std::slice::from_ref(audit)),
         audit.duration_s,
         escape(&audit.tool)
     )
@@ -74,18 +80,27 @@ fn about(audit: &Audit) -> String {
 fn machine(audit: &Audit) -> String {
     let gib = audit.machine.memory_bytes as f64 / f64::from(1 << 30);
     format!(
-        "{} · {} cores, {gib:.0} GiB, Linux {}{}",
+        "{} · {} cores, {gib:.0} GiB, Linux {}",
         escape(&audit.started_at),
         audit.machine.cores,
-        escape(&audit.machine.kernel),
-        busy(audit)
+        escape(&audit.machine.kernel)
     )
 }
 
 /// On a busy machine CPU times are ratios.
-fn busy(audit: &Audit) -> String {
-    let words = |load| format!(", load average {load:.1} at the start");
-    audit.load_average().map_or_else(String::new, words)
+fn busy(audits: &[Audit]) -> String {
+    let loads: Vec<f64> = audits.iter().filter_map(Audit::load_average).collect();
+    let (Some(least), Some(most)) = (
+        loads.iter().copied().reduce(f64::min),
+        loads.iter().copied().reduce(f64::max),
+    ) else {
+        return String::new();
+    };
+    if loads.len() == 1 {
+        format!(", load average {most:.1} at the start")
+    } else {
+        format!(", load averages {least:.1} to {most:.1} at their starts: CPU times are ratios")
+    }
 }
 
 fn verdict(audit: &Audit) -> String {

@@ -217,13 +217,13 @@ fn resumption(server: &ServerFigures) -> Vec<Row> {
         of(
             &format!("{} by {}", entry.version, entry.by),
             &entry.trials,
-            |trials| {
-                format!(
-                    "{} of {} ({:.0} %)",
+            |trials| match trials.offered {
+                0 => "no ticket was sent, so there was nothing to offer".to_owned(),
+                offered => format!(
+                    "{} of {offered} ({:.0} %)",
                     trials.resumed,
-                    trials.offered,
                     100.0 * trials.share()
-                )
+                ),
             },
         )
     };
