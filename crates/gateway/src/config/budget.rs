@@ -10,7 +10,7 @@ use super::raw::Wrong;
 use super::types::{ByteSize, Count};
 use super::units::show_number;
 use super::{Config, Machine};
-use crate::{client_sessions, origin};
+use crate::{client_sessions, session_cache};
 
 /// Bytes of the slot of a connection.
 const SLOT_BYTES: u64 = 192;
@@ -242,7 +242,8 @@ pub(super) fn costs(config: &Config, frame: Frame, amounts: &Amounts) -> Vec<Cos
         cost(
             "sessions",
             sessions(config),
-            "session_cache, and 16 KiB for each server of `originate`".to_owned(),
+            "session_cache (1 MiB where there is none), and 16 KiB for each server of `originate`"
+                .to_owned(),
         ),
         cost(
             "kernel: sockets",
@@ -268,10 +269,11 @@ pub(super) fn costs(config: &Config, frame: Frame, amounts: &Amounts) -> Vec<Cos
 
 /// Mappings of a fixed size, all of which may come to be used.
 fn sessions(config: &Config) -> u64 {
-    let cache = config.tickets.session_cache.map_or(0, |bytes| bytes.0);
-    let of_servers = match origin::places(config) {
+    let cache = session_cache::bytes(config) as u64;
+    let servers: usize = config.originate.iter().map(|one| one.to.len()).sum();
+    let of_servers = match servers {
         0 => 0,
-        places => client_sessions::len(places) as u64,
+        servers => client_sessions::len(servers) as u64,
     };
     cache.saturating_add(of_servers)
 }

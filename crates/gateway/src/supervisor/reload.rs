@@ -14,6 +14,7 @@ use crate::control::talk;
 use crate::handover::{ClientTrust, Descriptors, Handover, Pem};
 use crate::material;
 use crate::orders::Order;
+use crate::origin::{self, Share};
 use crate::route;
 use dormouse_reactor::socket::DESCRIPTORS_MAX;
 use dormouse_reactor::{Fd, process};
@@ -127,10 +128,24 @@ impl Supervisor {
         let certificates =
             material::load(&config, &self.certificates).map_err(|mistakes| errors(&mistakes))?;
         let trust = material::load_clients(&config).map_err(|mistakes| errors(&mistakes))?;
+        let origins = material::load_origins(&config).map_err(|mistakes| errors(&mistakes))?;
+        let alone = Share {
+            worker: 0,
+            workers: 1,
+        };
+        origin::origins(&config, &origins, None, alone)?;
+        if let Some(sessions) = &mut self.sessions {
+            let followed = sessions.follow(&config, &origins);
+            followed.map_err(|mistakes| errors(&mistakes))?;
+        }
         self.ticket_keys
             .follow(&config, unix_time())
             .map_err(|mistakes| errors(&mistakes))?;
-        self.apply(config, plan, certificates, trust)?;
+        let former = std::mem::replace(&mut self.origins, origins);
+        if let Err(why) = self.apply(config, plan, certificates, trust) {
+            self.origins = former;
+            return Err(why);
+        }
         self.waits_for_restart = waits;
         let mut words = format!("configuration reloaded, edition {}", self.edition);
         if !self.waits_for_restart.is_empty() {
@@ -172,7 +187,6 @@ impl Supervisor {
         hold!(next, now, waits;
             "pending_memory" => limits.pending_memory;
             "log_format" => log.log_format;
-            "originate" => originate;
             // Whether there are tickets at all is part of each route; where keys and sessions lie
             // is not.
             "session_cache" => tickets.session_cache;
@@ -180,6 +194,10 @@ impl Supervisor {
             "ticket_secret_file" => tickets.ticket_secret_file;
             "ticket_store_ca" => tickets.ticket_store_ca;
         );
+        if self.sessions.is_none() {
+            // The memory for their sessions is made at the start.
+            hold!(next, now, waits; "originate" => originate;);
+        }
         (next, plan, waits)
     }
 

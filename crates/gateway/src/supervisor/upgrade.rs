@@ -310,6 +310,7 @@ impl Supervisor {
         self.end_control();
         self.former_keepers
             .extend(self.control.as_ref().and_then(Control::pid));
+        self.former_keepers.extend(self.ticket_keys.end_process());
         let scouts = self.end_scouts();
         self.former_keepers.extend(scouts);
         let state = self.main_state().write()?;
