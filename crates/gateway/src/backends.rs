@@ -66,6 +66,11 @@ impl Backends {
         self.words.fd()
     }
 
+    /// A descriptor for [`BackendsView::open`], by which nothing can be written.
+    pub(crate) fn reader(&self) -> io::Result<Fd> {
+        self.words.reader()
+    }
+
     /// The place of the backend with this address, which is taken if it has none. 0: none is left.
     pub(crate) fn place(&self, address: &str) -> Place {
         let key = hash(address);
@@ -177,6 +182,37 @@ impl Backends {
     }
 }
 
+/// The same table, to look at only.
+#[derive(Debug)]
+pub(crate) struct BackendsView(Backends);
+
+impl BackendsView {
+    /// Maps what main has made, by a descriptor of [`Backends::reader`].
+    pub(crate) fn open(fd: Fd, workers: usize) -> Result<BackendsView, AdoptError> {
+        let words = Words::adopt_to_read(fd, len(workers))?;
+        Ok(BackendsView(Backends {
+            words: Arc::new(words),
+            workers,
+            worker: 0,
+        }))
+    }
+
+    /// Connections of all workers to the backend of this name, failures in a row, and whether it
+    /// may be tried. `None` if it has no place.
+    pub(crate) fn of(&self, name: &str, now_ms: u64) -> Option<(u64, u64, bool)> {
+        let key = hash(name);
+        let table = &self.0;
+        let places = (0..PLACES).map(|step| ((key as usize % PLACES + step) % PLACES + 1) as Place);
+        let mut taken = places.map(|place| (place, table.word(place, 0).load(Ordering::Relaxed)));
+        let (place, _) = taken.find(|&(_, owner)| owner == key || owner == 0)?;
+        let is_its = table.word(place, 0).load(Ordering::Relaxed) == key;
+        is_its.then(|| {
+            let failures = table.word(place, 2).load(Ordering::Relaxed);
+            (table.load(place), failures, table.is_up(place, now_ms))
+        })
+    }
+}
+
 fn index(place: Place) -> usize {
     usize::from(place.max(1) - 1).min(PLACES - 1)
 }
@@ -216,6 +252,22 @@ mod tests {
         first.leave(a);
         first.leave(a);
         assert_eq!(table.load(a), 1, "no worker takes away what is another's");
+        table.fd().close();
+    }
+
+    #[test]
+    fn who_may_only_look_sees_the_same() {
+        let table = Backends::create(2).unwrap();
+        let place = table.place("a");
+        table.enter(place);
+        table.failed(place, 2, 1000, 10);
+        table.failed(place, 2, 1000, 10);
+        let reader = table.reader().unwrap();
+        let view = BackendsView::open(reader, 2).unwrap();
+        assert_eq!(view.of("a", 500), Some((1, 2, false)));
+        assert_eq!(view.of("a", 2000), Some((1, 2, true)));
+        assert_eq!(view.of("b", 500), None);
+        reader.close();
         table.fd().close();
     }
 

@@ -21,6 +21,7 @@ pub mod counters;
 mod fleet;
 mod handover;
 mod keeper;
+mod latency;
 mod layout;
 mod material;
 mod orders;

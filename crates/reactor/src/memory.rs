@@ -232,7 +232,10 @@ impl Words {
 
     /// Maps words which somebody else writes: a store would end the process, so who holds these
     /// must not offer one.
-    pub(crate) fn adopt_to_read(fd: Fd, len: usize) -> Result<Words, AdoptError> {
+    ///
+    /// # Errors
+    /// As [`Words::adopt`].
+    pub fn adopt_to_read(fd: Fd, len: usize) -> Result<Words, AdoptError> {
         check_file(fd, len)?;
         let mapping = Mapping::map(fd, 0, len, ProtFlags::READ);
         Ok(Words(mapping.map_err(AdoptError::system("map memory"))?))
@@ -252,6 +255,15 @@ impl Words {
             Some(word) => word,
             None => unreachable!("offset {offset} lies in the window by construction"),
         }
+    }
+
+    /// A descriptor by which the words can be looked at, and not written.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn reader(&self) -> io::Result<Fd> {
+        let path = format!("/proc/self/fd/{}", self.fd());
+        Ok(Fd::from_owned(std::fs::File::open(path)?.into()))
     }
 
     /// The descriptor of the memory file.

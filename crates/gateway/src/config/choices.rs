@@ -106,6 +106,18 @@ choice! {
 }
 
 choice! {
+    /// Whether processes confine themselves.
+    Sandbox, "kind of sandbox", "\"on\", \"off\" or \"required\"", "\"required\"" {
+        /// As far as the kernel can.
+        On = "on",
+        /// Not at all.
+        Off = "off",
+        /// Or nothing is started.
+        Required = "required",
+    }
+}
+
+choice! {
     /// How important a log line has to be.
     LogLevel, "log level", "a log level", "\"info\"" {
         /// Nothing is logged.

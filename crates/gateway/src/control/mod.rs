@@ -19,11 +19,14 @@ mod status;
 pub(crate) mod talk;
 mod view;
 
+use crate::backends::BackendsView;
 use crate::config::Log;
+use crate::keeper;
 use answers::Reply;
 use client::{Client, Next};
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::process::{self, User};
+use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec, shared};
 use http::Response;
@@ -87,6 +90,8 @@ impl Control {
         let _ = process::set_name("control");
         let counters = shared::View::open(Fd(told.counters), told.workers as usize)
             .map_err(io::Error::other)?;
+        let backends = BackendsView::open(Fd(told.backends), told.workers as usize)
+            .map_err(io::Error::other)?;
         let control = Control {
             poller: Poller::create(OnExec::Close)?,
             listener: Fd(told.listener),
@@ -96,8 +101,9 @@ impl Control {
             main: Fd(told.channel),
             clients: (0..CLIENTS_MAX).map(|_| None).collect(),
             last_ask: 0,
-            view: View::new(counters, told.restarts),
+            view: View::new(counters, backends, told.restarts),
         };
+        keeper::confine(Role::Control, Some(told.sandbox))?;
         let poller = &control.poller;
         poller.add(control.listener, TOKEN_LISTENER, Interest::READ)?;
         poller.add(control.main, TOKEN_MAIN, Interest::READ)?;

@@ -4,7 +4,7 @@
 //! gone, and answers what control asks on behalf of somebody ([`Ask`]). Each is one message of a
 //! channel, as JSON.
 
-use crate::config::Log;
+use crate::config::{Log, Sandbox};
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
 use dormouse_reactor::{Fd, OnExec};
 use serde::de::DeserializeOwned;
@@ -25,11 +25,14 @@ pub(crate) struct Told {
     pub(crate) channel: i32,
     /// The counters, to look at.
     pub(crate) counters: i32,
+    /// The table of backends, to look at.
+    pub(crate) backends: i32,
     pub(crate) workers: u32,
     /// Whom to become: user and group.
     pub(crate) user: Option<(u32, u32)>,
     /// Started again so often.
     pub(crate) restarts: u32,
+    pub(crate) sandbox: Sandbox,
     pub(crate) log: Log,
 }
 
@@ -95,7 +98,27 @@ pub(crate) struct State {
     pub(crate) keepers: Vec<Keeper>,
     pub(crate) configuration: Configuration,
     pub(crate) bounds: Bounds,
+    /// Those which end first, first; no more than a message has room for.
+    #[serde(default)]
+    pub(crate) certificates: Vec<Certificate>,
+    /// Backends by name, in the order of the configuration; no more than a message has room for.
+    #[serde(default)]
+    pub(crate) backends: Vec<String>,
     pub(crate) drain: Option<Drain>,
+}
+
+/// Most certificates, and most backends, that are told.
+pub(crate) const TOLD_MAX: usize = 200;
+
+/// A certificate that is shown to clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Certificate {
+    /// Where it was read.
+    pub(crate) file: String,
+    /// The first of the names it is for.
+    pub(crate) name: String,
+    /// Unix time.
+    pub(crate) expires_s: u64,
 }
 
 /// Where the program is in its life.
@@ -149,6 +172,8 @@ pub(crate) struct Bounds {
     pub(crate) handshakes: u64,
     pub(crate) pending_bytes: u64,
     pub(crate) handshake_bytes: u64,
+    #[serde(default)]
+    pub(crate) kernel_bytes: u64,
 }
 
 /// A drain that goes on, or is over because nobody is left.

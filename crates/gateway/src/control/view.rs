@@ -1,7 +1,9 @@
 //! What control can see: the counters, what main has told last, and which processes there are.
 
 use super::talk::{Phase, State};
+use crate::backends::BackendsView;
 use crate::counters::{Common, Count, ended_in_words};
+use crate::latency::{Distribution, Latency};
 use dormouse_reactor::process;
 use dormouse_reactor::shared;
 use std::fs;
@@ -9,6 +11,7 @@ use std::fs;
 /// Everything that answers are made of.
 pub(super) struct View {
     counters: shared::View,
+    backends: BackendsView,
     state: Option<Box<State>>,
     main_gone: bool,
     pub(super) restarts: u32,
@@ -25,9 +28,10 @@ pub(super) struct WorkerView {
 }
 
 impl View {
-    pub(super) fn new(counters: shared::View, restarts: u32) -> View {
+    pub(super) fn new(counters: shared::View, backends: BackendsView, restarts: u32) -> View {
         View {
             counters,
+            backends,
             state: None,
             main_gone: false,
             restarts,
@@ -58,6 +62,23 @@ impl View {
 
     pub(super) fn common(&self, common: Common) -> u64 {
         self.counters.common(common as usize)
+    }
+
+    /// How long something took, over all workers.
+    pub(super) fn latency(&self, latency: Latency) -> Distribution {
+        latency.distribution(&self.counters)
+    }
+
+    /// Each backend that main has told of: its name, connections, failures in a row, and whether
+    /// it may be tried. One that no worker has come to yet is up and idle.
+    pub(super) fn backends(&self) -> impl Iterator<Item = (&str, u64, u64, bool)> {
+        let now_ms = process::boottime_ms();
+        let names = self.state.iter().flat_map(|state| &state.backends);
+        names.map(move |name| {
+            let known = self.backends.of(name, now_ms);
+            let (connections, failures, is_up) = known.unwrap_or((0, 0, true));
+            (name.as_str(), connections, failures, is_up)
+        })
     }
 
     pub(super) fn sum(&self, count: Count) -> u64 {

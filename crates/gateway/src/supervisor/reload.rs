@@ -8,6 +8,7 @@ use super::Supervisor;
 use super::keys::unix_time;
 use super::listeners;
 use super::pairs::Pair;
+use super::state::certificates_told;
 use crate::config::{self, Config, Machine, Plan, Purpose};
 use crate::control::talk;
 use crate::handover::{ClientTrust, Descriptors, Handover, Pem};
@@ -32,6 +33,7 @@ pub(super) struct Reloading {
 impl Supervisor {
     /// Reads the configuration again. `ask`: who is to be told what became of it.
     pub(super) fn reload(&mut self, ask: Option<u64>) {
+        self.notify.reloading();
         match self.try_reload() {
             Ok(words) => {
                 tracing::info!("{words}");
@@ -82,6 +84,7 @@ impl Supervisor {
         let mut config = new.clone();
         config.process.workers = running.process.workers;
         config.process.admin = running.process.admin.clone();
+        config.process.sandbox = running.process.sandbox;
         config.limits.pending_memory = running.limits.pending_memory;
         config.log.log_format = running.log.log_format;
         config.originate = running.originate.clone();
@@ -99,6 +102,7 @@ impl Supervisor {
         };
         note("workers", config.process.workers != new.process.workers);
         note("admin", config.process.admin != new.process.admin);
+        note("sandbox", config.process.sandbox != new.process.sandbox);
         note(
             "pending_memory",
             config.limits.pending_memory != new.limits.pending_memory,
@@ -150,6 +154,7 @@ impl Supervisor {
         (self.set_logs)(&config.log);
         self.config = config;
         self.plan = plan;
+        self.certificates_told = certificates_told(&certificates);
         self.certificates = certificates;
         self.client_trust = trust;
         self.edition += 1;
@@ -245,9 +250,7 @@ impl Supervisor {
             Err(why) if edition == self.edition => {
                 if let Some(reloading) = self.reloading.take() {
                     let why = format!("worker {worker} stays with the old configuration: {why}");
-                    for ask in reloading.asked {
-                        self.reload_is_over(Some(ask), Err(why.clone()));
-                    }
+                    self.report_reload(reloading.asked, Err(why));
                 }
             }
             Err(_) => {}
@@ -302,6 +305,11 @@ impl Supervisor {
             words,
             at_ms: process::boottime_ms(),
         });
+        if self.reloading.is_none() {
+            let result = result.as_ref();
+            self.notify
+                .reloaded(result.map(String::as_str).map_err(String::as_str));
+        }
         if let Some(ask) = ask {
             self.answer(ask, result);
         }

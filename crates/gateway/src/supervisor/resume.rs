@@ -1,12 +1,13 @@
 //! Going on in place of another binary: the same process id, children, listeners and memory.
 
 use super::certificates::Watch;
-use super::control::{Address, Control};
+use super::control::{Address, Control, Tables};
 use super::error::{ServeError, system};
 use super::notify::Notify;
 use super::numbers::Numbers;
 use super::pairs::Pair;
 use super::start::{open_poller, wait_for_keys};
+use super::state::certificates_told;
 use super::{Source, Supervisor, TOKEN_ORDERS, listeners, signals};
 use crate::backends::Backends;
 use crate::clients::Clients;
@@ -89,7 +90,11 @@ impl Supervisor {
         let poller = open_poller(&signals)?;
         let address = state.admin.clone();
         let address = address.map(|(listener, path)| Address::again(Fd(listener), path));
-        let control = Control::start(address, &told.config.log, &counters, &poller)
+        let tables = Tables {
+            counters: &counters,
+            backends: &backends,
+        };
+        let control = Control::start(address, &told.config, tables, &poller)
             .map_err(system("start the control process"))?;
         let mut pairs = Vec::with_capacity(state.pairs.len());
         for (index, pair) in state.pairs.iter().enumerate() {
@@ -128,6 +133,7 @@ impl Supervisor {
             born_ms: state.born_ms,
             plan: state.plan.clone(),
             connections_max: state.connections_max,
+            certificates_told: certificates_told(&told.certificates),
             certificates: told.certificates.clone(),
             client_trust: told.clients.clone(),
             origins: told.origins.clone(),

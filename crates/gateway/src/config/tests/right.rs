@@ -151,6 +151,7 @@ const EVERY_OPTION: &str = "
         user = 'dormouse'
         group = 'tls'
         admin = '127.0.0.1:9901'
+        sandbox = 'required'
         memory = '2 GiB'
         reload_certificates = 'off'
         max_connections = 1000
