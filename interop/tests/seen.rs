@@ -264,7 +264,7 @@ fn a_browser_shows_the_status_page() {
         "id=\"at-rest\">7</dd>",
         "id=\"opened\">7</dd>",
         "id=\"pool-slots\">slots</span>",
-        ">localhost</td>",
+        ">localhost\n",
         ">main</td>",
         ">worker 1</td>",
         &format!(">{}</td>", scene.backend.address()),

@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dormouse_engine::{Identity, IdentityError, TrustStore, UnixTime};
 use dormouse_gateway::config::{Ca, CertificateFiles, Config, Originate, Route, show_number};
+use time::OffsetDateTime;
 
 use crate::check::{Row, row};
 
@@ -135,23 +136,13 @@ fn warnings(identity: &Identity, name: &str, now_s: u64) -> Vec<String> {
     warnings
 }
 
-/// The day of a time, in UTC, after Howard Hinnant's `civil_from_days`.
+/// The day of a time, in UTC: `2026-03-01`.
 fn date(unix_s: u64) -> String {
-    let days = unix_s / DAY_S + 719_468;
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
+    let moment = i64::try_from(unix_s).map(OffsetDateTime::from_unix_timestamp);
+    match moment {
+        Ok(Ok(moment)) => moment.date().to_string(),
+        _ => "after the year 9999".to_owned(),
+    }
 }
 
 #[cfg(test)]

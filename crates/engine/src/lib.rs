@@ -29,6 +29,8 @@ mod inbound;
 mod kept;
 mod machine;
 mod mint;
+mod mint_tls12;
+mod overheard;
 mod pem;
 mod rest;
 mod resumption;

@@ -349,7 +349,12 @@ fn context(
             per_handshake: count as usize,
         }),
     };
-    settings.sessions = sessions.map(|sessions| Arc::new(sessions.clone()) as _);
+    let sessions = sessions.map(|sessions| Arc::new(sessions.clone()) as _);
+    if config.tickets.session_cache.is_some() {
+        settings.sessions = sessions;
+    } else {
+        settings.sessions_by_id = sessions;
+    }
     settings.client_certificates = clients.as_ref().map(ClientTrust::settings);
     ServerContext::new(settings).map_err(|e| e.to_string())
 }

@@ -150,6 +150,8 @@ pub enum Flag {
     OpeningBlocked = 1 << 8,
     /// The plain side is a unix socket, which cannot express a reset.
     PlainIsUnix = 1 << 9,
+    /// It was a warm connection, and nothing has passed since a local client was given it.
+    Untouched = 1 << 14,
 }
 
 impl Slot {

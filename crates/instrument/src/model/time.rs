@@ -1,6 +1,8 @@
-//! Calendar time without a time library.
+//! Calendar time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use ::time::OffsetDateTime;
 
 /// Seconds since 1970-01-01 UTC.
 pub(super) fn now_s() -> u64 {
@@ -11,31 +13,13 @@ pub(super) fn now_s() -> u64 {
 
 /// `2026-03-01 14:05:09 UTC`.
 pub(super) fn utc(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
-    format!(
-        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
-        rest / 3600,
-        rest / 60 % 60,
-        rest % 60
-    )
-}
-
-/// The proleptic Gregorian date of a day since 1970-01-01 (Hinnant's `civil_from_days`).
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
+    let moment = i64::try_from(seconds).map(OffsetDateTime::from_unix_timestamp);
+    let Ok(Ok(moment)) = moment else {
+        return "after the year 9999".to_owned();
     };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+    let (hour, minute, second) = moment.time().as_hms();
+    let date = moment.date();
+    format!("{date} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
 #[cfg(test)]
