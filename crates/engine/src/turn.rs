@@ -38,6 +38,8 @@ pub(crate) struct Turn {
     pub(crate) server_secret: Secret,
     /// Server side: whom the client asked for.
     pub(crate) server_name: Option<String>,
+    /// Server side: no certificate is for that name, and so the client is refused.
+    pub(crate) name_refused: bool,
     /// The signature scheme by which the server proved itself.
     pub(crate) signature: Option<SignatureScheme>,
     /// What was wrong with the peer's certificate, in more words than rustls' error has.
@@ -79,6 +81,7 @@ impl Turn {
             client_secret: Secret::empty(),
             server_secret: Secret::empty(),
             server_name: None,
+            name_refused: false,
             signature: None,
             certificate_problem: None,
             alpn: None,

@@ -57,6 +57,8 @@ macro_rules! counts {
 counts! {
     /// Gauge: connections in slots.
     Connections = "connections",
+    /// Connections which were passed on with their TLS, untouched.
+    PassedThrough = "passed_through",
     /// Gauge: connections at rest.
     AtRest = "at_rest",
     /// Gauge: handshakes in flight.

@@ -18,6 +18,7 @@ mod clients;
 pub mod config;
 mod control;
 pub mod counters;
+mod door;
 mod fleet;
 mod handover;
 mod keeper;
@@ -39,4 +40,5 @@ mod worker;
 
 pub use control::process_entry as control_entry;
 pub use keeper::process_entry;
+pub use material::{PairFiles, pairs as certificate_pairs};
 pub use supervisor::{CAN_RESUME, ServeError, Source, resume, serve, try_resume};

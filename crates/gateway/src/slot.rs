@@ -152,6 +152,8 @@ pub enum Flag {
     PlainIsUnix = 1 << 9,
     /// It was a warm connection, and nothing has passed since a local client was given it.
     Untouched = 1 << 14,
+    /// TLS is between client and backend: the record state is empty, bytes pass untouched.
+    PassThrough = 1 << 15,
 }
 
 impl Slot {
@@ -275,11 +277,21 @@ impl Slot {
         u64::from(self.active_s) * 1000 + 1000
     }
 
+    /// Has our last word to the TLS side been said, or been passed on?
+    pub fn sealing_over(&self) -> bool {
+        if self.has(Flag::PassThrough) {
+            self.has(Flag::PlainEnded)
+        } else {
+            self.tls.closed()
+        }
+    }
+
     /// Can a new worker go on with what a former one left here?
     ///
     /// Looks at the slot alone; whether the descriptors are what they were is asked of the kernel.
     pub fn is_sound(&self) -> bool {
-        self.phase() != Phase::Free && self.tls_fd > 2 && self.tls.validate().is_ok()
+        let has_state = self.has(Flag::PassThrough) || self.tls.validate().is_ok();
+        self.phase() != Phase::Free && self.tls_fd > 2 && has_state
     }
 }
 
@@ -305,6 +317,12 @@ mod tests {
         assert!(!slot.at_rest());
         assert!(!slot.is_sound());
         assert_eq!(slot.plain_fd(), Fd::NONE);
+        let mut slot = Slot::new_zeroed();
+        slot.begin(Fd(5), 0, 0, 1, 0);
+        slot.set_phase(Phase::Established);
+        assert!(!slot.is_sound(), "TLS of ours needs its secrets");
+        slot.set(Flag::PassThrough);
+        assert!(slot.is_sound());
     }
 
     #[test]

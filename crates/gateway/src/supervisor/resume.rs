@@ -17,7 +17,7 @@ use crate::session_files::SessionFiles;
 use crate::ticket_keys::Keyring;
 use crate::upgrade::{MainState, trial};
 use dormouse_engine::TicketKeys;
-use dormouse_reactor::poller::Interest;
+use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::process::{self, Board, Pid};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::{Fd, OnExec, descriptors};
@@ -69,6 +69,20 @@ fn tables(told: &Descriptors, workers: u32) -> Result<(Clients, Backends), Serve
     ))
 }
 
+/// Another control process, on the address that is open already.
+fn control(
+    state: &MainState,
+    counters: &Shared,
+    backends: &Backends,
+    poller: &Poller,
+) -> Result<Option<Control>, ServeError> {
+    let tables = Tables { counters, backends };
+    let address = state.admin.clone();
+    let address = address.map(|(listener, path)| Address::again(Fd(listener), path));
+    Control::start(address, &state.told.config, tables, poller)
+        .map_err(system("start the control process"))
+}
+
 fn keyring(told: &Handover, counters: &Shared) -> Result<Keyring, ServeError> {
     let keys = TicketKeys::import(&told.ticket_keys);
     let keys = keys.map_err(|e| ServeError::Workers(e.to_string()))?;
@@ -88,14 +102,7 @@ impl Supervisor {
             .map_err(system("map the counters"))?;
         let (clients, backends) = tables(&told.descriptors, state.pairs.len() as u32)?;
         let poller = open_poller(&signals)?;
-        let address = state.admin.clone();
-        let address = address.map(|(listener, path)| Address::again(Fd(listener), path));
-        let tables = Tables {
-            counters: &counters,
-            backends: &backends,
-        };
-        let control = Control::start(address, &told.config, tables, &poller)
-            .map_err(system("start the control process"))?;
+        let control = control(state, &counters, &backends, &poller)?;
         let mut pairs = Vec::with_capacity(state.pairs.len());
         for (index, pair) in state.pairs.iter().enumerate() {
             let orders = Fd(pair.orders);
@@ -138,7 +145,7 @@ impl Supervisor {
             client_trust: told.clients.clone(),
             origins: told.origins.clone(),
             watch: Watch::begin(&told.config),
-            listeners: listeners::again(&told.config, &told.descriptors.listeners),
+            listeners: listeners::again(&told.config, &told.numbers, &told.descriptors.listeners),
             numbers: Numbers::again(&told.config, &told.numbers, state.next_number),
             waits_for_restart: state.waits_for_restart.clone(),
             last_reload: None,

@@ -21,12 +21,14 @@
 //!   introducing  who the client is        admitting    who may come in
 //!   starved     who waits for memory        kernel_memory  the sum of send queues
 //!   connects    how long connects take
+//!   choosing    whose client it is          through      TLS that is not ours
 //! ```
 
 mod accepting;
 mod admitting;
 mod backlog;
 mod bursts;
+mod choosing;
 mod closing;
 mod compacting;
 mod connecting;
@@ -47,6 +49,7 @@ mod reloading;
 mod reporting;
 mod sealing;
 mod starved;
+mod through;
 mod tickets;
 mod timers;
 mod token;
@@ -136,7 +139,8 @@ pub(crate) struct Inheritance {
     pub(crate) routes: Vec<Route>,
     /// The contexts of the routes, if they are still to be made.
     pub(crate) late: Option<LateContexts>,
-    pub(crate) listeners: Vec<(Fd, u16)>,
+    /// Each with the numbers of the routes behind it.
+    pub(crate) listeners: Vec<(Fd, Vec<u16>)>,
     pub(crate) limits: Limits,
     /// The channel to main.
     pub(crate) orders: Fd,
@@ -217,7 +221,7 @@ impl Worker {
         let poller = recover::poller(&slots)?;
         let listeners = listeners
             .into_iter()
-            .map(|(fd, route)| Listener { fd, route })
+            .map(|(fd, door)| Listener::new(fd, &door))
             .collect();
         let send_buffers = (routes.iter()).map(|route| route.sockets.send_buffer_bytes());
         let send_buffer = send_buffers.max().unwrap_or(0);

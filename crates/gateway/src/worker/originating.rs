@@ -109,7 +109,7 @@ impl Worker {
     fn origin(&self, route: u16) -> Option<&Origin> {
         match &self.routes.get(usize::from(route))?.direction {
             Direction::Originate(origin) => Some(origin),
-            Direction::Terminate { .. } | Direction::Gone => None,
+            Direction::Terminate { .. } | Direction::PassThrough(_) | Direction::Gone => None,
         }
     }
 

@@ -5,6 +5,7 @@
 //! with one call. Nothing is copied.
 
 use super::flow::{Allowance, Outcome, TURN_BYTES_MAX, Tools};
+use super::through;
 use crate::counters::Count;
 use crate::slot::{Flag, Slot};
 use dormouse_reactor::socket::{self, Attempt};
@@ -12,6 +13,9 @@ use dormouse_record::{CONTENT_MAX, SealKey};
 
 /// The plain side has something to read, or has ended.
 pub(super) fn plain_readable(slot: &mut Slot, tools: &mut Tools) -> Outcome {
+    if slot.has(Flag::PassThrough) {
+        return through::plain_readable(slot, tools);
+    }
     match seal_turn(slot, tools) {
         Ok(()) => Outcome::Continues,
         Err(outcome) => outcome,

@@ -254,6 +254,27 @@ impl Work<'_> {
         self.connected(slot, connect)
     }
 
+    /// A connection whose TLS is the backend's: what was received goes there first.
+    pub(super) fn begin_passing_through(
+        &mut self,
+        slot: &mut Slot,
+        received: &[u8],
+        client: &Client,
+    ) -> Outcome {
+        slot.set(Flag::PassThrough);
+        slot.set_phase(Phase::Connecting);
+        let mut first = client.bare_introduction(self.route, slot);
+        first.extend_from_slice(received);
+        let (all, none) = (0..first.len(), first.len()..first.len());
+        let pending = &mut self.tools.pending;
+        if !backlog::store_opening(slot, pending, &first, from_ref(&all), none, 0) {
+            return Outcome::NoPendingMemory;
+        }
+        slot.set(Flag::OpeningBlocked);
+        let connect = self.start_connect(slot, client.ip());
+        self.connected(slot, connect)
+    }
+
     fn start_connect(&mut self, slot: &mut Slot, client: Option<IpAddr>) -> Connect {
         self.tools.connects.began(slot.generation, self.now_ms);
         connecting::start(slot, self.way(), client)
@@ -367,9 +388,14 @@ impl Work<'_> {
             fd.close();
         }
         let backend = &self.route.backend_name;
+        let told = if slot.has(Flag::PassThrough) {
+            "are reset"
+        } else {
+            "get close_notify"
+        };
         self.bursts.note(Subject::BackendDown, self.now_ms, |more| {
             tracing::warn!(%backend, error = why, more,
-                "backend can't be reached; its clients get close_notify");
+                "backend can't be reached; its clients {told}");
         });
         self.end(slot, Ending::BackendDown);
         closing::begin_farewell(slot, self.tools);

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// The classes, each with its number of objects and their bytes; `None` when the process is no JVM.
+/// By class: the number of objects, and their bytes.
+type Classes = BTreeMap<String, (u64, u64)>;
+
+/// The classes of a process; `None` when it is no JVM.
 ///
 /// `-all` counts unreachable objects too, and so makes no collection: the process is left as it was.
-pub(super) fn histogram(pid: i32) -> Option<Result<BTreeMap<String, (u64, u64)>, String>> {
+pub(super) fn histogram(pid: i32) -> Option<Result<Classes, String>> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     if !maps.contains("libjvm.so") {
         return None;
@@ -33,7 +36,7 @@ pub(super) fn histogram(pid: i32) -> Option<Result<BTreeMap<String, (u64, u64)>,
     })
 }
 
-fn parse(text: &str) -> BTreeMap<String, (u64, u64)> {
+fn parse(text: &str) -> Classes {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
         words.next()?.strip_suffix(':')?.parse::<u64>().ok()?;

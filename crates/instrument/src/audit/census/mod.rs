@@ -168,6 +168,9 @@ pub fn take(pids: &[i32], connections: u64) -> Result<Snapshot, String> {
     Ok(whole)
 }
 
+/// The size classes of one of a snapshot's heaps.
+type SizesOf = fn(&Snapshot) -> &BTreeMap<u64, SizeCount>;
+
 /// What the snapshots at none, N and 2N say together.
 pub fn compare(
     none: &Snapshot,
@@ -176,8 +179,7 @@ pub fn compare(
     later: &[(&str, &Snapshot)],
 ) -> CensusReport {
     let connections = two_n.connections.saturating_sub(none.connections).max(1) as f64;
-    let heaps: [(&str, fn(&Snapshot) -> &BTreeMap<u64, SizeCount>); 2] =
-        [("malloc", |of| &of.sizes), ("CPython", |of| &of.small)];
+    let heaps: [(&str, SizesOf); 2] = [("malloc", |of| &of.sizes), ("CPython", |of| &of.small)];
     let mut classes: Vec<SizeClass> = Vec::new();
     for (heap, of) in heaps {
         let blocks = |at: &Snapshot, size: &u64| of(at).get(size).map_or(0, |count| count.blocks);
