@@ -9,6 +9,7 @@ use crate::control::talk::DrainOrder;
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
 use dormouse_reactor::{Fd, OnExec};
 use std::io;
+use std::net::SocketAddr;
 use zeroize::Zeroizing;
 
 /// What main can ask of a worker.
@@ -31,6 +32,11 @@ pub(crate) enum Order {
     Drain { over_ms: u64, order: DrainOrder },
     /// Stop draining, and accept again.
     StopDrain,
+    /// The backend of this name has these addresses now.
+    Addresses {
+        name: String,
+        addresses: Vec<SocketAddr>,
+    },
 }
 
 /// What a worker says to main.
@@ -60,6 +66,7 @@ const LISTENERS: u8 = b'L';
 const RELOAD: u8 = b'C';
 const DRAIN: u8 = b'D';
 const STOP_DRAIN: u8 = b'd';
+const ADDRESSES: u8 = b'N';
 
 const READY: u8 = b'R';
 const RELOADED: u8 = b'c';
@@ -87,6 +94,11 @@ impl Order {
                 message(DRAIN, &body)
             }
             Order::StopDrain => message(STOP_DRAIN, &[]),
+            Order::Addresses { name, addresses } => {
+                let addresses = addresses.iter().map(|address| format!("\n{address}"));
+                let text: String = std::iter::once(name.clone()).chain(addresses).collect();
+                message(ADDRESSES, text.as_bytes())
+            }
         }
     }
 
@@ -119,9 +131,21 @@ impl Order {
                 },
             }),
             (STOP_DRAIN, [], []) => Ok(Order::StopDrain),
+            (ADDRESSES, text, []) => addresses(text).ok_or(io::ErrorKind::InvalidData.into()),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
+}
+
+/// A line for the name, one for each address.
+fn addresses(text: &[u8]) -> Option<Order> {
+    let mut lines = std::str::from_utf8(text).ok()?.lines();
+    let name = lines.next()?.to_owned();
+    let addresses: Result<Vec<SocketAddr>, _> = lines.map(str::parse).collect();
+    Some(Order::Addresses {
+        name,
+        addresses: addresses.ok().filter(|addresses| !addresses.is_empty())?,
+    })
 }
 
 fn number(bytes: &[u8]) -> io::Result<u64> {
@@ -248,6 +272,17 @@ mod tests {
             }
             _ => panic!("not a drain"),
         }
+        let name = "db.example:5432".to_owned();
+        let addresses = ["10.0.0.1:5432", "[fd00::1]:5432"].map(|a| a.parse().expect("one"));
+        let addresses = addresses.to_vec();
+        let (told, found) = (name.clone(), addresses.clone());
+        give(main, &Order::Addresses { name, addresses }).expect("given");
+        match receive(worker).expect("an order") {
+            Some(Order::Addresses { name, addresses }) => {
+                assert_eq!((name, addresses), (told, found));
+            }
+            _ => panic!("not addresses"),
+        }
         let (handover, edition) = (main, 7);
         give(main, &Order::Reload { handover, edition }).expect("given");
         match receive(worker).expect("an order") {
@@ -273,7 +308,15 @@ mod tests {
     #[test]
     fn what_is_no_order_is_refused() {
         let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
-        for bytes in [&b"?"[..], b"Sx", b"C", b"C12345678", b"D1234567"] {
+        for bytes in [
+            &b"?"[..],
+            b"Sx",
+            b"C",
+            b"C12345678",
+            b"D1234567",
+            b"Nx",
+            b"Nx\ny",
+        ] {
             send(main, bytes, &[]).expect("sent");
             let refused = receive(worker).err().map(|error| error.kind());
             assert_eq!(refused, Some(io::ErrorKind::InvalidData), "{bytes:?}");

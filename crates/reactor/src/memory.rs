@@ -230,11 +230,20 @@ impl Words {
         Mapping::window(fd, offset, len).map(Words)
     }
 
+    /// A descriptor for [`Words::adopt_to_read`], by which nothing can be written.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn reader(&self) -> io::Result<Fd> {
+        let path = format!("/proc/self/fd/{}", self.fd());
+        Ok(Fd::from_owned(std::fs::File::open(path)?.into()))
+    }
+
     /// Maps words which somebody else writes: a store would end the process, so who holds these
     /// must not offer one.
     ///
     /// # Errors
-    /// As [`Words::adopt`].
+    /// As [`Mapping::adopt`].
     pub fn adopt_to_read(fd: Fd, len: usize) -> Result<Words, AdoptError> {
         check_file(fd, len)?;
         let mapping = Mapping::map(fd, 0, len, ProtFlags::READ);
@@ -255,15 +264,6 @@ impl Words {
             Some(word) => word,
             None => unreachable!("offset {offset} lies in the window by construction"),
         }
-    }
-
-    /// A descriptor by which the words can be looked at, and not written.
-    ///
-    /// # Errors
-    /// What the operating system says.
-    pub fn reader(&self) -> io::Result<Fd> {
-        let path = format!("/proc/self/fd/{}", self.fd());
-        Ok(Fd::from_owned(std::fs::File::open(path)?.into()))
     }
 
     /// The descriptor of the memory file.

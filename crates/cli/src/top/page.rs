@@ -178,7 +178,7 @@ impl Seen {
                 canvas.put(Style::Plain, &milliseconds(&latency["p99_ms_max"]));
                 canvas.put(LABEL, "   ");
             }
-            canvas.put(LABEL, "(half, 99 % within)");
+            canvas.put(LABEL, "(p50 / p99)");
         });
     }
 
@@ -228,9 +228,11 @@ impl Seen {
         let all = self.answer["backends"].as_array();
         for (n, one) in all.into_iter().flatten().take(4).enumerate() {
             page.value(if n == 0 { "backends" } else { "" }, |canvas| {
-                canvas.put(Style::Plain, &printable(&text(&one["name"])));
+                canvas.put(Style::Plain, &printable(&text(&one["address"])));
                 canvas.put(Style::Plain, "  ");
-                if one["up"] == true {
+                if one["check"] == "not well" {
+                    canvas.put(BAD, "not well");
+                } else if one["up"] == true {
                     canvas.put(GOOD, "up");
                 } else {
                     canvas.put(BAD, "passed over");
@@ -368,7 +370,7 @@ mod tests {
             "latency": { "handshake": { "count": 4, "p50_ms_max": 2.5, "p99_ms_max": null } },
             "memory": { "slots": { "used_bytes": 2_304_000, "bound_bytes": 3_840_000 } },
             "certificates": [{ "name": "example.com", "file": "x.pem", "expires_in_s": 86_400 }],
-            "backends": [{ "name": "127.0.0.1:80", "up": false, "connections": 12_000, "failures": 3 }],
+            "backends": [{ "address": "127.0.0.1:80", "up": false, "connections": 12_000, "failures": 3 }],
             "main": { "pid": 10, "own_bytes": 3_000_000, "alive": true, "age_s": 300_000, "resident_bytes": 3_000_000 },
             "control": { "pid": 11, "own_bytes": 3_000_000, "age_s": 4, "restarts": 2, "resident_bytes": 3_000_000 },
             "workers": [{ "pid": 13, "own_bytes": 4_000_000, "alive": true, "age_s": 7_300, "restarts": 0,
@@ -392,7 +394,7 @@ mod tests {
             "connections   12,000 of 20,000",
             "memory each   1000 B (11 MiB in all, without the program)",
             "75.0 % resumed   7 failed",
-            "handshake 2.5 ms / -   backend - / -   wake - / -   (half, 99 % within)",
+            "handshake 2.5 ms / -   backend - / -   wake - / -   (p50 / p99)",
             "slots       ██████████████··········",
             "certificates  example.com ends in 24 h",
             "backends      127.0.0.1:80  passed over  12,000 connections",

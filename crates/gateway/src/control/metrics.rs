@@ -4,8 +4,8 @@
 //! workers, and the certificates and backends of the configuration. A counter that is in no family
 //! stands for itself, so what is counted anywhere can be seen here.
 
-use super::status;
 use super::view::View;
+use super::{backends, status};
 use crate::counters::{Common, Count, Kind};
 use crate::latency::Latency;
 use std::fmt::{Display, Write as _};
@@ -189,7 +189,7 @@ pub(super) fn page(view: &View) -> String {
     }
     memory(&mut page, view);
     certificates_and_keys(&mut page, view);
-    backends(&mut page, view);
+    backends::metrics(view, &mut page.text);
     processes(&mut page, view);
     for &count in Count::ALL {
         alone(&mut page, view, count);
@@ -299,29 +299,6 @@ fn certificates_and_keys(page: &mut Page, view: &View) {
         "Looks at the store of ticket keys which came to nothing.",
     );
     page.sample(&[], view.common(Common::StoreFailures));
-}
-
-fn backends(page: &mut Page, view: &View) {
-    page.family("backend_connections", "gauge", "Connections to a backend.");
-    for (name, connections, _, _) in view.backends() {
-        page.sample(&[("backend", name)], connections);
-    }
-    page.family(
-        "backend_up",
-        "gauge",
-        "Whether a backend is used; 0: it is passed over, because it has failed.",
-    );
-    for (name, _, _, is_up) in view.backends() {
-        page.sample(&[("backend", name)], u8::from(is_up));
-    }
-    page.family(
-        "backend_failures_in_a_row",
-        "gauge",
-        "Connects to a backend that have failed since the last that did not.",
-    );
-    for (name, _, failures, _) in view.backends() {
-        page.sample(&[("backend", name)], failures);
-    }
 }
 
 fn processes(page: &mut Page, view: &View) {

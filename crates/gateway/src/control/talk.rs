@@ -101,13 +101,25 @@ pub(crate) struct State {
     /// Those which end first, first; no more than a message has room for.
     #[serde(default)]
     pub(crate) certificates: Vec<Certificate>,
-    /// Backends by name, in the order of the configuration; no more than a message has room for.
-    #[serde(default)]
-    pub(crate) backends: Vec<String>,
     pub(crate) drain: Option<Drain>,
+    /// Backends of all routes, as many as are told of.
+    pub(crate) backends: Vec<Backend>,
 }
 
-/// Most certificates, and most backends, that are told.
+/// A backend, and where the table of backends has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Backend {
+    /// The route, from 1 on.
+    pub(crate) route: usize,
+    pub(crate) address: String,
+    /// The name which stands for this address.
+    pub(crate) name: Option<String>,
+    pub(crate) place: u16,
+    /// Whether it is asked now and then.
+    pub(crate) checked: bool,
+}
+
+/// Most certificates that are told.
 pub(crate) const TOLD_MAX: usize = 200;
 
 /// A certificate that is shown to clients.

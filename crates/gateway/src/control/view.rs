@@ -1,7 +1,7 @@
 //! What control can see: the counters, what main has told last, and which processes there are.
 
 use super::talk::{Phase, State};
-use crate::backends::BackendsView;
+use crate::backends::Backends;
 use crate::counters::{Common, Count, ended_in_words};
 use crate::latency::{Distribution, Latency};
 use dormouse_reactor::process;
@@ -11,7 +11,7 @@ use std::fs;
 /// Everything that answers are made of.
 pub(super) struct View {
     counters: shared::View,
-    backends: BackendsView,
+    pub(super) backends: Backends,
     state: Option<Box<State>>,
     main_gone: bool,
     pub(super) restarts: u32,
@@ -28,7 +28,7 @@ pub(super) struct WorkerView {
 }
 
 impl View {
-    pub(super) fn new(counters: shared::View, backends: BackendsView, restarts: u32) -> View {
+    pub(super) fn new(counters: shared::View, backends: Backends, restarts: u32) -> View {
         View {
             counters,
             backends,
@@ -67,18 +67,6 @@ impl View {
     /// How long something took, over all workers.
     pub(super) fn latency(&self, latency: Latency) -> Distribution {
         latency.distribution(&self.counters)
-    }
-
-    /// Each backend that main has told of: its name, connections, failures in a row, and whether
-    /// it may be tried. One that no worker has come to yet is up and idle.
-    pub(super) fn backends(&self) -> impl Iterator<Item = (&str, u64, u64, bool)> {
-        let now_ms = process::boottime_ms();
-        let names = self.state.iter().flat_map(|state| &state.backends);
-        names.map(move |name| {
-            let known = self.backends.of(name, now_ms);
-            let (connections, failures, is_up) = known.unwrap_or((0, 0, true));
-            (name.as_str(), connections, failures, is_up)
-        })
     }
 
     pub(super) fn sum(&self, count: Count) -> u64 {

@@ -125,6 +125,7 @@ impl Supervisor {
             return;
         };
         self.give_ticket_keys(pair);
+        self.give_addresses(pair);
         if pair.edition != self.edition {
             self.give_configuration(index);
         }
@@ -151,6 +152,9 @@ impl Supervisor {
             process::wait(Wait::AnyEnded).map_err(system("wait for processes"))?
         {
             if self.is_of_upgrade(pid, ended) {
+                continue;
+            }
+            if self.is_scout(pid, ended) {
                 continue;
             }
             if self.is_control(pid) {

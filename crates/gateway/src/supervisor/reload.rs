@@ -8,6 +8,7 @@ use super::Supervisor;
 use super::keys::unix_time;
 use super::listeners;
 use super::pairs::Pair;
+use super::scout::Names;
 use super::state::certificates_told;
 use crate::config::{self, Config, Machine, Plan, Purpose};
 use crate::control::talk;
@@ -17,9 +18,25 @@ use crate::orders::Order;
 use crate::route;
 use dormouse_reactor::socket::DESCRIPTORS_MAX;
 use dormouse_reactor::{Fd, process};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// How long workers have to say that they go by the new configuration.
 const PATIENCE_MS: u64 = 10_000;
+
+/// What stands for the address of a name which is still to be looked up. It goes nowhere: the
+/// configuration is read again then.
+const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+
+/// How far a reload has come.
+enum Step {
+    /// The configuration is in force. What is to be said.
+    Done(String),
+    /// These names have to be looked up first.
+    LookUp(BTreeSet<String>),
+}
 
 /// A reload that not all workers have answered.
 pub(super) struct Reloading {
@@ -31,35 +48,72 @@ pub(super) struct Reloading {
 }
 
 impl Supervisor {
-    /// Reads the configuration again. `ask`: who is to be told what became of it.
+    /// Reads the configuration again. `ask`: who is to be told what became of it. If there are
+    /// names in it, a scout looks them up first.
     pub(super) fn reload(&mut self, ask: Option<u64>) {
         self.notify.reloading();
-        match self.try_reload() {
-            Ok(words) => {
+        let Err(ask) = self.join_lookup(ask) else {
+            return;
+        };
+        self.reload_with(ask.into_iter().collect(), &Names::new());
+    }
+
+    /// As [`Supervisor::reload`], with what is known of names.
+    pub(super) fn reload_with(&mut self, asked: Vec<u64>, names: &Names) {
+        match self.try_reload(names) {
+            Ok(Step::Done(words)) => {
                 tracing::info!("{words}");
-                self.wait_for_workers(ask, words);
+                self.wait_for_workers(asked, words);
             }
-            Err(why) => {
-                tracing::error!("the configuration is refused, the old one stays:\n{why}");
-                self.reload_is_over(ask, Err(why));
+            Ok(Step::LookUp(names)) => {
+                if let Err(why) = self.look_up_for_reload(names, asked.clone()) {
+                    self.refuse_reload(asked, &why);
+                }
             }
+            Err(why) => self.refuse_reload(asked, &why),
         }
         // What was parsed for it is not kept.
         process::return_heap();
     }
 
-    fn try_reload(&mut self) -> Result<String, String> {
+    fn refuse_reload(&mut self, asked: Vec<u64>, why: &str) {
+        tracing::error!("the configuration is refused, the old one stays:\n{why}");
+        self.report_reload(asked, Err(why.to_owned()));
+    }
+
+    fn try_reload(&mut self, names: &Names) -> Result<Step, String> {
         self.not_while_upgrading()?;
         let source = &self.source;
-        let loaded = config::load(
+        let missing = RefCell::new(BTreeSet::new());
+        let resolve = |host: &str, port: u16| {
+            let name = format!("{host}:{port}");
+            match names.get(&name) {
+                Some(Ok(found)) => Ok(found.clone()),
+                // Better than nothing is what it stood for until now.
+                Some(Err(why)) => self
+                    .known_addresses(&name)
+                    .ok_or_else(|| io::Error::other(why.clone())),
+                None => {
+                    missing.borrow_mut().insert(name);
+                    Ok(vec![SocketAddr::new(UNKNOWN, port)])
+                }
+            }
+        };
+        let loaded = config::load_with(
             source.file.as_deref(),
             source.section,
             &source.flags,
             &Machine::read(),
             Purpose::Serve,
-        )
-        .map_err(|mistakes| mistakes.render(false).trim_end().to_owned())?
-        .settled();
+            &resolve,
+        );
+        let missing = missing.into_inner();
+        if !missing.is_empty() {
+            return Ok(Step::LookUp(missing));
+        }
+        let loaded = loaded
+            .map_err(|mistakes| mistakes.render(false).trim_end().to_owned())?
+            .settled();
         let (config, waits) = self.without_what_waits(loaded.config, &loaded.plan);
         let certificates =
             material::load(&config, &self.certificates).map_err(|mistakes| errors(&mistakes))?;
@@ -74,7 +128,7 @@ impl Supervisor {
             words.push_str("; these were changed, and wait for a restart: ");
             words.push_str(&self.waits_for_restart.join(", "));
         }
-        Ok(words)
+        Ok(Step::Done(words))
     }
 
     /// The configuration with all that a running program can't change as it is, and the names of
@@ -159,6 +213,7 @@ impl Supervisor {
         self.client_trust = trust;
         self.edition += 1;
         self.loaded_ms = process::boottime_ms();
+        self.tell_scouts();
         for worker in 0..self.pairs.len() {
             self.give_configuration(worker);
         }
@@ -227,8 +282,7 @@ impl Supervisor {
 
     // ---- what became of it ----
 
-    fn wait_for_workers(&mut self, ask: Option<u64>, words: String) {
-        let mut asked: Vec<u64> = ask.into_iter().collect();
+    fn wait_for_workers(&mut self, mut asked: Vec<u64>, words: String) {
         // One that came in between is over when this one is.
         asked.extend(self.reloading.take().into_iter().flat_map(|r| r.asked));
         self.reloading = Some(Reloading {

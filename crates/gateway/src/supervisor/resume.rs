@@ -6,6 +6,7 @@ use super::error::{ServeError, system};
 use super::notify::Notify;
 use super::numbers::Numbers;
 use super::pairs::Pair;
+use super::scout::Scouts;
 use super::start::{open_poller, wait_for_keys};
 use super::state::certificates_told;
 use super::{Source, Supervisor, TOKEN_ORDERS, listeners, signals};
@@ -56,6 +57,7 @@ pub fn resume(state: i32, source: Source, start_logs: fn(&Log)) -> Result<(), Se
     );
     // Processes that ended while nobody listened.
     supervisor.reap()?;
+    supervisor.tell_scouts();
     supervisor.run()
 }
 
@@ -129,8 +131,8 @@ impl Supervisor {
         }
         let ticket_keys = keyring(told, &counters)?;
         wait_for_keys(&poller, &ticket_keys)?;
-        let sessions = state.sessions.as_ref();
-        let sessions = sessions.map(|left| SessionFiles::again(&told.config, left));
+        let sessions =
+            (state.sessions.as_ref()).map(|left| SessionFiles::again(&told.config, left));
         Ok(Supervisor {
             sessions: sessions.transpose().map_err(system("map the sessions"))?,
             source,
@@ -157,6 +159,7 @@ impl Supervisor {
             clients,
             backends,
             notify: Notify::from_environment(),
+            scouts: Scouts::default(),
             poller,
             signals,
             ticket_keys,

@@ -6,6 +6,7 @@ use super::error::{ServeError, system};
 use super::keys::unix_time;
 use super::notify::Notify;
 use super::numbers::Numbers;
+use super::scout::Scouts;
 use super::state::certificates_told;
 use super::{Source, Supervisor, TOKEN_SIGNALS, TOKEN_TICKET_KEYS, listeners, signals};
 use crate::backends::Backends;
@@ -97,6 +98,7 @@ impl Supervisor {
             sessions,
             session_cache,
             notify: Notify::from_environment(),
+            scouts: Scouts::default(),
             stopping: false,
             announced: false,
         })
@@ -124,6 +126,7 @@ impl Supervisor {
             tracing::debug!(%error, "workers have the score for want of memory that main has");
         }
         started.map_err(system("start a worker"))?;
+        self.tell_scouts();
         Ok(self)
     }
 }

@@ -37,20 +37,9 @@ impl Supervisor {
                 kernel_bytes: plan.kernel_memory.0,
             },
             certificates: self.certificates_told.clone(),
-            backends: self.backends_told(),
             drain: self.drain.clone(),
+            backends: self.backends_to_show(),
         }
-    }
-
-    fn backends_told(&self) -> Vec<String> {
-        let upstreams = self.config.routes.iter().flat_map(|route| &route.to);
-        let names = upstreams.map(ToString::to_string);
-        // `echo:` is this program itself.
-        let mut names: Vec<String> = names.filter(|name| name != "echo:").collect();
-        let mut seen = std::collections::HashSet::new();
-        names.retain(|name| seen.insert(name.clone()));
-        names.truncate(talk::TOLD_MAX);
-        names
     }
 
     fn phase(&self) -> Phase {

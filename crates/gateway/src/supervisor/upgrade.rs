@@ -292,6 +292,8 @@ impl Supervisor {
         self.end_control();
         self.former_keepers
             .extend(self.control.as_ref().and_then(Control::pid));
+        let scouts = self.end_scouts();
+        self.former_keepers.extend(scouts);
         let state = self.main_state().write()?;
         let mut inherit = vec![state, self.counters.fd()];
         inherit.extend([self.clients.fd(), self.backends.fd()]);

@@ -509,6 +509,9 @@ impl Worker {
             Ok(Some(Order::Listeners(fds))) => self.arrived.extend(fds),
             Ok(Some(Order::Reload { handover, edition })) => self.reload(handover, edition),
             Ok(Some(Order::TicketKeys(keys))) => self.take_ticket_keys(&keys),
+            Ok(Some(Order::Addresses { name, addresses })) => {
+                self.set_addresses(&name, &addresses);
+            }
             Ok(Some(Order::Quiesce)) => self.quiesce(),
             Ok(Some(Order::Resume)) => self.resume(),
             Ok(Some(Order::HandOver)) => self.hand_over(),

@@ -11,12 +11,14 @@
 
 use super::Worker;
 use super::accepting::Listener;
+use crate::config::Backend;
 use crate::handover::{Descriptors, ForKeeper, Handover};
 use crate::orders::{self, Word};
 use crate::route::{self, Direction, Route};
 use crate::session_cache::Sessions;
 use dormouse_reactor::{Fd, OnExec, process};
 use std::io;
+use std::net::SocketAddr;
 
 impl Worker {
     /// Goes by this handover from now on, or stays with the one before.
@@ -103,6 +105,42 @@ impl Worker {
         self.tools.kernel.limit_to(self.limits.kernel_bytes_max);
         (self.set_logs)(&handover.config.log);
         Ok(())
+    }
+
+    /// The backend of this name has other addresses from now on, here and in the worker that
+    /// comes after this one.
+    pub(super) fn set_addresses(&mut self, name: &str, addresses: &[SocketAddr]) {
+        let known = &self.tools.backends;
+        let changes = |route: &mut Route| route.set_addresses(name, addresses, known);
+        // All of them, also behind one that does.
+        let changed = self
+            .routes
+            .iter_mut()
+            .filter_map(|r| changes(r).then_some(()));
+        if changed.count() > 0
+            && let Err(error) = self.write_addresses(name, addresses)
+        {
+            tracing::error!(%error, "the addresses of a backend can't be noted for the next worker");
+        }
+    }
+
+    fn write_addresses(&self, name: &str, addresses: &[SocketAddr]) -> io::Result<()> {
+        let mut own = Handover::read(self.handover)?;
+        let upstreams = own.config.routes.iter_mut().flat_map(|route| &mut route.to);
+        let is_named = |backend: &&mut Backend| backend.name() == Some(name);
+        let mut backends = upstreams.map(|upstream| &mut upstream.backend);
+        let mut has_changed = false;
+        while let Some(backend) = backends.find(is_named) {
+            has_changed |= backend.set_addresses(addresses);
+        }
+        if !has_changed {
+            return Ok(());
+        }
+        let written = own.write_for(&ForKeeper::read(self.handover)?)?;
+        let moved = written
+            .set_on_exec(OnExec::Keep)
+            .and_then(|()| written.move_to(self.handover));
+        moved.inspect_err(|_| written.close())
     }
 
     /// Routes for TLS that comes in are new; originations stay what they are.

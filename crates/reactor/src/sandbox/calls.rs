@@ -66,8 +66,9 @@ const NEVER: &[c_long] = &[
 /// that it is.
 const QUESTION: u64 = 0x444d_5342;
 
-/// What the loop of a worker does. In the order of the kernel's own documentation: events, sockets,
-/// descriptors, memory, time and threads, the end.
+/// What the loop of a worker does: events, sockets, descriptors, memory, time and threads, signals,
+/// the end. Not to look for files: where the cryptographic library looks for /dev/sysgenid, it must
+/// not find what it then could not open.
 const LOOP: &[c_long] = &[
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
@@ -150,7 +151,7 @@ const LOOP_BY_OTHER_NAMES: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const LOOP_BY_OTHER_NAMES: &[c_long] = &[];
 
-/// What control does besides: it looks at files, resolves names, and may start threads.
+/// What control and scout do besides: they look at files, resolve names, and may start threads.
 const LOOKING: &[c_long] = &[
     libc::SYS_newfstatat,
     libc::SYS_statx,
@@ -215,8 +216,8 @@ pub(super) fn allow_worker() -> io::Result<()> {
     apply_filter_all_threads(&program).map_err(io::Error::other)
 }
 
-/// Control's list, for all its threads.
-pub(super) fn allow_control() -> io::Result<()> {
+/// The list of control and scout, for all their threads.
+pub(super) fn allow_looking() -> io::Result<()> {
     let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES, LOOKING, LOOKING_BY_OTHER_NAMES]);
     rules.extend(memory_and_self()?);
     let mut sockets = Vec::new();

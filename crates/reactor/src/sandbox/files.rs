@@ -7,21 +7,15 @@ use landlock::{
     RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope, path_beneath_rules,
 };
 
-/// What control may look at: processes, and what the resolver of names reads.
-pub(super) const FOR_CONTROL: &[&str] = &[
-    "/proc",
-    "/etc/hosts",
-    "/etc/resolv.conf",
-    "/etc/nsswitch.conf",
-    "/etc/host.conf",
-    "/etc/gai.conf",
-    "/etc/services",
-    "/etc/ssl/certs",
-    // Where resolv.conf leads to, under systemd and others.
+/// What the resolver of names reads. All of /etc: a rule holds for the file that is there now, not
+/// for one that is put in its place, and resolv.conf is.
+pub(super) const FOR_NAMES: &[&str] = &[
+    "/etc",
+    // Where resolv.conf leads to, with systemd and others.
     "/run/systemd/resolve",
     "/run/resolvconf",
+    "/run/NetworkManager",
     // Modules of the resolver.
-    "/etc/ld.so.cache",
     "/lib",
     "/lib64",
     "/usr/lib",

@@ -4,7 +4,7 @@
 //! | | may | by |
 //! |---|---|---|
 //! | worker | what its loop needs: sockets that exist, new TCP and unix connections, its memory | a list of calls, everything else is refused; Landlock: no file, no port of its choice, no signal |
-//! | control | the same, look at files under a few paths, resolve names, start threads | a longer list; Landlock: these paths, to read |
+//! | control, scout | the same, look at files under a few paths, resolve names, start threads | a longer list; Landlock: these paths, to read |
 //! | keeper | all but calls which no build of this program will ever make | a list of what is refused |
 //!
 //! **A keeper's filter outlives it.** Filters are inherited by exec, and a keeper executes itself
@@ -35,11 +35,13 @@ pub enum Role {
     Worker,
     /// Starts workers, and other binaries.
     Keeper,
-    /// Answers questions, and looks at files and names for it.
+    /// Answers questions, and looks at processes for it.
     Control,
+    /// Looks names up, and asks backends whether they are well.
+    Scout,
 }
 
-/// Confines this process for good. For a worker and for control: all threads are bound by the list
+/// Confines this process for good. But for a keeper: all threads are bound by the list
 /// of calls, the calling thread and those that it starts by Landlock as well.
 ///
 /// # Errors
@@ -49,12 +51,13 @@ pub fn enter(role: Role) -> io::Result<()> {
     let files = match role {
         Role::Keeper => Ok(()),
         Role::Worker => files::confine(&[]),
-        Role::Control => files::confine(files::FOR_CONTROL),
+        Role::Control => files::confine(&["/proc"]),
+        Role::Scout => files::confine(files::FOR_NAMES),
     };
     match role {
         Role::Keeper => calls::refuse_for_ever()?,
         Role::Worker => calls::allow_worker()?,
-        Role::Control => calls::allow_control()?,
+        Role::Control | Role::Scout => calls::allow_looking()?,
     }
     files
 }
