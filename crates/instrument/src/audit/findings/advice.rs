@@ -1,7 +1,7 @@
 //! What to change, in which software. A figure is quoted only where the change was tried on the
-//! real thing: by `lab/compare` (variants `default` and `memory`), `lab/audit`, `lab/caches`,
-//! `lab/allocators` and `lab/clients`, or on the systems of the cases which this project began with. Where a change was not
-//! tried, the text says so.
+//! real thing: by `lab/compare` (variants `default` and `memory`), `lab/audit`, `lab/allocators`,
+//! `lab/clients` and `lab/figures`, or on the systems of the cases which this project began with.
+//! Where a change was not tried, the text says so.
 
 use super::super::software::Kind;
 
