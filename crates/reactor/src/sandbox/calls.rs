@@ -256,6 +256,10 @@ pub(super) fn allow_looking() -> io::Result<()> {
 
 /// Calls which are looked at by their arguments, in every list: memory that is never executable,
 /// and a process that deals with nobody but itself.
+#[allow(
+    clippy::unnecessary_cast,
+    reason = "requests of ioctl are signed with musl"
+)]
 fn memory_and_self() -> io::Result<Rules> {
     let executable = libc::PROT_EXEC as u64;
     let data = || rule(vec![argument(2, Len::Dword, Is::MaskedEq(executable), 0)?]);
