@@ -49,6 +49,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Command::Control { args } => dormouse_gateway::control_entry(&args, logs::start),
+        Command::TicketStore { args } => dormouse_gateway::ticket_store_entry(&args, logs::start),
         Command::Scout { args } => dormouse_gateway::scout_entry(&args, logs::start),
         Command::Keeper { args } => dormouse_gateway::process_entry(&args, logs::start),
     }

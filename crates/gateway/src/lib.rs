@@ -40,6 +40,7 @@ mod upgrade;
 mod worker;
 
 pub use control::process_entry as control_entry;
+pub use fleet::process_entry as ticket_store_entry;
 pub use keeper::process_entry;
 pub use material::{PairFiles, pairs as certificate_pairs};
 pub use scout::process_entry as scout_entry;

@@ -33,6 +33,7 @@ mod state;
 mod upgrade;
 
 pub use error::ServeError;
+pub(crate) use keys::unix_time;
 pub use resume::{CAN_RESUME, resume, try_resume};
 
 use crate::backends::Backends;

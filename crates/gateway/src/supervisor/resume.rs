@@ -7,9 +7,9 @@ use super::notify::Notify;
 use super::numbers::Numbers;
 use super::pairs::Pair;
 use super::scout::Scouts;
-use super::start::{open_poller, wait_for_keys};
+use super::start::open_poller;
 use super::state::certificates_told;
-use super::{Source, Supervisor, TOKEN_ORDERS, listeners, signals};
+use super::{Source, Supervisor, TOKEN_ORDERS, keys, listeners, signals};
 use crate::backends::Backends;
 use crate::clients::Clients;
 use crate::config::Log;
@@ -85,10 +85,10 @@ fn control(
         .map_err(system("start the control process"))
 }
 
-fn keyring(told: &Handover, counters: &Shared) -> Result<Keyring, ServeError> {
+fn keyring(told: &Handover) -> Result<Keyring, ServeError> {
     let keys = TicketKeys::import(&told.ticket_keys);
     let keys = keys.map_err(|e| ServeError::Workers(e.to_string()))?;
-    Ok(Keyring::again(&told.config, keys, counters))
+    Ok(Keyring::again(&told.config, keys))
 }
 
 impl Supervisor {
@@ -129,8 +129,8 @@ impl Supervisor {
                 share: pair.share.clone(),
             });
         }
-        let ticket_keys = keyring(told, &counters)?;
-        wait_for_keys(&poller, &ticket_keys)?;
+        let mut ticket_keys = keyring(told)?;
+        keys::wait_for_keys(&poller, &mut ticket_keys).map_err(system("wait for ticket keys"))?;
         let sessions =
             (state.sessions.as_ref()).map(|left| SessionFiles::again(&told.config, left));
         Ok(Supervisor {
