@@ -256,15 +256,12 @@ pub(super) fn allow_looking() -> io::Result<()> {
 
 /// Calls which are looked at by their arguments, in every list: memory that is never executable,
 /// and a process that deals with nobody but itself.
-#[allow(
-    clippy::unnecessary_cast,
-    reason = "requests of ioctl are signed with musl"
-)]
 fn memory_and_self() -> io::Result<Rules> {
     let executable = libc::PROT_EXEC as u64;
     let data = || rule(vec![argument(2, Len::Dword, Is::MaskedEq(executable), 0)?]);
     let own_pid = process::pid().0 as u64;
     let first_is = |value: u64| rule(vec![argument(0, Len::Dword, Is::Eq, value)?]);
+    #[allow(clippy::unnecessary_cast, reason = "an ioctl is an i32 for musl")]
     let asks = |request: libc::Ioctl| rule(vec![argument(1, Len::Dword, Is::Eq, request as u64)?]);
     // To read limits, not to set them.
     let limits = rule(vec![
