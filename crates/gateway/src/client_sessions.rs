@@ -170,7 +170,8 @@ impl ClientSessions {
     }
 }
 
-fn len(places: usize) -> usize {
+/// Bytes of a mapping for so many servers.
+pub(crate) fn len(places: usize) -> usize {
     PAGE + places * PLACE_LEN
 }
 

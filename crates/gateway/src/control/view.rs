@@ -3,9 +3,8 @@
 use super::talk::{Phase, State};
 use crate::backends::Backends;
 use crate::counters::{Common, Count, ended_in_words};
-use dormouse_reactor::process;
+use dormouse_reactor::process::{self, Pid};
 use dormouse_reactor::shared;
-use std::fs;
 
 /// Everything that answers are made of.
 pub(super) struct View {
@@ -104,10 +103,5 @@ impl View {
 
 /// Whether a process does anything any more: one whose end nobody has taken note of does not.
 pub(super) fn is_alive(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name stands in parentheses, and may contain anything.
-    let state = stat
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next());
-    pid > 0 && state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    process::runs(Pid(pid))
 }

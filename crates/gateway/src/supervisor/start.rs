@@ -13,6 +13,7 @@ use crate::clients::Clients;
 use crate::config::{Config, Loaded, Log};
 use crate::handover::{ClientTrust, OriginPem, Pem};
 use crate::route;
+use crate::session_cache;
 use crate::session_files::SessionFiles;
 use crate::ticket_keys::Keyring;
 use dormouse_reactor::cache::Cache;
@@ -45,7 +46,7 @@ impl Supervisor {
         let mut ticket_keys =
             Keyring::open(config, unix_time(), &counters).map_err(ServeError::Certificates)?;
         shake_hands(config, &certificates, &trust, &ticket_keys, &backends)?;
-        let session_cache = session_cache(config)?;
+        let session_cache = make_session_cache(config)?;
         let numbers = Numbers::default().of(config);
         let listeners = listeners::open(config, &numbers.list(), &[])?;
         let poller = open_poller(&signals)?;
@@ -121,17 +122,12 @@ fn shake_hands(
     route::warm_up(&routes).map_err(system("do a handshake with itself"))
 }
 
-/// Room for sessions of TLS 1.2 whose clients know no tickets: some 4,000 of them.
-const SESSIONS_BY_ID_BYTES: usize = 1 << 20;
-
-/// The session cache of all workers: the one that is configured, or a small one beside tickets.
-fn session_cache(config: &Config) -> Result<Option<Fd>, ServeError> {
-    let tickets = &config.tickets;
-    let bytes = match tickets.session_cache {
-        Some(bytes) => bytes.as_usize(),
-        None if tickets.tickets == 0 || config.routes.is_empty() => return Ok(None),
-        None => SESSIONS_BY_ID_BYTES,
-    };
+/// The session cache of all workers.
+fn make_session_cache(config: &Config) -> Result<Option<Fd>, ServeError> {
+    let bytes = session_cache::bytes(config);
+    if bytes == 0 {
+        return Ok(None);
+    }
     Cache::create("dormouse-sessions", bytes)
         .map(|cache| Some(cache.fd()))
         .map_err(system("make the session cache"))

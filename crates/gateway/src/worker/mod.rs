@@ -395,7 +395,8 @@ impl Worker {
         {
             pool.lost(lasted_s, now_ms);
         }
-        if slot.has(Flag::Starved) && !slot.has(Flag::StarvedQueued) {
+        let is_starved = slot.has(Flag::Starved) || slot.has(Flag::SealingStarved);
+        if is_starved && !slot.has(Flag::StarvedQueued) {
             slot.set(Flag::StarvedQueued);
             let wait_ms = tools.starved_wait_ms;
             tools.starved.push(index, slot.generation, now_ms, wait_ms);
