@@ -45,6 +45,7 @@ fn main() -> ExitCode {
             terminal::print(&dormouse_gateway::config::reference());
             ExitCode::SUCCESS
         }
+        Command::Errand { args } => dormouse_gateway::errand_entry(&args, logs::start),
         Command::Control { args } => dormouse_gateway::control_entry(&args, logs::start),
         Command::Keeper { args } => dormouse_gateway::process_entry(&args, logs::start),
     }

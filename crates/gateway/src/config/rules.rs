@@ -35,7 +35,9 @@ impl OptionType for ServerName {
     fn read(raw: &Raw, _: &Context<'_>) -> Read<Self> {
         let text = raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?;
         if text.parse::<IpAddr>().is_ok() {
-            let wrong = Wrong::new(format!("`{text}` is an address; clients ask for names only"));
+            let wrong = Wrong::new(format!(
+                "`{text}` is an address; clients ask for names only"
+            ));
             let help = "give it a route with an address of its own in `listen`";
             return Err(wrong.help(help).into());
         }

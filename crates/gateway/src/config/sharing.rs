@@ -68,7 +68,9 @@ fn pair(
                 "routes on the same address ({address}) have different `accept_proxy_from`"
             ))
             .label(format!("it differs from that of the other route{line}"))
-            .help("a PROXY header comes before the name that tells routes apart: give both the same"),
+            .help(
+                "a PROXY header comes before the name that tells routes apart: give both the same",
+            ),
         );
     }
 }
@@ -88,7 +90,12 @@ fn names(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut Collec
         return;
     }
     for (at, name) in route.server_names.iter().enumerate() {
-        if route.server_names.iter().take(at).any(|other| other == name) {
+        if route
+            .server_names
+            .iter()
+            .take(at)
+            .any(|other| other == name)
+        {
             let wrong = Wrong::new(format!("`{name}` is listed twice"));
             mistakes.error(
                 &placed.in_route(index, "server_names", Some(at)),

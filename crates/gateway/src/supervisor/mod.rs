@@ -12,11 +12,13 @@
 //!   control    the process which answers questions      state      what it is told
 //!   reload     another configuration                    numbers    what slots call routes by
 //!   drain      closing all connections slowly           certificates  files that change
+//!   errands    what authorities are asked
 //! ```
 
 mod certificates;
 mod control;
 mod drain;
+mod errands;
 mod error;
 mod keys;
 mod listeners;
@@ -48,6 +50,7 @@ use dormouse_reactor::process::Pid;
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signals;
 use dormouse_reactor::{Fd, descriptors, process};
+use errands::Errands;
 use error::system;
 use listeners::Listener;
 use notify::Notify;
@@ -60,6 +63,7 @@ use upgrade::Upgrade;
 const TOKEN_SIGNALS: u64 = 1;
 const TOKEN_CONTROL: u64 = 2;
 const TOKEN_TICKET_KEYS: u64 = 3;
+const TOKEN_ERRAND: u64 = 4;
 /// And those after it, one for each worker.
 const TOKEN_ORDERS: u64 = 1000;
 
@@ -135,6 +139,7 @@ struct Supervisor {
     /// The cache of sessions of routes.
     session_cache: Option<Fd>,
     notify: Notify,
+    errands: Errands,
     stopping: bool,
     announced: bool,
 }
@@ -151,6 +156,7 @@ impl Supervisor {
             self.rotate_ticket_keys();
             self.end_late_upgrade();
             self.look_at_certificates();
+            self.attend_to_errands();
             self.end_late_reload();
             if let Some(sessions) = &mut self.sessions {
                 sessions.save_if_due();
@@ -160,6 +166,7 @@ impl Supervisor {
                     TOKEN_SIGNALS => self.on_signals()?,
                     TOKEN_CONTROL => self.on_control(),
                     TOKEN_TICKET_KEYS => self.rotate_ticket_keys(),
+                    TOKEN_ERRAND => self.on_errand(),
                     token => self.on_worker(token.saturating_sub(TOKEN_ORDERS) as usize),
                 }
             }
@@ -187,6 +194,7 @@ impl Supervisor {
             control.map(until_ms),
             self.notify.next_ms().map(until_ms),
             self.next_look_ms().map(until_ms),
+            self.next_errand_ms().map(until_ms),
             self.reload_deadline_ms().map(until_ms),
             sessions.and_then(SessionFiles::until_look_ms),
         ]

@@ -153,6 +153,9 @@ impl Supervisor {
             if self.is_of_upgrade(pid, ended) {
                 continue;
             }
+            if self.is_errand(pid, ended) {
+                continue;
+            }
             if self.is_control(pid) {
                 self.on_control_ended(ended);
                 continue;

@@ -2,6 +2,7 @@
 
 use super::certificates::Watch;
 use super::control::{Address, Control};
+use super::errands::Errands;
 use super::error::{ServeError, system};
 use super::notify::Notify;
 use super::numbers::Numbers;
@@ -144,6 +145,7 @@ impl Supervisor {
             clients,
             backends,
             notify: Notify::from_environment(),
+            errands: Errands::default(),
             poller,
             signals,
             ticket_keys,

@@ -2,6 +2,7 @@
 
 use super::certificates::Watch;
 use super::control::{self, Control};
+use super::errands::Errands;
 use super::error::{ServeError, system};
 use super::keys::unix_time;
 use super::notify::Notify;
@@ -85,6 +86,7 @@ impl Supervisor {
             sessions,
             session_cache,
             notify: Notify::from_environment(),
+            errands: Errands::default(),
             stopping: false,
             announced: false,
         };
