@@ -40,6 +40,9 @@ pub struct ServerSettings {
     /// Where sessions are kept, if not in the tickets: a TLS 1.3 ticket is then good for one
     /// connection, and TLS 1.2 goes by session ids.
     pub sessions: Option<Arc<dyn ServerSessions>>,
+    /// Where sessions of TLS 1.2 are kept for clients which know no tickets, if all others have
+    /// theirs in tickets.
+    pub sessions_by_id: Option<Arc<dyn ServerSessions>>,
     /// Asking clients for certificates; `None`: they are not asked.
     pub client_certificates: Option<ClientCertificates>,
     /// What a client gets which asks for a name that no certificate is for.
@@ -68,6 +71,7 @@ impl ServerSettings {
             suites: Suite::ALL.to_vec(),
             tickets: Some(TicketSettings::default()),
             sessions: None,
+            sessions_by_id: None,
             client_certificates: None,
             unknown_name: UnknownName::Default,
         }
@@ -129,12 +133,16 @@ impl ServerContext {
             Some(tickets) => {
                 tickets.check()?;
                 let ticketer = Arc::new(Ticketer::new(&tickets, client_auth)?);
-                match settings.sessions {
-                    None => config.ticketer = Arc::clone(&ticketer) as _,
-                    Some(store) => {
-                        let ticketer = Arc::clone(&ticketer);
-                        config.session_storage = Arc::new(SealedStore { ticketer, store });
-                    }
+                let beside_tickets = settings.sessions.is_none();
+                if beside_tickets {
+                    config.ticketer = Arc::clone(&ticketer) as _;
+                }
+                if let Some(store) = settings.sessions.or(settings.sessions_by_id) {
+                    config.session_storage = Arc::new(SealedStore {
+                        ticketer: Arc::clone(&ticketer),
+                        store,
+                        beside_tickets,
+                    });
                 }
                 config.send_tls13_tickets = tickets.per_handshake;
                 Some(ticketer)

@@ -373,7 +373,12 @@ fn context(
             per_handshake: count as usize,
         }),
     };
-    settings.sessions = sessions.map(|sessions| Arc::new(sessions.clone()) as _);
+    let sessions = sessions.map(|sessions| Arc::new(sessions.clone()) as _);
+    if config.tickets.session_cache.is_some() {
+        settings.sessions = sessions;
+    } else {
+        settings.sessions_by_id = sessions;
+    }
     settings.unknown_name = match route.unknown_name {
         NameUnknown::Default => UnknownName::Default,
         NameUnknown::Refuse => UnknownName::Refuse,

@@ -150,8 +150,10 @@ pub enum Flag {
     OpeningBlocked = 1 << 8,
     /// The plain side is a unix socket, which cannot express a reset.
     PlainIsUnix = 1 << 9,
+    /// It was a warm connection, and nothing has passed since a local client was given it.
+    Untouched = 1 << 14,
     /// TLS is between client and backend: the record state is empty, bytes pass untouched.
-    PassThrough = 1 << 14,
+    PassThrough = 1 << 15,
 }
 
 impl Slot {

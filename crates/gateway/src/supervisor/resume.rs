@@ -88,8 +88,8 @@ impl Supervisor {
             .map_err(system("map the counters"))?;
         let (clients, backends) = tables(&told.descriptors, state.pairs.len() as u32)?;
         let poller = open_poller(&signals)?;
-        let address = state.admin.clone();
-        let address = address.map(|(listener, path)| Address::again(Fd(listener), path));
+        let again = |(listener, path)| Address::again(Fd(listener), path);
+        let address = state.admin.clone().map(again);
         let control = Control::start(address, &told.config.log, &counters, &poller)
             .map_err(system("start the control process"))?;
         let mut pairs = Vec::with_capacity(state.pairs.len());
@@ -133,7 +133,7 @@ impl Supervisor {
             client_trust: told.clients.clone(),
             origins: told.origins.clone(),
             watch: Watch::begin(&told.config),
-            listeners: listeners::again(&told.config, &told.numbers, &told.descriptors.listeners),
+            listeners: listeners::again(told),
             numbers: Numbers::again(&told.config, &told.numbers, state.next_number),
             waits_for_restart: state.waits_for_restart.clone(),
             last_reload: None,

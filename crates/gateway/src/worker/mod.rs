@@ -77,6 +77,7 @@ use flow::{Outcome, Tools};
 use handshaking::Handshakes;
 use interest::Side;
 use kernel_memory::KernelMemory;
+use originating::Plain;
 use passing::Passing;
 use recover::Doubts;
 use std::io;
@@ -155,6 +156,8 @@ pub(crate) struct Worker {
     poller: Poller,
     handshakes: Handshakes,
     originations: Originations,
+    /// A local client who is to be given another connection, and by which route.
+    left_behind: Option<(Plain, u16)>,
     listeners: Listeners,
     routes: Vec<Route>,
     clients: Clients,
@@ -219,6 +222,7 @@ impl Worker {
             poller,
             handshakes: Handshakes::new(),
             originations: Originations::new(Worker::pools(&routes)),
+            left_behind: None,
             listeners: Listeners::new(listeners),
             tools: Tools::new(
                 pending,
@@ -371,12 +375,14 @@ impl Worker {
             now_ms,
             pause: None,
             warm_lost_after_s: None,
+            left_behind: None,
         };
         let was_at_rest = slot.at_rest();
         let was_leaving = slot.phase() == Phase::Draining;
         let outcome = step(&mut work, slot);
         let over = work.settle(slot, outcome);
         let (pause, warm_lost_after_s) = (work.pause, work.warm_lost_after_s);
+        self.left_behind = work.left_behind.map(|plain| (plain, slot.route));
         self.at_rest += u32::from(slot.at_rest());
         self.at_rest -= u32::from(was_at_rest);
         self.leaving += u32::from(slot.phase() == Phase::Draining);
@@ -417,6 +423,9 @@ impl Worker {
             self.note_queues(index);
         }
         self.slots.header().clear_busy();
+        if let Some((plain, route)) = self.left_behind.take() {
+            self.originate(Some(plain), route);
+        }
     }
 
     /// Asks the kernel what it holds for this connection to send.

@@ -255,6 +255,7 @@ fn deliver(
     if pieces.ranges.is_empty() {
         return keep(slot, tools, &[], rest, need);
     }
+    slot.clear(Flag::Untouched);
     // A server which speaks first does so before there is anybody to hear it.
     let sent = match slot.phase() {
         Phase::Warm => 0,

@@ -45,6 +45,7 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
         let ranges = &ranges[..records];
         let n = match socket::recv_scattered(slot.plain_fd(), &mut tools.scratch.sealing, ranges) {
             Ok(Attempt::Done(0)) => {
+                slot.clear(Flag::Untouched);
                 slot.set(Flag::PlainEnded);
                 return Ok(());
             }
@@ -53,6 +54,7 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
             Err(e) => return Err(Outcome::PlainFailed(e)),
         };
         let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));
+        slot.clear(Flag::Untouched);
         tools.count.add(Count::PlainBytesIn, n as u64);
         tools.seal_and_send(slot, key, n)?;
         moved += n;

@@ -36,6 +36,9 @@ pub(super) struct Work<'a> {
     pub(super) pause: Option<Pause>,
     /// Set if a warm connection has ended: after how many seconds.
     pub(super) warm_lost_after_s: Option<u32>,
+    /// A local client whose server has ended the connection before anything passed: it is to get
+    /// another one.
+    pub(super) left_behind: Option<Plain>,
 }
 
 impl Work<'_> {
@@ -89,6 +92,13 @@ impl Work<'_> {
             }
         }
         if event.is_readable() && interest::reads_plain(slot) {
+            if slot.has(Flag::Untouched) {
+                // Nothing may be taken from the client for a server which has gone.
+                match self.look_at_warm(slot) {
+                    Outcome::Continues if !slot.tls.peer_closed() => {}
+                    outcome => return outcome,
+                }
+            }
             return sealing::plain_readable(slot, self.tools);
         }
         self.unwatch_if_broken(slot, Side::Plain, event)
@@ -154,6 +164,7 @@ impl Work<'_> {
         slot: &mut Slot,
         rested: Rested,
         plain: Option<Plain>,
+        took_ms: u64,
     ) -> Outcome {
         slot.set_phase(Phase::Warm);
         let Rested {
@@ -162,18 +173,13 @@ impl Work<'_> {
             info,
             tickets,
         } = rested;
-        let count = if info.resumed {
-            Count::ConnectHandshakesResumed
-        } else {
-            Count::ConnectHandshakesFull
-        };
-        self.tools.count.add(count, 1);
+        reporting::count_originated(&info, &self.tools.count);
         let (peer, each) = (peer_name(slot.tls_fd()), self.limits.log_handshakes);
         let whose = Whose {
             peer: &peer,
             id: None,
         };
-        reporting::log_done(&info, whose, None, each);
+        reporting::log_done(&info, whose, took_ms, each);
         if let (Some(watch), Direction::Originate(origin)) = (tickets, &self.route.direction) {
             let until_ms = self.now_ms + origin.ticket_wait_ms;
             self.tools.tickets.expect(slot.generation, watch, until_ms);
@@ -196,6 +202,9 @@ impl Work<'_> {
     /// A warm connection gets its local client.
     pub(super) fn attach(&mut self, slot: &mut Slot, plain: Plain) -> Outcome {
         attach_plain(slot, plain);
+        if !slot.has(Flag::OpeningBlocked) {
+            slot.set(Flag::Untouched);
+        }
         slot.active_s = self.now_s();
         match flow::flush_opened(slot, &mut self.tools.pending) {
             Ok(_) => Outcome::Continues,
@@ -219,7 +228,7 @@ impl Work<'_> {
             id: Some(&id),
         };
         let each = self.limits.log_handshakes;
-        reporting::log_done(&rested.info, whose, Some(took_ms), each);
+        reporting::log_done(&rested.info, whose, took_ms, each);
         // Before the first byte of the client the backend hears who that is.
         let mut first = client.introduction(self.route, slot, &rested.info, &id);
         let introduced = first.len();
@@ -445,6 +454,12 @@ impl Work<'_> {
         if slot.phase() == Phase::Warm {
             return self.settle_warm(slot, &outcome);
         }
+        if slot.phase() == Phase::Established && slot.has(Flag::Untouched) {
+            let of_plain = matches!(outcome, Outcome::Continues | Outcome::PlainFailed(_));
+            if !of_plain || slot.tls.peer_closed() {
+                return self.leave_behind(slot, &outcome);
+            }
+        }
         // Passing an end on may fail too; each failure moves the phase on, so this ends.
         loop {
             if matches!(outcome, Outcome::TlsTruncated)
@@ -491,6 +506,21 @@ impl Work<'_> {
             let _ = self.tools.send_alert(slot, Alert::CLOSE_NOTIFY);
         }
         true
+    }
+
+    /// The server has ended a connection in the moment in which it was given away. Nothing was
+    /// taken from the client, so it gets another.
+    fn leave_behind(&mut self, slot: &mut Slot, outcome: &Outcome) -> bool {
+        let plain = Plain {
+            fd: slot.plain_fd(),
+            is_unix: slot.has(Flag::PlainIsUnix),
+        };
+        if interest::unwatch(slot, self.poller, Side::Plain).is_ok() {
+            slot.detach_plain();
+            self.left_behind = Some(plain);
+            self.tools.count.add(Count::WarmReplaced, 1);
+        }
+        self.settle_warm(slot, outcome)
     }
 
     fn abort(&mut self, slot: &mut Slot, outcome: &Outcome) {
