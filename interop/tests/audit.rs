@@ -85,7 +85,7 @@ fn a_server_on_another_machine_is_spared() {
     let scene = Scene::of(Terminator::Dormouse, Backend::on(listener), &settings);
     let target = scene.address.to_string();
     let pid = scene.terminator.pid().to_string();
-    let words = vec![
+    let words = [
         "server".to_owned(),
         target,
         "--sni".into(),
@@ -315,12 +315,7 @@ fn a_relay_in_front_of_a_real_server() {
     let words = [
         "client", "-q", "--relay", &relay, "--", "curl", "-sS", "-o", &to,
     ];
-    let (audit, status) = read(&audit(
-        &[&words[..], &urls].concat()[..]
-            .iter()
-            .copied()
-            .collect::<Vec<_>>(),
-    ));
+    let (audit, status) = read(&audit(&[&words[..], &urls].concat()));
     assert_eq!(status, Some(0), "{audit:#}");
     assert_eq!(std::fs::metadata(&out).expect("an answer").len(), 1_000_000);
     let client = &audit["client"];

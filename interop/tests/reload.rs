@@ -243,6 +243,36 @@ fn what_waits_for_a_restart_is_named() {
     });
 }
 
+/// What a keeper was told when it began stays as it is: it can become nobody else, and would take
+/// a worker that reports less often for one that hangs. So the next crash is repaired as ever.
+#[test]
+fn a_reload_does_not_mislead_keepers() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (scene, admin) = scene(1);
+    let mut peer = Peer::saying(scene.address, "echo");
+    edit(&scene, |text| {
+        let more = "user = \"65534\"\nhang_timeout = \"1s\"\nmemory = \"512 MiB\"\nbacklog = 77\n";
+        format!("{more}{text}")
+    });
+    let words = admin.order("/reload").expect("a reload");
+    let waits = &admin.status()["configuration"]["waits_for_restart"];
+    let names: Vec<&str> = (waits.as_array().expect("a list").iter())
+        .filter_map(|name| name.as_str())
+        .collect();
+    assert_eq!(names[..3], ["user", "hang_timeout", "memory"], "{words}");
+    for worker in scene.terminator.leaves() {
+        let name = std::fs::read_to_string(format!("/proc/{worker}/comm"));
+        if name.is_ok_and(|name| name.starts_with("worker")) {
+            until_asleep(worker);
+            signal(worker, Signal::KILL);
+        }
+    }
+    peer.echo().expect("an echo after a crash after the reload");
+    Peer::saying(scene.address, "echo").echo().expect("an echo");
+}
+
 /// The certificate that a new connection is shown.
 fn shown(scene: &Scene) -> Vec<u8> {
     let peer = Peer::connect(scene.address).expect("a connection");

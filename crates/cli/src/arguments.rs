@@ -178,6 +178,20 @@ pub(crate) enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// A process of `serve`; started by it, never by hand
+    #[command(hide = true, disable_help_flag = true)]
+    TicketStore {
+        /// What the process needs to know.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// A process of `serve`; started by it, never by hand
+    #[command(hide = true, disable_help_flag = true)]
+    Scout {
+        /// What the process needs to know.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
 }
 
 /// Arguments of `serve`.

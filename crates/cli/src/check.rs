@@ -107,8 +107,9 @@ fn backends(upstreams: &[Upstream]) -> String {
 
 fn backend(backend: &Backend) -> String {
     match backend {
-        Backend::Tcp { address, given } if address.to_string() != *given => {
-            format!("{given} ({address})")
+        Backend::Tcp { address, given, .. } if address.to_string() != *given => {
+            let addresses: Vec<String> = backend.addresses().map(|a| a.to_string()).collect();
+            format!("{given} ({})", addresses.join(", "))
         }
         other => other.to_string(),
     }

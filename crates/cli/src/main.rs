@@ -47,6 +47,8 @@ fn main() -> ExitCode {
         }
         Command::Errand { args } => dormouse_gateway::errand_entry(&args, logs::start),
         Command::Control { args } => dormouse_gateway::control_entry(&args, logs::start),
+        Command::TicketStore { args } => dormouse_gateway::ticket_store_entry(&args, logs::start),
+        Command::Scout { args } => dormouse_gateway::scout_entry(&args, logs::start),
         Command::Keeper { args } => dormouse_gateway::process_entry(&args, logs::start),
     }
 }

@@ -4,19 +4,29 @@
 //! keeps its place through a reload. A worker writes the number of its own connections to a block
 //! of its own; the load of a backend is the sum. A worker that is started after another died counts
 //! its connections anew, so nothing is lost by a death. Health is three words that anybody may
-//! write; the last one wins, and is right.
+//! write; the last one wins, and is right. What checks have found is a word that main writes.
+//!
+//! Main gives places out and takes them back ([`Places`]): workers find what is there. A place is
+//! free again when no configuration names its backend, and no connection has been with it for a
+//! while.
 
 use crate::config::UPSTREAMS_MAX;
 use dormouse_reactor::memory::{PAGE, Words};
 use dormouse_reactor::{AdoptError, Fd};
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Places; twice what a configuration may have, so that a reload can bring others.
 const PLACES: usize = 2 * UPSTREAMS_MAX + 24;
-/// Whose it is; when it may be tried again (ms); failures in a row; when it came back (ms).
-const WORDS_EACH: usize = 4;
+/// Whose it is; when it may be tried again (ms); failures in a row; when it came back (ms); what
+/// checks say.
+const WORDS_EACH: usize = 5;
+
+/// A backend that nobody names any more keeps its place for so long: a worker may still be about
+/// to connect to it.
+const RETIRED_MS: u64 = 60_000;
 
 /// A backend's place, from 1 on. 0: none, because the table is full: it is taken to be up and idle.
 pub(crate) type Place = u16;
@@ -27,6 +37,18 @@ pub(crate) struct Backends {
     words: Arc<Words>,
     workers: usize,
     worker: usize,
+}
+
+/// What checks have found out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Checked {
+    /// Nothing yet, or there are none.
+    Unknown = 0,
+    /// It is well.
+    Up = 1,
+    /// It is not.
+    Down = 2,
 }
 
 /// What a failure or a success has changed.
@@ -62,6 +84,22 @@ impl Backends {
         })
     }
 
+    /// Maps it to look at only, by a descriptor of [`Backends::reader`].
+    pub(crate) fn view(fd: Fd, workers: u32) -> Result<Backends, AdoptError> {
+        let workers = workers as usize;
+        let words = Words::adopt_to_read(fd, len(workers))?;
+        Ok(Backends {
+            words: Arc::new(words),
+            workers,
+            worker: 0,
+        })
+    }
+
+    /// A descriptor for [`Backends::view`], by which nothing can be written.
+    pub(crate) fn reader(&self) -> io::Result<Fd> {
+        self.words.reader()
+    }
+
     pub(crate) fn fd(&self) -> Fd {
         self.words.fd()
     }
@@ -70,18 +108,18 @@ impl Backends {
     pub(crate) fn place(&self, address: &str) -> Place {
         let key = hash(address);
         let start = key as usize % PLACES;
-        for step in 0..PLACES {
-            let place = ((start + step) % PLACES + 1) as Place;
-            match self
-                .word(place, 0)
-                .compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed)
-            {
-                Ok(_) => return place,
-                Err(owner) if owner == key => return place,
-                Err(_) => {}
-            }
+        let places = || (0..PLACES).map(|step| ((start + step) % PLACES + 1) as Place);
+        // There may be holes before it, where others were.
+        let owner = |place: Place| self.word(place, 0).load(Ordering::Acquire);
+        if let Some(place) = places().find(|&place| owner(place) == key) {
+            return place;
         }
-        0
+        let take = |&place: &Place| {
+            let word = self.word(place, 0);
+            let taken = word.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire);
+            taken.is_ok() || taken == Err(key)
+        };
+        places().find(take).unwrap_or(0)
     }
 
     /// Connections to it, of all workers.
@@ -121,7 +159,37 @@ impl Backends {
 
     /// May it be tried?
     pub(crate) fn is_up(&self, place: Place, now_ms: u64) -> bool {
-        place == 0 || self.word(place, 1).load(Ordering::Relaxed) <= now_ms
+        place == 0
+            || self.word(place, 1).load(Ordering::Relaxed) <= now_ms
+                && self.checked(place) != Checked::Down
+    }
+
+    /// What checks say of it.
+    pub(crate) fn checked(&self, place: Place) -> Checked {
+        match self.word(place, 4).load(Ordering::Relaxed) {
+            1 => Checked::Up,
+            2 => Checked::Down,
+            _ => Checked::Unknown,
+        }
+    }
+
+    /// Main: notes what checks have found. One that is well again begins as one which has come
+    /// back, and what connections had found before is forgotten.
+    pub(crate) fn set_checked(&self, place: Place, checked: Checked, now_ms: u64) {
+        if place == 0 {
+            return;
+        }
+        let former = self.word(place, 4).swap(checked as u64, Ordering::Relaxed);
+        if checked == Checked::Up && former == Checked::Down as u64 {
+            self.word(place, 2).store(0, Ordering::Relaxed);
+            self.word(place, 1).store(0, Ordering::Relaxed);
+            self.word(place, 3).store(now_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Connects that have failed in a row.
+    pub(crate) fn failures(&self, place: Place) -> u64 {
+        self.word(place, 2).load(Ordering::Relaxed)
     }
 
     /// Since when it serves again; 0: always.
@@ -177,6 +245,43 @@ impl Backends {
     }
 }
 
+/// Main's part: which places nobody needs.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    /// Since when nobody names them.
+    retired: HashMap<Place, u64>,
+}
+
+impl Places {
+    /// Frees the places of backends which are not `named`, once none of them has had a connection
+    /// for a while. Returns how many were freed.
+    pub(crate) fn sweep(&mut self, all: &Backends, named: &HashSet<u64>, now_ms: u64) -> usize {
+        let mut freed = 0;
+        for place in 1..=PLACES as Place {
+            let key = all.word(place, 0).load(Ordering::Relaxed);
+            if key == 0 || named.contains(&key) {
+                self.retired.remove(&place);
+                continue;
+            }
+            let since_ms = self.retired.entry(place).or_insert(now_ms);
+            if all.load(place) > 0 {
+                *since_ms = now_ms;
+            } else if now_ms.saturating_sub(*since_ms) >= RETIRED_MS {
+                (1..WORDS_EACH).for_each(|n| all.word(place, n).store(0, Ordering::Relaxed));
+                all.word(place, 0).store(0, Ordering::Release);
+                self.retired.remove(&place);
+                freed += 1;
+            }
+        }
+        freed
+    }
+
+    /// Is there any that may be free soon?
+    pub(crate) fn any_retired(&self) -> bool {
+        !self.retired.is_empty()
+    }
+}
+
 fn index(place: Place) -> usize {
     usize::from(place.max(1) - 1).min(PLACES - 1)
 }
@@ -226,6 +331,57 @@ mod tests {
             .map(|n| table.place(&format!("10.0.0.1:{n}")))
             .collect();
         assert_eq!(places.iter().filter(|&&place| place == 0).count(), 5);
+        table.fd().close();
+    }
+
+    #[test]
+    fn places_are_free_again_and_nobody_loses_theirs() {
+        let table = Backends::create(2).unwrap();
+        let names: Vec<String> = (0..PLACES).map(|n| format!("10.0.0.1:{n}")).collect();
+        let places: Vec<Place> = names.iter().map(|name| table.place(name)).collect();
+        table.enter(places[7]);
+        table.failed(places[8], 1, 1000, 10);
+        table.set_checked(places[8], Checked::Down, 10);
+        let named: HashSet<u64> = names[100..].iter().map(|name| hash(name)).collect();
+        let mut main = Places::default();
+        assert_eq!(main.sweep(&table, &named, 1_000), 0, "not at once");
+        assert!(main.any_retired());
+        assert_eq!(main.sweep(&table, &named, 60_999), 0);
+        assert_eq!(
+            main.sweep(&table, &named, 61_000),
+            99,
+            "one has a connection"
+        );
+        for (name, &place) in names.iter().zip(&places).skip(100) {
+            assert_eq!(table.place(name), place, "behind holes too");
+        }
+        table.leave(places[7]);
+        assert_eq!(main.sweep(&table, &named, 100_000), 0, "it had one lately");
+        assert_eq!(main.sweep(&table, &named, 160_999), 1);
+        assert!(!main.any_retired());
+        let new: Vec<Place> = (0..100).map(|n| table.place(&format!("b{n}"))).collect();
+        assert!(
+            new.iter()
+                .all(|&place| place != 0 && table.is_up(place, 10))
+        );
+        assert_eq!(table.place("one more"), 0);
+        table.fd().close();
+    }
+
+    #[test]
+    fn what_checks_say_counts_beside_what_connections_find() {
+        let table = Backends::create(1).unwrap();
+        let place = table.place("a");
+        table.failed(place, 1, 1_000, 10);
+        table.set_checked(place, Checked::Down, 20);
+        assert!(!table.is_up(place, 5_000), "whatever time passes");
+        table.set_checked(place, Checked::Up, 6_000);
+        assert!(table.is_up(place, 6_000), "and the mark is gone");
+        assert_eq!(table.up_since_ms(place), 6_000);
+        table.failed(place, 1, 1_000, 6_000);
+        assert!(!table.is_up(place, 6_500), "connections are believed too");
+        table.set_checked(place, Checked::Up, 6_600);
+        assert!(!table.is_up(place, 6_600), "nothing new");
         table.fd().close();
     }
 

@@ -6,10 +6,10 @@
 //! the marks are not believed: a mark that is wrong must not make an outage.
 
 use crate::backends::{Backends, Place};
-use crate::config::Balance;
+use crate::config::{Backend, Balance, Upstream};
 use dormouse_reactor::socket::Addr;
 use std::cell::RefCell;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Weights are counted in hundredths, so that slow start has steps.
 const FULL: u64 = 100;
@@ -29,6 +29,8 @@ pub(crate) struct Target {
 /// The backends of a route, and the rule.
 pub(crate) struct Targets {
     pub(crate) all: Vec<Target>,
+    /// What they were made of: names among them get other addresses now and then.
+    pub(crate) listed: Vec<Upstream>,
     pub(crate) balance: Balance,
     /// Failures in a row after which one is passed over, and for how long.
     pub(crate) failures_max: u32,
@@ -59,7 +61,57 @@ impl Choice {
     }
 }
 
+impl Target {
+    /// Each address of these backends is one.
+    pub(crate) fn all_of(listed: &[Upstream], known: &Backends) -> Vec<Target> {
+        let targets = listed.iter().flat_map(|upstream| {
+            let addresses = upstream.backend.addresses().map(Addr::Tcp);
+            let unix = match &upstream.backend {
+                Backend::Unix(path) => Some(Addr::Unix(path.clone())),
+                Backend::Tcp { .. } | Backend::Echo => None,
+            };
+            let both = addresses.chain(unix);
+            both.map(|address| Target::of(upstream, address, known))
+        });
+        targets.collect()
+    }
+
+    fn of(upstream: &Upstream, address: Addr, known: &Backends) -> Target {
+        let name = address.to_string();
+        Target {
+            address,
+            weight: upstream.weight,
+            backup: upstream.backup,
+            connections_max: upstream.max_connections,
+            place: known.place(&name),
+            key: crate::backends::hash(&name),
+            name,
+        }
+    }
+}
+
 impl Targets {
+    /// The backend of this name has other addresses from now on. False: there is none of this
+    /// name. Connections stay where they are.
+    pub(crate) fn set_addresses(
+        &mut self,
+        name: &str,
+        addresses: &[SocketAddr],
+        known: &Backends,
+    ) -> bool {
+        let is_named = |upstream: &&mut Upstream| upstream.backend.name() == Some(name);
+        let mut found = false;
+        for upstream in self.listed.iter_mut().filter(is_named) {
+            upstream.backend.set_addresses(addresses);
+            found = true;
+        }
+        if found {
+            self.all = Target::all_of(&self.listed, known);
+            self.owed.borrow_mut().clear();
+        }
+        found
+    }
+
     /// The first one to try.
     pub(crate) fn first(&self, client: Option<IpAddr>, known: &Backends, now_ms: u64) -> Choice {
         for (backup, marks_count) in [(false, true), (true, true), (false, false), (true, false)] {
@@ -218,6 +270,7 @@ mod tests {
             });
             let targets = Targets {
                 all: all.collect(),
+                listed: Vec::new(),
                 balance,
                 failures_max: 1,
                 pause_ms: 1000,
@@ -328,6 +381,46 @@ mod tests {
         assert_eq!(scene.first(1), 1, "the backup");
         scene.known.enter(scene.targets.all[1].place);
         assert_eq!(scene.targets.first(None, &scene.known, 5000), Choice::Full);
+    }
+
+    #[test]
+    fn every_address_of_a_name_is_a_backend_and_they_change() {
+        let known = Backends::create(1).unwrap();
+        let addresses = |texts: &[&str]| -> Vec<SocketAddr> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let mut backend = Backend::Tcp {
+            address: "10.0.0.9:80".parse().unwrap(),
+            given: "app.example:80".to_owned(),
+            more: Vec::new(),
+        };
+        assert!(backend.set_addresses(&addresses(&["10.0.0.1:80", "10.0.0.2:80"])));
+        let mut targets = Targets {
+            all: Vec::new(),
+            listed: vec![Upstream::plain(backend)],
+            balance: Balance::RoundRobin,
+            failures_max: 1,
+            pause_ms: 1000,
+            slow_start_ms: 0,
+            owed: RefCell::default(),
+        };
+        let names = |targets: &Targets| -> Vec<String> {
+            targets
+                .all
+                .iter()
+                .map(|target| target.name.clone())
+                .collect()
+        };
+        let then = addresses(&["10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80"]);
+        assert!(!targets.set_addresses("other.example:80", &then, &known));
+        assert!(targets.set_addresses("app.example:80", &then, &known));
+        assert_eq!(
+            names(&targets),
+            ["10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80"]
+        );
+        let order: Vec<Choice> = (0..4).map(|_| targets.first(None, &known, 0)).collect();
+        assert_eq!(order, [0, 1, 2, 0].map(Choice::Use));
+        known.fd().close();
     }
 
     #[test]

@@ -102,7 +102,7 @@ pub(crate) struct ForKeeper {
 }
 
 /// A chain and its key as PEM.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pem {
     /// Where the chain was read, for messages.
     pub(crate) name: String,
@@ -120,7 +120,7 @@ pub(crate) struct Pem {
 }
 
 /// Whom an origination trusts, and what it shows.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OriginPem {
     /// Authorities; `None`: any certificate is taken.
     pub(crate) roots: Option<String>,

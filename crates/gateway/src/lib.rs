@@ -29,6 +29,7 @@ mod orders;
 mod origin;
 pub mod proxy_protocol;
 mod route;
+mod scout;
 mod session_cache;
 mod session_files;
 mod share;
@@ -40,6 +41,8 @@ mod worker;
 
 pub use control::process_entry as control_entry;
 pub use errand::process_entry as errand_entry;
+pub use fleet::process_entry as ticket_store_entry;
 pub use keeper::process_entry;
 pub use material::{PairFiles, pairs as certificate_pairs};
+pub use scout::process_entry as scout_entry;
 pub use supervisor::{CAN_RESUME, ServeError, Source, resume, serve, try_resume};

@@ -9,6 +9,7 @@ use crate::control::talk::DrainOrder;
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
 use dormouse_reactor::{Fd, OnExec};
 use std::io;
+use std::net::SocketAddr;
 use zeroize::Zeroizing;
 
 /// What main can ask of a worker.
@@ -31,6 +32,11 @@ pub(crate) enum Order {
     Drain { over_ms: u64, order: DrainOrder },
     /// Stop draining, and accept again.
     StopDrain,
+    /// The backend of this name has these addresses now.
+    Addresses {
+        name: String,
+        addresses: Vec<SocketAddr>,
+    },
 }
 
 /// What a worker says to main.
@@ -44,6 +50,8 @@ pub(crate) enum Word {
     Prepared(u32),
     /// It has not, and why.
     Refused(String),
+    /// After a commit: the new keeper died, and the old one, of this pid, goes on.
+    Kept(u32),
     /// It goes by this edition of the configuration.
     Reloaded(u64),
     /// It does not, and why.
@@ -60,6 +68,7 @@ const LISTENERS: u8 = b'L';
 const RELOAD: u8 = b'C';
 const DRAIN: u8 = b'D';
 const STOP_DRAIN: u8 = b'd';
+const ADDRESSES: u8 = b'N';
 
 const READY: u8 = b'R';
 const RELOADED: u8 = b'c';
@@ -67,6 +76,7 @@ const NOT_RELOADED: u8 = b'n';
 const QUIET: u8 = b'q';
 const PREPARED: u8 = b'p';
 const REFUSED: u8 = b'r';
+const KEPT: u8 = b'k';
 
 /// A reason in words is cut to this.
 const WORDS_MAX: usize = 4096;
@@ -87,6 +97,11 @@ impl Order {
                 message(DRAIN, &body)
             }
             Order::StopDrain => message(STOP_DRAIN, &[]),
+            Order::Addresses { name, addresses } => {
+                let addresses = addresses.iter().map(|address| format!("\n{address}"));
+                let text: String = std::iter::once(name.clone()).chain(addresses).collect();
+                message(ADDRESSES, text.as_bytes())
+            }
         }
     }
 
@@ -119,9 +134,21 @@ impl Order {
                 },
             }),
             (STOP_DRAIN, [], []) => Ok(Order::StopDrain),
+            (ADDRESSES, text, []) => addresses(text).ok_or(io::ErrorKind::InvalidData.into()),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
+}
+
+/// A line for the name, one for each address.
+fn addresses(text: &[u8]) -> Option<Order> {
+    let mut lines = std::str::from_utf8(text).ok()?.lines();
+    let name = lines.next()?.to_owned();
+    let addresses: Result<Vec<SocketAddr>, _> = lines.map(str::parse).collect();
+    Some(Order::Addresses {
+        name,
+        addresses: addresses.ok().filter(|addresses| !addresses.is_empty())?,
+    })
 }
 
 fn number(bytes: &[u8]) -> io::Result<u64> {
@@ -135,6 +162,7 @@ impl Word {
             Word::Ready => message(READY, &[]),
             Word::Quiet => message(QUIET, &[]),
             Word::Prepared(pid) => message(PREPARED, &pid.to_le_bytes()),
+            Word::Kept(pid) => message(KEPT, &pid.to_le_bytes()),
             Word::Refused(why) => {
                 let why: Vec<u8> = why.bytes().take(WORDS_MAX).collect();
                 message(REFUSED, &why)
@@ -153,6 +181,7 @@ impl Word {
             (READY, []) => Ok(Word::Ready),
             (QUIET, []) => Ok(Word::Quiet),
             (PREPARED, &[a, b, c, d]) => Ok(Word::Prepared(u32::from_le_bytes([a, b, c, d]))),
+            (KEPT, &[a, b, c, d]) => Ok(Word::Kept(u32::from_le_bytes([a, b, c, d]))),
             (REFUSED, why) => Ok(Word::Refused(String::from_utf8_lossy(why).into_owned())),
             (RELOADED, edition) => Ok(Word::Reloaded(number(edition)?)),
             (NOT_RELOADED, body) => {
@@ -248,6 +277,17 @@ mod tests {
             }
             _ => panic!("not a drain"),
         }
+        let name = "db.example:5432".to_owned();
+        let addresses = ["10.0.0.1:5432", "[fd00::1]:5432"].map(|a| a.parse().expect("one"));
+        let addresses = addresses.to_vec();
+        let (told, found) = (name.clone(), addresses.clone());
+        give(main, &Order::Addresses { name, addresses }).expect("given");
+        match receive(worker).expect("an order") {
+            Some(Order::Addresses { name, addresses }) => {
+                assert_eq!((name, addresses), (told, found));
+            }
+            _ => panic!("not addresses"),
+        }
         let (handover, edition) = (main, 7);
         give(main, &Order::Reload { handover, edition }).expect("given");
         match receive(worker).expect("an order") {
@@ -260,6 +300,7 @@ mod tests {
         for word in [
             Word::Ready,
             Word::Reloaded(u64::MAX),
+            Word::Kept(77),
             Word::NotReloaded(3, "because".to_owned()),
         ] {
             say(worker, &word);
@@ -273,7 +314,15 @@ mod tests {
     #[test]
     fn what_is_no_order_is_refused() {
         let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
-        for bytes in [&b"?"[..], b"Sx", b"C", b"C12345678", b"D1234567"] {
+        for bytes in [
+            &b"?"[..],
+            b"Sx",
+            b"C",
+            b"C12345678",
+            b"D1234567",
+            b"Nx",
+            b"Nx\ny",
+        ] {
             send(main, bytes, &[]).expect("sent");
             let refused = receive(worker).err().map(|error| error.kind());
             assert_eq!(refused, Some(io::ErrorKind::InvalidData), "{bytes:?}");

@@ -3,8 +3,8 @@
 use crate::backends::Backends;
 use crate::balance::{Target, Targets};
 use crate::config::{
-    self, Backend, Config, NameUnknown, Network, Originate, ProxyProtocol, Sockets, SourceAddress,
-    TlsGroup, TlsSuite, TlsVersion, Truncation, Upstream,
+    self, Config, NameUnknown, Network, Originate, ProxyProtocol, Sockets, SourceAddress, TlsGroup,
+    TlsSuite, TlsVersion, Truncation, Upstream,
 };
 use crate::door::Takes;
 use crate::handover::{ClientTrust, Handover, Pem};
@@ -89,6 +89,22 @@ impl Route {
             Direction::Terminate { targets, .. } => targets.as_ref(),
             Direction::PassThrough(targets) => Some(targets),
             Direction::Originate(_) | Direction::Gone => None,
+        }
+    }
+
+    /// The backend of this name has other addresses from now on. True: it is one of this route's.
+    pub(crate) fn set_addresses(
+        &mut self,
+        name: &str,
+        addresses: &[SocketAddr],
+        known: &Backends,
+    ) -> bool {
+        match &mut self.direction {
+            Direction::Terminate {
+                targets: Some(targets),
+                ..
+            } => targets.set_addresses(name, addresses, known),
+            _ => false,
         }
     }
 
@@ -427,35 +443,16 @@ fn names(upstreams: &[Upstream]) -> String {
 }
 
 fn targets(route: &crate::config::Route, backends: &Backends) -> Option<Targets> {
-    let target = |upstream: &Upstream| {
-        let name = upstream.to_string();
-        Some(Target {
-            address: address(&upstream.backend)?,
-            weight: upstream.weight,
-            backup: upstream.backup,
-            connections_max: upstream.max_connections,
-            place: backends.place(&name),
-            key: crate::backends::hash(&name),
-            name,
-        })
-    };
-    let all: Vec<Target> = route.to.iter().filter_map(target).collect();
+    let all = Target::all_of(&route.to, backends);
     (!all.is_empty()).then(|| Targets {
         all,
+        listed: route.to.clone(),
         balance: route.balance,
         failures_max: route.backend_failures,
         pause_ms: milliseconds(route.backend_pause),
         slow_start_ms: route.slow_start.map_or(0, milliseconds),
         owed: RefCell::default(),
     })
-}
-
-fn address(backend: &Backend) -> Option<Addr> {
-    match backend {
-        Backend::Tcp { address, .. } => Some(Addr::Tcp(*address)),
-        Backend::Unix(path) => Some(Addr::Unix(path.clone())),
-        Backend::Echo => None,
-    }
 }
 
 /// What every TCP socket is set to.

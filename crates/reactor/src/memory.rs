@@ -230,9 +230,21 @@ impl Words {
         Mapping::window(fd, offset, len).map(Words)
     }
 
+    /// A descriptor for [`Words::adopt_to_read`], by which nothing can be written.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn reader(&self) -> io::Result<Fd> {
+        let path = format!("/proc/self/fd/{}", self.fd());
+        Ok(Fd::from_owned(std::fs::File::open(path)?.into()))
+    }
+
     /// Maps words which somebody else writes: a store would end the process, so who holds these
     /// must not offer one.
-    pub(crate) fn adopt_to_read(fd: Fd, len: usize) -> Result<Words, AdoptError> {
+    ///
+    /// # Errors
+    /// As [`Mapping::adopt`].
+    pub fn adopt_to_read(fd: Fd, len: usize) -> Result<Words, AdoptError> {
         check_file(fd, len)?;
         let mapping = Mapping::map(fd, 0, len, ProtFlags::READ);
         Ok(Words(mapping.map_err(AdoptError::system("map memory"))?))

@@ -1,15 +1,14 @@
 //! Sessions which the caller keeps as bytes: another context, as another process would have it,
 //! resumes with them.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use dormouse_engine::{
     ClientContext, ClientSettings, Handshake, HandshakeInfo, HandshakeLimits, Protocols,
-    ResumptionSettings, Reuse, Roots, ServerContext, ServerSessions, ServerSettings,
-    Session, SessionStore,
-    TicketSettings, TrustStore, UnixTime, Version,
+    ResumptionSettings, Reuse, Roots, ServerContext, ServerSessions, ServerSettings, Session,
+    SessionStore, TicketSettings, TrustStore, UnixTime, Version,
 };
 use dormouse_testkit::{Authority, Cut, drive};
 
@@ -204,7 +203,10 @@ fn damaged_tls12_sessions_do_not_resume() {
     };
     let second = client(100);
     damage(whole.len() - 1);
-    assert!(!visit(&second, &server, &shelf).resumed, "the ticket is the server's to refuse");
+    assert!(
+        !visit(&second, &server, &shelf).resumed,
+        "the ticket is the server's to refuse"
+    );
     assert!(visit(&second, &server, &shelf).resumed);
     damage(20 + 10);
     let limits = HandshakeLimits::default();

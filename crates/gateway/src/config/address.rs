@@ -153,7 +153,7 @@ impl OptionType for Backend {
             .into());
         }
         let (host, port) = host_and_port(text)?;
-        let address = match host {
+        let addresses = match host {
             Host::All => {
                 return Err(Wrong::new(format!("`{}` says no host", shortened(text)))
                     .help(format!("write \"127.0.0.1:{port}\" for this machine"))
@@ -166,12 +166,13 @@ impl OptionType for Backend {
                 .help(format!("write \"127.0.0.1:{port}\" for this machine"))
                 .into());
             }
-            Host::Ip(ip) => SocketAddr::new(ip, port),
-            Host::Name(name) => look_up(name, port, context)?,
+            Host::Ip(ip) => vec![SocketAddr::new(ip, port)],
+            Host::Name(name) => of_one_family(look_up_every(name, port, context)?),
         };
         Ok(Self::Tcp {
-            address,
+            address: addresses[0],
             given: text.to_owned(),
+            more: addresses[1..].to_vec(),
         })
     }
 }
@@ -310,8 +311,14 @@ fn look_up(name: &str, port: u16, context: &Context<'_>) -> Result<SocketAddr, W
     Ok(addresses[0])
 }
 
-/// The addresses of a name, at least one, those of IPv4 first.
+/// The addresses of a name which are tried, at least one, those of IPv4 first.
 fn look_up_all(name: &str, port: u16, context: &Context<'_>) -> Result<Vec<SocketAddr>, Wrong> {
+    let mut addresses = look_up_every(name, port, context)?;
+    addresses.truncate(ADDRESSES_MAX);
+    Ok(addresses)
+}
+
+fn look_up_every(name: &str, port: u16, context: &Context<'_>) -> Result<Vec<SocketAddr>, Wrong> {
     let unknown = |why: String| {
         Wrong::new(format!(
             "the host name `{}` can't be looked up",
@@ -320,14 +327,30 @@ fn look_up_all(name: &str, port: u16, context: &Context<'_>) -> Result<Vec<Socke
         .label(why)
         .help("check the spelling, or write the IP address")
     };
-    let mut addresses = (context.resolve)(name, port).map_err(|error| unknown(reason(&error)))?;
+    usable((context.resolve)(name, port)).map_err(unknown)
+}
+
+/// A name's addresses, those of IPv4 first. The error: why there are none.
+pub(crate) fn usable(found: io::Result<Vec<SocketAddr>>) -> Result<Vec<SocketAddr>, String> {
+    let mut addresses = found.map_err(|error| reason(&error))?;
     addresses.sort_by_key(SocketAddr::is_ipv6);
     addresses.dedup();
-    addresses.truncate(ADDRESSES_MAX);
     if addresses.is_empty() {
-        return Err(unknown("it has no address".to_owned()));
+        return Err("it has no address".to_owned());
     }
     Ok(addresses)
+}
+
+/// Of the addresses of a backend's name those of IPv4, else those of IPv6: both together would be
+/// the same server twice. In the same order whichever order the resolver gives them in.
+pub(crate) fn of_one_family(mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    if addresses.iter().any(SocketAddr::is_ipv4) {
+        addresses.retain(SocketAddr::is_ipv4);
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses.truncate(ADDRESSES_MAX);
+    addresses
 }
 
 /// The resolver's own words, without "failed to lookup address information".

@@ -486,15 +486,20 @@ fn loops(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
         .collect();
     for (index, route) in config.routes.iter().enumerate() {
         for (at, upstream) in route.to.iter().enumerate() {
-            let Backend::Tcp { address, .. } = &upstream.backend else {
-                continue;
+            let reaches = |address: SocketAddr| {
+                let reaches = |listener: &&SocketAddr| {
+                    overlap(**listener, address)
+                        && (listener.ip() == address.ip() || address.ip().is_loopback())
+                };
+                listeners
+                    .iter()
+                    .find(reaches)
+                    .map(|listener| (address, listener))
             };
-            let reaches = |listener: &&SocketAddr| {
-                overlap(**listener, *address)
-                    && (listener.ip() == address.ip() || address.ip().is_loopback())
-            };
-            let listener = listeners.iter().find(reaches);
-            if let Some(listener) = listener.filter(|_| placed.sound_in_route(index, &["to"])) {
+            let reached = upstream.backend.addresses().find_map(reaches);
+            if let Some((address, listener)) =
+                reached.filter(|_| placed.sound_in_route(index, &["to"]))
+            {
                 mistakes.error(
                     &placed.in_route(index, "to", Some(at)),
                     Wrong::new(format!(

@@ -25,6 +25,7 @@ mod network;
 mod options;
 mod originate;
 mod plan;
+mod probe;
 mod raw;
 mod read;
 mod reference;
@@ -39,12 +40,14 @@ mod upstream;
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use address::{of_one_family, usable};
 pub use admin::Admin;
 pub use amounts::{Amount, SourceAddress};
 pub use budget::Cost;
@@ -60,6 +63,7 @@ pub use network::Network;
 pub use options::{Limits, Log, Originate, Process, Route, Sockets, Tickets, Timeouts};
 pub use plan::Plan;
 pub(crate) use plan::is_own_network;
+pub use probe::{Probe, StatusCodes};
 pub use reference::reference;
 pub use rules::{ClientMatch, ServerName};
 pub use table::{Default as OptionDefault, OptionSpec};
@@ -189,11 +193,27 @@ pub fn load(
     machine: &Machine,
     purpose: Purpose,
 ) -> Result<Loaded, Mistakes> {
+    load_with(file, section, flags, machine, purpose, &look_up)
+}
+
+/// Asks the operating system for the addresses of a host, and waits for the answer.
+pub(crate) fn look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok((name, port).to_socket_addrs()?.collect())
+}
+
+/// As [`load`], with names looked up by somebody else.
+pub(crate) fn load_with(
+    file: Option<&Path>,
+    section: Section,
+    flags: &[Flag],
+    machine: &Machine,
+    purpose: Purpose,
+    resolve: Resolve<'_>,
+) -> Result<Loaded, Mistakes> {
     let text = match file {
         Some(path) => file::read(path)?,
         None => String::new(),
     };
-    let resolve = |name: &str, port: u16| Ok((name, port).to_socket_addrs()?.collect());
     Loader {
         file,
         text: &text,
@@ -201,7 +221,7 @@ pub fn load(
         flags,
         machine,
         purpose,
-        resolve: &resolve,
+        resolve,
     }
     .load()
 }

@@ -17,6 +17,7 @@ use super::choices::{
 };
 use super::key_source::KeySource;
 use super::network::Network;
+use super::probe::{Probe, StatusCodes};
 use super::rules::{ClientMatch, ServerName};
 use super::table::options;
 use super::types::{ByteSize, Ca, CertificateFiles, Count, Listen, PlainListen, Server};
@@ -34,7 +35,8 @@ options! {
 
         /// Where the plaintext goes: `HOST:PORT`, `unix:PATH`, or `echo:` to answer
         /// with what was received, for trying out and for measuring. A name is looked
-        /// up once, at the start; of several addresses the first IPv4 one is used.
+        /// up at the start and again (`resolve_every`); each of its IPv4 addresses, eight at
+        /// most, is a backend of its own (those of IPv6 where there is none of IPv4).
         /// Of several backends each may be a table with `weight` (1 to 1000), `backup` (used
         /// only while no other can be) and `max_connections`. When one can't be connected
         /// to, the next is tried, and the client notices nothing.
@@ -55,6 +57,27 @@ options! {
         /// A backend that has come back gets its full share only after so long, and little
         /// at first.
         slow_start: Option<Duration> = default "off", "1s" ..= "1h";
+
+        /// Ask each backend now and then whether it is well: `connect` (it accepts a
+        /// connection; with `backend_tls`, the TLS handshake succeeds) or `GET /PATH` (it
+        /// answers with one of `check_status`). One that is not is passed over until it is.
+        check: Probe = default "off";
+
+        /// Answers to the `GET` of `check` which mean that the backend is well.
+        check_status: StatusCodes = default "200-399";
+
+        /// How often each backend is asked; each time up to a fifth sooner.
+        check_every: Duration = default "2s", "100ms" ..= "1h",
+            costs "a connection to each backend";
+
+        /// How long an answer may take.
+        check_timeout: Duration = default "1s", "10ms" ..= "1m";
+
+        /// Good answers in a row after which a backend is used again.
+        check_rise: u32 = default "2", "1" ..= "100";
+
+        /// Bad answers in a row after which a backend is passed over.
+        check_fall: u32 = default "3", "1" ..= "100";
 
         /// Addresses from which the backend is connected to. One address has some 28,000
         /// local ports to a backend, so more connections need more addresses (or a unix
@@ -257,6 +280,11 @@ options! {
         /// takes. A file given with `ocsp` goes before it.
         ocsp_fetch: bool = default "true",
             costs "300 bytes to 3 kB per certificate and worker, and as much per handshake";
+
+        /// How often the names of backends are looked up. New connections go to the addresses
+        /// which a name has then; those which are there stay. One that can't be looked up keeps
+        /// its addresses. `off`: at the start and at a reload.
+        resolve_every: Option<Duration> = default "30s", "1s" ..= "1d";
     }
 
     /// How much there may be of everything. Reaching a limit gives a log line and a

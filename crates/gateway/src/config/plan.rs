@@ -172,10 +172,11 @@ fn ports(config: &Config, machine: &Machine) -> Result<u64, Wrong> {
     let mut seen: Vec<(SocketAddr, &[SourceAddress])> = Vec::new();
     for route in &config.routes {
         for to in &route.to {
-            let Backend::Tcp { address, .. } = &to.backend else {
+            if !matches!(to.backend, Backend::Tcp { .. }) {
                 return Ok(u64::MAX);
-            };
-            seen.push((*address, &route.source_addresses));
+            }
+            let addresses = to.backend.addresses();
+            seen.extend(addresses.map(|address| (address, route.source_addresses.as_slice())));
         }
     }
     seen.sort_unstable();

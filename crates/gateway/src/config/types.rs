@@ -631,10 +631,13 @@ impl fmt::Display for Ca {
 pub enum Backend {
     /// To a TCP server.
     Tcp {
-        /// Its address.
+        /// Its address; of a name the first one.
         address: SocketAddr,
         /// As it was written.
         given: String,
+        /// The other addresses of a name.
+        #[serde(default)]
+        more: Vec<SocketAddr>,
     },
     /// To a server on a unix socket.
     Unix(PathBuf),
@@ -645,6 +648,40 @@ pub enum Backend {
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.address.to_string())
+    }
+}
+
+impl Backend {
+    /// Its addresses: a name has one or more.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        let all = match self {
+            Self::Tcp { address, more, .. } => Some((address, more)),
+            Self::Unix(_) | Self::Echo => None,
+        };
+        all.into_iter()
+            .flat_map(|(first, more)| std::iter::once(first).chain(more))
+            .copied()
+    }
+
+    /// The host and port to look up, if it was given as a name.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Tcp { given, .. } if given.parse::<SocketAddr>().is_err() => Some(given),
+            _ => None,
+        }
+    }
+
+    /// A name has these addresses now, one at least. True: they are others than before.
+    pub(crate) fn set_addresses(&mut self, found: &[SocketAddr]) -> bool {
+        let (Some(&first), false) = (found.first(), self.addresses().eq(found.iter().copied()))
+        else {
+            return false;
+        };
+        if let Self::Tcp { address, more, .. } = self {
+            *address = first;
+            *more = found.get(1..).unwrap_or_default().to_vec();
+        }
+        true
     }
 }
 

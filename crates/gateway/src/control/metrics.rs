@@ -3,6 +3,7 @@
 //! The names are those of the counters, so there is a bounded number of series, whatever clients
 //! do. Gauges and totals are sums over all workers; what concerns one process is in `status`.
 
+use super::backends;
 use super::view::View;
 use crate::counters::{Count, Kind};
 use std::fmt::Write as _;
@@ -41,6 +42,7 @@ pub(super) fn page(view: &View) -> String {
     for (name, help, value) in more {
         sample(&mut page, name, "gauge", help, value);
     }
+    backends::metrics(view, &mut page);
     page
 }
 

@@ -8,10 +8,11 @@
 //!   talk     what main and control say to each other     answers  what is answered to whom
 //!   http     requests and responses                      status   GET /status
 //!   client   one who asks                                metrics  GET /metrics
-//!   view     what control can see
+//!   view     what control can see                       backends of both
 //! ```
 
 mod answers;
+mod backends;
 mod client;
 mod http;
 mod metrics;
@@ -19,6 +20,7 @@ mod status;
 pub(crate) mod talk;
 mod view;
 
+use crate::backends::Backends;
 use crate::config::Log;
 use answers::Reply;
 use client::{Client, Next};
@@ -87,6 +89,7 @@ impl Control {
         let _ = process::set_name("control");
         let counters = shared::View::open(Fd(told.counters), told.workers as usize)
             .map_err(io::Error::other)?;
+        let backends = Backends::view(Fd(told.backends), told.workers).map_err(io::Error::other)?;
         let control = Control {
             poller: Poller::create(OnExec::Close)?,
             listener: Fd(told.listener),
@@ -96,7 +99,7 @@ impl Control {
             main: Fd(told.channel),
             clients: (0..CLIENTS_MAX).map(|_| None).collect(),
             last_ask: 0,
-            view: View::new(counters, told.restarts),
+            view: View::new(counters, backends, told.restarts),
         };
         let poller = &control.poller;
         poller.add(control.listener, TOKEN_LISTENER, Interest::READ)?;

@@ -1,5 +1,6 @@
 //! `GET /status`: the whole picture as JSON. Its fields are described in docs/guide/status.md.
 
+use super::backends;
 use super::talk::{Drain, State};
 use super::view::{View, is_alive};
 use crate::counters::{Count, Kind};
@@ -41,6 +42,7 @@ pub(super) fn document(view: &View) -> Value {
         "drain": state
             .and_then(|state| state.drain.as_ref())
             .map(|drain| drain_progress(view, drain, now_ms)),
+        "backends": backends::document(view),
         "ticket_keys": ticket_keys::status(|common| view.common(common), unix_time_s()),
         "counts": counts(view),
     })

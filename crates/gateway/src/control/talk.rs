@@ -25,6 +25,8 @@ pub(crate) struct Told {
     pub(crate) channel: i32,
     /// The counters, to look at.
     pub(crate) counters: i32,
+    /// The table of backends, to look at.
+    pub(crate) backends: i32,
     pub(crate) workers: u32,
     /// Whom to become: user and group.
     pub(crate) user: Option<(u32, u32)>,
@@ -96,6 +98,21 @@ pub(crate) struct State {
     pub(crate) configuration: Configuration,
     pub(crate) bounds: Bounds,
     pub(crate) drain: Option<Drain>,
+    /// Backends of all routes, as many as are told of.
+    pub(crate) backends: Vec<Backend>,
+}
+
+/// A backend, and where the table of backends has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Backend {
+    /// The route, from 1 on.
+    pub(crate) route: usize,
+    pub(crate) address: String,
+    /// The name which stands for this address.
+    pub(crate) name: Option<String>,
+    pub(crate) place: u16,
+    /// Whether it is asked now and then.
+    pub(crate) checked: bool,
 }
 
 /// Where the program is in its life.

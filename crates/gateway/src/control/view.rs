@@ -1,14 +1,15 @@
 //! What control can see: the counters, what main has told last, and which processes there are.
 
 use super::talk::{Phase, State};
+use crate::backends::Backends;
 use crate::counters::{Common, Count, ended_in_words};
-use dormouse_reactor::process;
+use dormouse_reactor::process::{self, Pid};
 use dormouse_reactor::shared;
-use std::fs;
 
 /// Everything that answers are made of.
 pub(super) struct View {
     counters: shared::View,
+    pub(super) backends: Backends,
     state: Option<Box<State>>,
     main_gone: bool,
     pub(super) restarts: u32,
@@ -25,9 +26,10 @@ pub(super) struct WorkerView {
 }
 
 impl View {
-    pub(super) fn new(counters: shared::View, restarts: u32) -> View {
+    pub(super) fn new(counters: shared::View, backends: Backends, restarts: u32) -> View {
         View {
             counters,
+            backends,
             state: None,
             main_gone: false,
             restarts,
@@ -101,10 +103,5 @@ impl View {
 
 /// Whether a process does anything any more: one whose end nobody has taken note of does not.
 pub(super) fn is_alive(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name stands in parentheses, and may contain anything.
-    let state = stat
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next());
-    pid > 0 && state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    process::runs(Pid(pid))
 }

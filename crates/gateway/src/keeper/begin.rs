@@ -2,13 +2,12 @@
 
 use super::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
 use crate::backends::Backends;
-use crate::client_sessions::ClientSessions;
 use crate::clients::Clients;
 use crate::config::Log;
 use crate::counters::Counters;
 use crate::handover::Handover;
 use crate::origin;
-use crate::route::{self, LateContexts, Route};
+use crate::route::{self, LateContexts};
 use crate::session_cache::Sessions;
 use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use crate::worker::{End, Inheritance, Worker};
@@ -60,7 +59,8 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<Worker> {
     let backends = Backends::adopt(Fd(descriptors.backends), share.workers, handover.worker)
         .map_err(io::Error::other)?;
     let mut routes = route::without_contexts(&handover.config, &backends);
-    routes.extend(originations(&handover)?);
+    let origins = origin::of_worker(&handover)?;
+    routes.extend(route::originations(&handover.config, origins));
     let mut routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
     let sessions = Sessions::adopt(&handover.descriptors)?;
     let mut late = LateContexts::new(handover, sessions);
@@ -86,28 +86,6 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<Worker> {
         moved: adopted.moved,
         keep,
     })
-}
-
-fn originations(handover: &Handover) -> io::Result<Vec<Route>> {
-    let config = &handover.config;
-    let share = origin::Share {
-        worker: handover.worker,
-        workers: handover.share.workers,
-    };
-    let sessions = match handover.descriptors.sessions {
-        Some(fd) => {
-            let places = origin::places(config);
-            let sessions = ClientSessions::adopt(Fd(fd), places, handover.worker)?;
-            sessions.forget_claims();
-            Some(sessions)
-        }
-        None => None,
-    };
-    let origins = origin::origins(config, &handover.origins, sessions.as_ref(), share);
-    Ok(route::originations(
-        config,
-        origins.map_err(io::Error::other)?,
-    ))
 }
 
 /// Goes on with the pending bytes that the slots name.

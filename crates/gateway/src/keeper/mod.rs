@@ -218,7 +218,7 @@ fn prepare(args: KeeperArgs, told: &ForKeeper) -> io::Result<(BoardReader, Heade
     process::drop_privileges(told.user.map(|(uid, gid)| User { uid, gid }))?;
     // An exec makes the process dumpable again, and so may a change of user.
     process::forbid_core_dumps()?;
-    signal::block(&[Signal::Child, Signal::User2])?;
+    signal::block(&[Signal::Child, Signal::User1, Signal::User2])?;
     let board = BoardReader::open(Fd(args.board.fd), args.board.inode).map_err(io::Error::other)?;
     let header = Header::open(Fd(told.slots)).map_err(io::Error::other)?;
     Ok((board, header))

@@ -11,7 +11,7 @@ mod read;
 mod write;
 
 pub use read::{HEADER_MAX, Progress, Refused, V1_MAX, read};
-pub use write::{ClientCertificate, Tls, v1, v2};
+pub use write::{ClientCertificate, Tls, local, v1, v2};
 
 use std::net::SocketAddr;
 

@@ -85,6 +85,14 @@ pub fn v2(ends: Option<Ends>, tls: Option<&Tls<'_>>) -> Vec<u8> {
     header
 }
 
+/// A header of version 2 which says that nobody is behind the connection: it is made by the proxy
+/// itself, to see whether the server is well (§2.2, command LOCAL).
+pub fn local() -> Vec<u8> {
+    let mut header = SIGNATURE.to_vec();
+    header.extend_from_slice(&[0x20, 0, 0, 0]);
+    header
+}
+
 fn ports(body: &mut Vec<u8>, client: u16, server: u16) {
     body.extend_from_slice(&client.to_be_bytes());
     body.extend_from_slice(&server.to_be_bytes());

@@ -2,6 +2,7 @@
 
 use super::error::{ServeError, system};
 use super::{Supervisor, TOKEN_CONTROL};
+use crate::backends::Backends;
 use crate::config::{Admin, Config, Log};
 use crate::control::{self, talk};
 use crate::keeper;
@@ -145,7 +146,7 @@ impl Control {
     pub(super) fn start(
         address: Option<Address>,
         log: &Log,
-        counters: &Shared,
+        (counters, backends): (&Shared, &Backends),
         poller: &Poller,
     ) -> io::Result<Option<Control>> {
         let Some(address) = address else {
@@ -163,29 +164,39 @@ impl Control {
             told: None,
             answers: Vec::new(),
         };
-        control.start_process(counters, poller)?;
+        control.start_process((counters, backends), poller)?;
         Ok(Some(control))
     }
 
-    fn start_process(&mut self, counters: &Shared, poller: &Poller) -> io::Result<()> {
+    fn start_process(
+        &mut self,
+        (counters, backends): (&Shared, &Backends),
+        poller: &Poller,
+    ) -> io::Result<()> {
         let (ours, theirs) = socket::channel(OnExec::Close)?;
         let reader = counters.reader().inspect_err(|_| {
             ours.close();
             theirs.close();
         })?;
         let owner = process::user_id();
+        let known = backends.reader().inspect_err(|_| {
+            ours.close();
+            theirs.close();
+            reader.close();
+        })?;
         let told = talk::Told {
             listener: self.address.listener.0,
             questions_only: self.address.path.is_none(),
             owner,
             channel: theirs.0,
             counters: reader.0,
+            backends: known.0,
             workers: counters.workers() as u32,
             user: (owner == 0).then_some(NOBODY),
             restarts: self.restarts,
             log: self.log.clone(),
         };
-        let inherited = vec![self.address.listener, theirs, reader];
+        let inherited = vec![self.address.listener, theirs, reader, known];
         let started = control::command(&told).and_then(|command| {
             let mut program = Program::this(command).with(Inherit::Only(inherited));
             program.environment = Some(keeper::environment());
@@ -193,6 +204,7 @@ impl Control {
         });
         theirs.close();
         reader.close();
+        known.close();
         let pid = started.inspect_err(|_| ours.close())?;
         poller.add(ours, TOKEN_CONTROL, Interest::READ)?;
         self.pid = Some(pid);
@@ -289,7 +301,8 @@ impl Supervisor {
         {
             control.start_at_ms = None;
             if control.pid.is_none()
-                && let Err(error) = control.start_process(&self.counters, &self.poller)
+                && let Err(error) =
+                    control.start_process((&self.counters, &self.backends), &self.poller)
             {
                 tracing::error!(%error, "the control process can't be started");
                 control.streak = control.streak.saturating_add(1);

@@ -12,7 +12,7 @@
 //!   control    the process which answers questions      state      what it is told
 //!   reload     another configuration                    numbers    what slots call routes by
 //!   drain      closing all connections slowly           certificates  files that change
-//!   errands    what authorities are asked
+//!   scout      names and health of backends            errands    what authorities are asked
 //! ```
 
 mod certificates;
@@ -27,12 +27,14 @@ mod numbers;
 mod pairs;
 mod reload;
 mod resume;
+mod scout;
 mod signals;
 mod start;
 mod state;
 mod upgrade;
 
 pub use error::ServeError;
+pub(crate) use keys::unix_time;
 pub use resume::{CAN_RESUME, resume, try_resume};
 
 use crate::backends::Backends;
@@ -57,13 +59,16 @@ use notify::Notify;
 use numbers::Numbers;
 use pairs::Pair;
 use reload::Reloading;
+use scout::Scouts;
 use std::path::PathBuf;
 use upgrade::Upgrade;
 
 const TOKEN_SIGNALS: u64 = 1;
 const TOKEN_CONTROL: u64 = 2;
 const TOKEN_TICKET_KEYS: u64 = 3;
-const TOKEN_ERRAND: u64 = 4;
+const TOKEN_SCOUT: u64 = 4;
+const TOKEN_LOOKUP: u64 = 5;
+const TOKEN_ERRAND: u64 = 6;
 /// And those after it, one for each worker.
 const TOKEN_ORDERS: u64 = 1000;
 
@@ -140,6 +145,7 @@ struct Supervisor {
     session_cache: Option<Fd>,
     notify: Notify,
     errands: Errands,
+    scouts: Scouts,
     stopping: bool,
     announced: bool,
 }
@@ -149,6 +155,7 @@ impl Supervisor {
         let mut events = Events::with_capacity(64);
         loop {
             self.attend_to_control();
+            self.attend_to_scouts();
             self.poller
                 .wait(&mut events, self.timeout_ms())
                 .map_err(system("wait for events"))?;
@@ -167,11 +174,14 @@ impl Supervisor {
                     TOKEN_CONTROL => self.on_control(),
                     TOKEN_TICKET_KEYS => self.rotate_ticket_keys(),
                     TOKEN_ERRAND => self.on_errand(),
+                    TOKEN_SCOUT => self.on_scout(),
+                    TOKEN_LOOKUP => self.on_lookup(),
                     token => self.on_worker(token.saturating_sub(TOKEN_ORDERS) as usize),
                 }
             }
             if self.pairs.iter().all(|pair| pair.ended.is_some()) {
                 self.end_control();
+                self.end_scouts();
                 if let Some(sessions) = &mut self.sessions {
                     sessions.save();
                 }
@@ -196,6 +206,7 @@ impl Supervisor {
             self.next_look_ms().map(until_ms),
             self.next_errand_ms().map(until_ms),
             self.reload_deadline_ms().map(until_ms),
+            self.scouts.next_deadline_ms().map(until_ms),
             sessions.and_then(SessionFiles::until_look_ms),
         ]
         .into_iter()

@@ -125,6 +125,7 @@ impl Supervisor {
             return;
         };
         self.give_ticket_keys(pair);
+        self.give_addresses(pair);
         if pair.edition != self.edition {
             self.give_configuration(index);
         }
@@ -153,7 +154,10 @@ impl Supervisor {
             if self.is_of_upgrade(pid, ended) {
                 continue;
             }
-            if self.is_errand(pid, ended) {
+            if self.is_errand(pid, ended)
+                || self.is_ticket_store(pid, ended)
+                || self.is_scout(pid, ended)
+            {
                 continue;
             }
             if self.is_control(pid) {

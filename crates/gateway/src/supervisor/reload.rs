@@ -8,17 +8,35 @@ use super::Supervisor;
 use super::keys::unix_time;
 use super::listeners;
 use super::pairs::Pair;
+use super::scout::Names;
 use crate::config::{self, Config, Machine, Plan, Purpose};
 use crate::control::talk;
 use crate::handover::{ClientTrust, Descriptors, Handover, Pem};
 use crate::material;
 use crate::orders::Order;
+use crate::origin::{self, Share};
 use crate::route;
 use dormouse_reactor::socket::DESCRIPTORS_MAX;
 use dormouse_reactor::{Fd, process};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// How long workers have to say that they go by the new configuration.
 const PATIENCE_MS: u64 = 10_000;
+
+/// What stands for the address of a name which is still to be looked up. It goes nowhere: the
+/// configuration is read again then.
+const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+
+/// How far a reload has come.
+enum Step {
+    /// The configuration is in force. What is to be said.
+    Done(String),
+    /// These names have to be looked up first.
+    LookUp(BTreeSet<String>),
+}
 
 /// A reload that not all workers have answered.
 pub(super) struct Reloading {
@@ -29,99 +47,158 @@ pub(super) struct Reloading {
     by_ms: u64,
 }
 
+/// Leaves options as they are in the running configuration, and notes the names of those which
+/// would have changed.
+macro_rules! hold {
+    ($next:ident, $now:ident, $waits:ident; $($name:literal => $($field:ident).+;)*) => {$(
+        if $next.$($field).+ != $now.$($field).+ {
+            $next.$($field).+.clone_from(&$now.$($field).+);
+            $waits.push($name.to_owned());
+        }
+    )*};
+}
+
 impl Supervisor {
-    /// Reads the configuration again. `ask`: who is to be told what became of it.
+    /// Reads the configuration again. `ask`: who is to be told what became of it. If there are
+    /// names in it, a scout looks them up first.
     pub(super) fn reload(&mut self, ask: Option<u64>) {
-        match self.try_reload() {
-            Ok(words) => {
+        let Err(ask) = self.join_lookup(ask) else {
+            return;
+        };
+        self.reload_with(ask.into_iter().collect(), &Names::new());
+    }
+
+    /// As [`Supervisor::reload`], with what is known of names.
+    pub(super) fn reload_with(&mut self, asked: Vec<u64>, names: &Names) {
+        match self.try_reload(names) {
+            Ok(Step::Done(words)) => {
                 tracing::info!("{words}");
-                self.wait_for_workers(ask, words);
+                self.wait_for_workers(asked, words);
             }
-            Err(why) => {
-                tracing::error!("the configuration is refused, the old one stays:\n{why}");
-                self.reload_is_over(ask, Err(why));
+            Ok(Step::LookUp(names)) => {
+                if let Err(why) = self.look_up_for_reload(names, asked.clone()) {
+                    self.refuse_reload(asked, &why);
+                }
             }
+            Err(why) => self.refuse_reload(asked, &why),
         }
         // What was parsed for it is not kept.
         process::return_heap();
     }
 
-    fn try_reload(&mut self) -> Result<String, String> {
+    fn refuse_reload(&mut self, asked: Vec<u64>, why: &str) {
+        tracing::error!("the configuration is refused, the old one stays:\n{why}");
+        self.report_reload(asked, Err(why.to_owned()));
+    }
+
+    fn try_reload(&mut self, names: &Names) -> Result<Step, String> {
         self.not_while_upgrading()?;
         let source = &self.source;
-        let loaded = config::load(
+        let missing = RefCell::new(BTreeSet::new());
+        let resolve = |host: &str, port: u16| {
+            let name = format!("{host}:{port}");
+            match names.get(&name) {
+                Some(Ok(found)) => Ok(found.clone()),
+                // Better than nothing is what it stood for until now.
+                Some(Err(why)) => self
+                    .known_addresses(&name)
+                    .ok_or_else(|| io::Error::other(why.clone())),
+                None => {
+                    missing.borrow_mut().insert(name);
+                    Ok(vec![SocketAddr::new(UNKNOWN, port)])
+                }
+            }
+        };
+        let loaded = config::load_with(
             source.file.as_deref(),
             source.section,
             &source.flags,
             &Machine::read(),
             Purpose::Serve,
-        )
-        .map_err(|mistakes| mistakes.render(false).trim_end().to_owned())?
-        .settled();
-        let (config, waits) = self.without_what_waits(loaded.config, &loaded.plan);
+            &resolve,
+        );
+        let missing = missing.into_inner();
+        if !missing.is_empty() {
+            return Ok(Step::LookUp(missing));
+        }
+        let loaded = loaded
+            .map_err(|mistakes| mistakes.render(false).trim_end().to_owned())?
+            .settled();
+        let (config, plan, waits) = self.without_what_waits(loaded.config, loaded.plan);
         let certificates =
             material::load(&config, &self.certificates).map_err(|mistakes| errors(&mistakes))?;
         let trust = material::load_clients(&config).map_err(|mistakes| errors(&mistakes))?;
+        let origins = material::load_origins(&config).map_err(|mistakes| errors(&mistakes))?;
+        let alone = Share {
+            worker: 0,
+            workers: 1,
+        };
+        origin::origins(&config, &origins, None, alone)?;
+        if let Some(sessions) = &mut self.sessions {
+            let followed = sessions.follow(&config, &origins);
+            followed.map_err(|mistakes| errors(&mistakes))?;
+        }
         self.ticket_keys
             .follow(&config, unix_time())
             .map_err(|mistakes| errors(&mistakes))?;
-        self.apply(config, loaded.plan, certificates, trust)?;
+        let former = std::mem::replace(&mut self.origins, origins);
+        if let Err(why) = self.apply(config, plan, certificates, trust) {
+            self.origins = former;
+            return Err(why);
+        }
         self.waits_for_restart = waits;
         let mut words = format!("configuration reloaded, edition {}", self.edition);
         if !self.waits_for_restart.is_empty() {
             words.push_str("; these were changed, and wait for a restart: ");
             words.push_str(&self.waits_for_restart.join(", "));
         }
-        Ok(words)
+        Ok(Step::Done(words))
     }
 
     /// The configuration with all that a running program can't change as it is, and the names of
     /// what would change.
-    fn without_what_waits(&self, new: Config, plan: &Plan) -> (Config, Vec<String>) {
-        let running = &self.config;
-        let mut config = new.clone();
-        config.process.workers = running.process.workers;
-        config.process.admin = running.process.admin.clone();
-        config.limits.pending_memory = running.limits.pending_memory;
-        config.log.log_format = running.log.log_format;
-        config.originate = running.originate.clone();
-        // Whether there are tickets at all is part of each route; where keys and sessions lie is not.
-        let (next, now) = (&mut config.tickets, &running.tickets);
-        next.session_cache = now.session_cache;
-        next.ticket_keys = now.ticket_keys.clone();
-        next.ticket_secret_file = now.ticket_secret_file.clone();
-        next.ticket_store_ca = now.ticket_store_ca.clone();
+    fn without_what_waits(&self, mut next: Config, mut plan: Plan) -> (Config, Plan, Vec<String>) {
+        let now = &self.config;
         let mut waits = Vec::new();
-        let mut note = |name: &str, is_changed: bool| {
-            if is_changed {
-                waits.push(name.to_owned());
-            }
-        };
-        note("workers", config.process.workers != new.process.workers);
-        note("admin", config.process.admin != new.process.admin);
-        note(
-            "pending_memory",
-            config.limits.pending_memory != new.limits.pending_memory,
+        let has_more_room = u64::from(plan.connections_max) > self.connections_max
+            && next.limits.max_connections != now.limits.max_connections;
+        hold!(next, now, waits;
+            "workers" => process.workers;
+            "admin" => process.admin;
+            // Keepers have become who they are, and know how long a worker may be silent.
+            "user" => process.user;
+            "group" => process.group;
+            "hang_timeout" => timeouts.hang_timeout;
         );
-        note("log_format", config.log.log_format != new.log.log_format);
-        note("originate", config.originate != new.originate);
-        let (next, wanted) = (&config.tickets, &new.tickets);
-        note("session_cache", next.session_cache != wanted.session_cache);
-        note("ticket_keys", next.ticket_keys != wanted.ticket_keys);
-        note(
-            "ticket_secret_file",
-            next.ticket_secret_file != wanted.ticket_secret_file,
+        if next.limits.memory != now.limits.memory {
+            // What follows from it is settled as a whole, and a part of it lies in mappings.
+            hold!(next, now, waits;
+                "memory" => limits.memory;
+                "max_connections" => limits.max_connections;
+                "max_handshakes" => limits.max_handshakes;
+                "kernel_memory" => limits.kernel_memory;
+                "receive_buffer" => sockets.receive_buffer;
+                "backlog" => sockets.backlog;
+            );
+            plan = self.plan.clone();
+        } else if has_more_room {
+            waits.push("max_connections".to_owned());
+        }
+        hold!(next, now, waits;
+            "pending_memory" => limits.pending_memory;
+            "log_format" => log.log_format;
+            // Whether there are tickets at all is part of each route; where keys and sessions lie
+            // is not.
+            "session_cache" => tickets.session_cache;
+            "ticket_keys" => tickets.ticket_keys;
+            "ticket_secret_file" => tickets.ticket_secret_file;
+            "ticket_store_ca" => tickets.ticket_store_ca;
         );
-        note(
-            "ticket_store_ca",
-            next.ticket_store_ca != wanted.ticket_store_ca,
-        );
-        note(
-            "max_connections",
-            u64::from(plan.connections_max) > self.connections_max
-                && new.limits.max_connections != running.limits.max_connections,
-        );
-        (config, waits)
+        if self.sessions.is_none() {
+            // The memory for their sessions is made at the start.
+            hold!(next, now, waits; "originate" => originate;);
+        }
+        (next, plan, waits)
     }
 
     /// Goes by this from now on, or says why not; then nothing has changed.
@@ -146,6 +223,12 @@ impl Supervisor {
         }
         listeners::close_all_but(&listeners, &self.listeners);
         self.listeners = listeners;
+        if config.sockets.backlog != self.config.sockets.backlog && !is_draining {
+            // Those that stay have the former length of the queue.
+            if let Err(error) = listeners::resume(&self.listeners, &config) {
+                tracing::warn!("{error}");
+            }
+        }
         self.numbers = numbers;
         (self.set_logs)(&config.log);
         self.config = config;
@@ -154,6 +237,7 @@ impl Supervisor {
         self.client_trust = trust;
         self.edition += 1;
         self.loaded_ms = process::boottime_ms();
+        self.tell_scouts();
         for worker in 0..self.pairs.len() {
             self.give_configuration(worker);
         }
@@ -222,8 +306,7 @@ impl Supervisor {
 
     // ---- what became of it ----
 
-    fn wait_for_workers(&mut self, ask: Option<u64>, words: String) {
-        let mut asked: Vec<u64> = ask.into_iter().collect();
+    fn wait_for_workers(&mut self, mut asked: Vec<u64>, words: String) {
         // One that came in between is over when this one is.
         asked.extend(self.reloading.take().into_iter().flat_map(|r| r.asked));
         self.reloading = Some(Reloading {

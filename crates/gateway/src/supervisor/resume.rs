@@ -7,8 +7,9 @@ use super::error::{ServeError, system};
 use super::notify::Notify;
 use super::numbers::Numbers;
 use super::pairs::Pair;
-use super::start::{open_poller, wait_for_keys};
-use super::{Source, Supervisor, TOKEN_ORDERS, listeners, signals};
+use super::scout::Scouts;
+use super::start::open_poller;
+use super::{Source, Supervisor, TOKEN_ORDERS, keys, listeners, signals};
 use crate::backends::Backends;
 use crate::clients::Clients;
 use crate::config::Log;
@@ -56,7 +57,14 @@ pub fn resume(state: i32, source: Source, start_logs: fn(&Log)) -> Result<(), Se
     );
     // Processes that ended while nobody listened.
     supervisor.reap()?;
+    supervisor.tell_scouts();
     supervisor.run()
+}
+
+fn counters(told: &Descriptors, workers: usize) -> Result<Shared, ServeError> {
+    Shared::adopt(Fd(told.counters), workers)
+        .map_err(io::Error::other)
+        .map_err(system("map the counters"))
 }
 
 /// What all workers know together of clients and backends.
@@ -69,10 +77,10 @@ fn tables(told: &Descriptors, workers: u32) -> Result<(Clients, Backends), Serve
     ))
 }
 
-fn keyring(told: &Handover, counters: &Shared) -> Result<Keyring, ServeError> {
+fn keyring(told: &Handover) -> Result<Keyring, ServeError> {
     let keys = TicketKeys::import(&told.ticket_keys);
     let keys = keys.map_err(|e| ServeError::Workers(e.to_string()))?;
-    Ok(Keyring::again(&told.config, keys, counters))
+    Ok(Keyring::again(&told.config, keys))
 }
 
 impl Supervisor {
@@ -83,14 +91,11 @@ impl Supervisor {
     ) -> Result<Supervisor, ServeError> {
         let told = &state.told;
         let signals = signals::open()?;
-        let counters = Shared::adopt(Fd(told.descriptors.counters), state.pairs.len())
-            .map_err(io::Error::other)
-            .map_err(system("map the counters"))?;
+        let counters = counters(&told.descriptors, state.pairs.len())?;
         let (clients, backends) = tables(&told.descriptors, state.pairs.len() as u32)?;
         let poller = open_poller(&signals)?;
-        let again = |(listener, path)| Address::again(Fd(listener), path);
-        let address = state.admin.clone().map(again);
-        let control = Control::start(address, &told.config.log, &counters, &poller)
+        let address = (state.admin.clone()).map(|(fd, path)| Address::again(Fd(fd), path));
+        let control = Control::start(address, &told.config.log, (&counters, &backends), &poller)
             .map_err(system("start the control process"))?;
         let mut pairs = Vec::with_capacity(state.pairs.len());
         for (index, pair) in state.pairs.iter().enumerate() {
@@ -116,10 +121,10 @@ impl Supervisor {
                 share: pair.share.clone(),
             });
         }
-        let ticket_keys = keyring(told, &counters)?;
-        wait_for_keys(&poller, &ticket_keys)?;
-        let sessions = state.sessions.as_ref();
-        let sessions = sessions.map(|left| SessionFiles::again(&told.config, left));
+        let mut ticket_keys = keyring(told)?;
+        keys::wait_for_keys(&poller, &mut ticket_keys).map_err(system("wait for ticket keys"))?;
+        let sessions =
+            (state.sessions.as_ref()).map(|left| SessionFiles::again(&told.config, left));
         Ok(Supervisor {
             sessions: sessions.transpose().map_err(system("map the sessions"))?,
             source,
@@ -146,6 +151,7 @@ impl Supervisor {
             backends,
             notify: Notify::from_environment(),
             errands: Errands::default(),
+            scouts: Scouts::default(),
             poller,
             signals,
             ticket_keys,

@@ -4,15 +4,17 @@ use super::certificates::Watch;
 use super::control::{self, Control};
 use super::errands::Errands;
 use super::error::{ServeError, system};
-use super::keys::unix_time;
+use super::keys::{self, unix_time};
 use super::notify::Notify;
 use super::numbers::Numbers;
-use super::{Source, Supervisor, TOKEN_SIGNALS, TOKEN_TICKET_KEYS, listeners, signals};
+use super::scout::Scouts;
+use super::{Source, Supervisor, TOKEN_SIGNALS, listeners, signals};
 use crate::backends::Backends;
 use crate::clients::Clients;
 use crate::config::{Config, Loaded, Log};
 use crate::handover::{ClientTrust, OriginPem, Pem};
 use crate::route;
+use crate::session_cache;
 use crate::session_files::SessionFiles;
 use crate::ticket_keys::Keyring;
 use dormouse_reactor::cache::Cache;
@@ -42,16 +44,16 @@ impl Supervisor {
         let clients = Clients::create(plan.connections_max, random())
             .map_err(system("make shared memory"))?;
         let backends = Backends::create(plan.workers).map_err(system("make shared memory"))?;
-        let ticket_keys =
+        let mut ticket_keys =
             Keyring::open(config, unix_time(), &counters).map_err(ServeError::Certificates)?;
         shake_hands(config, &certificates, &trust, &ticket_keys, &backends)?;
-        let session_cache = session_cache(config)?;
+        let session_cache = make_session_cache(config)?;
         let numbers = Numbers::default().of(config);
         let listeners = listeners::open(config, &numbers.list(), &[])?;
         let poller = open_poller(&signals)?;
-        wait_for_keys(&poller, &ticket_keys)?;
+        keys::wait_for_keys(&poller, &mut ticket_keys).map_err(system("wait for ticket keys"))?;
         let address = control::open_address(config)?;
-        let control = Control::start(address, &config.log, &counters, &poller)
+        let control = Control::start(address, &config.log, (&counters, &backends), &poller)
             .map_err(system("start the control process"))?;
         let now_ms = process::boottime_ms();
         let mut supervisor = Supervisor {
@@ -87,6 +89,7 @@ impl Supervisor {
             session_cache,
             notify: Notify::from_environment(),
             errands: Errands::default(),
+            scouts: Scouts::default(),
             stopping: false,
             announced: false,
         };
@@ -96,6 +99,7 @@ impl Supervisor {
                 .start_pair(handover)
                 .map_err(system("start a worker"))?;
         }
+        supervisor.tell_scouts();
         Ok(supervisor)
     }
 }
@@ -120,30 +124,15 @@ fn shake_hands(
     route::warm_up(&routes).map_err(system("do a handshake with itself"))
 }
 
-/// Room for sessions of TLS 1.2 whose clients know no tickets: some 4,000 of them.
-const SESSIONS_BY_ID_BYTES: usize = 1 << 20;
-
-/// The session cache of all workers: the one that is configured, or a small one beside tickets.
-fn session_cache(config: &Config) -> Result<Option<Fd>, ServeError> {
-    let tickets = &config.tickets;
-    let bytes = match tickets.session_cache {
-        Some(bytes) => bytes.as_usize(),
-        None if tickets.tickets == 0 || config.routes.is_empty() => return Ok(None),
-        None => SESSIONS_BY_ID_BYTES,
-    };
+/// The session cache of all workers.
+fn make_session_cache(config: &Config) -> Result<Option<Fd>, ServeError> {
+    let bytes = session_cache::bytes(config);
+    if bytes == 0 {
+        return Ok(None);
+    }
     Cache::create("dormouse-sessions", bytes)
         .map(|cache| Some(cache.fd()))
         .map_err(system("make the session cache"))
-}
-
-/// A store tells of new keys.
-pub(super) fn wait_for_keys(poller: &Poller, ticket_keys: &Keyring) -> Result<(), ServeError> {
-    match ticket_keys.bell() {
-        Some(bell) => poller
-            .add(bell, TOKEN_TICKET_KEYS, Interest::READ)
-            .map_err(system("wait for ticket keys")),
-        None => Ok(()),
-    }
 }
 
 /// The poller of main, and what it waits for from the start.

@@ -35,6 +35,7 @@ impl Supervisor {
                 handshake_bytes: self.config.limits.handshake_bytes_max.0,
             },
             drain: self.drain.clone(),
+            backends: self.backends_to_show(),
         }
     }
 

@@ -66,7 +66,8 @@ pub(super) fn start(slot: &mut Slot, way: Way<'_>, client: Option<IpAddr>) -> Co
 pub(super) fn next(slot: &mut Slot, way: Way<'_>) -> Option<Connect> {
     let Way { known, now_ms, .. } = way;
     let targets = way.route.targets()?;
-    let (last, _) = current(slot, targets)?;
+    // If its address is no longer one of the name's, those which are now are tried from the first.
+    let last = current(slot, targets).map_or(0, |(last, _)| last);
     known.leave(slot.backend);
     slot.backend = 0;
     let (choice, passed) = targets.next(last, slot.passed_over(), known, now_ms);

@@ -198,9 +198,10 @@ impl Tools {
         in_use + most + self.reserve <= self.pending.bytes_max() && self.pending.can_hold(most)
     }
 
-    /// Not to be read until there is memory, or the other side has taken what it has.
-    pub(super) fn starve(&mut self, slot: &mut Slot) {
-        slot.set(Flag::Starved);
+    /// A flow ([`Flag::Starved`] or [`Flag::SealingStarved`]) goes on when there is memory, or the
+    /// other side has taken what it has.
+    pub(super) fn starve(&mut self, slot: &mut Slot, flow: Flag) {
+        slot.set(flow);
         self.starved_wait_ms = SOON_MS;
         let exhausted = if self.has_room() {
             Count::KernelExhausted
@@ -210,9 +211,10 @@ impl Tools {
         self.count.add(exhausted, 1);
     }
 
-    /// As `starve`: what is missing is the rest of a record, which may take its time.
+    /// As `starve`: the opening flow misses the rest of a record, or room for a long one, which may
+    /// take its time.
     pub(super) fn starve_for_record(&mut self, slot: &mut Slot) {
-        self.starve(slot);
+        self.starve(slot, Flag::Starved);
         self.starved_wait_ms = LATE_MS;
     }
 

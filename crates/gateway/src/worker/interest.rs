@@ -78,7 +78,7 @@ pub(super) fn reads_tls(slot: &Slot) -> bool {
 pub(super) fn reads_plain(slot: &Slot) -> bool {
     slot.phase() == Phase::Established
         && !slot.has(Flag::PlainEnded)
-        && !slot.has(Flag::Starved)
+        && !slot.has(Flag::SealingStarved)
         && slot.sealing_pending.is_none()
         && !slot.tls.closed()
 }

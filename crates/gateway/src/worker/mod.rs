@@ -395,7 +395,8 @@ impl Worker {
         {
             pool.lost(lasted_s, now_ms);
         }
-        if slot.has(Flag::Starved) && !slot.has(Flag::StarvedQueued) {
+        let is_starved = slot.has(Flag::Starved) || slot.has(Flag::SealingStarved);
+        if is_starved && !slot.has(Flag::StarvedQueued) {
             slot.set(Flag::StarvedQueued);
             let wait_ms = tools.starved_wait_ms;
             tools.starved.push(index, slot.generation, now_ms, wait_ms);
@@ -484,6 +485,9 @@ impl Worker {
             Ok(Some(Order::Listeners(fds))) => self.arrived.extend(fds),
             Ok(Some(Order::Reload { handover, edition })) => self.reload(handover, edition),
             Ok(Some(Order::TicketKeys(keys))) => self.take_ticket_keys(&keys),
+            Ok(Some(Order::Addresses { name, addresses })) => {
+                self.set_addresses(&name, &addresses);
+            }
             Ok(Some(Order::Quiesce)) => self.quiesce(),
             Ok(Some(Order::Resume)) => self.resume(),
             Ok(Some(Order::HandOver)) => self.hand_over(),

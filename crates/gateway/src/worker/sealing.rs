@@ -34,7 +34,7 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
             }
             Allowance::Lean(room) => (1, room),
             Allowance::Nothing => {
-                tools.starve(slot);
+                tools.starve(slot, Flag::SealingStarved);
                 return Ok(());
             }
         };

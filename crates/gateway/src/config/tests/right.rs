@@ -25,6 +25,7 @@ fn a_route_alone_leaves_everything_at_its_default() {
     expected.routes[0].to = vec![Upstream::plain(Backend::Tcp {
         address: "127.0.0.1:8080".parse().expect("an address"),
         given: "127.0.0.1:8080".to_owned(),
+        more: Vec::new(),
     })];
     assert_eq!(config, expected);
     assert_eq!(config.limits.pending_memory, Amount::Auto);
@@ -152,6 +153,7 @@ const EVERY_OPTION: &str = "
         group = 'tls'
         admin = '127.0.0.1:9901'
         memory = '2 GiB'
+        resolve_every = '5s'
         reload_certificates = 'off'
         max_connections = 1000
         max_handshakes = 10

@@ -1,0 +1,224 @@
+//! Whether backends are well: each is asked now and then, and what changes is told.
+//!
+//! A backend is taken to be well, or not, after so many good or bad answers in a row; before that
+//! nothing is said. Questions go out one by one in the order of their times, each time up to a
+//! fifth sooner than the interval, so that backends are not all asked at once.
+
+use super::question::{Next, Question};
+use super::{Check, Finding, tell};
+use dormouse_reactor::poller::{Events, Interest, Poller};
+use dormouse_reactor::socket::Addr;
+use dormouse_reactor::{Fd, OnExec, process};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io;
+
+/// A message from main never comes: this tells that it is gone.
+const TOKEN_MAIN: u64 = u64::MAX;
+
+/// A reason in words is cut to this.
+const WORDS_MAX: usize = 200;
+
+/// All that are asked.
+pub(super) struct Checks {
+    poller: Poller,
+    channel: Fd,
+    asked: Vec<Asked>,
+    random: RandomState,
+    questions: u64,
+}
+
+/// A backend which is asked.
+struct Asked {
+    check: Check,
+    address: Addr,
+    /// The next question, or the end of the time for this one's answer.
+    due_ms: u64,
+    question: Option<Question>,
+    verdict: Verdict,
+}
+
+/// What the answers until now come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// What was told last.
+    told: Option<bool>,
+    good_in_a_row: u32,
+    bad_in_a_row: u32,
+}
+
+impl Verdict {
+    /// Takes an answer. `true`: what is to be told has changed.
+    fn take(&mut self, good: bool, check: &Check) -> bool {
+        if good {
+            (self.good_in_a_row, self.bad_in_a_row) = (self.good_in_a_row.saturating_add(1), 0);
+        } else {
+            (self.good_in_a_row, self.bad_in_a_row) = (0, self.bad_in_a_row.saturating_add(1));
+        }
+        let in_a_row = self.good_in_a_row.max(self.bad_in_a_row);
+        let enough = if good { check.rise } else { check.fall };
+        let changes = self.told != Some(good) && in_a_row >= enough;
+        if changes {
+            self.told = Some(good);
+        }
+        changes
+    }
+}
+
+impl Checks {
+    /// Makes everything ready; the first questions come within their intervals.
+    pub(super) fn begin(checks: Vec<Check>, channel: Fd) -> io::Result<Checks> {
+        let poller = Poller::create(OnExec::Close)?;
+        poller.add(channel, TOKEN_MAIN, Interest::READ)?;
+        let mut all = Checks {
+            poller,
+            channel,
+            asked: Vec::with_capacity(checks.len()),
+            random: RandomState::new(),
+            questions: 0,
+        };
+        let now_ms = process::monotonic_ms();
+        for check in checks {
+            let address = check.backend.parse().map_err(io::Error::other)?;
+            let due_ms = now_ms + all.random_below(check.every_ms.min(FIRST_WITHIN_MS));
+            all.asked.push(Asked {
+                check,
+                address,
+                due_ms,
+                question: None,
+                verdict: Verdict::default(),
+            });
+        }
+        Ok(all)
+    }
+
+    /// Asks until main is gone.
+    pub(super) fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(64);
+        loop {
+            let now_ms = process::monotonic_ms();
+            let due_ms = self.asked.iter().map(|asked| asked.due_ms).min();
+            let wait_ms = due_ms.map(|due_ms| due_ms.saturating_sub(now_ms));
+            self.poller.wait(&mut events, wait_ms)?;
+            for event in events.iter() {
+                match event.token() {
+                    TOKEN_MAIN => return Ok(()),
+                    token => self.go_on(token as usize)?,
+                }
+            }
+            let now_ms = process::monotonic_ms();
+            for index in 0..self.asked.len() {
+                if self
+                    .asked
+                    .get(index)
+                    .is_some_and(|asked| asked.due_ms <= now_ms)
+                {
+                    self.on_time(index, now_ms)?;
+                }
+            }
+        }
+    }
+
+    /// Time for the next question, or the time for an answer is over.
+    fn on_time(&mut self, index: usize, now_ms: u64) -> io::Result<()> {
+        let Some(asked) = self.asked.get_mut(index) else {
+            return Ok(());
+        };
+        if asked.question.is_some() {
+            let why = format!("no answer within {} ms", asked.check.timeout_ms);
+            return self.answered(index, Err(why));
+        }
+        match Question::begin(&asked.check, &asked.address) {
+            Ok(question) => {
+                asked.due_ms = now_ms + asked.check.timeout_ms;
+                self.poller
+                    .add(question.fd(), index as u64, question.interest())?;
+                asked.question = Some(question);
+                self.go_on(index)
+            }
+            Err(error) => self.answered(index, Err(error.to_string())),
+        }
+    }
+
+    fn go_on(&mut self, index: usize) -> io::Result<()> {
+        let Some((asked, question)) = self
+            .asked
+            .get_mut(index)
+            .and_then(|asked| Some((&asked.check, asked.question.as_mut()?)))
+        else {
+            return Ok(());
+        };
+        match question.step(asked) {
+            Next::Wait => {
+                let (fd, interest) = (question.fd(), question.interest());
+                self.poller.modify(fd, index as u64, interest)
+            }
+            Next::Well => self.answered(index, Ok(())),
+            Next::Ill(why) => self.answered(index, Err(why)),
+        }
+    }
+
+    fn answered(&mut self, index: usize, well: Result<(), String>) -> io::Result<()> {
+        let every_ms = self
+            .asked
+            .get(index)
+            .map_or(0, |asked| asked.check.every_ms);
+        let sooner_ms = self.random_below(every_ms / 5 + 1);
+        let Some(asked) = self.asked.get_mut(index) else {
+            return Ok(());
+        };
+        if let Some(question) = asked.question.take() {
+            let _ = self.poller.remove(question.fd());
+            question.fd().close();
+        }
+        asked.due_ms = process::monotonic_ms() + every_ms - sooner_ms;
+        if !asked.verdict.take(well.is_ok(), &asked.check) {
+            return Ok(());
+        }
+        let backend = asked.check.backend.clone();
+        let well = well.map_err(|why| why.chars().take(WORDS_MAX).collect());
+        tell(self.channel, &Finding::Health { backend, well })
+    }
+
+    /// Not known to anybody outside: what the standard library seeds its own tables with.
+    fn random_below(&mut self, bound: u64) -> u64 {
+        self.questions += 1;
+        let mut hasher = self.random.build_hasher();
+        hasher.write_u64(self.questions);
+        hasher.finish() % bound.max(1)
+    }
+}
+
+/// The first question to a backend comes within this time, however long the interval.
+const FIRST_WITHIN_MS: u64 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_takes_some_answers_in_a_row() {
+        let check = Check {
+            backend: "10.0.0.1:80".to_owned(),
+            preface: Vec::new(),
+            request: None,
+            every_ms: 1,
+            timeout_ms: 1,
+            rise: 2,
+            fall: 3,
+        };
+        let mut verdict = Verdict::default();
+        let answers = "bbgbbb bb gbgg gg bbgbbb";
+        let told: String = answers
+            .chars()
+            .map(|answer| match answer {
+                ' ' => ' ',
+                answer => match verdict.take(answer == 'g', &check) {
+                    true if answer == 'g' => 'U',
+                    true => 'D',
+                    false => '.',
+                },
+            })
+            .collect();
+        assert_eq!(told, ".....D .. ...U .. .....D");
+    }
+}

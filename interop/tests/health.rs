@@ -1,0 +1,209 @@
+//! Checks of backends: what is asked, and what becomes of the answers.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+
+use dormouse_interop::admin::Admin;
+use dormouse_interop::backend::Backend;
+use dormouse_interop::peer::Peer;
+use dormouse_interop::process::{Process, signal};
+use dormouse_interop::scene::{self, TLS_PORT, applies, unused_host};
+use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// A server whose clients get the answer that is set, whatever they say.
+struct Web {
+    address: SocketAddr,
+    status: Arc<AtomicU16>,
+    asked: Arc<AtomicU64>,
+}
+
+impl Web {
+    fn start(address: SocketAddr, seen: Sender<String>) -> Self {
+        let listener = TcpListener::bind(address).expect("an unused address");
+        let (status, asked) = (Arc::new(AtomicU16::new(200)), Arc::new(AtomicU64::new(0)));
+        let (answer, count) = (Arc::clone(&status), Arc::clone(&asked));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { return };
+                let mut request = Vec::new();
+                let mut room = [0; 1024];
+                // A PROXY protocol header comes first, and has empty lines too.
+                while !(request.ends_with(b"\r\n\r\n") && request.windows(4).any(|w| w == b"GET "))
+                {
+                    match stream.read(&mut room) {
+                        Ok(n) if n > 0 => request.extend_from_slice(&room[..n]),
+                        _ => break,
+                    }
+                }
+                let _ = seen.send(String::from_utf8_lossy(&request).into_owned());
+                count.fetch_add(1, Ordering::SeqCst);
+                let code = answer.load(Ordering::SeqCst);
+                let name = address.port();
+                let head = format!("HTTP/1.1 {code} So\r\nContent-Length: 4\r\n\r\n{name}");
+                let _ = stream.write_all(head.as_bytes());
+            }
+        });
+        Self {
+            address,
+            status,
+            asked,
+        }
+    }
+}
+
+fn start(
+    to: &[SocketAddr],
+    change: impl FnOnce(&mut Settings),
+) -> (Process, Admin, Settings, tempfile::TempDir) {
+    let listen = SocketAddr::new(unused_host(), TLS_PORT);
+    let mut settings = Settings::new(listen, Target::Tcp(to[0]));
+    let listed: Vec<String> = to.iter().map(|to| format!("\"{to}\"")).collect();
+    settings
+        .options
+        .push(("to", format!("[{}]", listed.join(", "))));
+    settings.option("check_every", "100ms");
+    Admin::in_folder(&mut settings);
+    change(&mut settings);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let terminator = scene::start(Terminator::Dormouse, &settings, folder.path());
+    let admin = Admin::at(&folder.path().join("admin.sock"));
+    (terminator, admin, settings, folder)
+}
+
+fn backend(admin: &Admin, number: usize) -> Value {
+    admin.status()["backends"][number].clone()
+}
+
+fn until_check(admin: &Admin, number: usize, check: &str) {
+    wait::until(&format!("backend {number} to be {check}"), PATIENCE, || {
+        (backend(admin, number)["check"] == check).then_some(())
+    });
+}
+
+/// A server that answers with an error gets no connections until it answers well again, though it
+/// takes every one it is offered.
+#[test]
+fn a_bad_answer_takes_a_backend_out_and_a_good_one_brings_it_back() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let host = unused_host();
+    let (sender, requests) = channel();
+    let webs = [8080, 8081].map(|port| Web::start(SocketAddr::new(host, port), sender.clone()));
+    let to = [webs[0].address, webs[1].address];
+    let (terminator, admin, settings, folder) = start(&to, |settings| {
+        settings.option("check", "GET /healthz?x=1");
+        settings.option("check_status", "200-299");
+        settings.option("proxy_protocol", "v2");
+    });
+    until_check(&admin, 0, "well");
+    until_check(&admin, 1, "well");
+    let local = "\r\n\r\n\0\r\nQUIT\n \0\0\0";
+    let expected = format!("{local}GET /healthz?x=1 HTTP/1.1\r\nHost: {host}:808");
+    let request = requests.recv().expect("a request");
+    assert!(request.starts_with(&expected), "{request:?}");
+
+    let served_by = || {
+        let mut peer = Peer::connect(settings.listen).expect("a handshake");
+        peer.stream()
+            .write_all(b"GET / HTTP/1.0\r\n\r\n")
+            .expect("sent");
+        let answer = peer.receive_all().expect("a clean end");
+        String::from_utf8_lossy(&answer[answer.len() - 4..]).into_owned()
+    };
+    let both: Vec<String> = (0..4).map(|_| served_by()).collect();
+    assert!(
+        both.contains(&"8080".to_owned()) && both.contains(&"8081".to_owned()),
+        "{both:?}"
+    );
+    webs[0].status.store(503, Ordering::SeqCst);
+    until_check(&admin, 0, "not well");
+    assert_eq!(backend(&admin, 0)["up"], false);
+    assert!((0..6).all(|_| served_by() == "8081"));
+    let (_, metrics) = admin.ask("GET", "/metrics");
+    let line =
+        |port, up| format!("dormouse_backend_up{{route=\"1\",backend=\"{host}:{port}\"}} {up}\n");
+    assert!(
+        metrics.contains(&line(8080, 0)) && metrics.contains(&line(8081, 1)),
+        "{metrics}"
+    );
+    assert_eq!(
+        terminator.lines_with("it answered with status 503").len(),
+        1,
+        "said once"
+    );
+
+    // A scout that dies is followed by another, which finds the same.
+    let scout = terminator.tree().into_iter().find(|pid| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm"))
+            .is_ok_and(|name| name.trim() == "scout")
+    });
+    signal(scout.expect("a scout"), Signal::KILL);
+    webs[0].status.store(204, Ordering::SeqCst);
+    until_check(&admin, 0, "well");
+    assert!((0..4).any(|_| served_by() == "8080"));
+
+    // Both are ill: marks that would make an outage are not believed.
+    webs.iter()
+        .for_each(|web| web.status.store(500, Ordering::SeqCst));
+    until_check(&admin, 0, "not well");
+    until_check(&admin, 1, "not well");
+    assert_eq!(served_by().len(), 4);
+    ends_with_the_option(&admin, &webs[0], folder.path());
+}
+
+/// Without checks nothing is asked any more, and nothing is said.
+fn ends_with_the_option(admin: &Admin, web: &Web, folder: &Path) {
+    let file = folder.join("dormouse.toml");
+    let text = std::fs::read_to_string(&file).expect("the configuration");
+    let without: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with("check"))
+        .collect();
+    std::fs::write(&file, without.join("\n")).expect("written");
+    admin.order("/reload").expect("reloaded");
+    until_check(admin, 0, "off");
+    wait::until("both to be up", PATIENCE, || {
+        let is_up = |n| backend(admin, n)["up"] == true;
+        (0..2).all(is_up).then_some(())
+    });
+    let asked = wait::until_still("questions", || web.asked.load(Ordering::SeqCst));
+    assert!(asked > 0);
+}
+
+/// Nobody needs to connect to find out that a backend is gone: no client pays for it.
+#[test]
+fn a_backend_that_is_gone_is_found_before_a_client_comes() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let host = unused_host();
+    let addresses = [8080, 8081].map(|port| SocketAddr::new(host, port));
+    let servers = addresses.map(Backend::tcp);
+    let (_terminator, admin, settings, _folder) = start(&addresses, |settings| {
+        settings.option("check", "connect");
+    });
+    until_check(&admin, 1, "well");
+    let [first, second] = servers;
+    second.stop();
+    until_check(&admin, 1, "not well");
+    for _ in 0..6 {
+        let mut peer = Peer::saying(settings.listen, "echo");
+        peer.echo().expect("an echo");
+    }
+    let counts = admin.status()["counts"].clone();
+    assert_eq!(
+        counts["backend_connects_failed"], 0,
+        "nobody had to find out"
+    );
+    let _second = Backend::tcp(addresses[1]);
+    until_check(&admin, 1, "well");
+    drop(first);
+}

@@ -1,0 +1,260 @@
+//! Backends which are given by name: a real DNS server says where they are, and changes its mind.
+
+use std::fs;
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use dormouse_interop::admin::Admin;
+use dormouse_interop::backend::Backend;
+use dormouse_interop::peer::Peer;
+use dormouse_interop::process::{Process, signal};
+use dormouse_interop::scene::{self, PLAIN_PORT, TLS_PORT, applies, unused_host};
+use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
+
+const NAME: &str = "app.dormouse.test";
+
+/// dnsmasq on a loopback address, and a resolv.conf which names it.
+struct Dns {
+    server: Process,
+    hosts: PathBuf,
+    resolv_conf: PathBuf,
+}
+
+impl Dns {
+    /// `None`: not possible here, and reported.
+    fn start(folder: &Path) -> Option<Self> {
+        if !tools::present(&["dnsmasq", "unshare", "mount"]) {
+            return None;
+        }
+        if !rustix::process::geteuid().is_root() {
+            tools::unavailable("port 53 and a resolv.conf of one's own need root");
+            return None;
+        }
+        let address = unused_host();
+        let hosts = folder.join("hosts");
+        fs::write(&hosts, "").expect("a file");
+        let resolv_conf = folder.join("resolv.conf");
+        let text = format!("nameserver {address}\noptions timeout:30 attempts:1\n");
+        fs::write(&resolv_conf, text).expect("a file");
+        let command = [
+            tools::path("dnsmasq"),
+            "--keep-in-foreground".to_owned(),
+            "--conf-file=/dev/null".to_owned(),
+            "--log-facility=-".to_owned(),
+            "--user=root".to_owned(),
+            format!("--pid-file={}", folder.join("dnsmasq.pid").display()),
+            format!("--listen-address={address}"),
+            "--bind-interfaces".to_owned(),
+            "--no-resolv".to_owned(),
+            "--no-hosts".to_owned(),
+            "--local=/dormouse.test/".to_owned(),
+            format!("--addn-hosts={}", hosts.display()),
+        ];
+        let mut server = Process::start("dnsmasq", &command, folder);
+        server.wait_for_line("started", PATIENCE);
+        Some(Self {
+            server,
+            hosts,
+            resolv_conf,
+        })
+    }
+
+    /// From now on the name stands for these.
+    fn says(&self, addresses: &[IpAddr]) {
+        let lines = addresses
+            .iter()
+            .map(|address| format!("{address} {NAME}\n"));
+        fs::write(&self.hosts, lines.collect::<String>()).expect("written");
+        signal(self.server.pid(), Signal::HUP);
+        // It says that it has read them, and answers at once then.
+        std::thread::sleep(Duration::from_millis(50));
+    }
+
+    /// Answers nothing, or answers again.
+    fn silent(&self, yes: bool) {
+        signal(
+            self.server.pid(),
+            if yes { Signal::STOP } else { Signal::CONT },
+        );
+    }
+}
+
+struct Scene {
+    terminator: Process,
+    listen: SocketAddr,
+    admin: Admin,
+    dns: Dns,
+    folder: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new(first: &[IpAddr]) -> Option<Self> {
+        if !applies(Can::BeDormouse) {
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let dns = Dns::start(folder.path())?;
+        dns.says(first);
+        let listen = SocketAddr::new(unused_host(), TLS_PORT);
+        let target = Target::Tcp(SocketAddr::new(unused_host(), PLAIN_PORT));
+        let mut settings = Settings::new(listen, target);
+        settings.workers = 1;
+        settings
+            .options
+            .push(("to", format!("\"{NAME}:{PLAIN_PORT}\"")));
+        settings.option("resolve_every", "1s");
+        Admin::in_folder(&mut settings);
+        let script = format!(
+            "mount --bind {} /etc/resolv.conf && exec \"$@\"",
+            dns.resolv_conf.display()
+        );
+        settings.wrapper = ["unshare", "--mount", "sh", "-c", &script, "sh"]
+            .map(str::to_owned)
+            .to_vec();
+        let terminator = scene::start(Terminator::Dormouse, &settings, folder.path());
+        let admin = Admin::at(&folder.path().join("admin.sock"));
+        Some(Self {
+            terminator,
+            listen,
+            admin,
+            dns,
+            folder,
+        })
+    }
+
+    fn echoes(&self) -> Peer {
+        let mut peer = Peer::saying(self.listen, "echo");
+        peer.echo().expect("an echo");
+        peer
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        let status = self.admin.status();
+        let backends = status["backends"].as_array().expect("backends").clone();
+        assert!(
+            backends
+                .iter()
+                .all(|b| b["name"] == format!("{NAME}:{PLAIN_PORT}"))
+        );
+        let address = |b: &serde_json::Value| b["address"].as_str().map(str::to_owned);
+        backends.iter().filter_map(address).collect()
+    }
+}
+
+fn backends<const N: usize>() -> ([IpAddr; N], [Backend; N]) {
+    let hosts = std::array::from_fn(|_| unused_host());
+    (
+        hosts,
+        hosts.map(|host| Backend::tcp(SocketAddr::new(host, PLAIN_PORT))),
+    )
+}
+
+/// The name moves to another address, then to two: new connections follow, those which are there
+/// stay, also in a worker that comes after a crash; and one that can't be looked up keeps what it
+/// had.
+#[test]
+fn new_connections_follow_a_name() {
+    let (hosts, servers) = backends::<3>();
+    let Some(scene) = Scene::new(&hosts[..1]) else {
+        return;
+    };
+    let mut old = scene.echoes();
+    assert_eq!(servers[0].accepted(), 1);
+    scene.dns.says(&hosts[1..2]);
+    wait::until("new connections to follow", PATIENCE, || {
+        scene.echoes();
+        (servers[1].accepted() > 0).then_some(())
+    });
+    old.echo().expect("the old connection stays");
+    assert_eq!(scene.addresses(), [format!("{}:{PLAIN_PORT}", hosts[1])]);
+
+    // A new worker begins with an old handover, and is told better.
+    for pid in scene.admin.status()["workers"].as_array().expect("workers") {
+        let pid = pid["pid"].as_u64().expect("a number");
+        signal(u32::try_from(pid).expect("a pid"), Signal::KILL);
+    }
+    old.echo().expect("the old connection survives");
+    let before = servers[0].accepted();
+    for _ in 0..5 {
+        scene.echoes();
+    }
+    assert_eq!(
+        servers[0].accepted(),
+        before,
+        "nobody goes to the old address"
+    );
+
+    scene.dns.says(&hosts[1..]);
+    wait::until("both addresses to be used", PATIENCE, || {
+        scene.echoes();
+        (servers[2].accepted() > 1).then_some(())
+    });
+    assert_eq!(scene.addresses().len(), 2);
+    scene.dns.says(&[]);
+    wait::until("a line that it can't be looked up", PATIENCE, || {
+        let lines = scene.terminator.lines_with("its addresses stay");
+        (!lines.is_empty()).then_some(())
+    });
+    scene.echoes();
+    assert_eq!(scene.addresses().len(), 2);
+    old.echo().expect("the oldest connection is still there");
+}
+
+/// A resolver that does not answer holds up a reload, and nothing else; the reload goes on when it
+/// answers, and everybody who asked for it is told.
+#[test]
+fn a_reload_waits_for_names_and_main_does_not() {
+    let (hosts, servers) = backends::<2>();
+    let Some(scene) = Scene::new(&hosts[..1]) else {
+        return;
+    };
+    scene.echoes();
+    scene.dns.says(&hosts[1..]);
+    scene.dns.silent(true);
+    let ask = || {
+        let admin = scene.admin.clone();
+        std::thread::spawn(move || admin.order("/reload"))
+    };
+    let (first, second) = (ask(), ask());
+    std::thread::sleep(Duration::from_millis(300));
+    let began = Instant::now();
+    let refused = scene.admin.order("/drain/stop");
+    assert!(refused.is_err(), "there is no drain: {refused:?}");
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "main was not blocked"
+    );
+    scene.echoes();
+    assert!(!first.is_finished() && !second.is_finished());
+    scene.dns.silent(false);
+    for asked in [first, second] {
+        let words = asked.join().expect("no panic").expect("reloaded");
+        assert!(words.contains("configuration reloaded"), "{words}");
+    }
+    let before = servers[1].accepted();
+    scene.echoes();
+    assert_eq!(
+        servers[1].accepted(),
+        before + 1,
+        "what the name stands for now"
+    );
+
+    // A name that is nowhere is refused by its place in the file, and nothing changes.
+    let file = fs::read_dir(scene.folder.path())
+        .expect("a folder")
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.extension().is_some_and(|e| e == "toml"))
+        .expect("the configuration");
+    let text = fs::read_to_string(&file).expect("the configuration");
+    let wrong = text.replace(NAME, "nowhere.dormouse.test");
+    let mut open = fs::File::create(&file).expect("the configuration");
+    open.write_all(wrong.as_bytes()).expect("written");
+    let words = scene.admin.order("/reload").expect_err("no such name");
+    assert!(words.contains("can't be looked up"), "{words}");
+    scene.echoes();
+}
