@@ -22,6 +22,7 @@ mod door;
 mod fleet;
 mod handover;
 mod keeper;
+mod latency;
 mod layout;
 mod material;
 mod orders;
