@@ -69,9 +69,12 @@ fn trial(settings: &mut Settings) {
     Admin::in_folder(settings);
 }
 
-/// What was tried by processes of this kind, each as a list of "what=outcome".
-fn trials(scene: &Scene, role: &str) -> Vec<Vec<String>> {
-    let lines = scene.terminator.lines_with(&format!("trial of {role}:"));
+/// What was tried by so many processes of this kind, each as a list of "what=outcome".
+fn trials(scene: &Scene, role: &str, processes: usize) -> Vec<Vec<String>> {
+    let lines = wait::until(&format!("{role} to try"), PATIENCE, || {
+        let lines = scene.terminator.lines_with(&format!("trial of {role}:"));
+        (lines.len() >= processes).then_some(lines)
+    });
     let outcomes = lines.iter().map(|line| {
         let (_, outcomes) = line.rsplit_once(": ").expect("what was tried");
         outcomes.split(' ').map(str::to_owned).collect()
@@ -95,7 +98,7 @@ fn what_is_forbidden_is_forbidden() {
         ("Worker", [&TO_ALL[..], &TO_STRANGERS].concat(), 2),
         ("Keeper", TO_ALL.to_vec(), 2),
     ] {
-        let trials = trials(&scene, role);
+        let trials = trials(&scene, role, processes);
         assert_eq!(
             trials.len(),
             processes,
@@ -134,7 +137,7 @@ fn without_a_sandbox_it_is_possible() {
         settings.option("sandbox", "off");
     });
     for role in ["Control", "Worker", "Keeper"] {
-        let outcomes = trials(&scene, role).remove(0);
+        let outcomes = trials(&scene, role, 1).remove(0);
         // Control is nobody, who may not mount, and root's worker may all.
         let possible = match role {
             "Control" => &["open", "execve", "executable_memory", "listen"][..],
