@@ -68,10 +68,10 @@ fn status_shows_what_runs_and_how_it_is() {
     let (code, metrics) = admin.ask("GET", "/metrics");
     assert_eq!(code, 200);
     for line in [
-        "# TYPE dormouse_accepted_total counter",
-        "dormouse_accepted_total 5",
-        "# TYPE dormouse_at_rest gauge",
-        "dormouse_at_rest 5",
+        "# TYPE dormouse_connections_accepted_total counter",
+        "dormouse_connections_accepted_total 5",
+        "# TYPE dormouse_connections gauge",
+        "dormouse_connections{state=\"at_rest\"} 5",
         "dormouse_workers_alive 2",
         "dormouse_accepting 1",
     ] {

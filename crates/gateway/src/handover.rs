@@ -12,7 +12,7 @@
 //! A keeper never has the secrets in its memory: it reads the first part with `pread` and maps
 //! nothing. It is data, not objects: a new binary can read what an old one wrote.
 
-use crate::config::{ClientMatch, Config, Log};
+use crate::config::{ClientMatch, Config, Log, Sandbox};
 use crate::counters::Count;
 use crate::share::Share;
 use dormouse_engine::{ClientCertificates, Identity, IdentityError, UnixTime};
@@ -91,6 +91,9 @@ pub(crate) struct ForKeeper {
     pub(crate) log: Log,
     /// Who keeper and worker are to be; `None`: who they are.
     pub(crate) user: Option<(u32, u32)>,
+    /// Whether both confine themselves.
+    #[serde(default)]
+    pub(crate) sandbox: Option<Sandbox>,
     /// A worker that gives no sign of life for so long is ended.
     pub(crate) hang_timeout_ms: Option<u64>,
     pub(crate) slots: i32,
@@ -202,6 +205,7 @@ impl ForKeeper {
             workers: handover.share.workers,
             log: config.log.clone(),
             user,
+            sandbox: Some(config.process.sandbox),
             hang_timeout_ms: hang_timeout.map(|timeout| timeout.as_millis() as u64),
             slots: handover.descriptors.slots,
             counters: handover.descriptors.counters,

@@ -23,6 +23,7 @@ mod errand;
 mod fleet;
 mod handover;
 mod keeper;
+mod latency;
 mod layout;
 mod material;
 mod orders;

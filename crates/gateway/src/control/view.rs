@@ -3,6 +3,7 @@
 use super::talk::{Phase, State};
 use crate::backends::Backends;
 use crate::counters::{Common, Count, ended_in_words};
+use crate::latency::{Distribution, Latency};
 use dormouse_reactor::process::{self, Pid};
 use dormouse_reactor::shared;
 
@@ -60,6 +61,11 @@ impl View {
 
     pub(super) fn common(&self, common: Common) -> u64 {
         self.counters.common(common as usize)
+    }
+
+    /// How long something took, over all workers.
+    pub(super) fn latency(&self, latency: Latency) -> Distribution {
+        latency.distribution(&self.counters)
     }
 
     pub(super) fn sum(&self, count: Count) -> u64 {

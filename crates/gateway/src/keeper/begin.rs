@@ -1,9 +1,9 @@
 //! How a worker begins: established connections first, certificates after them.
 
-use super::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
+use super::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER, confine};
 use crate::backends::Backends;
 use crate::clients::Clients;
-use crate::config::Log;
+use crate::config::{Log, Sandbox};
 use crate::counters::Counters;
 use crate::handover::Handover;
 use crate::origin;
@@ -13,12 +13,17 @@ use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use crate::worker::{End, Inheritance, Worker};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
+use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::slab::Slab;
 use std::io;
 
 /// The worker's whole life, in a process and a thread of its own.
 pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log)) -> i32 {
-    let worker = match begin(handover, board, set_logs) {
+    let begun = begin(handover, board, set_logs).and_then(|(worker, sandbox)| {
+        // From here on it deals with strangers.
+        confine(Role::Worker, Some(sandbox)).map(|()| worker)
+    });
+    let worker = match begun {
         Ok(worker) => worker,
         Err(error) => {
             tracing::error!(%error, "worker cannot begin");
@@ -35,8 +40,9 @@ pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log)) -> i32 {
     }
 }
 
-fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<Worker> {
+fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker, Sandbox)> {
     let handover = Handover::read(fd)?;
+    let sandbox = handover.config.process.sandbox;
     let descriptors = handover.descriptors.clone();
     let (slots, adopted) = Slab::adopt(
         Fd(descriptors.slots),
@@ -69,7 +75,7 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<Worker> {
         while late.load_next(&mut routes).map_err(io::Error::other)? {}
         route::warm_up(&routes)?;
     }
-    Worker::adopt(Inheritance {
+    let worker = Worker::adopt(Inheritance {
         slots,
         pending,
         counters,
@@ -85,7 +91,8 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<Worker> {
         set_logs,
         moved: adopted.moved,
         keep,
-    })
+    })?;
+    Ok((worker, sandbox))
 }
 
 /// Goes on with the pending bytes that the slots name.

@@ -9,6 +9,7 @@ use super::keys::unix_time;
 use super::listeners;
 use super::pairs::Pair;
 use super::scout::Names;
+use super::state::certificates_told;
 use crate::config::{self, Config, Machine, Plan, Purpose};
 use crate::control::talk;
 use crate::handover::{ClientTrust, Descriptors, Handover, Pem};
@@ -62,6 +63,7 @@ impl Supervisor {
     /// Reads the configuration again. `ask`: who is to be told what became of it. If there are
     /// names in it, a scout looks them up first.
     pub(super) fn reload(&mut self, ask: Option<u64>) {
+        self.notify.reloading();
         let Err(ask) = self.join_lookup(ask) else {
             return;
         };
@@ -165,6 +167,7 @@ impl Supervisor {
         hold!(next, now, waits;
             "workers" => process.workers;
             "admin" => process.admin;
+            "sandbox" => process.sandbox;
             // Keepers have become who they are, and know how long a worker may be silent.
             "user" => process.user;
             "group" => process.group;
@@ -233,6 +236,7 @@ impl Supervisor {
         (self.set_logs)(&config.log);
         self.config = config;
         self.plan = plan;
+        self.certificates_told = certificates_told(&certificates);
         self.certificates = certificates;
         self.client_trust = trust;
         self.edition += 1;
@@ -329,9 +333,7 @@ impl Supervisor {
             Err(why) if edition == self.edition => {
                 if let Some(reloading) = self.reloading.take() {
                     let why = format!("worker {worker} stays with the old configuration: {why}");
-                    for ask in reloading.asked {
-                        self.reload_is_over(Some(ask), Err(why.clone()));
-                    }
+                    self.report_reload(reloading.asked, Err(why));
                 }
             }
             Err(_) => {}
@@ -386,6 +388,11 @@ impl Supervisor {
             words,
             at_ms: process::boottime_ms(),
         });
+        if self.reloading.is_none() {
+            let result = result.as_ref();
+            self.notify
+                .reloaded(result.map(String::as_str).map_err(String::as_str));
+        }
         if let Some(ask) = ask {
             self.answer(ask, result);
         }

@@ -5,6 +5,7 @@
 //! nothing behind but what is in the slot and in pending chunks.
 
 use super::backlog;
+use super::connects::Connects;
 use super::kernel_memory::KernelMemory;
 use super::starved::{LATE_MS, SOON_MS, Starved};
 use super::tickets::Tickets;
@@ -68,6 +69,8 @@ pub(crate) struct Tools {
     pub(super) pending: Pending,
     pub(super) count: Counters,
     pub(super) backends: Backends,
+    /// When connects that are under way began.
+    pub(super) connects: Connects,
     /// Random, a part of the ids by which backends' logs and ours are joined.
     pub(super) id_seed: u64,
     /// Connections which still take tickets.
@@ -145,6 +148,7 @@ impl Tools {
             pending,
             count,
             backends,
+            connects: Connects::new(),
             id_seed: RandomState::new().build_hasher().finish(),
             tickets: Tickets::default(),
             kernel,
@@ -256,8 +260,12 @@ impl Tools {
             left -= content;
         }
         let Tools {
-            scratch, pending, ..
+            scratch,
+            pending,
+            count,
+            ..
         } = self;
+        count.add(Count::TlsBytesOut, (end - start) as u64);
         send_sealed(slot, pending, &scratch.sealing[start..end])
     }
 

@@ -15,6 +15,7 @@ use super::{opening, sealing};
 use crate::backends::Change;
 use crate::config::Truncation;
 use crate::counters::Count;
+use crate::latency::Latency;
 use crate::route::{Direction, Route};
 use crate::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_engine::Rested;
@@ -222,6 +223,8 @@ impl Work<'_> {
     ) -> Outcome {
         slot.set_phase(Phase::Connecting);
         reporting::count_done(&rested.info, &self.tools.count);
+        let count = &self.tools.count;
+        count.observe(Latency::Handshake, took_ms.saturating_mul(1000));
         let id = client.id(self.tools.id_seed, slot);
         let whose = Whose {
             peer: client,
@@ -273,6 +276,7 @@ impl Work<'_> {
     }
 
     fn start_connect(&mut self, slot: &mut Slot, client: Option<IpAddr>) -> Connect {
+        self.tools.connects.began(slot.generation, self.now_ms);
         connecting::start(slot, self.way(), client)
     }
 
@@ -313,7 +317,12 @@ impl Work<'_> {
         Some(next)
     }
 
-    fn note_connected(&self, slot: &Slot) {
+    fn note_connected(&mut self, slot: &Slot) {
+        let took_ms = self.tools.connects.done(slot.generation, self.now_ms);
+        if let Some(took_ms) = took_ms.filter(|_| !slot.has(Flag::Echo)) {
+            let count = &self.tools.count;
+            count.observe(Latency::BackendConnect, took_ms.saturating_mul(1000));
+        }
         let Some(targets) = self.route.targets().filter(|targets| targets.all.len() > 1) else {
             return;
         };
