@@ -144,8 +144,6 @@ pub enum Flag {
     Starved = 1 << 8,
     /// The sealing flow waits for memory: the plain side is not read until there is some.
     SealingStarved = 1 << 9,
-    /// Among those which wait for memory.
-    StarvedQueued = 1 << 10,
     /// The TLS side had something to say before the backend was there.
     TlsWaits = 1 << 11,
     /// A record was completed since the timer for partial ones was last looked at.
@@ -183,6 +181,11 @@ impl Slot {
         self.generation = generation;
         self.opened_s = now_s;
         self.active_s = now_s;
+    }
+
+    /// Whether a flow waits for memory.
+    pub fn is_starved(&self) -> bool {
+        self.has(Flag::Starved) || self.has(Flag::SealingStarved)
     }
 
     /// Notes the plain side's descriptor.

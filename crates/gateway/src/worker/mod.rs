@@ -64,7 +64,7 @@ use crate::counters::Counters;
 use crate::latency::Latency;
 use crate::orders::{self, Order, Word};
 use crate::route::{LateContexts, Route};
-use crate::slot::{Flag, Phase, Slot};
+use crate::slot::{Phase, Slot};
 use accepting::{Listener, Listeners};
 use bursts::Bursts;
 use closing::Ending;
@@ -404,6 +404,7 @@ impl Worker {
         };
         let was_at_rest = slot.at_rest();
         let was_leaving = slot.phase() == Phase::Draining;
+        let was_starved = slot.is_starved();
         let outcome = step(&mut work, slot);
         let over = work.settle(slot, outcome);
         let (pause, warm_lost_after_s) = (work.pause, work.warm_lost_after_s);
@@ -420,9 +421,7 @@ impl Worker {
         {
             pool.lost(lasted_s, now_ms);
         }
-        let is_starved = slot.has(Flag::Starved) || slot.has(Flag::SealingStarved);
-        if is_starved && !slot.has(Flag::StarvedQueued) {
-            slot.set(Flag::StarvedQueued);
+        if slot.is_starved() && !was_starved {
             let wait_ms = tools.starved_wait_ms;
             tools.starved.push(index, slot.generation, now_ms, wait_ms);
         }

@@ -279,7 +279,6 @@ impl Worker {
             // Who waited for memory was in a list that is gone: they are read, and wait again.
             slot.clear(Flag::Starved);
             slot.clear(Flag::SealingStarved);
-            slot.clear(Flag::StarvedQueued);
             if !same_poller {
                 (slot.tls_watch, slot.plain_watch) = (0, 0);
             }

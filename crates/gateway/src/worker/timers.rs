@@ -120,7 +120,7 @@ impl Worker {
             let Some(slot) = self.slots.get_mut(index) else {
                 continue;
             };
-            if slot.generation != generation || !slot.has(Flag::StarvedQueued) {
+            if slot.generation != generation || !slot.is_starved() {
                 continue;
             }
             let mut goes_on = false;
@@ -133,11 +133,9 @@ impl Worker {
                     goes_on = true;
                 }
             }
-            if slot.has(Flag::Starved) || slot.has(Flag::SealingStarved) {
+            if slot.is_starved() {
                 let now_ms = self.now_ms;
                 self.tools.starved.push(index, generation, now_ms, wait_ms);
-            } else {
-                slot.clear(Flag::StarvedQueued);
             }
             if goes_on {
                 self.apply_interest(index);
