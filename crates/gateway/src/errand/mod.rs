@@ -11,10 +11,12 @@
 mod http;
 mod ocsp;
 
-use crate::config::Log;
+use crate::config::{Log, Sandbox};
 use crate::control::talk;
+use crate::keeper;
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, User};
+use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::socket::Attempt;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -28,6 +30,7 @@ pub(crate) struct Told {
     pub(crate) channel: i32,
     /// Whom to become: user and group.
     pub(crate) user: Option<(u32, u32)>,
+    pub(crate) sandbox: Sandbox,
     pub(crate) log: Log,
 }
 
@@ -78,6 +81,7 @@ fn run(told: &Told) -> io::Result<()> {
     process::drop_privileges(told.user.map(|(uid, gid)| User { uid, gid }))?;
     process::forbid_core_dumps()?;
     let _ = process::set_name("errand");
+    keeper::confine(Role::Scout, Some(told.sandbox))?;
     let channel = Fd(told.channel);
     while let Some(job) = talk::receive(channel)? {
         let found = match job {

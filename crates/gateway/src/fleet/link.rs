@@ -1,7 +1,7 @@
 //! Main's end of the process that talks to the store.
 
 use super::{Report, Settings, Started, StoreState, Told, message, wire};
-use crate::config::Log;
+use crate::config::{Config, Log, Sandbox};
 use crate::counters::Common;
 use crate::keeper;
 use dormouse_engine::{TicketKeys, UnixTime};
@@ -27,6 +27,7 @@ const SETTLED_MS: u64 = 10_000;
 /// The process, and how to start it again.
 pub(crate) struct Link {
     settings: Settings,
+    sandbox: Sandbox,
     log: Log,
     pid: Option<Pid>,
     channel: Fd,
@@ -40,12 +41,17 @@ pub(crate) struct Link {
 
 impl Link {
     /// Starts the process. It offers `keys` to a store that has none, as soon as it can.
-    pub(crate) fn start(settings: Settings, keys: &TicketKeys, log: &Log) -> Result<Link, String> {
+    pub(crate) fn start(
+        settings: Settings,
+        keys: &TicketKeys,
+        config: &Config,
+    ) -> Result<Link, String> {
         // What is wrong with a file is told now, and to whoever starts us.
         wire::Connector::new(&settings.address, settings.ca.as_deref())?;
         let mut link = Link {
             settings,
-            log: log.clone(),
+            sandbox: config.process.sandbox,
+            log: config.log.clone(),
             pid: None,
             channel: Fd::NONE,
             is_new: false,
@@ -74,6 +80,7 @@ impl Link {
         let started = Started {
             channel: theirs.0,
             user: (process::user_id() == 0).then_some(NOBODY),
+            sandbox: self.sandbox,
             log: self.log.clone(),
         };
         let begun = serde_json::to_string(&started)

@@ -3,9 +3,11 @@
 use super::resp::{self, Store};
 use super::{Report, Started, StoreState, Told, message, wire};
 use crate::config::{Log, StoreAddress};
+use crate::keeper;
 use dormouse_engine::{TicketKeys, UnixTime};
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::process::{self, User};
+use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
 use dormouse_reactor::{Fd, OnExec};
 use std::process::ExitCode;
@@ -124,6 +126,7 @@ impl Member {
         let mut told = told(channel, &poller)?;
         let connector = wire::Connector::new(&told.address, told.ca.as_deref());
         let keys = TicketKeys::import(&told.keys).map_err(io::Error::other)?;
+        keeper::confine(Role::Scout, Some(started.sandbox))?;
         Ok(Member {
             address: told.address.clone(),
             secret: Zeroizing::new(std::mem::take(&mut told.secret)),

@@ -23,7 +23,7 @@ mod member;
 mod resp;
 mod wire;
 
-use crate::config::{Log, StoreAddress};
+use crate::config::{Log, Sandbox, StoreAddress};
 use crate::ticket_keys::Secret;
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize as _, Zeroizing};
@@ -46,6 +46,7 @@ struct Started {
     channel: i32,
     /// Whom to become: user and group.
     user: Option<(u32, u32)>,
+    sandbox: Sandbox,
     log: Log,
 }
 

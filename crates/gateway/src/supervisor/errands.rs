@@ -163,6 +163,7 @@ impl Supervisor {
         let told = Told {
             channel: theirs.0,
             user: (process::user_id() == 0).then_some(NOBODY),
+            sandbox: self.config.process.sandbox,
             log: self.config.log.clone(),
         };
         let started = errand::command(&told).and_then(|command| {

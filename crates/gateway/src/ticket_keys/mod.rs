@@ -127,7 +127,7 @@ impl Keyring {
 
     fn link(config: &Config, address: &StoreAddress, keys: &TicketKeys) -> Result<Link, String> {
         let settings = store_settings(&config.tickets, address)?;
-        Link::start(settings, keys, &config.log)
+        Link::start(settings, keys, config)
             .map_err(|why| format!("ticket_keys = \"{address}\": {why}"))
     }
 

@@ -37,7 +37,7 @@ pub enum Role {
     Keeper,
     /// Answers questions, and looks at processes for it.
     Control,
-    /// Looks names up, and asks backends whether they are well.
+    /// Asks others over the network: resolvers, backends, stores of keys, authorities.
     Scout,
 }
 
