@@ -1,5 +1,6 @@
 //! A route at work: what its configuration became in this process.
 
+use crate::backend_tls::{self, BackendTls};
 use crate::backends::Backends;
 use crate::balance::{Target, Targets};
 use crate::config::{
@@ -33,6 +34,8 @@ pub(crate) struct Route {
     pub(crate) access: Access,
     /// What a TCP end without close_notify means here.
     pub(crate) truncation: Truncation,
+    /// How TLS is spoken with the backends, if it is.
+    pub(crate) backend_tls: Option<BackendTls>,
     /// What the kernel is asked for, on both sides.
     pub(crate) sockets: SocketOptions,
 }
@@ -93,6 +96,9 @@ impl Route {
         addresses: &[SocketAddr],
         known: &Backends,
     ) -> bool {
+        if let Some(tls) = &mut self.backend_tls {
+            tls.set_addresses(name, addresses);
+        }
         match &mut self.direction {
             Direction::Terminate {
                 targets: Some(targets),
@@ -109,6 +115,7 @@ impl Route {
             backend_name: "none: a reload has removed the route".to_owned(),
             access: Access::default(),
             truncation: Truncation::Abort,
+            backend_tls: None,
             sources: Vec::new(),
             sockets: SocketOptions::new(sockets),
         }
@@ -173,6 +180,7 @@ pub(crate) fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> 
             backend_name: names.join(", "),
             access: Access::default(),
             truncation: originate.truncation,
+            backend_tls: None,
             sockets: SocketOptions::new(&config.sockets),
         }
     };
@@ -212,6 +220,7 @@ pub(crate) fn routes(
                 backend_name: names(&route.to),
                 access: Access::of(route),
                 truncation: route.truncation,
+                backend_tls: BackendTls::of(route),
                 sockets: SocketOptions::new(&config.sockets),
             })
         })
@@ -230,6 +239,7 @@ pub(crate) fn without_contexts(config: &Config, backends: &Backends) -> Vec<Rout
         backend_name: names(&route.to),
         access: Access::of(route),
         truncation: route.truncation,
+        backend_tls: BackendTls::of(route),
         sockets: SocketOptions::new(&config.sockets),
     };
     config.routes.iter().map(route).collect()
@@ -271,6 +281,10 @@ impl LateContexts {
             .map_err(|why| format!("route {}: {why}", n + 1))?;
         if let Direction::Terminate { context, .. } = &mut route.direction {
             *context = Some(made);
+        }
+        if let Some(Some(pem)) = self.handover.backend_tls.get(n) {
+            backend_tls::make_context(configured, pem, route)
+                .map_err(|why| format!("route {}: {why}", n + 1))?;
         }
         Ok(self.next < config.routes.len())
     }

@@ -150,6 +150,9 @@ pub enum Flag {
     OpeningBlocked = 1 << 8,
     /// The plain side is a unix socket, which cannot express a reset.
     PlainIsUnix = 1 << 9,
+    /// The plain side is one end of a joint, whose other end is the plain side of another slot:
+    /// TLS goes in and out.
+    Joined = 1 << 14,
 }
 
 impl Slot {

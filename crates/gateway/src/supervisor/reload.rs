@@ -9,6 +9,7 @@ use super::keys::unix_time;
 use super::listeners;
 use super::pairs::Pair;
 use super::scout::Names;
+use crate::backend_tls;
 use crate::config::{self, Config, Machine, Plan, Purpose};
 use crate::control::talk;
 use crate::handover::{ClientTrust, Descriptors, Handover, Pem};
@@ -119,7 +120,11 @@ impl Supervisor {
         self.ticket_keys
             .follow(&config, unix_time())
             .map_err(|mistakes| errors(&mistakes))?;
-        self.apply(config, loaded.plan, certificates, trust)?;
+        let backend_tls =
+            material::load_backend_tls(&config).map_err(|mistakes| errors(&mistakes))?;
+        let former = std::mem::replace(&mut self.backend_tls, backend_tls);
+        self.apply(config, loaded.plan, certificates, trust)
+            .inspect_err(|_| self.backend_tls = former)?;
         self.waits_for_restart = waits;
         let mut words = format!("configuration reloaded, edition {}", self.edition);
         if !self.waits_for_restart.is_empty() {
@@ -189,7 +194,10 @@ impl Supervisor {
         let numbers = self.numbers.of(&config);
         // Workers build the same from the same: what fails, fails here.
         let keys = self.ticket_keys.keys().export();
-        route::routes(&config, &certificates, &trust, &keys, &self.backends, None)?;
+        let mut routes =
+            route::routes(&config, &certificates, &trust, &keys, &self.backends, None)?;
+        backend_tls::make_contexts(&config, &self.backend_tls, &mut routes)?;
+        drop(routes);
         let listeners = listeners::open(&config, &numbers.list(), &self.listeners)
             .map_err(|error| error.to_string())?;
         let is_draining = self.drain.is_some();
@@ -238,6 +246,7 @@ impl Supervisor {
             certificates: self.certificates.clone(),
             clients: self.client_trust.clone(),
             origins: self.origins.clone(),
+            backend_tls: self.backend_tls.clone(),
             ticket_keys: self.ticket_keys.keys().export().to_vec(),
             descriptors: Descriptors {
                 listeners: listeners.map(|l| (l.fd.0, l.route)).collect(),

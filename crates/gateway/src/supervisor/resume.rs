@@ -82,8 +82,7 @@ impl Supervisor {
         source: Source,
         set_logs: fn(&Log),
     ) -> Result<Supervisor, ServeError> {
-        let told = &state.told;
-        let signals = signals::open()?;
+        let (told, signals) = (&state.told, signals::open()?);
         let counters = Shared::adopt(Fd(told.descriptors.counters), state.pairs.len())
             .map_err(io::Error::other)
             .map_err(system("map the counters"))?;
@@ -118,10 +117,10 @@ impl Supervisor {
         }
         let ticket_keys = keyring(told, &counters)?;
         wait_for_keys(&poller, &ticket_keys)?;
-        let sessions =
-            (state.sessions.as_ref()).map(|left| SessionFiles::again(&told.config, left));
+        let again = |left| SessionFiles::again(&told.config, left);
+        let sessions = state.sessions.as_ref().map(again).transpose();
         Ok(Supervisor {
-            sessions: sessions.transpose().map_err(system("map the sessions"))?,
+            sessions: sessions.map_err(system("map the sessions"))?,
             source,
             set_logs,
             edition: state.edition,
@@ -132,6 +131,7 @@ impl Supervisor {
             certificates: told.certificates.clone(),
             client_trust: told.clients.clone(),
             origins: told.origins.clone(),
+            backend_tls: told.backend_tls.clone(),
             watch: Watch::begin(&told.config),
             listeners: listeners::again(&told.config, &told.descriptors.listeners),
             numbers: Numbers::again(&told.config, &told.numbers, state.next_number),

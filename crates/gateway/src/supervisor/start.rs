@@ -8,11 +8,12 @@ use super::notify::Notify;
 use super::numbers::Numbers;
 use super::scout::Scouts;
 use super::{Source, Supervisor, TOKEN_SIGNALS, TOKEN_TICKET_KEYS, listeners, signals};
+use crate::backend_tls;
 use crate::backends::Backends;
 use crate::clients::Clients;
 use crate::config::{Config, Loaded, Log};
 use crate::handover::{ClientTrust, OriginPem, Pem};
-use crate::route;
+use crate::route::{self, Route};
 use crate::session_files::SessionFiles;
 use crate::ticket_keys::Keyring;
 use dormouse_reactor::cache::Cache;
@@ -31,7 +32,7 @@ impl Supervisor {
         set_logs: fn(&Log),
         certificates: Vec<Vec<Pem>>,
         trust: Vec<Option<ClientTrust>>,
-        origins: Vec<OriginPem>,
+        (origins, backend_tls): (Vec<OriginPem>, Vec<Option<OriginPem>>),
     ) -> Result<Supervisor, ServeError> {
         let Loaded { config, plan, .. } = loaded;
         check_user(config)?;
@@ -44,7 +45,8 @@ impl Supervisor {
         let backends = Backends::create(plan.workers).map_err(system("make shared memory"))?;
         let ticket_keys =
             Keyring::open(config, unix_time(), &counters).map_err(ServeError::Certificates)?;
-        shake_hands(config, &certificates, &trust, &ticket_keys, &backends)?;
+        let routes = shake_hands(config, &certificates, &trust, &ticket_keys, &backends)?;
+        make_contexts(config, &backend_tls, routes)?;
         let session_cache = session_cache(config)?;
         let numbers = Numbers::default().of(config);
         let listeners = listeners::open(config, &numbers.list(), &[])?;
@@ -61,6 +63,7 @@ impl Supervisor {
             certificates,
             client_trust: trust,
             origins,
+            backend_tls,
             watch: Watch::begin(config),
             listeners,
             numbers,
@@ -114,11 +117,22 @@ fn shake_hands(
     trust: &[Option<ClientTrust>],
     ticket_keys: &Keyring,
     backends: &Backends,
-) -> Result<(), ServeError> {
+) -> Result<Vec<Route>, ServeError> {
     let keys = ticket_keys.keys().export();
     let routes = route::routes(config, certificates, trust, &keys, backends, None)
         .map_err(|why| ServeError::Certificates(vec![why]))?;
-    route::warm_up(&routes).map_err(system("do a handshake with itself"))
+    route::warm_up(&routes).map_err(system("do a handshake with itself"))?;
+    Ok(routes)
+}
+
+/// What can't work with backends is told now, too.
+fn make_contexts(
+    config: &Config,
+    pems: &[Option<OriginPem>],
+    mut routes: Vec<Route>,
+) -> Result<(), ServeError> {
+    backend_tls::make_contexts(config, pems, &mut routes)
+        .map_err(|why| ServeError::Certificates(vec![why]))
 }
 
 /// The session cache of all workers, if there is to be one.

@@ -74,6 +74,7 @@ use flow::{Outcome, Tools};
 use handshaking::Handshakes;
 use interest::Side;
 use kernel_memory::KernelMemory;
+use originating::Errand;
 use passing::Passing;
 use recover::Doubts;
 use std::io;
@@ -151,6 +152,8 @@ pub(crate) struct Worker {
     poller: Poller,
     handshakes: Handshakes,
     originations: Originations,
+    /// Backends to connect to by TLS, once the slot is settled which they are for.
+    errands: Vec<Errand>,
     listeners: Listeners,
     routes: Vec<Route>,
     clients: Clients,
@@ -215,6 +218,7 @@ impl Worker {
             poller,
             handshakes: Handshakes::new(),
             originations: Originations::new(Worker::pools(&routes)),
+            errands: Vec::new(),
             listeners: Listeners::new(listeners),
             tools: Tools::new(
                 pending,
@@ -350,6 +354,7 @@ impl Worker {
             limits,
             listeners,
             originations,
+            errands,
             ..
         } = self;
         let Some(slot) = slots.get_mut(index) else {
@@ -367,12 +372,14 @@ impl Worker {
             now_ms,
             pause: None,
             warm_lost_after_s: None,
+            joined: None,
         };
         let was_at_rest = slot.at_rest();
         let was_leaving = slot.phase() == Phase::Draining;
         let outcome = step(&mut work, slot);
         let over = work.settle(slot, outcome);
         let (pause, warm_lost_after_s) = (work.pause, work.warm_lost_after_s);
+        errands.extend(work.joined);
         self.at_rest += u32::from(slot.at_rest());
         self.at_rest -= u32::from(was_at_rest);
         self.leaving += u32::from(slot.phase() == Phase::Draining);
@@ -413,6 +420,9 @@ impl Worker {
             self.note_queues(index);
         }
         self.slots.header().clear_busy();
+        while let Some(errand) = self.errands.pop() {
+            self.originate_joined(errand);
+        }
     }
 
     /// Asks the kernel what it holds for this connection to send.

@@ -11,6 +11,7 @@
 
 use super::Worker;
 use super::accepting::Listener;
+use crate::backend_tls;
 use crate::config::Backend;
 use crate::handover::{Descriptors, ForKeeper, Handover};
 use crate::orders::{self, Word};
@@ -47,7 +48,7 @@ impl Worker {
         let mut handover = Handover::read(told)?;
         let former = Handover::read(self.handover)?.descriptors.clone();
         let sessions = Sessions::adopt(&former)?;
-        let routes = route::routes(
+        let mut routes = route::routes(
             &handover.config,
             &handover.certificates,
             &handover.clients,
@@ -56,6 +57,8 @@ impl Worker {
             sessions.as_ref(),
         )
         .map_err(io::Error::other)?;
+        backend_tls::make_contexts(&handover.config, &handover.backend_tls, &mut routes)
+            .map_err(io::Error::other)?;
         if listeners.len() != handover.descriptors.listeners.len() {
             return Err(io::Error::other("listeners are missing"));
         }

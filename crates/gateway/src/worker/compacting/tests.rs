@@ -87,6 +87,7 @@ impl World {
                 targets: None,
             },
             sockets: SocketOptions::new(&config.config.sockets),
+            backend_tls: None,
             truncation: Truncation::Abort,
             backend_name: String::new(),
             access: Access::default(),
