@@ -35,7 +35,7 @@ const PAUSE_AT: u64 = 1 << 20;
 /// Small, so that a blocked reader is felt soon.
 const SOCKET_BUFFER: usize = 128 * 1024;
 /// Longer than any test: an end of the connection comes first.
-const SOCKET_TIMEOUT: Duration = Duration::from_secs(180);
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(900);
 const FIRST_LINE_MAX: usize = 200;
 
 /// How the client's side of a connection ended, as seen by the backend.

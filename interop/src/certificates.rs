@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
-    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName,
+    DnType, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType,
+    SerialNumber,
 };
 use tempfile::TempDir;
 
@@ -79,6 +80,31 @@ impl Authority {
 
     /// Gives out a certificate for `localhost` which ends with this year.
     pub fn give_out(&self, name: &str, kind: Kind, last_year: i32, folder: &Path) -> Files {
+        self.give_out_with(name, kind, folder, |params| {
+            params.not_after = rcgen::date_time_ymd(last_year, 12, 31);
+        })
+    }
+
+    /// Gives out a certificate for these names.
+    pub fn give_out_for(&self, name: &str, kind: Kind, names: &[&str], folder: &Path) -> Files {
+        self.give_out_with(name, kind, folder, |params| {
+            let names = names
+                .iter()
+                .map(|&name| name.try_into().expect("a valid name"));
+            params.subject_alt_names = names.map(SanType::DnsName).collect();
+            params.distinguished_name = DistinguishedName::new();
+            params.distinguished_name.push(DnType::CommonName, name);
+        })
+    }
+
+    /// Gives out a certificate for `localhost` with whatever is changed in it.
+    pub fn give_out_with(
+        &self,
+        name: &str,
+        kind: Kind,
+        folder: &Path,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Files {
         let key = match kind {
             Kind::EcdsaP256 => KeyPair::generate(),
             Kind::Rsa2048 => {
@@ -89,11 +115,12 @@ impl Authority {
         let mut params =
             CertificateParams::new(vec!["localhost".to_owned()]).expect("a valid name");
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
-        params.not_after = rcgen::date_time_ymd(last_year, 12, 31);
+        params.not_after = rcgen::date_time_ymd(2035, 12, 31);
         params.use_authority_key_identifier_extension = true;
         params
             .distinguished_name
             .push(DnType::CommonName, "localhost");
+        change(&mut params);
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
         let files = Files {
             cert: folder.join(format!("{name}.pem")),

@@ -20,6 +20,12 @@ impl Counts {
         Self(path)
     }
 
+    /// At this path.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+
     /// All that it says.
     ///
     /// # Panics

@@ -9,10 +9,11 @@ use tempfile::TempDir;
 
 use crate::certificates::authority;
 use crate::content::random;
+use crate::counts::Counts;
 use crate::process::Process;
 use crate::scene::unused_host;
 use crate::tools;
-use crate::wait::PATIENCE;
+use crate::wait::{self, PATIENCE};
 
 /// The port on which plain connections are taken in every test.
 pub const PLAIN_PORT: u16 = 8081;
@@ -158,6 +159,17 @@ impl Originator {
             .write_all(format!("{line}\n").as_bytes())
             .expect("the first line can be sent");
         client
+    }
+
+    /// Waits until a count is there. It must have been started with `admin = "admin.sock"`.
+    ///
+    /// # Panics
+    /// When it does not come.
+    pub fn wait_for_count(&self, name: &str, count: u64) {
+        let counts = Counts::at(&self.folder.path().join("admin.sock"));
+        wait::until(&format!("{name} to be {count}"), PATIENCE, || {
+            (counts.get(name) == count).then_some(())
+        });
     }
 
     /// Handshakes so far: full ones and resumed ones.

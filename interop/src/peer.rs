@@ -80,6 +80,15 @@ pub fn client(config: ClientConfig) -> ClientConnection {
     ClientConnection::new(Arc::new(config), name).expect("a usable configuration")
 }
 
+/// The same, asking for this name.
+///
+/// # Panics
+/// When it is no name.
+pub fn client_for(config: ClientConfig, name: &str) -> ClientConnection {
+    let name = name.to_owned().try_into().expect("a valid name");
+    ClientConnection::new(Arc::new(config), name).expect("a usable configuration")
+}
+
 /// Connects with TCP only.
 ///
 /// # Errors

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -147,7 +148,11 @@ pub struct Seen {
 
 impl Load {
     /// Starts so many threads with so many connections each; every second one speaks TLS 1.2, and
-    /// some update their keys. `pause` lies between two echoes of a thread.
+    /// some update their keys. `pause` lies between two echoes of a thread. Returns when all
+    /// connections are open.
+    ///
+    /// # Panics
+    /// When a thread has, instead of opening its connections.
     pub fn start(
         address: SocketAddr,
         threads: usize,
@@ -157,14 +162,27 @@ impl Load {
     ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let echoes = Arc::new(AtomicU64::new(0));
-        let threads = (0..threads)
+        let (is_open, opened) = channel();
+        let count = threads;
+        let threads = (0..count)
             .map(|thread| {
                 let (stop, echoes) = (Arc::clone(&stop), Arc::clone(&echoes));
+                let crowd = Crowd {
+                    address,
+                    first,
+                    thread,
+                    configs: peer::configs_by_version(),
+                };
+                let is_open = is_open.clone();
                 thread::spawn(move || {
-                    run(address, thread, connections, first, pause, &stop, &echoes)
+                    let probes = (0..connections).map(|number| crowd.open(number)).collect();
+                    let _ = is_open.send(());
+                    crowd.run(probes, pause, &stop, &echoes)
                 })
             })
             .collect();
+        drop(is_open);
+        assert_eq!(opened.iter().take(count).count(), count, "all are open");
         Self {
             stop,
             echoes,
@@ -195,59 +213,68 @@ impl Load {
     }
 }
 
-fn run(
+/// What the connections of one thread have in common.
+struct Crowd {
     address: SocketAddr,
+    first: &'static str,
     thread: usize,
-    connections: usize,
-    first: &str,
-    pause: Duration,
-    stop: &AtomicBool,
-    echoes: &AtomicU64,
-) -> Seen {
-    let configs = peer::configs_by_version();
-    let open = |number: usize| {
-        // Connects wait in the queue while there is no worker; a handshake in flight may be lost.
+    configs: [ClientConfig; 2],
+}
+
+impl Crowd {
+    /// Connects wait in the queue while there is no worker; a handshake in flight may be lost.
+    fn open(&self, number: usize) -> Probe {
+        let config = &self.configs[number % 2];
         (0..20)
-            .find_map(|_| Probe::open(address, configs[number % 2].clone(), first).ok())
+            .find_map(|_| Probe::open(self.address, config.clone(), self.first).ok())
             .expect("a connection within twenty attempts")
-    };
-    let mut probes: Vec<Probe> = (0..connections).map(open).collect();
-    let mut seen = Seen::default();
-    let mut turn = thread * 7919;
-    while !stop.load(Ordering::Relaxed) {
-        for (number, probe) in probes.iter_mut().enumerate() {
-            turn = turn.wrapping_mul(1_103_515_245).wrapping_add(12_345);
-            if turn.is_multiple_of(31) && number % 2 == 0 {
-                // Asks for one in return. TLS 1.2 has none.
-                let _ = probe.tls().refresh_traffic_keys();
-            }
-            let began = Instant::now();
-            match probe.echo(1 + (turn >> 8) % MESSAGE_MAX) {
-                Ok(()) => {
-                    seen.longest = seen.longest.max(began.elapsed());
-                    seen.echoes += 1;
-                    echoes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn run(
+        &self,
+        mut probes: Vec<Probe>,
+        pause: Duration,
+        stop: &AtomicBool,
+        echoes: &AtomicU64,
+    ) -> Seen {
+        let mut seen = Seen::default();
+        let thread = self.thread;
+        let mut turn = thread * 7919;
+        while !stop.load(Ordering::Relaxed) {
+            for (number, probe) in probes.iter_mut().enumerate() {
+                turn = turn.wrapping_mul(1_103_515_245).wrapping_add(12_345);
+                if turn.is_multiple_of(31) && number % 2 == 0 {
+                    // Asks for one in return. TLS 1.2 has none.
+                    let _ = probe.tls().refresh_traffic_keys();
                 }
-                Err(Fault::Lost(error)) => {
-                    seen.lost
-                        .push(format!("after {} bytes: {error}", probe.received));
-                    *probe = open(number);
+                let began = Instant::now();
+                match probe.echo(1 + (turn >> 8) % MESSAGE_MAX) {
+                    Ok(()) => {
+                        seen.longest = seen.longest.max(began.elapsed());
+                        seen.echoes += 1;
+                        echoes.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(Fault::Lost(error)) => {
+                        seen.lost
+                            .push(format!("after {} bytes: {error}", probe.received));
+                        *probe = self.open(number);
+                    }
+                    Err(Fault::Wrong { at }) => {
+                        seen.wrong
+                            .push(format!("thread {thread}, connection {number}, byte {at}"));
+                        *probe = self.open(number);
+                    }
                 }
-                Err(Fault::Wrong { at }) => {
-                    seen.wrong
-                        .push(format!("thread {thread}, connection {number}, byte {at}"));
-                    *probe = open(number);
+                if !pause.is_zero() {
+                    thread::sleep(pause);
                 }
-            }
-            if !pause.is_zero() {
-                thread::sleep(pause);
             }
         }
-    }
-    for probe in probes {
-        if let Err(fault) = probe.finish() {
-            seen.lost.push(format!("at its end: {fault:?}"));
+        for probe in probes {
+            if let Err(fault) = probe.finish() {
+                seen.lost.push(format!("at its end: {fault:?}"));
+            }
         }
+        seen
     }
-    seen
 }

@@ -218,12 +218,13 @@ fn stat_field(pid: u32, number: usize) -> Option<String> {
     fields.split_whitespace().nth(number).map(str::to_owned)
 }
 
-/// Every process and its parent.
+/// Every process and its parent; not those that have ended and wait for somebody to take note.
 fn parents() -> Vec<(u32, u32)> {
     let entries = std::fs::read_dir("/proc").expect("/proc");
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|&pid: &u32| stat_field(pid, 0).is_some_and(|state| state != "Z"))
         .filter_map(|pid: u32| Some((pid, stat_field(pid, 1)?.parse().ok()?)))
         .collect()
 }

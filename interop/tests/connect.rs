@@ -47,9 +47,19 @@ fn handshakes(connect: &Originator, sum: usize) -> (usize, usize) {
 
 #[test]
 fn all_but_one_per_resume_uses_are_resumed_by_all_workers() {
+    resumed_by_all_workers("");
+}
+
+#[test]
+fn all_but_one_per_resume_uses_are_resumed_by_all_workers_with_tls12() {
+    resumed_by_all_workers("max_version = 1.2");
+}
+
+fn resumed_by_all_workers(line: &str) {
     let server = server();
     let settings = Settings::new(&[server.address])
         .line("resume_uses = 10")
+        .line(line)
         .workers(3);
     let connect = Originator::start(&settings);
     // Some stay open, so that the next goes to another worker at times.
@@ -65,8 +75,19 @@ fn all_but_one_per_resume_uses_are_resumed_by_all_workers() {
 
 #[test]
 fn sessions_outlive_a_restart_and_are_nobody_elses() {
+    sessions_outlive_a_restart("");
+}
+
+#[test]
+fn sessions_of_tls12_outlive_a_restart_too() {
+    sessions_outlive_a_restart("max_version = 1.2");
+}
+
+fn sessions_outlive_a_restart(line: &str) {
     let server = server();
-    let settings = Settings::new(&[server.address]).line("session_file = \"sessions\"");
+    let settings = Settings::new(&[server.address])
+        .line("session_file = \"sessions\"")
+        .line(line);
     let mut connect = Originator::start(&settings);
     for _ in 0..5 {
         echoed(&connect);
@@ -193,6 +214,94 @@ fn warm_connections_are_given_and_replaced() {
         assert_eq!(clients.len(), 5, "round {round}");
     }
     drop(server);
+}
+
+/// How a server leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaves {
+    CloseNotify,
+    Fin,
+    Reset,
+}
+
+/// A warm connection that ends in the moment in which it has been given away: nothing was taken
+/// from the local client yet, so it gets another one, and sees no error.
+#[test]
+fn a_warm_connection_that_ends_as_it_is_given_is_replaced() {
+    for how in [Leaves::CloseNotify, Leaves::Fin, Leaves::Reset] {
+        let listener = TcpListener::bind((unused_host(), TLS_PORT)).expect("an address");
+        let address = listener.local_addr().expect("bound");
+        let (come, came) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let config = std::sync::Arc::new(tls_server());
+            for tcp in listener.incoming().flatten() {
+                let tls = rustls::ServerConnection::new(config.clone()).expect("a server");
+                let mut stream = rustls::StreamOwned::new(tls, tcp);
+                while stream.conn.is_handshaking() {
+                    stream
+                        .conn
+                        .complete_io(&mut stream.sock)
+                        .expect("a handshake");
+                }
+                come.send(stream).expect("a test that listens");
+            }
+        });
+        let settings = Settings::new(&[address])
+            .line("warm = 1")
+            .top("admin = \"admin.sock\"");
+        let connect = Originator::start(&settings);
+        let mut given = came.recv_timeout(PATIENCE).expect("a warm connection");
+        let mut client = connect.client();
+        connect.wait_for_count("warm_given", 1);
+        match how {
+            Leaves::CloseNotify => {
+                given.conn.send_close_notify();
+                given.conn.complete_io(&mut given.sock).expect("sent");
+            }
+            Leaves::Fin => given.sock.shutdown(Shutdown::Write).expect("a FIN"),
+            // Closing it is a reset then.
+            Leaves::Reset => rustix::net::sockopt::set_socket_linger(
+                &given.sock,
+                Some(std::time::Duration::ZERO),
+            )
+            .expect("a socket option"),
+        }
+        drop(given);
+        connect.wait_for_count("warm_replaced", 1);
+        client.tcp.write_all(b"hello").expect("taken");
+        // One of those that came since is its: the others are warm, or were.
+        let heard = wait::until("what the client says to arrive", PATIENCE, || {
+            let mut stream = came.try_recv().ok()?;
+            stream
+                .sock
+                .set_read_timeout(Some(std::time::Duration::from_millis(500)))
+                .expect("a socket");
+            let mut heard = [0; 5];
+            let arrived = stream.read_exact(&mut heard).is_ok();
+            arrived.then(|| {
+                stream.write_all(b"world").expect("sent");
+                (heard, stream)
+            })
+        });
+        assert_eq!(&heard.0, b"hello", "{how:?}");
+        let mut back = [0; 5];
+        client.tcp.read_exact(&mut back).expect("an answer");
+        assert_eq!(&back, b"world", "{how:?}");
+    }
+}
+
+/// A TLS server of the test's own.
+fn tls_server() -> rustls::ServerConfig {
+    use rustls_pki_types::pem::PemObject as _;
+    use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+    let files = authority_files();
+    let chain = CertificateDer::pem_file_iter(&files.cert).expect("a file");
+    let chain = chain.map(|one| one.expect("a certificate")).collect();
+    let key = PrivateKeyDer::from_pem_file(&files.key).expect("a key");
+    rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .expect("a key that fits")
 }
 
 fn again(address: SocketAddr, plain: TcpListener) -> Scene {
@@ -331,6 +440,58 @@ fn what_is_wrong_with_a_server_is_said() {
 
 fn authority_files() -> dormouse_interop::certificates::Files {
     authority().certificate(Kind::EcdsaP256).clone()
+}
+
+/// Every handshake with a server has its line on request, done or failed, and is counted by version.
+#[test]
+fn every_handshake_has_its_line_on_request() {
+    let server = server();
+    for version in ["1.3", "1.2"] {
+        let settings = Settings::new(&[server.address])
+            .line(&format!("max_version = {version}"))
+            .top("log_handshakes = true\nadmin = \"admin.sock\"");
+        let connect = Originator::start(&settings);
+        echoed(&connect);
+        echoed(&connect);
+        handshakes(&connect, 2);
+        let lines = connect.process.lines_with("handshake done");
+        let version_said = format!("version=TLS {version}");
+        for part in [
+            " INFO ",
+            &version_said,
+            "suite=",
+            "sni=",
+            "took_ms=",
+            "flights=[",
+        ] {
+            assert!(
+                lines.iter().all(|line| line.contains(part)),
+                "{part} in {lines:?}"
+            );
+        }
+        assert!(lines[0].contains("group=") && lines[0].contains("resumed=false"));
+        assert!(lines[1].contains("resumed=true"), "{}", lines[1]);
+        for kind in ["full", "resumed"] {
+            let number = version.replace('.', "");
+            connect.wait_for_count(&format!("connect_handshakes_{kind}_tls{number}"), 1);
+        }
+    }
+    let other = Settings::new(&[server.address]).top("log_handshakes = true");
+    let mut connect = Originator::start(&Settings {
+        lines: "server_name = \"db.example\"\n".to_owned(),
+        ..other
+    });
+    let mut client = connect.client();
+    assert!(client.tcp.read(&mut [0; 1]).is_err(), "expected a reset");
+    let line = connect.process.wait_for_line("handshake failed", PATIENCE);
+    for part in [
+        "gave_up=\"us\"",
+        "alert=\"bad_certificate\"",
+        "took_ms=",
+        "not for db.example",
+    ] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
 }
 
 #[test]

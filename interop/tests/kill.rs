@@ -67,34 +67,39 @@ fn kill_at_rest(worker: u32) {
     );
 }
 
-/// Kills under full load, every second one while a slot is busy.
-fn kill_under_load(kills: usize, target: Option<Target>, first: &'static str) {
+/// How often a worker may be killed without being started later and later.
+const RESPITE: Duration = Duration::from_millis(1_100);
+
+/// Kills under full load, every second one while a slot is busy: `connections` of both versions,
+/// some of which update their keys, are asked for one echo after the other by eight threads that
+/// check every byte, and others are half-closed the whole time.
+fn kill_under_load(kills: usize, connections: usize, before: Before) {
     const WORKERS: usize = 4;
+    let is_proxied = before == Before::Backend;
     let scene = Scene::with(|settings| {
         settings.workers = WORKERS as u32;
-        if let Some(target) = target {
-            settings.target = target;
+        if !is_proxied {
+            settings.target = Target::Echo;
         }
     });
-    let load = Load::start(scene.address, 8, 12, first, Duration::ZERO);
+    let half_closed = is_proxied.then(|| HalfClosed::open(&scene, connections / 10));
+    let first = if is_proxied { "echo\n" } else { "" };
+    let load = Load::start(scene.address, 8, connections / 8, first, Duration::ZERO);
     let mut seed = Seed(0x0d02_3005_e000_0001);
     let (mut busy_kills, mut killed) = (0, 0);
-    let mut last = [Instant::now(); WORKERS];
+    let mut times: Vec<Instant> = Vec::new();
     while killed < kills {
-        let place = seed.next(WORKERS as u64) as usize;
-        // One that died a moment ago would be started later and later.
-        if last[place].elapsed() < Duration::from_millis(1_100) {
-            std::thread::sleep(Duration::from_millis(20));
-            continue;
+        // The one that has not been killed for longest comes first: the lowest number.
+        if killed >= WORKERS {
+            std::thread::sleep(RESPITE.saturating_sub(times[killed - WORKERS].elapsed()));
         }
         let mut all = workers(&scene, WORKERS);
         all.sort_unstable();
-        // By age: the one that has not been killed for longest comes first.
         let worker = all[0];
         let slots = Slots::of(worker).expect("the slots of a worker");
         let want_busy = killed % 2 == 0;
         if kill_when(worker, &slots, want_busy, &mut seed) {
-            last[place] = Instant::now();
+            times.push(Instant::now());
             killed += 1;
             busy_kills += usize::from(want_busy);
             let until = load.echoes() + 20;
@@ -105,7 +110,8 @@ fn kill_under_load(kills: usize, target: Option<Target>, first: &'static str) {
     }
     let seen = load.finish();
     println!(
-        "{killed} kills, {busy_kills} of them busy: {} connections reset, {} echoes, longest {:?}",
+        "{killed} kills, {busy_kills} of them busy, {connections} connections: {} reset, {} echoes, \
+         longest {:?}",
         seen.lost.len(),
         seen.echoes,
         seen.longest
@@ -122,12 +128,23 @@ fn kill_under_load(kills: usize, target: Option<Target>, first: &'static str) {
         seen.lost.len() as u64 * 20 <= seen.echoes,
         "95 % of the transfers are to be unaffected"
     );
+    if let Some(half_closed) = half_closed {
+        println!("{} half-closed connections", half_closed.len());
+        half_closed.finish();
+    }
+}
+
+/// What is behind the terminator.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Echo,
+    Backend,
 }
 
 #[test]
 fn ten_kills_under_load() {
     if applies(Can::BeDormouse) {
-        kill_under_load(10, Some(Target::Echo), "");
+        kill_under_load(10, 96, Before::Echo);
     }
 }
 
@@ -135,7 +152,7 @@ fn ten_kills_under_load() {
 #[ignore = "minutes"]
 fn three_hundred_kills_under_load() {
     if applies(Can::BeDormouse) {
-        kill_under_load(300, Some(Target::Echo), "");
+        kill_under_load(300, 15_000, Before::Echo);
     }
 }
 
@@ -143,7 +160,57 @@ fn three_hundred_kills_under_load() {
 #[ignore = "minutes"]
 fn three_hundred_kills_under_load_before_a_backend() {
     if applies(Can::BeDormouse) {
-        kill_under_load(300, None, "echo\n");
+        kill_under_load(300, 4_000, Before::Backend);
+    }
+}
+
+/// Connections of which one direction has ended: by the backend, or by the client.
+struct HalfClosed {
+    by_backend: Vec<Peer>,
+    by_client: Vec<Peer>,
+}
+
+impl HalfClosed {
+    const ANSWER: usize = 300_000;
+
+    /// So many, half of each kind.
+    fn open(scene: &Scene, count: usize) -> Self {
+        let by_backend = |_| {
+            let mut peer = Peer::saying(scene.address, "backendfirst 1000");
+            let mut all = vec![0; 1000];
+            let received = peer.stream().read_exact(&mut all);
+            received.expect("what the backend sent first");
+            peer
+        };
+        // The backend would answer at once: its answer is pending until it is read.
+        let by_client = |_| {
+            let command = format!("halfclose {}", Self::ANSWER);
+            let mut peer = Peer::saying(scene.address, &command);
+            peer.end_sending().expect("the end of the sending");
+            peer
+        };
+        Self {
+            by_backend: (0..count / 2).map(by_backend).collect(),
+            by_client: (0..count / 2).map(by_client).collect(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.by_backend.len() + self.by_client.len()
+    }
+
+    /// The other direction goes on, to its end.
+    fn finish(self) {
+        for mut peer in self.by_backend {
+            let sent = peer.stream().write_all(&[7; 500]);
+            sent.expect("the other half is open");
+            peer.end_sending().expect("its end");
+            assert!(peer.receive_all().expect("a clean end").is_empty());
+        }
+        for mut peer in self.by_client {
+            let received = peer.receive_all().expect("a clean end");
+            assert_eq!(received.len(), Self::ANSWER);
+        }
     }
 }
 
@@ -170,23 +237,7 @@ fn every_kind(count: usize, target: Option<Target>, first: &'static str) {
             probe
         })
         .collect();
-    // Half-closed by the backend: it has ended its sending and still receives; and by the client.
-    let mut half_closed: Vec<Peer> = Vec::new();
-    let mut by_client: Vec<Peer> = Vec::new();
-    if !is_echo {
-        for _ in 0..20 {
-            let mut peer = Peer::saying(scene.address, "backendfirst 1000");
-            let mut all = vec![0; 1000];
-            peer.stream()
-                .read_exact(&mut all)
-                .expect("what the backend sent first");
-            half_closed.push(peer);
-            by_client.push(Peer::saying(scene.address, "halfclose 300000"));
-        }
-        for peer in &mut by_client {
-            peer.end_sending().expect("the end of the sending");
-        }
-    }
+    let half_closed = (!is_echo).then(|| HalfClosed::open(&scene, 40));
     // With bytes pending on both sides: sent, and not read.
     for probe in probes.iter_mut().take(200) {
         probe.send(40_000).expect("sent without reading");
@@ -212,15 +263,8 @@ fn every_kind(count: usize, target: Option<Target>, first: &'static str) {
     for probe in probes {
         probe.finish().expect("a clean end");
     }
-    for mut peer in half_closed {
-        peer.stream()
-            .write_all(&[7; 500])
-            .expect("the other half is open");
-        peer.end_sending().expect("its end");
-        assert!(peer.receive_all().expect("a clean end").is_empty());
-    }
-    for mut peer in by_client {
-        assert_eq!(peer.receive_all().expect("a clean end").len(), 300_000);
+    if let Some(half_closed) = half_closed {
+        half_closed.finish();
     }
 }
 

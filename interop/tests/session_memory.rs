@@ -1,6 +1,6 @@
 //! The session cache does not grow, and the heap beside it does not either, however many
 //! handshakes there are: long-lived sessions lie in a mapping of their own, where they pin no
-//! page among the garbage that handshakes leave.
+//! page among the garbage that handshakes leave. The same with half a million: `lab/session-cache`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -69,10 +69,4 @@ fn does_not_grow(count: u64) {
 #[test]
 fn twenty_thousand_handshakes_later_it_is_as_large_as_before() {
     does_not_grow(20_000);
-}
-
-#[test]
-#[ignore = "takes many minutes"]
-fn five_hundred_thousand_handshakes_later_it_is_as_large_as_before() {
-    does_not_grow(500_000);
 }

@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dormouse_engine::{Identity, IdentityError, TrustStore, UnixTime};
 use dormouse_gateway::config::{Ca, CertificateFiles, Config, Originate, Route, show_number};
+use dormouse_gateway::{PairFiles, certificate_pairs};
 use time::OffsetDateTime;
 
 use crate::check::{Row, row};
@@ -45,14 +46,10 @@ pub(crate) fn read(config: &Config) -> Identities {
 
 fn read_route(route: &Route, now_s: u64, found: &mut Identities) -> Vec<Row> {
     let mut rows = Vec::new();
-    for CertificateFiles { cert, key } in &route.certificates {
-        let name = cert.display().to_string();
-        match Identity::from_files(cert, key) {
-            Ok(identity) => {
-                rows.push(row("certificate", &name, describe(&identity, now_s)));
-                found.warnings.extend(warnings(&identity, &name, now_s));
-            }
-            Err(error) => found.errors.push(error.to_string()),
+    for files in &route.certificates {
+        match certificate_pairs(files) {
+            Ok(pairs) => rows.extend(read_pairs(&pairs, now_s, found)),
+            Err(why) => found.errors.push(why),
         }
     }
     if let Some(name) = &route.self_signed {
@@ -67,6 +64,34 @@ fn read_route(route: &Route, now_s: u64, found: &mut Identities) -> Vec<Row> {
             }
         }
     }
+    rows
+}
+
+/// Of those in a directory, what is no good is left out as long as something is good.
+fn read_pairs(pairs: &[PairFiles], now_s: u64, found: &mut Identities) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut left_out = Vec::new();
+    for PairFiles {
+        cert,
+        key,
+        found: in_directory,
+    } in pairs
+    {
+        let name = cert.display().to_string();
+        match Identity::from_files(cert, key) {
+            Ok(identity) => {
+                rows.push(row("certificate", &name, describe(&identity, now_s)));
+                found.warnings.extend(warnings(&identity, &name, now_s));
+            }
+            Err(error) if *in_directory => left_out.push(error.to_string()),
+            Err(error) => found.errors.push(error.to_string()),
+        }
+    }
+    if rows.is_empty() {
+        found.errors.append(&mut left_out);
+    }
+    let words = left_out.into_iter().map(|why| format!("left out: {why}"));
+    found.warnings.extend(words);
     rows
 }
 

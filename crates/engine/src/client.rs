@@ -12,6 +12,7 @@ use rustls::sign::CertifiedKey;
 use crate::identity::Identity;
 use crate::kept::Kept;
 use crate::mint::{Mint, noting};
+use crate::mint_tls12::MintTls12;
 use crate::settings::{Group, Protocols, SettingsError, Version, check_alpn, provider};
 use crate::turn::{SecretCatcher, TurnTime};
 use crate::verify::Roots;
@@ -134,7 +135,8 @@ impl ClientContext {
                     Version::Tls13 => Some(Mint::new(&config)?),
                     Version::Tls12 => None,
                 };
-                let store = kept.insert(Arc::new(Kept::new(mint, reuse)));
+                let mint_tls12 = MintTls12::new(&config)?;
+                let store = kept.insert(Arc::new(Kept::new(mint, mint_tls12, reuse)));
                 Resumption::store(Arc::clone(store) as _)
             }
             (Some(resumption), None) => Resumption::in_memory_sessions(resumption.sessions_max),

@@ -13,13 +13,17 @@ use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    SignatureScheme,
+};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::revocation_list::CertificateRevocationList;
 
-use crate::failure::utc;
+use crate::client_rules::{self, ClientRule};
+use crate::failure::{CertificateProblem, utc};
 use crate::resumption::ResumptionRefused;
 use crate::settings::{Group, SettingsError, provider};
 use crate::turn::with_turn;
@@ -38,6 +42,9 @@ pub struct ClientCertificates {
     /// Revocation lists in PEM, each with a name for messages. When there is any, there must
     /// be a current one for every issuer in a client's chain.
     pub crls: Vec<(String, Vec<u8>)>,
+    /// Which of those with a good certificate may come in: each needs to fit one rule; no rules:
+    /// all.
+    pub allow: Vec<ClientRule>,
 }
 
 impl ClientCertificates {
@@ -105,7 +112,7 @@ impl ClientCertificates {
     }
 
     /// A digest of what makes sessions comparable: who is asked, and who may vouch. Revocation
-    /// lists are not part of it: they are looked at whenever a session is resumed.
+    /// lists and rules are not part of it: they are looked at whenever a session is resumed.
     fn policy(&self) -> [u8; POLICY_LEN] {
         let mut anchors: Vec<_> = CertificateDer::pem_slice_iter(&self.roots)
             .flatten()
@@ -129,6 +136,7 @@ impl ClientCertificates {
 /// The judge of one context.
 pub(crate) struct ClientAuth {
     inner: Arc<dyn ClientCertVerifier>,
+    allow: Vec<ClientRule>,
     policy: [u8; POLICY_LEN],
 }
 
@@ -148,6 +156,7 @@ impl ClientAuth {
             inner: builder
                 .build()
                 .map_err(|e| SettingsError::ClientCrl(e.to_string()))?,
+            allow: settings.allow.clone(),
             policy: settings.policy(),
         })
     }
@@ -179,11 +188,19 @@ impl ClientAuth {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let judgement = self.inner.verify_client_cert(own, intermediates, now);
-        let found = match &judgement {
+        let mut judgement = self.inner.verify_client_cert(own, intermediates, now);
+        let mut found = match &judgement {
             Err(Error::InvalidCertificate(error)) => Some(problem(error, own, intermediates)),
             _ => None,
         };
+        if judgement.is_ok()
+            && let Err(claims) = client_rules::allow(&self.allow, own)
+        {
+            // Its alert is access_denied (RFC 8446 §6.2): a good certificate, and no way in.
+            let refused = CertificateError::ApplicationVerificationFailure;
+            judgement = Err(Error::InvalidCertificate(refused));
+            found = Some(CertificateProblem::NotAllowed { claims });
+        }
         with_turn(|turn| {
             (turn.client, turn.client_name) = names(own);
             turn.certificate_problem = found;
@@ -286,6 +303,7 @@ mod tests {
             required: true,
             roots: issuer.pem().into_bytes(),
             crls: Vec::new(),
+            allow: Vec::new(),
         };
         let client_auth = ClientAuth::new(&settings, &provider(&Group::ALL).unwrap()).unwrap();
         let (before, during, after) = (at(1_735_000_000), at(1_740_000_000), at(1_760_000_000));

@@ -51,6 +51,8 @@ pub enum FailureKind {
     NoCommonSignature,
     /// No application protocol (ALPN) is enabled on both sides.
     NoCommonAlpn,
+    /// The client asked for a server name that nobody has here, or for none.
+    UnknownName,
     /// The peer lacks something else that is required.
     PeerIncompatible,
     /// The peer sent a fatal alert, with this description.
@@ -119,6 +121,11 @@ pub enum CertificateProblem {
     Missing,
     /// It was revoked.
     Revoked,
+    /// It is good, but no rule lets it in.
+    NotAllowed {
+        /// What it says of its owner.
+        claims: String,
+    },
     /// It may not be used for a server.
     WrongPurpose,
     /// Its signature, or the one made with its key, is wrong.
@@ -135,6 +142,31 @@ impl HandshakeFailure {
             reason: reason.into(),
             alert_sent: None,
         }
+    }
+
+    /// A client asked for this name, or none, and nothing is for it: the failure, and the alert to
+    /// be sent, in the clear as all before the server's answer. unrecognized_name (RFC 6066 §3);
+    /// missing_extension without a name (RFC 8446 §9.2).
+    pub fn unknown_name(name: Option<&str>) -> (HandshakeFailure, [u8; 7]) {
+        let (alert, reason) = match name {
+            Some(name) => {
+                let shown = name.escape_debug();
+                (
+                    112,
+                    format!("the client asked for \"{shown}\", and nothing is for that name"),
+                )
+            }
+            None => (
+                109,
+                "the client named no server (SNI), and there is no default".to_owned(),
+            ),
+        };
+        let failure = HandshakeFailure::new(Blame::Peer, FailureKind::UnknownName, reason);
+        const FATAL: u8 = 2;
+        (
+            failure.with_alert(Some(alert)),
+            [21, 3, 3, 0, 2, FATAL, alert],
+        )
     }
 
     pub(crate) fn internal(reason: impl Into<String>) -> Self {
@@ -408,6 +440,9 @@ impl fmt::Display for CertificateProblem {
             ),
             Self::Missing => write!(f, "was not sent"),
             Self::Revoked => write!(f, "was revoked"),
+            Self::NotAllowed { claims } => {
+                write!(f, "is let in by no rule of client_allow; it has {claims}")
+            }
             Self::WrongPurpose => write!(f, "may not be used for a server"),
             Self::BadSignature => write!(f, "or the signature made with it is forged"),
             Self::Other(words) => write!(f, "was refused: {words}"),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use dormouse_record as record;
 use rustls::AlertDescription;
 use rustls::Error;
-use rustls::{ClientConfig, ServerConfig};
+use rustls::client::Tls12ClientSessionValue;
+use rustls::{ClientConfig, CommonState, ServerConfig};
 use rustls_pki_types::{ServerName, UnixTime};
 
 use crate::client::ClientContext;
@@ -14,12 +15,14 @@ use crate::failure::{Blame, FailureKind, HandshakeFailure, hidden_alert};
 use crate::first_bytes::{self, HTTP_ANSWER};
 use crate::kept::Kept;
 use crate::machine::{Connection, Machine, Wants};
-use crate::rest::{Flights, HandshakeInfo, Rested, Taken, establish, info};
+use crate::mint_tls12::{Dictated, Master};
+use crate::overheard::Overheard;
+use crate::rest::{Flights, Rested, Taken, establish, info};
 use crate::server::ServerContext;
 use crate::session::SessionStore;
-use crate::settings::{SettingsError, Version};
+use crate::settings::SettingsError;
 use crate::ticket_watch::TicketWatch;
-use crate::turn::{Turn, take_turn, with_turn};
+use crate::turn::{Secret, Turn, take_turn, with_turn};
 
 /// What a handshake may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +79,16 @@ struct Wish {
     judges: bool,
     /// Set if the caller keeps the sessions.
     kept: Option<Arc<Kept>>,
+    /// What the server says of the session in the clear; only where sessions are kept.
+    overheard: Overheard,
+}
+
+impl Wish {
+    fn failed(&self, turn: Option<&Turn>) {
+        if let (Some(kept), Some(turn)) = (&self.kept, turn) {
+            kept.failed(turn);
+        }
+    }
 }
 
 enum Phase {
@@ -108,6 +121,7 @@ impl Handshake {
             tickets_expected: context.tickets_expected,
             judges: context.judges,
             kept: context.kept.clone(),
+            overheard: Overheard::default(),
         };
         Ok(Handshake::new(connection, limits, Some(wish)))
     }
@@ -117,6 +131,7 @@ impl Handshake {
     pub fn keep_sessions(&mut self, store: Arc<dyn SessionStore>) {
         if let Some(turn) = &mut self.turn {
             turn.sessions = Some(store);
+            turn.master = Master::Noted(Secret::empty());
         }
     }
 
@@ -138,6 +153,18 @@ impl Handshake {
     pub(crate) fn with_client(config: Arc<ServerConfig>) -> Handshake {
         let connection = Connection::ServerToBe(config);
         Handshake::new(connection, HandshakeLimits::default(), None)
+    }
+
+    /// What a handshake with ourselves goes by, in place of what it would agree on.
+    pub(crate) fn dictate(&mut self, master: Master, dictated: Option<Dictated>) {
+        if let Some(turn) = &mut self.turn {
+            (turn.master, turn.dictated) = (master, dictated);
+        }
+    }
+
+    /// The session of TLS 1.2 which a handshake with ourselves has made.
+    pub(crate) fn take_struck(&mut self) -> Option<Tls12ClientSessionValue> {
+        self.turn.as_mut()?.made.take()
     }
 
     fn new(connection: Connection, limits: HandshakeLimits, wish: Option<Wish>) -> Handshake {
@@ -177,10 +204,19 @@ impl Handshake {
             .add(!from_client, self.machine.output.len() - written);
         let problem = turn.certificate_problem.take();
         let client = turn.client.clone();
+        let refused_name = (turn.name_refused).then(|| turn.server_name.clone());
         self.turn = Some(turn);
         outcome.map_err(|stop| {
             let failure = match stop {
                 Stop::Ours(failure) => failure,
+                Stop::Rustls(_) if refused_name.is_some() => {
+                    // Nothing but rustls' own alert, of another kind, has been written since.
+                    let name = refused_name.flatten();
+                    let (failure, alert) = HandshakeFailure::unknown_name(name.as_deref());
+                    self.machine.output.truncate(written);
+                    self.machine.output.extend_from_slice(&alert);
+                    failure
+                }
                 Stop::Rustls(error) => {
                     let alert_at = self.machine.output.len();
                     self.fetch_alert();
@@ -192,7 +228,10 @@ impl Handshake {
                     let failure = HandshakeFailure::from_rustls(&error, problem);
                     let failure = match &self.wish {
                         None => failure.about_client(client.as_deref()),
-                        Some(_) => failure,
+                        Some(wish) => {
+                            wish.failed(self.turn.as_deref());
+                            failure
+                        }
                     };
                     failure.with_alert(alert)
                 }
@@ -260,7 +299,7 @@ impl Handshake {
                 ));
             }
         }
-        let turn = self.turn.take().unwrap_or_else(Turn::new);
+        let mut turn = self.turn.take().unwrap_or_else(Turn::new);
         let of_client = self.wish.is_some();
         let (sni, wish) = match self.wish.take() {
             Some(wish) => (Some(wish.server_name.clone()), wish),
@@ -282,7 +321,15 @@ impl Handshake {
                 ));
             }
         };
-        let chain = keep_count(&turn, &info, wish.kept.as_deref());
+        let suite = self
+            .machine
+            .common()
+            .and_then(CommonState::negotiated_cipher_suite);
+        let overheard = wish.overheard;
+        let chain = match (&wish.kept, suite) {
+            (Some(kept), Some(suite)) => kept.done(&mut turn, &info, suite.suite(), &overheard),
+            _ => None,
+        };
         let kernel = establish(self.machine.connection, &turn, state)?;
         self.machine.output.drain(..self.sent);
         Ok(Rested {
@@ -293,25 +340,6 @@ impl Handshake {
                 .filter(|_| wish.tickets_expected > 0)
                 .map(|kernel| TicketWatch::new(kernel, wish.tickets_expected, chain)),
         })
-    }
-}
-
-/// Sessions which the caller keeps: the chain to which this connection's tickets belong.
-fn keep_count(
-    turn: &Turn,
-    info: &HandshakeInfo,
-    kept: Option<&Kept>,
-) -> Option<(Arc<dyn SessionStore>, u64)> {
-    let store = turn.sessions.as_ref()?;
-    match (info.protocol, info.resumed) {
-        (Version::Tls13, true) => Some((Arc::clone(store), turn.offered?)),
-        (Version::Tls13, false) => Some((Arc::clone(store), store.begin(turn.now))),
-        (Version::Tls12, true) => None,
-        (Version::Tls12, false) => {
-            let name = ServerName::try_from(info.sni.as_deref()?).ok()?;
-            kept?.full_tls12_done(&name, turn.now);
-            None
-        }
     }
 }
 
@@ -348,6 +376,7 @@ impl Handshake {
                 self.judge_first_bytes().map_err(Stop::Ours)?;
                 self.phase = Phase::Handshaking;
             }
+            self.overhear();
             if self.advance()? == Wants::Nothing {
                 break;
             }
@@ -361,6 +390,12 @@ impl Handshake {
         self.check_client().map_err(Stop::Ours)?;
         self.phase = Phase::Established;
         self.keep(received).map_err(Stop::Ours)
+    }
+
+    fn overhear(&mut self) {
+        if let Some(wish) = self.wish.as_mut().filter(|wish| wish.kept.is_some()) {
+            wish.overheard.record(self.machine.inbound.completed());
+        }
     }
 
     fn advance(&mut self) -> Result<Wants, Stop> {

@@ -78,29 +78,38 @@ fn offers_session(message: &[u8]) -> Option<bool> {
     Some(!session_id.is_empty() && !speaks_tls13)
 }
 
-struct Reader<'a>(&'a [u8]);
+/// Takes a message apart; whatever is cut short is `None`.
+pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader(bytes)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
     }
 
-    fn u16(&mut self) -> Option<u16> {
+    pub(crate) fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_be_bytes)
     }
 
-    fn vector8(&mut self) -> Option<&'a [u8]> {
+    pub(crate) fn vector8(&mut self) -> Option<&'a [u8]> {
         let [len] = self.array()?;
         self.take(len.into())
     }
 
-    fn vector16(&mut self) -> Option<&'a [u8]> {
+    pub(crate) fn vector16(&mut self) -> Option<&'a [u8]> {
         let len = self.u16()?;
         self.take(len.into())
     }

@@ -24,6 +24,8 @@ const FIRST_CAPACITY: usize = 512;
 pub(crate) struct Inbound {
     buffer: Vec<u8>,
     fed: usize,
+    /// Where the record begins that was completed last.
+    last: usize,
     taken: usize,
 }
 
@@ -37,6 +39,7 @@ impl Inbound {
             let partial = self.buffer.get(self.fed..).unwrap_or_default();
             let need = record_len(partial);
             if partial.len() >= need {
+                self.last = self.fed;
                 self.fed = self.buffer.len();
                 return true;
             }
@@ -54,6 +57,11 @@ impl Inbound {
             self.taken += piece.len();
             *received = rest;
         }
+    }
+
+    /// The record that was just completed, before it is shown to anybody.
+    pub(crate) fn completed(&self) -> &[u8] {
+        self.buffer.get(self.last..self.fed).unwrap_or_default()
     }
 
     /// What rustls may see.
@@ -137,6 +145,7 @@ mod tests {
             let mut records = Vec::new();
             for mut part in [first, second] {
                 while inbound.complete_record(&mut part) {
+                    assert_eq!(inbound.completed().to_vec(), inbound.shown().to_vec());
                     records.push(inbound.shown().to_vec());
                     let shown = inbound.shown().len();
                     inbound.discard(shown);

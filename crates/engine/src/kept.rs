@@ -1,116 +1,214 @@
 //! The sessions of a client whose caller keeps them: what rustls sees of [`SessionStore`].
 //!
-//! TLS 1.3 sessions go to the caller as bytes and come back by way of the [mint](crate::mint).
-//! Those of TLS 1.2 stay here, as rustls' values: their ticket passes by within the handshake,
-//! where only rustls sees it. So they are shared by all connections of this context, but not
-//! with other processes.
+//! Sessions go to the caller as bytes and come back by way of the [mint](crate::mint). What of TLS
+//! 1.2 the mint has struck once stays here too, as rustls' value, and is used again as long as the
+//! caller's chain is the one it belongs to.
+//!
+//! Some sessions of TLS 1.2 can't be bytes: those without extended master secret, with a ticket too
+//! large for the caller, with an id of an unusual length. They stay here alone, and are counted here.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
-use rustls_pki_types::{ServerName, UnixTime};
+use rustls::{CipherSuite, NamedGroup};
+use rustls_pki_types::ServerName;
 
 use crate::client::Reuse;
 use crate::mint::Mint;
-use crate::session::SessionStore;
-use crate::turn::with_turn;
+use crate::mint_tls12::{self, MintTls12};
+use crate::overheard::Overheard;
+use crate::rest::HandshakeInfo;
+use crate::session::{Session, SessionStore};
+use crate::settings::Version;
+use crate::turn::{Turn, with_turn};
 
-/// Names are a matter of configuration, so there are few.
+/// Servers are a matter of configuration, so there are few.
 const SERVERS_MAX: usize = 1_024;
 
 /// rustls' store.
 pub(crate) struct Kept {
     /// None where TLS 1.3 is off.
     mint: Option<Mint>,
+    mint_tls12: MintTls12,
     reuse: Reuse,
-    servers: Mutex<HashMap<ServerName<'static>, Server>>,
+    groups: Mutex<HashMap<ServerName<'static>, NamedGroup>>,
+    tls12: Mutex<HashMap<StoreId, Tls12>>,
 }
 
-#[derive(Default)]
-struct Server {
-    group: Option<NamedGroup>,
-    tls12: Option<Tls12>,
+/// Which of the caller's stores.
+type StoreId = usize;
+
+fn id(store: &Arc<dyn SessionStore>) -> StoreId {
+    Arc::as_ptr(store).cast::<()>().addr()
 }
 
-/// A TLS 1.2 session, and how much it was used.
+/// A TLS 1.2 session.
 struct Tls12 {
     value: Tls12ClientSessionValue,
-    /// Handshakes resumed with it, or with one that it follows from.
-    uses: u32,
-    /// When the full handshake was, in seconds of Unix time.
-    since_s: u64,
+    chain: Chain,
+}
+
+/// Who counts how much it is used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Chain {
+    /// The caller, as one of this chain.
+    Callers(u64),
+    /// This one: handshakes resumed with it or with one that it follows from, and when the full
+    /// handshake was, in seconds of Unix time.
+    Own { uses: u32, since_s: u64 },
 }
 
 impl Kept {
-    pub(crate) fn new(mint: Option<Mint>, reuse: Reuse) -> Kept {
+    pub(crate) fn new(mint: Option<Mint>, mint_tls12: MintTls12, reuse: Reuse) -> Kept {
         Kept {
             mint,
+            mint_tls12,
             reuse,
-            servers: Mutex::new(HashMap::new()),
+            groups: Mutex::default(),
+            tls12: Mutex::default(),
         }
     }
 
-    fn servers(&self) -> MutexGuard<'_, HashMap<ServerName<'static>, Server>> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A handshake has failed: should a session have been offered in it, nobody tries that again.
+    pub(crate) fn failed(&self, turn: &Turn) {
+        if let Some(store) = &turn.sessions {
+            lock(&self.tls12).remove(&id(store));
+            if turn.offered.is_some() {
+                store.begin(turn.now);
+            }
+        }
     }
 
-    fn change(&self, name: ServerName<'static>, change: impl FnOnce(&mut Server)) {
-        let mut servers = self.servers();
-        if servers.len() < SERVERS_MAX || servers.contains_key(&name) {
-            change(servers.entry(name).or_default());
+    /// A handshake is done. The chain to which the tickets belong that are still to come.
+    pub(crate) fn done(
+        &self,
+        turn: &mut Turn,
+        info: &HandshakeInfo,
+        suite: CipherSuite,
+        overheard: &Overheard,
+    ) -> Option<(Arc<dyn SessionStore>, u64)> {
+        let store = Arc::clone(turn.sessions.as_ref()?);
+        let chain = if info.resumed {
+            turn.offered
+        } else {
+            Some(store.begin(turn.now))
+        };
+        match info.protocol {
+            Version::Tls13 => Some((store, chain?)),
+            Version::Tls12 => {
+                // One that was resumed has a new ticket, or is as it was.
+                let is_new = !info.resumed || overheard.ticket.is_some();
+                let session = mint_tls12::session(suite, turn.now, &turn.master, overheard);
+                let kept = match (chain, session.filter(|_| is_new)) {
+                    (Some(chain), Some(session)) => store.put(chain, &session),
+                    _ => false,
+                };
+                let callers = chain.filter(|_| kept || info.resumed);
+                self.tls12_done(turn, id(&store), callers, info.resumed);
+                None
+            }
         }
+    }
+
+    /// Keeps rustls' value of the session, of a chain of the caller's or for itself.
+    fn tls12_done(&self, turn: &mut Turn, id: StoreId, callers: Option<u64>, resumed: bool) {
+        let mut all = lock(&self.tls12);
+        let former = all.get(&id).map(|former| former.chain);
+        let fresh = Chain::Own {
+            uses: 0,
+            since_s: turn.now.as_secs(),
+        };
+        let chain = match (callers, former) {
+            (Some(chain), _) => Chain::Callers(chain),
+            (None, Some(own @ Chain::Own { .. })) if resumed => own,
+            (None, _) => fresh,
+        };
+        match turn.made.take() {
+            Some(value) => put(&mut all, id, Tls12 { value, chain }),
+            None if resumed => {}
+            None => drop(all.remove(&id)),
+        }
+    }
+
+    /// The session that was taken from the caller, as rustls' value.
+    fn of_caller(
+        &self,
+        id: StoreId,
+        chain: u64,
+        session: &Session,
+    ) -> Option<Tls12ClientSessionValue> {
+        let chain = Chain::Callers(chain);
+        if let Some(known) = lock(&self.tls12).get(&id).filter(|one| one.chain == chain) {
+            return Some(known.value.clone());
+        }
+        let value = self.mint_tls12.strike(session)?;
+        let struck = Tls12 {
+            value: value.clone(),
+            chain,
+        };
+        put(&mut lock(&self.tls12), id, struck);
+        Some(value)
+    }
+
+    /// One that only we have.
+    fn own(&self, id: StoreId, now_s: u64) -> Option<Tls12ClientSessionValue> {
+        let mut all = lock(&self.tls12);
+        let session = all.get_mut(&id)?;
+        let Chain::Own { uses, since_s } = &mut session.chain else {
+            return None;
+        };
+        if !self.reuse.allows(*uses, *since_s, now_s) {
+            all.remove(&id);
+            return None;
+        }
+        *uses += 1;
+        Some(session.value.clone())
     }
 }
 
-fn now() -> Option<UnixTime> {
-    with_turn(|turn| turn.now)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn put<K: Hash + Eq, V>(all: &mut HashMap<K, V>, key: K, value: V) {
+    if all.len() < SERVERS_MAX || all.contains_key(&key) {
+        all.insert(key, value);
+    }
 }
 
 impl ClientSessionStore for Kept {
     fn set_kx_hint(&self, name: ServerName<'static>, group: NamedGroup) {
-        self.change(name, |server| server.group = Some(group));
+        put(&mut lock(&self.groups), name, group);
     }
 
     fn kx_hint(&self, name: &ServerName<'_>) -> Option<NamedGroup> {
-        self.servers().get(&name.to_owned())?.group
+        lock(&self.groups).get(&name.to_owned()).copied()
     }
 
-    fn set_tls12_session(&self, name: ServerName<'static>, value: Tls12ClientSessionValue) {
-        // A server which resumed a session may give a new ticket for it: the count goes on.
-        // Whether it did is seen when the handshake is done (`full_tls12_done`).
-        let now_s = now().map_or(0, |now| now.as_secs());
-        self.change(name, |server| {
-            let (uses, since_s) = match &server.tls12 {
-                Some(former) => (former.uses, former.since_s),
-                None => (0, now_s),
-            };
-            server.tls12 = Some(Tls12 {
-                value,
-                uses,
-                since_s,
-            });
-        });
+    /// Whether it is a new one or one that was resumed is known when the handshake is done.
+    fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
+        with_turn(|turn| turn.made = Some(value));
     }
 
-    fn tls12_session(&self, name: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        let now_s = now()?.as_secs();
-        let mut servers = self.servers();
-        let server = servers.get_mut(&name.to_owned())?;
-        let session = server.tls12.as_mut()?;
-        if !self.reuse.allows(session.uses, session.since_s, now_s) {
-            server.tls12 = None;
-            return None;
+    /// rustls asks for one of TLS 1.3 first.
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        let (store, taken, chain, now) = with_turn(|turn| {
+            let store = id(turn.sessions.as_ref()?);
+            Some((store, turn.taken.take(), turn.offered, turn.now))
+        })??;
+        match (taken, chain) {
+            (Some(session), Some(chain)) => self.of_caller(store, chain, &session),
+            _ => self.own(store, now.as_secs()),
         }
-        session.uses += 1;
-        Some(session.value.clone())
     }
 
-    fn remove_tls12_session(&self, name: &ServerName<'static>) {
-        if let Some(server) = self.servers().get_mut(name) {
-            server.tls12 = None;
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {
+        let store = with_turn(|turn| turn.sessions.as_ref().map(id));
+        if let Some(store) = store.flatten() {
+            lock(&self.tls12).remove(&store);
         }
     }
 
@@ -118,25 +216,14 @@ impl ClientSessionStore for Kept {
     fn insert_tls13_ticket(&self, _: ServerName<'static>, _: Tls13ClientSessionValue) {}
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        let mint = self.mint.as_ref()?;
         let (store, now) = with_turn(|turn| Some((turn.sessions.clone()?, turn.now)))??;
         let (chain, session) = SessionStore::take(&*store, now)?;
-        let struck = mint.strike(&session)?;
         with_turn(|turn| turn.offered = Some(chain));
-        Some(struck)
-    }
-}
-
-impl Kept {
-    /// A full TLS 1.2 handshake with this server is done: what came of it counts from now on.
-    pub(crate) fn full_tls12_done(&self, name: &ServerName<'_>, now: UnixTime) {
-        if let Some(session) = self
-            .servers()
-            .get_mut(&name.to_owned())
-            .and_then(|server| server.tls12.as_mut())
-        {
-            (session.uses, session.since_s) = (0, now.as_secs());
+        if !session.is_tls13() {
+            with_turn(|turn| turn.taken = Some(session));
+            return None;
         }
+        self.mint.as_ref()?.strike(&session)
     }
 }
 

@@ -18,8 +18,10 @@
 //! a slot of the thread, set for the length of one call: see `turn`.
 #![forbid(unsafe_code)]
 
+mod asked;
 mod client;
 mod client_auth;
+mod client_rules;
 mod failure;
 mod first_bytes;
 mod handshake;
@@ -29,6 +31,8 @@ mod inbound;
 mod kept;
 mod machine;
 mod mint;
+mod mint_tls12;
+mod overheard;
 mod pem;
 mod rest;
 mod resumption;
@@ -44,8 +48,10 @@ mod turn;
 mod verify;
 mod warm_up;
 
+pub use asked::{Asked, FirstFlight};
 pub use client::{ClientContext, ClientSettings, ResumptionSettings, Reuse};
 pub use client_auth::ClientCertificates;
+pub use client_rules::ClientRule;
 pub use failure::{Blame, CertificateProblem, FailureKind, HandshakeFailure, alert_name};
 pub use handshake::{Handshake, HandshakeLimits, Progress};
 pub use hello::Hello;
@@ -54,7 +60,7 @@ pub use pem::read_file as read_pem_file;
 pub use rest::{Flights, HandshakeInfo, Rested};
 pub use resumption::ResumptionRefused;
 pub use rustls_pki_types::UnixTime;
-pub use server::{ServerContext, ServerSettings};
+pub use server::{ServerContext, ServerSettings, UnknownName};
 pub use session::{Session, SessionStore, digest};
 pub use settings::{Group, Protocols, SettingsError, Version};
 pub use store::ServerSessions;

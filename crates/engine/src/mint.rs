@@ -36,12 +36,13 @@ use rustls_pki_types::{ServerName, UnixTime};
 
 use crate::handshake::{Handshake, Progress};
 use crate::identity::Identity;
+use crate::mint_tls12;
 use crate::session::Session;
 use crate::settings::SettingsError;
 use crate::turn::{Secret, SecretCatcher, TurnTime, with_turn};
 
 /// Not a name that anybody has (RFC 6761 §6.4).
-const NAME: &str = "mint.invalid";
+pub(crate) const NAME: &str = "mint.invalid";
 
 /// What the provider does with the key that a ticket stands for.
 pub(crate) enum Psk {
@@ -178,7 +179,7 @@ fn counterpart(config: &ClientConfig, suite: CipherSuite) -> Result<ServerConfig
 
 /// Where the connections with ourselves put what was struck: into the turn.
 #[derive(Debug)]
-struct Tray;
+pub(crate) struct Tray;
 
 impl ClientSessionStore for Tray {
     fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
@@ -187,7 +188,9 @@ impl ClientSessionStore for Tray {
         None
     }
 
-    fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
+    fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
+        with_turn(|turn| turn.made = Some(value));
+    }
 
     fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
         None
@@ -204,7 +207,7 @@ impl ClientSessionStore for Tray {
     }
 }
 
-/// The suites of TLS 1.3, with derivations that look at the turn; others as they are.
+/// The suites, with derivations that look at the turn.
 pub(crate) fn noting(suite: SupportedCipherSuite) -> SupportedCipherSuite {
     static NOTING: LazyLock<Vec<Tls13CipherSuite>> = LazyLock::new(|| {
         let all = ALL_CIPHER_SUITES
@@ -212,10 +215,12 @@ pub(crate) fn noting(suite: SupportedCipherSuite) -> SupportedCipherSuite {
             .filter_map(SupportedCipherSuite::tls13);
         all.map(with_noting_hkdf).collect()
     });
-    NOTING
+    let of_tls13 = NOTING
         .iter()
         .find(|noting| noting.common.suite == suite.suite())
-        .map_or(suite, SupportedCipherSuite::Tls13)
+        .map(SupportedCipherSuite::Tls13);
+    let of_tls12 = || mint_tls12::noting(suite.suite()).map(SupportedCipherSuite::Tls12);
+    of_tls13.or_else(of_tls12).unwrap_or(suite)
 }
 
 fn with_noting_hkdf(suite: &'static Tls13CipherSuite) -> Tls13CipherSuite {

@@ -9,7 +9,7 @@ use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
-use rustls_pki_types::UnixTime;
+use rustls_pki_types::{ServerName, UnixTime};
 
 use crate::client_auth::{ClientAuth, ClientCertificates};
 use crate::failure::HandshakeFailure;
@@ -40,8 +40,24 @@ pub struct ServerSettings {
     /// Where sessions are kept, if not in the tickets: a TLS 1.3 ticket is then good for one
     /// connection, and TLS 1.2 goes by session ids.
     pub sessions: Option<Arc<dyn ServerSessions>>,
+    /// Where sessions of TLS 1.2 are kept for clients which know no tickets, if all others have
+    /// theirs in tickets.
+    pub sessions_by_id: Option<Arc<dyn ServerSessions>>,
     /// Asking clients for certificates; `None`: they are not asked.
     pub client_certificates: Option<ClientCertificates>,
+    /// What a client gets which asks for a name that no certificate is for.
+    pub unknown_name: UnknownName,
+}
+
+/// What a client gets which asks for a name that no certificate is for, or for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UnknownName {
+    /// The first certificate that it can use.
+    #[default]
+    Default,
+    /// The alert unrecognized_name (RFC 6066 §3); missing_extension without a name
+    /// (RFC 8446 §9.2).
+    Refuse,
 }
 
 impl ServerSettings {
@@ -55,7 +71,9 @@ impl ServerSettings {
             suites: Suite::ALL.to_vec(),
             tickets: Some(TicketSettings::default()),
             sessions: None,
+            sessions_by_id: None,
             client_certificates: None,
+            unknown_name: UnknownName::Default,
         }
     }
 }
@@ -64,6 +82,8 @@ impl ServerSettings {
 #[derive(Clone)]
 pub struct ServerContext {
     pub(crate) config: Arc<ServerConfig>,
+    /// A name that it is known by.
+    pub(crate) own_name: String,
     ticketer: Option<Arc<Ticketer>>,
 }
 
@@ -84,7 +104,12 @@ impl ServerContext {
             Some(client_auth) => Arc::clone(client_auth) as _,
             None => WebPkiClientVerifier::no_client_auth(),
         };
-        let choice = CertificateChoice::new(&settings.identities, settings.alpn.clone());
+        let own_name = own_name(&settings.identities);
+        let choice = CertificateChoice::new(
+            &settings.identities,
+            settings.alpn.clone(),
+            settings.unknown_name,
+        );
         let mut config = ServerConfig::builder_with_details(provider, time)
             .with_protocol_versions(&settings.protocols.supported()?)?
             .with_client_cert_verifier(verifier)
@@ -108,12 +133,16 @@ impl ServerContext {
             Some(tickets) => {
                 tickets.check()?;
                 let ticketer = Arc::new(Ticketer::new(&tickets, client_auth)?);
-                match settings.sessions {
-                    None => config.ticketer = Arc::clone(&ticketer) as _,
-                    Some(store) => {
-                        let ticketer = Arc::clone(&ticketer);
-                        config.session_storage = Arc::new(SealedStore { ticketer, store });
-                    }
+                let beside_tickets = settings.sessions.is_none();
+                if beside_tickets {
+                    config.ticketer = Arc::clone(&ticketer) as _;
+                }
+                if let Some(store) = settings.sessions.or(settings.sessions_by_id) {
+                    config.session_storage = Arc::new(SealedStore {
+                        ticketer: Arc::clone(&ticketer),
+                        store,
+                        beside_tickets,
+                    });
                 }
                 config.send_tls13_tickets = tickets.per_handshake;
                 Some(ticketer)
@@ -121,6 +150,7 @@ impl ServerContext {
         };
         Ok(ServerContext {
             config: Arc::new(config),
+            own_name,
             ticketer,
         })
     }
@@ -147,6 +177,17 @@ impl fmt::Debug for ServerContext {
     }
 }
 
+/// A host name that one of them is for; if none is for any, one that nobody has.
+fn own_name(identities: &[Identity]) -> String {
+    let names = identities.iter().flat_map(Identity::names);
+    let hosts = names.filter(|name| name.parse::<std::net::IpAddr>().is_err());
+    let good = |name: &String| ServerName::try_from(name.as_str()).is_ok();
+    let mut hosts = hosts
+        .map(|name| name.replacen('*', "warm-up", 1))
+        .filter(good);
+    hosts.next().unwrap_or_else(|| "warm-up.invalid".to_owned())
+}
+
 /// Chooses the certificate by the name the client asks for and the signatures it accepts.
 struct CertificateChoice {
     all: Vec<Arc<CertifiedKey>>,
@@ -155,15 +196,21 @@ struct CertificateChoice {
     wildcard: HashMap<String, Vec<usize>>,
     /// The application protocols offered, the preferred first.
     alpn: Vec<Vec<u8>>,
+    unknown_name: UnknownName,
 }
 
 impl CertificateChoice {
-    fn new(identities: &[Identity], alpn: Vec<Vec<u8>>) -> CertificateChoice {
+    fn new(
+        identities: &[Identity],
+        alpn: Vec<Vec<u8>>,
+        unknown_name: UnknownName,
+    ) -> CertificateChoice {
         let mut choice = CertificateChoice {
             all: Vec::new(),
             exact: HashMap::new(),
             wildcard: HashMap::new(),
             alpn,
+            unknown_name,
         };
         for (index, identity) in identities.iter().enumerate() {
             choice.all.push(identity.certified_key());
@@ -186,13 +233,25 @@ impl CertificateChoice {
         name: Option<&str>,
     ) -> impl Iterator<Item = &'a Arc<CertifiedKey>> + use<'a> {
         let name = name.unwrap_or_default().to_ascii_lowercase();
-        let parent = name.split_once('.').map_or("", |(_, parent)| parent);
-        listed(&self.exact, &name)
-            .iter()
-            .chain(listed(&self.wildcard, parent))
-            .copied()
-            .chain(0..self.all.len())
+        let all = match self.unknown_name {
+            UnknownName::Default => self.all.len(),
+            UnknownName::Refuse => 0,
+        };
+        self.for_name(&name)
+            .chain(0..all)
             .filter_map(|index| self.all.get(index))
+    }
+
+    fn for_name<'a>(&'a self, name: &str) -> impl Iterator<Item = usize> + use<'a> {
+        let parent = name.split_once('.').map_or("", |(_, parent)| parent);
+        let exact = listed(&self.exact, name).iter();
+        exact.chain(listed(&self.wildcard, parent)).copied()
+    }
+
+    /// Is one of them for this name?
+    fn knows(&self, name: Option<&str>) -> bool {
+        let name = name.unwrap_or_default().to_ascii_lowercase();
+        self.for_name(&name).next().is_some()
     }
 }
 
@@ -213,6 +272,10 @@ impl ResolvesServerCert for CertificateChoice {
             turn.server_name = hello.server_name().map(str::to_owned);
             turn.alpn = alpn.cloned();
         });
+        if self.unknown_name == UnknownName::Refuse && !self.knows(hello.server_name()) {
+            with_turn(|turn| turn.name_refused = true);
+            return None;
+        }
         // rustls has already left out the schemes which do not fit the suites offered.
         let schemes = hello.signature_schemes();
         for candidate in self.candidates(hello.server_name()) {
@@ -222,7 +285,9 @@ impl ResolvesServerCert for CertificateChoice {
             }
         }
         // None fits: rustls says so with the right alert when it is given one anyway.
-        self.all.first().cloned()
+        let name = hello.server_name().unwrap_or_default().to_ascii_lowercase();
+        let any = self.for_name(&name).next().unwrap_or(0);
+        self.all.get(any).cloned()
     }
 }
 

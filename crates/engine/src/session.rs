@@ -1,9 +1,12 @@
-//! A client's TLS 1.3 session as bytes, so that it can be kept anywhere: in another process, in a
-//! file, in memory which outlives both.
+//! A client's session as bytes, so that it can be kept anywhere: in another process, in a file, in
+//! memory which outlives both.
 //!
 //! ```text
 //! | version 1 | suite 2 | received 8 | lifetime 4 | age_add 4 | psk len 1, psk | ticket len 2, ticket |
 //! ```
+//!
+//! Those of TLS 1.2, which the suite tells, have the master secret in the place of the key, and
+//! `age_add` says what is in that of the ticket: 0 a ticket, 1 a session id.
 //!
 //! These bytes are a secret: whoever has them can take part in the session.
 
@@ -19,11 +22,12 @@ const LIFETIME_MAX_S: u32 = 604_800;
 /// SHA-384.
 const PSK_MAX: usize = 48;
 
-/// A session which a client may resume: a ticket, and the key that it stands for.
+/// A session which a client may resume: a ticket (with TLS 1.2 it may be an id), and the key that it
+/// stands for.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Session(Zeroizing<Vec<u8>>);
 
-/// Where a client keeps the TLS 1.3 sessions of one server.
+/// Where a client keeps the sessions of one server.
 ///
 /// A *chain* is what follows from one full handshake: its tickets, and those which the
 /// connections bring that were resumed with them. The store bounds how often and how long a
@@ -36,8 +40,9 @@ pub trait SessionStore: fmt::Debug + Send + Sync {
     /// earlier ones is given out any more.
     fn begin(&self, now: UnixTime) -> u64;
 
-    /// A ticket has come. It is forgotten if its chain is not the newest.
-    fn put(&self, chain: u64, session: &Session);
+    /// A ticket has come. `false`: it is not kept, since its chain is not the newest, or it is too
+    /// large.
+    fn put(&self, chain: u64, session: &Session) -> bool;
 }
 
 /// A digest (SHA-256) of texts, for naming what depends on all of them.
@@ -51,6 +56,16 @@ pub fn digest(parts: &[&[u8]]) -> [u8; 32] {
     digest.copy_from_slice(context.finish().as_ref());
     digest
 }
+
+/// What a server knows a session of TLS 1.2 by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Key<'a> {
+    Ticket(&'a [u8]),
+    Id(&'a [u8]),
+}
+
+const KEY_IS_TICKET: u32 = 0;
+const KEY_IS_ID: u32 = 1;
 
 /// What a session says.
 pub(crate) struct Parts<'a> {
@@ -77,8 +92,51 @@ impl Session {
     /// When it ends, by what its server said, in seconds of Unix time.
     pub fn expires_at_s(&self) -> u64 {
         self.parts().map_or(0, |parts| {
-            parts.received_s.saturating_add(parts.lifetime_s.into())
+            // A server need not say it (RFC 5077 §3.3): then it is the longest there is.
+            let lifetime_s = match parts.lifetime_s {
+                0 => LIFETIME_MAX_S,
+                lifetime_s => lifetime_s,
+            };
+            parts.received_s.saturating_add(lifetime_s.into())
         })
+    }
+
+    /// Whether it should be offered once only, so that nobody who listens can tell that two
+    /// connections are of the same client (RFC 8446 §C.4). A TLS 1.2 session may be used again.
+    pub fn is_for_one_use(&self) -> bool {
+        self.is_tls13()
+    }
+
+    pub(crate) fn is_tls13(&self) -> bool {
+        // Suites 0x13.. are of TLS 1.3 and of nothing else (RFC 8446 §B.4).
+        self.0.get(1) == Some(&0x13)
+    }
+
+    /// A session of TLS 1.2.
+    pub(crate) fn of_tls12(
+        suite: CipherSuite,
+        now: UnixTime,
+        lifetime_s: u32,
+        master: &[u8],
+        key: Key<'_>,
+    ) -> Option<Session> {
+        let (kind, key) = match key {
+            Key::Ticket(ticket) => (KEY_IS_TICKET, ticket),
+            Key::Id(id) => (KEY_IS_ID, id),
+        };
+        let lifetime_s = lifetime_s.min(LIFETIME_MAX_S);
+        let session = Session::write(suite, now, lifetime_s, kind, master, key)?;
+        (!session.is_tls13()).then_some(session)
+    }
+
+    /// What its server knows it by, if it is of TLS 1.2.
+    pub(crate) fn key(&self) -> Option<Key<'_>> {
+        let parts = self.parts().filter(|_| !self.is_tls13())?;
+        match parts.age_add {
+            KEY_IS_TICKET => Some(Key::Ticket(parts.ticket)),
+            KEY_IS_ID => Some(Key::Id(parts.ticket)),
+            _ => None,
+        }
     }
 
     /// The session which a NewSessionTicket (RFC 8446 §4.6.1) began. `None`: it is to be
@@ -96,7 +154,23 @@ impl Session {
         let (ticket_len, rest) = rest.split_first_chunk::<2>()?;
         let ticket = rest.get(..usize::from(u16::from_be_bytes(*ticket_len)))?;
         let lifetime_s = u32::from_be_bytes(*lifetime).min(LIFETIME_MAX_S);
-        if lifetime_s == 0 || psk.is_empty() || psk.len() > PSK_MAX {
+        if lifetime_s == 0 {
+            return None;
+        }
+        let age_add = u32::from_be_bytes(*age_add);
+        Session::write(suite, now, lifetime_s, age_add, psk, ticket)
+    }
+
+    fn write(
+        suite: CipherSuite,
+        now: UnixTime,
+        lifetime_s: u32,
+        age_add: u32,
+        psk: &[u8],
+        ticket: &[u8],
+    ) -> Option<Session> {
+        let ticket_len = u16::try_from(ticket.len()).ok()?;
+        if psk.is_empty() || psk.len() > PSK_MAX || ticket.is_empty() {
             return None;
         }
         let room = 22 + psk.len() + ticket.len();
@@ -105,10 +179,10 @@ impl Session {
         bytes.extend_from_slice(&u16::from(suite).to_be_bytes());
         bytes.extend_from_slice(&now.as_secs().to_be_bytes());
         bytes.extend_from_slice(&lifetime_s.to_be_bytes());
-        bytes.extend_from_slice(age_add);
+        bytes.extend_from_slice(&age_add.to_be_bytes());
         bytes.push(psk.len() as u8);
         bytes.extend_from_slice(psk);
-        bytes.extend_from_slice(ticket_len);
+        bytes.extend_from_slice(&ticket_len.to_be_bytes());
         bytes.extend_from_slice(ticket);
         Some(Session(bytes))
     }
@@ -167,6 +241,21 @@ mod tests {
         assert_eq!((parts.age_add, parts.psk), (0x0102_0304, &[7; 32][..]));
         assert_eq!(parts.ticket, b"tickt");
         assert_eq!(session.expires_at_s(), 4_600);
+    }
+
+    #[test]
+    fn sessions_of_tls12_have_an_id_or_a_ticket() {
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(1_000));
+        let suite = CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256;
+        for key in [Key::Ticket(b"tickt"), Key::Id(&[5; 32])] {
+            let session = Session::of_tls12(suite, now, 0, &[7; 48], key).unwrap();
+            let session = Session::from_bytes(session.bytes()).unwrap();
+            assert_eq!(session.key(), Some(key));
+            assert!(!session.is_tls13() && !session.is_for_one_use());
+            assert_eq!(session.expires_at_s(), 1_000 + u64::from(LIFETIME_MAX_S));
+        }
+        assert!(Session::of_tls12(suite, now, 0, &[7; 48], Key::Id(&[])).is_none());
+        assert!(session().is_tls13() && session().key().is_none());
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub trait ServerSessions: fmt::Debug + Send + Sync {
 pub(crate) struct SealedStore {
     pub(crate) ticketer: Arc<Ticketer>,
     pub(crate) store: Arc<dyn ServerSessions>,
+    /// It is for clients which know no tickets.
+    pub(crate) beside_tickets: bool,
 }
 
 impl SealedStore {
@@ -45,6 +47,9 @@ impl SealedStore {
 
 impl StoresServerSessions for SealedStore {
     fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        if self.beside_tickets && with_turn(|turn| turn.knows_tickets) == Some(true) {
+            return false;
+        }
         with_turn(|turn| turn.now)
             .and_then(|now| self.ticketer.seal(&value, now))
             .is_some_and(|sealed| self.store.put(&key, &sealed))

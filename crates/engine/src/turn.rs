@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use rustls::client::Tls13ClientSessionValue;
+use rustls::client::{Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::time_provider::TimeProvider;
 use rustls::{KeyLog, SignatureScheme};
 use rustls_pki_types::UnixTime;
@@ -17,8 +17,9 @@ use zeroize::Zeroize;
 
 use crate::failure::CertificateProblem;
 use crate::mint::Psk;
+use crate::mint_tls12::{Dictated, Master};
 use crate::resumption::Noted;
-use crate::session::SessionStore;
+use crate::session::{Session, SessionStore};
 
 /// The longest traffic secret: SHA-384.
 const SECRET_MAX: usize = 48;
@@ -37,6 +38,8 @@ pub(crate) struct Turn {
     pub(crate) server_secret: Secret,
     /// Server side: whom the client asked for.
     pub(crate) server_name: Option<String>,
+    /// Server side: no certificate is for that name, and so the client is refused.
+    pub(crate) name_refused: bool,
     /// The signature scheme by which the server proved itself.
     pub(crate) signature: Option<SignatureScheme>,
     /// What was wrong with the peer's certificate, in more words than rustls' error has.
@@ -49,10 +52,20 @@ pub(crate) struct Turn {
     pub(crate) client_name: Option<String>,
     /// Server side: what became of the session that the client offered.
     pub(crate) resumption: Noted,
+    /// Server side: the client can be given a ticket.
+    pub(crate) knows_tickets: bool,
     /// Client side: where its caller keeps the sessions of this server.
     pub(crate) sessions: Option<Arc<dyn SessionStore>>,
-    /// The chain of the TLS 1.3 session that was offered.
+    /// The chain of the session that was offered.
     pub(crate) offered: Option<u64>,
+    /// A TLS 1.2 session which was taken where rustls had asked for one of 1.3 first.
+    pub(crate) taken: Option<Session>,
+    /// rustls' value of the TLS 1.2 session that was made.
+    pub(crate) made: Option<Tls12ClientSessionValue>,
+    /// What is done with the master secret of TLS 1.2.
+    pub(crate) master: Master,
+    /// What the server of a handshake with ourselves gives out.
+    pub(crate) dictated: Option<Dictated>,
     /// What is done with the key of a ticket.
     pub(crate) psk: Psk,
     /// A session which the mint has just struck.
@@ -68,14 +81,20 @@ impl Turn {
             client_secret: Secret::empty(),
             server_secret: Secret::empty(),
             server_name: None,
+            name_refused: false,
             signature: None,
             certificate_problem: None,
             alpn: None,
             client: None,
             client_name: None,
             resumption: Noted::default(),
+            knows_tickets: false,
             sessions: None,
             offered: None,
+            taken: None,
+            made: None,
+            master: Master::Derived,
+            dictated: None,
             psk: Psk::Derived,
             struck: None,
             with_self: false,
@@ -126,7 +145,7 @@ impl Drop for Secret {
 
 /// Makes `call` with `turn` in this thread's slot, and takes it back.
 ///
-/// Turns do not nest: rustls never calls back into this crate's handshakes.
+/// Turns nest: while rustls looks for a session, one may be made in a handshake with ourselves.
 pub(crate) fn take_turn<R>(turn: Box<Turn>, call: impl FnOnce() -> R) -> (Box<Turn>, R) {
     /// Clears the slot if `call` unwinds, so that no secret stays in the thread.
     struct Clear;
@@ -136,12 +155,12 @@ pub(crate) fn take_turn<R>(turn: Box<Turn>, call: impl FnOnce() -> R) -> (Box<Tu
         }
     }
 
-    SLOT.with(|slot| slot.replace(Some(turn)));
+    let outer = SLOT.with(|slot| slot.replace(Some(turn)));
     let clear = Clear;
     let result = call();
-    let turn = SLOT.with(|slot| slot.take()).unwrap_or_else(Turn::new);
-    drop(clear);
-    (turn, result)
+    std::mem::forget(clear);
+    let turn = SLOT.with(|slot| slot.replace(outer));
+    (turn.unwrap_or_else(Turn::new), result)
 }
 
 /// Looks at, or writes into, the turn of the call at hand, if there is one.
@@ -204,6 +223,22 @@ mod tests {
         secret.write(&[7; 49]);
         assert!(secret.bytes().is_empty());
         assert_eq!(secret.bytes, [0; SECRET_MAX]);
+    }
+
+    #[test]
+    fn a_turn_within_a_turn_leaves_it_as_it_was() {
+        let (outer, inner) = take_turn(Turn::new(), || {
+            SecretCatcher.log(CLIENT_TRAFFIC_SECRET, &[], &[1; 32]);
+            let (inner, ()) = take_turn(Turn::new(), || {
+                SecretCatcher.log(SERVER_TRAFFIC_SECRET, &[], &[2; 32]);
+            });
+            inner
+        });
+        assert_eq!(outer.client_secret.bytes(), [1; 32]);
+        assert!(outer.server_secret.bytes().is_empty());
+        assert!(inner.client_secret.bytes().is_empty());
+        assert_eq!(inner.server_secret.bytes(), [2; 32]);
+        assert!(with_turn(|_| ()).is_none());
     }
 
     #[test]

@@ -36,8 +36,7 @@ fn shake(
     now: UnixTime,
 ) -> Result<(), HandshakeFailure> {
     let limits = HandshakeLimits::default();
-    // A name under which nobody has a certificate: the default one is shown.
-    let mut client = Handshake::client(client, "warm-up.invalid", limits)
+    let mut client = Handshake::client(client, &server.own_name, limits)
         .map_err(|e| HandshakeFailure::new(Blame::Misuse, FailureKind::Misuse, e.to_string()))?;
     let mut server = Handshake::server(server, limits);
     client.handle_input(now, &[])?;

@@ -266,8 +266,8 @@ impl Place {
         ready
     }
 
-    /// One of the chain's sessions. A ticket is offered once if there is another that never was;
-    /// the last one stays, and is offered again.
+    /// One of the chain's sessions. A ticket of TLS 1.3 is offered once if there is another that
+    /// never was; the last one stays, and is offered again.
     fn pick(&self, chain: u64, now_s: u64) -> Option<Session> {
         let ready = self.ready(chain);
         let unused = ready.iter().filter(|(.., used)| !used).count();
@@ -284,7 +284,7 @@ impl Place {
             match good {
                 None => claim.release(FREE),
                 Some(session) => {
-                    if !used && unused > 1 {
+                    if !used && unused > 1 && session.is_for_one_use() {
                         claim.release(FREE);
                     } else {
                         claim.mark_used();
@@ -317,15 +317,16 @@ impl Place {
             .find_map(|slot| self.claim(slot, FREE).or_else(|| self.claim(slot, READY)))
     }
 
-    fn store(&self, chain: u64, used: bool, bytes: &[u8]) {
-        if bytes.len() > DATA_MAX {
-            return;
-        }
-        if let Some(claim) = self.room(chain) {
-            let stamp = self.stamp().fetch_add(1, Ordering::Relaxed);
-            claim.write(chain, stamp << 1 | u64::from(used), bytes);
-            claim.release(READY);
-        }
+    /// `false`: it is too large, or all places are being worked on.
+    fn store(&self, chain: u64, used: bool, bytes: &[u8]) -> bool {
+        let room = (bytes.len() <= DATA_MAX).then(|| self.room(chain));
+        let Some(claim) = room.flatten() else {
+            return false;
+        };
+        let stamp = self.stamp().fetch_add(1, Ordering::Relaxed);
+        claim.write(chain, stamp << 1 | u64::from(used), bytes);
+        claim.release(READY);
+        true
     }
 
     /// What is here, without claiming anything: what changes meanwhile is left out.
@@ -435,10 +436,8 @@ impl SessionStore for Place {
         after(before)
     }
 
-    fn put(&self, chain: u64, session: &Session) {
-        if chain == self.chain() {
-            self.store(chain, false, session.bytes());
-        }
+    fn put(&self, chain: u64, session: &Session) -> bool {
+        chain == self.chain() && self.store(chain, false, session.bytes())
     }
 }
 

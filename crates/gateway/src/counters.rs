@@ -56,6 +56,8 @@ macro_rules! counts {
 counts! {
     /// Gauge: connections in slots.
     Connections = "connections",
+    /// Connections which were passed on with their TLS, untouched.
+    PassedThrough = "passed_through",
     /// Gauge: connections at rest.
     AtRest = "at_rest",
     /// Gauge: handshakes in flight.
@@ -68,6 +70,14 @@ counts! {
     ConnectHandshakesFull = "connect_handshakes_full",
     /// Resumed handshakes with servers.
     ConnectHandshakesResumed = "connect_handshakes_resumed",
+    /// Full TLS 1.3 handshakes with servers.
+    ConnectHandshakesFull13 = "connect_handshakes_full_tls13",
+    /// Resumed TLS 1.3 handshakes with servers.
+    ConnectHandshakesResumed13 = "connect_handshakes_resumed_tls13",
+    /// Full TLS 1.2 handshakes with servers.
+    ConnectHandshakesFull12 = "connect_handshakes_full_tls12",
+    /// Resumed TLS 1.2 handshakes with servers.
+    ConnectHandshakesResumed12 = "connect_handshakes_resumed_tls12",
     /// Handshakes with servers that failed.
     ConnectHandshakesFailed = "connect_handshakes_failed",
     /// Attempts to reach a server that failed, at whatever stage.
@@ -78,6 +88,8 @@ counts! {
     WarmGiven = "warm_given",
     /// Warm connections which ended before anybody was given them.
     WarmLost = "warm_lost",
+    /// Local clients who were given another connection, because a warm one ended as they got it.
+    WarmReplaced = "warm_replaced",
     /// Tickets of servers that were kept.
     TicketsKept = "tickets_kept",
     /// Messages of tickets that came too late, or more than are kept.

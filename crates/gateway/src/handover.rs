@@ -12,7 +12,7 @@
 //! A keeper never has the secrets in its memory: it reads the first part with `pread` and maps
 //! nothing. It is data, not objects: a new binary can read what an old one wrote.
 
-use crate::config::{Config, Log};
+use crate::config::{ClientMatch, Config, Log};
 use crate::counters::Count;
 use crate::share::Share;
 use dormouse_engine::{ClientCertificates, Identity, IdentityError};
@@ -56,14 +56,16 @@ pub(crate) struct Handover {
     pub(crate) descriptors: Descriptors,
 }
 
-/// Who may vouch for clients.
-#[derive(Clone, Serialize, Deserialize)]
+/// Who may vouch for clients, and who of those may come in.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ClientTrust {
     pub(crate) required: bool,
     /// PEM.
     pub(crate) roots: String,
     /// Revocation lists: where each was read, and what was there, PEM.
     pub(crate) crls: Vec<(String, String)>,
+    #[serde(default)]
+    pub(crate) allow: Vec<ClientMatch>,
 }
 
 impl ClientTrust {
@@ -77,6 +79,7 @@ impl ClientTrust {
                 .iter()
                 .map(|(name, pem)| (name.clone(), pem.clone().into_bytes()))
                 .collect(),
+            allow: self.allow.iter().map(ClientMatch::rule).collect(),
         }
     }
 }
@@ -125,6 +128,9 @@ pub(crate) struct OriginPem {
 pub(crate) struct Descriptors {
     /// Listening sockets, each with the number of its route.
     pub(crate) listeners: Vec<(i32, u16)>,
+    /// The numbers of all routes behind each of them, in the order of the configuration.
+    #[serde(default)]
+    pub(crate) doors: Vec<Vec<u16>>,
     pub(crate) slots: i32,
     pub(crate) pending: i32,
     pub(crate) counters: i32,
@@ -142,6 +148,19 @@ pub(crate) struct Descriptors {
 }
 
 impl Descriptors {
+    /// The listening sockets, each with the numbers of the routes behind it.
+    pub(crate) fn doors(&self) -> Vec<(Fd, Vec<u16>)> {
+        let listeners = self.listeners.iter().enumerate();
+        // A former binary knew of one route for each.
+        let door = |n: usize, route: u16| match self.doors.get(n) {
+            Some(door) if !door.is_empty() => door.clone(),
+            _ => vec![route],
+        };
+        listeners
+            .map(|(n, &(fd, route))| (Fd(fd), door(n, route)))
+            .collect()
+    }
+
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Fd> {
         let mut all: Vec<Fd> = self.listeners.iter().map(|&(fd, _)| Fd(fd)).collect();

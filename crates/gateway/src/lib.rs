@@ -19,6 +19,7 @@ mod clients;
 pub mod config;
 mod control;
 pub mod counters;
+mod door;
 mod fleet;
 mod handover;
 mod keeper;
@@ -40,5 +41,6 @@ mod worker;
 
 pub use control::process_entry as control_entry;
 pub use keeper::process_entry;
+pub use material::{PairFiles, pairs as certificate_pairs};
 pub use scout::process_entry as scout_entry;
 pub use supervisor::{CAN_RESUME, ServeError, Source, resume, serve, try_resume};

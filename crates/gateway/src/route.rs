@@ -4,15 +4,16 @@ use crate::backend_tls::{self, BackendTls};
 use crate::backends::Backends;
 use crate::balance::{Target, Targets};
 use crate::config::{
-    self, Config, Network, Originate, ProxyProtocol, Sockets, SourceAddress, TlsGroup, TlsSuite,
-    TlsVersion, Truncation, Upstream,
+    self, Config, NameUnknown, Network, Originate, ProxyProtocol, Sockets, SourceAddress, TlsGroup,
+    TlsSuite, TlsVersion, Truncation, Upstream,
 };
+use crate::door::Takes;
 use crate::handover::{ClientTrust, Handover, Pem};
 use crate::origin::Origin;
 use crate::session_cache::Sessions;
 use dormouse_engine::{
     Group, Identity, Protocols, ServerContext, ServerSettings, SettingsError, Suite, TicketKeys,
-    TicketSettings, UnixTime, Version,
+    TicketSettings, UnixTime, UnknownName, Version,
 };
 use dormouse_reactor::socket::{self, Addr, ConnectOptions, Keepalive};
 use dormouse_reactor::{Fd, OnExec};
@@ -38,6 +39,8 @@ pub(crate) struct Route {
     pub(crate) backend_tls: Option<BackendTls>,
     /// What the kernel is asked for, on both sides.
     pub(crate) sockets: SocketOptions,
+    /// Which of the clients that come by its address are its own.
+    pub(crate) takes: Takes,
 }
 
 /// Who the client is, who says so, who is told, and who may come in.
@@ -74,6 +77,8 @@ pub(crate) enum Direction {
         /// Where plaintext goes; `None`: back to where it came from.
         targets: Option<Targets>,
     },
+    /// Nobody: what comes in goes to a backend as it is.
+    PassThrough(Targets),
     /// Those whom we connect to; plaintext comes from local clients.
     Originate(Origin),
     /// A reload has removed the route. Its connections go on; nothing new is for it.
@@ -85,6 +90,7 @@ impl Route {
     pub(crate) fn targets(&self) -> Option<&Targets> {
         match &self.direction {
             Direction::Terminate { targets, .. } => targets.as_ref(),
+            Direction::PassThrough(targets) => Some(targets),
             Direction::Originate(_) | Direction::Gone => None,
         }
     }
@@ -118,12 +124,23 @@ impl Route {
             backend_tls: None,
             sources: Vec::new(),
             sockets: SocketOptions::new(sockets),
+            takes: Takes::default(),
         }
     }
 
     /// Has a reload removed it?
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.direction, Direction::Gone)
+    }
+
+    /// Does TLS go to its backend untouched?
+    pub(crate) fn passes_through(&self) -> bool {
+        matches!(self.direction, Direction::PassThrough(_))
+    }
+
+    /// Must the first bytes of a client be read to know whether it is for this route?
+    pub(crate) fn is_for_some(&self) -> bool {
+        self.passes_through() || self.takes.is_for_some()
     }
 
     /// Is there no plain side?
@@ -139,6 +156,7 @@ impl Route {
                 ..
             } => context.replace_ticket_keys(keys),
             Direction::Terminate { context: None, .. }
+            | Direction::PassThrough(_)
             | Direction::Originate(_)
             | Direction::Gone => Ok(()),
         }
@@ -182,6 +200,7 @@ pub(crate) fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> 
             truncation: originate.truncation,
             backend_tls: None,
             sockets: SocketOptions::new(&config.sockets),
+            takes: Takes::default(),
         }
     };
     origins
@@ -209,20 +228,13 @@ pub(crate) fn routes(
         .zip(material.zip(asked))
         .enumerate()
         .map(|(n, (route, (pems, clients)))| {
-            let context = context(config, route, (pems, clients), ticket_keys, sessions)
-                .map_err(|why| format!("route {}: {why}", n + 1))?;
-            Ok(Route {
-                direction: Direction::Terminate {
-                    context: Some(context),
-                    targets: targets(route, backends),
-                },
-                sources: sources(&route.source_addresses),
-                backend_name: names(&route.to),
-                access: Access::of(route),
-                truncation: route.truncation,
-                backend_tls: BackendTls::of(route),
-                sockets: SocketOptions::new(&config.sockets),
-            })
+            let mut made = without_context(config, route, backends);
+            if let Direction::Terminate { context: room, .. } = &mut made.direction {
+                let context = context(config, route, (pems, clients), ticket_keys, sessions)
+                    .map_err(|why| format!("route {}: {why}", n + 1))?;
+                *room = Some(context);
+            }
+            Ok(made)
         })
         .collect()
 }
@@ -230,19 +242,30 @@ pub(crate) fn routes(
 /// The configured routes for TLS that comes in, all but their contexts: enough for connections that
 /// are established.
 pub(crate) fn without_contexts(config: &Config, backends: &Backends) -> Vec<Route> {
-    let route = |route: &crate::config::Route| Route {
-        direction: Direction::Terminate {
+    let routes = config.routes.iter();
+    routes
+        .map(|route| without_context(config, route, backends))
+        .collect()
+}
+
+fn without_context(config: &Config, route: &crate::config::Route, backends: &Backends) -> Route {
+    let direction = match (route.pass_through, targets(route, backends)) {
+        (true, Some(targets)) => Direction::PassThrough(targets),
+        (_, targets) => Direction::Terminate {
             context: None,
-            targets: targets(route, backends),
+            targets,
         },
+    };
+    Route {
+        direction,
         sources: sources(&route.source_addresses),
         backend_name: names(&route.to),
         access: Access::of(route),
         truncation: route.truncation,
         backend_tls: BackendTls::of(route),
         sockets: SocketOptions::new(&config.sockets),
-    };
-    config.routes.iter().map(route).collect()
+        takes: Takes::of(route),
+    }
 }
 
 /// What contexts are made of, for as long as they are not all made.
@@ -277,10 +300,10 @@ impl LateContexts {
         let clients = self.handover.clients.get(n).unwrap_or(&None);
         let keys = &self.handover.ticket_keys;
         let sessions = self.sessions.as_ref();
-        let made = context(config, configured, (pems, clients), keys, sessions)
-            .map_err(|why| format!("route {}: {why}", n + 1))?;
-        if let Direction::Terminate { context, .. } = &mut route.direction {
-            *context = Some(made);
+        if let Direction::Terminate { context: room, .. } = &mut route.direction {
+            let made = context(config, configured, (pems, clients), keys, sessions)
+                .map_err(|why| format!("route {}: {why}", n + 1))?;
+            *room = Some(made);
         }
         if let Some(Some(pem)) = self.handover.backend_tls.get(n) {
             backend_tls::make_context(configured, pem, route)
@@ -379,7 +402,16 @@ fn context(
             per_handshake: count as usize,
         }),
     };
-    settings.sessions = sessions.map(|sessions| Arc::new(sessions.clone()) as _);
+    let sessions = sessions.map(|sessions| Arc::new(sessions.clone()) as _);
+    if config.tickets.session_cache.is_some() {
+        settings.sessions = sessions;
+    } else {
+        settings.sessions_by_id = sessions;
+    }
+    settings.unknown_name = match route.unknown_name {
+        NameUnknown::Default => UnknownName::Default,
+        NameUnknown::Refuse => UnknownName::Refuse,
+    };
     settings.client_certificates = clients.as_ref().map(ClientTrust::settings);
     ServerContext::new(settings).map_err(|e| e.to_string())
 }

@@ -99,6 +99,9 @@ pub enum Phase {
     Warm = 4,
 }
 
+/// A bit beside the phase: see [`Slot::is_joined`].
+const JOINED: u8 = 1 << 7;
+
 /// What the slot's one timer is running for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -150,9 +153,10 @@ pub enum Flag {
     OpeningBlocked = 1 << 8,
     /// The plain side is a unix socket, which cannot express a reset.
     PlainIsUnix = 1 << 9,
-    /// The plain side is one end of a joint, whose other end is the plain side of another slot:
-    /// TLS goes in and out.
-    Joined = 1 << 14,
+    /// It was a warm connection, and nothing has passed since a local client was given it.
+    Untouched = 1 << 14,
+    /// TLS is between client and backend: the record state is empty, bytes pass untouched.
+    PassThrough = 1 << 15,
 }
 
 impl Slot {
@@ -195,9 +199,20 @@ impl Slot {
         fd
     }
 
+    /// Is the plain side one end of a joint, whose other end is the plain side of another slot? Then
+    /// TLS goes in and out.
+    pub fn is_joined(&self) -> bool {
+        self.phase & JOINED != 0
+    }
+
+    /// Notes whether it is.
+    pub fn set_joined(&mut self, is_joined: bool) {
+        self.phase = self.phase & !JOINED | if is_joined { JOINED } else { 0 };
+    }
+
     /// The phase; a value nobody wrote counts as free, and `validate` tells it apart.
     pub fn phase(&self) -> Phase {
-        match self.phase {
+        match self.phase & !JOINED {
             1 => Phase::Connecting,
             2 => Phase::Established,
             3 => Phase::Draining,
@@ -208,7 +223,7 @@ impl Slot {
 
     /// Moves on to `phase`.
     pub fn set_phase(&mut self, phase: Phase) {
-        self.phase = phase as u8;
+        self.phase = self.phase & JOINED | phase as u8;
     }
 
     /// What the timer runs for.
@@ -276,11 +291,21 @@ impl Slot {
         u64::from(self.active_s) * 1000 + 1000
     }
 
+    /// Has our last word to the TLS side been said, or been passed on?
+    pub fn sealing_over(&self) -> bool {
+        if self.has(Flag::PassThrough) {
+            self.has(Flag::PlainEnded)
+        } else {
+            self.tls.closed()
+        }
+    }
+
     /// Can a new worker go on with what a former one left here?
     ///
     /// Looks at the slot alone; whether the descriptors are what they were is asked of the kernel.
     pub fn is_sound(&self) -> bool {
-        self.phase() != Phase::Free && self.tls_fd > 2 && self.tls.validate().is_ok()
+        let has_state = self.has(Flag::PassThrough) || self.tls.validate().is_ok();
+        self.phase() != Phase::Free && self.tls_fd > 2 && has_state
     }
 }
 
@@ -306,6 +331,12 @@ mod tests {
         assert!(!slot.at_rest());
         assert!(!slot.is_sound());
         assert_eq!(slot.plain_fd(), Fd::NONE);
+        let mut slot = Slot::new_zeroed();
+        slot.begin(Fd(5), 0, 0, 1, 0);
+        slot.set_phase(Phase::Established);
+        assert!(!slot.is_sound(), "TLS of ours needs its secrets");
+        slot.set(Flag::PassThrough);
+        assert!(slot.is_sound());
     }
 
     #[test]

@@ -1,7 +1,8 @@
-"""echo.py default|memory PORT CERT KEY"""
+"""echo.py default|memory|plain|heap|heap-plain PORT CERT KEY"""
 
 import asyncio
 import asyncio.sslproto
+import os
 import ssl
 import sys
 
@@ -32,17 +33,25 @@ class Echo(asyncio.Protocol):
         self.transport.resume_reading()
 
 
+# What a process holds which has more to do than TLS.
+OBJECTS = int(os.environ.get("LAB_OBJECTS", 10_000_000))
+
+
 async def main(variant, port, cert, key):
+    held = [(number,) for number in range(OBJECTS)] if variant.startswith("heap") else []
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
+    if variant.endswith("plain"):
+        context = None
     options = {"host": "127.0.0.1", "port": int(port), "ssl": context, "backlog": 4096}
-    if variant == "memory":
+    if variant != "default":
         asyncio.sslproto.SSLProtocol.max_size = 16 * 1024
         server = await asyncio.get_running_loop().create_server(Echo, **options)
     else:
         server = await asyncio.start_server(echo, **options)
     async with server:
         await server.serve_forever()
+    return held
 
 
 asyncio.run(main(*sys.argv[1:]))

@@ -1,6 +1,7 @@
-// node echo.mjs default|memory PORT CERT KEY
+// node echo.mjs default|memory|plain PORT CERT KEY
 import { readFileSync } from 'node:fs';
-import { createServer } from 'node:tls';
+import net from 'node:net';
+import tls from 'node:tls';
 
 const [variant, port, cert, key] = process.argv.slice(2);
 
@@ -17,9 +18,13 @@ function write(socket) {
 }
 
 const echo = variant === 'memory' ? write : pipe;
-const server = createServer({ cert: readFileSync(cert), key: readFileSync(key), allowHalfOpen: true, noDelay: true }, (socket) => {
+const options = { allowHalfOpen: true, noDelay: true };
+const identity = { cert: readFileSync(cert), key: readFileSync(key) };
+function serve(socket) {
   socket.on('error', () => {}); // a connection's error is its own end
   echo(socket);
-});
+}
+const server =
+  variant === 'plain' ? net.createServer(options, serve) : tls.createServer({ ...identity, ...options }, serve);
 server.on('tlsClientError', () => {});
 server.listen({ host: '127.0.0.1', port: Number(port), backlog: 4096 });

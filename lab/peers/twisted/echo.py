@@ -1,4 +1,4 @@
-"""echo.py default|memory PORT CERT KEY"""
+"""echo.py default|memory|plain PORT CERT KEY"""
 
 import sys
 
@@ -17,12 +17,16 @@ class Echo(protocol.Protocol):
 
 
 def main(variant, port, cert, key):
+    factory = protocol.Factory.forProtocol(Echo)
+    if variant == "plain":
+        reactor.listenTCP(int(port), factory, backlog=4096, interface="127.0.0.1")
+        return reactor.run()
     if variant == "default":
         options = ssl.DefaultOpenSSLContextFactory(key, cert, sslmethod=SSL.TLS_SERVER_METHOD)
     else:
         with open(key) as key_file, open(cert) as cert_file:
             options = ssl.PrivateCertificate.loadPEM(key_file.read() + cert_file.read()).options()
-    reactor.listenSSL(int(port), protocol.Factory.forProtocol(Echo), options, backlog=4096, interface="127.0.0.1")
+    reactor.listenSSL(int(port), factory, options, backlog=4096, interface="127.0.0.1")
     reactor.run()
 
 

@@ -6,10 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use dormouse_instrument::audit::{ClientSpec, Effort, ServerSpec, Severity, Thresholds};
+use dormouse_instrument::audit::{
+    ClientSpec, Effort, ServerSpec, Severity, Thresholds, whereabouts,
+};
 use dormouse_instrument::load::{Expect, Talk, Trust};
 use dormouse_instrument::{ServerSource, Trouble};
 
+use crate::bench::options::identity_files;
 use crate::bench::options::values::{bytes, count, duration, resolve, unescape};
 
 /// Where results go, and what fails.
@@ -67,8 +70,14 @@ pub(super) struct ServerArgs {
     #[arg(value_name = "ADDR")]
     target: String,
     /// Its process; all descendants are measured with it
-    #[arg(long, conflicts_with = "cmd")]
+    #[arg(long, conflicts_with_all = ["cmd", "unit", "container"])]
     pid: Option<i32>,
+    /// Its systemd unit, whose main process is taken for --pid
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["cmd", "container"])]
+    unit: Option<String>,
+    /// Its container (docker or podman), whose first process is taken for --pid
+    #[arg(long, value_name = "NAME", conflicts_with = "cmd")]
+    container: Option<String>,
     /// Start the server with this shell command, audit it from its first connection, and stop it at the end
     #[arg(long, value_name = "COMMAND")]
     cmd: Option<String>,
@@ -84,6 +93,12 @@ pub(super) struct ServerArgs {
     /// Name that the certificate must be for, and that is sent as SNI; default: the host of ADDR
     #[arg(long, value_name = "NAME")]
     sni: Option<String>,
+    /// Certificate chain (PEM) to show to a server which asks for a client certificate
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
     /// It speaks HTTP: ask for this path. Without this and --say it is found out
     #[arg(long, value_name = "PATH", conflicts_with = "say")]
     http: Option<String>,
@@ -149,15 +164,28 @@ impl ServerArgs {
             }),
             (None, None) => None,
         };
-        let source = match (self.pid, &self.cmd) {
+        let found_by = match (&self.unit, &self.container) {
+            (Some(name), _) => Some(("unit", name.clone())),
+            (None, Some(name)) => Some(("container", name.clone())),
+            (None, None) => None,
+        };
+        let pid = match &found_by {
+            Some(("unit", name)) => Some(whereabouts::of_unit(name)?),
+            Some((_, name)) => Some(whereabouts::of_container(name)?),
+            None => self.pid,
+        };
+        let source = match (pid, &self.cmd) {
             (Some(pid), _) => ServerSource::Pid(pid),
             (None, Some(command)) => ServerSource::Command(command.clone()),
             (None, None) => ServerSource::Unknown,
         };
+        let identity = identity_files(self.cert.clone(), self.key.clone())?;
         Ok(ServerSpec {
             label: self.output.label.clone().unwrap_or_else(|| target.clone()),
             target,
             source,
+            found_by,
+            identity,
             larger: self.cmd_larger.clone(),
             server_name,
             trust,
@@ -168,8 +196,41 @@ impl ServerArgs {
                 (false, false) => Effort::Normal,
             },
             connections: self.connections,
+            options: self.common(),
             own_server: self.i_own_this_server,
         })
+    }
+
+    /// Options that `bench` understands as well, for the commands which show findings again.
+    fn common(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        let path = |path: &PathBuf| path.display().to_string();
+        let given = [
+            ("--ca", self.ca.as_ref().map(path)),
+            ("--sni", self.sni.clone()),
+            ("--cert", self.cert.as_ref().map(path)),
+            ("--key", self.key.as_ref().map(path)),
+            ("--http", self.http.clone()),
+            ("--say", self.say.clone()),
+        ];
+        for (name, value) in given {
+            words.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
+        }
+        if self.say.is_some() {
+            let expect = match self.expect {
+                Answer::Echo => "echo",
+                Answer::Any => "any",
+                Answer::None => "none",
+            };
+            words.extend(["--expect".to_owned(), expect.to_owned()]);
+        }
+        if self.insecure {
+            words.push("--insecure".into());
+        }
+        if self.i_own_this_server {
+            words.push("--i-own-this-server".into());
+        }
+        words
     }
 
     pub(super) fn thresholds(&self) -> Thresholds {

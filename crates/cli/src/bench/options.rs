@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use dormouse_instrument::load::{Expect, Talk, Tls, TlsVersion, Trust};
+use dormouse_instrument::load::{Expect, IdentityFiles, Talk, Tls, TlsVersion, Trust};
 use dormouse_instrument::{Bulk, Churn, Hold, Mode, Request, ServerSource, Spec, Trouble, Wake};
 
 use values::{bytes, count, duration, rate, resolve, unescape};
@@ -47,6 +47,12 @@ struct Common {
     /// Name that the certificate must be for, and that is sent as SNI; default: the host of ADDR
     #[arg(long, value_name = "NAME")]
     sni: Option<String>,
+    /// Certificate chain (PEM) to show to a server which asks for a client certificate
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
     /// Use only this version of TLS
     #[arg(long, value_enum, value_name = "VERSION")]
     tls: Option<Version>,
@@ -54,7 +60,7 @@ struct Common {
     #[arg(long)]
     post_quantum: bool,
     /// No TLS: plain TCP, to compare with
-    #[arg(long, conflicts_with_all = ["ca", "insecure", "sni", "tls", "post_quantum"])]
+    #[arg(long, conflicts_with_all = ["ca", "insecure", "sni", "cert", "tls", "post_quantum"])]
     plain: bool,
     /// What is said on a connection; \n, \r, \t, \0 and \\ mean what they usually do
     #[arg(
@@ -321,6 +327,7 @@ impl Common {
             version,
             resume,
             post_quantum: self.post_quantum,
+            identity: identity_files(self.cert, self.key)?,
         };
         let talk = match self.http {
             Some(path) => Talk::Http {
@@ -348,6 +355,19 @@ impl Common {
         };
         Ok((spec, self.output))
     }
+}
+
+/// A client certificate, tried now: a wrong one is no property of the server.
+pub(crate) fn identity_files(
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+) -> Result<Option<IdentityFiles>, Trouble> {
+    let (Some(certificate), Some(key)) = (certificate, key) else {
+        return Ok(None);
+    };
+    dormouse_engine::Identity::from_files(&certificate, &key)
+        .map_err(|error| Trouble::usage(format!("--cert, --key: {error}")))?;
+    Ok(Some(IdentityFiles { certificate, key }))
 }
 
 impl From<Answer> for Expect {

@@ -1,29 +1,44 @@
 //! Sessions which the caller keeps as bytes: another context, as another process would have it,
 //! resumes with them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use dormouse_engine::{
     ClientContext, ClientSettings, Handshake, HandshakeInfo, HandshakeLimits, Protocols,
-    ResumptionSettings, Reuse, Roots, ServerContext, ServerSettings, Session, SessionStore,
-    TicketSettings, TrustStore, UnixTime, Version,
+    ResumptionSettings, Reuse, Roots, ServerContext, ServerSessions, ServerSettings, Session,
+    SessionStore, TicketSettings, TrustStore, UnixTime, Version,
 };
 use dormouse_testkit::{Authority, Cut, drive};
 
 use crate::stock::NAME;
 
 /// Bytes and nothing else, as a file would hold them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shelf {
     chain: AtomicU64,
     sessions: Mutex<Vec<Vec<u8>>>,
+    bytes_max: AtomicUsize,
+}
+
+impl Default for Shelf {
+    fn default() -> Self {
+        Shelf {
+            chain: AtomicU64::new(0),
+            sessions: Mutex::default(),
+            bytes_max: AtomicUsize::new(2_000),
+        }
+    }
 }
 
 impl SessionStore for Shelf {
     fn take(&self, _: UnixTime) -> Option<(u64, Session)> {
-        let bytes = self.sessions.lock().unwrap().pop()?;
-        let session = Session::from_bytes(&bytes).expect("what was put there");
+        let mut sessions = self.sessions.lock().unwrap();
+        let session = Session::from_bytes(sessions.last()?).expect("what was put there");
+        if session.is_for_one_use() {
+            sessions.pop();
+        }
         Some((self.chain.load(Ordering::Relaxed), session))
     }
 
@@ -32,11 +47,14 @@ impl SessionStore for Shelf {
         self.chain.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn put(&self, chain: u64, session: &Session) {
-        if chain == self.chain.load(Ordering::Relaxed) {
+    fn put(&self, chain: u64, session: &Session) -> bool {
+        let fits = chain == self.chain.load(Ordering::Relaxed)
+            && session.bytes().len() <= self.bytes_max.load(Ordering::Relaxed);
+        if fits {
             let mut sessions = self.sessions.lock().unwrap();
             sessions.push(session.bytes().to_vec());
         }
+        fits
     }
 }
 
@@ -123,19 +141,107 @@ fn damaged_sessions_do_not_resume() {
     assert!(drive(handshake, Handshake::server(&server, limits), Cut::Whole).is_err());
 }
 
+/// Of TLS 1.2 too: other contexts resume with the bytes, whatever kind of certificate the server
+/// has, and whether it goes by tickets or by ids.
 #[test]
-fn tls12_sessions_are_renewed_after_so_many_uses() {
+fn another_process_resumes_tls12_with_the_bytes() {
+    let authority = Authority::shared();
+    let identities = [
+        authority.ecdsa(&[NAME]).identity(),
+        authority.rsa(&[NAME]).identity(),
+    ];
+    for (n, identity) in identities.into_iter().enumerate() {
+        for by_id in [false, true] {
+            let mut settings = ServerSettings::new(vec![identity.clone()]);
+            settings.protocols = Protocols::TLS12;
+            settings.sessions = by_id.then(|| Arc::new(Ids::default()) as _);
+            let server = ServerContext::new(settings).unwrap();
+            let shelf = Arc::new(Shelf::default());
+            assert!(!visit(&client(100), &server, &shelf).resumed);
+            let (one, other) = (client(100), client(100));
+            for round in 0..6 {
+                let client = if round % 2 == 0 { &one } else { &other };
+                let info = visit(client, &server, &shelf);
+                assert!(info.resumed, "certificate {n}, by id: {by_id}, {round}");
+                assert_eq!(info.protocol, Version::Tls12);
+            }
+            assert_eq!(shelf.chain.load(Ordering::Relaxed), 1, "one full handshake");
+        }
+    }
+}
+
+/// Sessions by id, as many servers of TLS 1.2 keep them.
+#[derive(Debug, Default)]
+struct Ids(Mutex<HashMap<Vec<u8>, Vec<u8>>>);
+
+impl ServerSessions for Ids {
+    fn put(&self, id: &[u8], sealed: &[u8]) -> bool {
+        self.0.lock().unwrap().insert(id.to_vec(), sealed.to_vec());
+        true
+    }
+
+    fn get(&self, id: &[u8]) -> Option<Vec<u8>> {
+        self.0.lock().unwrap().get(id).cloned()
+    }
+
+    fn take(&self, id: &[u8]) -> Option<Vec<u8>> {
+        self.0.lock().unwrap().remove(id)
+    }
+}
+
+/// A TLS 1.2 session with a wrong master secret must not get anybody in, and is not tried again.
+#[test]
+fn damaged_tls12_sessions_do_not_resume() {
     let server = server(Protocols::TLS12, true);
     let shelf = Arc::new(Shelf::default());
-    let client = client(3);
-    let resumed: Vec<bool> = (0..9)
-        .map(|_| {
-            let info = visit(&client, &server, &shelf);
-            assert_eq!(info.protocol, Version::Tls12);
-            info.resumed
-        })
+    visit(&client(100), &server, &shelf);
+    let whole = shelf.sessions.lock().unwrap().pop().unwrap();
+    let damage = |at: usize| {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        *shelf.sessions.lock().unwrap() = vec![bytes];
+    };
+    let second = client(100);
+    damage(whole.len() - 1);
+    assert!(
+        !visit(&second, &server, &shelf).resumed,
+        "the ticket is the server's to refuse"
+    );
+    assert!(visit(&second, &server, &shelf).resumed);
+    damage(20 + 10);
+    let limits = HandshakeLimits::default();
+    let other = client(100);
+    let mut handshake = Handshake::client(&other, NAME, limits).unwrap();
+    handshake.keep_sessions(Arc::clone(&shelf) as _);
+    assert!(drive(handshake, Handshake::server(&server, limits), Cut::Whole).is_err());
+    assert!(!visit(&other, &server, &shelf).resumed);
+    assert!(visit(&other, &server, &shelf).resumed);
+}
+
+/// What the caller has no room for is kept by the context, and counted there.
+#[test]
+fn a_tls12_session_too_large_for_the_caller_stays_in_the_context() {
+    let server = server(Protocols::TLS12, true);
+    let shelf = Arc::new(Shelf::default());
+    shelf.bytes_max.store(0, Ordering::Relaxed);
+    let client = client(2);
+    let resumed: Vec<bool> = (0..6)
+        .map(|_| visit(&client, &server, &shelf).resumed)
         .collect();
-    let round = [false, true, true, true];
-    let want: Vec<bool> = round.iter().copied().cycle().take(9).collect();
-    assert_eq!(resumed, want);
+    assert_eq!(resumed, [false, true, true, false, true, true]);
+    assert!(shelf.sessions.lock().unwrap().is_empty());
+}
+
+/// The caller's answer counts: what it does not give out is not used.
+#[test]
+fn a_tls12_session_ends_with_its_chain() {
+    let server = server(Protocols::TLS12, true);
+    let shelf = Arc::new(Shelf::default());
+    let (one, other) = (client(100), client(100));
+    assert!(!visit(&one, &server, &shelf).resumed);
+    assert!(visit(&other, &server, &shelf).resumed);
+    let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_800_000_000));
+    shelf.begin(now);
+    assert!(!visit(&one, &server, &shelf).resumed);
+    assert!(visit(&other, &server, &shelf).resumed, "the new one");
 }

@@ -81,6 +81,7 @@ fn asking(required: bool, crls: &[String]) -> Option<ClientCertificates> {
             .iter()
             .map(|pem| ("test.crl".to_owned(), pem.clone().into_bytes()))
             .collect(),
+        allow: Vec::new(),
     })
 }
 

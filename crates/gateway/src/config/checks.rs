@@ -136,6 +136,7 @@ pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collect
         super::upstream::check(route, index, placed, mistakes);
         super::crypto::check(route, index, placed, mistakes);
         super::resumption::clients(route, index, placed, mistakes);
+        super::sharing::rules(route, index, placed, mistakes);
         sources(route, index, placed, mistakes);
     }
     for (index, originate) in config.originate.iter().enumerate() {
@@ -149,6 +150,7 @@ pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collect
         mistakes.error(&Place::Whole, wrong);
     }
     super::originate::files(config, placed, mistakes);
+    super::sharing::check(config, placed, mistakes);
     no_overlap(config, placed, mistakes);
     loops(config, placed, mistakes);
     admin(config, placed, mistakes);
@@ -174,7 +176,7 @@ fn identity(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut Col
             Wrong::new("a route shows either certificates or a self-signed one, not both")
                 .label("remove one of the two"),
         );
-    } else if route.certificates.is_empty() && route.self_signed.is_none() {
+    } else if route.certificates.is_empty() && route.self_signed.is_none() && !route.pass_through {
         let help = match whole {
             Place::File(_) => {
                 "add certificates = [{ cert = \"site.pem\", key = \"site.key\" }], or self_signed = \"localhost\" for trying out"
@@ -344,6 +346,8 @@ pub(super) struct Listener {
     pub(super) place: Place,
     /// The second of the two addresses of `:PORT`.
     second: bool,
+    /// The route that it belongs to.
+    route: Option<usize>,
 }
 
 /// All of them, but for those which could not be read.
@@ -352,7 +356,11 @@ pub(super) fn listeners(config: &Config, placed: &Placed<'_>) -> Vec<Listener> {
     for (index, route) in config.routes.iter().enumerate() {
         if placed.sound_in_route(index, &["listen"]) {
             let place = |at| placed.in_route(index, "listen", Some(at));
-            all.extend(placed_listeners(&route.listen, place));
+            let listeners = placed_listeners(&route.listen, place);
+            all.extend(listeners.into_iter().map(|listener| Listener {
+                route: Some(index),
+                ..listener
+            }));
         }
     }
     for (index, originate) in config.originate.iter().enumerate() {
@@ -394,6 +402,7 @@ fn placed_listeners(listen: &[Listen], place: impl Fn(usize) -> Place) -> Vec<Li
         address: one.address,
         place: place(item_of(listen, at)),
         second: at > 0 && item_of(listen, at - 1) == item_of(listen, at),
+        route: None,
     };
     listen.iter().enumerate().map(one).collect()
 }
@@ -424,9 +433,15 @@ fn no_overlap(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>
     }
     let mut seen: Vec<Listener> = Vec::new();
     for listener in listeners(config, placed) {
+        // Routes may share an address; see `sharing`.
+        let is_shared = |other: &Listener| {
+            let routes = (other.route, listener.route);
+            other.address == listener.address
+                && matches!(routes, (Some(one), Some(two)) if one != two)
+        };
         let earlier = seen
             .iter()
-            .find(|other| overlap(other.address, listener.address));
+            .find(|other| overlap(other.address, listener.address) && !is_shared(other));
         // One of the two addresses of `:PORT` is enough to say it.
         if let Some(earlier) = earlier.filter(|_| !listener.second) {
             let line = mistakes.line_of(&earlier.place);

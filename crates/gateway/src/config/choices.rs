@@ -106,6 +106,16 @@ choice! {
 }
 
 choice! {
+    /// What clients get which ask for a name that no certificate is for.
+    NameUnknown, "answer to an unknown name", "\"default\" or \"refuse\"", "\"refuse\"" {
+        /// The first certificate.
+        Default = "default",
+        /// An alert.
+        Refuse = "refuse",
+    }
+}
+
+choice! {
     /// How important a log line has to be.
     LogLevel, "log level", "a log level", "\"info\"" {
         /// Nothing is logged.

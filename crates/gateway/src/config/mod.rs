@@ -30,6 +30,8 @@ mod raw;
 mod read;
 mod reference;
 mod resumption;
+mod rules;
+mod sharing;
 mod table;
 mod types;
 mod units;
@@ -50,8 +52,8 @@ pub use admin::Admin;
 pub use amounts::{Amount, SourceAddress};
 pub use budget::Cost;
 pub use choices::{
-    Balance, ClientAsk, LogFormat, LogLevel, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite,
-    TlsVersion, Truncation,
+    Balance, ClientAsk, LogFormat, LogLevel, NameUnknown, ProxyProtocol, TlsGroup, TlsProfile,
+    TlsSuite, TlsVersion, Truncation,
 };
 pub use flags::Flag;
 pub use key_source::{KeySource, StoreAddress};
@@ -63,6 +65,7 @@ pub use plan::Plan;
 pub(crate) use plan::is_own_network;
 pub use probe::{Probe, StatusCodes};
 pub use reference::reference;
+pub use rules::{ClientMatch, ServerName};
 pub use table::{Default as OptionDefault, OptionSpec};
 pub use types::{
     Backend, ByteSize, Ca, CertificateFiles, Count, Kind, Listen, PlainListen, Server,

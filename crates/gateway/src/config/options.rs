@@ -12,12 +12,13 @@ use std::time::Duration;
 use super::admin::Admin;
 use super::amounts::{Amount, SourceAddress};
 use super::choices::{
-    Balance, ClientAsk, LogFormat, LogLevel, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite,
-    TlsVersion, Truncation,
+    Balance, ClientAsk, LogFormat, LogLevel, NameUnknown, ProxyProtocol, TlsGroup, TlsProfile,
+    TlsSuite, TlsVersion, Truncation,
 };
 use super::key_source::KeySource;
 use super::network::Network;
 use super::probe::{Probe, StatusCodes};
+use super::rules::{ClientMatch, ServerName};
 use super::table::options;
 use super::types::{ByteSize, Ca, CertificateFiles, Count, Listen, PlainListen, Server};
 use super::upstream::Upstream;
@@ -107,14 +108,34 @@ options! {
         /// 127.64.0.0/16 are used besides, as many as it takes.
         source_addresses: Vec<SourceAddress> = default "auto";
 
-        /// Certificates and their keys as PEM files, `{ cert = "…", key = "…" }`. The
-        /// chain stands in the order leaf first. Of several the one which fits the name
-        /// that the client asks for is used, else the first.
-        certificates: Vec<CertificateFiles> = default "";
+        /// Names that this route is for, as clients ask for them (SNI): `example.com`, or
+        /// `*.example.com` for every name with one more label. None: all. Routes may share an
+        /// address; then an exact name goes before a wildcard, and that before a route
+        /// without names. Who asks for a name that no route is for is refused with the alert
+        /// unrecognized_name.
+        server_names: Vec<ServerName> = default "",
+            costs "nothing at rest; the ClientHello is read before the handshake begins";
+
+        /// Pass the connection on to the backend as it came, with its TLS: the bytes are not
+        /// touched, only the name is read. The backend has the certificate.
+        pass_through: bool = default "false",
+            costs "192 bytes at rest, as any connection";
+
+        /// Certificates and their keys as PEM: `{ cert = "…", key = "…" }`, or the path of a
+        /// file which has both, or of a directory with many (see the guide). The chain stands
+        /// in the order leaf first. Of several the one which fits the name that the client asks
+        /// for is used, exact names before wildcards; of several for one name (ECDSA and RSA)
+        /// the first whose signatures the client accepts.
+        certificates: Vec<CertificateFiles> = default "",
+            costs "their text and key once per worker, none per connection";
 
         /// Make a certificate for this name at the start instead of reading one: for
         /// trying out. No client trusts it unless told to.
         self_signed: Option<String> = default "none";
+
+        /// What clients get which ask for a name that no certificate is for, or for none: the
+        /// first certificate (`default`), or the alert unrecognized_name (`refuse`).
+        unknown_name: NameUnknown = default "default";
 
         /// What the backend sees when a client's connection ends without close_notify,
         /// which may mean that somebody cut it. `abort` delivers what was received and
@@ -142,7 +163,9 @@ options! {
         deny: Vec<Network> = default "";
 
         /// Protocols offered by ALPN, the preferred one first. None: ALPN is not
-        /// answered. The bytes are passed on unseen, so the backend must speak them.
+        /// answered. The bytes are passed on unseen, so the backend must speak them. Of routes
+        /// which share an address and a name, the first is taken that has a protocol which the
+        /// client offers, else the one which has none.
         alpn: Vec<String> = default "";
 
         /// The oldest version of TLS that is accepted.
@@ -168,12 +191,19 @@ options! {
         /// the chain, the time and the revocation lists of now.
         client_certificates: ClientAsk = default "none";
 
-        /// Who may vouch for clients: a PEM file with one or more certificates.
+        /// Who may vouch for clients: a PEM file with one or more certificates, or a directory
+        /// of such files. Taken into use when it changes, as `reload_certificates` says.
         client_ca: Option<PathBuf> = default "off";
 
         /// Revocation lists in PEM: files, or directories of which every file is read. When
-        /// there is any, there must be a current one for every issuer in a client's chain.
+        /// there is any, there must be a current one for every issuer in a client's chain. New
+        /// ones are taken into use as `reload_certificates` says.
         client_crl: Vec<PathBuf> = default "";
+
+        /// Which of the clients with a good certificate may come in: `cn=`, `ou=`, `dns=`, `uri=`
+        /// (a SPIFFE id, maybe with `*` at its end) or `sha256=` (the certificate's digest). One
+        /// that fits is enough; none given: all come in. Who is refused, and why, is in the log.
+        client_allow: Vec<ClientMatch> = default "";
     }
 
     /// The other direction: plain connections of this machine come in and are carried to
@@ -262,9 +292,9 @@ options! {
         /// unless another instance has it. `none` switches it off.
         admin: Admin = default "auto";
 
-        /// How often to look whether files of certificates and keys have changed. New ones are
-        /// used for new connections once certificate and key fit each other. `off`: only a
-        /// reload reads them.
+        /// How often to look whether files have changed: certificates and keys, directories of
+        /// them, `client_ca`, `client_crl`. New ones are used for new connections once certificate
+        /// and key fit each other. `off`: only a reload reads them.
         reload_certificates: Option<Duration> = default "10s", "100ms" ..= "1d";
 
         /// How often the names of backends are looked up. New connections go to the addresses

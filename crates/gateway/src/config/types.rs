@@ -468,10 +468,20 @@ impl Listed for PathBuf {
 /// A certificate chain and its key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateFiles {
-    /// The PEM file with the chain, leaf first.
+    /// The PEM file with the chain, leaf first; or a directory of many.
     pub cert: PathBuf,
-    /// The PEM file with the private key.
+    /// The PEM file with the private key; the same as `cert` if that has both, or is a directory.
     pub key: PathBuf,
+}
+
+impl CertificateFiles {
+    /// A file that has both, or a directory.
+    fn whole(path: PathBuf) -> Self {
+        Self {
+            cert: path.clone(),
+            key: path,
+        }
+    }
 }
 
 impl OptionType for CertificateFiles {
@@ -482,6 +492,9 @@ impl OptionType for CertificateFiles {
     );
 
     fn read(raw: &Raw, context: &Context<'_>) -> Read<Self> {
+        if let Node::String(_) = raw.node {
+            return PathBuf::read(raw, context).map(Self::whole);
+        }
         let Node::Table(entries) = &raw.node else {
             return Err(wrong_type::<Self>(raw));
         };

@@ -198,6 +198,13 @@ fn check_tls(route: &Route, at: At<'_>, mistakes: &mut Collector<'_>) {
             Wrong::new("`echo:` answers by itself: there is nobody to speak TLS with"),
         );
     }
+    if route.pass_through {
+        mistakes.error(
+            &place,
+            Wrong::new("TLS is between client and backend here (`pass_through`)")
+                .label("remove one of the two"),
+        );
+    }
     let is_unix = |upstream: &&Upstream| matches!(upstream.backend, Backend::Unix(_));
     if let (Some(upstream), None) = (route.to.iter().find(is_unix), &route.backend_name) {
         mistakes.error(

@@ -78,11 +78,7 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<Worker> {
         backends,
         routes,
         late: (adopted.live > 0).then_some(late),
-        listeners: descriptors
-            .listeners
-            .iter()
-            .map(|&(fd, route)| (Fd(fd), route))
-            .collect(),
+        listeners: descriptors.doors(),
         limits,
         orders: Fd(descriptors.orders),
         handover: fd,

@@ -50,6 +50,10 @@ const SETTLED_MS: u64 = 1_000;
 /// together with its keeper.
 const SECOND_LOOK_MS: u64 = 500;
 
+/// When a keeper takes note of the end of former workers, counted from the start of the next one:
+/// it can take long (see [`process::peek`]), and nobody is to wait for it.
+const BURIAL_MS: u64 = 1_000;
+
 /// What a keeper is told on its command line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct KeeperArgs {
@@ -160,6 +164,7 @@ fn keep(args: KeeperArgs, told: &ForKeeper, set_logs: fn(&Log)) -> ExitCode {
         Err(error) => return fail("cannot begin", &error),
     };
     if let Some(delay) = backoff(args.streak) {
+        while let Ok(Some(_)) = process::wait(Wait::AnyEnded) {}
         std::thread::sleep(delay);
     }
     let (handover, board_fd) = (Fd(args.handover), Fd(args.board.fd));
@@ -177,9 +182,10 @@ fn keep(args: KeeperArgs, told: &ForKeeper, set_logs: fn(&Log)) -> ExitCode {
         Err(e) => return fail("cannot wait for its worker", &e),
     };
     match ended {
-        Ended::Exited(0) => ExitCode::SUCCESS,
-        Ended::Exited(code) if code == i32::from(EXIT_CANNOT_BEGIN) => {
-            ExitCode::from(EXIT_CANNOT_BEGIN)
+        Ended::Exited(code) if code == 0 || code == i32::from(EXIT_CANNOT_BEGIN) => {
+            // It may have been taken note of already.
+            let _ = process::wait(Wait::For(child));
+            ExitCode::from(code as u8)
         }
         Ended::Exited(code) if code == i32::from(EXIT_HANDED_OVER) => {
             if hand_over::is_committed(args, told, &board) {
@@ -218,7 +224,8 @@ fn prepare(args: KeeperArgs, told: &ForKeeper) -> io::Result<(BoardReader, Heade
     Ok((board, header))
 }
 
-/// Waits for the worker's end; ends it when it gives no sign of life.
+/// Waits for the worker's end; ends it when it gives no sign of life. Nobody takes note of its end
+/// here: that is put off until the next one serves.
 fn watch(
     child: Pid,
     header: &Header,
@@ -228,13 +235,23 @@ fn watch(
 ) -> io::Result<Ended> {
     let look_ms = told.hang_timeout_ms.map_or(3_600_000, |bound| bound / 4);
     let mut suspected_ms = None;
+    let mut burial_ms = Some(born_ms + BURIAL_MS);
+    let mut now_ms = born_ms;
     loop {
-        if let Some((_, ended)) = process::wait(Wait::IfEnded(child))? {
+        if let Some(ended) = process::peek(child)? {
             return Ok(ended);
         }
         let pause_ms = suspected_ms.map_or(look_ms, |_| SECOND_LOOK_MS);
+        let until_burial_ms = burial_ms.map_or(u64::MAX, |at_ms| at_ms.saturating_sub(now_ms));
+        let pause_ms = pause_ms.min(until_burial_ms);
         signal::wait_for(&[Signal::Child, Signal::User2], pause_ms)?;
-        let now_ms = process::monotonic_ms();
+        now_ms = process::monotonic_ms();
+        if burial_ms.is_some_and(|at_ms| at_ms <= now_ms) {
+            burial_ms = None;
+            if let Some(ended) = bury_former(child)? {
+                return Ok(ended);
+            }
+        }
         let beat_ms = header.heartbeat().load(Ordering::Relaxed).max(born_ms);
         let silent_ms = now_ms.saturating_sub(beat_ms);
         suspected_ms = match (told.hang_timeout_ms, suspected_ms) {
@@ -247,15 +264,33 @@ fn watch(
                     }
                     // It may have ended by itself in this moment.
                     let _ = process::send_signal(child, Signal::Kill);
-                    if let Some((_, ended)) = process::wait(Wait::For(child))? {
-                        return Ok(ended);
-                    }
+                    return wait_for_end(child);
                 }
                 Some(since_ms)
             }
             _ => None,
         };
     }
+}
+
+fn wait_for_end(child: Pid) -> io::Result<Ended> {
+    loop {
+        if let Some(ended) = process::peek(child)? {
+            return Ok(ended);
+        }
+        signal::wait_for(&[Signal::Child], SECOND_LOOK_MS)?;
+    }
+}
+
+/// Takes note of the end of all workers before this one; and of its own, if it came just now.
+fn bury_former(child: Pid) -> io::Result<Option<Ended>> {
+    let mut own = None;
+    while let Some((pid, ended)) = process::wait(Wait::AnyEnded)? {
+        if pid == child {
+            own = Some(ended);
+        }
+    }
+    Ok(own)
 }
 
 /// Executes itself anew. All descriptors of connections, mappings and epoll go through the exec.

@@ -1,4 +1,5 @@
-//! Certificates whose files change are taken into use by themselves.
+//! Certificates whose files change are taken into use by themselves, and so are the authorities
+//! and revocation lists by which clients are judged.
 //!
 //! Looked at is what the path leads to (inode, length, time of change), at every look anew: so it
 //! does not matter whether a file was written anew, renamed over, or a symbolic link on the way
@@ -7,16 +8,16 @@
 //! each other; until then the old one is, and the log says so, once.
 
 use super::Supervisor;
-use crate::config::{CertificateFiles, Config};
+use crate::config::Config;
 use crate::material;
 use dormouse_reactor::process;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What files looked like.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Look(Vec<Option<[i64; 5]>>);
+struct Look(Vec<(PathBuf, Option<[i64; 5]>)>);
 
 /// What is remembered from one look to the next.
 #[derive(Debug, Default)]
@@ -45,9 +46,12 @@ impl Watch {
 
 impl Look {
     fn at(config: &Config) -> Look {
-        let pairs = config.routes.iter().flat_map(|route| &route.certificates);
-        let files = pairs.flat_map(|CertificateFiles { cert, key }| [cert, key]);
-        Look(files.map(|path| look_at(path)).collect())
+        let files = material::watched(config).into_iter();
+        let look = |path: PathBuf| {
+            let look = look_at(&path);
+            (path, look)
+        };
+        Look(files.map(look).collect())
     }
 }
 
@@ -65,7 +69,9 @@ fn look_at(path: &Path) -> Option<[i64; 5]> {
 impl Supervisor {
     /// When the files are looked at again.
     pub(super) fn next_look_ms(&self) -> Option<u64> {
-        let has_files = |route: &crate::config::Route| !route.certificates.is_empty();
+        let has_files = |route: &crate::config::Route| {
+            !route.certificates.is_empty() || route.client_ca.is_some()
+        };
         if self.stopping || self.upgrade.is_some() {
             return None;
         }
@@ -95,18 +101,28 @@ impl Supervisor {
     }
 
     fn renew_certificates(&mut self) {
-        let renewed = material::renew(&self.config, &self.certificates);
+        let mut renewed = material::renew(&self.config, &self.certificates);
+        let clients = match material::load_clients(&self.config) {
+            Ok(clients) => clients,
+            Err(mut mistakes) => {
+                renewed.complaints.append(&mut mistakes);
+                self.client_trust.clone()
+            }
+        };
         for complaint in &renewed.complaints {
             if !self.watch.complaints.contains(complaint) {
-                tracing::warn!("a certificate has changed, but the old one stays: {complaint}");
+                tracing::warn!("a file has changed, but what was read before stays: {complaint}");
             }
         }
         self.watch.complaints = renewed.complaints;
+        if clients != self.client_trust {
+            let word = "authorities or revocation lists of clients";
+            renewed.names.push(word.to_owned());
+        }
         if renewed.names.is_empty() {
             return;
         }
         let (config, plan) = (self.config.clone(), self.plan.clone());
-        let clients = self.client_trust.clone();
         match self.apply(config, plan, renewed.certificates, clients) {
             Ok(()) => tracing::info!(
                 edition = self.edition,

@@ -6,16 +6,19 @@ use crate::config::{Config, PlainListen, SourceAddress};
 use crate::route::SocketOptions;
 use dormouse_reactor::socket::{self, Addr, ListenOptions};
 use dormouse_reactor::{Fd, OnExec};
+use std::collections::HashMap;
 use std::io;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 
 /// A listening socket of main's, and what it is for.
 #[derive(Clone, Debug)]
 pub(super) struct Listener {
     pub(super) address: Addr,
     pub(super) fd: Fd,
-    /// The number of its route.
+    /// The number of its route; of several, the first.
     pub(super) route: u16,
+    /// The numbers of all routes behind it.
+    pub(super) door: Vec<u16>,
 }
 
 /// Opens the listeners of the configuration, in its order, but for those which are open already.
@@ -33,15 +36,21 @@ pub(super) fn open(
     } else {
         HandedIn::default()
     };
-    for (address, shown, index) in wanted(config) {
-        let route = numbers.get(index).copied().unwrap_or_default();
+    for (address, shown, indices) in wanted(config) {
+        let door = door(&indices, numbers);
+        let route = door.first().copied().unwrap_or_default();
         let is_open = |listener: &&Listener| listener.address == address;
         let fd = match open_already.iter().find(is_open) {
             Some(listener) => Ok(listener.fd),
             None => listen_on(&address, &shown, &options(config), &mut handed_in),
         };
         match fd {
-            Ok(fd) => listeners.push(Listener { address, fd, route }),
+            Ok(fd) => listeners.push(Listener {
+                address,
+                fd,
+                route,
+                door,
+            }),
             Err(error) => {
                 close_all_but(open_already, &listeners);
                 return Err(error);
@@ -58,14 +67,20 @@ pub(super) fn open(
 
 /// The listeners that another binary in this process has opened for this configuration: their
 /// descriptors and the numbers of their routes, in its order.
-pub(super) fn again(config: &Config, open: &[(i32, u16)]) -> Vec<Listener> {
-    let all = wanted(config).zip(open);
-    all.map(|((address, _, _), &(fd, route))| Listener {
+pub(super) fn again(config: &Config, numbers: &[u16], open: &[(i32, u16)]) -> Vec<Listener> {
+    let all = wanted(config).into_iter().zip(open);
+    all.map(|((address, _, indices), &(fd, route))| Listener {
         address,
         fd: Fd(fd),
         route,
+        door: door(&indices, numbers),
     })
     .collect()
+}
+
+fn door(indices: &[usize], numbers: &[u16]) -> Vec<u16> {
+    let numbers = indices.iter().map(|&index| numbers.get(index).copied());
+    numbers.map(Option::unwrap_or_default).collect()
 }
 
 /// A source address which is not this machine's is told now, not by every connect.
@@ -98,25 +113,33 @@ pub(super) fn close_all_but(kept: &[Listener], listeners: &[Listener]) {
     }
 }
 
-/// The addresses of the configuration, as they are shown, and the index of each one's route:
-/// originations are counted on behind the routes.
-fn wanted(config: &Config) -> impl Iterator<Item = (Addr, String, usize)> + '_ {
-    let routes = config.routes.iter().enumerate().flat_map(|(index, route)| {
-        let of_route = route.listen.iter();
-        of_route.map(move |listen| (Addr::Tcp(listen.address), listen.to_string(), index))
-    });
+/// The addresses of the configuration, each once, as they are shown, and the indices of the routes
+/// behind each: originations are counted on behind the routes.
+fn wanted(config: &Config) -> Vec<(Addr, String, Vec<usize>)> {
+    let mut all: Vec<(Addr, String, Vec<usize>)> = Vec::new();
+    let mut places: HashMap<SocketAddr, usize> = HashMap::new();
+    for (index, route) in config.routes.iter().enumerate() {
+        for listen in &route.listen {
+            match places.get(&listen.address).and_then(|&at| all.get_mut(at)) {
+                Some((_, _, routes)) => routes.push(index),
+                None => {
+                    places.insert(listen.address, all.len());
+                    all.push((Addr::Tcp(listen.address), listen.to_string(), vec![index]));
+                }
+            }
+        }
+    }
     let behind = config.routes.len();
-    let originations = config.originate.iter().enumerate();
-    let originations = originations.flat_map(move |(index, originate)| {
-        originate.listen.iter().map(move |listen| {
+    for (index, originate) in config.originate.iter().enumerate() {
+        for listen in &originate.listen {
             let address = match listen {
                 PlainListen::Tcp(listen) => Addr::Tcp(listen.address),
                 PlainListen::Unix(path) => Addr::Unix(path.clone()),
             };
-            (address, listen.to_string(), behind + index)
-        })
-    });
-    routes.chain(originations)
+            all.push((address, listen.to_string(), vec![behind + index]));
+        }
+    }
+    all
 }
 
 fn options(config: &Config) -> ListenOptions {

@@ -163,6 +163,10 @@ impl Supervisor {
             }
             let is_it = |pair: &&mut Pair| pair.pid == pid && pair.ended.is_none();
             let Some(pair) = self.pairs.iter_mut().find(is_it) else {
+                // A former keeper leaves its last worker to us, which ended as it should.
+                if ended == Ended::Exited(i32::from(keeper::EXIT_HANDED_OVER)) {
+                    continue;
+                }
                 tracing::warn!(pid = pid.0, "an orphaned worker ended: {ended}");
                 continue;
             };

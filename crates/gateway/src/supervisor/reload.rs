@@ -249,7 +249,8 @@ impl Supervisor {
             backend_tls: self.backend_tls.clone(),
             ticket_keys: self.ticket_keys.keys().export().to_vec(),
             descriptors: Descriptors {
-                listeners: listeners.map(|l| (l.fd.0, l.route)).collect(),
+                listeners: listeners.clone().map(|l| (l.fd.0, l.route)).collect(),
+                doors: listeners.map(|l| l.door.clone()).collect(),
                 slots: -1,
                 pending: -1,
                 counters: self.counters.fd().0,

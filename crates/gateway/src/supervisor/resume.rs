@@ -133,7 +133,7 @@ impl Supervisor {
             origins: told.origins.clone(),
             backend_tls: told.backend_tls.clone(),
             watch: Watch::begin(&told.config),
-            listeners: listeners::again(&told.config, &told.descriptors.listeners),
+            listeners: listeners::again(&told.config, &told.numbers, &told.descriptors.listeners),
             numbers: Numbers::again(&told.config, &told.numbers, state.next_number),
             waits_for_restart: state.waits_for_restart.clone(),
             last_reload: None,

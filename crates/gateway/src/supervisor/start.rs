@@ -135,14 +135,20 @@ fn make_contexts(
         .map_err(|why| ServeError::Certificates(vec![why]))
 }
 
-/// The session cache of all workers, if there is to be one.
+/// Room for sessions of TLS 1.2 whose clients know no tickets: some 4,000 of them.
+const SESSIONS_BY_ID_BYTES: usize = 1 << 20;
+
+/// The session cache of all workers: the one that is configured, or a small one beside tickets.
 fn session_cache(config: &Config) -> Result<Option<Fd>, ServeError> {
-    match config.tickets.session_cache {
-        None => Ok(None),
-        Some(bytes) => Cache::create("dormouse-sessions", bytes.as_usize())
-            .map(|cache| Some(cache.fd()))
-            .map_err(system("make the session cache")),
-    }
+    let tickets = &config.tickets;
+    let bytes = match tickets.session_cache {
+        Some(bytes) => bytes.as_usize(),
+        None if tickets.tickets == 0 || config.routes.is_empty() => return Ok(None),
+        None => SESSIONS_BY_ID_BYTES,
+    };
+    Cache::create("dormouse-sessions", bytes)
+        .map(|cache| Some(cache.fd()))
+        .map_err(system("make the session cache"))
 }
 
 /// A store tells of new keys.

@@ -299,6 +299,7 @@ impl Supervisor {
         inherit.extend([self.clients.fd(), self.backends.fd()]);
         inherit.extend(self.listeners.iter().map(|listener| listener.fd));
         inherit.extend(self.sessions.as_ref().map(SessionFiles::fd));
+        inherit.extend(self.session_cache);
         inherit.extend(self.control.as_ref().map(|control| control.address().0));
         for pair in &self.pairs {
             inherit.extend([pair.orders, pair.board.fd()]);

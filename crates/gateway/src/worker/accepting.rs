@@ -8,6 +8,7 @@ use crate::counters::{Count, Counters};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Poller;
 use std::io;
+use std::rc::Rc;
 
 /// Connections accepted from one listener per turn.
 pub(super) const ACCEPTS_PER_TURN: usize = 16;
@@ -16,10 +17,23 @@ pub(super) const ACCEPTS_PER_TURN: usize = 16;
 const PAUSE_MS: u64 = 100;
 
 /// A listening socket and the route of what comes in by it.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Listener {
     pub(super) fd: Fd,
+    /// Of several, the first.
     pub(super) route: u16,
+    /// All of them.
+    pub(super) door: Rc<[u16]>,
+}
+
+impl Listener {
+    pub(super) fn new(fd: Fd, door: &[u16]) -> Listener {
+        Listener {
+            fd,
+            route: door.first().copied().unwrap_or_default(),
+            door: door.into(),
+        }
+    }
 }
 
 /// Why accepting pauses.

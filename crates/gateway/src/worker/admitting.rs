@@ -53,21 +53,30 @@ fn network_may(route: &Route, ip: IpAddr) -> bool {
 impl Worker {
     /// May this client begin a handshake?
     pub(super) fn admit(&mut self, route: u16, client: &Client) -> bool {
+        self.admit_network(route, client) && self.admit_rate(client)
+    }
+
+    /// Is it in a network from where this route may be come to?
+    pub(super) fn admit_network(&mut self, route: u16, client: &Client) -> bool {
         let (Some(ip), Some(route)) = (client.ip(), self.routes.get(usize::from(route))) else {
             return true;
         };
-        let refusal = if !network_may(route, ip) {
-            Some(Refusal::Network)
-        } else if self.limits.per_client.any() {
-            let knocked = self.clients.knock(ip, self.limits.per_client, self.now_ms);
-            knocked.err().map(Refusal::Exceeded)
-        } else {
-            None
+        let may = network_may(route, ip);
+        if !may {
+            self.refuse(Refusal::Network, client);
+        }
+        may
+    }
+
+    /// May it begin another handshake so soon?
+    pub(super) fn admit_rate(&mut self, client: &Client) -> bool {
+        let Some(ip) = client.ip().filter(|_| self.limits.per_client.any()) else {
+            return true;
         };
-        match refusal {
-            None => true,
-            Some(refusal) => {
-                self.refuse(refusal, client);
+        match self.clients.knock(ip, self.limits.per_client, self.now_ms) {
+            Ok(_) => true,
+            Err(exceeded) => {
+                self.refuse(Refusal::Exceeded(exceeded), client);
                 false
             }
         }

@@ -67,10 +67,10 @@ pub(super) fn pass_ends(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcom
             return Err(Outcome::PlainFailed(e));
         }
     }
-    if slot.has(Flag::PlainEnded) && !slot.tls.closed() {
+    if slot.has(Flag::PlainEnded) && !slot.sealing_over() {
         tools.send_alert(slot, Alert::CLOSE_NOTIFY)?;
     }
-    if slot.tls.closed() && slot.sealing_pending.is_none() && !slot.has(Flag::TlsShut) {
+    if slot.sealing_over() && slot.sealing_pending.is_none() && !slot.has(Flag::TlsShut) {
         slot.set(Flag::TlsShut);
         // The peer may have closed already: then there is nobody left to tell.
         let _ = socket::shutdown_write(slot.tls_fd());
@@ -80,7 +80,7 @@ pub(super) fn pass_ends(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcom
 
 /// The plain side is told that nothing more follows.
 fn end_plain(slot: &Slot, tools: &Tools) -> io::Result<()> {
-    if slot.has(Flag::Joined) {
+    if slot.is_joined() {
         // Any descriptor will do; this one is no secret to this process.
         socket::say_end(slot.plain_fd(), tools.backends.fd())?;
     }
@@ -127,8 +127,12 @@ pub(super) fn begin_reset(slot: &mut Slot) {
     slot.set(Flag::ResetTls);
 }
 
-/// There is nothing behind this TLS connection (any more): it is told so properly.
+/// There is nothing behind this TLS connection (any more): it is told so properly. In TLS that is
+/// not ours nothing can be said, and an end would look like one that the backend had meant.
 pub(super) fn begin_farewell(slot: &mut Slot, tools: &mut Tools) {
+    if slot.has(Flag::PassThrough) {
+        return begin_reset(slot);
+    }
     slot.set_phase(Phase::Draining);
     farewell(slot, tools, Alert::CLOSE_NOTIFY);
 }
@@ -163,7 +167,7 @@ fn drain_plain(slot: &mut Slot, tools: &mut Tools, out_of_time: bool) -> bool {
         return false;
     }
     let reset = slot.has(Flag::ResetPlain);
-    let joined = slot.has(Flag::Joined);
+    let joined = slot.is_joined();
     if joined && !reset && !slot.has(Flag::PlainShut) {
         // If nobody is there any more, nobody need be told.
         let _ = end_plain(slot, tools);

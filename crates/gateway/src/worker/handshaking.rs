@@ -9,6 +9,7 @@
 //! (clients whose connect finds a full queue come back ever later), and `max_handshakes` bounds
 //! those that have begun. However many wait, they cost the loop nothing before their turn.
 
+use super::choosing;
 use super::closing::discard;
 use super::flow::Tools;
 use super::introducing::{Client, Introduction};
@@ -20,6 +21,7 @@ use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::socket::{self, Attempt};
 use std::collections::VecDeque;
 use std::io;
+use std::rc::Rc;
 
 /// How long the alert of a failed handshake has to reach its peer.
 const LINGER_MS: u64 = 2_000;
@@ -37,6 +39,8 @@ pub(super) struct InFlight {
     pub(super) route: u16,
     pub(super) generation: u32,
     pub(super) client: Client,
+    /// The routes of which it may be for any, until that is known.
+    door: Option<Rc<[u16]>>,
     /// When it was accepted, or made a step.
     moved_ms: u64,
     pub(super) accepted_ms: u64,
@@ -60,8 +64,14 @@ enum Stage {
     Waiting,
     /// A proxy is to say first who the client is.
     Introducing(Introduction),
-    /// It has; what the client said already.
-    Introduced(Vec<u8>),
+    /// Its hello is to tell which route it is for.
+    Choosing {
+        received: Vec<u8>,
+        /// A proxy has introduced it: it has begun, though nothing came yet.
+        introduced: bool,
+    },
+    /// Client and route are known; what the client said already.
+    Known(Vec<u8>),
     Shaking(Box<Handshake>),
     /// Failed; what is left of the output to send, then the peer's end is awaited.
     Lingering {
@@ -79,6 +89,10 @@ pub(super) enum Step {
     Established,
     /// The proxy has said who the client is: decide whether it may go on, then step again.
     Introduced,
+    /// Enough of the hello is there: decide which route it is for, then step again.
+    Hello,
+    /// TLS is its backend's: take it out and pass on what came.
+    PassesThrough,
     /// The proxy has not said it as it has to: take it out and close it.
     NotIntroduced(Refused),
     /// Whom the proxy speaks for may not come in: as `Gone`.
@@ -147,7 +161,7 @@ impl Handshakes {
         &mut self,
         accepted: (Fd, Client),
         introduced: bool,
-        route: u16,
+        (route, door): (u16, Option<Rc<[u16]>>),
         generation: u32,
         now_ms: u64,
         deadline_ms: u64,
@@ -162,9 +176,15 @@ impl Handshakes {
             accepted_ms: now_ms,
             stage: if introduced {
                 Stage::Introducing(Introduction::default())
+            } else if door.is_some() {
+                Stage::Choosing {
+                    received: Vec::new(),
+                    introduced: false,
+                }
             } else {
                 Stage::Waiting
             },
+            door,
             watch: Watch::Never,
         };
         let index = match self.free.pop() {
@@ -344,7 +364,8 @@ impl InFlight {
                     step => step,
                 }
             }
-            Stage::Introduced(early) => {
+            Stage::Choosing { received, .. } => hear(self.fd, received, tools),
+            Stage::Known(early) => {
                 let early = std::mem::take(early);
                 self.first_step(early, tools, now, waited, start)
             }
@@ -386,9 +407,62 @@ impl InFlight {
         if let Stage::Introducing(introduction) = &mut self.stage {
             let (ends, early) = std::mem::take(introduction).into_parts();
             self.client.introduced = ends;
-            self.stage = Stage::Introduced(early);
+            self.stage = match self.door {
+                None => Stage::Known(early),
+                Some(_) => Stage::Choosing {
+                    received: early,
+                    introduced: true,
+                },
+            };
         }
         Step::Introduced
+    }
+
+    /// While its route is to be found: what came, and the routes of which it may be for any.
+    pub(super) fn hello(&self) -> Option<(&[u8], Rc<[u16]>)> {
+        match (&self.stage, &self.door) {
+            (Stage::Choosing { received, .. }, Some(door)) => Some((received, Rc::clone(door))),
+            _ => None,
+        }
+    }
+
+    /// Must its hello be read before its route is known?
+    pub(super) fn is_for_door(&self) -> bool {
+        self.door.is_some()
+    }
+
+    /// Its route is known: what came goes into the handshake.
+    pub(super) fn is_chosen(&mut self) {
+        if let Stage::Choosing { received, .. } = &mut self.stage {
+            self.stage = Stage::Known(std::mem::take(received));
+            self.door = None;
+        }
+    }
+
+    /// What came of one whose route was to be found.
+    pub(super) fn into_received(self) -> Vec<u8> {
+        match self.stage {
+            Stage::Choosing { received, .. } | Stage::Known(received) => received,
+            _ => Vec::new(),
+        }
+    }
+
+    /// It is for no route: the alert is sent, then its end is awaited.
+    pub(super) fn refuse(
+        &mut self,
+        alert: &[u8],
+        poller: &Poller,
+        token: u64,
+        scratch: &mut [u8],
+    ) -> io::Result<()> {
+        let (mut last_words, mut shut) = (alert.to_vec(), false);
+        linger(self.fd, &mut last_words, &mut shut, scratch);
+        self.stage = Stage::Lingering {
+            last_words,
+            shut,
+            looks: 0,
+        };
+        self.watch(poller, token)
     }
 
     /// The hello, or its beginning. Whoever gave up while waiting for this turn gets no answer.
@@ -427,7 +501,8 @@ impl InFlight {
             Stage::Shaking(handshake) => Some(handshake),
             Stage::Waiting
             | Stage::Introducing(_)
-            | Stage::Introduced(_)
+            | Stage::Choosing { .. }
+            | Stage::Known(_)
             | Stage::Lingering { .. } => None,
         }
     }
@@ -441,7 +516,11 @@ impl InFlight {
         match &self.stage {
             Stage::Waiting => false,
             Stage::Introducing(introduction) => introduction.has_begun(),
-            Stage::Introduced(_) | Stage::Shaking(_) | Stage::Lingering { .. } => true,
+            Stage::Choosing {
+                received,
+                introduced,
+            } => *introduced || !received.is_empty(),
+            Stage::Known(_) | Stage::Shaking(_) | Stage::Lingering { .. } => true,
         }
     }
 
@@ -453,7 +532,9 @@ impl InFlight {
     /// Is the costly part behind us? True for those which failed, too.
     pub(super) fn has_answered(&self) -> bool {
         match &self.stage {
-            Stage::Waiting | Stage::Introducing(_) | Stage::Introduced(_) => false,
+            Stage::Waiting | Stage::Introducing(_) | Stage::Choosing { .. } | Stage::Known(_) => {
+                false
+            }
             Stage::Shaking(handshake) => handshake.has_answered(),
             Stage::Lingering { .. } => true,
         }
@@ -466,7 +547,9 @@ impl InFlight {
 
     fn watch(&mut self, poller: &Poller, token: u64) -> io::Result<()> {
         let blocked = match &self.stage {
-            Stage::Waiting | Stage::Introducing(_) | Stage::Introduced(_) => false,
+            Stage::Waiting | Stage::Introducing(_) | Stage::Choosing { .. } | Stage::Known(_) => {
+                false
+            }
             Stage::Shaking(handshake) => !handshake.output().is_empty(),
             Stage::Lingering { last_words, .. } => !last_words.is_empty(),
         };
@@ -496,6 +579,23 @@ fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools, now: UnixTime) ->
         Ok(Some(n)) => take(fd, handshake, &tools.scratch.opening[..n], now),
         Ok(None) => Step::Continues,
         Err(step) => step,
+    }
+}
+
+/// Receives more of a hello. Nothing is lost when it is cut anywhere.
+fn hear(fd: Fd, received: &mut Vec<u8>, tools: &mut Tools) -> Step {
+    if !received.is_empty() && choosing::suffices(received) {
+        return Step::Hello;
+    }
+    match receive(fd, tools) {
+        Ok(Some(n)) => received.extend_from_slice(&tools.scratch.opening[..n]),
+        Ok(None) => return Step::Continues,
+        Err(step) => return step,
+    }
+    if choosing::suffices(received) {
+        Step::Hello
+    } else {
+        Step::Continues
     }
 }
 

@@ -40,7 +40,7 @@ fn wanted(slot: &Slot) -> (u8, u8) {
         Phase::Connecting => (
             watch(!slot.has(Flag::TlsWaits), tls_write),
             // A joint is writable from the start: what comes from it says that the way is free.
-            watch(slot.has(Flag::Joined), !slot.has(Flag::Joined)),
+            watch(slot.is_joined(), !slot.is_joined()),
         ),
         Phase::Established => (
             watch(reads_tls(slot), tls_write),

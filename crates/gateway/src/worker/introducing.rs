@@ -82,6 +82,15 @@ impl Client {
         }
     }
 
+    /// The same where TLS is not ours: there is nothing to say of it.
+    pub(super) fn bare_introduction(&self, route: &Route, slot: &Slot) -> Vec<u8> {
+        match route.access.proxy_protocol {
+            ProxyProtocol::Off => Vec::new(),
+            ProxyProtocol::V1 => proxy_protocol::v1(self.ends(slot.tls_fd())),
+            ProxyProtocol::V2 => proxy_protocol::v2(self.ends(slot.tls_fd()), None),
+        }
+    }
+
     fn ends(&self, fd: Fd) -> Option<Ends> {
         self.introduced
             .or_else(|| match (self.peer, Addr::local(fd)) {

@@ -20,12 +20,14 @@
 //!   compacting  pages come back             queue        whose turn it is of those
 //!   introducing  who the client is        admitting    who may come in
 //!   starved     who waits for memory        kernel_memory  the sum of send queues
+//!   choosing    whose client it is          through      TLS that is not ours
 //! ```
 
 mod accepting;
 mod admitting;
 mod backlog;
 mod bursts;
+mod choosing;
 mod closing;
 mod compacting;
 mod connecting;
@@ -45,6 +47,7 @@ mod reloading;
 mod reporting;
 mod sealing;
 mod starved;
+mod through;
 mod tickets;
 mod timers;
 mod token;
@@ -74,7 +77,7 @@ use flow::{Outcome, Tools};
 use handshaking::Handshakes;
 use interest::Side;
 use kernel_memory::KernelMemory;
-use originating::Errand;
+use originating::{Errand, Plain};
 use passing::Passing;
 use recover::Doubts;
 use std::io;
@@ -130,7 +133,8 @@ pub(crate) struct Inheritance {
     pub(crate) routes: Vec<Route>,
     /// The contexts of the routes, if they are still to be made.
     pub(crate) late: Option<LateContexts>,
-    pub(crate) listeners: Vec<(Fd, u16)>,
+    /// Each with the numbers of the routes behind it.
+    pub(crate) listeners: Vec<(Fd, Vec<u16>)>,
     pub(crate) limits: Limits,
     /// The channel to main.
     pub(crate) orders: Fd,
@@ -154,6 +158,8 @@ pub(crate) struct Worker {
     originations: Originations,
     /// Backends to connect to by TLS, once the slot is settled which they are for.
     errands: Vec<Errand>,
+    /// A local client who is to be given another connection, and by which route.
+    left_behind: Option<(Plain, u16)>,
     listeners: Listeners,
     routes: Vec<Route>,
     clients: Clients,
@@ -209,7 +215,7 @@ impl Worker {
         let poller = recover::poller(&slots)?;
         let listeners = listeners
             .into_iter()
-            .map(|(fd, route)| Listener { fd, route })
+            .map(|(fd, door)| Listener::new(fd, &door))
             .collect();
         let send_buffers = (routes.iter()).map(|route| route.sockets.send_buffer_bytes());
         let send_buffer = send_buffers.max().unwrap_or(0);
@@ -219,6 +225,7 @@ impl Worker {
             handshakes: Handshakes::new(),
             originations: Originations::new(Worker::pools(&routes)),
             errands: Vec::new(),
+            left_behind: None,
             listeners: Listeners::new(listeners),
             tools: Tools::new(
                 pending,
@@ -373,6 +380,7 @@ impl Worker {
             pause: None,
             warm_lost_after_s: None,
             joined: None,
+            left_behind: None,
         };
         let was_at_rest = slot.at_rest();
         let was_leaving = slot.phase() == Phase::Draining;
@@ -380,6 +388,7 @@ impl Worker {
         let over = work.settle(slot, outcome);
         let (pause, warm_lost_after_s) = (work.pause, work.warm_lost_after_s);
         errands.extend(work.joined);
+        self.left_behind = work.left_behind.map(|plain| (plain, slot.route));
         self.at_rest += u32::from(slot.at_rest());
         self.at_rest -= u32::from(was_at_rest);
         self.leaving += u32::from(slot.phase() == Phase::Draining);
@@ -422,6 +431,9 @@ impl Worker {
         self.slots.header().clear_busy();
         while let Some(errand) = self.errands.pop() {
             self.originate_joined(errand);
+        }
+        if let Some((plain, route)) = self.left_behind.take() {
+            self.originate(Some(plain), route);
         }
     }
 

@@ -17,6 +17,7 @@ use crate::route::Direction;
 use dormouse_engine::{Handshake, HandshakeLimits, Hello, UnixTime};
 use dormouse_reactor::socket::{self, Accepted, Attempt, Peer, Shortage};
 use dormouse_reactor::{Fd, OnExec, descriptors};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// What newcomers may take of a turn before those who are in are looked at again. A step is not
@@ -127,7 +128,7 @@ impl Worker {
     }
 
     fn on_listener(&mut self, n: usize, until: Instant) {
-        let Some(&Listener { fd, route }) = self.listeners.all().get(n) else {
+        let Some(Listener { fd, route, door }) = self.listeners.all().get(n).cloned() else {
             return;
         };
         for _ in 0..ACCEPTS_PER_TURN {
@@ -135,7 +136,7 @@ impl Worker {
                 break;
             }
             match socket::accept(fd, OnExec::Keep) {
-                Ok(Attempt::Done(accepted)) => self.on_accepted(accepted, route),
+                Ok(Attempt::Done(accepted)) => self.on_accepted(accepted, route, &door),
                 Ok(Attempt::WouldBlock) => break,
                 Err(e) => {
                     tracing::debug!(error = %e, "accept failed");
@@ -147,7 +148,7 @@ impl Worker {
         }
     }
 
-    fn on_accepted(&mut self, accepted: Accepted, route_index: u16) {
+    fn on_accepted(&mut self, accepted: Accepted, route_index: u16, door: &Rc<[u16]>) {
         let Accepted { fd, peer } = accepted;
         match self.routes.get(usize::from(route_index)) {
             None => fd.close(),
@@ -160,7 +161,11 @@ impl Worker {
                 };
                 self.accept_plain(plain, route_index);
             }
-            Some(_) => self.begin_handshake(fd, route_index, Client::new(peer)),
+            Some(route) => {
+                let has_choice = door.len() > 1 || route.is_for_some();
+                let door = has_choice.then(|| Rc::clone(door));
+                self.begin_handshake(fd, (route_index, door), Client::new(peer));
+            }
         }
     }
 
@@ -174,12 +179,18 @@ impl Worker {
         self.listeners.pause(pause, self.now_ms, &self.tools.count);
     }
 
-    fn begin_handshake(&mut self, fd: Fd, route_index: u16, client: Client) {
+    /// `door`: the routes of which it may be for any, if its hello must tell.
+    fn begin_handshake(
+        &mut self,
+        fd: Fd,
+        (route_index, door): (u16, Option<Rc<[u16]>>),
+        client: Client,
+    ) {
         self.tools.count.add(Count::Accepted, 1);
         let proxies = self.routes.get(usize::from(route_index));
         let introduced =
             proxies.is_some_and(|route| client.is_proxy(&route.access.accept_proxy_from));
-        if !introduced && !self.admit(route_index, &client) {
+        if !introduced && !self.admit_to(route_index, door.is_some(), &client) {
             fd.close();
             return;
         }
@@ -192,7 +203,7 @@ impl Worker {
         let index = self.handshakes.begin(
             (fd, client),
             introduced,
-            route_index,
+            (route_index, door),
             generation,
             self.now_ms,
             deadline_ms,
@@ -201,6 +212,15 @@ impl Worker {
         self.handshakes
             .queue
             .push_new(index, generation, self.now_ms);
+    }
+
+    /// Where the route is still to be found, its networks are asked for when it is.
+    fn admit_to(&mut self, route: u16, has_choice: bool, client: &Client) -> bool {
+        if has_choice {
+            self.admit_rate(client)
+        } else {
+            self.admit(route, client)
+        }
     }
 
     fn on_handshake(&mut self, index: u32, generation: u32, waited: bool) {
@@ -214,7 +234,8 @@ impl Worker {
         let (client, lingers) = (entry.client, entry.is_lingering());
         let took_ms = self.now_ms.saturating_sub(entry.accepted_ms);
         match step {
-            Step::Continues | Step::Introduced => {}
+            Step::Continues | Step::Introduced | Step::Hello => {}
+            Step::PassesThrough => self.pass_through(index, generation),
             Step::Denied => self.drop_handshake(index, generation),
             Step::NotIntroduced(refused) => {
                 self.note_bad_header(index, generation, refused);
@@ -246,17 +267,24 @@ impl Worker {
     }
 
     /// A step of the handshake. When a proxy has said who the client is, that one must be admitted
-    /// before its first byte is looked at.
+    /// before its first byte is looked at; when its hello is there, its route must be found.
     fn step(&mut self, index: u32, generation: u32, now: UnixTime, waited: bool) -> Option<Step> {
         loop {
-            let step = self.one_step(index, generation, now, waited)?;
-            if !matches!(step, Step::Introduced) {
-                return Some(step);
-            }
-            let entry = self.handshakes.entry(index, generation)?;
-            let (route, client) = (entry.route, entry.client);
-            if !self.admit(route, &client) {
-                return Some(Step::Denied);
+            match self.one_step(index, generation, now, waited)? {
+                Step::Introduced => {
+                    let entry = self.handshakes.entry(index, generation)?;
+                    let (route, client) = (entry.route, entry.client);
+                    let has_choice = entry.is_for_door();
+                    if !self.admit_to(route, has_choice, &client) {
+                        return Some(Step::Denied);
+                    }
+                }
+                Step::Hello => {
+                    if let Some(step) = self.choose_route(index, generation) {
+                        return Some(step);
+                    }
+                }
+                step => return Some(step),
             }
         }
     }
@@ -292,7 +320,7 @@ impl Worker {
                     let limits = HandshakeLimits { bytes_max };
                     Some(Handshake::server(context.as_ref()?, limits))
                 }
-                Direction::Originate(_) | Direction::Gone => None,
+                Direction::PassThrough(_) | Direction::Originate(_) | Direction::Gone => None,
             }
         })
     }

@@ -6,6 +6,7 @@
 
 use super::backlog;
 use super::flow::{Allowance, Outcome, TURN_BYTES_MAX, Tools};
+use super::through;
 use crate::counters::Count;
 use crate::slot::{Flag, Phase, Slot};
 use crate::upgrade::trial;
@@ -19,6 +20,9 @@ const PIECE_MIN: usize = 4096;
 
 /// The TLS side has something to read, or has ended.
 pub(super) fn tls_readable(slot: &mut Slot, tools: &mut Tools) -> Outcome {
+    if slot.has(Flag::PassThrough) {
+        return through::tls_readable(slot, tools);
+    }
     let outcome = match open_turn(slot, tools) {
         Ok(()) => Outcome::Continues,
         Err(outcome) => outcome,
@@ -251,6 +255,7 @@ fn deliver(
     if pieces.ranges.is_empty() {
         return keep(slot, tools, &[], rest, need);
     }
+    slot.clear(Flag::Untouched);
     // A server which speaks first does so before there is anybody to hear it.
     let sent = match slot.phase() {
         Phase::Warm => 0,

@@ -18,16 +18,18 @@ use super::connecting;
 use super::flow::{RECEIVE_MAX, Tools};
 use super::handshaking::flush;
 use super::interest::{self, Side};
+use super::reporting;
 use super::tickets::unix_time;
 use super::token;
 use super::under_way::{Entry, Stage};
 use crate::counters::Count;
 use crate::origin::Origin;
 use crate::route::Direction;
-use dormouse_engine::{Handshake, HandshakeLimits, Progress};
+use dormouse_engine::{Handshake, HandshakeFailure, HandshakeLimits, Progress};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
 use dormouse_reactor::socket::{self, Addr, Attempt, Connecting, Shortage};
+use std::fmt;
 use std::io;
 
 /// An accepted connection.
@@ -63,7 +65,31 @@ impl Plain {
 enum Step {
     Continues,
     Established,
-    Failed(String),
+    Failed(Trouble),
+}
+
+/// Why an attempt came to nothing.
+enum Trouble {
+    /// The handshake failed.
+    Handshake(HandshakeFailure),
+    /// The connection did, or never was.
+    Connection(String),
+    /// It took too long for us.
+    Time(&'static str),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Handshake(failure) => failure.fmt(f),
+            Trouble::Connection(why) => f.write_str(why),
+            Trouble::Time(why) => f.write_str(why),
+        }
+    }
+}
+
+fn failed(why: &dyn fmt::Display) -> Step {
+    Step::Failed(Trouble::Connection(why.to_string()))
 }
 
 impl Worker {
@@ -110,6 +136,7 @@ impl Worker {
             target: 0,
             tried: Vec::new(),
             fd: Fd::NONE,
+            begun_ms: self.now_ms,
             stage: Stage::Connecting,
             watched: Interest::WRITE,
         });
@@ -121,7 +148,7 @@ impl Worker {
     fn origin(&self, route: u16) -> Option<&Origin> {
         match &self.routes.get(usize::from(route))?.direction {
             Direction::Originate(origin) => Some(origin),
-            Direction::Terminate { .. } | Direction::Gone => None,
+            Direction::Terminate { .. } | Direction::PassThrough(_) | Direction::Gone => None,
         }
     }
 
@@ -144,6 +171,7 @@ impl Worker {
                 return;
             };
             entry.target = target;
+            entry.begun_ms = now_ms;
             entry.tried.push(target);
             let attempt = entry.tried.len();
             match connected {
@@ -164,7 +192,8 @@ impl Worker {
                         self.pause_for(shortage);
                     }
                     if !is_errand {
-                        self.report(route, target, &error.to_string());
+                        let trouble = Trouble::Connection(error.to_string());
+                        self.report(route, target, &trouble, 0);
                     }
                 }
             }
@@ -221,7 +250,7 @@ impl Worker {
                 }
                 self.originated(index, generation);
             }
-            Step::Failed(why) => self.attempt_failed(index, generation, &why),
+            Step::Failed(trouble) => self.attempt_failed(index, generation, &trouble),
             Step::Continues => self.watch_origination(index, generation),
         }
     }
@@ -241,13 +270,13 @@ impl Worker {
             return Step::Continues;
         };
         if let Err(error) = socket::take_error(entry.fd) {
-            return Step::Failed(error.to_string());
+            return failed(&error);
         }
         let route = routes.get(usize::from(entry.route));
         if let Some(errand) = &entry.errand {
             let tls = route.and_then(|route| route.backend_tls.as_ref());
             let Some(context) = tls.and_then(|tls| tls.context.as_ref()) else {
-                return Step::Failed("TLS is not spoken with it any more".to_owned());
+                return failed(&"TLS is not spoken with it any more");
             };
             // A new socket takes a few hundred bytes at once.
             let said = match errand.preface.is_empty() {
@@ -255,21 +284,21 @@ impl Worker {
                 false => socket::send(entry.fd, &errand.preface),
             };
             if !matches!(said, Ok(Attempt::Done(n)) if n == errand.preface.len()) {
-                return Step::Failed("it can't be told who the client is".to_owned());
+                return failed(&"it can't be told who the client is");
             }
             return match Handshake::client(context, &errand.server_name, limits) {
                 Ok(handshake) => {
                     entry.stage = Stage::Shaking(Box::new(handshake));
                     entry.handle(0, tools)
                 }
-                Err(error) => Step::Failed(error.to_string()),
+                Err(error) => failed(&error),
             };
         }
         let Some(Direction::Originate(origin)) = route.map(|route| &route.direction) else {
-            return Step::Failed("there is no such route".to_owned());
+            return failed(&"there is no such route");
         };
         let Some(target) = origin.targets.get(entry.target) else {
-            return Step::Failed("there is no such server".to_owned());
+            return failed(&"there is no such server");
         };
         match Handshake::client(&origin.context, &target.server_name, limits) {
             Ok(mut handshake) => {
@@ -279,7 +308,7 @@ impl Worker {
                 entry.stage = Stage::Shaking(Box::new(handshake));
                 entry.handle(0, tools)
             }
-            Err(error) => Step::Failed(error.to_string()),
+            Err(error) => failed(&error),
         }
     }
 
@@ -302,17 +331,20 @@ impl Worker {
         }
         entry.watched = wanted;
         if let Err(error) = self.poller.modify(entry.fd, token, wanted) {
-            self.attempt_failed(index, generation, &error.to_string());
+            let trouble = Trouble::Connection(error.to_string());
+            self.attempt_failed(index, generation, &trouble);
         }
     }
 
-    fn attempt_failed(&mut self, index: u32, generation: u32, why: &str) {
+    fn attempt_failed(&mut self, index: u32, generation: u32, trouble: &Trouble) {
+        let now_ms = self.now_ms;
         let Some(entry) = self.originations.entry(index, generation) else {
             return;
         };
         let (route, target, fd) = (entry.route, entry.target, entry.fd);
         let errand = entry.errand.as_ref();
         let errand = errand.map(|e| (e.address.to_string(), e.server_name.clone()));
+        let took_ms = now_ms.saturating_sub(entry.begun_ms);
         if let Stage::Shaking(handshake) = &mut entry.stage {
             self.tools.count.add(Count::ConnectHandshakesFailed, 1);
             // The alert, if there is one; nobody waits for it to be read.
@@ -324,40 +356,44 @@ impl Worker {
             fd.close();
         }
         match errand {
-            Some((backend, server_name)) => self.report_errand(&backend, &server_name, why),
-            None => self.report(route, target, why),
+            Some((backend, server_name)) => self.report_errand(&backend, &server_name, trouble),
+            None => self.report(route, target, trouble, took_ms),
         }
         self.try_next(index, generation);
     }
 
     /// Its client's connection counts the failure, and tries another backend.
-    fn report_errand(&mut self, backend: &str, server_name: &str, why: &str) {
+    fn report_errand(&mut self, backend: &str, server_name: &str, trouble: &Trouble) {
         self.bursts.note(Subject::BackendTls, self.now_ms, |more| {
             tracing::warn!(
                 backend,
                 server_name,
                 more,
-                "no TLS connection with this backend: {why}"
+                "no TLS connection with this backend: {trouble}"
             );
         });
     }
 
-    fn report(&mut self, route: u16, target: usize, why: &str) {
+    fn report(&mut self, route: u16, target: usize, trouble: &Trouble, took_ms: u64) {
         let now_ms = self.now_ms;
         self.originations.note_failure(route, target, now_ms);
         self.tools.count.add(Count::ConnectAttemptsFailed, 1);
-        let Some(more) = self.originations.note_for_log(route, target, now_ms) else {
+        let more = self.originations.note_for_log(route, target, now_ms);
+        let each = self.limits.log_handshakes;
+        let Some(target) = self.origin(route).and_then(|one| one.targets.get(target)) else {
             return;
         };
-        let target = self.routes.get(usize::from(route)).and_then(|route| {
-            let Direction::Originate(origin) = &route.direction else {
-                return None;
-            };
-            origin.targets.get(target)
-        });
-        if let Some(target) = target {
+        if each {
+            let server = &target.name;
+            match trouble {
+                Trouble::Handshake(failure) => reporting::log_failed(failure, server, took_ms),
+                Trouble::Connection(why) => reporting::log_gone("peer", why, server, took_ms),
+                Trouble::Time(why) => reporting::log_gone("us", why, server, took_ms),
+            }
+        }
+        if let Some(more) = more {
             tracing::warn!(server = %target.name, server_name = %target.server_name, more,
-                "no TLS connection to this server: {why}");
+                "no TLS connection to this server: {trouble}");
         }
     }
 
@@ -387,8 +423,13 @@ impl Worker {
             return;
         };
         let Entry {
-            plain, route, fd, ..
+            plain,
+            route,
+            fd,
+            begun_ms,
+            ..
         } = entry;
+        let took_ms = self.now_ms.saturating_sub(begun_ms);
         let (Stage::Shaking(handshake), Some(index)) = (entry.stage, self.slots.insert()) else {
             fd.close();
             plain.inspect(|plain| plain.reset());
@@ -408,7 +449,7 @@ impl Worker {
         });
         let over = match rested {
             Some((Ok(()), Ok(rested))) => self.work(index, |work, slot| {
-                work.begin_originated(slot, rested, plain)
+                work.begin_originated(slot, rested, plain, took_ms)
             }),
             _ => {
                 plain.inspect(|plain| plain.reset());
@@ -435,22 +476,23 @@ impl Worker {
     /// What took too long.
     pub(super) fn end_originations_in_time(&mut self) {
         while let Some((index, generation)) = self.originations.next_late_attempt(self.now_ms) {
-            self.attempt_failed(
-                index,
-                generation,
-                "no answer within backend_connect_timeout",
-            );
+            let trouble = Trouble::Time("no answer within backend_connect_timeout");
+            self.attempt_failed(index, generation, &trouble);
         }
         while let Some((index, generation)) = self.originations.next_late(self.now_ms) {
             if let Some(entry) = self.originations.entry(index, generation) {
                 let (route, target) = (entry.route, entry.target);
+                let took_ms = self.now_ms.saturating_sub(entry.begun_ms);
                 let errand = entry.errand.as_ref();
                 match errand.map(|e| (e.address.to_string(), e.server_name.clone())) {
                     Some((backend, server_name)) => {
-                        let why = "not done within backend_connect_timeout";
-                        self.report_errand(&backend, &server_name, why);
+                        let trouble = Trouble::Time("not done within backend_connect_timeout");
+                        self.report_errand(&backend, &server_name, &trouble);
                     }
-                    None => self.report(route, target, "not done within handshake_timeout"),
+                    None => {
+                        let trouble = Trouble::Time("not done within handshake_timeout");
+                        self.report(route, target, &trouble, took_ms);
+                    }
                 }
             }
             self.abandon(index, generation);
@@ -474,16 +516,15 @@ impl Entry {
         match flush(self.fd, handshake) {
             Ok(true) => {}
             Ok(false) => return Step::Continues,
-            Err(error) => return Step::Failed(error.to_string()),
+            Err(error) => return failed(&error),
         }
         let n = match socket::recv(self.fd, &mut tools.scratch.opening[..RECEIVE_MAX / 4]) {
             Ok(Attempt::Done(0)) => {
-                let why = "it closed the connection during the handshake";
-                return Step::Failed(why.to_owned());
+                return failed(&"it closed the connection during the handshake");
             }
             Ok(Attempt::Done(n)) => n,
             Ok(Attempt::WouldBlock) => return Step::Continues,
-            Err(error) => return Step::Failed(error.to_string()),
+            Err(error) => return failed(&error),
         };
         self.handle(n, tools)
     }
@@ -496,8 +537,8 @@ impl Entry {
         let received = tools.scratch.opening.get(..n).unwrap_or_default();
         let progress = handshake.handle_input(unix_time(), received);
         match (progress, flush(self.fd, handshake)) {
-            (Err(failure), _) => Step::Failed(failure.to_string()),
-            (_, Err(error)) => Step::Failed(error.to_string()),
+            (Err(failure), _) => Step::Failed(Trouble::Handshake(failure)),
+            (_, Err(error)) => failed(&error),
             (Ok(Progress::Handshaking), Ok(_)) => Step::Continues,
             // What the socket does not take goes with the connection, as pending bytes.
             (Ok(Progress::Established), Ok(_)) => Step::Established,

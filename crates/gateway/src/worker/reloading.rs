@@ -68,6 +68,7 @@ impl Worker {
         let mut own = Handover::read(self.handover)?;
         handover.descriptors = Descriptors {
             listeners: numbers.into_iter().zip(routes_of_listeners).collect(),
+            doors: handover.descriptors.doors.clone(),
             ..own.descriptors.clone()
         };
         // Originations stay what they are.
@@ -87,9 +88,9 @@ impl Worker {
             &self.poller,
             handover
                 .descriptors
-                .listeners
-                .iter()
-                .map(|&(fd, route)| Listener { fd: Fd(fd), route })
+                .doors()
+                .into_iter()
+                .map(|(fd, door)| Listener::new(fd, &door))
                 .collect(),
         );
         if let Err(error) = written.move_to(self.handover) {

@@ -1,6 +1,5 @@
 //! What is told of handshakes: counters always, a line for each if it is asked for.
 
-use super::introducing::Client;
 use crate::counters::{Count, Counters};
 use dormouse_engine::{
     CertificateProblem, FailureKind, HandshakeFailure, HandshakeInfo, ResumptionRefused, Version,
@@ -24,6 +23,19 @@ pub(super) fn count_done(info: &HandshakeInfo, count: &Counters) {
     if info.ticket_withheld {
         count.add(Count::TicketsWithheld, 1);
     }
+}
+
+/// Counts a handshake with a server that is done.
+pub(super) fn count_originated(info: &HandshakeInfo, count: &Counters) {
+    use Count::{ConnectHandshakesFull as Full, ConnectHandshakesResumed as Resumed};
+    let (all, of_version) = match (info.resumed, info.protocol) {
+        (true, Version::Tls13) => (Resumed, Count::ConnectHandshakesResumed13),
+        (true, Version::Tls12) => (Resumed, Count::ConnectHandshakesResumed12),
+        (false, Version::Tls13) => (Full, Count::ConnectHandshakesFull13),
+        (false, Version::Tls12) => (Full, Count::ConnectHandshakesFull12),
+    };
+    count.add(all, 1);
+    count.add(of_version, 1);
 }
 
 fn count_of(refused: ResumptionRefused) -> Count {
@@ -68,7 +80,7 @@ pub(super) struct Whose<'a> {
 pub(super) fn log_done(
     info: &HandshakeInfo,
     Whose { peer, id }: Whose<'_>,
-    took_ms: Option<u64>,
+    took_ms: u64,
     asked_for: bool,
 ) {
     macro_rules! line {
@@ -99,9 +111,9 @@ pub(super) fn log_done(
 }
 
 /// The line of a handshake that failed, when every one is to have a line.
-pub(super) fn log_failed(failure: &HandshakeFailure, client: &Client, took_ms: u64) {
+pub(super) fn log_failed(failure: &HandshakeFailure, peer: &dyn fmt::Display, took_ms: u64) {
     tracing::info!(
-        peer = %client,
+        peer = %peer,
         gave_up = failure.gave_up(),
         alert = failure.alert().map(alert_name),
         blame = %failure.blame,
@@ -111,6 +123,6 @@ pub(super) fn log_failed(failure: &HandshakeFailure, client: &Client, took_ms: u
 }
 
 /// The line of a handshake which ended without a word.
-pub(super) fn log_gone(gave_up: &str, why: &str, client: &Client, took_ms: u64) {
-    tracing::info!(peer = %client, gave_up, took_ms, "handshake failed: {why}");
+pub(super) fn log_gone(gave_up: &str, why: &str, peer: &dyn fmt::Display, took_ms: u64) {
+    tracing::info!(peer = %peer, gave_up, took_ms, "handshake failed: {why}");
 }

@@ -5,6 +5,7 @@
 //! with one call. Nothing is copied.
 
 use super::flow::{Allowance, Outcome, TURN_BYTES_MAX, Tools};
+use super::through;
 use crate::counters::Count;
 use crate::slot::{Flag, Slot};
 use dormouse_reactor::socket::{self, Attempt, Received};
@@ -14,6 +15,9 @@ use std::ops::Range;
 
 /// The plain side has something to read, or has ended.
 pub(super) fn plain_readable(slot: &mut Slot, tools: &mut Tools) -> Outcome {
+    if slot.has(Flag::PassThrough) {
+        return through::plain_readable(slot, tools);
+    }
     match seal_turn(slot, tools) {
         Ok(()) => Outcome::Continues,
         Err(outcome) => outcome,
@@ -46,6 +50,7 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
             Ok(Attempt::WouldBlock) => return Ok(()),
             Err(e) => return Err(Outcome::PlainFailed(e)),
         };
+        slot.clear(Flag::Untouched);
         if is_end {
             slot.set(Flag::PlainEnded);
         }
@@ -66,7 +71,7 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
 
 /// What the plain side says, and whether that was the last of it.
 fn receive(slot: &Slot, buf: &mut [u8], ranges: &[Range<usize>]) -> io::Result<Attempt<Received>> {
-    if slot.has(Flag::Joined) {
+    if slot.is_joined() {
         return socket::recv_from_joint(slot.plain_fd(), buf, ranges);
     }
     Ok(

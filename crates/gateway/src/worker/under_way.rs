@@ -23,6 +23,8 @@ pub(super) struct Entry {
     pub(super) target: usize,
     pub(super) tried: Vec<usize>,
     pub(super) fd: Fd,
+    /// When it was begun with this server.
+    pub(super) begun_ms: u64,
     pub(super) stage: Stage,
     pub(super) watched: Interest,
 }

@@ -193,7 +193,7 @@ impl Worker {
     pub(super) fn pools(routes: &[crate::route::Route]) -> Vec<Pool> {
         let wanted = |direction: &Direction| match direction {
             Direction::Originate(origin) => origin.warm,
-            Direction::Terminate { .. } | Direction::Gone => 0,
+            Direction::Terminate { .. } | Direction::PassThrough(_) | Direction::Gone => 0,
         };
         routes
             .iter()

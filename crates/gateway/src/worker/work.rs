@@ -40,6 +40,9 @@ pub(super) struct Work<'a> {
     pub(super) warm_lost_after_s: Option<u32>,
     /// Set if the way to the backend is a joint: somebody has to go the rest of it.
     pub(super) joined: Option<Errand>,
+    /// A local client whose server has ended the connection before anything passed: it is to get
+    /// another one.
+    pub(super) left_behind: Option<Plain>,
 }
 
 impl Work<'_> {
@@ -93,6 +96,13 @@ impl Work<'_> {
             }
         }
         if event.is_readable() && interest::reads_plain(slot) {
+            if slot.has(Flag::Untouched) {
+                // Nothing may be taken from the client for a server which has gone.
+                match self.look_at_warm(slot) {
+                    Outcome::Continues if !slot.tls.peer_closed() => {}
+                    outcome => return outcome,
+                }
+            }
             return sealing::plain_readable(slot, self.tools);
         }
         self.unwatch_if_broken(slot, Side::Plain, event)
@@ -158,6 +168,7 @@ impl Work<'_> {
         slot: &mut Slot,
         rested: Rested,
         plain: Option<Plain>,
+        took_ms: u64,
     ) -> Outcome {
         slot.set_phase(Phase::Warm);
         let Rested {
@@ -166,18 +177,13 @@ impl Work<'_> {
             info,
             tickets,
         } = rested;
-        let count = if info.resumed {
-            Count::ConnectHandshakesResumed
-        } else {
-            Count::ConnectHandshakesFull
-        };
-        self.tools.count.add(count, 1);
+        reporting::count_originated(&info, &self.tools.count);
         let (peer, each) = (peer_name(slot.tls_fd()), self.limits.log_handshakes);
         let whose = Whose {
             peer: &peer,
             id: None,
         };
-        reporting::log_done(&info, whose, None, each);
+        reporting::log_done(&info, whose, took_ms, each);
         let wait_ms = match (&self.route.direction, &self.route.backend_tls) {
             (Direction::Originate(origin), _) => Some(origin.ticket_wait_ms),
             (_, Some(_)) => Some(TICKET_WAIT_MS),
@@ -210,6 +216,9 @@ impl Work<'_> {
     /// A warm connection gets its local client.
     pub(super) fn attach(&mut self, slot: &mut Slot, plain: Plain) -> Outcome {
         attach_plain(slot, plain);
+        if !slot.has(Flag::OpeningBlocked) {
+            slot.set(Flag::Untouched);
+        }
         slot.active_s = self.now_s();
         match flow::flush_opened(slot, &mut self.tools.pending) {
             Ok(_) => Outcome::Continues,
@@ -233,7 +242,7 @@ impl Work<'_> {
             id: Some(&id),
         };
         let each = self.limits.log_handshakes;
-        reporting::log_done(&rested.info, whose, Some(took_ms), each);
+        reporting::log_done(&rested.info, whose, took_ms, each);
         // Before the first byte of the client the backend hears who that is.
         let mut first = client.introduction(self.route, slot, &rested.info, &id);
         let introduced = first.len();
@@ -252,6 +261,27 @@ impl Work<'_> {
         if introduced > 0 {
             slot.set(Flag::OpeningBlocked);
         }
+        let connect = self.start_connect(slot, client.ip());
+        self.connected(slot, connect)
+    }
+
+    /// A connection whose TLS is the backend's: what was received goes there first.
+    pub(super) fn begin_passing_through(
+        &mut self,
+        slot: &mut Slot,
+        received: &[u8],
+        client: &Client,
+    ) -> Outcome {
+        slot.set(Flag::PassThrough);
+        slot.set_phase(Phase::Connecting);
+        let mut first = client.bare_introduction(self.route, slot);
+        first.extend_from_slice(received);
+        let (all, none) = (0..first.len(), first.len()..first.len());
+        let pending = &mut self.tools.pending;
+        if !backlog::store_opening(slot, pending, &first, from_ref(&all), none, 0) {
+            return Outcome::NoPendingMemory;
+        }
+        slot.set(Flag::OpeningBlocked);
         let connect = self.start_connect(slot, client.ip());
         self.connected(slot, connect)
     }
@@ -314,7 +344,7 @@ impl Work<'_> {
             let failure = match connect {
                 Connect::Done => {
                     self.note_connected(slot);
-                    if slot.has(Flag::Joined) && slot.has(Flag::OpeningBlocked) {
+                    if slot.is_joined() && slot.has(Flag::OpeningBlocked) {
                         // The introduction went before the handshake with the backend.
                         let pending = &mut self.tools.pending;
                         let introduced = backlog::opened(slot, pending).len();
@@ -401,9 +431,14 @@ impl Work<'_> {
             fd.close();
         }
         let backend = &self.route.backend_name;
+        let told = if slot.has(Flag::PassThrough) {
+            "are reset"
+        } else {
+            "get close_notify"
+        };
         self.bursts.note(Subject::BackendDown, self.now_ms, |more| {
             tracing::warn!(%backend, error = why, more,
-                "backend can't be reached; its clients get close_notify");
+                "backend can't be reached; its clients {told}");
         });
         self.end(slot, Ending::BackendDown);
         closing::begin_farewell(slot, self.tools);
@@ -471,6 +506,12 @@ impl Work<'_> {
         if slot.phase() == Phase::Warm {
             return self.settle_warm(slot, &outcome);
         }
+        if slot.phase() == Phase::Established && slot.has(Flag::Untouched) {
+            let of_plain = matches!(outcome, Outcome::Continues | Outcome::PlainFailed(_));
+            if !of_plain || slot.tls.peer_closed() {
+                return self.leave_behind(slot, &outcome);
+            }
+        }
         // Passing an end on may fail too; each failure moves the phase on, so this ends.
         loop {
             if matches!(outcome, Outcome::TlsTruncated)
@@ -517,6 +558,22 @@ impl Work<'_> {
             let _ = self.tools.send_alert(slot, Alert::CLOSE_NOTIFY);
         }
         true
+    }
+
+    /// The server has ended a connection in the moment in which it was given away. Nothing was
+    /// taken from the client, so it gets another.
+    fn leave_behind(&mut self, slot: &mut Slot, outcome: &Outcome) -> bool {
+        let plain = Plain {
+            fd: slot.plain_fd(),
+            is_joined: false,
+            is_unix: slot.has(Flag::PlainIsUnix),
+        };
+        if interest::unwatch(slot, self.poller, Side::Plain).is_ok() {
+            slot.detach_plain();
+            self.left_behind = Some(plain);
+            self.tools.count.add(Count::WarmReplaced, 1);
+        }
+        self.settle_warm(slot, outcome)
     }
 
     fn abort(&mut self, slot: &mut Slot, outcome: &Outcome) {
@@ -584,7 +641,7 @@ fn attach_plain(slot: &mut Slot, plain: Plain) {
         slot.set(Flag::PlainIsUnix);
     }
     if plain.is_joined {
-        slot.set(Flag::Joined);
+        slot.set_joined(true);
     }
     slot.set_phase(Phase::Established);
 }

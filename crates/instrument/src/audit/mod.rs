@@ -5,6 +5,7 @@
 //! system lets its owner. What could not be measured is said with the reason. The [`findings`] are
 //! drawn from the figures alone, so a kept audit can be judged again.
 
+pub mod again;
 pub mod census;
 pub mod client;
 pub mod findings;
@@ -12,6 +13,7 @@ pub mod model;
 pub mod report;
 pub mod server;
 pub mod software;
+pub mod whereabouts;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -25,7 +27,20 @@ use crate::measure::Machine;
 use crate::model::{Outcome, Run};
 use crate::trouble::Trouble;
 
+/// The setting with the machine's load when the audit began: what others did meanwhile.
+const LOAD: &str = "load_average";
+
+fn load_average() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
 impl Audit {
+    /// How busy the machine was when it began.
+    fn load_average(&self) -> Option<f64> {
+        self.settings.get(LOAD)?.as_f64()
+    }
+
     fn begin(kind: &str, label: &str, target: &str) -> Self {
         let run = Run::begin("audit", label, target);
         Self {
@@ -38,7 +53,7 @@ impl Audit {
             started_at: run.started_at,
             duration_s: 0.0,
             machine: Machine::this(),
-            settings: BTreeMap::new(),
+            settings: BTreeMap::from([(LOAD.to_owned(), load_average().into())]),
             software: Measured::not("it was not looked at"),
             processes: Vec::new(),
             server: None,

@@ -3,7 +3,9 @@
 //! A lane is a client that comes again and again. It offers its own latest session, as a browser
 //! does; if lanes shared a store, they would use up each other's tickets.
 
-use dormouse_engine::{ClientContext, ClientSettings, Group, Protocols, ResumptionSettings, Roots};
+use dormouse_engine::{
+    ClientContext, ClientSettings, Group, Identity, Protocols, ResumptionSettings, Roots,
+};
 
 use super::orders::{Tls, TlsVersion, Trust};
 
@@ -64,6 +66,10 @@ fn context(tls: &Tls, resumption: Option<ResumptionSettings>) -> Result<ClientCo
     };
     let mut settings = ClientSettings::new(roots);
     settings.resumption = resumption;
+    if let Some(files) = &tls.identity {
+        let identity = Identity::from_files(&files.certificate, &files.key);
+        settings.identity = Some(identity.map_err(|error| error.to_string())?);
+    }
     settings.protocols = match tls.version {
         None => Protocols::ALL,
         Some(TlsVersion::V12) => Protocols::TLS12,

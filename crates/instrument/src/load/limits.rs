@@ -1,7 +1,7 @@
 //! Limits of the machine, foreseen: a run that cannot succeed is refused with what would help.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use dormouse_reactor::socket::Addr;
 
@@ -91,7 +91,7 @@ pub(crate) fn spare_strangers(in_all: Option<u64>, target: &Addr) -> Result<(), 
     let Addr::Tcp(address) = target else {
         return Ok(());
     };
-    if address.ip().is_loopback() || in_all.is_some_and(|in_all| in_all <= STRANGERS_MAX) {
+    if is_this_machine(address.ip()) || in_all.is_some_and(|in_all| in_all <= STRANGERS_MAX) {
         return Ok(());
     }
     let count = in_all.map_or_else(|| "any number of".into(), |in_all| format!("{in_all}"));
@@ -99,6 +99,22 @@ pub(crate) fn spare_strangers(in_all: Option<u64>, target: &Addr) -> Result<(), 
         "{count} connections to {address}, which is not this machine: more than {STRANGERS_MAX} in all \
          only with --i-own-this-server (and your word that you do)"
     )))
+}
+
+/// Whether an address is one of this machine's own. The kernel goes to its own addresses from themselves; asking it
+/// which source it would take sends nothing. (Whether one could bind to it would say yes to any address where
+/// `ip_nonlocal_bind` is set.)
+pub(crate) fn is_this_machine(ip: IpAddr) -> bool {
+    let any: IpAddr = match ip {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let source = || {
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect((ip, 9))?;
+        socket.local_addr()
+    };
+    ip.is_loopback() || (!ip.is_unspecified() && source().is_ok_and(|source| source.ip() == ip))
 }
 
 /// Without many source addresses the ports of one are the limit.

@@ -17,5 +17,7 @@ mod wire;
 
 pub use fleet::{Fleet, Harvest, Launcher};
 pub use limits::Plan;
-pub(crate) use limits::spare_strangers;
-pub use orders::{Cycle, Expect, Order, Setup, Speak, Talk, Tally, Tls, TlsVersion, Trust, Yield};
+pub(crate) use limits::{is_this_machine, spare_strangers};
+pub use orders::{
+    Cycle, Expect, IdentityFiles, Order, Setup, Speak, Talk, Tally, Tls, TlsVersion, Trust, Yield,
+};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +41,18 @@ pub struct Tls {
     /// Whether X25519MLKEM768 is offered. Peers without it would otherwise be measured with a
     /// cheaper key exchange than those with it.
     pub post_quantum: bool,
+    /// What is shown to a server which asks for a client certificate.
+    #[serde(default)]
+    pub identity: Option<IdentityFiles>,
+}
+
+/// A client certificate. Who needs it reads it, so that no key passes from process to process.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct IdentityFiles {
+    /// The chain, in PEM.
+    pub certificate: PathBuf,
+    /// Its key, in PEM.
+    pub key: PathBuf,
 }
 
 /// Who is trusted to have signed the server's certificate.

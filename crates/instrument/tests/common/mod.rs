@@ -90,6 +90,7 @@ pub fn spec(target: &str, mode: Mode) -> Spec {
         version: None,
         resume: false,
         post_quantum: false,
+        identity: None,
     };
     Spec {
         target: target.into(),

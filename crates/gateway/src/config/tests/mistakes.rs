@@ -100,6 +100,14 @@ const ROUTES: &[&str] = &[
     "[[route]]\nlisten = [':8443', ':8444', '[::1]:8443', ':8444']\nto = '[::1]:8444'\nself_signed = 'x'\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_certificates = 'required'\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_ca = 'a'\nclient_crl = 'b'\n",
+    "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nserver_names = ['10.0.0.1', 'a b', 'a.example', 'A.example']\nunknown_name = 'refuze'\n",
+    "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\n[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\n",
+    "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nserver_names = ['a.example', '*.example']\n[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nserver_names = ['A.example']\naccept_proxy_from = '10.0.0.0/8'\n",
+    "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nalpn = ['h2', 'mqtt']\n[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nalpn = 'h2'\n",
+    "[[route]]\nlisten = ':1024'\nto = 'echo:'\npass_through = true\nself_signed = 'x'\nclient_certificates = 'required'\n",
+    "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_allow = 'cn=a'\n",
+    "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_certificates = 'optional'\nclient_ca = 'a'\nclient_allow = 'cn=a'\n",
+    "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_certificates = 'required'\nclient_ca = 'a'\nclient_allow = ['alice', 'cn=', 'cm=a', 'dns=a b', 'uri=a', 'uri=spiffe://*/x', 'sha256=12:34']\n",
     "admin = '/run/app.sock'\n[[route]]\nlisten = ':1024'\nto = 'unix:/run/app.sock'\nself_signed = 'x'\n",
 ];
 

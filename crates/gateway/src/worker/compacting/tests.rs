@@ -92,6 +92,7 @@ impl World {
             backend_name: String::new(),
             access: Access::default(),
             sources: Vec::new(),
+            takes: crate::door::Takes::default(),
         };
         self.worker = Some(
             Worker::adopt(Inheritance {

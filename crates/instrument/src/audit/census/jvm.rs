@@ -1,33 +1,25 @@
 //! The class histogram of a JVM, through its own `jcmd`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use serde::{Deserialize, Serialize};
+/// By class: the number of objects, and their bytes.
+type Classes = BTreeMap<String, (u64, u64)>;
 
-/// Classes that are kept.
-const CLASSES_MAX: usize = 20;
-
-/// Objects of one class.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ClassCount {
-    /// Its name, as the JVM writes it: `[B` is an array of bytes.
-    pub class: String,
-    /// How many.
-    pub instances: u64,
-    /// Bytes of them.
-    pub bytes: u64,
-}
-
-/// The classes by bytes; `None` when the process is no JVM.
+/// The classes of a process; `None` when it is no JVM.
 ///
 /// `-all` counts unreachable objects too, and so makes no collection: the process is left as it was.
-pub(super) fn histogram(pid: i32) -> Option<Result<Vec<ClassCount>, String>> {
+pub(super) fn histogram(pid: i32) -> Option<Result<Classes, String>> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     if !maps.contains("libjvm.so") {
         return None;
     }
-    let output = Command::new("jcmd")
+    // The JVM's own, which lies beside its `java`; what is on the PATH may be too old for it.
+    let own = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    let own = own.with_file_name("jcmd");
+    let jcmd = if own.is_file() { own } else { "jcmd".into() };
+    let output = Command::new(jcmd)
         .args([&pid.to_string(), "GC.class_histogram", "-all"])
         .stdin(Stdio::null())
         .output();
@@ -44,17 +36,14 @@ pub(super) fn histogram(pid: i32) -> Option<Result<Vec<ClassCount>, String>> {
     })
 }
 
-fn parse(text: &str) -> Vec<ClassCount> {
+fn parse(text: &str) -> Classes {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
         words.next()?.strip_suffix(':')?.parse::<u64>().ok()?;
-        Some(ClassCount {
-            instances: words.next()?.parse().ok()?,
-            bytes: words.next()?.parse().ok()?,
-            class: words.next()?.to_owned(),
-        })
+        let counts = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        Some((words.next()?.to_owned(), counts))
     };
-    text.lines().filter_map(line).take(CLASSES_MAX).collect()
+    text.lines().filter_map(line).collect()
 }
 
 #[cfg(test)]
@@ -68,9 +57,6 @@ mod tests {
                     1:         20010      338584920  [B (java.base@17)\n   2:  12  480  java.lang.String\nTotal 3 4\n";
         let classes = parse(text);
         assert_eq!(classes.len(), 2);
-        assert_eq!(
-            (classes[0].class.as_str(), classes[0].bytes),
-            ("[B", 338_584_920)
-        );
+        assert_eq!(classes["[B"], (20_010, 338_584_920));
     }
 }

@@ -8,14 +8,17 @@ mod glibc;
 mod jvm;
 mod pages;
 mod process;
+mod python;
+mod v8;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use jvm::ClassCount;
 pub use pages::PageSample;
 
+/// Classes of a managed heap that are kept in a report.
+const MANAGED_MAX: usize = 20;
 /// Size classes that are kept in a report.
 const CLASSES_MAX: usize = 24;
 
@@ -41,6 +44,8 @@ pub struct Snapshot {
     pub heap_bytes: u64,
     /// Blocks in use by size.
     pub sizes: BTreeMap<u64, SizeCount>,
+    /// Blocks in use of CPython's own allocator, by size.
+    pub small: BTreeMap<u64, SizeCount>,
     /// Processes of the tree that could not be read, and why.
     pub refused: Vec<String>,
 }
@@ -55,12 +60,18 @@ impl Snapshot {
             own.blocks += count.blocks;
             own.zero_bytes += count.zero_bytes;
         }
+        for (size, count) in &other.small {
+            self.small.entry(*size).or_default().blocks += count.blocks;
+        }
     }
 }
 
 /// Blocks of one size which come with connections.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SizeClass {
+    /// Whose blocks: `malloc`, or `CPython`.
+    #[serde(default = "malloc")]
+    pub heap: String,
     /// Bytes of a block, its header included.
     pub size_bytes: u64,
     /// Blocks at none, N and 2N connections.
@@ -73,10 +84,42 @@ pub struct SizeClass {
     pub zero_share: f64,
 }
 
+fn malloc() -> String {
+    "malloc".into()
+}
+
+/// Objects of one class of a managed heap.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ClassCount {
+    /// Its name, as the runtime has it: `[B` is a JVM's array of bytes.
+    pub class: String,
+    /// How many there are with 2N connections.
+    pub instances: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// How many of them came with each connection.
+    #[serde(default)]
+    pub per_connection: f64,
+    /// Bytes of those.
+    #[serde(default)]
+    pub bytes_per_connection: f64,
+}
+
+/// What a runtime tells of its own heap at one moment.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Told {
+    /// Who told: `the JVM`, `V8`.
+    by: Option<&'static str>,
+    /// Objects and bytes by class.
+    classes: BTreeMap<String, (u64, u64)>,
+    /// What was not told, and why.
+    refused: Vec<String>,
+}
+
 /// The census of a server.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CensusReport {
-    /// How it was taken: `glibc malloc`, `JVM class histogram`, `pages`.
+    /// How it was taken: `glibc malloc`, `CPython's allocator`, `classes of the JVM` or `V8`, `pages`.
     pub method: String,
     /// Sizes by bytes per connection, the greatest first.
     pub classes: Vec<SizeClass>,
@@ -109,7 +152,11 @@ pub fn take(pids: &[i32], connections: u64) -> Result<Snapshot, String> {
         ..Snapshot::default()
     };
     for &pid in pids {
-        match glibc::walk(pid) {
+        let walked = glibc::walk(pid).and_then(|mut snapshot| {
+            python::walk(pid, &mut snapshot)?;
+            Ok(snapshot)
+        });
+        match walked {
             Ok(snapshot) => whole.add(&snapshot),
             Err(why) => whole.refused.push(format!("process {pid}: {why}")),
         }
@@ -121,6 +168,9 @@ pub fn take(pids: &[i32], connections: u64) -> Result<Snapshot, String> {
     Ok(whole)
 }
 
+/// The size classes of one of a snapshot's heaps.
+type SizesOf = fn(&Snapshot) -> &BTreeMap<u64, SizeCount>;
+
 /// What the snapshots at none, N and 2N say together.
 pub fn compare(
     none: &Snapshot,
@@ -129,22 +179,23 @@ pub fn compare(
     later: &[(&str, &Snapshot)],
 ) -> CensusReport {
     let connections = two_n.connections.saturating_sub(none.connections).max(1) as f64;
-    let blocks = |of: &Snapshot, size: u64| of.sizes.get(&size).map_or(0, |count| count.blocks);
-    let mut classes: Vec<SizeClass> = two_n
-        .sizes
-        .iter()
-        .map(|(&size, count)| {
+    let heaps: [(&str, SizesOf); 2] = [("malloc", |of| &of.sizes), ("CPython", |of| &of.small)];
+    let mut classes: Vec<SizeClass> = Vec::new();
+    for (heap, of) in heaps {
+        let blocks = |at: &Snapshot, size: &u64| of(at).get(size).map_or(0, |count| count.blocks);
+        classes.extend(of(two_n).iter().map(|(size, count)| {
             let at = [blocks(none, size), blocks(n, size), count.blocks];
             let per_connection = (at[2] as f64 - at[0] as f64) / connections;
             SizeClass {
-                size_bytes: size,
+                heap: heap.into(),
+                size_bytes: *size,
                 blocks: at,
                 per_connection,
-                bytes_per_connection: per_connection * size as f64,
+                bytes_per_connection: per_connection * *size as f64,
                 zero_share: count.zero_bytes as f64 / (count.blocks * size).max(1) as f64,
             }
-        })
-        .collect();
+        }));
+    }
     classes.sort_by(|a, b| b.bytes_per_connection.total_cmp(&a.bytes_per_connection));
     let sum = |of: fn(&SizeClass) -> f64| classes.iter().map(of).sum::<f64>();
     let (heap, number) = (sum(|c| c.bytes_per_connection), sum(|c| c.per_connection));
@@ -153,7 +204,11 @@ pub fn compare(
     let moments = [("none", none), ("n", n), ("held", two_n)];
     let moments = moments.iter().chain(later);
     CensusReport {
-        method: "glibc malloc".into(),
+        method: if two_n.small.is_empty() {
+            "glibc malloc".into()
+        } else {
+            "glibc malloc, CPython's allocator".into()
+        },
         classes,
         heap_bytes_per_connection: heap,
         blocks_per_connection: number,
@@ -187,9 +242,34 @@ pub fn grown(before: &Snapshot, after: &Snapshot) -> Vec<(u64, u64, u64)> {
     grown
 }
 
-/// Without glibc's heap: what the runtime tells, and a sample of pages.
-pub fn without_malloc(pids: &[i32], connections: u64, why: &str) -> CensusReport {
-    let mut report = CensusReport {
+/// Asks the runtimes among these processes which objects they hold.
+pub fn ask(pids: &[i32]) -> Told {
+    let mut told = Told::default();
+    for &pid in pids {
+        let answers = [("the JVM", jvm::histogram(pid)), ("V8", v8::classes(pid))];
+        for (who, answer) in answers {
+            match answer {
+                None => {}
+                Some(Err(why)) => told.refused.push(format!(
+                    "classes of {who} in process {pid} were not counted, because {why}"
+                )),
+                Some(Ok(classes)) => {
+                    told.by = Some(who);
+                    for (class, (instances, bytes)) in classes {
+                        let of = told.classes.entry(class).or_default();
+                        of.0 += instances;
+                        of.1 += bytes;
+                    }
+                }
+            }
+        }
+    }
+    told
+}
+
+/// Without glibc's heap.
+pub fn without_malloc(why: &str) -> CensusReport {
+    CensusReport {
         method: "pages".into(),
         classes: Vec::new(),
         heap_bytes_per_connection: 0.0,
@@ -200,33 +280,48 @@ pub fn without_malloc(pids: &[i32], connections: u64, why: &str) -> CensusReport
         managed: Vec::new(),
         pages: None,
         notes: vec![format!("the heap was not walked, because {why}")],
-    };
-    add_managed(&mut report, pids, connections);
-    report
+    }
 }
 
-/// Adds what can be told of memory which is not malloc's: classes of a JVM, samples of pages.
-pub fn add_managed(report: &mut CensusReport, pids: &[i32], connections: u64) {
-    for &pid in pids {
-        match jvm::histogram(pid) {
-            None => {}
-            Some(Ok(classes)) => {
-                if report.managed.is_empty() {
-                    report.method = format!("{}, JVM class histogram", report.method);
-                }
-                report.managed.extend(classes);
-            }
-            Some(Err(why)) => report.notes.push(format!(
-                "classes of the JVM were not counted, because {why}"
-            )),
+/// Adds what runtimes told at none and at 2N connections.
+pub fn add_classes(report: &mut CensusReport, none: &Told, two_n: &Told, connections: u64) {
+    report.notes.extend(two_n.refused.iter().cloned());
+    let Some(by) = two_n.by else { return };
+    report.method = format!("{}, classes of {by}", report.method);
+    let connections = connections.max(1) as f64;
+    let class = |(name, &(instances, bytes)): (&String, &(u64, u64))| {
+        let before = none.classes.get(name).copied().unwrap_or_default();
+        ClassCount {
+            class: name.clone(),
+            instances,
+            bytes,
+            per_connection: (instances as f64 - before.0 as f64) / connections,
+            bytes_per_connection: (bytes as f64 - before.1 as f64) / connections,
         }
-    }
-    match pages::sample(pids, connections) {
+    };
+    report.managed = two_n.classes.iter().map(class).collect();
+    report
+        .managed
+        .sort_by(|a, b| b.bytes_per_connection.total_cmp(&a.bytes_per_connection));
+    report.managed.truncate(MANAGED_MAX);
+}
+
+/// Adds a sample of pages, for memory that neither malloc nor a runtime accounts for.
+pub fn add_pages(report: &mut CensusReport, sample: Result<PageSample, String>) {
+    match sample {
         Ok(sample) => report.pages = Some(sample),
         Err(why) => report
             .notes
             .push(format!("pages were not sampled, because {why}")),
     }
+}
+
+/// Samples the pages of these processes.
+///
+/// # Errors
+/// In words: why not.
+pub fn sample_pages(pids: &[i32], connections: u64) -> Result<PageSample, String> {
+    pages::sample(pids, connections)
 }
 
 #[cfg(test)]
@@ -256,6 +351,24 @@ mod tests {
         assert_eq!(report.classes[0].zero_share, 0.5);
         assert_eq!(report.blocks_per_connection, 3.0);
         assert_eq!(grown(&none, &n)[0], (16912, 3, 203));
+    }
+
+    #[test]
+    fn classes_are_counted_per_connection() {
+        let told = |count| Told {
+            by: Some("V8"),
+            classes: BTreeMap::from([("TLSSocket".into(), (count, 200 * count))]),
+            refused: Vec::new(),
+        };
+        let mut report = without_malloc("it is another one");
+        add_classes(&mut report, &told(3), &told(1003), 500);
+        assert_eq!(report.managed[0].per_connection, 2.0);
+        assert_eq!(report.managed[0].bytes_per_connection, 400.0);
+        assert!(
+            report.method.ends_with("classes of V8"),
+            "{}",
+            report.method
+        );
     }
 
     #[test]

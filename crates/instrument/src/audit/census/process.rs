@@ -118,6 +118,12 @@ impl Reader {
         Ok(bytes)
     }
 
+    /// Some bytes of a page that is resident.
+    pub(super) fn read(&self, at: u64, room: &mut [u8]) -> Result<(), String> {
+        let read = self.memory.read_exact_at(room, at);
+        read.map_err(|error| words(self.pid, "mem", &error))
+    }
+
     pub(super) fn page(&self) -> u64 {
         self.page
     }

@@ -22,6 +22,7 @@ use dormouse_reactor::socket::Attempt;
 use rustix::process::{Pid, Signal as Kill, kill_process_group};
 
 use self::peer::{Peer, Seen};
+use super::again;
 use super::model::{Audit, ClientFigures, Measured};
 use super::server::hello::{GROUPS, name_of};
 use super::software;
@@ -70,7 +71,7 @@ pub struct ClientSpec {
 
 /// Audits a client. Whatever goes wrong is in its outcome, with the figures so far.
 pub fn run(spec: &ClientSpec, console: &mut dyn Console) -> Audit {
-    let command = spec.command.join(" ");
+    let command = again::line(&spec.command);
     let target = if command.is_empty() {
         spec.listen.to_string()
     } else {

@@ -168,11 +168,13 @@ fn general(
         );
         confidence = Confidence::Medium;
     }
-    if let Some(managed) = census.and_then(|census| census.managed.first()) {
+    let class = census.and_then(|census| census.managed.first());
+    if let Some(class) = class.filter(|class| class.bytes_per_connection > 0.1 * quiet) {
         cause += &format!(
-            "; the JVM's largest class is {} with {}",
-            managed.class,
-            bytes(managed.bytes as f64)
+            "; of the managed heap {:.1} objects of {} come with each connection, {}",
+            class.per_connection,
+            class.class,
+            bytes(class.bytes_per_connection)
         );
     }
     Finding {

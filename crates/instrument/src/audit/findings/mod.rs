@@ -7,6 +7,7 @@ mod server;
 
 use serde::{Deserialize, Serialize};
 
+use super::again;
 use super::model::{Audit, Measured};
 use super::software::Kind;
 
@@ -103,18 +104,22 @@ struct About {
     target: String,
     /// `--pid 4711`, `--cmd '…'`, or nothing.
     which: String,
-    trust: &'static str,
+    /// Options that `bench` takes too.
+    options: String,
 }
 
 impl About {
     fn new(audit: &Audit) -> Self {
         let setting = |name: &str| audit.settings.get(name);
+        let named = ["unit", "container"]
+            .iter()
+            .find_map(|what| Some(format!(" --{what} {}", setting(what)?.as_str()?)));
         let which = match (setting("pid"), setting("cmd").and_then(|cmd| cmd.as_str())) {
-            (Some(pid), _) => format!(" --pid {pid}"),
-            (None, Some(cmd)) => format!(" --cmd '{}'", cmd.replace('\'', "'\\''")),
+            (Some(pid), _) => named.unwrap_or_else(|| format!(" --pid {pid}")),
+            (None, Some(cmd)) => format!(" --cmd {}", again::quoted(cmd)),
             (None, None) => String::new(),
         };
-        let insecure = audit.notes.iter().any(|note| note.contains("--insecure"));
+        let options = setting("options").and_then(|options| options.as_str());
         Self {
             kind: audit
                 .software
@@ -122,7 +127,7 @@ impl About {
                 .map_or(Kind::Unknown, |software| software.kind),
             target: audit.target.clone(),
             which,
-            trust: if insecure { " --insecure" } else { "" },
+            options: options.map_or_else(String::new, |options| format!(" {options}")),
         }
     }
 
@@ -135,10 +140,10 @@ impl About {
         let Self {
             target,
             which,
-            trust,
+            options: reach,
             ..
         } = self;
-        format!("dormouse bench {mode} {target} {options}{which}{trust}")
+        format!("dormouse bench {mode} {target} {options}{which}{reach}")
     }
 
     /// The audit again.
@@ -146,10 +151,10 @@ impl About {
         let Self {
             target,
             which,
-            trust,
+            options,
             ..
         } = self;
-        format!("dormouse audit server {target} --quick{which}{trust}")
+        format!("dormouse audit server {target} --quick{which}{options}")
     }
 }
 

@@ -73,11 +73,18 @@ fn about(audit: &Audit) -> String {
 fn machine(audit: &Audit) -> String {
     let gib = audit.machine.memory_bytes as f64 / f64::from(1 << 30);
     format!(
-        "{} · {} cores, {gib:.0} GiB, Linux {}",
+        "{} · {} cores, {gib:.0} GiB, Linux {}{}",
         escape(&audit.started_at),
         audit.machine.cores,
-        escape(&audit.machine.kernel)
+        escape(&audit.machine.kernel),
+        busy(audit)
     )
+}
+
+/// On a busy machine CPU times are ratios.
+fn busy(audit: &Audit) -> String {
+    let words = |load| format!(", load average {load:.1} at the start");
+    audit.load_average().map_or_else(String::new, words)
 }
 
 fn verdict(audit: &Audit) -> String {
@@ -390,11 +397,10 @@ fn sequence(flights: &[FlightRow]) -> String {
     for flight in flights {
         let (row, top) = (46.0, 44.0);
         let height = top + flight.bytes.len() as f64 * row + 8.0;
-        let kind = if flight.resumed { "resumed" } else { "full" };
         let _ = write!(
             body,
-            "<div><h3>{}, {kind}</h3><svg viewBox=\"0 0 300 {height}\" role=\"img\" aria-label=\"flights\"><text x=\"40\" y=\"16\" text-anchor=\"middle\">client</text><text x=\"260\" y=\"16\" text-anchor=\"middle\">server</text><line class=\"life\" x1=\"40\" x2=\"40\" y1=\"24\" y2=\"{height}\"/><line class=\"life\" x1=\"260\" x2=\"260\" y1=\"24\" y2=\"{height}\"/>",
-            escape(&flight.version)
+            "<div><h3>{}</h3><svg viewBox=\"0 0 300 {height}\" role=\"img\" aria-label=\"flights\"><text x=\"40\" y=\"16\" text-anchor=\"middle\">client</text><text x=\"260\" y=\"16\" text-anchor=\"middle\">server</text><line class=\"life\" x1=\"40\" x2=\"40\" y1=\"24\" y2=\"{height}\"/><line class=\"life\" x1=\"260\" x2=\"260\" y1=\"24\" y2=\"{height}\"/>",
+            escape(&parts::flight_title(flight))
         );
         for (index, bytes) in flight.bytes.iter().enumerate() {
             let y = top + index as f64 * row;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::model::{Audit, ClientFigures, Measured, Offer, ServerFigures};
+use super::super::model::{Audit, ClientFigures, FlightRow, Measured, Offer, ServerFigures};
 use crate::model::grouped;
 
 /// A row: what, and how much or why not.
@@ -248,9 +248,8 @@ fn flights(server: &ServerFigures) -> Vec<Row> {
         .flights
         .iter()
         .map(|flight| {
-            let kind = if flight.resumed { "resumed" } else { "full" };
             row(
-                format!("{}, {kind}, bytes", flight.version),
+                format!("{}, bytes", flight_title(flight)),
                 words(&flight.bytes),
             )
         })
@@ -270,6 +269,13 @@ fn flights(server: &ServerFigures) -> Vec<Row> {
         .offer
         .value()
         .and_then(|offer| offer.client_certificate_asked);
+    if server
+        .flights
+        .iter()
+        .any(|flight| flight.client_certificate)
+    {
+        return rows;
+    }
     if asked == Some(false) {
         rows.push(missing(
             "with a client certificate",
@@ -278,10 +284,21 @@ fn flights(server: &ServerFigures) -> Vec<Row> {
     } else {
         rows.push(missing(
             "with a client certificate",
-            "none was given to show",
+            "none was shown: --cert and --key give one, if the server asks for it",
         ));
     }
     rows
+}
+
+/// Which handshake it is.
+pub(super) fn flight_title(flight: &FlightRow) -> String {
+    let kind = if flight.resumed { "resumed" } else { "full" };
+    let shown = if flight.client_certificate {
+        ", client certificate"
+    } else {
+        ""
+    };
+    format!("{}, {kind}{shown}", flight.version)
 }
 
 fn memory(server: &ServerFigures) -> Vec<Row> {
@@ -335,10 +352,13 @@ fn census(server: &ServerFigures) -> Vec<Row> {
             bytes(class.bytes_per_connection),
             100.0 * class.zero_share
         );
-        rows.push(row(
-            format!("blocks of {} bytes", grouped(class.size_bytes as f64, 0)),
-            value,
-        ));
+        let whose = if class.heap == "malloc" {
+            ""
+        } else {
+            "CPython's "
+        };
+        let size = grouped(class.size_bytes as f64, 0);
+        rows.push(row(format!("{whose}blocks of {size} bytes"), value));
     }
     for (size, had, has) in census
         .grown
@@ -353,10 +373,14 @@ fn census(server: &ServerFigures) -> Vec<Row> {
         rows.push(row(title, format!("{had} → {has}")));
     }
     for class in census.managed.iter().take(6) {
-        rows.push(row(
-            format!("class {}", class.class),
-            format!("{} objects, {}", class.instances, bytes(class.bytes as f64)),
-        ));
+        let value = format!(
+            "{:.2} per connection, {}; {} objects, {} in all",
+            class.per_connection,
+            bytes(class.bytes_per_connection),
+            class.instances,
+            bytes(class.bytes as f64)
+        );
+        rows.push(row(format!("class {}", class.class), value));
     }
     if let Some(pages) = &census.pages {
         let value = format!(

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::super::census::{self, CensusReport, Snapshot};
+use super::super::census::{self, CensusReport, PageSample, Snapshot, Told};
 use super::super::model::{CpuFigures, Measured, MemoryFigures, Phase, Reference, Trials};
 use super::{ServerSpec, Sizes};
 use crate::load::{Cycle, Expect, Harvest, Launcher, Order, Speak, Talk, Tally, Tls, TlsVersion};
@@ -57,7 +57,10 @@ struct Log {
     phases: Vec<Phase>,
     snapshots: Vec<(&'static str, Snapshot)>,
     no_census: Option<String>,
-    managed: Option<CensusReport>,
+    /// What runtimes told of their heaps at none and at 2N connections.
+    told: [Option<Told>; 2],
+    /// A sample of pages, where malloc's heap explains little.
+    pages: Option<Result<PageSample, String>>,
     samples: Vec<Sample>,
     idle_us: Option<f64>,
     per_gigabyte_s: Option<f64>,
@@ -159,6 +162,7 @@ impl Load<'_> {
                 version,
                 resume,
                 post_quantum: false,
+                identity: self.spec.identity.clone(),
             }),
             talk,
             sources: Vec::new(),
@@ -281,7 +285,7 @@ impl Load<'_> {
             ),
         };
         Loaded {
-            census: census_of(&log),
+            census: census_of(&log, 2 * self.sizes.n),
             memory,
             cpu,
             trials,
@@ -297,15 +301,19 @@ fn title(version: TlsVersion) -> &'static str {
     }
 }
 
-fn census_of(log: &Log) -> Measured<CensusReport> {
+fn census_of(log: &Log, connections: u64) -> Measured<CensusReport> {
     // What a connection keeps is what it still has after an exchange and a while of quiet.
     let last = log.snapshot("after_quiet").or_else(|| log.snapshot("2n"));
     let (Some(none), Some(n), Some(two_n)) = (log.snapshot("before"), log.snapshot("n"), last)
     else {
-        return match (&log.managed, &log.no_census) {
-            (Some(report), _) => Measured::Measured(report.clone()),
+        return match (&log.pages, &log.no_census) {
+            (Some(_), Some(why)) => {
+                let mut report = census::without_malloc(why);
+                add_told(&mut report, log, connections);
+                Measured::Measured(report)
+            }
             (None, Some(why)) => Measured::not(why.clone()),
-            (None, None) => Measured::not("the load did not come so far"),
+            (_, None) => Measured::not("the load did not come so far"),
         };
     };
     let later: Vec<_> = log
@@ -318,12 +326,18 @@ fn census_of(log: &Log) -> Measured<CensusReport> {
     if let (Some(first), Some(last)) = (log.snapshot("round_first"), log.snapshot("round_last")) {
         report.grown = census::grown(first, last);
     }
-    if let Some(managed) = &log.managed {
-        report.managed = managed.managed.clone();
-        report.pages = managed.pages.clone();
-        report.notes.extend(managed.notes.iter().cloned());
-    }
+    add_told(&mut report, log, connections);
     Measured::Measured(report)
+}
+
+/// Adds what is known of memory that is not malloc's.
+fn add_told(report: &mut CensusReport, log: &Log, connections: u64) {
+    if let [Some(none), Some(two_n)] = &log.told {
+        census::add_classes(report, none, two_n, connections);
+    }
+    if let Some(sample) = &log.pages {
+        census::add_pages(report, sample.clone());
+    }
 }
 
 /// What the steps need to know.
@@ -348,13 +362,16 @@ impl Work {
         session.order("warming up", None, &Order::Close, |tally| tally.closed)?;
         self.phase(session, log, ("before", "before"), 0);
         self.census(session, log, "before", 0);
+        log.told[0] = Some(census::ask(&pids(session)));
         for (count, name, title) in [(n, "n", "N connections"), (2 * n, "2n", "2N connections")] {
             open(session, "opening", count)?;
             self.phase(session, log, (name, title), count);
             self.census(session, log, name, count);
         }
+        let pids = pids(session);
+        log.told[1] = Some(census::ask(&pids));
         if log.no_census.is_some() || explains_little(log, n) {
-            self.managed(session, log);
+            log.pages = Some(census::sample_pages(&pids, 2 * n));
         }
         if exchanges && !self.silent {
             speak(session, "an exchange on each", 2 * n, 0)?;
@@ -530,28 +547,19 @@ impl Work {
         if log.no_census.is_some() {
             return;
         }
-        let pids = session
-            .server
-            .as_ref()
-            .and_then(|server| server.tree.pids().ok());
-        match census::take(&pids.unwrap_or_default(), connections) {
+        match census::take(&pids(session), connections) {
             Ok(snapshot) => log.snapshots.push((name, snapshot)),
             Err(why) => log.no_census = Some(why),
         }
     }
+}
 
-    fn managed(&self, session: &mut Session<'_>, log: &mut Log) {
-        let pids = session
-            .server
-            .as_ref()
-            .and_then(|server| server.tree.pids().ok());
-        let why = log
-            .no_census
-            .clone()
-            .unwrap_or_else(|| "it explains little".into());
-        let report = census::without_malloc(&pids.unwrap_or_default(), 2 * self.sizes.n, &why);
-        log.managed = Some(report);
-    }
+/// The server's processes.
+fn pids(session: &Session<'_>) -> Vec<i32> {
+    let server = session.server.as_ref();
+    server
+        .and_then(|server| server.tree.pids().ok())
+        .unwrap_or_default()
 }
 
 /// Whether most of what connections cost is not in malloc's heap.

@@ -10,7 +10,9 @@ mod visit;
 
 use std::time::{Duration, Instant};
 
-use dormouse_engine::{ClientContext, ClientSettings, Group, Protocols, ResumptionSettings, Roots};
+use dormouse_engine::{
+    ClientContext, ClientSettings, Group, Identity, Protocols, ResumptionSettings, Roots,
+};
 use dormouse_reactor::OnExec;
 use dormouse_reactor::signal::{Signal, Signals};
 use dormouse_reactor::socket::{Addr, Attempt};
@@ -18,9 +20,10 @@ use dormouse_reactor::socket::{Addr, Attempt};
 use self::load::Load;
 use self::offer::Questions;
 use self::visit::Visit;
+use super::again;
 use super::model::{Audit, FirstConnection, Measured, Offer, ServerFigures};
 use super::software;
-use crate::load::{Expect, Launcher, Talk, TlsVersion, Trust};
+use crate::load::{Expect, IdentityFiles, Launcher, Talk, TlsVersion, Trust, is_this_machine};
 use crate::server::{Server, ServerSource};
 use crate::session::Console;
 use crate::trouble::Trouble;
@@ -38,6 +41,8 @@ pub struct ServerSpec {
     pub label: String,
     /// Where the server comes from.
     pub source: ServerSource,
+    /// By what its process was found: `unit` or `container`, and the name.
+    pub found_by: Option<(&'static str, String)>,
     /// A command that starts the same server on the same address holding more, to see whether the
     /// first connection takes time in proportion.
     pub larger: Option<String>,
@@ -45,12 +50,16 @@ pub struct ServerSpec {
     pub server_name: String,
     /// Who is trusted.
     pub trust: Trust,
+    /// What is shown to a server which asks for a client certificate.
+    pub identity: Option<IdentityFiles>,
     /// What is said; `None`: find out.
     pub talk: Option<Talk>,
     /// How thoroughly.
     pub effort: Effort,
     /// Connections to hold; `None`: by the effort. Twice as many are held at most.
     pub connections: Option<u64>,
+    /// Options by which `bench` reaches it as the audit does: trust, name, what is said.
+    pub options: Vec<String>,
     /// Whether load on another machine is allowed.
     pub own_server: bool,
 }
@@ -139,15 +148,33 @@ impl Effort {
 }
 
 /// How connections are made by hand.
+#[derive(Clone, Copy)]
 pub(super) struct Means<'a> {
     pub(super) target: &'a Addr,
     pub(super) name: &'a str,
     pub(super) trust: &'a Trust,
+    pub(super) identity: Option<&'a IdentityFiles>,
     /// Whether there may be more than a handful of connections.
     pub(super) free: bool,
 }
 
 impl Means<'_> {
+    /// Bytes of the client's own chain, without the wrapping of PEM.
+    pub(super) fn chain_bytes(&self) -> Option<u32> {
+        let text = std::fs::read_to_string(&self.identity?.certificate).ok()?;
+        let mut inside = false;
+        let mut coded = 0;
+        for line in text.lines() {
+            match line.trim() {
+                "-----BEGIN CERTIFICATE-----" => inside = true,
+                line if line.starts_with("-----") => inside = false,
+                line if inside => coded += line.trim_end_matches('=').len(),
+                _ => {}
+            }
+        }
+        u32::try_from(coded / 4 * 3).ok()
+    }
+
     pub(super) fn context(
         &self,
         protocols: Protocols,
@@ -161,6 +188,10 @@ impl Means<'_> {
         let mut settings = ClientSettings::new(roots);
         settings.protocols = protocols;
         settings.resumption = resumption;
+        if let Some(files) = self.identity {
+            let identity = Identity::from_files(&files.certificate, &files.key);
+            settings.identity = Some(identity.map_err(|error| error.to_string())?);
+        }
         settings
             .groups
             .retain(|group| *group != Group::X25519MlKem768);
@@ -192,10 +223,17 @@ fn describe(spec: &ServerSpec, audit: &mut Audit) {
         |name: &str, value: serde_json::Value| drop(audit.settings.insert(name.into(), value));
     put("effort", format!("{:?}", spec.effort).to_lowercase().into());
     put("server_name", spec.server_name.clone().into());
+    put("options", again::line(&spec.options).into());
     match &spec.source {
         ServerSource::Pid(pid) => put("pid", (*pid).into()),
         ServerSource::Command(command) => put("cmd", command.clone().into()),
         ServerSource::Unknown => {}
+    }
+    if let Some((what, name)) = &spec.found_by {
+        put(what, name.clone().into());
+    }
+    if let Some(files) = &spec.identity {
+        put("cert", files.certificate.display().to_string().into());
     }
     if spec.trust == Trust::Insecure {
         audit
@@ -234,6 +272,7 @@ fn look(
         target: &target,
         name: &spec.server_name,
         trust: &spec.trust,
+        identity: spec.identity.as_ref(),
         free,
     };
     stage(console, "starting");
@@ -248,7 +287,31 @@ fn look(
     stage(console, "what is offered");
     let offered = look_at_offer(spec, &means, free);
     // A server that cannot be reached at all ends the audit.
-    let (talk, banner) = probe(spec, &means)?;
+    let asked = offered
+        .value()
+        .and_then(|offer| offer.client_certificate_asked);
+    let want = asked == Some(true) && spec.identity.is_none();
+    let with_hint = |trouble: Trouble| {
+        let hint = if want {
+            "; it asks for a client certificate: --cert and --key"
+        } else {
+            ""
+        };
+        Trouble {
+            message: format!("{}{hint}", trouble.message),
+            ..trouble
+        }
+    };
+    let (talk, banner) = probe(spec, &means).map_err(with_hint)?;
+    if let (None, Talk::Http { path, .. }) = (&spec.talk, &talk) {
+        let options = again::line(
+            spec.options
+                .iter()
+                .map(String::as_str)
+                .chain(["--http", path]),
+        );
+        audit.settings.insert("options".into(), options.into());
+    }
     interrupts.check()?;
     if let Some(server) = &server {
         audit.processes = server.tree.describe()?;
@@ -291,7 +354,7 @@ fn look(
         reference: baseline::measure(key.as_deref()).map_err(Trouble::system)?,
         began,
     };
-    let loaded = load.run();
+    let loaded = load.run().map_err(with_hint);
     keep(audit, loaded)
 }
 
@@ -343,7 +406,7 @@ fn keep(audit: &mut Audit, loaded: Result<load::Loaded, Trouble>) -> Result<(), 
 
 fn is_near(target: &Addr) -> bool {
     match target {
-        Addr::Tcp(address) => address.ip().is_loopback(),
+        Addr::Tcp(address) => is_this_machine(address.ip()),
         Addr::Unix(_) => true,
     }
 }
@@ -449,6 +512,7 @@ fn probe(spec: &ServerSpec, means: &Means<'_>) -> Result<(Talk, Option<String>),
         ))
     })?;
     let found = talk(spec, &mut visit);
+    visit.accepted().map_err(Trouble::target)?;
     visit.close();
     Ok(found)
 }

@@ -39,6 +39,18 @@ pub(super) fn try_all(means: &Means<'_>, tries: usize) -> Learnt {
                 trials: Measured::from(trials),
             });
         }
+        // With a certificate to show, the flights without it are looked at too, where that is allowed.
+        let bare = Means {
+            identity: None,
+            ..*means
+        };
+        if means.identity.is_some()
+            && let Ok(visit) = context(&bare, protocols, "ticket")
+                .and_then(|context| Visit::make(means.target, &context, means.name))
+        {
+            keep_flights(&bare, &mut learnt.flights, &visit);
+            visit.close();
+        }
     }
     learnt
 }
@@ -64,7 +76,8 @@ fn trials(
     flights: &mut Vec<FlightRow>,
 ) -> Result<Trials, String> {
     let first = visit(means, context, TICKET_WAIT)?;
-    keep_flights(flights, &first);
+    first.accepted()?;
+    keep_flights(means, flights, &first);
     // A server which sent none within that time sends none.
     let wait = if first.tickets.is_empty() {
         NONE_WAIT
@@ -92,7 +105,7 @@ fn trials(
             trials.outcomes.push(visit.info.resumed);
         }
         stock = stock.saturating_sub(1) + visit.tickets.len();
-        keep_flights(flights, &visit);
+        keep_flights(means, flights, &visit);
         held.push(visit);
         if held.len() == TOGETHER {
             held.drain(..).for_each(Visit::close);
@@ -119,15 +132,19 @@ fn shift(means: &Means<'_>, count: usize) {
     }
 }
 
-fn keep_flights(flights: &mut Vec<FlightRow>, visit: &Visit) {
+fn keep_flights(means: &Means<'_>, flights: &mut Vec<FlightRow>, visit: &Visit) {
+    let bytes = visit.info.flights.bytes();
+    // It comes in a later flight of the client's than the hello, which is small without it.
+    let mut later = bytes.iter().skip(2).step_by(2);
+    let shown = means.chain_bytes();
     let row = FlightRow {
         version: visit.info.protocol.to_string(),
         resumed: visit.info.resumed,
-        client_certificate: false,
-        bytes: visit.info.flights.bytes().to_vec(),
+        client_certificate: shown.is_some_and(|shown| later.any(|bytes| *bytes >= shown)),
+        bytes: bytes.to_vec(),
     };
-    let known = |other: &FlightRow| (&other.version, other.resumed) == (&row.version, row.resumed);
-    if !flights.iter().any(known) {
+    let key = |row: &FlightRow| (row.version.clone(), row.resumed, row.client_certificate);
+    if !flights.iter().any(|other| key(other) == key(&row)) {
         flights.push(row);
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use dormouse_engine::{
     ClientContext, Handshake, HandshakeInfo, HandshakeLimits, Progress, TicketWatch, UnixTime,
+    alert_name,
 };
 use dormouse_reactor::socket::Addr;
 use dormouse_record::{self as record, OpenKey, Opened, SealKey, State};
@@ -118,6 +119,7 @@ pub(super) struct Visit {
     watch: Option<TicketWatch>,
     partial: Vec<u8>,
     ended: bool,
+    refused: Option<u8>,
 }
 
 impl Visit {
@@ -164,6 +166,7 @@ impl Visit {
             watch: rested.tickets,
             partial: rested.leftover,
             ended: false,
+            refused: None,
         };
         visit.open(&mut Vec::new())?;
         Ok(visit)
@@ -223,6 +226,20 @@ impl Visit {
         }
     }
 
+    /// In TLS 1.3 a server judges a client's certificate, and that there is none, behind the handshake.
+    ///
+    /// # Errors
+    /// When it has sent an alert, as far as was heard.
+    pub(super) fn accepted(&self) -> Result<(), String> {
+        match self.refused {
+            None => Ok(()),
+            Some(alert) => Err(format!(
+                "the server ended the connection behind the handshake with the alert {}",
+                alert_name(alert)
+            )),
+        }
+    }
+
     /// Says goodbye.
     pub(super) fn close(mut self) {
         let mut key = SealKey::new(&self.tls);
@@ -265,7 +282,15 @@ impl Visit {
                     consumed
                 }
                 Opened::Handled { consumed } | Opened::NoRenegotiation { consumed } => consumed,
-                Opened::PeerClosed { consumed } | Opened::PeerAlert { consumed, .. } => {
+                Opened::PeerAlert {
+                    consumed,
+                    description: alert,
+                } => {
+                    self.refused = Some(alert);
+                    self.ended = true;
+                    consumed
+                }
+                Opened::PeerClosed { consumed } => {
                     self.ended = true;
                     consumed
                 }

@@ -6,6 +6,7 @@ import io.netty.channel.ChannelInboundHandlerAdapter;
 import io.netty.channel.ChannelInitializer;
 import io.netty.channel.ChannelOption;
 import io.netty.channel.EventLoopGroup;
+import io.netty.channel.FixedRecvByteBufAllocator;
 import io.netty.channel.epoll.EpollEventLoopGroup;
 import io.netty.channel.epoll.EpollServerSocketChannel;
 import io.netty.channel.socket.SocketChannel;
@@ -27,6 +28,7 @@ public final class Echo {
             return;
         }
         SslProvider provider = SslProvider.valueOf(arguments[0]);
+        String variant = arguments[4];
         int port = Integer.parseInt(arguments[1]);
         SslContext context = SslContextBuilder.forServer(new File(arguments[2]), new File(arguments[3]))
             .sslProvider(provider)
@@ -34,7 +36,7 @@ public final class Echo {
             .build();
 
         EventLoopGroup loop = new EpollEventLoopGroup(1);
-        new ServerBootstrap()
+        ServerBootstrap server = new ServerBootstrap()
             .group(loop)
             .channel(EpollServerSocketChannel.class)
             .option(ChannelOption.SO_BACKLOG, 4096)
@@ -42,10 +44,16 @@ public final class Echo {
             .childHandler(new ChannelInitializer<SocketChannel>() {
                 @Override
                 protected void initChannel(SocketChannel channel) {
-                    channel.pipeline().addLast(context.newHandler(channel.alloc()), new EchoHandler());
+                    if (!variant.equals("plain")) {
+                        channel.pipeline().addLast(context.newHandler(channel.alloc()));
+                    }
+                    channel.pipeline().addLast(new EchoHandler());
                 }
-            })
-            .bind(new InetSocketAddress("127.0.0.1", port)).sync()
+            });
+        if (variant.equals("small-buffers")) {
+            server.childOption(ChannelOption.RCVBUF_ALLOCATOR, new FixedRecvByteBufAllocator(512));
+        }
+        server.bind(new InetSocketAddress("127.0.0.1", port)).sync()
             .channel().closeFuture().sync();
     }
 

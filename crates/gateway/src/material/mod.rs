@@ -1,12 +1,15 @@
 //! Certificates and keys: read by main, checked against each other before anything starts.
 
+mod files;
+
 use crate::config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Route};
 use crate::handover::{ClientTrust, OriginPem, Pem};
 use dormouse_engine::{Identity, Roots, TrustStore, UnixTime, read_pem_file};
-use std::fs;
-use std::io;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+pub use files::{PairFiles, pairs};
 
 /// Reads what every route shows its clients. All mistakes are returned, one per entry. What was
 /// made on the spot before (`former`) is not made again, so that clients see the same certificate.
@@ -24,43 +27,101 @@ pub(crate) fn load(config: &Config, former: &[Vec<Pem>]) -> Result<Vec<Vec<Pem>>
     }
 }
 
+/// The files that are looked at for changes: certificates and keys, authorities of clients,
+/// revocation lists, and the directories of these.
+pub(crate) fn watched(config: &Config) -> BTreeSet<PathBuf> {
+    let mut all = BTreeSet::new();
+    for route in &config.routes {
+        all.extend(route.certificates.iter().flat_map(files::watched));
+        for path in route.client_ca.iter().chain(&route.client_crl) {
+            all.insert(path.clone());
+            all.extend(files::files_of(path, "file").unwrap_or_default());
+        }
+    }
+    all
+}
+
 /// What became of files that have changed.
 pub(crate) struct Renewed {
     /// What every route shows now.
     pub(crate) certificates: Vec<Vec<Pem>>,
-    /// Those which are new.
+    /// Those which are new, and those which are gone.
     pub(crate) names: Vec<String>,
     /// Why others are not.
     pub(crate) complaints: Vec<String>,
 }
 
 /// Reads all pairs of certificate and key again. Where one is not what it should be, the current
-/// one stays.
+/// one stays. One that was found in a directory and is no longer there is gone.
 pub(crate) fn renew(config: &Config, current: &[Vec<Pem>]) -> Renewed {
     let mut renewed = Renewed {
-        certificates: current.to_vec(),
+        certificates: Vec::new(),
         names: Vec::new(),
         complaints: Vec::new(),
     };
-    for (route, pems) in config.routes.iter().zip(&mut renewed.certificates) {
-        for (files, pem) in route.certificates.iter().zip(pems) {
-            let mut mistakes = Vec::new();
-            match read_pair(files, &mut mistakes) {
-                Some(new) if new.chain == pem.chain && new.key == pem.key => {}
-                Some(new) => match new.identity() {
-                    Ok(identity) => {
-                        warn_of(&identity, &new.name);
-                        renewed.names.push(new.name.clone());
-                        *pem = new;
-                    }
-                    Err(error) => mistakes.push(error.to_string()),
-                },
-                None => {}
+    for (route, former) in config.routes.iter().zip(current) {
+        let pems = renew_route(route, former, &mut renewed);
+        for pem in former {
+            if !pems.iter().any(|other| other.name == pem.name) {
+                renewed.names.push(format!("{} (gone)", pem.name));
             }
-            renewed.complaints.append(&mut mistakes);
         }
+        renewed.certificates.push(pems);
     }
     renewed
+}
+
+fn renew_route(route: &Route, former: &[Pem], renewed: &mut Renewed) -> Vec<Pem> {
+    if route.certificates.is_empty() {
+        return former.to_vec();
+    }
+    let mut pems = Vec::new();
+    for files in &route.certificates {
+        let pairs = match files::pairs(files) {
+            Ok(pairs) => pairs,
+            Err(why) => {
+                // A directory that can't be read for a moment takes nothing away.
+                renewed.complaints.push(why);
+                let within = |pem: &&Pem| Path::new(&pem.name).starts_with(&files.cert);
+                pems.extend(former.iter().filter(within).cloned());
+                continue;
+            }
+        };
+        for pair in pairs {
+            let (name, key_name) = (
+                pair.cert.display().to_string(),
+                pair.key.display().to_string(),
+            );
+            let same = |pem: &&Pem| pem.name == name && pem.key_name == key_name;
+            let current = former.iter().find(same);
+            match read_again(&pair, current) {
+                Ok(None) => pems.extend(current.cloned()),
+                Ok(Some(new)) => {
+                    renewed.names.push(new.name.clone());
+                    pems.push(new);
+                }
+                Err(why) => {
+                    renewed.complaints.extend(why);
+                    pems.extend(current.cloned());
+                }
+            }
+        }
+    }
+    pems
+}
+
+/// What is there now; `None`: what was there before.
+fn read_again(pair: &PairFiles, current: Option<&Pem>) -> Result<Option<Pem>, Vec<String>> {
+    let mut mistakes = Vec::new();
+    let Some(new) = read_pair(&pair.cert, &pair.key, &mut mistakes) else {
+        return Err(mistakes);
+    };
+    if current.is_some_and(|pem| new.chain == pem.chain && new.key == pem.key) {
+        return Ok(None);
+    }
+    let identity = new.identity().map_err(|error| vec![error.to_string()])?;
+    warn_of(&identity, &new.name);
+    Ok(Some(new))
 }
 
 /// Reads whom originations trust and what they show.
@@ -127,7 +188,7 @@ fn read_roots(ca: &Ca, mistakes: &mut Vec<String>) -> Option<String> {
 fn read_identity(files: &[CertificateFiles], mistakes: &mut Vec<String>) -> Option<Pem> {
     let mut identity = None;
     for files in files {
-        if let Some(pem) = read_pair(files, mistakes) {
+        if let Some(pem) = read_pair(&files.cert, &files.key, mistakes) {
             match pem.identity() {
                 Ok(_) => identity = Some(pem),
                 Err(error) => mistakes.push(error.to_string()),
@@ -166,10 +227,16 @@ fn clients_of(route: &Route, mistakes: &mut Vec<String>) -> Option<ClientTrust> 
         ClientAsk::Required => true,
     };
     let ca = route.client_ca.as_deref()?;
-    let roots = read(ca).map_err(|why| mistakes.push(why)).ok()?;
+    let mut roots = String::new();
+    let authorities = files::files_of(ca, "authority");
+    for file in authorities.map_err(|why| mistakes.push(why)).ok()? {
+        roots.push_str(&read(&file).map_err(|why| mistakes.push(why)).ok()?);
+        roots.push('\n');
+    }
     let mut crls = Vec::new();
     for path in &route.client_crl {
-        for file in files_of(path).map_err(|why| mistakes.push(why)).ok()? {
+        let lists = files::files_of(path, "revocation list");
+        for file in lists.map_err(|why| mistakes.push(why)).ok()? {
             let name = file.display().to_string();
             crls.push((name, read(&file).map_err(|why| mistakes.push(why)).ok()?));
         }
@@ -178,6 +245,7 @@ fn clients_of(route: &Route, mistakes: &mut Vec<String>) -> Option<ClientTrust> 
         required,
         roots,
         crls,
+        allow: route.client_allow.clone(),
     };
     for warning in trust.settings().warnings(now()) {
         tracing::warn!("{warning}");
@@ -188,36 +256,13 @@ fn clients_of(route: &Route, mistakes: &mut Vec<String>) -> Option<ClientTrust> 
     Some(trust)
 }
 
-/// A file, or all files of a directory in the order of their names.
-fn files_of(path: &Path) -> Result<Vec<PathBuf>, String> {
-    let cannot = |e: io::Error| format!("cannot read {}: {e}", path.display());
-    if !fs::metadata(path).map_err(cannot)?.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let mut files = Vec::new();
-    for entry in fs::read_dir(path).map_err(cannot)? {
-        let file = entry.map_err(cannot)?.path();
-        let hidden = file
-            .file_name()
-            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        if !hidden && fs::metadata(&file).map_err(cannot)?.is_file() {
-            files.push(file);
-        }
-    }
-    files.sort();
-    if files.is_empty() {
-        return Err(format!(
-            "{}: there is no revocation list in this directory",
-            path.display()
-        ));
-    }
-    Ok(files)
-}
-
 fn load_route(route: &Route, former: &[Vec<Pem>], mistakes: &mut Vec<String>) -> Vec<Pem> {
     let mut pems = Vec::new();
     for files in &route.certificates {
-        pems.extend(read_pair(files, mistakes));
+        match files::pairs(files) {
+            Ok(pairs) => load_pairs(&pairs, &mut pems, mistakes),
+            Err(why) => mistakes.push(why),
+        }
     }
     if let Some(name) = &route.self_signed {
         match make_self_signed(name, former) {
@@ -225,13 +270,36 @@ fn load_route(route: &Route, former: &[Vec<Pem>], mistakes: &mut Vec<String>) ->
             Err(mistake) => mistakes.push(mistake),
         }
     }
-    for pem in &pems {
+    pems
+}
+
+/// Those which were found in a directory and are no good are left out, if others are good.
+fn load_pairs(pairs: &[PairFiles], pems: &mut Vec<Pem>, mistakes: &mut Vec<String>) {
+    let before = pems.len();
+    let mut left_out = Vec::new();
+    for pair in pairs {
+        let wrong = if pair.found {
+            &mut left_out
+        } else {
+            &mut *mistakes
+        };
+        let Some(pem) = read_pair(&pair.cert, &pair.key, wrong) else {
+            continue;
+        };
         match pem.identity() {
-            Ok(identity) => warn_of(&identity, &pem.name),
-            Err(error) => mistakes.push(error.to_string()),
+            Ok(identity) => {
+                warn_of(&identity, &pem.name);
+                pems.push(pem);
+            }
+            Err(error) => wrong.push(error.to_string()),
         }
     }
-    pems
+    if pems.len() == before {
+        mistakes.append(&mut left_out);
+    }
+    for why in left_out {
+        tracing::warn!("a certificate is left out: {why}");
+    }
 }
 
 /// The one that was made before, or a new one.
@@ -249,11 +317,12 @@ fn make_self_signed(name: &str, former: &[Vec<Pem>]) -> Result<Pem, String> {
     })
 }
 
-fn read_pair(files: &CertificateFiles, mistakes: &mut Vec<String>) -> Option<Pem> {
-    match (read(&files.cert), read(&files.key)) {
+fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> Option<Pem> {
+    let names = (cert.display().to_string(), key.display().to_string());
+    match (read(cert), read(key)) {
         (Ok(chain), Ok(key)) => Some(Pem {
-            name: files.cert.display().to_string(),
-            key_name: files.key.display().to_string(),
+            name: names.0,
+            key_name: names.1,
             chain,
             key,
         }),
