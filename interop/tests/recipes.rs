@@ -1,11 +1,13 @@
 //! The recipes of the guide: real servers behind `serve`, with the clients that people have.
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use dormouse_interop::certificates::authority;
+use dormouse_interop::peer::Peer;
 use dormouse_interop::process::Process;
 use dormouse_interop::scene::{self, PLAIN_PORT, TLS_PORT, applies, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
@@ -139,4 +141,105 @@ fn mosquitto() {
     assert!(output.status.success());
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(said.lines().count(), 2, "{said}");
+}
+
+/// A chat server, with direct TLS (XEP-0368): a client logs in and asks who is there.
+#[test]
+fn prosody() {
+    if !applies(Can::BeDormouse) || !tools::present(&["prosody", "prosodyctl"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let plain = SocketAddr::new(unused_host(), PLAIN_PORT);
+    let (here, file) = (
+        folder.path().display(),
+        folder.path().join("prosody.cfg.lua"),
+    );
+    let text = format!(
+        "pidfile = '{here}/prosody.pid'
+data_path = '{here}'
+run_as_root = true
+interfaces = {{ '{}' }}
+c2s_ports = {{ {} }}
+s2s_ports = {{ }}
+modules_enabled = {{ 'saslauth', 'roster', 'disco', 'ping' }}
+modules_disabled = {{ 's2s', 'tls' }}
+c2s_require_encryption = false
+allow_unencrypted_plain_auth = true
+authentication = 'internal_hashed'
+log = {{ info = '*console' }}
+VirtualHost 'localhost'
+",
+        plain.ip(),
+        plain.port()
+    );
+    std::fs::write(&file, text).expect("written");
+    let file = file.display().to_string();
+    let account = ["register", "ann", "localhost", "secret"];
+    run(
+        "prosodyctl",
+        &[&["--root", "--config", &file], &account[..]].concat(),
+    );
+    let command = ["-F", "--root", "--config", &file].map(str::to_owned);
+    let command = [vec![tools::path("prosody")], command.to_vec()].concat();
+    let _server = Process::start("prosody", &command, folder.path());
+    wait::until("prosody to listen", PATIENCE, || {
+        TcpStream::connect(plain).ok()
+    });
+    let (_terminator, listen) = serve(Target::Tcp(plain), folder.path());
+    let mut peer = Peer::connect(listen).expect("a handshake");
+    let mut say = |words: &str, until: &str| {
+        peer.stream().write_all(words.as_bytes()).expect("sent");
+        let mut heard = String::new();
+        while !heard.contains(until) {
+            let mut room = [0; 4096];
+            let n = peer.stream().read(&mut room).expect("an answer");
+            assert!(n > 0, "it ended after {heard}");
+            heard.push_str(&String::from_utf8_lossy(&room[..n]));
+        }
+    };
+    let hello = "<?xml version='1.0'?><stream:stream to='localhost' version='1.0' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>";
+    say(hello, "<mechanism>PLAIN</mechanism>");
+    // NUL ann NUL secret.
+    let auth =
+        "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>AGFubgBzZWNyZXQ=</auth>";
+    say(auth, "<success");
+    say(hello, "xmpp-bind");
+    let bind = "<iq type='set' id='b'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource>phone</resource></bind></iq>";
+    say(bind, "ann@localhost/phone");
+    let ping = "<iq type='get' id='p' to='localhost'><ping xmlns='urn:xmpp:ping'/></iq>";
+    say(ping, "result");
+}
+
+/// Node.js on a unix socket.
+#[test]
+fn node() {
+    if !applies(Can::BeDormouse) || !tools::present(&["node", "curl"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let socket = folder.path().join("app.sock");
+    let script = "require('http').createServer((req, res) => res.end('hello from node\\n')).listen(process.argv[1])";
+    let command = [
+        tools::path("node"),
+        "-e".to_owned(),
+        script.to_owned(),
+        socket.display().to_string(),
+    ];
+    let _server = Process::start("node", &command, folder.path());
+    wait::until("node to listen", PATIENCE, || {
+        UnixStream::connect(&socket).ok()
+    });
+    let (_terminator, listen) = serve(Target::Unix(socket), folder.path());
+    let ca = authority().trust().display().to_string();
+    let to = format!("localhost:443:{listen}");
+    let words = [
+        "-sS",
+        "--cacert",
+        &ca,
+        "--connect-to",
+        &to,
+        "https://localhost/",
+    ];
+    assert_eq!(run("curl", &words), "hello from node\n");
 }
