@@ -116,7 +116,7 @@ pub enum TimerPurpose {
     PartialRecord = 3,
     /// The send queues of a draining connection are looked at again then.
     Drain = 4,
-    /// Nothing moved for so long.
+    /// Nothing moved for so long, or it is so old.
     Idle = 5,
 }
 
@@ -298,6 +298,11 @@ impl Slot {
         } else {
             self.tls.closed()
         }
+    }
+
+    /// The end of the second in which the handshake was done.
+    pub fn opened_by_ms(&self) -> u64 {
+        u64::from(self.opened_s) * 1000 + 1000
     }
 
     /// Can a new worker go on with what a former one left here?

@@ -365,6 +365,9 @@ options! {
         /// Close a connection on which nothing was sent or received for so long.
         idle_timeout: Option<Duration> = default "off", "1s" ..= "365d";
 
+        /// Close a connection that is so old, whatever passes on it.
+        total_timeout: Option<Duration> = default "off", "1s" ..= "365d";
+
         /// From the first byte of a record to its last.
         partial_record_timeout: Duration = default "60s", "100ms" ..= "1h";
 

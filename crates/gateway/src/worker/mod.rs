@@ -103,6 +103,7 @@ pub(crate) struct Limits {
     pub(crate) sources: u32,
     pub(crate) handshake_timeout_ms: u64,
     pub(crate) idle_timeout_ms: Option<u64>,
+    pub(crate) total_timeout_ms: Option<u64>,
     pub(crate) partial_record_timeout_ms: u64,
     pub(crate) backend_connect_timeout_ms: u64,
     pub(crate) drain_timeout_ms: u64,

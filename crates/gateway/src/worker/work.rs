@@ -480,9 +480,19 @@ impl Work<'_> {
                 self.end(slot, Ending::Limit);
                 closing::begin_farewell(slot, self.tools);
             }
+            TimerPurpose::Idle if self.is_too_old(slot) => {
+                self.tools.count.add(Count::TotalTimeouts, 1);
+                self.end(slot, Ending::Limit);
+                closing::begin_farewell(slot, self.tools);
+            }
             TimerPurpose::Idle | TimerPurpose::Drain | TimerPurpose::None => {}
         }
         Outcome::Continues
+    }
+
+    fn is_too_old(&self, slot: &Slot) -> bool {
+        let total_ms = self.limits.total_timeout_ms;
+        total_ms.is_some_and(|total_ms| slot.opened_by_ms() + total_ms <= self.now_ms)
     }
 
     fn is_idle(&self, slot: &Slot) -> bool {

@@ -116,6 +116,7 @@ impl World {
                     sources: 1,
                     handshake_timeout_ms: 10_000,
                     idle_timeout_ms: Some(3_600_000),
+                    total_timeout_ms: None,
                     partial_record_timeout_ms: 60_000,
                     backend_connect_timeout_ms: 5_000,
                     drain_timeout_ms: 10_000,
