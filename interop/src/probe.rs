@@ -222,11 +222,21 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Connects wait in the queue while there is no worker; a handshake in flight may be lost.
+    /// Connects wait in the queue while there is no worker; a handshake in flight may be lost. A
+    /// client of TLS 1.3 believes itself connected before the server has its last message, so that
+    /// a connection is one when it has echoed.
     fn open(&self, number: usize) -> Probe {
         let config = &self.configs[number % 2];
+        let connected = |_| {
+            let mut probe = Probe::open(self.address, config.clone(), self.first).ok()?;
+            match probe.echo(1) {
+                Ok(()) => Some(probe),
+                Err(Fault::Lost(_)) => None,
+                Err(Fault::Wrong { at }) => panic!("byte {at} of a new connection is wrong"),
+            }
+        };
         (0..20)
-            .find_map(|_| Probe::open(self.address, config.clone(), self.first).ok())
+            .find_map(connected)
             .expect("a connection within twenty attempts")
     }
 

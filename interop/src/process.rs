@@ -205,8 +205,8 @@ pub fn until_asleep(pid: u32) {
     });
 }
 
-/// When a process was started, in ticks since the boot.
-fn started(pid: u32) -> Option<u64> {
+/// When a process was started, in ticks since the boot. (Process ids begin anew after the last.)
+pub fn started(pid: u32) -> Option<u64> {
     stat_field(pid, 19)?.parse().ok()
 }
 

@@ -7,6 +7,9 @@ use std::os::unix::fs::FileExt as _;
 /// Where the header of the slots says which one is being worked on (0: none).
 const BUSY_AT: u64 = 64;
 
+/// Where the slots begin.
+const SLOTS_AT: u64 = 16 * 4096;
+
 /// The memory file with the slots of one worker.
 pub struct Slots {
     file: File,
@@ -22,6 +25,25 @@ impl Slots {
         })?;
         let file = File::open(found.path()).ok()?;
         Some(Self { file })
+    }
+
+    /// Whether there is anything in the slots, even when every process which had them is gone.
+    ///
+    /// # Panics
+    /// When the file cannot be read.
+    pub fn hold_anything(&self) -> bool {
+        let mut block = vec![0; 1 << 20];
+        let mut at = SLOTS_AT;
+        loop {
+            let n = self.file.read_at(&mut block, at).expect("a memory file");
+            if block[..n].iter().any(|&byte| byte != 0) {
+                return true;
+            }
+            if n == 0 {
+                return false;
+            }
+            at += n as u64;
+        }
     }
 
     /// Whether the worker is in the middle of a connection.

@@ -8,6 +8,7 @@ use dormouse_interop::peer;
 use dormouse_interop::probe::Probe;
 use dormouse_interop::process::signal;
 use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::slots::Slots;
 use dormouse_interop::terminator::{Can, Target};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -148,4 +149,32 @@ fn without_a_user_they_are_closed_too() {
     for pid in processes(&scene) {
         is_closed(pid, "0");
     }
+}
+
+/// Secrets are wiped when their connection ends, and all of them when the program does: whoever
+/// still holds the memory then finds nothing in it.
+#[test]
+fn records_are_wiped_at_the_end() {
+    if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut scene = Scene::with(|settings| settings.target = Target::Echo);
+    let open = || {
+        let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+        probe.echo(100).expect("an echo");
+        probe
+    };
+    let first = open();
+    let slots = processes(&scene).into_iter().find_map(Slots::of);
+    let slots = slots.expect("the memory of a worker");
+    assert!(slots.hold_anything(), "a record at rest");
+    first.finish().expect("a clean end");
+    wait::until("the record to be wiped", PATIENCE, || {
+        (!slots.hold_anything()).then_some(())
+    });
+    let _probes: Vec<Probe> = (0..50).map(|_| open()).collect();
+    assert!(slots.hold_anything(), "50 records at rest");
+    signal(scene.terminator.pid(), Signal::TERM);
+    scene.terminator.wait_for_end(PATIENCE);
+    assert!(!slots.hold_anything(), "records are left behind");
 }

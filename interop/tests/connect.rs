@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
+use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::{Backend, Ending};
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::content::{Total, random};
@@ -512,6 +513,44 @@ fn an_unknown_host_is_said_before_anything_starts() {
         said.contains("`nowhere.invalid` can't be looked up"),
         "{said}"
     );
+}
+
+/// A reload changes where new connections go, and with what; those there are go on, and what was
+/// not changed stays as it is.
+#[test]
+fn a_reload_changes_where_connections_go() {
+    let (one, other) = (server(), server());
+    let settings = Settings::new(&[one.address])
+        .line("warm = 3")
+        .top("admin = \"admin.sock\"");
+    let connect = Originator::start(&settings);
+    let mut before = echoed(&connect);
+    let (full, _) = handshakes(&connect, 4);
+    let reload = || {
+        let admin = Admin::at(&connect.folder.path().join("admin.sock"));
+        let (status, said) = admin.ask("POST", "/reload");
+        assert!(status == 200 && !said.contains("restart"), "{said}");
+    };
+    reload();
+    echoed(&connect);
+    assert_eq!(handshakes(&connect, 5), (full, 5 - full), "resumed");
+    assert_eq!(one.backend.accepted(), 5);
+
+    let file = connect.folder.path().join("dormouse.toml");
+    let text = std::fs::read_to_string(&file).expect("its configuration");
+    let text = text.replace(&one.address.to_string(), &other.address.to_string());
+    std::fs::write(&file, text).expect("ours");
+    reload();
+    wait::until(
+        "the warm ones to be with the other server",
+        PATIENCE,
+        || (other.backend.accepted() == 3).then_some(()),
+    );
+    for _ in 0..4 {
+        echoed(&connect);
+    }
+    assert_eq!(one.backend.accepted(), 5, "nobody goes there any more");
+    before.echo().expect("who was there before goes on");
 }
 
 /// A silent server holds up nobody but its own client, and that one not for ever.

@@ -3,12 +3,14 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::Peer;
 use dormouse_interop::process::signal;
 use dormouse_interop::scene::{Scene, applies, unused_host};
 use dormouse_interop::terminator::Can;
+use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -66,10 +68,10 @@ fn status_shows_what_runs_and_how_it_is() {
     let (code, metrics) = admin.ask("GET", "/metrics");
     assert_eq!(code, 200);
     for line in [
-        "# TYPE dormouse_accepted_total counter",
-        "dormouse_accepted_total 5",
-        "# TYPE dormouse_at_rest gauge",
-        "dormouse_at_rest 5",
+        "# TYPE dormouse_connections_accepted_total counter",
+        "dormouse_connections_accepted_total 5",
+        "# TYPE dormouse_connections gauge",
+        "dormouse_connections{state=\"at_rest\"} 5",
         "dormouse_workers_alive 2",
         "dormouse_accepting 1",
     ] {
@@ -115,6 +117,39 @@ fn only_its_owner_may_use_the_socket_and_nobody_may_abuse_it() {
     first.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     assert_eq!(first.read(&mut [0; 1]).expect("its end"), 0);
     assert_eq!(admin.status()["connections"]["at_rest"], 0);
+}
+
+/// Who may not use the socket is told apart by the kernel, not by the mode of the file.
+#[test]
+fn another_user_is_refused_whatever_the_mode_of_the_socket() {
+    let is_root = rustix::process::geteuid().is_root();
+    if !applies(Can::BeDormouse) || !is_root || !tools::present(&["setpriv", "curl"]) {
+        return;
+    }
+    let (scene, admin) = scene(1);
+    let everybody = |mode| std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(scene.folder.path(), everybody(0o755)).expect("a folder of ours");
+    std::fs::set_permissions(admin.path(), everybody(0o666)).expect("a socket of ours");
+    let ask = |user: &str, method: &str, path: &str| {
+        let asked = Command::new(tools::path("setpriv"))
+            .args(["--reuid", user, "--regid", user, "--clear-groups"])
+            .args([&tools::path("curl"), "-s", "-m", "10", "-X", method])
+            .args(["-w", " %{http_code}", "--unix-socket"])
+            .arg(admin.path())
+            .arg(format!("http://localhost{path}"))
+            .output()
+            .expect("setpriv and curl");
+        String::from_utf8_lossy(&asked.stdout).into_owned()
+    };
+    for (method, path) in [("GET", "/status"), ("POST", "/reload"), ("POST", "/drain")] {
+        // It is told so and let go at once, maybe before it has sent its request.
+        let answer = ask("65534", method, path);
+        let refused = answer.ends_with(" 403") || answer == " 000";
+        assert!(refused, "{method} {path}: {answer}");
+    }
+    assert!(ask("0", "GET", "/status").ends_with(" 200"));
+    assert_eq!(admin.status()["configuration"]["edition"], 1);
+    assert_eq!(scene.terminator.lines_with("may not use").len(), 3);
 }
 
 #[test]

@@ -1,7 +1,9 @@
-//! The first connection of a fresh `serve` costs its worker what later ones do.
+//! The first connection of a fresh `serve` costs its worker what later ones do, and so does that of a
+//! fresh `connect`.
 
 use std::time::Duration;
 
+use dormouse_interop::originator::{self, Originator};
 use dormouse_interop::peer::Peer;
 use dormouse_interop::scene::{Scene, applies};
 use dormouse_interop::terminator::{Can, Target};
@@ -23,32 +25,25 @@ fn cpu_of_all(pid: u32) -> Duration {
         .sum()
 }
 
-#[test]
-fn the_first_connection_costs_what_later_ones_do() {
-    if !applies(Can::BeDormouse) {
-        return;
-    }
-    // The best of three starts: what is cold is cold in all of them.
-    let mut firsts = Vec::new();
-    let mut later = Vec::new();
-    for _ in 0..3 {
-        let scene = Scene::with(|settings| settings.target = Target::Echo);
-        let worker = *scene.terminator.leaves().first().expect("a worker");
-        for number in 0..60 {
-            let before = cpu_of_all(worker);
-            let mut peer = Peer::connect(scene.address).expect("a handshake");
-            peer.echo().expect("an echo");
-            drop(peer);
-            // Its end belongs to it.
-            std::thread::sleep(Duration::from_millis(20));
-            let spent = cpu_of_all(worker) - before;
-            if number == 0 {
-                firsts.push(spent);
-            } else {
-                later.push(spent);
-            }
-        }
-    }
+/// What each of sixty connections cost the worker, one after the other.
+fn costs(worker: u32, mut connect: impl FnMut()) -> Vec<Duration> {
+    let cost = |_| {
+        let before = cpu_of_all(worker);
+        connect();
+        // Its end belongs to it.
+        std::thread::sleep(Duration::from_millis(20));
+        cpu_of_all(worker) - before
+    };
+    (0..60).map(cost).collect()
+}
+
+/// The best of three starts: what is cold is cold in all of them.
+fn assert_alike(starts: &[Vec<Duration>]) {
+    let mut firsts: Vec<_> = starts.iter().map(|costs| costs[0]).collect();
+    let mut later: Vec<_> = starts
+        .iter()
+        .flat_map(|costs| costs[1..].to_vec())
+        .collect();
     firsts.sort();
     later.sort();
     let (best, median) = (firsts[0], later[later.len() / 2]);
@@ -58,4 +53,38 @@ fn the_first_connection_costs_what_later_ones_do() {
         best <= (median * 3).max(slowest),
         "first {firsts:?}, later {median:?}"
     );
+}
+
+#[test]
+fn the_first_connection_costs_what_later_ones_do() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let start = |_| {
+        let scene = Scene::with(|settings| settings.target = Target::Echo);
+        let worker = *scene.terminator.leaves().first().expect("a worker");
+        costs(worker, || {
+            let mut peer = Peer::connect(scene.address).expect("a handshake");
+            peer.echo().expect("an echo");
+        })
+    };
+    let starts: Vec<_> = (0..3).map(start).collect();
+    assert_alike(&starts);
+}
+
+/// The same on the client's side, where every handshake is a full one.
+#[test]
+fn the_first_connection_of_connect_costs_what_later_ones_do() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let server = Scene::with(|settings| settings.target = Target::Echo);
+    let start = |_| {
+        let settings = originator::Settings::new(&[server.address]).line("resume_uses = 0");
+        let connect = Originator::start(&settings);
+        let worker = *connect.process.leaves().first().expect("a worker");
+        costs(worker, || connect.client().echo().expect("an echo"))
+    };
+    let starts: Vec<_> = (0..3).map(start).collect();
+    assert_alike(&starts);
 }

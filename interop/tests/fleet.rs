@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use dormouse_interop::admin::Admin;
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::counts::Counts;
 use dormouse_interop::peer::{self, Peer};
@@ -145,6 +146,18 @@ impl Machine {
         self.process = scene::start(Terminator::Dormouse, &self.settings, self.folder.path());
     }
 
+    /// How many threads main has, and the process that talks to the store; 0: there is none.
+    fn parts(&self) -> (usize, u32) {
+        let main = self.process.pid();
+        let threads = std::fs::read_dir(format!("/proc/{main}/task")).map_or(0, Iterator::count);
+        let leaves = self.process.leaves();
+        let is_it = |pid: &&u32| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            name.trim() == "ticket-store"
+        };
+        (threads, leaves.iter().find(is_it).copied().unwrap_or(0))
+    }
+
     fn wait_for_store(&self, word: &str) {
         until(&format!("the store to be {word}"), PATIENCE, || {
             let all = self.counts.all();
@@ -204,6 +217,26 @@ fn fleet(tls: bool) {
     // Restarted, it has the fleet's keys before it serves.
     one.restart();
     alternates(&[&one, &other], &configs, "after a restart");
+
+    // So has another binary in its place.
+    let admin = Admin::at(&one.folder.path().join("admin.sock"));
+    let (status, said) = admin.ask("POST", "/upgrade");
+    assert_eq!(status, 200, "{said}");
+    alternates(&[&one, &other], &configs, "after an upgrade");
+    one.wait_for_store("reachable");
+
+    // Its process that talks to the store is killed: there is another, and nobody notices.
+    let (threads, former) = one.parts();
+    assert_eq!(
+        threads, 1,
+        "threads of main, which reads nothing from the network"
+    );
+    signal(former, Signal::KILL);
+    alternates(&[&one, &other], &configs, "without a process for the store");
+    until("another process for the store", PATIENCE, || {
+        (one.parts().1 != former && one.parts().1 != 0).then_some(())
+    });
+    one.wait_for_store("reachable");
 
     // Gone with all it held. Nobody waits, nobody fails; what is there goes on.
     store.end();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::probe::{Load, Probe};
-use dormouse_interop::process::signal;
+use dormouse_interop::process::{signal, started};
 use dormouse_interop::scene::{Scene, applies};
 use dormouse_interop::slots::{self, Slots};
 use dormouse_interop::terminator::{Can, Target};
@@ -89,12 +89,12 @@ fn kill_under_load(kills: usize, connections: usize, before: Before) {
     let (mut busy_kills, mut killed) = (0, 0);
     let mut times: Vec<Instant> = Vec::new();
     while killed < kills {
-        // The one that has not been killed for longest comes first: the lowest number.
+        // The one that has not been killed for longest comes first.
         if killed >= WORKERS {
             std::thread::sleep(RESPITE.saturating_sub(times[killed - WORKERS].elapsed()));
         }
         let mut all = workers(&scene, WORKERS);
-        all.sort_unstable();
+        all.sort_by_key(|&pid| (started(pid), pid));
         let worker = all[0];
         let slots = Slots::of(worker).expect("the slots of a worker");
         let want_busy = killed % 2 == 0;

@@ -243,6 +243,36 @@ fn what_waits_for_a_restart_is_named() {
     });
 }
 
+/// What a keeper was told when it began stays as it is: it can become nobody else, and would take
+/// a worker that reports less often for one that hangs. So the next crash is repaired as ever.
+#[test]
+fn a_reload_does_not_mislead_keepers() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let (scene, admin) = scene(1);
+    let mut peer = Peer::saying(scene.address, "echo");
+    edit(&scene, |text| {
+        let more = "user = \"65534\"\nhang_timeout = \"1s\"\nmemory = \"512 MiB\"\nbacklog = 77\n";
+        format!("{more}{text}")
+    });
+    let words = admin.order("/reload").expect("a reload");
+    let waits = &admin.status()["configuration"]["waits_for_restart"];
+    let names: Vec<&str> = (waits.as_array().expect("a list").iter())
+        .filter_map(|name| name.as_str())
+        .collect();
+    assert_eq!(names[..3], ["user", "hang_timeout", "memory"], "{words}");
+    for worker in scene.terminator.leaves() {
+        let name = std::fs::read_to_string(format!("/proc/{worker}/comm"));
+        if name.is_ok_and(|name| name.starts_with("worker")) {
+            until_asleep(worker);
+            signal(worker, Signal::KILL);
+        }
+    }
+    peer.echo().expect("an echo after a crash after the reload");
+    Peer::saying(scene.address, "echo").echo().expect("an echo");
+}
+
 /// The certificate that a new connection is shown.
 fn shown(scene: &Scene) -> Vec<u8> {
     let peer = Peer::connect(scene.address).expect("a connection");
@@ -303,7 +333,7 @@ fn changed_certificates_are_taken_up() {
         fs::rename(&temporary, path).expect("renamed over");
         if path == &live.cert {
             wait::until("the log to say that they do not fit", PATIENCE, || {
-                let lines = scene.terminator.lines_with("the old one stays");
+                let lines = scene.terminator.lines_with("what was read before stays");
                 (!lines.is_empty()).then_some(())
             });
             assert_eq!(shown(&scene), seen, "a certificate without its key");
@@ -311,7 +341,7 @@ fn changed_certificates_are_taken_up() {
         }
     }
     let seen = until_another_is_shown(&scene, &seen);
-    let complaints = scene.terminator.lines_with("the old one stays");
+    let complaints = scene.terminator.lines_with("what was read before stays");
     assert_eq!(complaints.len(), 1, "said once: {complaints:?}");
 
     // Written anew, in place.

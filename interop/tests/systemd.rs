@@ -67,6 +67,83 @@ fn it_is_told_how_it_goes() {
     assert!(terminator.wait_for_end(PATIENCE).success());
 }
 
+/// `Type=notify-reload`: the beginning with its time, then the end with what came of it; whoever asked.
+#[test]
+fn it_is_told_of_reloads() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).expect("a socket");
+    manager.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let hear = || {
+        let mut message = [0; 512];
+        let n = manager.recv(&mut message).expect("a message in time");
+        String::from_utf8_lossy(&message[..n]).into_owned()
+    };
+    let (mut settings, _backend) = settings();
+    settings.wrapper = vec![
+        "env".to_owned(),
+        format!("NOTIFY_SOCKET={}", path.display()),
+    ];
+    let terminator = scene::start(Terminator::Dormouse, &settings, folder.path());
+    assert!(hear().starts_with("READY=1\n"));
+    let file = folder.path().join("dormouse.toml");
+    let good = std::fs::read_to_string(&file).expect("the configuration");
+    let bad = format!("max_conections = 7\n{good}");
+    for (text, status) in [
+        (&good, "STATUS=configuration reloaded, edition 2\n"),
+        (&bad, "STATUS=the last reload was refused: error: "),
+        (&good, "STATUS=configuration reloaded, edition 3\n"),
+    ] {
+        std::fs::write(&file, text).expect("the configuration can be written");
+        let before_us = monotonic_us();
+        signal(terminator.pid(), Signal::HUP);
+        let begins = hear();
+        let at_us = begins.strip_prefix("RELOADING=1\nMONOTONIC_USEC=");
+        let at_us = at_us.and_then(|rest| rest.trim_end().parse().ok());
+        let at_us: u64 = at_us.unwrap_or_else(|| panic!("{begins}"));
+        assert!(before_us <= at_us && at_us <= monotonic_us(), "{begins}");
+        let ends = hear();
+        assert!(ends.starts_with(&format!("READY=1\n{status}")), "{ends}");
+    }
+}
+
+fn monotonic_us() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+}
+
+/// systemd reads the unit files without a complaint; except that versions before 253 do not know
+/// `Type=notify-reload`.
+#[test]
+fn the_unit_files_are_sound() {
+    if !tools::present(&["systemd-analyze"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let units = ["dormouse.service", "dormouse.socket"];
+    for unit in units {
+        let text = std::fs::read_to_string(tools::home().join("../packaging/systemd").join(unit));
+        // Where the binary lies does not matter here.
+        let binary = tools::dormouse().display().to_string();
+        let text = text.expect("a unit").replace("/usr/bin/dormouse", &binary);
+        std::fs::write(folder.path().join(unit), text).expect("a copy");
+    }
+    let checked = std::process::Command::new(tools::path("systemd-analyze"))
+        .arg("verify")
+        .args(units.map(|unit| folder.path().join(unit)))
+        .env("MANPATH", folder.path())
+        .output()
+        .expect("systemd-analyze");
+    let said = String::from_utf8_lossy(&checked.stderr);
+    let about_ours = |line: &&str| line.contains(&*folder.path().to_string_lossy());
+    let known = |line: &&str| !line.contains("notify-reload");
+    let complaints: Vec<&str> = said.lines().filter(about_ours).filter(known).collect();
+    assert!(complaints.is_empty(), "{said}");
+}
+
 /// Opens two listeners, and becomes the command with them as descriptors 3 and 4.
 const HANDING_IN: &str = "
 import os, socket, sys

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use dormouse_interop::admin::Admin;
 use dormouse_interop::peer;
 use dormouse_interop::probe::{Load, Probe};
 use dormouse_interop::process::{Process, signal};
@@ -211,6 +212,88 @@ fn a_binary_that_fails_changes_nothing() {
     upgrade(&scene.terminator, "the new binary goes on");
     for probe in &mut probes {
         probe.echo(500).expect("an echo after an upgrade");
+    }
+}
+
+/// A new binary that dies after it has reported, in the fourth of five pairs: main has committed by
+/// then, or has not. No connection is lost, and the pair outlives its next crash.
+#[test]
+fn a_binary_that_fails_in_the_last_moment_loses_nobody() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let installed = Installed::new();
+    let scene = echo_scene(&installed, 5);
+    let mut probes = probes(&scene, 50);
+    installed.put_failing("crash:wait:3");
+    signal(scene.terminator.pid(), Signal::USR2);
+    let end = wait::until("the upgrade to end", PATIENCE, || {
+        let ends = ["worker goes on with the former one", "upgrade refused"];
+        ends.into_iter()
+            .find(|end| lines(&scene.terminator, end) > 0)
+    });
+    println!("{end}");
+    for round in 0..2 {
+        for probe in &mut probes {
+            probe.echo(500).expect("an echo");
+        }
+        let mut newcomer = Probe::open(scene.address, peer::config(), "").expect("a newcomer");
+        newcomer.echo(100).expect("an echo");
+        if round == 0 {
+            for worker in scene.terminator.leaves() {
+                let name = fs::read_to_string(format!("/proc/{worker}/comm"));
+                if name.is_ok_and(|name| name.starts_with("worker")) {
+                    std::thread::sleep(Duration::from_millis(50));
+                    signal(worker, Signal::KILL);
+                }
+            }
+        }
+    }
+    assert_eq!(keepers(&scene).len(), 5);
+}
+
+/// While an upgrade is under way nothing else that changes the program is begun, and during a drain
+/// no upgrade.
+#[test]
+fn one_thing_at_a_time() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let installed = Installed::new();
+    let scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        Admin::in_folder(settings);
+        installed.start_from_here(settings);
+    });
+    let admin = Admin::of(&scene);
+    let mut probes = probes(&scene, 4);
+    installed.put_failing("hang:check");
+    signal(scene.terminator.pid(), Signal::USR2);
+    wait::until("the new binary to be tried", PATIENCE, || {
+        (lines(&scene.terminator, "the new binary is tried") > 0).then_some(())
+    });
+    for order in ["/reload", "/drain?over=10s", "/drain/stop", "/upgrade"] {
+        let refused = admin.order(order).expect_err("an upgrade goes on");
+        println!("{order}: {refused}");
+    }
+    for probe in &mut probes {
+        probe.echo(500).expect("an echo");
+    }
+    wait::until("the upgrade to be given up", PATIENCE, || {
+        (lines(&scene.terminator, "did not answer within 10 s") > 0).then_some(())
+    });
+    installed.put(tools::dormouse());
+    admin.order("/drain?over=1h").expect("a drain");
+    let refused = admin.order("/upgrade").expect_err("a drain goes on");
+    assert!(
+        refused.contains("a drain or a reload is under way"),
+        "{refused}"
+    );
+    admin.order("/reload").expect("a reload during a drain");
+    admin.order("/drain/stop").expect("the end of the drain");
+    admin.order("/upgrade").expect("an upgrade");
+    for probe in &mut probes {
+        probe.echo(500).expect("an echo");
     }
 }
 

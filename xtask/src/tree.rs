@@ -14,6 +14,8 @@ const SOURCE_BYTES_MAX: u64 = 1 << 20;
 pub(crate) struct Tree {
     pub(crate) root: PathBuf,
     files: BTreeMap<String, File>,
+    /// Files that are no text: a link may lead there.
+    pictures: Vec<String>,
 }
 
 pub(crate) struct File {
@@ -27,6 +29,7 @@ impl Tree {
         let mut tree = Tree {
             root: root.to_path_buf(),
             files: BTreeMap::new(),
+            pictures: Vec::new(),
         };
         tree.read_directory(root)
             .map_err(|error| format!("reading {}: {error}", root.display()))?;
@@ -49,8 +52,9 @@ impl Tree {
                     .unwrap_or(&path)
                     .to_string_lossy()
                     .into_owned();
-                if let Ok(text) = fs::read_to_string(&path) {
-                    self.insert(relative, text);
+                match fs::read_to_string(&path) {
+                    Ok(text) => self.insert(relative, text),
+                    Err(_) => self.pictures.push(relative),
                 }
             }
         }
@@ -72,6 +76,7 @@ impl Tree {
         let mut tree = Tree {
             root: PathBuf::new(),
             files: BTreeMap::new(),
+            pictures: Vec::new(),
         };
         for (path, text) in files {
             tree.insert((*path).to_string(), (*text).to_string());
@@ -102,6 +107,7 @@ impl Tree {
             || self
                 .files
                 .keys()
+                .chain(&self.pictures)
                 .any(|known| known == path || known.starts_with(&directory))
     }
 }

@@ -13,6 +13,7 @@ use crate::bench::BenchArgs;
 use crate::demo::{DemoArgs, PartArgs};
 use crate::drain::DrainArgs;
 use crate::options::OptionFlags;
+use crate::top::TopArgs;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -74,6 +75,13 @@ Examples:
 
 The option `admin` of the configuration says where it is answered.";
 
+const TOP_EXAMPLES: &str = "\
+Examples:
+  dormouse top
+  dormouse top --admin 127.0.0.1:9901 --every 5
+
+q leaves.";
+
 const RELOAD_EXAMPLES: &str = "\
 Examples:
   dormouse reload
@@ -128,6 +136,9 @@ pub(crate) enum Command {
     /// Show how a running `serve` is doing
     #[command(after_help = STATUS_EXAMPLES)]
     Status(AdminArgs),
+    /// Watch a running `serve`: the same again and again, on the whole screen
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopArgs),
     /// Let a running `serve` read its configuration again; no connection is touched
     #[command(after_help = RELOAD_EXAMPLES)]
     Reload(AdminArgs),
@@ -167,6 +178,13 @@ pub(crate) enum Command {
     /// A process of `serve`; started by it, never by hand
     #[command(hide = true, disable_help_flag = true)]
     Control {
+        /// What the process needs to know.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// A process of `serve`; started by it, never by hand
+    #[command(hide = true, disable_help_flag = true)]
+    TicketStore {
         /// What the process needs to know.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,

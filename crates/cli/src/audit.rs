@@ -13,7 +13,7 @@ use dormouse_instrument::audit::{self, Audit, Thresholds, report};
 use dormouse_instrument::load::Launcher;
 
 use crate::bench::console::Terminal;
-use options::{ClientArgs, Output, ReportArgs, ServerArgs};
+use options::{ClientArgs, JudgeArgs, Output, ReportArgs, ServerArgs};
 
 /// Arguments of `audit`.
 #[derive(Args, Debug)]
@@ -49,6 +49,8 @@ dormouse audit client --listen 127.0.0.1:8443 --ca-file ca.pem --limit 60s")]
     Client(ClientArgs),
     /// Draw a self-contained HTML page of audits that were kept with --json, side by side
     Report(ReportArgs),
+    /// Draw the findings of audits that were kept with --json anew, by their figures, and write them back
+    Judge(JudgeArgs),
 }
 
 /// Carries out `dormouse audit`.
@@ -57,6 +59,7 @@ pub(crate) fn run(args: AuditArgs) -> ExitCode {
         What::Server(args) => server(&args),
         What::Client(args) => client(&args),
         What::Report(args) => draw(&args),
+        What::Judge(args) => judge(&args),
     };
     match outcome {
         Ok(status) => ExitCode::from(status),
@@ -100,20 +103,15 @@ fn publish(mut audit: Audit, thresholds: &Thresholds, output: &Output) -> Result
             audit.outcome.message = Some(breached.join("; "));
         }
     }
-    let json = || {
-        let text = serde_json::to_string(&audit)
-            .map_err(|error| Trouble::system(format!("JSON: {error}")))?;
-        Ok::<_, Trouble>(text + "\n")
-    };
     let to_stdout = |text: &str| {
         std::io::stdout()
             .write_all(text.as_bytes())
             .map_err(|error| Trouble::system(format!("writing: {error}")))
     };
     match &output.json {
-        Some(path) if path.as_os_str() == "-" => to_stdout(&json()?)?,
+        Some(path) if path.as_os_str() == "-" => to_stdout(&json(&audit)?)?,
         Some(path) => {
-            write(path, &json()?)?;
+            write(path, &json(&audit)?)?;
             to_stdout(&report::text(&audit))?;
         }
         None => to_stdout(&report::text(&audit))?,
@@ -128,19 +126,40 @@ fn publish(mut audit: Audit, thresholds: &Thresholds, output: &Output) -> Result
     Ok(audit.outcome.exit_status)
 }
 
+fn json(audit: &Audit) -> Result<String, Trouble> {
+    let text =
+        serde_json::to_string(audit).map_err(|error| Trouble::system(format!("JSON: {error}")))?;
+    Ok(text + "\n")
+}
+
 fn write(path: &Path, text: &str) -> Result<(), Trouble> {
     fs::write(path, text)
         .map_err(|error| Trouble::system(format!("cannot write {}: {error}", path.display())))
 }
 
+fn read(path: &Path) -> Result<Vec<Audit>, Trouble> {
+    let text = fs::read_to_string(path)
+        .map_err(|error| Trouble::usage(format!("cannot read {}: {error}", path.display())))?;
+    report::read(&text).map_err(|error| Trouble::usage(format!("{}: {error}", path.display())))
+}
+
+/// One audit per line, as [`read`] takes them.
+fn judge(args: &JudgeArgs) -> Result<u8, Trouble> {
+    for path in &args.files {
+        let mut text = String::new();
+        for mut audit in read(path)? {
+            audit.judge_again();
+            text += &json(&audit)?;
+        }
+        write(path, &text)?;
+    }
+    Ok(0)
+}
+
 fn draw(args: &ReportArgs) -> Result<u8, Trouble> {
     let mut audits = Vec::new();
     for path in &args.files {
-        let text = fs::read_to_string(path)
-            .map_err(|error| Trouble::usage(format!("cannot read {}: {error}", path.display())))?;
-        let read = report::read(&text)
-            .map_err(|error| Trouble::usage(format!("{}: {error}", path.display())))?;
-        audits.extend(read);
+        audits.extend(read(path)?);
     }
     write(&args.output, &report::page(&args.title, &audits))?;
     println!("{} audit(s) drawn: {}", audits.len(), args.output.display());

@@ -14,9 +14,11 @@ mod logs;
 mod options;
 mod outcome;
 mod pages;
+mod paint;
 mod serve;
 mod status;
 mod terminal;
+mod top;
 mod upgrade;
 
 use std::process::ExitCode;
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         Command::Connect(args) => serve::run_connect(&args),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Reload(args) => admin::run_order(&args, "/reload"),
         Command::Upgrade(args) => upgrade::run(&args),
         Command::Drain(args) => drain::run(&args),
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Command::Control { args } => dormouse_gateway::control_entry(&args, logs::start),
+        Command::TicketStore { args } => dormouse_gateway::ticket_store_entry(&args, logs::start),
         Command::Scout { args } => dormouse_gateway::scout_entry(&args, logs::start),
         Command::Keeper { args } => dormouse_gateway::process_entry(&args, logs::start),
     }

@@ -185,7 +185,7 @@ fn processes(page: &mut String, answer: &Value) {
     }
 }
 
-fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => "-".to_owned(),
@@ -198,7 +198,7 @@ fn number(value: &Value) -> String {
 }
 
 /// Seconds as a person says them.
-fn age(value: &Value) -> String {
+pub(crate) fn age(value: &Value) -> String {
     match value.as_u64() {
         None => "-".to_owned(),
         Some(s @ 0..=119) => format!("{s} s"),
@@ -208,7 +208,7 @@ fn age(value: &Value) -> String {
     }
 }
 
-fn bytes(value: &Value) -> String {
+pub(crate) fn bytes(value: &Value) -> String {
     match value.as_u64() {
         None => "-".to_owned(),
         Some(bytes @ 0..=9_999) => format!("{bytes} B"),

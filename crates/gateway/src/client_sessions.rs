@@ -122,7 +122,9 @@ impl ClientSessions {
 
     /// Frees what a predecessor had claimed when it died.
     pub(crate) fn forget_claims(&self) {
-        for place in 0..self.places {
+        // Places are taken in their order.
+        let is_taken = |place: &usize| self.word(place_at(*place)).load(Ordering::Acquire) != 0;
+        for place in (0..self.places).take_while(is_taken) {
             for slot in 0..SLOTS {
                 let word = self.word(slot_at(place_at(place), slot));
                 let state = word.load(Ordering::Acquire);
@@ -168,7 +170,8 @@ impl ClientSessions {
     }
 }
 
-fn len(places: usize) -> usize {
+/// Bytes of a mapping for so many servers.
+pub(crate) fn len(places: usize) -> usize {
     PAGE + places * PLACE_LEN
 }
 

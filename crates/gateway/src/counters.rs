@@ -3,9 +3,10 @@
 //! A worker writes only its own block, with relaxed stores, so nobody waits for anybody, and a
 //! worker that is killed while it writes leaves at worst one count too few.
 
+use crate::latency::{self, Latency};
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, Ended};
-use dormouse_reactor::shared::{Block, COMMON, Shared, WORDS};
+use dormouse_reactor::shared::{Block, COMMON, Shared};
 use std::io;
 use std::sync::atomic::Ordering;
 
@@ -134,6 +135,24 @@ counts! {
     ClientCertificatesRefused = "client_certificates_refused",
     /// Handshakes that failed, whoever is to blame.
     HandshakesFailed = "handshakes_failed",
+    /// Handshakes that failed because the first bytes were not TLS.
+    HandshakesNotTls = "handshakes_not_tls",
+    /// Handshakes that failed for want of a common version, suite, group, signature or protocol.
+    HandshakesIncompatible = "handshakes_incompatible",
+    /// Handshakes that failed with an alert of the client.
+    HandshakesPeerAlert = "handshakes_peer_alert",
+    /// Handshakes whose client closed in the middle.
+    HandshakesPeerClosed = "handshakes_peer_closed",
+    /// Handshakes that failed because the client broke the protocol.
+    HandshakesBroken = "handshakes_broken",
+    /// Handshakes that failed through a fault of our own.
+    HandshakesInternal = "handshakes_internal",
+    /// Bytes which clients sent in handshakes that succeeded.
+    HandshakeBytesIn = "handshake_bytes_in",
+    /// Bytes which were sent to clients in handshakes that succeeded.
+    HandshakeBytesOut = "handshake_bytes_out",
+    /// Messages in one direction (flights) of handshakes that succeeded.
+    HandshakeFlights = "handshake_flights",
     /// Handshakes given up because they took longer than `handshake_timeout`.
     HandshakesTimedOut = "handshakes_timed_out",
     /// Handshakes refused because a client sent more than `handshake_bytes_max`.
@@ -205,6 +224,8 @@ counts! {
     KeyUpdates = "key_updates",
     /// Ciphertext bytes received from TLS peers.
     TlsBytesIn = "tls_bytes_in",
+    /// Ciphertext bytes sealed for TLS peers.
+    TlsBytesOut = "tls_bytes_out",
     /// Plaintext bytes passed to the plain side.
     PlainBytesOut = "plain_bytes_out",
     /// Plaintext bytes received from the plain side.
@@ -261,6 +282,16 @@ impl Counters {
         self.0.add(count as usize, n);
     }
 
+    /// Adds to a word of a histogram.
+    pub(crate) fn add_at(&self, word: usize, n: u64) {
+        self.0.add(word, n);
+    }
+
+    /// Something took so long.
+    pub(crate) fn observe(&self, latency: Latency, took_us: u64) {
+        latency.observe(self, took_us);
+    }
+
     /// Puts values where this build has them, after a binary that had other counters, or the same
     /// in another order.
     pub fn reorder(&self, former: &[String]) {
@@ -270,7 +301,7 @@ impl Counters {
             let value = place.and_then(|place| values.get(place));
             self.0.set(word, value.copied().unwrap_or(0));
         }
-        self.0.clear(Count::ALL.len()..WORDS);
+        self.0.clear(Count::ALL.len()..latency::WORDS_AT);
     }
 
     /// Sets a gauge.
@@ -279,7 +310,7 @@ impl Counters {
     }
 }
 
-const _: () = assert!(Count::ALL.len() <= WORDS);
+const _: () = assert!(Count::ALL.len() <= latency::WORDS_AT);
 
 /// Words which belong to all workers, written by main.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,7 +12,7 @@
 //! A keeper never has the secrets in its memory: it reads the first part with `pread` and maps
 //! nothing. It is data, not objects: a new binary can read what an old one wrote.
 
-use crate::config::{ClientMatch, Config, Log};
+use crate::config::{ClientMatch, Config, Log, Sandbox};
 use crate::counters::Count;
 use crate::share::Share;
 use dormouse_engine::{ClientCertificates, Identity, IdentityError};
@@ -93,6 +93,9 @@ pub(crate) struct ForKeeper {
     pub(crate) log: Log,
     /// Who keeper and worker are to be; `None`: who they are.
     pub(crate) user: Option<(u32, u32)>,
+    /// Whether both confine themselves.
+    #[serde(default)]
+    pub(crate) sandbox: Option<Sandbox>,
     /// A worker that gives no sign of life for so long is ended.
     pub(crate) hang_timeout_ms: Option<u64>,
     pub(crate) slots: i32,
@@ -104,7 +107,7 @@ pub(crate) struct ForKeeper {
 }
 
 /// A chain and its key as PEM.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pem {
     /// Where the chain was read, for messages.
     pub(crate) name: String,
@@ -116,7 +119,7 @@ pub(crate) struct Pem {
 }
 
 /// Whom an origination trusts, and what it shows.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OriginPem {
     /// Authorities; `None`: any certificate is taken.
     pub(crate) roots: Option<String>,
@@ -198,6 +201,7 @@ impl ForKeeper {
             workers: handover.share.workers,
             log: config.log.clone(),
             user,
+            sandbox: Some(config.process.sandbox),
             hang_timeout_ms: hang_timeout.map(|timeout| timeout.as_millis() as u64),
             slots: handover.descriptors.slots,
             counters: handover.descriptors.counters,

@@ -42,7 +42,7 @@ impl Formats {
             slots: SLOT_LAYOUT_VERSION,
             handover: HANDOVER_VERSION,
             pending: 1,
-            shared: 1,
+            shared: 2,
             tokens: 1,
             words: 1,
             main: 1,

@@ -23,6 +23,7 @@ mod door;
 mod fleet;
 mod handover;
 mod keeper;
+mod latency;
 mod layout;
 mod material;
 mod orders;
@@ -40,6 +41,7 @@ mod upgrade;
 mod worker;
 
 pub use control::process_entry as control_entry;
+pub use fleet::process_entry as ticket_store_entry;
 pub use keeper::process_entry;
 pub use material::{PairFiles, pairs as certificate_pairs};
 pub use scout::process_entry as scout_entry;

@@ -50,6 +50,8 @@ pub(crate) enum Word {
     Prepared(u32),
     /// It has not, and why.
     Refused(String),
+    /// After a commit: the new keeper died, and the old one, of this pid, goes on.
+    Kept(u32),
     /// It goes by this edition of the configuration.
     Reloaded(u64),
     /// It does not, and why.
@@ -74,6 +76,7 @@ const NOT_RELOADED: u8 = b'n';
 const QUIET: u8 = b'q';
 const PREPARED: u8 = b'p';
 const REFUSED: u8 = b'r';
+const KEPT: u8 = b'k';
 
 /// A reason in words is cut to this.
 const WORDS_MAX: usize = 4096;
@@ -159,6 +162,7 @@ impl Word {
             Word::Ready => message(READY, &[]),
             Word::Quiet => message(QUIET, &[]),
             Word::Prepared(pid) => message(PREPARED, &pid.to_le_bytes()),
+            Word::Kept(pid) => message(KEPT, &pid.to_le_bytes()),
             Word::Refused(why) => {
                 let why: Vec<u8> = why.bytes().take(WORDS_MAX).collect();
                 message(REFUSED, &why)
@@ -177,6 +181,7 @@ impl Word {
             (READY, []) => Ok(Word::Ready),
             (QUIET, []) => Ok(Word::Quiet),
             (PREPARED, &[a, b, c, d]) => Ok(Word::Prepared(u32::from_le_bytes([a, b, c, d]))),
+            (KEPT, &[a, b, c, d]) => Ok(Word::Kept(u32::from_le_bytes([a, b, c, d]))),
             (REFUSED, why) => Ok(Word::Refused(String::from_utf8_lossy(why).into_owned())),
             (RELOADED, edition) => Ok(Word::Reloaded(number(edition)?)),
             (NOT_RELOADED, body) => {
@@ -295,6 +300,7 @@ mod tests {
         for word in [
             Word::Ready,
             Word::Reloaded(u64::MAX),
+            Word::Kept(77),
             Word::NotReloaded(3, "because".to_owned()),
         ] {
             say(worker, &word);

@@ -2,13 +2,15 @@
 
 use crate::client_sessions::{ClientSessions, Key, Place};
 use crate::config::{Config, Originate, Server};
-use crate::handover::OriginPem;
+use crate::handover::{Handover, OriginPem};
 use crate::route;
 use dormouse_engine::{
     ClientContext, ClientSettings, Protocols, ResumptionSettings, Reuse, Roots, TrustStore, digest,
 };
+use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Addr;
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 
 /// Tickets that a connection waits for: what most servers send after a full handshake.
@@ -40,6 +42,29 @@ pub(crate) struct Target {
 pub(crate) struct Share {
     pub(crate) worker: u32,
     pub(crate) workers: u32,
+}
+
+/// Those of a worker which was told this.
+pub(crate) fn of_worker(handover: &Handover) -> io::Result<Vec<Origin>> {
+    let share = Share {
+        worker: handover.worker,
+        workers: handover.share.workers,
+    };
+    let sessions = match handover.descriptors.sessions {
+        Some(fd) => {
+            let sessions = ClientSessions::adopt(Fd(fd), PLACES, handover.worker)?;
+            sessions.forget_claims();
+            Some(sessions)
+        }
+        None => None,
+    };
+    origins(
+        &handover.config,
+        &handover.origins,
+        sessions.as_ref(),
+        share,
+    )
+    .map_err(io::Error::other)
 }
 
 /// Makes the configured originations ready. The error says which, and what is wrong.
@@ -162,7 +187,5 @@ pub(crate) fn key(originate: &Originate, server: &Server, pem: &OriginPem) -> Ke
     key
 }
 
-/// Places that the configuration needs: one per server.
-pub(crate) fn places(config: &Config) -> usize {
-    config.originate.iter().map(|one| one.to.len()).sum()
-}
+/// Servers whose sessions are kept. A place that nobody has takes no memory.
+pub(crate) const PLACES: usize = 1_024;

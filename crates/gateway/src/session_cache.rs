@@ -1,10 +1,23 @@
 //! The session cache of all workers, as the engine uses it.
 
+use crate::config::Config;
 use crate::handover::Descriptors;
 use dormouse_engine::ServerSessions;
 use dormouse_reactor::Fd;
 use dormouse_reactor::cache::Cache;
 use std::io;
+
+/// Room for sessions of TLS 1.2 whose clients know no tickets: some 4,000 of them.
+const BESIDE_TICKETS_BYTES: usize = 1 << 20;
+
+/// How large the cache is: as configured, or a small one beside tickets. 0: there is none.
+pub(crate) fn bytes(config: &Config) -> usize {
+    match config.tickets.session_cache {
+        Some(bytes) => bytes.as_usize(),
+        None if config.tickets.tickets == 0 || config.routes.is_empty() => 0,
+        None => BESIDE_TICKETS_BYTES,
+    }
+}
 
 /// A handle on the cache. What lies in it is sealed: see `engine`.
 #[derive(Clone, Debug)]

@@ -90,11 +90,28 @@ impl SessionFiles {
             return Ok(None);
         }
         let sessions =
-            ClientSessions::create(origin::places(config)).map_err(|error| ServeError::System {
+            ClientSessions::create(origin::PLACES).map_err(|error| ServeError::System {
                 what: "make shared memory for sessions".to_owned(),
                 error,
                 hint: "",
             })?;
+        let mut files = SessionFiles {
+            sessions,
+            files: Vec::new(),
+            looked: Instant::now(),
+        };
+        files
+            .follow(config, origins)
+            .map_err(ServeError::Certificates)?;
+        Ok(Some(files))
+    }
+
+    /// Goes by this configuration from now on. A file that is new to it is read.
+    pub(crate) fn follow(
+        &mut self,
+        config: &Config,
+        origins: &[OriginPem],
+    ) -> Result<(), Vec<String>> {
         let mut files = Vec::new();
         let mut mistakes = Vec::new();
         for (originate, pem) in config.originate.iter().zip(origins) {
@@ -103,29 +120,27 @@ impl SessionFiles {
             };
             let places = originate.to.iter().filter_map(|server| {
                 let key = origin::key(originate, server, pem);
-                Some((key, sessions.place(key, origin::reuse(originate))?))
+                Some((key, self.sessions.place(key, origin::reuse(originate))?))
             });
             let mut file = File {
                 path: path.clone(),
                 places: places.collect(),
                 written: 0,
             };
-            match file.read() {
-                Ok(()) => {
-                    file.written = file.stamps();
-                    files.push(file);
+            // What a known one holds is older than what lies in memory.
+            if self.files.iter().all(|known| known.path != *path) {
+                match file.read() {
+                    Ok(()) => file.written = file.stamps(),
+                    Err(mistake) => mistakes.push(format!("{}: {mistake}", path.display())),
                 }
-                Err(mistake) => mistakes.push(format!("{}: {mistake}", path.display())),
             }
+            files.push(file);
         }
         if !mistakes.is_empty() {
-            return Err(ServeError::Certificates(mistakes));
+            return Err(mistakes);
         }
-        Ok(Some(SessionFiles {
-            sessions,
-            files,
-            looked: Instant::now(),
-        }))
+        self.files = files;
+        Ok(())
     }
 
     /// What another binary in this process needs to go on with them.
@@ -143,8 +158,7 @@ impl SessionFiles {
 
     /// Goes on with what another binary in this process left.
     pub(crate) fn again(config: &Config, left: &Left) -> io::Result<SessionFiles> {
-        let places = origin::places(config);
-        let sessions = ClientSessions::adopt(Fd(left.fd), places, u32::from(MAIN))?;
+        let sessions = ClientSessions::adopt(Fd(left.fd), origin::PLACES, u32::from(MAIN))?;
         let files = left.files.iter().map(|file| {
             let mut originations = config.originate.iter();
             let of_file = originations.find(|one| one.session_file.as_ref() == Some(&file.path));

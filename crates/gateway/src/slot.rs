@@ -39,15 +39,14 @@ pub struct Slot {
     pub tls_cookie: u32,
     /// As `tls_cookie`, for the plain side; 0 where there is no such socket.
     pub plain_cookie: u32,
-    phase: u8,
     /// What epoll was last told for each side: see `worker::interest`.
     pub tls_watch: u8,
     /// As `tls_watch`, for the plain side.
     pub plain_watch: u8,
-    timer_purpose: u8,
-    flags: u16,
     /// Index of the route in the configuration this connection was accepted under.
     pub route: u16,
+    /// Flags (24 bits); above them the phase (4 bits), and what the timer runs for (4 bits).
+    bits: u32,
     /// Distinguishes this connection from earlier ones in the same slot.
     pub generation: u32,
     /// Pending chunk of the opening flow: plaintext not yet taken, then `partial_len` bytes of a record.
@@ -74,6 +73,9 @@ pub struct Slot {
     address: u32,
 }
 
+const PHASE_SHIFT: u32 = 24;
+const PURPOSE_SHIFT: u32 = 28;
+
 const _: () = assert!(size_of::<State>() <= 128);
 const _: () = assert!(size_of::<Slot>() <= 192);
 const _: () = assert!(
@@ -99,9 +101,6 @@ pub enum Phase {
     Warm = 4,
 }
 
-/// A bit beside the phase: see [`Slot::is_joined`].
-const JOINED: u8 = 1 << 7;
-
 /// What the slot's one timer is running for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -122,7 +121,7 @@ pub enum TimerPurpose {
 
 /// One bit of [`Slot`] each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u16)]
+#[repr(u32)]
 pub enum Flag {
     /// The route answers by itself: there is no plain side.
     Echo = 1 << 0,
@@ -140,23 +139,26 @@ pub enum Flag {
     ResetTls = 1 << 6,
     /// While draining: all is said to the TLS peer; its end is awaited, so that our last record
     /// is not overtaken by a reset.
-    LingerTls = 1 << 10,
-    /// Pending memory had run out: reading stopped until some is free.
-    Starved = 1 << 7,
-    /// Among those which wait for pending memory.
-    StarvedQueued = 1 << 11,
+    LingerTls = 1 << 7,
+    /// The opening flow waits for memory: the TLS side is not read until there is some.
+    Starved = 1 << 8,
+    /// The sealing flow waits for memory: the plain side is not read until there is some.
+    SealingStarved = 1 << 9,
     /// The TLS side had something to say before the backend was there.
-    TlsWaits = 1 << 12,
+    TlsWaits = 1 << 11,
     /// A record was completed since the timer for partial ones was last looked at.
-    RecordCompleted = 1 << 13,
+    RecordCompleted = 1 << 12,
     /// The opening chunk holds plaintext that the plain side did not take: do not read on.
-    OpeningBlocked = 1 << 8,
+    OpeningBlocked = 1 << 13,
     /// The plain side is a unix socket, which cannot express a reset.
-    PlainIsUnix = 1 << 9,
+    PlainIsUnix = 1 << 14,
     /// It was a warm connection, and nothing has passed since a local client was given it.
-    Untouched = 1 << 14,
+    Untouched = 1 << 15,
     /// TLS is between client and backend: the record state is empty, bytes pass untouched.
-    PassThrough = 1 << 15,
+    PassThrough = 1 << 16,
+    /// The plain side is one end of a joint, whose other end is the plain side of another slot:
+    /// TLS goes in and out.
+    Joined = 1 << 17,
 }
 
 impl Slot {
@@ -184,6 +186,11 @@ impl Slot {
         self.active_s = now_s;
     }
 
+    /// Whether a flow waits for memory.
+    pub fn is_starved(&self) -> bool {
+        self.has(Flag::Starved) || self.has(Flag::SealingStarved)
+    }
+
     /// Notes the plain side's descriptor.
     pub fn attach_plain(&mut self, fd: Fd, cookie: u32) {
         self.plain_fd = fd.0;
@@ -199,20 +206,9 @@ impl Slot {
         fd
     }
 
-    /// Is the plain side one end of a joint, whose other end is the plain side of another slot? Then
-    /// TLS goes in and out.
-    pub fn is_joined(&self) -> bool {
-        self.phase & JOINED != 0
-    }
-
-    /// Notes whether it is.
-    pub fn set_joined(&mut self, is_joined: bool) {
-        self.phase = self.phase & !JOINED | if is_joined { JOINED } else { 0 };
-    }
-
     /// The phase; a value nobody wrote counts as free, and `validate` tells it apart.
     pub fn phase(&self) -> Phase {
-        match self.phase & !JOINED {
+        match self.bits >> PHASE_SHIFT & 0xf {
             1 => Phase::Connecting,
             2 => Phase::Established,
             3 => Phase::Draining,
@@ -223,12 +219,12 @@ impl Slot {
 
     /// Moves on to `phase`.
     pub fn set_phase(&mut self, phase: Phase) {
-        self.phase = self.phase & JOINED | phase as u8;
+        self.bits = self.bits & !(0xf << PHASE_SHIFT) | (phase as u32) << PHASE_SHIFT;
     }
 
     /// What the timer runs for.
     pub fn timer_purpose(&self) -> TimerPurpose {
-        match self.timer_purpose {
+        match self.bits >> PURPOSE_SHIFT {
             1 => TimerPurpose::Connect,
             2 => TimerPurpose::RetryConnect,
             3 => TimerPurpose::PartialRecord,
@@ -240,22 +236,22 @@ impl Slot {
 
     /// Notes what the timer runs for.
     pub fn set_timer_purpose(&mut self, purpose: TimerPurpose) {
-        self.timer_purpose = purpose as u8;
+        self.bits = self.bits & !(0xf << PURPOSE_SHIFT) | (purpose as u32) << PURPOSE_SHIFT;
     }
 
     /// Is the flag set?
     pub fn has(&self, flag: Flag) -> bool {
-        self.flags & flag as u16 != 0
+        self.bits & flag as u32 != 0
     }
 
     /// Sets the flag.
     pub fn set(&mut self, flag: Flag) {
-        self.flags |= flag as u16;
+        self.bits |= flag as u32;
     }
 
     /// Clears the flag.
     pub fn clear(&mut self, flag: Flag) {
-        self.flags &= !(flag as u16);
+        self.bits &= !(flag as u32);
     }
 
     /// The client's place in the table of addresses; 0: none.
@@ -360,5 +356,20 @@ mod tests {
         slot.clear(Flag::Echo);
         assert!(slot.has(Flag::PlainShut));
         assert!(!slot.has(Flag::Echo));
+    }
+
+    #[test]
+    fn phase_purpose_and_flags_do_not_touch_each_other() {
+        let mut slot = Slot::new_zeroed();
+        slot.set(Flag::Echo);
+        slot.set_timer_purpose(TimerPurpose::Idle);
+        for phase in [Phase::Warm, Phase::Connecting, Phase::Established] {
+            slot.set_phase(phase);
+            assert_eq!(slot.phase(), phase);
+        }
+        slot.clear(Flag::Echo);
+        assert_eq!(slot.timer_purpose(), TimerPurpose::Idle);
+        slot.set_timer_purpose(TimerPurpose::None);
+        assert_eq!(slot.phase(), Phase::Established);
     }
 }

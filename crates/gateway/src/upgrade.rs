@@ -121,6 +121,20 @@ pub(crate) mod trial {
         }
     }
 
+    /// A process that has confined itself tries what it must not be able to do, and says what came
+    /// of it: `DORMOUSE_TRIAL=forbidden`.
+    #[cfg(debug_assertions)]
+    pub(crate) fn try_what_is_forbidden(role: dormouse_reactor::sandbox::Role) {
+        if std::env::var("DORMOUSE_TRIAL").is_ok_and(|trial| trial == "forbidden") {
+            let attempts = dormouse_reactor::sandbox::attempts();
+            let words: Vec<String> = attempts.iter().map(ToString::to_string).collect();
+            tracing::info!("trial of {role:?}: {}", words.join(" "));
+        }
+    }
+
+    #[cfg(not(debug_assertions))]
+    pub(crate) fn try_what_is_forbidden(_role: dormouse_reactor::sandbox::Role) {}
+
     #[cfg(not(debug_assertions))]
     pub(crate) fn crash_at(_phase: &str, _worker: u32) {}
 

@@ -32,11 +32,13 @@ pub mod memory;
 pub mod pending;
 pub mod poller;
 pub mod process;
+pub mod sandbox;
 pub mod shared;
 pub mod signal;
 pub mod slab;
 pub mod socket;
 pub mod step;
+pub mod terminal;
 pub mod timer;
 
 pub use error::AdoptError;

@@ -14,10 +14,10 @@ use crate::memory::{PAGE, Words};
 use crate::{AdoptError, Fd};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"dm-share");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// Words of a worker.
-pub const WORDS: usize = 128;
+pub const WORDS: usize = 256;
 /// Words which belong to all.
 pub const COMMON: usize = 256;
 /// Most workers.
@@ -29,7 +29,7 @@ const WORKERS_AT: usize = 16;
 const COMMON_AT: usize = 1024;
 const BLOCKS_AT: usize = PAGE;
 const _: () = assert!(COMMON_AT + 8 * COMMON <= BLOCKS_AT);
-/// Cache lines come in pairs: a kilobyte is far enough apart for any machine.
+/// Cache lines come in pairs: two kilobytes are far enough apart for any machine.
 const BLOCK_LEN: usize = 8 * WORDS;
 
 /// The mapping. Cheap to clone; every process has its own handle on the same memory.
@@ -96,8 +96,7 @@ impl Shared {
     /// # Errors
     /// What the operating system says.
     pub fn reader(&self) -> io::Result<Fd> {
-        let path = format!("/proc/self/fd/{}", self.fd());
-        Ok(Fd::from_owned(std::fs::File::open(path)?.into()))
+        self.words.reader()
     }
 
     /// How many workers it is made for.

@@ -299,3 +299,10 @@ pub(super) struct ReportArgs {
     #[arg(long, default_value = "TLS, audited")]
     pub(super) title: String,
 }
+
+#[derive(Args, Debug)]
+pub(super) struct JudgeArgs {
+    /// JSON files of audits; they are rewritten
+    #[arg(required = true, value_name = "FILE")]
+    pub(super) files: Vec<PathBuf>,
+}

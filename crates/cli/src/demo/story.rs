@@ -160,8 +160,7 @@ fn kill(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<Vec<Pid
         sent.map_err(|error| format!("the worker {worker} could not be killed: {error}"))?;
     }
     let at = Instant::now();
-    // A keeper takes note of its worker's end at once: then there is no such process any more.
-    while workers.iter().any(|&worker| process::is_alive(worker)) {
+    while workers.iter().any(|&worker| process::runs(worker)) {
         if at.elapsed() > DEATH_TIMEOUT {
             return Err(End::Trouble("a killed worker does not end".to_owned()));
         }

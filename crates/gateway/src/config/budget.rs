@@ -10,6 +10,7 @@ use super::raw::Wrong;
 use super::types::{ByteSize, Count};
 use super::units::show_number;
 use super::{Config, Machine};
+use crate::{client_sessions, session_cache};
 
 /// Bytes of the slot of a connection.
 const SLOT_BYTES: u64 = 192;
@@ -239,6 +240,12 @@ pub(super) fn costs(config: &Config, frame: Frame, amounts: &Amounts) -> Vec<Cos
             ),
         ),
         cost(
+            "sessions",
+            sessions(config),
+            "session_cache (1 MiB where there is none), and 16 KiB for each server of `originate`"
+                .to_owned(),
+        ),
+        cost(
             "kernel: sockets",
             (amounts.connections * frame.sockets).saturating_mul(socket),
             of_sockets,
@@ -256,7 +263,19 @@ pub(super) fn costs(config: &Config, frame: Frame, amounts: &Amounts) -> Vec<Cos
             format!("backlog ({}) x listeners", number(amounts.backlog)),
         ));
     }
+    costs.retain(|cost| cost.bytes.0 > 0);
     costs
+}
+
+/// Mappings of a fixed size, all of which may come to be used.
+fn sessions(config: &Config) -> u64 {
+    let cache = session_cache::bytes(config) as u64;
+    let servers: usize = config.originate.iter().map(|one| one.to.len()).sum();
+    let of_servers = match servers {
+        0 => 0,
+        servers => client_sessions::len(servers) as u64,
+    };
+    cache.saturating_add(of_servers)
 }
 
 /// The sum of all costs.

@@ -106,6 +106,18 @@ choice! {
 }
 
 choice! {
+    /// Whether processes confine themselves.
+    Sandbox, "kind of sandbox", "\"on\", \"off\" or \"required\"", "\"required\"" {
+        /// As far as the kernel can.
+        On = "on",
+        /// Not at all.
+        Off = "off",
+        /// Or nothing is started.
+        Required = "required",
+    }
+}
+
+choice! {
     /// What clients get which ask for a name that no certificate is for.
     NameUnknown, "answer to an unknown name", "\"default\" or \"refuse\"", "\"refuse\"" {
         /// The first certificate.

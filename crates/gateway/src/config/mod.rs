@@ -52,8 +52,8 @@ pub use admin::Admin;
 pub use amounts::{Amount, SourceAddress};
 pub use budget::Cost;
 pub use choices::{
-    Balance, ClientAsk, LogFormat, LogLevel, NameUnknown, ProxyProtocol, TlsGroup, TlsProfile,
-    TlsSuite, TlsVersion, Truncation,
+    Balance, ClientAsk, LogFormat, LogLevel, NameUnknown, ProxyProtocol, Sandbox, TlsGroup,
+    TlsProfile, TlsSuite, TlsVersion, Truncation,
 };
 pub use flags::Flag;
 pub use key_source::{KeySource, StoreAddress};

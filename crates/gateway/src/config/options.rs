@@ -12,8 +12,8 @@ use std::time::Duration;
 use super::admin::Admin;
 use super::amounts::{Amount, SourceAddress};
 use super::choices::{
-    Balance, ClientAsk, LogFormat, LogLevel, NameUnknown, ProxyProtocol, TlsGroup, TlsProfile,
-    TlsSuite, TlsVersion, Truncation,
+    Balance, ClientAsk, LogFormat, LogLevel, NameUnknown, ProxyProtocol, Sandbox, TlsGroup,
+    TlsProfile, TlsSuite, TlsVersion, Truncation,
 };
 use super::key_source::KeySource;
 use super::network::Network;
@@ -284,6 +284,11 @@ options! {
 
         /// The group that they become; `none`: the group of `user`.
         group: Option<String> = default "none";
+
+        /// Whether keepers, workers and the process that answers questions confine themselves to
+        /// the system calls and files they need (seccomp, Landlock). `on`: as far as the kernel
+        /// can; what it lacks is said at the start. `required`: nothing is started without.
+        sandbox: Sandbox = default "on";
 
         /// Where `dormouse status`, `reload`, `drain` and `upgrade` are answered: the path of
         /// a unix socket, for the user who runs the program and root; or a loopback address,

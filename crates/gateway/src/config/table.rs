@@ -128,8 +128,16 @@ macro_rules! options {
     )*) => {$(
         $(#[doc = $about])*
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        // What an older binary did not know, an upgrade finds at its default.
+        #[serde(default)]
         pub struct $group {
             $( $(#[doc = $doc])* pub $name: $kind, )*
+        }
+
+        impl ::core::default::Default for $group {
+            fn default() -> Self {
+                <Self as $crate::config::table::Group>::blank()
+            }
         }
 
         impl $crate::config::table::Group for $group {

@@ -6,12 +6,17 @@ use super::view::View;
 use super::{metrics, status};
 use crate::config;
 use serde_json::json;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// A drain without a time of its own takes this long.
 const DRAIN_MS: u64 = 600_000;
 
+/// What a browser is shown.
+const PAGE: &str = include_str!("page.html");
+
 const PATHS: &str = "\
+GET  /                  everything at a glance, for a browser
 GET  /status            everything, as JSON
 GET  /metrics           counters, for Prometheus
 GET  /healthz           200 as long as somebody is served
@@ -31,6 +36,9 @@ pub(super) enum Reply {
 
 /// Decides about a request.
 pub(super) fn reply(request: &Request, view: &View, questions_only: bool) -> Reply {
+    if let Some(refused) = not_from_a_foreign_page(request, questions_only) {
+        return Reply::Now(refused);
+    }
     let wanted = match request.path.as_str() {
         "/" | "/status" | "/metrics" | "/healthz" | "/readyz" => "GET",
         "/reload" | "/drain" | "/drain/stop" | "/upgrade" => "POST",
@@ -55,8 +63,33 @@ pub(super) fn reply(request: &Request, view: &View, questions_only: bool) -> Rep
         },
         "/healthz" => health(view),
         "/readyz" => readiness(view),
-        _ => Response::words(200, PATHS),
+        _ => Response {
+            content_type: "text/html; charset=utf-8",
+            body: PAGE.to_owned(),
+            ..Response::words(200, "")
+        },
     })
+}
+
+/// A browser on this machine may be led here by a page from anywhere: by a name which is made to
+/// mean this address, or by an order sent blindly. Neither is answered.
+fn not_from_a_foreign_page(request: &Request, is_tcp: bool) -> Option<Response> {
+    if request.method == "POST" && request.origin.is_some() {
+        let words = "orders are not taken from web pages";
+        return Some(Response::words(403, words));
+    }
+    let host = request.host.as_deref().filter(|_| is_tcp)?;
+    let address = host.parse().map(|address: SocketAddr| address.ip());
+    let address = address.or_else(|_| host.trim_matches(['[', ']']).parse::<IpAddr>());
+    let is_ours = match address {
+        Ok(address) => address.is_loopback(),
+        Err(_) => {
+            let name = host.split_once(':').map_or(host, |(name, _)| name);
+            name.eq_ignore_ascii_case("localhost")
+        }
+    };
+    let words = "ask by the loopback address, or as localhost";
+    (!is_ours).then(|| Response::words(421, words))
 }
 
 /// Somebody is served. That main is gone is no reason to kill all connections.
@@ -152,4 +185,56 @@ pub(super) fn too_late() -> Response {
 fn outcome(done: bool, words: &str, refused: u16) -> Response {
     let status = if done { 200 } else { refused };
     Response::json(status, &json!({ "done": done, "words": words }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(
+        method: &str,
+        host: Option<&str>,
+        origin: Option<&str>,
+        is_tcp: bool,
+    ) -> Option<u16> {
+        let request = Request {
+            method: method.to_owned(),
+            path: "/status".to_owned(),
+            query: Vec::new(),
+            host: host.map(str::to_owned),
+            origin: origin.map(str::to_owned),
+        };
+        not_from_a_foreign_page(&request, is_tcp).map(|response| response.status)
+    }
+
+    #[test]
+    fn pages_of_others_are_not_answered() {
+        for host in [
+            "127.0.0.1:9901",
+            "localhost:9901",
+            "localhost",
+            "[::1]:9901",
+            "[::1]",
+            "127.7.7.7",
+        ] {
+            assert_eq!(refused("GET", Some(host), None, true), None, "{host}");
+        }
+        for host in [
+            "example.com:9901",
+            "example.com",
+            "10.0.0.1:80",
+            "127.0.0.1.example.com",
+        ] {
+            assert_eq!(refused("GET", Some(host), None, true), Some(421), "{host}");
+            assert_eq!(
+                refused("GET", Some(host), None, false),
+                None,
+                "a unix socket has no name"
+            );
+        }
+        assert_eq!(refused("GET", None, None, true), None);
+        let page = Some("http://localhost:9901");
+        assert_eq!(refused("POST", None, page, false), Some(403));
+        assert_eq!(refused("GET", None, page, false), None);
+    }
 }

@@ -13,6 +13,10 @@ pub(super) struct Request {
     pub(super) path: String,
     /// The parameters of the query, decoded.
     pub(super) query: Vec<(String, String)>,
+    /// Whom the request is for, as it says.
+    pub(super) host: Option<String>,
+    /// The page which a browser sends it for. Programs say nothing of the kind.
+    pub(super) origin: Option<String>,
 }
 
 /// What the bytes so far come to.
@@ -58,18 +62,21 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
         method: request.method.unwrap_or_default().to_owned(),
         path: path.to_owned(),
         query: parameters(query),
+        host: header(request.headers, "host"),
+        origin: header(request.headers, "origin"),
     })
 }
 
+fn header(headers: &[httparse::Header<'_>], name: &str) -> Option<String> {
+    let found = headers.iter().find(|h| h.name.eq_ignore_ascii_case(name));
+    found.map(|header| String::from_utf8_lossy(header.value).into_owned())
+}
+
 fn body_len(headers: &[httparse::Header<'_>]) -> Result<usize, Response> {
-    let value = |name: &str| {
-        let found = headers.iter().find(|h| h.name.eq_ignore_ascii_case(name));
-        found.map(|header| String::from_utf8_lossy(header.value))
-    };
-    if value("transfer-encoding").is_some() {
+    if header(headers, "transfer-encoding").is_some() {
         return Err(Response::words(411, "a body needs a Content-Length here"));
     }
-    match value("content-length") {
+    match header(headers, "content-length") {
         None => Ok(0),
         Some(len) => len
             .trim()
@@ -109,6 +116,11 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
+/// What a browser may do with an answer: the page asks this address, and nobody else.
+const POLICY: &str = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; \
+                      style-src 'unsafe-inline'; img-src data:; base-uri 'none'; \
+                      form-action 'none'; frame-ancestors 'none'";
+
 /// What is answered.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Response {
@@ -144,7 +156,8 @@ impl Response {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut text = format!(
             "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n\
-             Cache-Control: no-store\r\nConnection: close\r\n",
+             Cache-Control: no-store\r\nConnection: close\r\n\
+             X-Content-Type-Options: nosniff\r\nContent-Security-Policy: {POLICY}\r\n",
             self.status,
             reason(self.status),
             self.content_type,
@@ -170,6 +183,7 @@ fn reason(status: u16) -> &'static str {
         409 => "Conflict",
         411 => "Length Required",
         413 => "Content Too Large",
+        421 => "Misdirected Request",
         431 => "Request Header Fields Too Large",
         503 => "Service Unavailable",
         504 => "Gateway Timeout",

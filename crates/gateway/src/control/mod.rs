@@ -22,10 +22,12 @@ mod view;
 
 use crate::backends::Backends;
 use crate::config::Log;
+use crate::keeper;
 use answers::Reply;
 use client::{Client, Next};
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::process::{self, User};
+use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec, shared};
 use http::Response;
@@ -101,6 +103,7 @@ impl Control {
             last_ask: 0,
             view: View::new(counters, backends, told.restarts),
         };
+        keeper::confine(Role::Control, Some(told.sandbox))?;
         let poller = &control.poller;
         poller.add(control.listener, TOKEN_LISTENER, Interest::READ)?;
         poller.add(control.main, TOKEN_MAIN, Interest::READ)?;

@@ -4,6 +4,7 @@ use super::backends;
 use super::talk::{Drain, State};
 use super::view::{View, is_alive};
 use crate::counters::{Count, Kind};
+use crate::latency::Latency;
 use crate::slot::Slot;
 use crate::ticket_keys;
 use dormouse_reactor::process;
@@ -28,12 +29,14 @@ pub(super) fn document(view: &View) -> Value {
             "alive": view.main_alive(),
             "age_s": age_s(now_ms, state.born_ms),
             "resident_bytes": resident_bytes(state.pid),
+            "own_bytes": own_bytes(state.pid),
         })),
         "control": {
             "pid": process::pid().0,
             "age_s": age_s(now_ms, view.born_ms),
             "restarts": view.restarts,
             "resident_bytes": resident_bytes(process::pid().0),
+            "own_bytes": own_bytes(process::pid().0),
         },
         "workers": (0..view.workers())
             .map(|worker| of_worker(view, worker, now_ms))
@@ -44,11 +47,19 @@ pub(super) fn document(view: &View) -> Value {
             .map(|drain| drain_progress(view, drain, now_ms)),
         "backends": backends::document(view),
         "ticket_keys": ticket_keys::status(|common| view.common(common), unix_time_s()),
+        "latency": Latency::ALL
+            .iter()
+            .map(|&latency| {
+                let (name, _) = latency.name();
+                (name.trim_end_matches("_seconds").to_owned(), of_latency(view, latency))
+            })
+            .collect::<Map<_, _>>(),
+        "certificates": state.map(|state| certificates(state, unix_time_s())),
         "counts": counts(view),
     })
 }
 
-fn unix_time_s() -> u64 {
+pub(super) fn unix_time_s() -> u64 {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default()
@@ -75,7 +86,7 @@ fn connections(view: &View) -> Value {
 }
 
 /// Each pool with what is used of it and its bound.
-fn memory(view: &View) -> Value {
+pub(super) fn memory(view: &View) -> Value {
     let bounds = view.state().map(|state| &state.bounds);
     let slot = size_of::<Slot>() as u64;
     let handshake_bytes = bounds.map_or(0, |bounds| bounds.handshake_bytes);
@@ -94,6 +105,11 @@ fn memory(view: &View) -> Value {
             view.sum(Count::Handshaking) * handshake_bytes,
             bounds.map(|bounds| bounds.handshakes * handshake_bytes),
         ),
+        // In long send queues.
+        "kernel": pool(
+            view.sum(Count::KernelBytes),
+            bounds.map(|bounds| bounds.kernel_bytes),
+        ),
     })
 }
 
@@ -107,6 +123,7 @@ fn of_worker(view: &View, number: usize, now_ms: u64) -> Value {
         "age_s": age_s(now_ms, worker.born_ms),
         "restarts": view.of_worker(number, Count::Restarts),
         "resident_bytes": resident_bytes(worker.pid),
+        "own_bytes": own_bytes(worker.pid),
         "at_rest": at_rest,
         "pending": view.of_worker(number, Count::Connections).saturating_sub(at_rest),
         "handshaking": view.of_worker(number, Count::Handshaking),
@@ -119,9 +136,29 @@ fn of_worker(view: &View, number: usize, now_ms: u64) -> Value {
             "alive": keeper.ended.is_none() && is_alive(keeper.pid),
             "age_s": age_s(now_ms, keeper.born_ms),
             "resident_bytes": resident_bytes(keeper.pid),
+            "own_bytes": own_bytes(keeper.pid),
             "ended": keeper.ended,
         })),
     })
+}
+
+/// How often, and the bounds under which half and 99 of 100 were.
+fn of_latency(view: &View, latency: Latency) -> Value {
+    let seen = view.latency(latency);
+    let ms = |share| seen.quantile_us(share).map(|us| us as f64 / 1000.0);
+    json!({ "count": seen.count, "p50_ms_max": ms(0.5), "p99_ms_max": ms(0.99) })
+}
+
+fn certificates(state: &State, now_s: u64) -> Vec<Value> {
+    let all = state.certificates.iter();
+    all.map(|certificate| {
+        json!({
+            "file": certificate.file,
+            "name": certificate.name,
+            "expires_in_s": certificate.expires_s as i64 - now_s as i64,
+        })
+    })
+    .collect()
 }
 
 fn configuration(state: &State, now_ms: u64) -> Value {
@@ -163,8 +200,18 @@ fn age_s(now_ms: u64, since_ms: u64) -> u64 {
 }
 
 /// Resident memory of a process, what it shares with others included. Everybody may read that.
-fn resident_bytes(pid: i32) -> Option<u64> {
+pub(super) fn resident_bytes(pid: i32) -> Option<u64> {
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * PAGE_BYTES)
+}
+
+/// The part of it that is no file's: heap, stack and shared memory, but not the program.
+fn own_bytes(pid: i32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let kilobytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    };
+    Some((kilobytes("RssAnon:")? + kilobytes("RssShmem:")?) * 1024)
 }

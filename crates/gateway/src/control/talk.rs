@@ -4,7 +4,7 @@
 //! gone, and answers what control asks on behalf of somebody ([`Ask`]). Each is one message of a
 //! channel, as JSON.
 
-use crate::config::Log;
+use crate::config::{Log, Sandbox};
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
 use dormouse_reactor::{Fd, OnExec};
 use serde::de::DeserializeOwned;
@@ -32,6 +32,7 @@ pub(crate) struct Told {
     pub(crate) user: Option<(u32, u32)>,
     /// Started again so often.
     pub(crate) restarts: u32,
+    pub(crate) sandbox: Sandbox,
     pub(crate) log: Log,
 }
 
@@ -97,6 +98,9 @@ pub(crate) struct State {
     pub(crate) keepers: Vec<Keeper>,
     pub(crate) configuration: Configuration,
     pub(crate) bounds: Bounds,
+    /// Those which end first, first; no more than a message has room for.
+    #[serde(default)]
+    pub(crate) certificates: Vec<Certificate>,
     pub(crate) drain: Option<Drain>,
     /// Backends of all routes, as many as are told of.
     pub(crate) backends: Vec<Backend>,
@@ -113,6 +117,20 @@ pub(crate) struct Backend {
     pub(crate) place: u16,
     /// Whether it is asked now and then.
     pub(crate) checked: bool,
+}
+
+/// Most certificates that are told.
+pub(crate) const TOLD_MAX: usize = 200;
+
+/// A certificate that is shown to clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Certificate {
+    /// Where it was read.
+    pub(crate) file: String,
+    /// The first of the names it is for.
+    pub(crate) name: String,
+    /// Unix time.
+    pub(crate) expires_s: u64,
 }
 
 /// Where the program is in its life.
@@ -166,6 +184,8 @@ pub(crate) struct Bounds {
     pub(crate) handshakes: u64,
     pub(crate) pending_bytes: u64,
     pub(crate) handshake_bytes: u64,
+    #[serde(default)]
+    pub(crate) kernel_bytes: u64,
 }
 
 /// A drain that goes on, or is over because nobody is left.

@@ -3,9 +3,9 @@
 use super::talk::{Phase, State};
 use crate::backends::Backends;
 use crate::counters::{Common, Count, ended_in_words};
-use dormouse_reactor::process;
+use crate::latency::{Distribution, Latency};
+use dormouse_reactor::process::{self, Pid};
 use dormouse_reactor::shared;
-use std::fs;
 
 /// Everything that answers are made of.
 pub(super) struct View {
@@ -63,6 +63,11 @@ impl View {
         self.counters.common(common as usize)
     }
 
+    /// How long something took, over all workers.
+    pub(super) fn latency(&self, latency: Latency) -> Distribution {
+        latency.distribution(&self.counters)
+    }
+
     pub(super) fn sum(&self, count: Count) -> u64 {
         self.counters.sum(count as usize)
     }
@@ -104,10 +109,5 @@ impl View {
 
 /// Whether a process does anything any more: one whose end nobody has taken note of does not.
 pub(super) fn is_alive(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name stands in parentheses, and may contain anything.
-    let state = stat
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next());
-    pid > 0 && state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    process::runs(Pid(pid))
 }

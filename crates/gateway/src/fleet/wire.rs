@@ -21,12 +21,12 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    pub(super) fn new(address: &StoreAddress, ca: Option<&[u8]>) -> Result<Connector, String> {
+    pub(super) fn new(address: &StoreAddress, ca: Option<&str>) -> Result<Connector, String> {
         if !address.tls {
             return Ok(Connector { tls: None });
         }
         let roots = match ca {
-            Some(pem) => Roots::Pem(pem.to_vec()),
+            Some(pem) => Roots::Pem(pem.as_bytes().to_vec()),
             None => Roots::System,
         };
         let mut settings = ClientSettings::new(roots);

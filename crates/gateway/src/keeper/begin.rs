@@ -1,25 +1,29 @@
 //! How a worker begins: established connections first, certificates after them.
 
-use super::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
+use super::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER, confine};
 use crate::backends::Backends;
-use crate::client_sessions::ClientSessions;
 use crate::clients::Clients;
-use crate::config::Log;
+use crate::config::{Log, Sandbox};
 use crate::counters::Counters;
 use crate::handover::Handover;
 use crate::origin;
-use crate::route::{self, LateContexts, Route};
+use crate::route::{self, LateContexts};
 use crate::session_cache::Sessions;
 use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use crate::worker::{End, Inheritance, Worker};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
+use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::slab::Slab;
 use std::io;
 
 /// The worker's whole life, in a process and a thread of its own.
 pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log)) -> i32 {
-    let worker = match begin(handover, board, set_logs) {
+    let begun = begin(handover, board, set_logs).and_then(|(worker, sandbox)| {
+        // From here on it deals with strangers.
+        confine(Role::Worker, Some(sandbox)).map(|()| worker)
+    });
+    let worker = match begun {
         Ok(worker) => worker,
         Err(error) => {
             tracing::error!(%error, "worker cannot begin");
@@ -36,8 +40,9 @@ pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log)) -> i32 {
     }
 }
 
-fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<Worker> {
+fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker, Sandbox)> {
     let handover = Handover::read(fd)?;
+    let sandbox = handover.config.process.sandbox;
     let descriptors = handover.descriptors.clone();
     let (slots, adopted) = Slab::adopt(
         Fd(descriptors.slots),
@@ -60,7 +65,8 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<Worker> {
     let backends = Backends::adopt(Fd(descriptors.backends), share.workers, handover.worker)
         .map_err(io::Error::other)?;
     let mut routes = route::without_contexts(&handover.config, &backends);
-    routes.extend(originations(&handover)?);
+    let origins = origin::of_worker(&handover)?;
+    routes.extend(route::originations(&handover.config, origins));
     let mut routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
     let sessions = Sessions::adopt(&handover.descriptors)?;
     let mut late = LateContexts::new(handover, sessions);
@@ -69,7 +75,7 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<Worker> {
         while late.load_next(&mut routes).map_err(io::Error::other)? {}
         route::warm_up(&routes)?;
     }
-    Worker::adopt(Inheritance {
+    let worker = Worker::adopt(Inheritance {
         slots,
         pending,
         counters,
@@ -85,29 +91,8 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<Worker> {
         set_logs,
         moved: adopted.moved,
         keep,
-    })
-}
-
-fn originations(handover: &Handover) -> io::Result<Vec<Route>> {
-    let config = &handover.config;
-    let share = origin::Share {
-        worker: handover.worker,
-        workers: handover.share.workers,
-    };
-    let sessions = match handover.descriptors.sessions {
-        Some(fd) => {
-            let places = origin::places(config);
-            let sessions = ClientSessions::adopt(Fd(fd), places, handover.worker)?;
-            sessions.forget_claims();
-            Some(sessions)
-        }
-        None => None,
-    };
-    let origins = origin::origins(config, &handover.origins, sessions.as_ref(), share);
-    Ok(route::originations(
-        config,
-        origins.map_err(io::Error::other)?,
-    ))
+    })?;
+    Ok((worker, sandbox))
 }
 
 /// Goes on with the pending bytes that the slots name.

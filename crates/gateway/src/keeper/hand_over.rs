@@ -17,6 +17,9 @@ use std::path::PathBuf;
 /// How often main is looked after: it may die in the middle.
 const LOOK_MS: u64 = 50;
 
+/// How long the new keeper may take to say that it has seen the commit.
+const NOD_MS: u64 = 1_000;
+
 /// Lets the new binary prepare, and waits for main's word. True: the new keeper goes on, and this
 /// one is to end. False: a worker of this binary is to go on with the old memory.
 pub(super) fn is_committed(args: KeeperArgs, told: &ForKeeper, board: &BoardReader) -> bool {
@@ -68,7 +71,17 @@ fn wait_for_word(
     loop {
         let post = board.post();
         match Command::of(post) {
-            Some(Command::Commit) if child.is_some() => return Ok(true),
+            Some(Command::Commit) => {
+                let goes_on = match child {
+                    Some(child) => has_nodded(child)?,
+                    None => false,
+                };
+                if !goes_on {
+                    tracing::error!("the new binary died before it could go on; the old one does");
+                    orders::say(Fd(told.orders), &Word::Kept(process::pid().0 as u32));
+                }
+                return Ok(goes_on);
+            }
             Some(Command::Prepare) if post == prepare => {}
             _ => {
                 end(child);
@@ -90,6 +103,23 @@ fn wait_for_word(
             child = None;
         }
         signal::wait_for(&[Signal::Child, Signal::User2], LOOK_MS)?;
+    }
+}
+
+/// After the commit: the new keeper says by SIGUSR1 that it has seen it, and from then on answers
+/// for the connections. If it died between its report and now, nothing has been changed yet: this
+/// binary goes on with them, though main is the new one.
+fn has_nodded(child: Pid) -> io::Result<bool> {
+    let until_ms = process::monotonic_ms() + NOD_MS;
+    loop {
+        if process::wait(Wait::IfEnded(child))?.is_some() {
+            return Ok(false);
+        }
+        let left_ms = until_ms.saturating_sub(process::monotonic_ms());
+        let signals = [Signal::Child, Signal::User1];
+        if left_ms == 0 || signal::wait_for(&signals, left_ms)? == Some(Signal::User1) {
+            return Ok(true);
+        }
     }
 }
 

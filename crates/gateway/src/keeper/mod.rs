@@ -21,12 +21,14 @@ mod take_over;
 #[cfg(test)]
 pub(crate) use begin::adopt_pending;
 
-use crate::config::Log;
+use crate::config::{Log, Sandbox};
 use crate::counters::{Count, Counters};
 use crate::handover::ForKeeper;
 use crate::supervisor::SYSTEMD_VARIABLES;
+use crate::upgrade::trial;
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, BoardReader, Ended, Inherit, Pid, Program, User, Wait};
+use dormouse_reactor::sandbox::{self, Role};
 use dormouse_reactor::signal::{self, Signal};
 use dormouse_reactor::slab::Header;
 use std::ffi::OsString;
@@ -218,10 +220,25 @@ fn prepare(args: KeeperArgs, told: &ForKeeper) -> io::Result<(BoardReader, Heade
     process::drop_privileges(told.user.map(|(uid, gid)| User { uid, gid }))?;
     // An exec makes the process dumpable again, and so may a change of user.
     process::forbid_core_dumps()?;
-    signal::block(&[Signal::Child, Signal::User2])?;
+    confine(Role::Keeper, told.sandbox)?;
+    signal::block(&[Signal::Child, Signal::User1, Signal::User2])?;
     let board = BoardReader::open(Fd(args.board.fd), args.board.inode).map_err(io::Error::other)?;
     let header = Header::open(Fd(told.slots)).map_err(io::Error::other)?;
     Ok((board, header))
+}
+
+/// Confines this process, if that is wanted. What the kernel can't do, main has said.
+pub(crate) fn confine(role: Role, wanted: Option<Sandbox>) -> io::Result<()> {
+    let result = match wanted.unwrap_or(Sandbox::On) {
+        Sandbox::Off => Ok(()),
+        Sandbox::Required => sandbox::enter(role),
+        Sandbox::On => sandbox::enter(role).or_else(|error| {
+            tracing::debug!(?role, %error, "this process is confined in part, or not at all");
+            Ok(())
+        }),
+    };
+    trial::try_what_is_forbidden(role);
+    result
 }
 
 /// Waits for the worker's end; ends it when it gives no sign of life. Nobody takes note of its end

@@ -10,6 +10,7 @@ use crate::orders::{self, Word};
 use crate::upgrade::{Command, trial};
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, BoardReader};
+use dormouse_reactor::signal::Signal;
 use dormouse_reactor::slab::Foreign;
 use std::io;
 use std::process::ExitCode;
@@ -104,6 +105,8 @@ fn take_over(
         // The old keeper goes on, or has died with its worker before anything was decided.
         return Ok(None);
     }
+    // Old keepers of former builds end without waiting for it.
+    let _ = process::send_signal(parent, Signal::User1);
     wait_for_end(parent);
     let told = prepared.commit(handover)?;
     let args = KeeperArgs {

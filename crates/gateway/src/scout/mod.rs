@@ -15,12 +15,14 @@ mod checks;
 mod names;
 mod question;
 
-use crate::config::{Log, StatusCodes};
+use crate::config::{Log, Sandbox, StatusCodes};
 use crate::control::talk;
 use crate::handover;
+use crate::keeper;
 use checks::Checks;
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, User};
+use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::socket::Attempt;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -68,6 +70,8 @@ pub(crate) struct Told {
     pub(crate) channel: i32,
     /// Whom to become: user and group.
     pub(crate) user: Option<(u32, u32)>,
+    /// Whether it confines itself.
+    pub(crate) sandbox: Option<Sandbox>,
     pub(crate) log: Log,
 }
 
@@ -117,6 +121,7 @@ fn run(told: &Told) -> io::Result<()> {
     process::forbid_core_dumps()?;
     let _ = process::set_name("scout");
     let (task, channel) = (Task::read(Fd(told.task))?, Fd(told.channel));
+    keeper::confine(Role::Scout, told.sandbox)?;
     let searches = names::begin(&task.names, task.resolve_every_ms, channel);
     if task.checks.is_empty() {
         return names::wait(searches);

@@ -3,7 +3,7 @@
 use super::error::{ServeError, system};
 use super::{Supervisor, TOKEN_CONTROL};
 use crate::backends::Backends;
-use crate::config::{Admin, Config, Log};
+use crate::config::{Admin, Config, Log, Sandbox};
 use crate::control::{self, talk};
 use crate::keeper;
 use dormouse_reactor::poller::{Interest, Poller};
@@ -33,10 +33,27 @@ pub(super) struct Address {
     path: Option<PathBuf>,
 }
 
+/// What control may look at.
+#[derive(Clone, Copy)]
+pub(super) struct Tables<'a> {
+    pub(super) counters: &'a Shared,
+    pub(super) backends: &'a Backends,
+}
+
+impl Tables<'_> {
+    /// Descriptors by which they can be looked at.
+    fn readers(self) -> io::Result<(Fd, Fd)> {
+        let counters = self.counters.reader()?;
+        let backends = self.backends.reader().inspect_err(|_| counters.close())?;
+        Ok((counters, backends))
+    }
+}
+
 /// The control process and its channel.
 pub(super) struct Control {
     address: Address,
     log: Log,
+    sandbox: Sandbox,
     pid: Option<Pid>,
     channel: Fd,
     born_ms: u64,
@@ -145,8 +162,8 @@ impl Control {
     /// Starts the process. `None` when there is no address to answer on.
     pub(super) fn start(
         address: Option<Address>,
-        log: &Log,
-        (counters, backends): (&Shared, &Backends),
+        config: &Config,
+        tables: Tables<'_>,
         poller: &Poller,
     ) -> io::Result<Option<Control>> {
         let Some(address) = address else {
@@ -154,7 +171,8 @@ impl Control {
         };
         let mut control = Control {
             address,
-            log: log.clone(),
+            log: config.log.clone(),
+            sandbox: config.process.sandbox,
             pid: None,
             channel: Fd::NONE,
             born_ms: 0,
@@ -164,47 +182,40 @@ impl Control {
             told: None,
             answers: Vec::new(),
         };
-        control.start_process((counters, backends), poller)?;
+        control.start_process(tables, poller)?;
         Ok(Some(control))
     }
 
-    fn start_process(
-        &mut self,
-        (counters, backends): (&Shared, &Backends),
-        poller: &Poller,
-    ) -> io::Result<()> {
+    fn start_process(&mut self, tables: Tables<'_>, poller: &Poller) -> io::Result<()> {
         let (ours, theirs) = socket::channel(OnExec::Close)?;
-        let reader = counters.reader().inspect_err(|_| {
+        let readers = tables.readers().inspect_err(|_| {
             ours.close();
             theirs.close();
-        })?;
+        });
+        let (counters, backends) = readers?;
         let owner = process::user_id();
-        let known = backends.reader().inspect_err(|_| {
-            ours.close();
-            theirs.close();
-            reader.close();
-        })?;
         let told = talk::Told {
             listener: self.address.listener.0,
             questions_only: self.address.path.is_none(),
             owner,
             channel: theirs.0,
-            counters: reader.0,
-            backends: known.0,
-            workers: counters.workers() as u32,
+            counters: counters.0,
+            backends: backends.0,
+            workers: tables.counters.workers() as u32,
             user: (owner == 0).then_some(NOBODY),
             restarts: self.restarts,
+            sandbox: self.sandbox,
             log: self.log.clone(),
         };
-        let inherited = vec![self.address.listener, theirs, reader, known];
+        let inherited = vec![self.address.listener, theirs, counters, backends];
         let started = control::command(&told).and_then(|command| {
             let mut program = Program::this(command).with(Inherit::Only(inherited));
             program.environment = Some(keeper::environment());
             program.start()
         });
         theirs.close();
-        reader.close();
-        known.close();
+        counters.close();
+        backends.close();
         let pid = started.inspect_err(|_| ours.close())?;
         poller.add(ours, TOKEN_CONTROL, Interest::READ)?;
         self.pid = Some(pid);
@@ -300,9 +311,12 @@ impl Supervisor {
             .is_some_and(|at| at <= process::boottime_ms())
         {
             control.start_at_ms = None;
+            let tables = Tables {
+                counters: &self.counters,
+                backends: &self.backends,
+            };
             if control.pid.is_none()
-                && let Err(error) =
-                    control.start_process((&self.counters, &self.backends), &self.poller)
+                && let Err(error) = control.start_process(tables, &self.poller)
             {
                 tracing::error!(%error, "the control process can't be started");
                 control.streak = control.streak.saturating_add(1);

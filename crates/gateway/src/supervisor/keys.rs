@@ -1,10 +1,14 @@
 //! Ticket keys: main has them and gives them to all workers. Where they come from is in
 //! `ticket_keys`.
 
-use super::Supervisor;
 use super::pairs::Pair;
+use super::{Supervisor, TOKEN_TICKET_KEYS};
 use crate::orders::Order;
+use crate::ticket_keys::Keyring;
 use dormouse_engine::UnixTime;
+use dormouse_reactor::poller::{Interest, Poller};
+use dormouse_reactor::process::{Ended, Pid};
+use std::io;
 use std::time::SystemTime;
 
 impl Supervisor {
@@ -20,6 +24,14 @@ impl Supervisor {
                 self.give_ticket_keys(pair);
             }
         }
+        if let Err(error) = wait_for_keys(&self.poller, &mut self.ticket_keys) {
+            tracing::error!(%error, "nobody listens to the store of the ticket keys");
+        }
+    }
+
+    /// Was it the process that talks to the store of the keys?
+    pub(super) fn is_ticket_store(&mut self, pid: Pid, ended: Ended) -> bool {
+        self.ticket_keys.ended(pid, ended, &self.counters)
     }
 
     /// Gives the current keys to a worker.
@@ -29,7 +41,15 @@ impl Supervisor {
     }
 }
 
-pub(super) fn unix_time() -> UnixTime {
+/// A store tells of new keys.
+pub(super) fn wait_for_keys(poller: &Poller, ticket_keys: &mut Keyring) -> io::Result<()> {
+    match ticket_keys.new_bell() {
+        Some(bell) => poller.add(bell, TOKEN_TICKET_KEYS, Interest::READ),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn unix_time() -> UnixTime {
     let since = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();

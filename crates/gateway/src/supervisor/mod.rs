@@ -33,6 +33,7 @@ mod state;
 mod upgrade;
 
 pub use error::ServeError;
+pub(crate) use keys::unix_time;
 pub use resume::{CAN_RESUME, resume, try_resume};
 
 use crate::backends::Backends;
@@ -46,7 +47,7 @@ use crate::ticket_keys::Keyring;
 use certificates::Watch;
 use control::Control;
 use dormouse_reactor::poller::{Events, Poller};
-use dormouse_reactor::process::Pid;
+use dormouse_reactor::process::{OomScore, Pid};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signals;
 use dormouse_reactor::{Fd, descriptors, process};
@@ -86,6 +87,7 @@ pub struct Source {
 pub fn serve(loaded: &Loaded, source: Source, set_logs: fn(&Log)) -> Result<(), ServeError> {
     set_logs(&loaded.config.log);
     process::set_subreaper().map_err(system("become the reaper of orphaned workers"))?;
+    let oom = OomScore::open();
     process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
     // The plan counts on it; workers inherit it.
     descriptors::raise_limit().map_err(system("raise the limit on descriptors"))?;
@@ -96,7 +98,8 @@ pub fn serve(loaded: &Loaded, source: Source, set_logs: fn(&Log)) -> Result<(), 
     let backend_tls =
         material::load_backend_tls(&loaded.config).map_err(ServeError::Certificates)?;
     let origins = (origins, backend_tls);
-    Supervisor::start(loaded, source, set_logs, certificates, trust, origins)?.run()
+    let supervisor = Supervisor::start(loaded, source, set_logs, certificates, trust, origins)?;
+    supervisor.start_pairs(oom)?.run()
 }
 
 pub(crate) use notify::{VARIABLES as SYSTEMD_VARIABLES, hands_in_listeners};
@@ -110,6 +113,8 @@ struct Supervisor {
     plan: Plan,
     /// What routes show their clients, in the order of the configuration.
     certificates: Vec<Vec<Pem>>,
+    /// What control is told of them.
+    certificates_told: Vec<talk::Certificate>,
     /// Who may vouch for clients, in the same order.
     client_trust: Vec<Option<ClientTrust>>,
     origins: Vec<OriginPem>,

@@ -5,6 +5,7 @@
 //! Without them nothing happens.
 
 use dormouse_reactor::Fd;
+use dormouse_reactor::process;
 use dormouse_reactor::socket::Addr;
 use std::ffi::OsStr;
 use std::io;
@@ -61,6 +62,26 @@ impl Notify {
         self.say(&format!(
             "READY=1\nMAINPID={pid}\nSTATUS=serving with {workers} workers\n"
         ));
+    }
+
+    /// It begins to read its configuration again (`Type=notify-reload`). Until it has said that it
+    /// is over, `systemctl reload` waits.
+    pub(super) fn reloading(&self) {
+        // Which of several reloads an answer belongs to is told by the time.
+        let now_us = process::monotonic_us();
+        self.say(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\n"));
+    }
+
+    /// That is over, and what came of it.
+    pub(super) fn reloaded(&self, result: Result<&str, &str>) {
+        let (Ok(words) | Err(words)) = result;
+        let first = words.lines().next().unwrap_or_default();
+        let refused = if result.is_err() {
+            "the last reload was refused: "
+        } else {
+            ""
+        };
+        self.say(&format!("READY=1\nSTATUS={refused}{first}\n"));
     }
 
     /// It begins to end.

@@ -9,12 +9,14 @@ use super::keys::unix_time;
 use super::listeners;
 use super::pairs::Pair;
 use super::scout::Names;
+use super::state::certificates_told;
 use crate::backend_tls;
 use crate::config::{self, Config, Machine, Plan, Purpose};
 use crate::control::talk;
 use crate::handover::{ClientTrust, Descriptors, Handover, Pem};
 use crate::material;
 use crate::orders::Order;
+use crate::origin::{self, Share};
 use crate::route;
 use dormouse_reactor::socket::DESCRIPTORS_MAX;
 use dormouse_reactor::{Fd, process};
@@ -47,10 +49,22 @@ pub(super) struct Reloading {
     by_ms: u64,
 }
 
+/// Leaves options as they are in the running configuration, and notes the names of those which
+/// would have changed.
+macro_rules! hold {
+    ($next:ident, $now:ident, $waits:ident; $($name:literal => $($field:ident).+;)*) => {$(
+        if $next.$($field).+ != $now.$($field).+ {
+            $next.$($field).+.clone_from(&$now.$($field).+);
+            $waits.push($name.to_owned());
+        }
+    )*};
+}
+
 impl Supervisor {
     /// Reads the configuration again. `ask`: who is to be told what became of it. If there are
     /// names in it, a scout looks them up first.
     pub(super) fn reload(&mut self, ask: Option<u64>) {
+        self.notify.reloading();
         let Err(ask) = self.join_lookup(ask) else {
             return;
         };
@@ -113,18 +127,31 @@ impl Supervisor {
         let loaded = loaded
             .map_err(|mistakes| mistakes.render(false).trim_end().to_owned())?
             .settled();
-        let (config, waits) = self.without_what_waits(loaded.config, &loaded.plan);
+        let (config, plan, waits) = self.without_what_waits(loaded.config, loaded.plan);
         let certificates =
             material::load(&config, &self.certificates).map_err(|mistakes| errors(&mistakes))?;
         let trust = material::load_clients(&config).map_err(|mistakes| errors(&mistakes))?;
+        let origins = material::load_origins(&config).map_err(|mistakes| errors(&mistakes))?;
+        let alone = Share {
+            worker: 0,
+            workers: 1,
+        };
+        origin::origins(&config, &origins, None, alone)?;
+        if let Some(sessions) = &mut self.sessions {
+            let followed = sessions.follow(&config, &origins);
+            followed.map_err(|mistakes| errors(&mistakes))?;
+        }
         self.ticket_keys
             .follow(&config, unix_time())
             .map_err(|mistakes| errors(&mistakes))?;
         let backend_tls =
             material::load_backend_tls(&config).map_err(|mistakes| errors(&mistakes))?;
-        let former = std::mem::replace(&mut self.backend_tls, backend_tls);
-        self.apply(config, loaded.plan, certificates, trust)
-            .inspect_err(|_| self.backend_tls = former)?;
+        let former_tls = std::mem::replace(&mut self.backend_tls, backend_tls);
+        let former = std::mem::replace(&mut self.origins, origins);
+        if let Err(why) = self.apply(config, plan, certificates, trust) {
+            (self.origins, self.backend_tls) = (former, former_tls);
+            return Err(why);
+        }
         self.waits_for_restart = waits;
         let mut words = format!("configuration reloaded, edition {}", self.edition);
         if !self.waits_for_restart.is_empty() {
@@ -136,51 +163,49 @@ impl Supervisor {
 
     /// The configuration with all that a running program can't change as it is, and the names of
     /// what would change.
-    fn without_what_waits(&self, new: Config, plan: &Plan) -> (Config, Vec<String>) {
-        let running = &self.config;
-        let mut config = new.clone();
-        config.process.workers = running.process.workers;
-        config.process.admin = running.process.admin.clone();
-        config.limits.pending_memory = running.limits.pending_memory;
-        config.log.log_format = running.log.log_format;
-        config.originate = running.originate.clone();
-        // Whether there are tickets at all is part of each route; where keys and sessions lie is not.
-        let (next, now) = (&mut config.tickets, &running.tickets);
-        next.session_cache = now.session_cache;
-        next.ticket_keys = now.ticket_keys.clone();
-        next.ticket_secret_file = now.ticket_secret_file.clone();
-        next.ticket_store_ca = now.ticket_store_ca.clone();
+    fn without_what_waits(&self, mut next: Config, mut plan: Plan) -> (Config, Plan, Vec<String>) {
+        let now = &self.config;
         let mut waits = Vec::new();
-        let mut note = |name: &str, is_changed: bool| {
-            if is_changed {
-                waits.push(name.to_owned());
-            }
-        };
-        note("workers", config.process.workers != new.process.workers);
-        note("admin", config.process.admin != new.process.admin);
-        note(
-            "pending_memory",
-            config.limits.pending_memory != new.limits.pending_memory,
+        let has_more_room = u64::from(plan.connections_max) > self.connections_max
+            && next.limits.max_connections != now.limits.max_connections;
+        hold!(next, now, waits;
+            "workers" => process.workers;
+            "admin" => process.admin;
+            "sandbox" => process.sandbox;
+            // Keepers have become who they are, and know how long a worker may be silent.
+            "user" => process.user;
+            "group" => process.group;
+            "hang_timeout" => timeouts.hang_timeout;
         );
-        note("log_format", config.log.log_format != new.log.log_format);
-        note("originate", config.originate != new.originate);
-        let (next, wanted) = (&config.tickets, &new.tickets);
-        note("session_cache", next.session_cache != wanted.session_cache);
-        note("ticket_keys", next.ticket_keys != wanted.ticket_keys);
-        note(
-            "ticket_secret_file",
-            next.ticket_secret_file != wanted.ticket_secret_file,
+        if next.limits.memory != now.limits.memory {
+            // What follows from it is settled as a whole, and a part of it lies in mappings.
+            hold!(next, now, waits;
+                "memory" => limits.memory;
+                "max_connections" => limits.max_connections;
+                "max_handshakes" => limits.max_handshakes;
+                "kernel_memory" => limits.kernel_memory;
+                "receive_buffer" => sockets.receive_buffer;
+                "backlog" => sockets.backlog;
+            );
+            plan = self.plan.clone();
+        } else if has_more_room {
+            waits.push("max_connections".to_owned());
+        }
+        hold!(next, now, waits;
+            "pending_memory" => limits.pending_memory;
+            "log_format" => log.log_format;
+            // Whether there are tickets at all is part of each route; where keys and sessions lie
+            // is not.
+            "session_cache" => tickets.session_cache;
+            "ticket_keys" => tickets.ticket_keys;
+            "ticket_secret_file" => tickets.ticket_secret_file;
+            "ticket_store_ca" => tickets.ticket_store_ca;
         );
-        note(
-            "ticket_store_ca",
-            next.ticket_store_ca != wanted.ticket_store_ca,
-        );
-        note(
-            "max_connections",
-            u64::from(plan.connections_max) > self.connections_max
-                && new.limits.max_connections != running.limits.max_connections,
-        );
-        (config, waits)
+        if self.sessions.is_none() {
+            // The memory for their sessions is made at the start.
+            hold!(next, now, waits; "originate" => originate;);
+        }
+        (next, plan, waits)
     }
 
     /// Goes by this from now on, or says why not; then nothing has changed.
@@ -208,10 +233,17 @@ impl Supervisor {
         }
         listeners::close_all_but(&listeners, &self.listeners);
         self.listeners = listeners;
+        if config.sockets.backlog != self.config.sockets.backlog && !is_draining {
+            // Those that stay have the former length of the queue.
+            if let Err(error) = listeners::resume(&self.listeners, &config) {
+                tracing::warn!("{error}");
+            }
+        }
         self.numbers = numbers;
         (self.set_logs)(&config.log);
         self.config = config;
         self.plan = plan;
+        self.certificates_told = certificates_told(&certificates);
         self.certificates = certificates;
         self.client_trust = trust;
         self.edition += 1;
@@ -309,9 +341,7 @@ impl Supervisor {
             Err(why) if edition == self.edition => {
                 if let Some(reloading) = self.reloading.take() {
                     let why = format!("worker {worker} stays with the old configuration: {why}");
-                    for ask in reloading.asked {
-                        self.reload_is_over(Some(ask), Err(why.clone()));
-                    }
+                    self.report_reload(reloading.asked, Err(why));
                 }
             }
             Err(_) => {}
@@ -366,6 +396,11 @@ impl Supervisor {
             words,
             at_ms: process::boottime_ms(),
         });
+        if self.reloading.is_none() {
+            let result = result.as_ref();
+            self.notify
+                .reloaded(result.map(String::as_str).map_err(String::as_str));
+        }
         if let Some(ask) = ask {
             self.answer(ask, result);
         }

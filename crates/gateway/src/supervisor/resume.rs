@@ -1,14 +1,15 @@
 //! Going on in place of another binary: the same process id, children, listeners and memory.
 
 use super::certificates::Watch;
-use super::control::{Address, Control};
+use super::control::{Address, Control, Tables};
 use super::error::{ServeError, system};
 use super::notify::Notify;
 use super::numbers::Numbers;
 use super::pairs::Pair;
 use super::scout::Scouts;
-use super::start::{open_poller, wait_for_keys};
-use super::{Source, Supervisor, TOKEN_ORDERS, listeners, signals};
+use super::start::open_poller;
+use super::state::certificates_told;
+use super::{Source, Supervisor, TOKEN_ORDERS, keys, listeners, signals};
 use crate::backends::Backends;
 use crate::clients::Clients;
 use crate::config::Log;
@@ -17,7 +18,7 @@ use crate::session_files::SessionFiles;
 use crate::ticket_keys::Keyring;
 use crate::upgrade::{MainState, trial};
 use dormouse_engine::TicketKeys;
-use dormouse_reactor::poller::Interest;
+use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::process::{self, Board, Pid};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::{Fd, OnExec, descriptors};
@@ -70,10 +71,24 @@ fn tables(told: &Descriptors, workers: u32) -> Result<(Clients, Backends), Serve
     ))
 }
 
-fn keyring(told: &Handover, counters: &Shared) -> Result<Keyring, ServeError> {
+/// Another control process, on the address that is open already.
+fn control(
+    state: &MainState,
+    counters: &Shared,
+    backends: &Backends,
+    poller: &Poller,
+) -> Result<Option<Control>, ServeError> {
+    let tables = Tables { counters, backends };
+    let address = state.admin.clone();
+    let address = address.map(|(listener, path)| Address::again(Fd(listener), path));
+    Control::start(address, &state.told.config, tables, poller)
+        .map_err(system("start the control process"))
+}
+
+fn keyring(told: &Handover) -> Result<Keyring, ServeError> {
     let keys = TicketKeys::import(&told.ticket_keys);
     let keys = keys.map_err(|e| ServeError::Workers(e.to_string()))?;
-    Ok(Keyring::again(&told.config, keys, counters))
+    Ok(Keyring::again(&told.config, keys))
 }
 
 impl Supervisor {
@@ -88,9 +103,7 @@ impl Supervisor {
             .map_err(system("map the counters"))?;
         let (clients, backends) = tables(&told.descriptors, state.pairs.len() as u32)?;
         let poller = open_poller(&signals)?;
-        let address = (state.admin.clone()).map(|(fd, path)| Address::again(Fd(fd), path));
-        let control = Control::start(address, &told.config.log, (&counters, &backends), &poller)
-            .map_err(system("start the control process"))?;
+        let control = control(state, &counters, &backends, &poller)?;
         let mut pairs = Vec::with_capacity(state.pairs.len());
         for (index, pair) in state.pairs.iter().enumerate() {
             let orders = Fd(pair.orders);
@@ -115,8 +128,8 @@ impl Supervisor {
                 share: pair.share.clone(),
             });
         }
-        let ticket_keys = keyring(told, &counters)?;
-        wait_for_keys(&poller, &ticket_keys)?;
+        let mut ticket_keys = keyring(told)?;
+        keys::wait_for_keys(&poller, &mut ticket_keys).map_err(system("wait for ticket keys"))?;
         let again = |left| SessionFiles::again(&told.config, left);
         let sessions = state.sessions.as_ref().map(again).transpose();
         Ok(Supervisor {
@@ -128,6 +141,7 @@ impl Supervisor {
             born_ms: state.born_ms,
             plan: state.plan.clone(),
             connections_max: state.connections_max,
+            certificates_told: certificates_told(&told.certificates),
             certificates: told.certificates.clone(),
             client_trust: told.clients.clone(),
             origins: told.origins.clone(),

@@ -99,6 +99,7 @@ impl Sent {
             task: file.0,
             channel: channel.0,
             user: user(config, task)?,
+            sandbox: Some(config.process.sandbox),
             log: Log::clone(&config.log),
         };
         let started = scout::command(&told).and_then(|command| {

@@ -1,31 +1,38 @@
 //! What is made before anything serves.
 
 use super::certificates::Watch;
-use super::control::{self, Control};
+use super::control::{self, Control, Tables};
 use super::error::{ServeError, system};
-use super::keys::unix_time;
+use super::keys::{self, unix_time};
 use super::notify::Notify;
 use super::numbers::Numbers;
 use super::scout::Scouts;
-use super::{Source, Supervisor, TOKEN_SIGNALS, TOKEN_TICKET_KEYS, listeners, signals};
+use super::state::certificates_told;
+use super::{Source, Supervisor, TOKEN_SIGNALS, listeners, signals};
 use crate::backend_tls;
 use crate::backends::Backends;
 use crate::clients::Clients;
-use crate::config::{Config, Loaded, Log};
+use crate::config::{Config, Loaded, Log, Sandbox};
 use crate::handover::{ClientTrust, OriginPem, Pem};
 use crate::route::{self, Route};
+use crate::session_cache;
 use crate::session_files::SessionFiles;
 use crate::ticket_keys::Keyring;
 use dormouse_reactor::cache::Cache;
 use dormouse_reactor::poller::{Interest, Poller};
+use dormouse_reactor::process::OomScore;
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signals;
-use dormouse_reactor::{Fd, OnExec, process};
+use dormouse_reactor::{Fd, OnExec, process, sandbox};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 
+/// How much sooner than main keepers and workers are taken when memory runs out: as if they used
+/// so many thousandths of the machine's memory more.
+const KEEPERS_OOM_SCORE: i32 = 300;
+
 impl Supervisor {
-    /// Opens everything, then starts the pairs: what can fail does so before anybody is served.
+    /// Opens everything: what can fail does so before anybody is served.
     pub(super) fn start(
         loaded: &Loaded,
         source: Source,
@@ -36,6 +43,7 @@ impl Supervisor {
     ) -> Result<Supervisor, ServeError> {
         let Loaded { config, plan, .. } = loaded;
         check_user(config)?;
+        check_sandbox(config.process.sandbox)?;
         let signals = signals::open()?;
         let sessions = SessionFiles::open(config, &origins)?;
         let counters = Shared::create("dormouse-counters", plan.workers as usize)
@@ -43,23 +51,28 @@ impl Supervisor {
         let clients = Clients::create(plan.connections_max, random())
             .map_err(system("make shared memory"))?;
         let backends = Backends::create(plan.workers).map_err(system("make shared memory"))?;
-        let ticket_keys =
+        let mut ticket_keys =
             Keyring::open(config, unix_time(), &counters).map_err(ServeError::Certificates)?;
         let routes = shake_hands(config, &certificates, &trust, &ticket_keys, &backends)?;
         make_contexts(config, &backend_tls, routes)?;
-        let session_cache = session_cache(config)?;
+        let session_cache = make_session_cache(config)?;
         let numbers = Numbers::default().of(config);
         let listeners = listeners::open(config, &numbers.list(), &[])?;
         let poller = open_poller(&signals)?;
-        wait_for_keys(&poller, &ticket_keys)?;
+        keys::wait_for_keys(&poller, &mut ticket_keys).map_err(system("wait for ticket keys"))?;
         let address = control::open_address(config)?;
-        let control = Control::start(address, &config.log, (&counters, &backends), &poller)
+        let tables = Tables {
+            counters: &counters,
+            backends: &backends,
+        };
+        let control = Control::start(address, config, tables, &poller)
             .map_err(system("start the control process"))?;
         let now_ms = process::boottime_ms();
-        let mut supervisor = Supervisor {
+        Ok(Supervisor {
             config: config.clone(),
             source,
             set_logs,
+            certificates_told: certificates_told(&certificates),
             certificates,
             client_trust: trust,
             origins,
@@ -92,15 +105,33 @@ impl Supervisor {
             scouts: Scouts::default(),
             stopping: false,
             announced: false,
+        })
+    }
+
+    /// Starts all keepers, which start their workers. When memory runs out the kernel is to take
+    /// these before main: their connections go on in the next one. Of the two the worker is always
+    /// the larger one.
+    pub(super) fn start_pairs(
+        mut self,
+        oom: io::Result<OomScore>,
+    ) -> Result<Supervisor, ServeError> {
+        let mut start = || -> io::Result<()> {
+            for worker in 0..self.plan.workers {
+                let handover = self.handover(worker);
+                self.start_pair(handover)?;
+            }
+            Ok(())
         };
-        for worker in 0..plan.workers {
-            let handover = supervisor.handover(worker);
-            supervisor
-                .start_pair(handover)
-                .map_err(system("start a worker"))?;
+        let (started, scored) = match oom {
+            Ok(mut oom) => oom.raised(KEEPERS_OOM_SCORE, &mut start),
+            Err(error) => (start(), Err(error)),
+        };
+        if let Err(error) = scored {
+            tracing::debug!(%error, "workers have the score for want of memory that main has");
         }
-        supervisor.tell_scouts();
-        Ok(supervisor)
+        started.map_err(system("start a worker"))?;
+        self.tell_scouts();
+        Ok(self)
     }
 }
 
@@ -135,30 +166,15 @@ fn make_contexts(
         .map_err(|why| ServeError::Certificates(vec![why]))
 }
 
-/// Room for sessions of TLS 1.2 whose clients know no tickets: some 4,000 of them.
-const SESSIONS_BY_ID_BYTES: usize = 1 << 20;
-
-/// The session cache of all workers: the one that is configured, or a small one beside tickets.
-fn session_cache(config: &Config) -> Result<Option<Fd>, ServeError> {
-    let tickets = &config.tickets;
-    let bytes = match tickets.session_cache {
-        Some(bytes) => bytes.as_usize(),
-        None if tickets.tickets == 0 || config.routes.is_empty() => return Ok(None),
-        None => SESSIONS_BY_ID_BYTES,
-    };
+/// The session cache of all workers.
+fn make_session_cache(config: &Config) -> Result<Option<Fd>, ServeError> {
+    let bytes = session_cache::bytes(config);
+    if bytes == 0 {
+        return Ok(None);
+    }
     Cache::create("dormouse-sessions", bytes)
         .map(|cache| Some(cache.fd()))
         .map_err(system("make the session cache"))
-}
-
-/// A store tells of new keys.
-pub(super) fn wait_for_keys(poller: &Poller, ticket_keys: &Keyring) -> Result<(), ServeError> {
-    match ticket_keys.bell() {
-        Some(bell) => poller
-            .add(bell, TOKEN_TICKET_KEYS, Interest::READ)
-            .map_err(system("wait for ticket keys")),
-        None => Ok(()),
-    }
 }
 
 /// The poller of main, and what it waits for from the start.
@@ -168,6 +184,30 @@ pub(super) fn open_poller(signals: &Signals) -> Result<Poller, ServeError> {
         .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
         .map_err(system("wait for signals"))?;
     Ok(poller)
+}
+
+/// What the kernel lacks for confining processes is said once, here, or is a reason not to start.
+fn check_sandbox(wanted: Sandbox) -> Result<(), ServeError> {
+    let missing = match wanted {
+        Sandbox::Off => Vec::new(),
+        Sandbox::On | Sandbox::Required => sandbox::missing(),
+    };
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let missing = missing.join(", ");
+    if wanted == Sandbox::Required {
+        return Err(ServeError::System {
+            what: "confine processes (sandbox = \"required\")".to_owned(),
+            error: io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("this kernel lacks {missing}"),
+            ),
+            hint: "with sandbox = \"on\" it does what it can",
+        });
+    }
+    tracing::warn!("the sandbox is incomplete: this kernel lacks {missing}");
+    Ok(())
 }
 
 /// Whether keepers and workers can become whom the configuration names.

@@ -1,7 +1,8 @@
 //! What main knows, as it is told to control.
 
 use super::Supervisor;
-use crate::control::talk::{Bounds, Configuration, Keeper, Phase, State};
+use crate::control::talk::{self, Bounds, Configuration, Keeper, Phase, State};
+use crate::handover::Pem;
 use dormouse_reactor::process;
 
 impl Supervisor {
@@ -33,7 +34,9 @@ impl Supervisor {
                 handshakes: plan.handshakes_max.into(),
                 pending_bytes: plan.pending_memory.0,
                 handshake_bytes: self.config.limits.handshake_bytes_max.0,
+                kernel_bytes: plan.kernel_memory.0,
             },
+            certificates: self.certificates_told.clone(),
             drain: self.drain.clone(),
             backends: self.backends_to_show(),
         }
@@ -50,4 +53,28 @@ impl Supervisor {
             Phase::Starting
         }
     }
+}
+
+/// What control is told of the certificates that clients are shown.
+pub(super) fn certificates_told(certificates: &[Vec<Pem>]) -> Vec<talk::Certificate> {
+    let pems = certificates.iter().flatten();
+    let told = pems.filter_map(|pem| {
+        let identity = pem.identity().ok()?;
+        Some(talk::Certificate {
+            file: shortened(&pem.name),
+            name: shortened(identity.names().first()?),
+            expires_s: identity.expires_at_s(),
+        })
+    });
+    let mut told: Vec<_> = told.collect();
+    told.sort_by(|a, b| (a.expires_s, &a.file).cmp(&(b.expires_s, &b.file)));
+    told.dedup();
+    told.truncate(talk::TOLD_MAX);
+    told
+}
+
+/// So much of a path or a name that a message has room for all of them.
+fn shortened(text: &str) -> String {
+    const CHARACTERS_MAX: usize = 120;
+    text.chars().take(CHARACTERS_MAX).collect()
 }

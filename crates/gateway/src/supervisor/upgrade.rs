@@ -200,6 +200,10 @@ impl Supervisor {
 
     /// A worker or a keeper says something that concerns an upgrade.
     pub(super) fn on_word_of_upgrade(&mut self, index: usize, word: Word) {
+        if let Word::Kept(pid) = word {
+            self.note_kept(index, pid);
+            return;
+        }
         let Some(upgrade) = &mut self.upgrade else {
             return;
         };
@@ -222,6 +226,20 @@ impl Supervisor {
             (_, Word::Refused(why)) => self.fail_upgrade(&why),
             _ => {}
         }
+    }
+
+    /// One pair stays with the former binary: its new keeper died after the commit was decided.
+    fn note_kept(&mut self, index: usize, pid: u32) {
+        let (Some(pair), Ok(pid)) = (self.pairs.get_mut(index), i32::try_from(pid)) else {
+            return;
+        };
+        pair.pid = Pid(pid);
+        self.former_keepers.retain(|&former| former != pair.pid);
+        tracing::error!(
+            worker = index,
+            "the new binary died in the last moment of an upgrade; this worker goes on with the \
+             former one until the next upgrade"
+        );
     }
 
     fn prepare(&mut self) {
@@ -292,6 +310,7 @@ impl Supervisor {
         self.end_control();
         self.former_keepers
             .extend(self.control.as_ref().and_then(Control::pid));
+        self.former_keepers.extend(self.ticket_keys.end_process());
         let scouts = self.end_scouts();
         self.former_keepers.extend(scouts);
         let state = self.main_state().write()?;

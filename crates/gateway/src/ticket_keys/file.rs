@@ -55,12 +55,14 @@ fn make(path: &Path) -> String {
 }
 
 /// A file of certificates or the like, which everybody may read.
-pub(super) fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
+pub(super) fn read_text(path: &Path) -> Result<String, String> {
     let cannot = |e: io::Error| format!("cannot read {}: {e}", path.display());
-    let mut bytes = Vec::new();
+    let mut text = String::new();
     let file = File::open(path).map_err(cannot)?;
-    file.take(1 << 20).read_to_end(&mut bytes).map_err(cannot)?;
-    Ok(bytes)
+    file.take(FILE_MAX)
+        .read_to_string(&mut text)
+        .map_err(cannot)?;
+    Ok(text)
 }
 
 /// A file which nobody but its owner may read. `None`: there is none.

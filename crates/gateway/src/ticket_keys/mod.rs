@@ -15,6 +15,7 @@ use crate::counters::Common;
 use crate::fleet::{self, Link, StoreState};
 use dormouse_engine::{TicketKeys, UnixTime};
 use dormouse_reactor::Fd;
+use dormouse_reactor::process::{Ended, Pid};
 use dormouse_reactor::shared::Shared;
 pub(crate) use file::Secret;
 use std::path::PathBuf;
@@ -35,7 +36,7 @@ enum Origin {
     },
     /// Files of others.
     Theirs(Vec<PathBuf>),
-    Store(Link),
+    Store(Box<Link>),
 }
 
 impl Keyring {
@@ -56,13 +57,10 @@ impl Keyring {
             }
             Some(KeySource::Store(address)) => {
                 let fresh = fresh(tickets, now)?;
-                let origin =
-                    Keyring::link(tickets, address, &fresh, shared).map_err(|why| vec![why])?;
+                let mut link = Keyring::link(config, address, &fresh).map_err(|why| vec![why])?;
                 // A moment's patience: who restarts has the fleet's keys before it serves.
-                let keys = match &origin {
-                    Origin::Store(link) => link.first().unwrap_or(fresh),
-                    _ => fresh,
-                };
+                let keys = link.first(shared).unwrap_or(fresh);
+                let origin = Origin::Store(Box::new(link));
                 Keyring { keys, origin }
             }
             Some(KeySource::Memory) | None => Keyring {
@@ -103,7 +101,7 @@ impl Keyring {
     }
 
     /// After an upgrade: the keys that workers have, and where they came from.
-    pub(crate) fn again(config: &Config, keys: TicketKeys, shared: &Shared) -> Keyring {
+    pub(crate) fn again(config: &Config, keys: TicketKeys) -> Keyring {
         let tickets = &config.tickets;
         let origin = match tickets.ticket_keys.first() {
             Some(KeySource::File(path)) => match &tickets.ticket_secret_file {
@@ -115,7 +113,9 @@ impl Keyring {
                 }
                 _ => Ok(Origin::Theirs(paths(tickets))),
             },
-            Some(KeySource::Store(address)) => Keyring::link(tickets, address, &keys, shared),
+            Some(KeySource::Store(address)) => {
+                Keyring::link(config, address, &keys).map(|link| Origin::Store(Box::new(link)))
+            }
             Some(KeySource::Memory) | None => Ok(Origin::Memory),
         };
         let origin = origin.unwrap_or_else(|why| {
@@ -125,16 +125,9 @@ impl Keyring {
         Keyring { keys, origin }
     }
 
-    fn link(
-        tickets: &Tickets,
-        address: &StoreAddress,
-        keys: &TicketKeys,
-        shared: &Shared,
-    ) -> Result<Origin, String> {
-        let settings = store_settings(tickets, address)?;
-        let copy = TicketKeys::import(&keys.export()).map_err(|e| e.to_string())?;
-        let link = Link::start(settings, copy, shared.clone());
-        link.map(Origin::Store)
+    fn link(config: &Config, address: &StoreAddress, keys: &TicketKeys) -> Result<Link, String> {
+        let settings = store_settings(&config.tickets, address)?;
+        Link::start(settings, keys, &config.log)
             .map_err(|why| format!("ticket_keys = \"{address}\": {why}"))
     }
 
@@ -143,22 +136,38 @@ impl Keyring {
         &self.keys
     }
 
-    /// What becomes readable when a store has news.
-    pub(crate) fn bell(&self) -> Option<Fd> {
-        match &self.origin {
-            Origin::Store(link) => Some(link.bell()),
+    fn store(&mut self) -> Option<&mut Link> {
+        match &mut self.origin {
+            Origin::Store(link) => Some(link),
             _ => None,
         }
     }
 
+    /// What becomes readable when a store has news, if nobody waits for it yet.
+    pub(crate) fn new_bell(&mut self) -> Option<Fd> {
+        self.store()?.new_bell()
+    }
+
+    /// Was it the process that talks to the store?
+    pub(crate) fn ended(&mut self, pid: Pid, ended: Ended, shared: &Shared) -> bool {
+        self.store()
+            .is_some_and(|link| link.ended(pid, ended, shared))
+    }
+
+    /// Ends that process, which is then to be waited for.
+    pub(crate) fn end_process(&mut self) -> Option<Pid> {
+        self.store()?.end()
+    }
+
     /// How long until the keys are to be looked at again; `None`: never.
     pub(crate) fn until_due_ms(&self, now: UnixTime) -> Option<u64> {
-        let due_s = match &self.origin {
-            // The thread which talks to the store rotates; this is only for when it can't.
-            Origin::Store(_) => self.alone_from_s()?,
-            _ => self.keys.rotates_at_s()?,
+        let (due_s, start_ms) = match &self.origin {
+            // The process which talks to the store rotates; this is only for when it can't.
+            Origin::Store(link) => (self.alone_from_s(), link.until_start_ms()),
+            _ => (self.keys.rotates_at_s(), None),
         };
-        Some(due_s.saturating_sub(now.as_secs()).saturating_mul(1000))
+        let until_ms = |due_s: u64| due_s.saturating_sub(now.as_secs()).saturating_mul(1000);
+        due_s.map(until_ms).into_iter().chain(start_ms).min()
     }
 
     /// When a store has been out of reach for so long that this machine goes its own way: the
@@ -171,13 +180,18 @@ impl Keyring {
     /// Takes the store's news, and rotates when it is time. `true`: there are new keys.
     pub(crate) fn update(&mut self, now: UnixTime, shared: &Shared) -> bool {
         let mut changed = false;
-        if let Origin::Store(link) = &self.origin
-            && let Some(news) = link.news()
-        {
-            self.keys = news;
-            changed = true;
+        if let Origin::Store(link) = &mut self.origin {
+            if let Some(news) = link.news(shared) {
+                self.keys = news;
+                changed = true;
+            }
+            link.start_if_due(&self.keys);
         }
-        if self.until_due_ms(now) == Some(0) {
+        let is_due = match &self.origin {
+            Origin::Store(_) => self.alone_from_s(),
+            _ => self.keys.rotates_at_s(),
+        };
+        if is_due.is_some_and(|due_s| due_s <= now.as_secs()) {
             changed |= self.rotate(now);
         }
         if changed {
@@ -243,7 +257,7 @@ fn store_settings(tickets: &Tickets, address: &StoreAddress) -> Result<fleet::Se
     Ok(fleet::Settings {
         address: address.clone(),
         secret: Secret::read(secret.ok_or("ticket_secret_file is missing")?)?,
-        ca: ca.map(file::read_bytes).transpose()?,
+        ca: ca.map(file::read_text).transpose()?,
     })
 }
 

@@ -80,7 +80,7 @@ pub(super) fn pass_ends(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcom
 
 /// The plain side is told that nothing more follows.
 fn end_plain(slot: &Slot, tools: &Tools) -> io::Result<()> {
-    if slot.is_joined() {
+    if slot.has(Flag::Joined) {
         // Any descriptor will do; this one is no secret to this process.
         socket::say_end(slot.plain_fd(), tools.backends.fd())?;
     }
@@ -167,7 +167,7 @@ fn drain_plain(slot: &mut Slot, tools: &mut Tools, out_of_time: bool) -> bool {
         return false;
     }
     let reset = slot.has(Flag::ResetPlain);
-    let joined = slot.is_joined();
+    let joined = slot.has(Flag::Joined);
     if joined && !reset && !slot.has(Flag::PlainShut) {
         // If nobody is there any more, nobody need be told.
         let _ = end_plain(slot, tools);

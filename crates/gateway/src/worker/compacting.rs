@@ -14,7 +14,7 @@ use super::interest::{self, Side};
 use super::starved::SOON_MS;
 use super::token;
 use crate::counters::Count;
-use crate::slot::{Flag, Phase, Slot};
+use crate::slot::{Phase, Slot};
 use dormouse_reactor::slab::Slab;
 
 /// Slots moved per turn: some hundred microseconds.
@@ -102,7 +102,7 @@ impl Worker {
         }
         let to = moved?;
         if let Some(slot) = self.slots.get(to)
-            && slot.has(Flag::StarvedQueued)
+            && slot.is_starved()
         {
             let generation = slot.generation;
             self.tools

@@ -98,7 +98,7 @@ fn begin(slot: &mut Slot, way: Way<'_>, target: &Target) -> Connect {
     if route.backend_tls.is_some() {
         return join(slot, known);
     }
-    slot.set_joined(false);
+    slot.clear(Flag::Joined);
     let connecting = match connect(slot.generation, route, backend, way.own_sources) {
         Ok(connecting) => connecting,
         Err(e) if Shortage::of(&e).is_some() => {
@@ -126,7 +126,7 @@ fn join(slot: &mut Slot, known: &Backends) -> Connect {
     match socket::joint(OnExec::Keep) {
         Ok((ours, theirs)) => {
             slot.set(Flag::PlainIsUnix);
-            slot.set_joined(true);
+            slot.set(Flag::Joined);
             let cookie = socket::cookie(ours).unwrap_or(0) as u32;
             slot.attach_plain(ours, cookie);
             Connect::Joined(theirs)
@@ -164,7 +164,7 @@ pub(super) fn connect(
 
 /// The socket became writable: is it connected?
 pub(super) fn finish(slot: &mut Slot) -> Connect {
-    if slot.is_joined() {
+    if slot.has(Flag::Joined) {
         return finish_joint(slot);
     }
     match socket::take_error(slot.plain_fd()) {

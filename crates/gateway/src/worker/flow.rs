@@ -5,6 +5,7 @@
 //! nothing behind but what is in the slot and in pending chunks.
 
 use super::backlog;
+use super::connects::Connects;
 use super::kernel_memory::KernelMemory;
 use super::starved::{LATE_MS, SOON_MS, Starved};
 use super::tickets::Tickets;
@@ -68,6 +69,8 @@ pub(crate) struct Tools {
     pub(super) pending: Pending,
     pub(super) count: Counters,
     pub(super) backends: Backends,
+    /// When connects that are under way began.
+    pub(super) connects: Connects,
     /// Random, a part of the ids by which backends' logs and ours are joined.
     pub(super) id_seed: u64,
     /// Connections which still take tickets.
@@ -145,6 +148,7 @@ impl Tools {
             pending,
             count,
             backends,
+            connects: Connects::new(),
             id_seed: RandomState::new().build_hasher().finish(),
             tickets: Tickets::default(),
             kernel,
@@ -198,9 +202,10 @@ impl Tools {
         in_use + most + self.reserve <= self.pending.bytes_max() && self.pending.can_hold(most)
     }
 
-    /// Not to be read until there is memory, or the other side has taken what it has.
-    pub(super) fn starve(&mut self, slot: &mut Slot) {
-        slot.set(Flag::Starved);
+    /// A flow ([`Flag::Starved`] or [`Flag::SealingStarved`]) goes on when there is memory, or the
+    /// other side has taken what it has.
+    pub(super) fn starve(&mut self, slot: &mut Slot, flow: Flag) {
+        slot.set(flow);
         self.starved_wait_ms = SOON_MS;
         let exhausted = if self.has_room() {
             Count::KernelExhausted
@@ -210,9 +215,10 @@ impl Tools {
         self.count.add(exhausted, 1);
     }
 
-    /// As `starve`: what is missing is the rest of a record, which may take its time.
+    /// As `starve`: the opening flow misses the rest of a record, or room for a long one, which may
+    /// take its time.
     pub(super) fn starve_for_record(&mut self, slot: &mut Slot) {
-        self.starve(slot);
+        self.starve(slot, Flag::Starved);
         self.starved_wait_ms = LATE_MS;
     }
 
@@ -254,8 +260,12 @@ impl Tools {
             left -= content;
         }
         let Tools {
-            scratch, pending, ..
+            scratch,
+            pending,
+            count,
+            ..
         } = self;
+        count.add(Count::TlsBytesOut, (end - start) as u64);
         send_sealed(slot, pending, &scratch.sealing[start..end])
     }
 

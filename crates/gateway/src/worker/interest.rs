@@ -40,7 +40,7 @@ fn wanted(slot: &Slot) -> (u8, u8) {
         Phase::Connecting => (
             watch(!slot.has(Flag::TlsWaits), tls_write),
             // A joint is writable from the start: what comes from it says that the way is free.
-            watch(slot.is_joined(), !slot.is_joined()),
+            watch(slot.has(Flag::Joined), !slot.has(Flag::Joined)),
         ),
         Phase::Established => (
             watch(reads_tls(slot), tls_write),
@@ -79,7 +79,7 @@ pub(super) fn reads_tls(slot: &Slot) -> bool {
 pub(super) fn reads_plain(slot: &Slot) -> bool {
     slot.phase() == Phase::Established
         && !slot.has(Flag::PlainEnded)
-        && !slot.has(Flag::Starved)
+        && !slot.has(Flag::SealingStarved)
         && slot.sealing_pending.is_none()
         && !slot.tls.closed()
 }

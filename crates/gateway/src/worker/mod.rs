@@ -20,6 +20,7 @@
 //!   compacting  pages come back             queue        whose turn it is of those
 //!   introducing  who the client is        admitting    who may come in
 //!   starved     who waits for memory        kernel_memory  the sum of send queues
+//!   connects    how long connects take
 //!   choosing    whose client it is          through      TLS that is not ours
 //! ```
 
@@ -31,6 +32,7 @@ mod choosing;
 mod closing;
 mod compacting;
 mod connecting;
+mod connects;
 mod ending;
 mod flow;
 mod handshaking;
@@ -59,9 +61,10 @@ use crate::backends::Backends;
 use crate::clients::{ClientLimits, Clients};
 use crate::config::Log;
 use crate::counters::Counters;
+use crate::latency::Latency;
 use crate::orders::{self, Order, Word};
 use crate::route::{LateContexts, Route};
-use crate::slot::{Flag, Phase, Slot};
+use crate::slot::{Phase, Slot};
 use accepting::{Listener, Listeners};
 use bursts::Bursts;
 use closing::Ending;
@@ -88,6 +91,9 @@ use work::Work;
 
 /// Standard streams, epoll, and what a library opens for a moment.
 const DESCRIPTORS_SPARE: u64 = 8;
+
+/// One in so many turns of the loop is timed.
+const TURNS_PER_TIMED: u32 = 8;
 
 /// What one worker may use: the configuration's limits, divided by the number of workers.
 #[derive(Clone, Debug)]
@@ -168,6 +174,8 @@ pub(crate) struct Worker {
     doubts: Doubts,
     passing: Passing,
     turns: u32,
+    /// Turns until one is timed again.
+    until_timed: u32,
     limits: Limits,
     orders: Fd,
     handover: Fd,
@@ -256,6 +264,7 @@ impl Worker {
             doubts: Doubts::default(),
             passing: Passing::default(),
             turns: 0,
+            until_timed: 0,
             limits,
             orders,
             now_ms,
@@ -283,10 +292,11 @@ impl Worker {
     fn turn(&mut self, events: &mut Events, newcomers: &mut Vec<Token>) -> io::Result<()> {
         self.poller.wait(events, self.timeout_ms())?;
         self.now_ms = process::boottime_ms();
+        let begun_us = process::monotonic_us();
         self.slots
             .header()
             .heartbeat()
-            .store(process::monotonic_ms(), Ordering::Relaxed);
+            .store(begun_us / 1000, Ordering::Relaxed);
         newcomers.clear();
         for event in events.iter() {
             match token::parse(event.token()) {
@@ -307,7 +317,22 @@ impl Worker {
             self.catch_up(events.len());
         }
         self.look_at_passing();
+        if !events.is_empty() {
+            self.time_turn(begun_us);
+        }
         Ok(())
+    }
+
+    /// Notes how long a turn with something to do took: one in so many, for a look at the clock.
+    fn time_turn(&mut self, begun_us: u64) {
+        self.until_timed = match self.until_timed.checked_sub(1) {
+            Some(left) => left,
+            None => {
+                let took_us = process::monotonic_us().saturating_sub(begun_us);
+                self.tools.count.observe(Latency::Wake, took_us);
+                TURNS_PER_TIMED - 1
+            }
+        };
     }
 
     fn timeout_ms(&self) -> Option<u64> {
@@ -385,6 +410,7 @@ impl Worker {
         };
         let was_at_rest = slot.at_rest();
         let was_leaving = slot.phase() == Phase::Draining;
+        let was_starved = slot.is_starved();
         let outcome = step(&mut work, slot);
         let over = work.settle(slot, outcome);
         let (pause, warm_lost_after_s) = (work.pause, work.warm_lost_after_s);
@@ -402,8 +428,7 @@ impl Worker {
         {
             pool.lost(lasted_s, now_ms);
         }
-        if slot.has(Flag::Starved) && !slot.has(Flag::StarvedQueued) {
-            slot.set(Flag::StarvedQueued);
+        if slot.is_starved() && !was_starved {
             let wait_ms = tools.starved_wait_ms;
             tools.starved.push(index, slot.generation, now_ms, wait_ms);
         }

@@ -61,15 +61,17 @@ fn open_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
                     return Ok(());
                 }
                 // A record can't be cut: with nothing left, a long one waits.
-                most if most > room && tools.kernel.is_used_up() => 0,
+                most if most > room && tools.kernel.is_used_up() => {
+                    tools.starve_for_record(slot);
+                    return Ok(());
+                }
                 most => most,
             },
-            Allowance::Nothing => 0,
+            Allowance::Nothing => {
+                tools.starve(slot, Flag::Starved);
+                return Ok(());
+            }
         };
-        if most == 0 {
-            tools.starve(slot);
-            return Ok(());
-        }
         let room = have..(have + most).min(tools.scratch.opening.len());
         let n = match socket::recv(slot.tls_fd(), &mut tools.scratch.opening[room]) {
             Ok(Attempt::Done(0)) => return Err(Outcome::TlsTruncated),
@@ -100,7 +102,7 @@ fn open_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
 }
 
 /// The socket by which plaintext leaves: where it would get stuck.
-fn towards(slot: &Slot) -> Fd {
+pub(super) fn towards(slot: &Slot) -> Fd {
     if slot.has(Flag::Echo) {
         slot.tls_fd()
     } else {

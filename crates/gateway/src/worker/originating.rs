@@ -499,6 +499,30 @@ impl Worker {
         }
     }
 
+    /// These routes were changed: who is under way begins anew, and the warm ones are renewed.
+    pub(super) fn originate_anew(&mut self, changed: &[u16]) {
+        let pools = Worker::pools(&self.routes);
+        self.originations.forget(changed, pools);
+        for (index, generation) in self.originations.all() {
+            let entry = self.originations.entry(index, generation);
+            let Some(entry) = entry.filter(|entry| changed.contains(&entry.route)) else {
+                continue;
+            };
+            entry.tried.clear();
+            entry.stage = Stage::Connecting;
+            let fd = std::mem::replace(&mut entry.fd, Fd::NONE);
+            if fd != Fd::NONE {
+                fd.close();
+            }
+            if entry.plain.is_some() {
+                self.try_next(index, generation);
+            } else {
+                self.originations.take(index, generation);
+            }
+        }
+        self.end_warm(changed);
+    }
+
     /// The gateway stops: those who are not connected yet will not be.
     pub(super) fn end_originations(&mut self) {
         for (index, generation) in self.originations.all() {

@@ -278,7 +278,7 @@ impl Worker {
             slot.timer = Timer::default();
             // Who waited for memory was in a list that is gone: they are read, and wait again.
             slot.clear(Flag::Starved);
-            slot.clear(Flag::StarvedQueued);
+            slot.clear(Flag::SealingStarved);
             if !same_poller {
                 (slot.tls_watch, slot.plain_watch) = (0, 0);
             }

@@ -2,7 +2,8 @@
 //!
 //! A slot says nothing of the configuration that its connection was accepted under but the number
 //! of a route, and numbers keep their meaning: so a reload changes tables, and touches no
-//! connection. Handshakes in flight hold what they need of the old tables until they are done;
+//! connection. (Warm connections of an origination that was changed are nobody's yet; they are
+//! renewed.) Handshakes in flight hold what they need of the old tables until they are done;
 //! when the last of them is, nothing is left of those.
 //!
 //! The descriptor of the handover is given a new meaning last of all, and in one step: a worker
@@ -12,10 +13,11 @@
 use super::Worker;
 use super::accepting::Listener;
 use crate::backend_tls;
-use crate::config::Backend;
-use crate::handover::{Descriptors, ForKeeper, Handover};
+use crate::config::{Backend, Originate};
+use crate::handover::{Descriptors, ForKeeper, Handover, OriginPem};
 use crate::orders::{self, Word};
-use crate::route::{self, Direction, Route};
+use crate::origin;
+use crate::route::{self, Route};
 use crate::session_cache::Sessions;
 use dormouse_reactor::{Fd, OnExec, process};
 use std::io;
@@ -65,14 +67,14 @@ impl Worker {
         // The numbers are those of this table; main can't know them.
         let routes_of_listeners = handover.descriptors.listeners.iter().map(|&(_, n)| n);
         let numbers: Vec<i32> = listeners.iter().map(|fd| fd.0).collect();
-        let mut own = Handover::read(self.handover)?;
+        let own = Handover::read(self.handover)?;
         handover.descriptors = Descriptors {
             listeners: numbers.into_iter().zip(routes_of_listeners).collect(),
             doors: handover.descriptors.doors.clone(),
             ..own.descriptors.clone()
         };
-        // Originations stay what they are.
-        handover.origins = std::mem::take(&mut own.origins);
+        let origins = origin::of_worker(&handover)?;
+        let originations = route::originations(&handover.config, origins);
         let keeper = ForKeeper {
             slots: own.descriptors.slots,
             counters: own.descriptors.counters,
@@ -102,11 +104,12 @@ impl Worker {
         self.descriptors_reserved = (self.descriptors_reserved + listeners.len() as u64)
             .saturating_sub(former.len() as u64);
 
-        self.place_routes(routes, &handover);
+        let changed = self.place_routes(routes, originations, &handover, &own);
         self.limits = handover.share.limits(&handover.config);
         self.tools.limit_pending(self.limits.pending_per_connection);
         self.tools.kernel.limit_to(self.limits.kernel_bytes_max);
         (self.set_logs)(&handover.config.log);
+        self.originate_anew(&changed);
         Ok(())
     }
 
@@ -146,16 +149,44 @@ impl Worker {
         moved.inspect_err(|_| written.close())
     }
 
-    /// Routes for TLS that comes in are new; originations stay what they are.
-    fn place_routes(&mut self, mut routes: Vec<Route>, handover: &Handover) {
-        let originations = handover.config.routes.len()..;
-        let former = std::mem::take(&mut self.routes);
-        let is_origination = |route: &Route| matches!(route.direction, Direction::Originate(_));
-        routes.extend(former.into_iter().filter(is_origination));
-        debug_assert_eq!(
-            routes.len() - originations.start,
-            handover.config.originate.len()
-        );
+    /// All routes are new, but for originations of which nothing was changed: these go on, with
+    /// all that is known of their servers. The numbers of the others.
+    fn place_routes(
+        &mut self,
+        mut routes: Vec<Route>,
+        originations: Vec<Route>,
+        handover: &Handover,
+        own: &Handover,
+    ) -> Vec<u16> {
+        let mut former: Vec<Option<Route>> = std::mem::take(&mut self.routes)
+            .into_iter()
+            .map(Some)
+            .collect();
+        let mut unchanged = Vec::new();
+        for (route, new) in originations.into_iter().zip(originations_of(handover)) {
+            let same = originations_of(own).any(|old| old == new);
+            let (number, ..) = new;
+            let kept = former.get_mut(usize::from(number)).filter(|_| same);
+            match kept.and_then(Option::take) {
+                Some(kept) => {
+                    unchanged.push(number);
+                    routes.push(kept);
+                }
+                None => routes.push(route),
+            }
+        }
         self.routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
+        let all = 0..self.routes.len().max(former.len()) as u16;
+        all.filter(|number| !unchanged.contains(number)).collect()
     }
+}
+
+/// Number, configuration, trust and certificate of each.
+fn originations_of(
+    handover: &Handover,
+) -> impl Iterator<Item = (u16, &Originate, &OriginPem)> + '_ {
+    let config = &handover.config;
+    let numbers = handover.numbers.iter().skip(config.routes.len());
+    let all = numbers.zip(&config.originate).zip(&handover.origins);
+    all.map(|((&number, originate), pem)| (number, originate, pem))
 }

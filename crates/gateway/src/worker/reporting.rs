@@ -17,6 +17,15 @@ pub(super) fn count_done(info: &HandshakeInfo, count: &Counters) {
     };
     count.add(all, 1);
     count.add(of_version, 1);
+    // The client's are the first, the third and so on.
+    let flights = info.flights.bytes();
+    let bytes = |first: usize| -> u64 {
+        let own = flights.iter().skip(first).step_by(2);
+        own.map(|&bytes| u64::from(bytes)).sum()
+    };
+    count.add(Count::HandshakeFlights, flights.len() as u64);
+    count.add(Count::HandshakeBytesIn, bytes(0));
+    count.add(Count::HandshakeBytesOut, bytes(1));
     if let Some(refused) = info.refused {
         count.add(count_of(refused), 1);
     }
@@ -56,12 +65,26 @@ fn count_of(refused: ResumptionRefused) -> Count {
 /// Counts a handshake that failed, beyond that it did.
 pub(super) fn count_failed(failure: &HandshakeFailure, count: &Counters) {
     count.add(Count::HandshakesFailed, 1);
-    match &failure.kind {
-        FailureKind::PlainHttp => count.add(Count::PlainHttp, 1),
-        FailureKind::TooLarge => count.add(Count::HandshakesTooLarge, 1),
-        FailureKind::Certificate(_) => count.add(Count::ClientCertificatesRefused, 1),
-        _ => {}
-    }
+    let reason = match &failure.kind {
+        FailureKind::PlainHttp => Count::PlainHttp,
+        FailureKind::NotTls => Count::HandshakesNotTls,
+        FailureKind::TooLarge => Count::HandshakesTooLarge,
+        FailureKind::Certificate(_) => Count::ClientCertificatesRefused,
+        FailureKind::NoCommonVersion
+        | FailureKind::NoCommonSuite
+        | FailureKind::NoCommonGroup
+        | FailureKind::NoCommonSignature
+        | FailureKind::NoCommonAlpn
+        | FailureKind::PeerIncompatible => Count::HandshakesIncompatible,
+        FailureKind::PeerAlert(_) => Count::HandshakesPeerAlert,
+        FailureKind::PeerClosed => Count::HandshakesPeerClosed,
+        FailureKind::Malformed | FailureKind::Misbehaved | FailureKind::Forged => {
+            Count::HandshakesBroken
+        }
+        // And whatever the engine may learn to tell apart.
+        _ => Count::HandshakesInternal,
+    };
+    count.add(reason, 1);
 }
 
 /// Is it about who the client is? Then it is to be seen, whatever the level of the others.

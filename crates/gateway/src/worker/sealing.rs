@@ -36,7 +36,7 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
             }
             Allowance::Lean(room) => (1, room),
             Allowance::Nothing => {
-                tools.starve(slot);
+                tools.starve(slot, Flag::SealingStarved);
                 return Ok(());
             }
         };
@@ -71,7 +71,7 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
 
 /// What the plain side says, and whether that was the last of it.
 fn receive(slot: &Slot, buf: &mut [u8], ranges: &[Range<usize>]) -> io::Result<Attempt<Received>> {
-    if slot.is_joined() {
+    if slot.has(Flag::Joined) {
         return socket::recv_from_joint(slot.plain_fd(), buf, ranges);
     }
     Ok(

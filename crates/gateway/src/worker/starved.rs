@@ -2,7 +2,8 @@
 //!
 //! Nothing tells when there is some again: pending memory is freed by others, and a send queue
 //! drains in the kernel. So they are looked at, first after a millisecond and then ever more
-//! rarely. A look costs one system call, and only if it shows room is epoll asked again.
+//! rarely; and the more rarely, the more there are. A look costs one system call, and only if it
+//! shows room is epoll asked again.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,8 +11,11 @@ use std::collections::BinaryHeap;
 /// The first look at one whose queue may drain at once.
 pub(super) const SOON_MS: u64 = 1;
 
-/// Looks are never further apart.
+/// Looks are never further apart, but for their number.
 pub(super) const LATE_MS: u64 = 64;
+
+/// Looks of all who wait, per millisecond: some 2 % of the time.
+const LOOKS_PER_MS: u64 = 16;
 
 /// Looks per turn.
 const LOOKS: usize = 256;
@@ -28,6 +32,7 @@ pub(super) struct Starved {
 impl Starved {
     pub(super) fn push(&mut self, index: u32, generation: u32, now_ms: u64, wait_ms: u64) {
         let next = (wait_ms * 2).min(LATE_MS);
+        let wait_ms = wait_ms.max(self.waiting.len() as u64 / LOOKS_PER_MS);
         self.waiting
             .push(Reverse((now_ms + wait_ms, index, generation, next)));
     }
@@ -68,5 +73,25 @@ mod tests {
         }
         assert_eq!(looks, [1, 3, 7, 15, 31, 63, 127, 191, 255, 319]);
         assert!(starved.due(300).is_empty());
+    }
+
+    /// However many wait, looks take no more than their part of the time.
+    #[test]
+    fn looks_of_many_are_bounded() {
+        for many in [100, 5_000, 50_000] {
+            let mut starved = Starved::default();
+            (0..many).for_each(|index| starved.push(index, 1, 0, SOON_MS));
+            let mut looks = 0;
+            let seconds = 10;
+            for now_ms in 0..seconds * 1000 {
+                for (_, index, generation, wait_ms) in starved.due(now_ms) {
+                    looks += 1;
+                    starved.push(index, generation, now_ms, wait_ms);
+                }
+            }
+            assert!(looks >= u64::from(many), "nobody is forgotten");
+            let most = seconds * 1000 * LOOKS_PER_MS + 2 * u64::from(many);
+            assert!(looks <= most, "{looks} looks at {many}");
+        }
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn plain_readable(slot: &mut Slot, tools: &mut Tools) -> Outcome {
 fn inward(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
     let mut moved = 0;
     while moved < TURN_BYTES_MAX && interest::reads_tls(slot) {
-        let Some(most) = room(slot, tools, slot.plain_fd()) else {
+        let Some(most) = room(slot, tools, slot.plain_fd(), Flag::Starved) else {
             return Ok(());
         };
         let n = match socket::recv(slot.tls_fd(), &mut tools.scratch.opening[..most]) {
@@ -75,7 +75,7 @@ fn inward(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
 fn outward(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
     let mut moved = 0;
     while moved < TURN_BYTES_MAX && interest::reads_plain(slot) {
-        let Some(most) = room(slot, tools, slot.tls_fd()) else {
+        let Some(most) = room(slot, tools, slot.tls_fd(), Flag::SealingStarved) else {
             return Ok(());
         };
         let n = match socket::recv(slot.plain_fd(), &mut tools.scratch.sealing[..most]) {
@@ -100,13 +100,14 @@ fn outward(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// How much to receive, if it is to leave by `towards`. `None`: nothing for now.
-fn room(slot: &mut Slot, tools: &mut Tools, towards: Fd) -> Option<usize> {
+/// How much to receive, if it is to leave by `towards`. `None`: nothing for now; the flow `starved`
+/// is gone on with later.
+fn room(slot: &mut Slot, tools: &mut Tools, towards: Fd, starved: Flag) -> Option<usize> {
     match tools.allowance(towards) {
         Allowance::Full => Some(tools.receive_max()),
         Allowance::Lean(room) => Some(room),
         Allowance::Nothing => {
-            tools.starve(slot);
+            tools.starve(slot, starved);
             None
         }
     }

@@ -3,6 +3,7 @@
 
 use super::Worker;
 use super::flow::Allowance;
+use super::opening;
 use crate::counters::Count;
 use crate::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::{Fd, process};
@@ -122,25 +123,26 @@ impl Worker {
             let Some(slot) = self.slots.get_mut(index) else {
                 continue;
             };
-            if slot.generation != generation || !slot.has(Flag::StarvedQueued) {
+            if slot.generation != generation || !slot.is_starved() {
                 continue;
             }
-            let sides = match slot.plain_fd() {
-                Fd::NONE => [slot.tls_fd(); 2],
-                plain_fd => [plain_fd, slot.tls_fd()],
-            };
-            let allowance = |towards: &Fd| self.tools.allowance(*towards);
-            if sides
-                .iter()
-                .all(|side| allowance(side) == Allowance::Nothing)
-            {
+            let mut goes_on = false;
+            for (flow, towards) in [
+                (Flag::Starved, opening::towards(slot)),
+                (Flag::SealingStarved, slot.tls_fd()),
+            ] {
+                if slot.has(flow) && self.tools.allowance(towards) != Allowance::Nothing {
+                    slot.clear(flow);
+                    goes_on = true;
+                }
+            }
+            if slot.is_starved() {
                 let now_ms = self.now_ms;
                 self.tools.starved.push(index, generation, now_ms, wait_ms);
-                continue;
             }
-            slot.clear(Flag::Starved);
-            slot.clear(Flag::StarvedQueued);
-            self.apply_interest(index);
+            if goes_on {
+                self.apply_interest(index);
+            }
         }
     }
 

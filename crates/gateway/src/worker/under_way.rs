@@ -160,6 +160,19 @@ impl Originations {
         Some(std::mem::take(more))
     }
 
+    /// Of these routes nothing is known any more: what they were has changed.
+    pub(super) fn forget(&mut self, changed: &[u16], mut pools: Vec<Pool>) {
+        for (number, former) in (0..).zip(self.pools.drain(..)) {
+            let place = pools.get_mut(usize::from(number));
+            if let Some(place) = place.filter(|_| !changed.contains(&number)) {
+                *place = former;
+            }
+        }
+        self.pools = pools;
+        self.health.retain(|(route, _), _| !changed.contains(route));
+        self.logged.retain(|(route, _), _| !changed.contains(route));
+    }
+
     pub(super) fn note_success(&mut self, route: u16, target: usize) {
         self.health.remove(&(route, target));
     }

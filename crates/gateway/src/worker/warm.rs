@@ -6,6 +6,7 @@
 //! or leads to connections that do not last.
 
 use super::Worker;
+use super::flow::Outcome;
 use super::originating::Plain;
 use crate::counters::Count;
 use crate::route::Direction;
@@ -172,6 +173,24 @@ impl Worker {
                 begin -= 1;
                 self.originate(None, route);
             }
+        }
+    }
+
+    /// Ends the warm connections of these routes.
+    pub(super) fn end_warm(&mut self, routes: &[u16]) {
+        let slots = self.slots.indices();
+        let is_one = |index: &u32| {
+            let slot = self.slots.get(*index);
+            slot.is_some_and(|slot| slot.phase() == Phase::Warm && routes.contains(&slot.route))
+        };
+        let warm: Vec<u32> = slots.filter(is_one).collect();
+        for index in warm {
+            if !self.is_beyond_doubt(index) {
+                continue;
+            }
+            self.slots.header().mark_busy(index);
+            let over = self.work(index, |_, _| Outcome::TlsTruncated);
+            self.finish_work(index, over);
         }
     }
 

@@ -16,6 +16,7 @@ use crate::backend_tls::TICKET_WAIT_MS;
 use crate::backends::Change;
 use crate::config::Truncation;
 use crate::counters::Count;
+use crate::latency::Latency;
 use crate::route::{Direction, Route};
 use crate::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_engine::Rested;
@@ -236,6 +237,8 @@ impl Work<'_> {
     ) -> Outcome {
         slot.set_phase(Phase::Connecting);
         reporting::count_done(&rested.info, &self.tools.count);
+        let count = &self.tools.count;
+        count.observe(Latency::Handshake, took_ms.saturating_mul(1000));
         let id = client.id(self.tools.id_seed, slot);
         let whose = Whose {
             peer: client,
@@ -287,6 +290,7 @@ impl Work<'_> {
     }
 
     fn start_connect(&mut self, slot: &mut Slot, client: Option<IpAddr>) -> Connect {
+        self.tools.connects.began(slot.generation, self.now_ms);
         connecting::start(slot, self.way(), client)
     }
 
@@ -327,7 +331,12 @@ impl Work<'_> {
         Some(next)
     }
 
-    fn note_connected(&self, slot: &Slot) {
+    fn note_connected(&mut self, slot: &Slot) {
+        let took_ms = self.tools.connects.done(slot.generation, self.now_ms);
+        if let Some(took_ms) = took_ms.filter(|_| !slot.has(Flag::Echo)) {
+            let count = &self.tools.count;
+            count.observe(Latency::BackendConnect, took_ms.saturating_mul(1000));
+        }
         let Some(targets) = self.route.targets().filter(|targets| targets.all.len() > 1) else {
             return;
         };
@@ -344,7 +353,7 @@ impl Work<'_> {
             let failure = match connect {
                 Connect::Done => {
                     self.note_connected(slot);
-                    if slot.is_joined() && slot.has(Flag::OpeningBlocked) {
+                    if slot.has(Flag::Joined) && slot.has(Flag::OpeningBlocked) {
                         // The introduction went before the handshake with the backend.
                         let pending = &mut self.tools.pending;
                         let introduced = backlog::opened(slot, pending).len();
@@ -651,7 +660,7 @@ fn attach_plain(slot: &mut Slot, plain: Plain) {
         slot.set(Flag::PlainIsUnix);
     }
     if plain.is_joined {
-        slot.set_joined(true);
+        slot.set(Flag::Joined);
     }
     slot.set_phase(Phase::Established);
 }

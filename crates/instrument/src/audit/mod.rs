@@ -65,6 +65,11 @@ impl Audit {
         }
     }
 
+    /// Draws the findings of a kept audit anew, as this version of the program does.
+    pub fn judge_again(&mut self) {
+        self.findings = findings::judge(self);
+    }
+
     /// Draws the findings and says how it ended.
     fn conclude(&mut self, end: Result<(), Trouble>) {
         self.findings = findings::judge(self);

@@ -5,6 +5,7 @@
 //! - [`wait`] says in words how a child ended; [`open_pidfd`] makes its end pollable.
 
 mod board;
+mod oom;
 mod privileges;
 mod program;
 mod share;
@@ -12,14 +13,15 @@ mod status;
 mod this;
 
 pub use board::{Board, BoardReader, Post, TEXT_MAX, inode};
+pub use oom::OomScore;
 pub use privileges::{User, drop_privileges, look_up_user};
 pub use program::{Inherit, Program, ProgramFile};
 pub use share::share_table;
-pub use status::{Ended, Wait, is_alive, open_pidfd, peek, send_signal, wait};
+pub use status::{Ended, Wait, open_pidfd, peek, runs, send_signal, wait};
 pub use this::{
     boottime_ms, cpu_ns, die_with_parent, forbid_core_dumps, futex_wait, futex_wake, monotonic_ms,
-    parent, pid, protect_from_oom, return_heap, set_close_on_exec_from, set_name, set_subreaper,
-    thread_count, user_id,
+    monotonic_us, parent, pid, protect_from_oom, return_heap, set_close_on_exec_from, set_name,
+    set_subreaper, thread_count, user_id,
 };
 
 use std::fmt;

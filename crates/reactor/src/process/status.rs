@@ -118,11 +118,13 @@ pub fn send_signal(pid: Pid, signal: Signal) -> io::Result<()> {
     )?)
 }
 
-/// Whether there is a process with this id (which may be a zombie).
-pub fn is_alive(pid: Pid) -> bool {
-    match pid.rustix().map(rustix::process::test_kill_process) {
-        Ok(Ok(())) => true,
-        Ok(Err(errno)) => errno == Errno::PERM,
-        Err(_) => false,
-    }
+/// Whether a process goes on: it is there, and is not one that has ended and waits for its parent
+/// to take note.
+pub fn runs(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name stands in parentheses and may contain anything.
+    let state = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }

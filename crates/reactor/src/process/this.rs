@@ -38,6 +38,12 @@ pub fn monotonic_ms() -> u64 {
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
+/// Microseconds on the clock of [`monotonic_ms`].
+pub fn monotonic_us() -> u64 {
+    let now = rustix::time::clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+}
+
 /// The process that this one is a child of now.
 pub fn parent() -> Pid {
     Pid(rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()))

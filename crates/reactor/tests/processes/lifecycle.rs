@@ -43,11 +43,22 @@ pub(crate) fn how_a_child_ended() {
 
     let pid = shell("exec sleep 1000").start().unwrap();
     assert_eq!(wait(Wait::IfEnded(pid)).unwrap(), None);
-    assert!(process::is_alive(pid));
+    assert!(process::runs(pid));
+    assert_eq!(process::peek(pid).unwrap(), None);
     process::send_signal(pid, Signal::Kill).unwrap();
+    // Its end can be seen, as often as one looks, before it is taken note of.
+    let seen = loop {
+        if let Some(ended) = process::peek(pid).unwrap() {
+            break ended;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(process::peek(pid).unwrap(), Some(seen));
+    assert!(!process::runs(pid));
     let ended = end_of(pid);
     assert_eq!(ended.to_string(), "killed by SIGKILL (9)");
-    assert!(!process::is_alive(pid));
+    assert_eq!(ended, seen);
+    assert!(process::peek(pid).is_err());
 
     assert!(wait(Wait::For(pid)).is_err());
     assert_eq!(wait(Wait::AnyEnded).unwrap(), None);

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::paint::Style;
 use crate::demo::client::{Client, Phase};
+use crate::paint::Style;
 
 /// How long the light of an echo is bright, and how long it takes to fade.
 const BRIGHT: Duration = Duration::from_millis(200);

@@ -2,7 +2,6 @@
 
 mod cells;
 mod lines;
-mod paint;
 mod picture;
 mod sparkline;
 

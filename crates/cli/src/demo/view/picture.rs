@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use dormouse_reactor::process::Pid;
 
 use super::cells::{Cell, Layout};
-use super::paint::{Canvas, Screen, Style};
 use super::sparkline::sparkline;
 use super::{Frame, Step};
 use crate::demo::plan::Plan;
 use crate::demo::watch::Reading;
 use crate::demo::words::{duration, megabytes, number};
+use crate::paint::{Canvas, Screen, Style};
 
 const EVERY: Duration = Duration::from_millis(80);
 /// Rows around the field.

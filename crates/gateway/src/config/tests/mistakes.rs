@@ -64,6 +64,7 @@ const PROCESS: &[&str] = &[
     "admin = 5",
     "admin = '192.0.2.1:9901'",
     "admin = '127.0.0.1:0'",
+    "sandbox = 'yes'",
     "workers = 2\nworkers = 3",
     "workers = ",
     "workers = auto",

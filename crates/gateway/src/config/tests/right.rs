@@ -152,6 +152,7 @@ const EVERY_OPTION: &str = "
         user = 'dormouse'
         group = 'tls'
         admin = '127.0.0.1:9901'
+        sandbox = 'required'
         memory = '2 GiB'
         resolve_every = '5s'
         reload_certificates = 'off'

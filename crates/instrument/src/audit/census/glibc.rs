@@ -121,6 +121,7 @@ impl Heap {
                 let count = found.sizes.entry(size).or_default();
                 count.blocks += 1;
                 count.zero_bytes += self.zeros(at + 16, next + 8);
+                count.resident_bytes += self.resident_in(at, next);
             } else {
                 found.free_bytes += self.resident_in(at, next);
             }
@@ -220,6 +221,7 @@ fn mapped(reader: &Reader, region: &Region, into: &mut Snapshot) -> Result<(), S
         let count = into.sizes.entry(length).or_default();
         count.blocks += 1;
         count.zero_bytes += chunk.zeros(16, length);
+        count.resident_bytes += resident;
         at += length;
     }
     Ok(())

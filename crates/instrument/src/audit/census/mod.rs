@@ -29,6 +29,9 @@ pub struct SizeCount {
     pub blocks: u64,
     /// Bytes of them that are zero, in words of eight.
     pub zero_bytes: u64,
+    /// Bytes of them which are resident: what was never touched takes nothing.
+    #[serde(default)]
+    pub resident_bytes: u64,
 }
 
 /// The heap at one moment.
@@ -59,9 +62,12 @@ impl Snapshot {
             let own = self.sizes.entry(*size).or_default();
             own.blocks += count.blocks;
             own.zero_bytes += count.zero_bytes;
+            own.resident_bytes += count.resident_bytes;
         }
         for (size, count) in &other.small {
-            self.small.entry(*size).or_default().blocks += count.blocks;
+            let own = self.small.entry(*size).or_default();
+            own.blocks += count.blocks;
+            own.resident_bytes += count.resident_bytes;
         }
     }
 }
@@ -80,6 +86,9 @@ pub struct SizeClass {
     pub per_connection: f64,
     /// Bytes per connection.
     pub bytes_per_connection: f64,
+    /// Bytes per connection which are resident; may be missing in audits of older versions.
+    #[serde(default)]
+    pub resident_per_connection: Option<f64>,
     /// How much of these blocks is zero, from 0 to 1.
     pub zero_share: f64,
 }
@@ -183,6 +192,11 @@ pub fn compare(
     let mut classes: Vec<SizeClass> = Vec::new();
     for (heap, of) in heaps {
         let blocks = |at: &Snapshot, size: &u64| of(at).get(size).map_or(0, |count| count.blocks);
+        let resident = |at: &Snapshot, size: &u64| {
+            of(at)
+                .get(size)
+                .map_or(0.0, |count| count.resident_bytes as f64)
+        };
         classes.extend(of(two_n).iter().map(|(size, count)| {
             let at = [blocks(none, size), blocks(n, size), count.blocks];
             let per_connection = (at[2] as f64 - at[0] as f64) / connections;
@@ -192,6 +206,9 @@ pub fn compare(
                 blocks: at,
                 per_connection,
                 bytes_per_connection: per_connection * *size as f64,
+                resident_per_connection: Some(
+                    (count.resident_bytes as f64 - resident(none, size)) / connections,
+                ),
                 zero_share: count.zero_bytes as f64 / (count.blocks * size).max(1) as f64,
             }
         }));
@@ -331,7 +348,12 @@ mod tests {
     fn snapshot(connections: u64, sizes: &[(u64, u64)]) -> Snapshot {
         let sizes = sizes.iter().map(|&(size, blocks)| {
             let zero_bytes = blocks * size / 2;
-            (size, SizeCount { blocks, zero_bytes })
+            let count = SizeCount {
+                blocks,
+                zero_bytes,
+                resident_bytes: blocks * size,
+            };
+            (size, count)
         });
         Snapshot {
             connections,
@@ -349,6 +371,10 @@ mod tests {
         assert_eq!(report.classes[0].size_bytes, 16912);
         assert_eq!(report.classes[0].per_connection, 2.0);
         assert_eq!(report.classes[0].zero_share, 0.5);
+        assert_eq!(
+            report.classes[0].resident_per_connection,
+            Some(2.0 * 16912.0)
+        );
         assert_eq!(report.blocks_per_connection, 3.0);
         assert_eq!(grown(&none, &n)[0], (16912, 3, 203));
     }

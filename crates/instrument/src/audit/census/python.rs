@@ -106,7 +106,9 @@ impl Pool {
         into.free_bytes += self.bytes - HEADER as u64 - used;
         into.heap_bytes += self.bytes;
         let of: &mut BTreeMap<u64, SizeCount> = &mut into.small;
-        of.entry(self.block).or_default().blocks += self.in_use;
+        let count = of.entry(self.block).or_default();
+        count.blocks += self.in_use;
+        count.resident_bytes += used;
     }
 }
 

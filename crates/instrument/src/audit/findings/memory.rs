@@ -3,6 +3,7 @@
 use super::super::census::{CensusReport, SizeClass};
 use super::super::model::{MemoryFigures, ServerFigures};
 use super::super::server::load::GROWTH_BYTES;
+use super::advice::HOLES;
 use super::{About, Confidence, Finding, Severity, bytes, percent, whole};
 use crate::stats::{Growth, Verdict};
 
@@ -20,7 +21,7 @@ const CONTEXT_BYTES: f64 = 20_000.0;
 /// Growth per round below this is not worth a finding, whatever it comes to per connection.
 const GROWTH_PER_ROUND: f64 = 50_000.0;
 /// Bytes of holes in the heap.
-const HOLES: [(f64, Severity); 2] = [(16e6, Severity::High), (1.5e6, Severity::Medium)];
+const LEFT: [(f64, Severity); 2] = [(16e6, Severity::High), (1.5e6, Severity::Medium)];
 const REFERENCE: &str =
     "a few hundred bytes: two traffic secrets and two sequence numbers (dormouse serve: 193 bytes)";
 
@@ -286,7 +287,7 @@ fn holes(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) -
     let (name, left) = moments
         .filter_map(|name| Some((name, free(name)? - before)))
         .max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let (_, severity) = HOLES.iter().find(|(limit, _)| left > *limit)?;
+    let (_, severity) = LEFT.iter().find(|(limit, _)| left > *limit)?;
     let more_used = used(name)? - used("none")?;
     if left < 2.0 * more_used {
         return None;
@@ -302,7 +303,7 @@ fn holes(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) -
         reference: "memory is back where it was before (dormouse serve: 2 % are left)".into(),
         cause: "a few long-lived blocks (sessions, statistics) lie between those of connections and pin the heap".into(),
         confidence: Confidence::High,
-        advice: about.advice("heap-fragmented"),
+        advice: about.advice(HOLES),
         command: about.bench("churn", "-n 20000 -c 500 --rounds 5"),
     })
 }

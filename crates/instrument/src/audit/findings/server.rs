@@ -166,7 +166,6 @@ fn resumption(about: &About, all: &[Resumption], findings: &mut Vec<Finding>) {
         .filter(|entry| entry.by == "ticket")
         .filter_map(|entry| Some((entry.version.as_str(), entry.trials.value()?)))
         .collect();
-    let said = |trials: &Trials| format!("{} of {} resumed", trials.resumed, trials.offered);
     let each: Vec<_> = by_ticket
         .iter()
         .map(|(version, trials)| format!("{version}: {}", said(trials)))
@@ -238,6 +237,14 @@ fn resumption(about: &About, all: &[Resumption], findings: &mut Vec<Finding>) {
             why_partly(trials.share()),
             Confidence::Medium,
         );
+    }
+}
+
+fn said(trials: &Trials) -> String {
+    match trials.offered {
+        // Who sends no ticket has nothing to resume by.
+        0 => "no ticket was sent".to_owned(),
+        offered => format!("{} of {offered} resumed", trials.resumed),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::super::census::SizeClass;
 use super::super::findings::{self, Severity};
 use super::super::model::{Audit, FlightRow, Measured, MemoryFigures, ServerFigures};
 use super::parts::{self, bytes};
@@ -26,7 +27,13 @@ pub fn page(title: &str, audits: &[Audit]) -> String {
     if let [audit] = audits {
         let _ = write!(body, "<p>{}</p>{}", about(audit), verdict(audit));
     } else if let Some(first) = audits.first() {
-        let _ = write!(body, "<p>{} audits · {}</p>", audits.len(), machine(first));
+        let _ = write!(
+            body,
+            "<p>{} audits · {}{}</p>",
+            audits.len(),
+            machine(first),
+            busy(audits)
+        );
     }
     body.push_str("</header>\n");
     if audits.len() > 1 {
@@ -64,7 +71,7 @@ fn about(audit: &Audit) -> String {
         "{} · {} · {} · {:.0} s · {}",
         escape(&software),
         escape(&audit.target),
-        machine(audit),
+        machine(audit) + &busy(std::slice::from_ref(audit)),
         audit.duration_s,
         escape(&audit.tool)
     )
@@ -73,18 +80,27 @@ fn about(audit: &Audit) -> String {
 fn machine(audit: &Audit) -> String {
     let gib = audit.machine.memory_bytes as f64 / f64::from(1 << 30);
     format!(
-        "{} · {} cores, {gib:.0} GiB, Linux {}{}",
+        "{} · {} cores, {gib:.0} GiB, Linux {}",
         escape(&audit.started_at),
         audit.machine.cores,
-        escape(&audit.machine.kernel),
-        busy(audit)
+        escape(&audit.machine.kernel)
     )
 }
 
 /// On a busy machine CPU times are ratios.
-fn busy(audit: &Audit) -> String {
-    let words = |load| format!(", load average {load:.1} at the start");
-    audit.load_average().map_or_else(String::new, words)
+fn busy(audits: &[Audit]) -> String {
+    let loads: Vec<f64> = audits.iter().filter_map(Audit::load_average).collect();
+    let (Some(least), Some(most)) = (
+        loads.iter().copied().reduce(f64::min),
+        loads.iter().copied().reduce(f64::max),
+    ) else {
+        return String::new();
+    };
+    if loads.len() == 1 {
+        format!(", load average {most:.1} at the start")
+    } else {
+        format!(", load averages {least:.1} to {most:.1} at their starts: CPU times are ratios")
+    }
 }
 
 fn verdict(audit: &Audit) -> String {
@@ -178,37 +194,15 @@ fn where_bytes_go(server: &ServerFigures) -> String {
         return String::new();
     };
     let quiet = memory.quiet_bytes().max(0.0);
-    let mut pieces: Vec<(String, f64)> = Vec::new();
-    let mut rest = quiet;
-    if let Some(census) = server.census.value() {
-        for class in census
-            .classes
-            .iter()
-            .take(PIECES)
-            .filter(|class| class.bytes_per_connection > 0.02 * quiet)
-        {
-            let name = format!(
-                "{:.1} × {} bytes, {:.0} % zeros",
-                class.per_connection,
-                grouped(class.size_bytes as f64, 0),
-                100.0 * class.zero_share
-            );
-            pieces.push((name, class.bytes_per_connection));
-        }
-        let named: f64 = pieces.iter().map(|piece| piece.1).sum();
-        let other = census.heap_bytes_per_connection - named;
-        if other > 0.01 * quiet {
-            pieces.push(("other blocks of the heap".into(), other));
-        }
-        rest -= named + other.max(0.0);
-    }
-    if rest > 0.01 * quiet {
+    let mut pieces = blocks_of(server, quiet);
+    let named: f64 = pieces.iter().map(|piece| piece.1).sum();
+    if quiet - named > 0.01 * quiet {
         pieces.push((
-            "outside of malloc's blocks: holes, stacks, mappings, a managed heap".into(),
-            rest,
+            "outside of blocks that were counted: holes, stacks, mappings, a managed heap".into(),
+            quiet - named,
         ));
     }
-    let process: f64 = pieces.iter().map(|piece| piece.1).sum();
+    let process = named.max(quiet);
     if let Measured::Measured(kernel) = memory.kernel_bytes {
         // Both ends are on this machine; the server has one of them.
         pieces.push(("in the kernel: its end of the socket".into(), kernel / 2.0));
@@ -238,11 +232,62 @@ fn where_bytes_go(server: &ServerFigures) -> String {
         );
     }
     let body = format!("<div class=\"bar\">{bar}</div><div class=\"share\">{list}</div>");
-    let what = format!(
-        "{} of the process for each quiet connection, and the kernel's part.",
-        bytes(process)
+    let mut what = format!(
+        "The process grew by {} for each quiet connection; and the kernel's part.",
+        bytes(quiet)
     );
+    if process > 1.02 * quiet {
+        let more = bytes(process - quiet);
+        let _ = write!(
+            what,
+            " {more} of its blocks lie where it held memory before."
+        );
+    }
     section("Where a connection's bytes go", &what, &body)
+}
+
+/// The blocks that come with a connection, as far as they are resident.
+fn blocks_of(server: &ServerFigures, quiet: f64) -> Vec<(String, f64)> {
+    let Some(census) = server.census.value() else {
+        return Vec::new();
+    };
+    let resident = |class: &SizeClass| {
+        let known = class.resident_per_connection;
+        known.unwrap_or(class.bytes_per_connection).max(0.0)
+    };
+    let mut classes: Vec<&SizeClass> = census.classes.iter().collect();
+    classes.sort_by(|a, b| resident(b).total_cmp(&resident(a)));
+    let (named, others) = classes.split_at(classes.len().min(PIECES));
+    let mut pieces: Vec<(String, f64)> = named
+        .iter()
+        .filter(|class| resident(class) > 0.02 * quiet)
+        .map(|class| {
+            let whose = if class.heap == "malloc" {
+                String::new()
+            } else {
+                format!("{}, ", class.heap)
+            };
+            let name = format!(
+                "{whose}{:.1} × {} bytes, {:.0} % zeros",
+                class.per_connection,
+                grouped(class.size_bytes as f64, 0),
+                100.0 * class.zero_share
+            );
+            (name, resident(class))
+        })
+        .collect();
+    // The sizes which are too small to be in the report are in none of the classes.
+    let reported: f64 = census
+        .classes
+        .iter()
+        .map(|class| class.bytes_per_connection)
+        .sum();
+    let small = (census.heap_bytes_per_connection - reported).max(0.0);
+    let other = small + others.iter().map(|class| resident(class)).sum::<f64>();
+    if other > 0.01 * quiet {
+        pieces.push(("other blocks of the heap".into(), other));
+    }
+    pieces
 }
 
 fn over_time(audit: &Audit, server: &ServerFigures) -> String {

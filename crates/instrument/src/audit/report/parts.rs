@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::super::census::SizeClass;
 use super::super::model::{Audit, ClientFigures, FlightRow, Measured, Offer, ServerFigures};
 use crate::model::grouped;
 
@@ -216,13 +217,13 @@ fn resumption(server: &ServerFigures) -> Vec<Row> {
         of(
             &format!("{} by {}", entry.version, entry.by),
             &entry.trials,
-            |trials| {
-                format!(
-                    "{} of {} ({:.0} %)",
+            |trials| match trials.offered {
+                0 => "no ticket was sent, so there was nothing to offer".to_owned(),
+                offered => format!(
+                    "{} of {offered} ({:.0} %)",
                     trials.resumed,
-                    trials.offered,
                     100.0 * trials.share()
-                )
+                ),
             },
         )
     };
@@ -347,9 +348,10 @@ fn census(server: &ServerFigures) -> Vec<Row> {
     }
     for class in census.classes.iter().take(6) {
         let value = format!(
-            "{:.2} per connection, {}, {:.0} % zeros",
+            "{:.2} per connection, {}{}, {:.0} % zeros",
             class.per_connection,
             bytes(class.bytes_per_connection),
+            resident(class),
             100.0 * class.zero_share
         );
         let whose = if class.heap == "malloc" {
@@ -394,6 +396,16 @@ fn census(server: &ServerFigures) -> Vec<Row> {
     }
     rows.extend(census.notes.iter().map(|note| row("note", note.clone())));
     rows
+}
+
+/// How much of a class is resident, where that is less than the whole.
+fn resident(class: &SizeClass) -> String {
+    match class.resident_per_connection {
+        Some(resident) if resident < 0.9 * class.bytes_per_connection => {
+            format!(" ({} of it resident)", bytes(resident))
+        }
+        _ => String::new(),
+    }
 }
 
 fn cpu(server: &ServerFigures) -> Vec<Row> {

@@ -261,10 +261,8 @@ fn look(
     audit: &mut Audit,
     began: Instant,
 ) -> Result<(), Trouble> {
-    let target: Addr = spec
-        .target
-        .parse()
-        .map_err(|error| Trouble::usage(format!("{error}")))?;
+    let target = spec.target.parse::<Addr>();
+    let target = target.map_err(|error| Trouble::usage(format!("{error}")))?;
     let interrupts =
         Interrupts(Signals::open(&[Signal::Interrupt, Signal::Terminate], OnExec::Close).ok());
     let free = is_near(&target) || spec.own_server;
@@ -291,27 +289,8 @@ fn look(
         .value()
         .and_then(|offer| offer.client_certificate_asked);
     let want = asked == Some(true) && spec.identity.is_none();
-    let with_hint = |trouble: Trouble| {
-        let hint = if want {
-            "; it asks for a client certificate: --cert and --key"
-        } else {
-            ""
-        };
-        Trouble {
-            message: format!("{}{hint}", trouble.message),
-            ..trouble
-        }
-    };
-    let (talk, banner) = probe(spec, &means).map_err(with_hint)?;
-    if let (None, Talk::Http { path, .. }) = (&spec.talk, &talk) {
-        let options = again::line(
-            spec.options
-                .iter()
-                .map(String::as_str)
-                .chain(["--http", path]),
-        );
-        audit.settings.insert("options".into(), options.into());
-    }
+    let (talk, banner) = probe(spec, &means).map_err(|trouble| with_hint(trouble, want))?;
+    keep_talk(spec, &talk, audit);
     interrupts.check()?;
     if let Some(server) = &server {
         audit.processes = server.tree.describe()?;
@@ -326,11 +305,7 @@ fn look(
     interrupts.check()?;
     let key = offered.value().and_then(Offer::key);
     let resuming = resuming(&learnt.resumption);
-    let why = if server.is_none() {
-        NO_PROCESS
-    } else {
-        FOREIGN
-    };
+    let why = server.as_ref().map_or(NO_PROCESS, |_| FOREIGN);
     audit.server = Some(ServerFigures {
         offer: offered,
         resumption: learnt.resumption,
@@ -354,8 +329,30 @@ fn look(
         reference: baseline::measure(key.as_deref()).map_err(Trouble::system)?,
         began,
     };
-    let loaded = load.run().map_err(with_hint);
+    let loaded = load.run().map_err(|trouble| with_hint(trouble, want));
     keep(audit, loaded)
+}
+
+/// What helps when a server wants a client certificate and got none.
+fn with_hint(trouble: Trouble, want: bool) -> Trouble {
+    let hint = if want {
+        "; it asks for a client certificate: --cert and --key"
+    } else {
+        ""
+    };
+    Trouble {
+        message: format!("{}{hint}", trouble.message),
+        ..trouble
+    }
+}
+
+/// `bench` does not find out what a server speaks: it is told.
+fn keep_talk(spec: &ServerSpec, talk: &Talk, audit: &mut Audit) {
+    if let (None, Talk::Http { path, .. }) = (&spec.talk, talk) {
+        let given = spec.options.iter().map(String::as_str);
+        let options = again::line(given.chain(["--http", path]));
+        audit.settings.insert("options".into(), options.into());
+    }
 }
 
 fn stage(console: &mut dyn Console, name: &str) {

@@ -11,7 +11,7 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
 /// What a piece of text looks like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Style {
+pub(crate) enum Style {
     Plain,
     Bold,
     Faint,
@@ -24,7 +24,7 @@ pub(super) enum Style {
 }
 
 /// Text with styles, line by line, never wider than the screen.
-pub(super) struct Canvas {
+pub(crate) struct Canvas {
     text: String,
     colours: bool,
     width: usize,
@@ -33,7 +33,7 @@ pub(super) struct Canvas {
 }
 
 impl Canvas {
-    pub(super) fn new(width: usize, colours: bool) -> Canvas {
+    pub(crate) fn new(width: usize, colours: bool) -> Canvas {
         Canvas {
             text: String::with_capacity(16 * 1024),
             colours,
@@ -44,7 +44,7 @@ impl Canvas {
     }
 
     /// Adds text, as far as the line has room. Every character is one column wide.
-    pub(super) fn put(&mut self, style: Style, text: &str) {
+    pub(crate) fn put(&mut self, style: Style, text: &str) {
         self.change(style);
         for character in text.chars().take(self.width.saturating_sub(self.column)) {
             self.text.push(character);
@@ -53,21 +53,21 @@ impl Canvas {
     }
 
     /// Goes on at this column, if the line is not there yet.
-    pub(super) fn go_to_column(&mut self, column: usize) {
+    pub(crate) fn go_to_column(&mut self, column: usize) {
         while self.column < column.min(self.width) {
             self.put(Style::Plain, " ");
         }
     }
 
     /// The line is complete. What was there before is wiped.
-    pub(super) fn end_line(&mut self) {
+    pub(crate) fn end_line(&mut self) {
         self.change(Style::Plain);
         self.text.push_str("\x1b[K\r\n");
         self.column = 0;
     }
 
     /// The finished text. It must not end with a new line, or the last row would scroll.
-    pub(super) fn finish(mut self) -> String {
+    pub(crate) fn finish(mut self) -> String {
         self.change(Style::Plain);
         let len = self.text.trim_end_matches("\r\n").len();
         self.text.truncate(len);
@@ -92,10 +92,10 @@ impl Canvas {
 }
 
 /// The second screen of the terminal, until this is dropped.
-pub(super) struct Screen;
+pub(crate) struct Screen;
 
 impl Screen {
-    pub(super) fn enter() -> Screen {
+    pub(crate) fn enter() -> Screen {
         // A panic must not leave the terminal without a cursor.
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
@@ -106,7 +106,7 @@ impl Screen {
         Screen
     }
 
-    pub(super) fn show(&self, text: &str) {
+    pub(crate) fn show(&self, text: &str) {
         write_out(&format!("{UPDATE_BEGINS}{text}{UPDATE_ENDS}"));
     }
 }

@@ -1,0 +1,124 @@
+//! `dormouse top`: how a running `serve` is doing, again and again, on the whole screen.
+
+mod page;
+
+use std::io::{self, IsTerminal as _};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use dormouse_reactor::OnExec;
+use dormouse_reactor::poller::{Events, Interest, Poller};
+use dormouse_reactor::signal::{Signal, Signals};
+use dormouse_reactor::socket::Attempt;
+use dormouse_reactor::terminal::Keyboard;
+use serde_json::Value;
+
+use crate::admin::{AdminArgs, Place};
+use crate::outcome::Outcome;
+use crate::paint::Screen;
+use crate::terminal;
+use page::Seen;
+
+/// Where to look, and how often.
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub(crate) every: u64,
+}
+
+const TOKEN_SIGNALS: u64 = 1;
+const TOKEN_KEYS: u64 = 2;
+
+pub(crate) fn run(args: &TopArgs) -> ExitCode {
+    let place = match Place::find(&args.admin) {
+        Ok(place) => place,
+        Err(code) => return code,
+    };
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        terminal::error("`top` is for a terminal");
+        terminal::note("   = help: `dormouse status` shows the same once");
+        return Outcome::Misused.into();
+    }
+    let first = match place.question("/status") {
+        Ok(first) => first,
+        Err(what) => {
+            terminal::error(what);
+            return Outcome::Failed.into();
+        }
+    };
+    match watch(&place, first, Duration::from_secs(args.every)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal::error(format!("the terminal can't be used: {error}"));
+            Outcome::Failed.into()
+        }
+    }
+}
+
+fn watch(place: &Place, first: Value, every: Duration) -> io::Result<()> {
+    let ends = [
+        Signal::Interrupt,
+        Signal::Terminate,
+        Signal::Hangup,
+        Signal::Resized,
+    ];
+    let signals = Signals::open(&ends, OnExec::Close)?;
+    let keyboard = Keyboard::take()?;
+    let poller = Poller::create(OnExec::Close)?;
+    poller.add(signals.fd(), TOKEN_SIGNALS, Interest::READ)?;
+    poller.add(keyboard.fd(), TOKEN_KEYS, Interest::READ)?;
+    let screen = Screen::enter();
+    let mut events = Events::with_capacity(8);
+    let mut seen = Seen::new(first);
+    let mut next = Instant::now() + every;
+    loop {
+        screen.show(&seen.page(size(), terminal::colours_on(&io::stdout())));
+        let left = next.saturating_duration_since(Instant::now());
+        poller.wait(&mut events, Some(left.as_millis() as u64 + 1))?;
+        for event in events.iter() {
+            let is_over = match event.token() {
+                TOKEN_SIGNALS => has_ended(&signals)?,
+                _ => wants_to_leave(&keyboard)? || event.is_hung_up(),
+            };
+            if is_over {
+                return Ok(());
+            }
+        }
+        if Instant::now() >= next {
+            next = Instant::now() + every;
+            seen.look(place.question("/status"));
+        }
+    }
+}
+
+/// Is one of the signals more than another size?
+fn has_ended(signals: &Signals) -> io::Result<bool> {
+    while let Attempt::Done(received) = signals.receive()? {
+        if received.signal != Signal::Resized {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn wants_to_leave(keyboard: &Keyboard) -> io::Result<bool> {
+    while let Attempt::Done(key) = keyboard.read()? {
+        if matches!(key, b'q' | b'Q') {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Columns and rows.
+fn size() -> (usize, usize) {
+    match terminal_size::terminal_size() {
+        Some((width, height)) => (width.0.into(), height.0.into()),
+        None => (80, 24),
+    }
+}

@@ -1,0 +1,341 @@
+//! seccomp: which system calls a process may make, in lists.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use libc::c_long;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Is, SeccompCondition,
+    SeccompFilter, SeccompRule, apply_filter, apply_filter_all_threads,
+};
+
+use crate::process;
+
+/// Refused calls fail with this.
+const REFUSED: SeccompAction = SeccompAction::Errno(libc::EPERM as u32);
+
+/// Refused in keepers, and in every build that a keeper ever executes: see the module above. An
+/// entry can be added; a build which needs one that stands here can't be upgraded to.
+const NEVER: &[c_long] = &[
+    // Other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    // The kernel.
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_syslog,
+    // The machine.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_mknodat,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_reboot,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+];
+
+/// `prctl` of this, which no kernel knows: EINVAL says that the filter is not there yet, EPERM
+/// that it is.
+const QUESTION: u64 = 0x444d_5342;
+
+/// What the loop of a worker does: events, sockets, descriptors, memory, time and threads, signals,
+/// the end. Not to look for files: where the cryptographic library looks for /dev/sysgenid, it must
+/// not find what it then could not open.
+const LOOP: &[c_long] = &[
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_ppoll,
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    libc::SYS_bind,
+    libc::SYS_shutdown,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_sendto,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_pread64,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_pwrite64,
+    libc::SYS_lseek,
+    libc::SYS_fstat,
+    libc::SYS_fcntl,
+    libc::SYS_dup3,
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_memfd_create,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
+    libc::SYS_fchmod,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_gettimeofday,
+    libc::SYS_getrandom,
+    libc::SYS_futex,
+    libc::SYS_membarrier,
+    libc::SYS_rseq,
+    libc::SYS_set_robust_list,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getppid,
+    libc::SYS_geteuid,
+    libc::SYS_getegid,
+    libc::SYS_getuid,
+    libc::SYS_getgid,
+    libc::SYS_getrusage,
+    libc::SYS_uname,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_sigaltstack,
+    libc::SYS_restart_syscall,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+/// Older names of the same, on machines which have them.
+#[cfg(target_arch = "x86_64")]
+const LOOP_BY_OTHER_NAMES: &[c_long] = &[
+    libc::SYS_epoll_wait,
+    libc::SYS_accept,
+    libc::SYS_poll,
+    libc::SYS_dup2,
+    libc::SYS_time,
+    libc::SYS_getrlimit,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const LOOP_BY_OTHER_NAMES: &[c_long] = &[];
+
+/// What control and scout do besides: they look at files, resolve names, and may start threads.
+const LOOKING: &[c_long] = &[
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_statfs,
+    libc::SYS_fstatfs,
+    libc::SYS_getdents64,
+    libc::SYS_readlinkat,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_getcwd,
+    libc::SYS_eventfd2,
+    libc::SYS_pipe2,
+    libc::SYS_socketpair,
+    libc::SYS_sendmmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_sysinfo,
+    // Refused below as not implemented: its arguments can't be seen, those of `clone` can.
+    libc::SYS_clone3,
+];
+
+#[cfg(target_arch = "x86_64")]
+const LOOKING_BY_OTHER_NAMES: &[c_long] = &[
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_readlink,
+    libc::SYS_access,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const LOOKING_BY_OTHER_NAMES: &[c_long] = &[];
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// The keeper's: for this process, whatever it executes, and its worker. Set once.
+pub(super) fn refuse_for_ever() -> io::Result<()> {
+    if is_refused_already() {
+        return Ok(());
+    }
+    let mut rules = always(&[NEVER]);
+    rules.insert(
+        libc::SYS_prctl,
+        vec![rule(vec![argument(0, Len::Dword, Is::Eq, QUESTION)?])?],
+    );
+    let program = program(rules, SeccompAction::Allow, REFUSED)?;
+    apply_filter(&program).map_err(io::Error::other)
+}
+
+fn is_refused_already() -> bool {
+    // SAFETY: takes numbers; no kernel knows this one.
+    let result = unsafe { libc::prctl(QUESTION as libc::c_int, 0, 0, 0, 0) };
+    result == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+}
+
+/// The worker's list, for all its threads.
+pub(super) fn allow_worker() -> io::Result<()> {
+    let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES]);
+    rules.extend(memory_and_self()?);
+    let new_sockets = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
+    let streams = new_sockets.map(|family| socket(family, libc::SOCK_STREAM));
+    let streams = streams.into_iter().collect::<io::Result<_>>()?;
+    rules.insert(libc::SYS_socket, streams);
+    // A joint, by which a connection is led on to a backend that speaks TLS.
+    let joints = socket(libc::AF_UNIX, libc::SOCK_STREAM)?;
+    rules.insert(libc::SYS_socketpair, vec![joints]);
+    let program = program(rules, REFUSED, SeccompAction::Allow)?;
+    apply_filter_all_threads(&program).map_err(io::Error::other)
+}
+
+/// The list of control and scout, for all their threads.
+pub(super) fn allow_looking() -> io::Result<()> {
+    let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES, LOOKING, LOOKING_BY_OTHER_NAMES]);
+    rules.extend(memory_and_self()?);
+    let mut sockets = Vec::new();
+    for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
+        sockets.push(socket(family, libc::SOCK_STREAM)?);
+        sockets.push(socket(family, libc::SOCK_DGRAM)?);
+    }
+    // The resolver asks which addresses the machine has.
+    sockets.push(rule(vec![
+        argument(0, Len::Dword, Is::Eq, libc::AF_NETLINK as u64)?,
+        argument(2, Len::Dword, Is::Eq, libc::NETLINK_ROUTE as u64)?,
+    ])?);
+    rules.insert(libc::SYS_socket, sockets);
+    let to_write = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
+    let to_read = |flags| {
+        rule(vec![argument(
+            flags,
+            Len::Dword,
+            Is::MaskedEq(to_write),
+            0,
+        )?])
+    };
+    rules.insert(libc::SYS_openat, vec![to_read(2)?]);
+    #[cfg(target_arch = "x86_64")]
+    rules.insert(libc::SYS_open, vec![to_read(1)?]);
+    let thread = libc::CLONE_THREAD as u64;
+    let threads = rule(vec![argument(0, Len::Qword, Is::MaskedEq(thread), thread)?])?;
+    rules.insert(libc::SYS_clone, vec![threads]);
+    let program_of_all = program(rules, REFUSED, SeccompAction::Allow)?;
+    let not_implemented = SeccompAction::Errno(libc::ENOSYS as u32);
+    let clone3 = always(&[&[libc::SYS_clone3]]);
+    let program_of_one = program(clone3, SeccompAction::Allow, not_implemented)?;
+    apply_filter_all_threads(&program_of_one).map_err(io::Error::other)?;
+    apply_filter_all_threads(&program_of_all).map_err(io::Error::other)
+}
+
+/// Calls which are looked at by their arguments, in every list: memory that is never executable,
+/// and a process that deals with nobody but itself.
+fn memory_and_self() -> io::Result<Rules> {
+    let executable = libc::PROT_EXEC as u64;
+    let data = || rule(vec![argument(2, Len::Dword, Is::MaskedEq(executable), 0)?]);
+    let own_pid = process::pid().0 as u64;
+    let first_is = |value: u64| rule(vec![argument(0, Len::Dword, Is::Eq, value)?]);
+    #[allow(clippy::unnecessary_cast, reason = "an ioctl is an i32 for musl")]
+    let asks = |request: libc::Ioctl| rule(vec![argument(1, Len::Dword, Is::Eq, request as u64)?]);
+    // To read limits, not to set them.
+    let limits = rule(vec![
+        argument(0, Len::Dword, Is::Eq, 0)?,
+        argument(2, Len::Qword, Is::Eq, 0)?,
+    ])?;
+    Ok(Rules::from([
+        (libc::SYS_mmap, vec![data()?]),
+        (libc::SYS_mprotect, vec![data()?]),
+        (libc::SYS_tgkill, vec![first_is(own_pid)?]),
+        (libc::SYS_prlimit64, vec![limits]),
+        (
+            libc::SYS_prctl,
+            vec![
+                first_is(libc::PR_SET_NAME as u64)?,
+                first_is(libc::PR_SET_VMA as u64)?,
+            ],
+        ),
+        (
+            libc::SYS_ioctl,
+            vec![
+                asks(libc::FIONREAD)?,
+                asks(libc::TIOCOUTQ)?,
+                asks(libc::FIONBIO)?,
+            ],
+        ),
+    ]))
+}
+
+/// A socket of this family and kind; marks like close-on-exec do not count.
+fn socket(family: i32, kind: i32) -> io::Result<SeccompRule> {
+    rule(vec![
+        argument(0, Len::Dword, Is::Eq, family as u64)?,
+        argument(1, Len::Dword, Is::MaskedEq(0xf), kind as u64)?,
+    ])
+}
+
+/// Whatever their arguments are.
+fn always(lists: &[&[c_long]]) -> Rules {
+    let calls = lists.iter().copied().flatten();
+    calls.map(|&call| (call, Vec::new())).collect()
+}
+
+fn rule(conditions: Vec<SeccompCondition>) -> io::Result<SeccompRule> {
+    SeccompRule::new(conditions).map_err(io::Error::other)
+}
+
+fn argument(number: u8, len: Len, is: Is, value: u64) -> io::Result<SeccompCondition> {
+    SeccompCondition::new(number, len, is, value).map_err(io::Error::other)
+}
+
+fn program(rules: Rules, other: SeccompAction, listed: SeccompAction) -> io::Result<BpfProgram> {
+    let machine = std::env::consts::ARCH
+        .try_into()
+        .map_err(io::Error::other)?;
+    let filter = SeccompFilter::new(rules, other, listed, machine);
+    filter
+        .and_then(BpfProgram::try_from)
+        .map_err(io::Error::other)
+}
+
+pub(super) fn supported() -> bool {
+    let action: u32 = libc::SECCOMP_RET_ERRNO;
+    // SAFETY: the kernel reads the number that the pointer leads to.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_GET_ACTION_AVAIL,
+            0,
+            &raw const action,
+        )
+    };
+    result == 0
+}

@@ -1,0 +1,351 @@
+//! What processes have given up, tried from within and seen from outside; and that whoever keeps
+//! privileges can still do what only it can.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::process::Command;
+
+use dormouse_interop::admin::Admin;
+use dormouse_interop::backend::Backend;
+use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::probe::Probe;
+use dormouse_interop::process::signal;
+use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, applies, unused_host};
+use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
+
+const NOBODY: u32 = 65_534;
+
+/// Refused to every process: what rules over other processes or the machine.
+const TO_ALL: [&str; 5] = ["ptrace", "process_vm_readv", "mount", "bpf", "unshare"];
+/// Refused to those whom strangers talk to.
+const TO_STRANGERS: [&str; 10] = [
+    "open",
+    "create",
+    "execve",
+    "fork",
+    "kill",
+    "executable_memory",
+    "packet_socket",
+    "listen",
+    "setuid",
+    "raise_limit",
+];
+
+/// A line of /proc/PID/status, as a number.
+fn status(pid: u32, name: &str) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process of ours");
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|line| line.trim_start_matches(':').trim().parse().ok())
+        .unwrap_or_else(|| panic!("{name} of {pid}"))
+}
+
+/// The process of this name.
+fn named(scene: &Scene, name: &str) -> u32 {
+    wait::until(name, PATIENCE, || {
+        let is_it = |pid: &u32| {
+            let found = fs::read_to_string(format!("/proc/{pid}/comm"));
+            found.is_ok_and(|found| found.trim() == name)
+        };
+        scene.terminator.tree().into_iter().find(is_it)
+    })
+}
+
+fn kill_worker(scene: &Scene) {
+    let worker = named(scene, "worker-0");
+    signal(worker, Signal::KILL);
+    wait::until("another worker", PATIENCE, || {
+        (named(scene, "worker-0") != worker).then_some(())
+    });
+}
+
+fn trial(settings: &mut Settings) {
+    settings.target = Target::Echo;
+    settings.wrapper = vec!["env".to_owned(), "DORMOUSE_TRIAL=forbidden".to_owned()];
+    Admin::in_folder(settings);
+}
+
+/// What was tried by so many processes of this kind, each as a list of "what=outcome".
+fn trials(scene: &Scene, role: &str, processes: usize) -> Vec<Vec<String>> {
+    let lines = wait::until(&format!("{role} to try"), PATIENCE, || {
+        let lines = scene.terminator.lines_with(&format!("trial of {role}:"));
+        (lines.len() >= processes).then_some(lines)
+    });
+    let outcomes = lines.iter().map(|line| {
+        let (_, outcomes) = line.rsplit_once(": ").expect("what was tried");
+        outcomes.split(' ').map(str::to_owned).collect()
+    });
+    outcomes.collect()
+}
+
+#[test]
+fn what_is_forbidden_is_forbidden() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(trial);
+    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    probe.echo(100).expect("an echo");
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    kill_worker(&scene);
+    probe.echo(100).expect("an echo after a crash");
+    for (role, refused, processes) in [
+        ("Control", [&TO_ALL[..], &TO_STRANGERS].concat(), 1),
+        ("Worker", [&TO_ALL[..], &TO_STRANGERS].concat(), 2),
+        ("Keeper", TO_ALL.to_vec(), 2),
+    ] {
+        let trials = trials(&scene, role, processes);
+        assert_eq!(
+            trials.len(),
+            processes,
+            "{role}: {}",
+            scene.terminator.log()
+        );
+        for outcomes in trials {
+            for what in &refused {
+                let expected = format!("{what}=refused");
+                assert!(
+                    outcomes.contains(&expected),
+                    "{role}, {expected}: {outcomes:?}"
+                );
+            }
+            assert!(outcomes.contains(&"connect=POSSIBLE".to_owned()), "{role}");
+        }
+    }
+    // Seen from outside: filters are there, and a keeper that has executed itself has one still.
+    for (name, filters) in [("control", 2), ("keeper-0", 1), ("worker-0", 2)] {
+        let pid = named(&scene, name);
+        assert_eq!(status(pid, "Seccomp"), 2, "{name}");
+        assert_eq!(status(pid, "Seccomp_filters"), filters, "{name}");
+        assert_eq!(status(pid, "NoNewPrivs"), 1, "{name}");
+    }
+    assert_eq!(status(scene.terminator.pid(), "Seccomp"), 0, "main");
+}
+
+/// The switch, and the proof that the test above can fail.
+#[test]
+fn without_a_sandbox_it_is_possible() {
+    if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        trial(settings);
+        settings.option("sandbox", "off");
+    });
+    for role in ["Control", "Worker", "Keeper"] {
+        let outcomes = trials(&scene, role, 1).remove(0);
+        // Control is nobody, who may not mount, and root's worker may all.
+        let possible = match role {
+            "Control" => &["open", "execve", "executable_memory", "listen"][..],
+            _ => &[
+                "ptrace", "mount", "bpf", "open", "create", "execve", "fork", "kill",
+            ],
+        };
+        for what in possible {
+            let expected = format!("{what}=POSSIBLE");
+            assert!(
+                outcomes.contains(&expected),
+                "{role}, {expected}: {outcomes:?}"
+            );
+        }
+    }
+    assert_eq!(status(named(&scene, "worker-0"), "Seccomp"), 0);
+}
+
+/// Lets the kernel seem to have no Landlock, and becomes the command.
+const WITHOUT_LANDLOCK: &str = "
+import ctypes, os, sys
+class Step(ctypes.Structure):
+    _fields_ = [('code', ctypes.c_uint16), ('yes', ctypes.c_uint8), ('no', ctypes.c_uint8), ('k', ctypes.c_uint32)]
+class Program(ctypes.Structure):
+    _fields_ = [('len', ctypes.c_uint16), ('steps', ctypes.POINTER(Step))]
+# The number of the call; landlock_create_ruleset is 444 everywhere; ENOSYS, or what it does.
+steps = (Step * 4)(Step(0x20, 0, 0, 0), Step(0x15, 0, 1, 444), Step(6, 0, 0, 0x50000 | 38), Step(6, 0, 0, 0x7fff0000))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(Program(4, steps)), 0, 0) == 0, ctypes.get_errno()
+os.execvp(sys.argv[1], sys.argv[1:])
+";
+
+#[test]
+fn what_the_kernel_lacks_is_said_once_or_is_a_reason_not_to_start() {
+    if !applies(Can::BeDormouse) || !tools::present(&["python3"]) {
+        return;
+    }
+    let without = |settings: &mut Settings| {
+        settings.target = Target::Echo;
+        settings.workers = 2;
+        settings.wrapper = vec![
+            tools::path("python3"),
+            "-c".to_owned(),
+            WITHOUT_LANDLOCK.to_owned(),
+        ];
+    };
+    let scene = Scene::with(without);
+    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    probe.echo(100).expect("an echo");
+    let said = scene.terminator.lines_with("the sandbox is incomplete");
+    assert_eq!(said.len(), 1, "{}", scene.terminator.log());
+    assert!(said[0].contains("Landlock"), "{said:?}");
+    // What there is is used.
+    assert_eq!(status(named(&scene, "worker-1"), "Seccomp"), 2);
+
+    let mut settings = Settings::new(SocketAddr::new(unused_host(), TLS_PORT), Target::Echo);
+    without(&mut settings);
+    settings.option("sandbox", "required");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let launch = Terminator::Dormouse.prepare(&settings, folder.path());
+    let refused = Command::new(&launch.command[0])
+        .args(&launch.command[1..])
+        .output()
+        .expect("python3");
+    assert_eq!(refused.status.code(), Some(3));
+    let words = String::from_utf8_lossy(&refused.stderr);
+    assert!(words.contains("this kernel lacks Landlock"), "{words}");
+}
+
+/// With privileges given up and the sandbox on, a reload finds what only root may have: a renewed
+/// key, a privileged port; and a backend that was not there before.
+#[test]
+fn a_reload_still_reaches_what_only_root_may() {
+    if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let host = unused_host();
+    let backend = Backend::tcp(SocketAddr::new(host, PLAIN_PORT));
+    let other = Backend::tcp(SocketAddr::new(host, PLAIN_PORT + 1));
+    let keys = tempfile::tempdir().expect("a temporary folder");
+    let only_root = |path: &std::path::Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
+    };
+    only_root(keys.path(), 0o700);
+    let files = authority().give_out("localhost", Kind::EcdsaP256, 2040, keys.path());
+    only_root(&files.key, 0o600);
+    assert_eq!(fs::metadata(&files.key).expect("the key").uid(), 0);
+    let mut settings = Settings::new(
+        SocketAddr::new(host, TLS_PORT),
+        Target::Tcp(backend.address()),
+    );
+    settings.certificate = files.clone();
+    settings.options.push(("user", format!("\"{NOBODY}\"")));
+    settings.option("sandbox", "required");
+    Admin::in_folder(&mut settings);
+    let scene = Scene::of(Terminator::Dormouse, backend, &settings);
+    let admin = Admin::of(&scene);
+    let shown = |address: SocketAddr| {
+        // A resumed session would show the certificate that it was made with.
+        let [config, _] = peer::configs_by_version();
+        let tcp = peer::connect_tcp(address).expect("a connection");
+        let peer = Peer::over(tcp, peer::client(config)).expect("a handshake");
+        let shown = peer.tls.peer_certificates().map(<[_]>::to_vec);
+        shown.expect("a certificate").remove(0)
+    };
+    let mut old = Peer::saying(scene.address, "echo");
+    old.echo().expect("an echo");
+    let first = shown(scene.address);
+    assert_eq!(status(named(&scene, "worker-0"), "Seccomp"), 2);
+
+    let renewed = authority().give_out("localhost", Kind::EcdsaP256, 2041, keys.path());
+    assert_eq!(renewed.key, files.key, "in the same place");
+    only_root(&renewed.key, 0o600);
+    let privileged = SocketAddr::new(host, 443);
+    let file = scene.folder.path().join("dormouse.toml");
+    let text = fs::read_to_string(&file).expect("the configuration");
+    let text = text
+        .replace(
+            &format!("listen = [\"{}\"]", scene.address),
+            &format!("listen = [\"{}\", \"{privileged}\"]", scene.address),
+        )
+        .replace(
+            &scene.backend.address().to_string(),
+            &other.address().to_string(),
+        );
+    fs::write(&file, text).expect("the configuration can be written");
+    admin.order("/reload").expect("a reload");
+
+    old.echo()
+        .expect("an echo on the connection that was there");
+    assert_ne!(shown(scene.address), first, "the renewed certificate");
+    Peer::saying(privileged, "echo")
+        .echo()
+        .expect("an echo by way of the privileged port");
+    assert!(other.accepted() >= 1, "the new backend is used");
+    let worker = named(&scene, "worker-0");
+    let owner = fs::read_to_string(format!("/proc/{worker}/status")).expect("the worker");
+    assert!(
+        owner.contains(&format!("Uid:\t{NOBODY}\t{NOBODY}")),
+        "{owner}"
+    );
+    kill_worker(&scene);
+    Peer::saying(privileged, "echo")
+        .echo()
+        .expect("an echo after a crash");
+}
+
+/// The kernel takes workers before main, and no mapping of ours is dumped.
+#[test]
+fn workers_go_first_when_memory_runs_out_and_leave_no_dump() {
+    if !applies(Can::BeDormouse) || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut scene = Scene::with(|settings| {
+        settings.target = Target::Echo;
+        settings.options.push(("user", format!("\"{NOBODY}\"")));
+    });
+    let mut probe = Probe::open(scene.address, peer::config(), "").expect("a connection");
+    let score = |pid: u32| -> i32 {
+        let score = fs::read_to_string(format!("/proc/{pid}/oom_score_adj"));
+        score.expect("a score").trim().parse().expect("a number")
+    };
+    let main = score(scene.terminator.pid());
+    for what in ["start", "crash", "crash", "upgrade"] {
+        match what {
+            "crash" => {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                kill_worker(&scene);
+            }
+            "upgrade" => {
+                signal(scene.terminator.pid(), Signal::USR2);
+                scene
+                    .terminator
+                    .wait_for_line("the new binary goes on", PATIENCE);
+            }
+            _ => {}
+        }
+        probe
+            .echo(100)
+            .unwrap_or_else(|fault| panic!("after {what}: {fault:?}"));
+        let (keeper, worker) = (named(&scene, "keeper-0"), named(&scene, "worker-0"));
+        for pid in [keeper, worker] {
+            assert_eq!(score(pid), (main + 300).min(1000), "{pid} after {what}");
+        }
+        for pid in [keeper, worker] {
+            are_not_dumped(pid);
+        }
+    }
+}
+
+/// Every mapping of our memory files is marked so ("dd" in smaps).
+fn are_not_dumped(pid: u32) {
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).expect("its mappings");
+    let (mut ours, mut seen) = (false, 0);
+    for line in smaps.lines() {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            if ours {
+                assert!(flags.split(' ').any(|flag| flag == "dd"), "{pid}: {flags}");
+                seen += 1;
+            }
+        } else if line
+            .split(' ')
+            .next()
+            .is_some_and(|range| range.contains('-'))
+        {
+            ours = line.contains("memfd:dormouse");
+        }
+    }
+    assert!(seen >= 2, "{pid} has {seen} mappings of ours");
+}

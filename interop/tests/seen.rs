@@ -1,0 +1,386 @@
+//! To be seen: by a real Prometheus, in a real browser, in a terminal.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::probe::Probe;
+use dormouse_interop::process::{Process, signal};
+use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::terminator::Can;
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
+use serde_json::Value;
+
+const ADMIN_PORT: u16 = 9901;
+
+/// A scene that answers on a loopback address.
+fn scene() -> (Scene, SocketAddr) {
+    let mut admin = None;
+    let scene = Scene::with(|settings| {
+        let address = SocketAddr::new(settings.listen.ip(), ADMIN_PORT);
+        settings.option("admin", &address.to_string());
+        settings.workers = 2;
+        admin = Some(address);
+    });
+    (scene, admin.expect("an address"))
+}
+
+fn peers(scene: &Scene, count: usize) -> Vec<Peer> {
+    let mut peers: Vec<Peer> = (0..count)
+        .map(|_| Peer::saying(scene.address, "echo"))
+        .collect();
+    for peer in &mut peers {
+        peer.echo().expect("an echo");
+    }
+    peers
+}
+
+/// What is answered to curl.
+fn fetch(url: &str) -> String {
+    let answer = Command::new(tools::path("curl"))
+        .args([
+            "--silent",
+            "--show-error",
+            "--fail",
+            "--max-time",
+            "10",
+            url,
+        ])
+        .output()
+        .expect("curl");
+    assert!(answer.status.success(), "{url}: {answer:?}");
+    String::from_utf8_lossy(&answer.stdout).into_owned()
+}
+
+/// The value of a series.
+fn sample(page: &str, series: &str) -> f64 {
+    let line = page.lines().find_map(|line| line.strip_prefix(series));
+    let value = line.and_then(|rest| rest.trim().parse().ok());
+    value.unwrap_or_else(|| panic!("{series} is missing in:\n{page}"))
+}
+
+#[test]
+fn prometheus_reads_the_metrics() {
+    if !applies(Can::BeDormouse) || !tools::present(&["prometheus", "promtool", "curl"]) {
+        return;
+    }
+    let (scene, admin) = scene();
+    let mut peers = peers(&scene, 5);
+    drop(peers.remove(0).end_sending());
+    let page = fetch(&format!("http://{admin}/metrics"));
+    promtool(&page, scene.folder.path());
+
+    let own = SocketAddr::new(admin.ip(), 9090);
+    let config = scene.folder.path().join("prometheus.yml");
+    let text = format!(
+        "global: {{ scrape_interval: 1s }}\nscrape_configs:\n- job_name: dormouse\n  \
+         static_configs: [{{ targets: ['{admin}'] }}]\n"
+    );
+    std::fs::write(&config, text).expect("a configuration");
+    let command = [
+        tools::path("prometheus"),
+        format!("--config.file={}", config.display()),
+        format!(
+            "--storage.tsdb.path={}",
+            scene.folder.path().join("data").display()
+        ),
+        format!("--web.listen-address={own}"),
+        "--log.level=warn".to_owned(),
+    ];
+    let _prometheus = Process::start("prometheus", &command, scene.folder.path());
+    wait::until("prometheus to listen", PATIENCE, || {
+        std::net::TcpStream::connect(own).ok()
+    });
+    // As PromQL: what dashboards ask.
+    for (query, expected) in [
+        ("dormouse_connections{state=\"at_rest\"}", 4.0),
+        ("dormouse_connections_opened_total", 5.0),
+        ("sum(dormouse_connections_closed_total)", 1.0),
+        ("sum(dormouse_handshakes_total)", 5.0),
+        ("dormouse_handshake_seconds_count", 5.0),
+        ("dormouse_backend_connect_seconds_bucket{le=\"+Inf\"}", 5.0),
+        ("sum(dormouse_backend_connections)", 4.0),
+        (
+            "histogram_quantile(1, dormouse_handshake_seconds_bucket) > bool 0",
+            1.0,
+        ),
+        ("dormouse_memory_used_bytes{pool=\"slots\"}", 4.0 * 192.0),
+        ("count(dormouse_resident_memory_bytes)", 6.0),
+        ("up{job=\"dormouse\"}", 1.0),
+    ] {
+        wait::until(query, PATIENCE, || {
+            (ask(own, query)? == expected).then_some(())
+        });
+    }
+    for peer in &mut peers {
+        peer.echo().expect("an echo");
+    }
+}
+
+/// The result of an instant query, once there is one.
+fn ask(prometheus: SocketAddr, query: &str) -> Option<f64> {
+    let answer = Command::new(tools::path("curl"))
+        .args(["--silent", "--max-time", "10", "--get", "--data-urlencode"])
+        .arg(format!("query={query}"))
+        .arg(format!("http://{prometheus}/api/v1/query"))
+        .output()
+        .expect("curl");
+    let answer: Value = serde_json::from_slice(&answer.stdout).ok()?;
+    let results = answer["data"]["result"].as_array()?;
+    results.first()?["value"][1].as_str()?.parse().ok()
+}
+
+/// Names, types and help are as Prometheus wants them.
+fn promtool(page: &str, folder: &Path) {
+    let file = folder.join("metrics");
+    std::fs::write(&file, page).expect("a file");
+    let checked = Command::new(tools::path("promtool"))
+        .args(["check", "metrics"])
+        .stdin(std::fs::File::open(&file).expect("the file"))
+        .output()
+        .expect("promtool");
+    let said = String::from_utf8_lossy(&checked.stderr);
+    assert!(
+        checked.status.success() && said.is_empty(),
+        "{said}\n{page}"
+    );
+}
+
+/// Counters say what has happened: by reason, by direction, and in histograms that add up.
+#[test]
+fn metrics_say_what_has_happened() {
+    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
+        return;
+    }
+    let (scene, admin) = scene();
+    let mut peers = peers(&scene, 3);
+    for _ in 0..40 {
+        for peer in &mut peers {
+            peer.echo().expect("an echo");
+        }
+    }
+    // Not TLS, and a client that goes away in the middle.
+    use std::io::{Read as _, Write as _};
+    let mut stranger = peer::connect_tcp(scene.address).expect("a connection");
+    stranger
+        .write_all(b"SSH-2.0-OpenSSH_9.2\r\n")
+        .expect("sent");
+    let _ = stranger.read_to_end(&mut Vec::new());
+    let mut http = peer::connect_tcp(scene.address).expect("a connection");
+    http.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        .expect("sent");
+    let _ = http.read_to_end(&mut Vec::new());
+    let url = format!("http://{admin}/metrics");
+    let page = wait::until("two failures", PATIENCE, || {
+        let page = fetch(&url);
+        (sample(&page, "dormouse_handshakes_total{result=\"failed\"}") == 2.0).then_some(page)
+    });
+    let value = |series: &str| sample(&page, series);
+    assert_eq!(
+        value("dormouse_handshakes_failed_total{reason=\"not_tls\"}"),
+        1.0
+    );
+    assert_eq!(
+        value("dormouse_handshakes_failed_total{reason=\"plain_http\"}"),
+        1.0
+    );
+    let done = value("dormouse_handshakes_total{result=\"full\"}")
+        + value("dormouse_handshakes_total{result=\"resumed\"}");
+    assert_eq!(done, 3.0);
+    assert_eq!(value("dormouse_handshake_seconds_count"), 3.0);
+    assert_eq!(value("dormouse_backend_connect_seconds_count"), 3.0);
+    assert!(value("dormouse_handshake_bytes_total{direction=\"out\"}") > 3.0 * 200.0);
+    assert!(value("dormouse_handshake_flights_total") >= 9.0);
+    // Everything that was echoed went through both flows, and ciphertext is a little more.
+    let bytes = |direction: &str| {
+        value(&format!(
+            "dormouse_bytes_total{{direction=\"{direction}\"}}"
+        ))
+    };
+    assert!(bytes("plain_in") > 0.0 && bytes("plain_in") <= bytes("plain_out"));
+    assert!(bytes("tls_in") > bytes("plain_out") && bytes("tls_out") > bytes("plain_in"));
+    // One turn in eight is timed; 120 echoes are 240 turns at least, less those shared.
+    assert!(value("dormouse_wake_seconds_count") >= 10.0, "{page}");
+    assert!(value("dormouse_wake_seconds_sum") > 0.0);
+}
+
+/// Every metric that the dashboard names exists.
+#[test]
+fn the_dashboard_names_what_there_is() {
+    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
+        return;
+    }
+    let file = tools::home().join("../packaging/grafana/dormouse.json");
+    let dashboard = std::fs::read_to_string(file).expect("the dashboard");
+    let parsed: Value = serde_json::from_str(&dashboard).expect("JSON");
+    let panels = parsed["panels"].as_array().expect("panels");
+    let queries: Vec<&str> = panels
+        .iter()
+        .flat_map(|panel| panel["targets"].as_array().into_iter().flatten())
+        .map(|target| target["expr"].as_str().expect("a query"))
+        .collect();
+    assert!(queries.len() >= 12, "{}", queries.len());
+    let (_scene, admin) = scene();
+    let page = fetch(&format!("http://{admin}/metrics"));
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut seen = 0;
+    for query in queries {
+        for (at, _) in query.match_indices("dormouse_") {
+            let rest = &query[at..];
+            let name = &rest[..rest.find(|c| !is_name(c)).unwrap_or(rest.len())];
+            let is_there = page.lines().any(|line| {
+                line.strip_prefix(name)
+                    .is_some_and(|rest| rest.starts_with([' ', '{']))
+            });
+            assert!(is_there, "{name}, of {query}, is not in:\n{page}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 12, "{seen}");
+}
+
+/// The status page in a real browser: it shows what is, again and again, on a telephone too.
+#[test]
+fn a_browser_shows_the_status_page() {
+    if !applies(Can::BeDormouse) || !tools::present(&["chromium", "curl"]) {
+        return;
+    }
+    let (scene, admin) = scene();
+    let _peers = peers(&scene, 7);
+    let url = format!("http://{admin}/");
+    wait::until("seven connections at rest", PATIENCE, || {
+        let page = fetch(&format!("{url}metrics"));
+        (sample(&page, "dormouse_connections{state=\"at_rest\"}") == 7.0).then_some(())
+    });
+    let picture = scene.folder.path().join("page.png");
+    let document = browse(&url, scene.folder.path(), &picture);
+    for expected in [
+        ">ready</span>",
+        "id=\"connections\">7</div>",
+        "id=\"at-rest\">7</dd>",
+        "id=\"opened\">7</dd>",
+        "id=\"pool-slots\">slots</span>",
+        ">localhost\n",
+        ">main</td>",
+        ">worker 1</td>",
+        &format!(">{}</td>", scene.backend.address()),
+        "id=\"notice\" role=\"alert\" hidden=\"\"",
+    ] {
+        assert!(
+            document.contains(expected),
+            "{expected} is missing in:\n{document}"
+        );
+    }
+    // It has asked again by itself.
+    let shown = document.split("data-shown=\"").nth(1).expect("a count");
+    let shown: u32 = shown
+        .split('"')
+        .next()
+        .and_then(|n| n.parse().ok())
+        .expect("a number");
+    assert!(shown >= 2, "shown {shown} times");
+    // It refers to nothing outside.
+    let page = fetch(&url);
+    for outside in ["http:", "https:", "src=", "@import", "url("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    let picture = std::fs::read(&picture).expect("a picture");
+    assert!(picture.starts_with(b"\x89PNG") && picture.len() > 10_000);
+}
+
+/// The document after some seconds of the browser's time, and a picture of it.
+fn browse(url: &str, folder: &Path, picture: &Path) -> String {
+    let run = |what: String| {
+        let output = Command::new(tools::path("chromium"))
+            .args([
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--no-first-run",
+            ])
+            .args([
+                "--disable-dev-shm-usage",
+                "--window-size=390,1400",
+                "--hide-scrollbars",
+            ])
+            .arg(format!(
+                "--user-data-dir={}",
+                folder.join("browser").display()
+            ))
+            .arg("--virtual-time-budget=7000")
+            .args([&what, url])
+            .stdin(Stdio::null())
+            .output()
+            .expect("chromium");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    run(format!("--screenshot={}", picture.display()));
+    run("--dump-dom".to_owned())
+}
+
+/// `dormouse top` on a small screen, a smaller one, and the way out.
+#[test]
+fn a_terminal_shows_the_same() {
+    if !applies(Can::BeDormouse) || !tools::present(&["tmux"]) {
+        return;
+    }
+    let (scene, admin) = scene();
+    let mut probe = Probe::open(scene.address, peer::config(), "echo\n").expect("a connection");
+    probe.echo(100).expect("an echo");
+    let socket = scene.folder.path().join("tmux").display().to_string();
+    let tmux = |arguments: &[&str]| -> String {
+        let output = Command::new(tools::path("tmux"))
+            .args(["-S", &socket, "-f", "/dev/null"])
+            .args(arguments)
+            .output()
+            .expect("tmux");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let done = scene.folder.path().join("done");
+    let command = format!(
+        "{} top --admin {admin}; echo $? >{}; sleep 60",
+        tools::dormouse().display(),
+        done.display()
+    );
+    tmux(&["new-session", "-d", "-x", "80", "-y", "24", &command]);
+    let shows = |what: &str, expected: &[&str]| {
+        wait::until(what, PATIENCE, || {
+            let screen = tmux(&["capture-pane", "-p"]);
+            expected
+                .iter()
+                .all(|text| screen.contains(text))
+                .then_some(screen)
+        })
+    };
+    let screen = shows(
+        "a screen",
+        &["ready for", "connections   1 of", "worker 1", "per second"],
+    );
+    assert!(
+        screen.contains(&format!("{}  up", scene.backend.address())),
+        "{screen}"
+    );
+    assert!(screen.contains("1 at rest   0 pending"), "{screen}");
+    tmux(&["resize-window", "-x", "40", "-y", "8"]);
+    std::thread::sleep(Duration::from_millis(1500));
+    let small = shows("a small screen", &["ready for", "connections   1 of"]);
+    assert!(
+        !small.contains("worker 1") && small.lines().count() <= 8,
+        "{small}"
+    );
+    tmux(&["send-keys", "q"]);
+    let code = wait::until("its end", PATIENCE, || {
+        std::fs::read_to_string(&done)
+            .ok()
+            .filter(|code| !code.is_empty())
+    });
+    assert_eq!(code.trim(), "0");
+    // The server of tmux ends with its session.
+    tmux(&["kill-session"]);
+    signal(scene.terminator.pid(), Signal::TERM);
+}
