@@ -56,6 +56,7 @@ impl Authority {
             .push(DnType::CommonName, "interop authority");
         let certificate = params.self_signed(&key).expect("a certificate");
         write(&folder.path().join("ca.pem"), &certificate.pem());
+        write(&folder.path().join("ca.key"), &key.serialize_pem());
         Self {
             folder,
             issuer: Issuer::new(params, key),
@@ -67,6 +68,11 @@ impl Authority {
     /// The file which clients trust.
     pub fn trust(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
+    }
+
+    /// The file with the authority's own key, for programs which speak for it.
+    pub fn key(&self) -> PathBuf {
+        self.folder.path().join("ca.key")
     }
 
     /// A valid certificate for `localhost`.

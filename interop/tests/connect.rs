@@ -524,6 +524,7 @@ fn a_reload_changes_where_connections_go() {
         .line("warm = 3")
         .top("admin = \"admin.sock\"");
     let connect = Originator::start(&settings);
+    handshakes(&connect, 3);
     let mut before = echoed(&connect);
     let (full, _) = handshakes(&connect, 4);
     let reload = || {
@@ -534,7 +535,9 @@ fn a_reload_changes_where_connections_go() {
     reload();
     echoed(&connect);
     assert_eq!(handshakes(&connect, 5), (full, 5 - full), "resumed");
-    assert_eq!(one.backend.accepted(), 5);
+    wait::until("five connections in all", PATIENCE, || {
+        (one.backend.accepted() == 5).then_some(())
+    });
 
     let file = connect.folder.path().join("dormouse.toml");
     let text = std::fs::read_to_string(&file).expect("its configuration");

@@ -1,8 +1,9 @@
 //! The certificates of a configuration, read as `serve` would read them.
 
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use dormouse_engine::{Identity, IdentityError, TrustStore, UnixTime};
+use dormouse_engine::{Identity, IdentityError, OcspProblem, TrustStore, UnixTime};
 use dormouse_gateway::config::{Ca, CertificateFiles, Config, Originate, Route, show_number};
 use dormouse_gateway::{PairFiles, certificate_pairs};
 use time::OffsetDateTime;
@@ -74,12 +75,16 @@ fn read_pairs(pairs: &[PairFiles], now_s: u64, found: &mut Identities) -> Vec<Ro
     for PairFiles {
         cert,
         key,
+        ocsp,
         found: in_directory,
     } in pairs
     {
         let name = cert.display().to_string();
         match Identity::from_files(cert, key) {
-            Ok(identity) => {
+            Ok(mut identity) => {
+                if let Some(path) = ocsp {
+                    read_staple(path, &mut identity, now_s, found);
+                }
                 rows.push(row("certificate", &name, describe(&identity, now_s)));
                 found.warnings.extend(warnings(&identity, &name, now_s));
             }
@@ -95,6 +100,24 @@ fn read_pairs(pairs: &[PairFiles], now_s: u64, found: &mut Identities) -> Vec<Ro
     rows
 }
 
+/// An OCSP response beside it.
+fn read_staple(path: &Path, identity: &mut Identity, now_s: u64, found: &mut Identities) {
+    let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now_s));
+    let shown = path.display();
+    match std::fs::read(path) {
+        Ok(response) => match identity.staple(&response, now) {
+            Ok(_) => {}
+            Err(problem @ OcspProblem::NotNow(_)) => {
+                found.warnings.push(format!("{shown}: {problem}"));
+            }
+            Err(problem) => found.errors.push(format!("{shown}: {problem}")),
+        },
+        Err(error) => found
+            .errors
+            .push(format!("{shown}: cannot be read: {error}")),
+    }
+}
+
 /// Trust and own certificate of an origination.
 fn read_origin(originate: &Originate, now_s: u64, found: &mut Identities) {
     if let (Ca::File(path), false) = (&originate.ca, originate.insecure) {
@@ -104,7 +127,7 @@ fn read_origin(originate: &Originate, now_s: u64, found: &mut Identities) {
             found.errors.push(format!("{}: {why}", path.display()));
         }
     }
-    for CertificateFiles { cert, key } in &originate.certificates {
+    for CertificateFiles { cert, key, .. } in &originate.certificates {
         match Identity::from_files(cert, key) {
             Ok(identity) => {
                 let name = cert.display().to_string();

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
             terminal::print(&dormouse_gateway::config::reference());
             ExitCode::SUCCESS
         }
+        Command::Errand { args } => dormouse_gateway::errand_entry(&args, logs::start),
         Command::Control { args } => dormouse_gateway::control_entry(&args, logs::start),
         Command::TicketStore { args } => dormouse_gateway::ticket_store_entry(&args, logs::start),
         Command::Scout { args } => dormouse_gateway::scout_entry(&args, logs::start),

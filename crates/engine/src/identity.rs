@@ -13,16 +13,25 @@ use x509_parser::public_key::PublicKey;
 use zeroize::Zeroizing;
 
 use crate::failure::utc;
+use crate::ocsp::{OcspProblem, OcspTimes, check_ocsp};
 use crate::pem;
 
 /// A certificate chain with the key that belongs to it.
 #[derive(Clone)]
 pub struct Identity {
     certified: Arc<CertifiedKey>,
+    stapled: Option<Stapled>,
     names: Vec<String>,
     key_kind: KeyKind,
     not_before_s: u64,
     not_after_s: u64,
+}
+
+/// The same with an answer of the authority that it is not revoked.
+#[derive(Clone)]
+pub(crate) struct Stapled {
+    pub(crate) certified: Arc<CertifiedKey>,
+    pub(crate) until_s: u64,
 }
 
 /// The kind of a certificate's key.
@@ -158,6 +167,7 @@ impl Identity {
         }
         Ok(Identity {
             certified: Arc::new(certified),
+            stapled: None,
             names,
             key_kind,
             not_before_s,
@@ -203,6 +213,29 @@ impl Identity {
     /// The server's own certificate, DER.
     pub fn certificate_der(&self) -> &[u8] {
         self.certified.cert.first().map_or(&[], |leaf| leaf)
+    }
+
+    /// The chain, DER, the server's own certificate first.
+    pub fn chain(&self) -> Vec<&[u8]> {
+        self.certified.cert.iter().map(AsRef::as_ref).collect()
+    }
+
+    /// Shows this OCSP response (DER) with the certificate, as long as it holds. What is not about
+    /// this certificate, or not of now, is not taken.
+    pub fn staple(&mut self, response: &[u8], now: UnixTime) -> Result<OcspTimes, OcspProblem> {
+        let times = check_ocsp(response, &self.chain(), now)?;
+        let mut certified =
+            CertifiedKey::new(self.certified.cert.clone(), Arc::clone(&self.certified.key));
+        certified.ocsp = Some(response.to_vec());
+        self.stapled = Some(Stapled {
+            certified: Arc::new(certified),
+            until_s: times.until_s,
+        });
+        Ok(times)
+    }
+
+    pub(crate) fn stapled(&self) -> Option<Stapled> {
+        self.stapled.clone()
     }
 
     pub(crate) fn certified_key(&self) -> Arc<CertifiedKey> {

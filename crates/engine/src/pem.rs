@@ -46,6 +46,12 @@ pub fn read_file(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
     Ok(Zeroizing::new(text.to_owned()))
 }
 
+/// The certificates in a PEM text, DER, in their order. `None`: there is none that can be read.
+pub fn certificates(pem: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let chain = chain(pem, "").ok()?;
+    Some(chain.iter().map(|one| one.to_vec()).collect())
+}
+
 /// The certificates in `bytes`, at least one, in their order.
 pub(crate) fn chain(
     bytes: &[u8],

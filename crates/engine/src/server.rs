@@ -13,7 +13,7 @@ use rustls_pki_types::{ServerName, UnixTime};
 
 use crate::client_auth::{ClientAuth, ClientCertificates};
 use crate::failure::HandshakeFailure;
-use crate::identity::Identity;
+use crate::identity::{Identity, Stapled};
 use crate::settings::{Group, Protocols, SettingsError, check_alpn, provider};
 use crate::store::{SealedStore, ServerSessions};
 use crate::suites::{self, Suite};
@@ -188,9 +188,26 @@ fn own_name(identities: &[Identity]) -> String {
     hosts.next().unwrap_or_else(|| "warm-up.invalid".to_owned())
 }
 
+/// A certificate, without and with what the authority says of it.
+struct Shown {
+    bare: Arc<CertifiedKey>,
+    stapled: Option<Stapled>,
+}
+
+impl Shown {
+    /// As it is to be shown now: what the authority has said is shown as long as it holds.
+    fn now(&self) -> Arc<CertifiedKey> {
+        let now_s = with_turn(|turn| turn.now.as_secs()).unwrap_or(u64::MAX);
+        match &self.stapled {
+            Some(stapled) if now_s < stapled.until_s => Arc::clone(&stapled.certified),
+            _ => Arc::clone(&self.bare),
+        }
+    }
+}
+
 /// Chooses the certificate by the name the client asks for and the signatures it accepts.
 struct CertificateChoice {
-    all: Vec<Arc<CertifiedKey>>,
+    all: Vec<Shown>,
     exact: HashMap<String, Vec<usize>>,
     /// Keyed by what follows `*.`.
     wildcard: HashMap<String, Vec<usize>>,
@@ -213,7 +230,10 @@ impl CertificateChoice {
             unknown_name,
         };
         for (index, identity) in identities.iter().enumerate() {
-            choice.all.push(identity.certified_key());
+            choice.all.push(Shown {
+                bare: identity.certified_key(),
+                stapled: identity.stapled(),
+            });
             for name in identity.names() {
                 let name = name.to_ascii_lowercase();
                 let (names, key) = match name.strip_prefix("*.") {
@@ -228,10 +248,7 @@ impl CertificateChoice {
 
     /// In order of preference: those for exactly this name, those with a wildcard for it
     /// (one label, RFC 6125 §6.4.3), then all, the default first.
-    fn candidates<'a>(
-        &'a self,
-        name: Option<&str>,
-    ) -> impl Iterator<Item = &'a Arc<CertifiedKey>> + use<'a> {
+    fn candidates<'a>(&'a self, name: Option<&str>) -> impl Iterator<Item = &'a Shown> + use<'a> {
         let name = name.unwrap_or_default().to_ascii_lowercase();
         let all = match self.unknown_name {
             UnknownName::Default => self.all.len(),
@@ -279,15 +296,15 @@ impl ResolvesServerCert for CertificateChoice {
         // rustls has already left out the schemes which do not fit the suites offered.
         let schemes = hello.signature_schemes();
         for candidate in self.candidates(hello.server_name()) {
-            if let Some(signer) = candidate.key.choose_scheme(schemes) {
+            if let Some(signer) = candidate.bare.key.choose_scheme(schemes) {
                 with_turn(|turn| turn.signature = Some(signer.scheme()));
-                return Some(Arc::clone(candidate));
+                return Some(candidate.now());
             }
         }
         // None fits: rustls says so with the right alert when it is given one anyway.
         let name = hello.server_name().unwrap_or_default().to_ascii_lowercase();
         let any = self.for_name(&name).next().unwrap_or(0);
-        self.all.get(any).cloned()
+        self.all.get(any).map(|shown| Arc::clone(&shown.bare))
     }
 }
 

@@ -15,12 +15,13 @@
 use crate::config::{ClientMatch, Config, Log, Sandbox};
 use crate::counters::Count;
 use crate::share::Share;
-use dormouse_engine::{ClientCertificates, Identity, IdentityError};
+use dormouse_engine::{ClientCertificates, Identity, IdentityError, UnixTime};
 use dormouse_reactor::Fd;
 use dormouse_reactor::memory::{Mapping, PAGE, read_at};
 use dormouse_reactor::process::{self, User};
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::time::SystemTime;
 use zeroize::{Zeroize as _, Zeroizing};
 
 /// Version of the three parts and their order. JSON may gain fields without a new version.
@@ -114,6 +115,12 @@ pub(crate) struct Pem {
     /// Where the key was read.
     pub(crate) key_name: String,
     pub(crate) chain: String,
+    /// What the authority says of it (OCSP), DER; empty: nothing is known.
+    #[serde(default)]
+    pub(crate) ocsp: Vec<u8>,
+    /// That was read from a file; it is not asked for.
+    #[serde(default)]
+    pub(crate) ocsp_from_file: bool,
     #[serde(skip)]
     pub(crate) key: String,
 }
@@ -353,13 +360,25 @@ fn take<'a>(rest: &mut &'a [u8]) -> io::Result<&'a [u8]> {
 impl Pem {
     /// The identity that it holds.
     pub(crate) fn identity(&self) -> Result<Identity, IdentityError> {
-        Identity::from_pem(
+        let mut identity = Identity::from_pem(
             self.chain.as_bytes(),
             self.key.as_bytes(),
             &self.name,
             &self.key_name,
-        )
+        )?;
+        if !self.ocsp.is_empty() {
+            // Its time may be over since it was looked at: the certificate is good without it.
+            let _ = identity.staple(&self.ocsp, unix_time());
+        }
+        Ok(identity)
     }
+}
+
+pub(crate) fn unix_time() -> UnixTime {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    UnixTime::since_unix_epoch(since)
 }
 
 impl Drop for Pem {

@@ -20,6 +20,7 @@ pub mod config;
 mod control;
 pub mod counters;
 mod door;
+mod errand;
 mod fleet;
 mod handover;
 mod keeper;
@@ -41,6 +42,7 @@ mod upgrade;
 mod worker;
 
 pub use control::process_entry as control_entry;
+pub use errand::process_entry as errand_entry;
 pub use fleet::process_entry as ticket_store_entry;
 pub use keeper::process_entry;
 pub use material::{PairFiles, pairs as certificate_pairs};

@@ -5,4 +5,5 @@ mod choice;
 mod clients;
 mod routes;
 mod site;
+mod stapling;
 mod through;

@@ -4,6 +4,7 @@ mod certificates;
 mod hello;
 mod identities;
 mod kept_sessions;
+mod ocsp;
 mod refusals;
 mod resumption;
 mod sessions;

@@ -239,12 +239,7 @@ pub(super) fn costs(config: &Config, frame: Frame, amounts: &Amounts) -> Vec<Cos
                 ByteSize(HANDSHAKE_STATE_BYTES)
             ),
         ),
-        cost(
-            "sessions",
-            sessions(config),
-            "session_cache (1 MiB where there is none), and 16 KiB for each server of `originate`"
-                .to_owned(),
-        ),
+        sessions(config),
         cost(
             "kernel: sockets",
             (amounts.connections * frame.sockets).saturating_mul(socket),
@@ -268,14 +263,19 @@ pub(super) fn costs(config: &Config, frame: Frame, amounts: &Amounts) -> Vec<Cos
 }
 
 /// Mappings of a fixed size, all of which may come to be used.
-fn sessions(config: &Config) -> u64 {
+fn sessions(config: &Config) -> Cost {
     let cache = session_cache::bytes(config) as u64;
     let servers: usize = config.originate.iter().map(|one| one.to.len()).sum();
     let of_servers = match servers {
         0 => 0,
         servers => client_sessions::len(servers) as u64,
     };
-    cache.saturating_add(of_servers)
+    Cost {
+        what: "sessions",
+        how: "session_cache (1 MiB where there is none), and 16 KiB for each server of `originate`"
+            .to_owned(),
+        bytes: ByteSize(cache.saturating_add(of_servers)),
+    }
 }
 
 /// The sum of all costs.

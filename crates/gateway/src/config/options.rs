@@ -123,7 +123,8 @@ options! {
 
         /// Certificates and their keys as PEM: `{ cert = "…", key = "…" }`, or the path of a
         /// file which has both, or of a directory with many (see the guide). The chain stands
-        /// in the order leaf first. Of several the one which fits the name that the client asks
+        /// in the order leaf first; `ocsp = "…"` beside them is a file with an OCSP response to
+        /// staple. Of several the one which fits the name that the client asks
         /// for is used, exact names before wildcards; of several for one name (ECDSA and RSA)
         /// the first whose signatures the client accepts.
         certificates: Vec<CertificateFiles> = default "",
@@ -301,6 +302,12 @@ options! {
         /// them, `client_ca`, `client_crl`. New ones are used for new connections once certificate
         /// and key fit each other. `off`: only a reload reads them.
         reload_certificates: Option<Duration> = default "10s", "100ms" ..= "1d";
+
+        /// Ask the authorities of certificates which name an OCSP responder, and staple the
+        /// answers. It is done by a process without privileges, which lives only as long as that
+        /// takes. A file given with `ocsp` goes before it.
+        ocsp_fetch: bool = default "true",
+            costs "300 bytes to 3 kB per certificate and worker, and as much per handshake";
 
         /// How often the names of backends are looked up. New connections go to the addresses
         /// which a name has then; those which are there stay. One that can't be looked up keeps

@@ -472,6 +472,9 @@ pub struct CertificateFiles {
     pub cert: PathBuf,
     /// The PEM file with the private key; the same as `cert` if that has both, or is a directory.
     pub key: PathBuf,
+    /// The file with an OCSP response, DER.
+    #[serde(default)]
+    pub ocsp: Option<PathBuf>,
 }
 
 impl CertificateFiles {
@@ -480,6 +483,7 @@ impl CertificateFiles {
         Self {
             cert: path.clone(),
             key: path,
+            ocsp: None,
         }
     }
 }
@@ -499,13 +503,15 @@ impl OptionType for CertificateFiles {
             return Err(wrong_type::<Self>(raw));
         };
         let mut wrongs = Vec::new();
-        let (mut cert, mut key) = (None, None);
+        let (mut cert, mut key, mut ocsp) = (None, None, None);
         for (name, value) in entries {
             let slot = match name.name.as_str() {
                 "cert" => &mut cert,
                 "key" => &mut key,
+                "ocsp" => &mut ocsp,
                 other => {
-                    wrongs.push(unknown_word("key", other, &["cert", "key"]).at(&name.place));
+                    let known = ["cert", "key", "ocsp"];
+                    wrongs.push(unknown_word("key", other, &known).at(&name.place));
                     continue;
                 }
             };
@@ -521,7 +527,7 @@ impl OptionType for CertificateFiles {
         // With an unknown key beside it, the name was misspelt.
         let misspelt = entries
             .iter()
-            .any(|(name, _)| name.name != "cert" && name.name != "key");
+            .any(|(name, _)| !["cert", "key", "ocsp"].contains(&name.name.as_str()));
         for (name, slot) in [("cert", &cert), ("key", &key)] {
             if slot.is_none() && !misspelt {
                 wrongs.push(
@@ -533,7 +539,7 @@ impl OptionType for CertificateFiles {
             }
         }
         match (cert, key) {
-            (Some(cert), Some(key)) if wrongs.is_empty() => Ok(Self { cert, key }),
+            (Some(cert), Some(key)) if wrongs.is_empty() => Ok(Self { cert, key, ocsp }),
             _ => Err(wrongs),
         }
     }

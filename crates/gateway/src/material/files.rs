@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `NAME.pem`, `.crt`, `.cer` | a chain; its key is in `NAME.key`, or in the same file |
 //! | `NAME.key` | the key of that |
+//! | `NAME.ocsp` | an OCSP response about that, DER |
 //! | a directory with `fullchain.pem` and `privkey.pem` | a pair, as certbot keeps them |
 //!
 //! Whatever else is there is passed over, and so is what begins with a dot.
@@ -30,6 +31,8 @@ pub struct PairFiles {
     pub cert: PathBuf,
     /// The key; maybe the same file.
     pub key: PathBuf,
+    /// An OCSP response.
+    pub ocsp: Option<PathBuf>,
     /// Found in a directory, not named by the configuration: should it be no good, the others
     /// are used without it.
     pub found: bool,
@@ -38,11 +41,12 @@ pub struct PairFiles {
 /// The pairs that `files` stands for, in the order of their names. The error says why there are
 /// none.
 pub fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> {
-    let CertificateFiles { cert, key } = files;
+    let CertificateFiles { cert, key, ocsp } = files;
     if cert != key || !cert.is_dir() {
         return Ok(vec![PairFiles {
             cert: cert.clone(),
             key: key.clone(),
+            ocsp: ocsp.clone(),
             found: false,
         }]);
     }
@@ -58,9 +62,11 @@ pub fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> {
             continue;
         };
         if chain.is_file() && key.is_file() {
+            let ocsp = chain.with_extension("ocsp");
             pairs.push(PairFiles {
                 cert: chain,
                 key,
+                ocsp: ocsp.is_file().then_some(ocsp),
                 found: true,
             });
         }
@@ -98,6 +104,7 @@ pub(crate) fn watched(files: &CertificateFiles) -> BTreeSet<PathBuf> {
     let mut all = BTreeSet::from([files.cert.clone(), files.key.clone()]);
     for pair in pairs(files).unwrap_or_default() {
         all.extend([pair.cert, pair.key]);
+        all.extend(pair.ocsp);
     }
     all
 }
@@ -155,6 +162,7 @@ mod tests {
         let files = CertificateFiles {
             cert: folder.path().to_owned(),
             key: folder.path().to_owned(),
+            ocsp: None,
         };
         let found: Vec<(PathBuf, PathBuf)> = (pairs(&files).expect("some").into_iter())
             .map(|pair| (pair.cert, pair.key))
@@ -168,6 +176,7 @@ mod tests {
         let empty = CertificateFiles {
             cert: at("other"),
             key: at("other"),
+            ocsp: None,
         };
         let why = pairs(&empty).expect_err("nothing in it");
         assert!(why.contains("other: there is no certificate"), "{why}");

@@ -4,8 +4,10 @@ mod files;
 
 use crate::config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Route};
 use crate::handover::{ClientTrust, OriginPem, Pem};
-use dormouse_engine::{Identity, Roots, TrustStore, UnixTime, read_pem_file};
+use dormouse_engine::{Identity, OcspProblem, Roots, TrustStore, UnixTime, read_pem_file};
 use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -40,6 +42,9 @@ pub(crate) fn watched(config: &Config) -> BTreeSet<PathBuf> {
     }
     all
 }
+
+/// A byte more than any OCSP response has.
+const OCSP_MAX: u64 = (16 << 10) + 1;
 
 /// What became of files that have changed.
 pub(crate) struct Renewed {
@@ -113,15 +118,52 @@ fn renew_route(route: &Route, former: &[Pem], renewed: &mut Renewed) -> Vec<Pem>
 /// What is there now; `None`: what was there before.
 fn read_again(pair: &PairFiles, current: Option<&Pem>) -> Result<Option<Pem>, Vec<String>> {
     let mut mistakes = Vec::new();
-    let Some(new) = read_pair(&pair.cert, &pair.key, &mut mistakes) else {
+    let Some(mut new) = read_pair(&pair.cert, &pair.key, &mut mistakes) else {
         return Err(mistakes);
     };
-    if current.is_some_and(|pem| new.chain == pem.chain && new.key == pem.key) {
+    let is_same = |pem: &Pem| new.chain == pem.chain && new.key == pem.key;
+    let same = current.filter(|pem| is_same(pem));
+    if pair.ocsp.is_none() && same.is_some_and(|pem| !pem.ocsp_from_file) {
         return Ok(None);
     }
-    let identity = new.identity().map_err(|error| vec![error.to_string()])?;
+    let identity = read_staple(pair, &mut new).map_err(|why| vec![why])?;
+    if same.is_some_and(|pem| pem.ocsp == new.ocsp) {
+        return Ok(None);
+    }
     warn_of(&identity, &new.name);
     Ok(Some(new))
+}
+
+/// What the authority says of it, if a file has that. What is about another certificate is an
+/// error; what is not of now, a warning: the certificate is shown without it.
+fn read_staple(pair: &PairFiles, pem: &mut Pem) -> Result<Identity, String> {
+    let mut identity = pem.identity().map_err(|error| error.to_string())?;
+    let Some(path) = &pair.ocsp else {
+        return Ok(identity);
+    };
+    pem.ocsp_from_file = true;
+    let shown = path.display();
+    let read = fs::File::open(path).and_then(|file| {
+        let mut bytes = Vec::new();
+        file.take(OCSP_MAX).read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let response = read.map_err(|error| format!("{shown}: cannot be read: {error}"))?;
+    match identity.staple(&response, now()) {
+        Ok(_) => pem.ocsp = response,
+        Err(problem @ OcspProblem::NotNow(_)) => tracing::warn!("{shown}: {problem}"),
+        Err(problem) => return Err(format!("{shown}: {problem}")),
+    }
+    Ok(identity)
+}
+
+/// What an authority has said before of the same chain is still good.
+fn keep_answer(pem: &mut Pem, former: &[Vec<Pem>]) {
+    let is_same = |other: &&Pem| other.chain == pem.chain && !other.ocsp_from_file;
+    if !pem.ocsp_from_file
+        && let Some(other) = former.iter().flatten().find(is_same)
+    {
+        pem.ocsp = other.ocsp.clone();
+    }
 }
 
 /// Reads whom originations trust and what they show.
@@ -260,7 +302,7 @@ fn load_route(route: &Route, former: &[Vec<Pem>], mistakes: &mut Vec<String>) ->
     let mut pems = Vec::new();
     for files in &route.certificates {
         match files::pairs(files) {
-            Ok(pairs) => load_pairs(&pairs, &mut pems, mistakes),
+            Ok(pairs) => load_pairs(&pairs, former, &mut pems, mistakes),
             Err(why) => mistakes.push(why),
         }
     }
@@ -274,7 +316,12 @@ fn load_route(route: &Route, former: &[Vec<Pem>], mistakes: &mut Vec<String>) ->
 }
 
 /// Those which were found in a directory and are no good are left out, if others are good.
-fn load_pairs(pairs: &[PairFiles], pems: &mut Vec<Pem>, mistakes: &mut Vec<String>) {
+fn load_pairs(
+    pairs: &[PairFiles],
+    former: &[Vec<Pem>],
+    pems: &mut Vec<Pem>,
+    mistakes: &mut Vec<String>,
+) {
     let before = pems.len();
     let mut left_out = Vec::new();
     for pair in pairs {
@@ -283,15 +330,16 @@ fn load_pairs(pairs: &[PairFiles], pems: &mut Vec<Pem>, mistakes: &mut Vec<Strin
         } else {
             &mut *mistakes
         };
-        let Some(pem) = read_pair(&pair.cert, &pair.key, wrong) else {
+        let Some(mut pem) = read_pair(&pair.cert, &pair.key, wrong) else {
             continue;
         };
-        match pem.identity() {
+        match read_staple(pair, &mut pem) {
             Ok(identity) => {
                 warn_of(&identity, &pem.name);
+                keep_answer(&mut pem, former);
                 pems.push(pem);
             }
-            Err(error) => wrong.push(error.to_string()),
+            Err(why) => wrong.push(why),
         }
     }
     if pems.len() == before {
@@ -313,6 +361,8 @@ fn make_self_signed(name: &str, former: &[Vec<Pem>]) -> Result<Pem, String> {
         key_name: shown.clone(),
         name: shown,
         chain,
+        ocsp: Vec::new(),
+        ocsp_from_file: false,
         key: key.to_string(),
     })
 }
@@ -324,6 +374,8 @@ fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> Option<Pem>
             name: names.0,
             key_name: names.1,
             chain,
+            ocsp: Vec::new(),
+            ocsp_from_file: false,
             key,
         }),
         (chain, key) => {

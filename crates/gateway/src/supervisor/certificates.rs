@@ -111,7 +111,7 @@ impl Supervisor {
         };
         for complaint in &renewed.complaints {
             if !self.watch.complaints.contains(complaint) {
-                tracing::warn!("a file has changed, but what was read before stays: {complaint}");
+                tracing::warn!("a file has changed, but the old one stays: {complaint}");
             }
         }
         self.watch.complaints = renewed.complaints;

@@ -3,6 +3,7 @@
 use super::error::ServeError;
 use super::notify::HandedIn;
 use crate::config::{Config, PlainListen, SourceAddress};
+use crate::handover::Handover;
 use crate::route::SocketOptions;
 use dormouse_reactor::socket::{self, Addr, ListenOptions};
 use dormouse_reactor::{Fd, OnExec};
@@ -65,15 +66,15 @@ pub(super) fn open(
     Ok(listeners)
 }
 
-/// The listeners that another binary in this process has opened for this configuration: their
-/// descriptors and the numbers of their routes, in its order.
-pub(super) fn again(config: &Config, numbers: &[u16], open: &[(i32, u16)]) -> Vec<Listener> {
-    let all = wanted(config).into_iter().zip(open);
+/// The listeners that another binary in this process has opened, in the order of its configuration.
+pub(super) fn again(told: &Handover) -> Vec<Listener> {
+    let open = &told.descriptors.listeners;
+    let all = wanted(&told.config).into_iter().zip(open);
     all.map(|((address, _, indices), &(fd, route))| Listener {
         address,
         fd: Fd(fd),
         route,
-        door: door(&indices, numbers),
+        door: door(&indices, &told.numbers),
     })
     .collect()
 }

@@ -12,12 +12,13 @@
 //!   control    the process which answers questions      state      what it is told
 //!   reload     another configuration                    numbers    what slots call routes by
 //!   drain      closing all connections slowly           certificates  files that change
-//!   scout      names and health of backends
+//!   scout      names and health of backends            errands    what authorities are asked
 //! ```
 
 mod certificates;
 mod control;
 mod drain;
+mod errands;
 mod error;
 mod keys;
 mod listeners;
@@ -51,6 +52,7 @@ use dormouse_reactor::process::{OomScore, Pid};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signals;
 use dormouse_reactor::{Fd, descriptors, process};
+use errands::Errands;
 use error::system;
 use listeners::Listener;
 use notify::Notify;
@@ -66,6 +68,7 @@ const TOKEN_CONTROL: u64 = 2;
 const TOKEN_TICKET_KEYS: u64 = 3;
 const TOKEN_SCOUT: u64 = 4;
 const TOKEN_LOOKUP: u64 = 5;
+const TOKEN_ERRAND: u64 = 6;
 /// And those after it, one for each worker.
 const TOKEN_ORDERS: u64 = 1000;
 
@@ -150,6 +153,7 @@ struct Supervisor {
     /// The cache of sessions of routes.
     session_cache: Option<Fd>,
     notify: Notify,
+    errands: Errands,
     scouts: Scouts,
     stopping: bool,
     announced: bool,
@@ -168,6 +172,7 @@ impl Supervisor {
             self.rotate_ticket_keys();
             self.end_late_upgrade();
             self.look_at_certificates();
+            self.attend_to_errands();
             self.end_late_reload();
             if let Some(sessions) = &mut self.sessions {
                 sessions.save_if_due();
@@ -177,6 +182,7 @@ impl Supervisor {
                     TOKEN_SIGNALS => self.on_signals()?,
                     TOKEN_CONTROL => self.on_control(),
                     TOKEN_TICKET_KEYS => self.rotate_ticket_keys(),
+                    TOKEN_ERRAND => self.on_errand(),
                     TOKEN_SCOUT => self.on_scout(),
                     TOKEN_LOOKUP => self.on_lookup(),
                     token => self.on_worker(token.saturating_sub(TOKEN_ORDERS) as usize),
@@ -207,6 +213,7 @@ impl Supervisor {
             control.map(until_ms),
             self.notify.next_ms().map(until_ms),
             self.next_look_ms().map(until_ms),
+            self.next_errand_ms().map(until_ms),
             self.reload_deadline_ms().map(until_ms),
             self.scouts.next_deadline_ms().map(until_ms),
             sessions.and_then(SessionFiles::until_look_ms),

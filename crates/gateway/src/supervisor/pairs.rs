@@ -154,7 +154,10 @@ impl Supervisor {
             if self.is_of_upgrade(pid, ended) {
                 continue;
             }
-            if self.is_ticket_store(pid, ended) || self.is_scout(pid, ended) {
+            if self.is_errand(pid, ended)
+                || self.is_ticket_store(pid, ended)
+                || self.is_scout(pid, ended)
+            {
                 continue;
             }
             if self.is_control(pid) {

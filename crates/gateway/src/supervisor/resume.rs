@@ -2,6 +2,7 @@
 
 use super::certificates::Watch;
 use super::control::{Address, Control, Tables};
+use super::errands::Errands;
 use super::error::{ServeError, system};
 use super::notify::Notify;
 use super::numbers::Numbers;
@@ -61,6 +62,12 @@ pub fn resume(state: i32, source: Source, start_logs: fn(&Log)) -> Result<(), Se
     supervisor.run()
 }
 
+fn counters(told: &Descriptors, workers: usize) -> Result<Shared, ServeError> {
+    Shared::adopt(Fd(told.counters), workers)
+        .map_err(io::Error::other)
+        .map_err(system("map the counters"))
+}
+
 /// What all workers know together of clients and backends.
 fn tables(told: &Descriptors, workers: u32) -> Result<(Clients, Backends), ServeError> {
     let clients = Clients::adopt(Fd(told.clients), told.clients_for).map_err(io::Error::other);
@@ -97,10 +104,9 @@ impl Supervisor {
         source: Source,
         set_logs: fn(&Log),
     ) -> Result<Supervisor, ServeError> {
-        let (told, signals) = (&state.told, signals::open()?);
-        let counters = Shared::adopt(Fd(told.descriptors.counters), state.pairs.len())
-            .map_err(io::Error::other)
-            .map_err(system("map the counters"))?;
+        let told = &state.told;
+        let signals = signals::open()?;
+        let counters = counters(&told.descriptors, state.pairs.len())?;
         let (clients, backends) = tables(&told.descriptors, state.pairs.len() as u32)?;
         let poller = open_poller(&signals)?;
         let control = control(state, &counters, &backends, &poller)?;
@@ -147,7 +153,7 @@ impl Supervisor {
             origins: told.origins.clone(),
             backend_tls: told.backend_tls.clone(),
             watch: Watch::begin(&told.config),
-            listeners: listeners::again(&told.config, &told.numbers, &told.descriptors.listeners),
+            listeners: listeners::again(told),
             numbers: Numbers::again(&told.config, &told.numbers, state.next_number),
             waits_for_restart: state.waits_for_restart.clone(),
             last_reload: None,
@@ -159,6 +165,7 @@ impl Supervisor {
             clients,
             backends,
             notify: Notify::from_environment(),
+            errands: Errands::default(),
             scouts: Scouts::default(),
             poller,
             signals,

@@ -2,6 +2,7 @@
 
 use super::certificates::Watch;
 use super::control::{self, Control, Tables};
+use super::errands::Errands;
 use super::error::{ServeError, system};
 use super::keys::{self, unix_time};
 use super::notify::Notify;
@@ -102,6 +103,7 @@ impl Supervisor {
             sessions,
             session_cache,
             notify: Notify::from_environment(),
+            errands: Errands::default(),
             scouts: Scouts::default(),
             stopping: false,
             announced: false,

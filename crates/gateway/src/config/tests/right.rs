@@ -187,6 +187,7 @@ const EVERY_OPTION: &str = "
         ticket_keys = 'rediss://store:7000'
         ticket_secret_file = 'fleet.secret'
         ticket_store_ca = 'store-ca.pem'
+        ocsp_fetch = false
         log_level = 'debug'
         log_format = 'json'
         log_handshakes = true
@@ -200,6 +201,7 @@ const EVERY_OPTION: &str = "
         [[route.certificates]]
         cert = 'a.pem'
         key = '/k/a.key'
+        ocsp = 'a.ocsp'
     ";
 
 #[test]
@@ -233,7 +235,8 @@ fn every_option_can_be_set() {
         route.certificates,
         [CertificateFiles {
             cert: PathBuf::from("etc/a.pem"),
-            key: PathBuf::from("/k/a.key")
+            key: PathBuf::from("/k/a.key"),
+            ocsp: Some(PathBuf::from("etc/a.ocsp")),
         }]
     );
     assert_eq!(

@@ -1,0 +1,138 @@
+//! The little of DER (X.690) that OCSP needs beyond certificates: elements read one after the
+//! other, and written.
+
+/// What an element is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tag(u8);
+
+impl Tag {
+    pub(crate) const INTEGER: Tag = Tag(0x02);
+    pub(crate) const BITS: Tag = Tag(0x03);
+    pub(crate) const OCTETS: Tag = Tag(0x04);
+    pub(crate) const NULL: Tag = Tag(0x05);
+    pub(crate) const OID: Tag = Tag(0x06);
+    pub(crate) const ENUMERATED: Tag = Tag(0x0a);
+    pub(crate) const GENERALIZED_TIME: Tag = Tag(0x18);
+    pub(crate) const SEQUENCE: Tag = Tag(0x30);
+    pub(crate) const CONTEXT_0: Tag = Tag(0x80);
+    pub(crate) const CONTEXT_0_CONSTRUCTED: Tag = Tag(0xa0);
+    pub(crate) const CONTEXT_1_CONSTRUCTED: Tag = Tag(0xa1);
+}
+
+/// Elements still to be read. Whatever is not as expected is `None`, and nothing is taken then.
+#[derive(Debug, Clone)]
+pub(crate) struct Der<'a>(&'a [u8]);
+
+impl<'a> Der<'a> {
+    /// One element and nothing behind it.
+    pub(crate) fn whole(bytes: &'a [u8]) -> Option<Der<'a>> {
+        let der = Der(bytes);
+        let (_, _, rest) = der.split()?;
+        rest.is_empty().then_some(der)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The next element's tag and content.
+    pub(crate) fn any(&mut self) -> Option<(Tag, &'a [u8])> {
+        let (tag, content, rest) = self.split()?;
+        self.0 = rest;
+        Some((tag, content))
+    }
+
+    /// The content of the next element, which has this tag.
+    pub(crate) fn expect(&mut self, tag: Tag) -> Option<&'a [u8]> {
+        let (found, content, rest) = self.split()?;
+        (found == tag).then(|| {
+            self.0 = rest;
+            content
+        })
+    }
+
+    /// The next element as it stands, tag and length with it.
+    pub(crate) fn element(&mut self, tag: Tag) -> Option<&'a [u8]> {
+        let before = self.0;
+        self.expect(tag)?;
+        before.get(..before.len() - self.0.len())
+    }
+
+    /// The elements within the next one.
+    pub(crate) fn enter(&mut self, tag: Tag) -> Option<Der<'a>> {
+        self.expect(tag).map(Der)
+    }
+
+    /// Passes over the next element, if it has this tag.
+    pub(crate) fn skip(&mut self, tag: Tag) {
+        let _ = self.expect(tag);
+    }
+
+    /// Tag, content, and what follows.
+    fn split(&self) -> Option<(Tag, &'a [u8], &'a [u8])> {
+        let [tag, first, rest @ ..] = self.0 else {
+            return None;
+        };
+        // Tags of more than one byte do not occur; nor do lengths which are not given.
+        if tag & 0x1f == 0x1f {
+            return None;
+        }
+        let (len, rest) = match first {
+            0..=0x7f => (usize::from(*first), rest),
+            0x81..=0x84 => {
+                let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+                let len = bytes
+                    .iter()
+                    .fold(0_u32, |len, byte| len << 8 | u32::from(*byte));
+                (usize::try_from(len).ok()?, rest)
+            }
+            _ => return None,
+        };
+        let (content, rest) = rest.split_at_checked(len)?;
+        Some((Tag(*tag), content, rest))
+    }
+}
+
+/// An element.
+pub(crate) fn tagged(tag: Tag, content: &[u8]) -> Vec<u8> {
+    let mut element = vec![tag.0];
+    // In as few bytes as can be.
+    match content.len().to_be_bytes() {
+        [0, 0, 0, 0, 0, 0, 0, len @ 0..0x80] => element.push(len),
+        [0, 0, 0, 0, 0, 0, 0, len] => element.extend([0x81, len]),
+        [0, 0, 0, 0, 0, 0, high, low] => element.extend([0x82, high, low]),
+        [.., a, b, c, d] => element.extend([0x84, a, b, c, d]),
+    }
+    element.extend_from_slice(content);
+    element
+}
+
+pub(crate) fn octets(content: &[u8]) -> Vec<u8> {
+    tagged(Tag::OCTETS, content)
+}
+
+pub(crate) fn sequence(parts: &[&[u8]]) -> Vec<u8> {
+    tagged(Tag::SEQUENCE, &parts.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_and_nothing_panics(
+            bytes in proptest::collection::vec(any::<u8>(), 0..600),
+        ) {
+            let element = sequence(&[&octets(&bytes), &tagged(Tag::NULL, &[])]);
+            let mut read = Der::whole(&element).and_then(|mut d| d.enter(Tag::SEQUENCE)).expect("one");
+            prop_assert_eq!(read.expect(Tag::OCTETS), Some(&bytes[..]));
+            prop_assert!(read.expect(Tag::OCTETS).is_none());
+            prop_assert_eq!(read.any(), Some((Tag::NULL, &[][..])));
+            prop_assert!(read.is_empty());
+            let mut hostile = Der(&bytes);
+            while hostile.any().is_some() {}
+        }
+    }
+}
