@@ -232,6 +232,28 @@ fn idle_connections() {
     assert!(nothing.is_empty());
 }
 
+/// However busy: it ends in order when it is old enough.
+#[test]
+fn old_connections() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.option("total_timeout", "1s");
+        settings.option("idle_timeout", "1h");
+    });
+    let mut busy = Peer::saying(scene.address, "echo");
+    let mut echoes = 0;
+    while busy.echo().is_ok() {
+        echoes += 1;
+        assert!(echoes < 300, "it lives on");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(echoes >= 10, "not before a second: {echoes} echoes");
+    let mut next = Peer::saying(scene.address, "echo");
+    next.echo().expect("an echo on a new connection");
+}
+
 /// Many who connect and say nothing do not keep out one who does.
 #[test]
 fn handshakes_in_flight() {

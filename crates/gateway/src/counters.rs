@@ -203,6 +203,8 @@ counts! {
     PartialRecordTimeouts = "partial_record_timeouts",
     /// Connections closed after `idle_timeout`.
     IdleTimeouts = "idle_timeouts",
+    /// Connections closed after `total_timeout`.
+    TotalTimeouts = "total_timeouts",
     /// Reads put off because pending memory was used up.
     PendingExhausted = "pending_exhausted",
     /// Reads put off because the other side is slow to take what it has, and `kernel_memory` is

@@ -48,6 +48,9 @@ pub(crate) struct Handover {
     pub(crate) clients: Vec<Option<ClientTrust>>,
     /// The same for originations: trust and own certificate.
     pub(crate) origins: Vec<OriginPem>,
+    /// The same for the backends of routes with which TLS is spoken.
+    #[serde(default)]
+    pub(crate) backend_tls: Vec<Option<OriginPem>>,
     /// Ticket keys as they are exported; the same in all workers.
     #[serde(skip)]
     pub(crate) ticket_keys: Vec<u8>,
@@ -254,7 +257,8 @@ impl Handover {
     /// Puts in their places what [`Handover::secrets`] gave.
     pub(crate) fn set_secrets(&mut self, secrets: &[u8]) -> io::Result<()> {
         let mut rest = secrets;
-        let origins = self.origins.iter_mut();
+        let backends = self.backend_tls.iter_mut().flatten();
+        let origins = self.origins.iter_mut().chain(backends);
         let own = origins.filter_map(|origin| origin.identity.as_mut());
         for pem in self.certificates.iter_mut().flatten().chain(own) {
             pem.key = String::from_utf8(take(&mut rest)?.to_vec()).map_err(io::Error::other)?;
@@ -270,9 +274,9 @@ impl Handover {
     }
 
     /// Each with its length before it: keys in the order of the certificates, those of
-    /// originations, ticket keys.
+    /// originations, those of routes for their backends, ticket keys.
     pub(crate) fn secrets(&self) -> Zeroizing<Vec<u8>> {
-        let own = self.origins.iter();
+        let own = self.origins.iter().chain(self.backend_tls.iter().flatten());
         let own = own.filter_map(|origin| origin.identity.as_ref());
         let keys = self.certificates.iter().flatten().chain(own);
         let all = keys.map(|pem| pem.key.as_bytes());

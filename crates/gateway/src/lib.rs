@@ -11,6 +11,7 @@
 //! thread share, and writes it back.
 #![forbid(unsafe_code)]
 
+mod backend_tls;
 mod backends;
 mod balance;
 mod client_sessions;

@@ -1,5 +1,6 @@
 //! A route at work: what its configuration became in this process.
 
+use crate::backend_tls::{self, BackendTls};
 use crate::backends::Backends;
 use crate::balance::{Target, Targets};
 use crate::config::{
@@ -34,6 +35,8 @@ pub(crate) struct Route {
     pub(crate) access: Access,
     /// What a TCP end without close_notify means here.
     pub(crate) truncation: Truncation,
+    /// How TLS is spoken with the backends, if it is.
+    pub(crate) backend_tls: Option<BackendTls>,
     /// What the kernel is asked for, on both sides.
     pub(crate) sockets: SocketOptions,
     /// Which of the clients that come by its address are its own.
@@ -99,6 +102,9 @@ impl Route {
         addresses: &[SocketAddr],
         known: &Backends,
     ) -> bool {
+        if let Some(tls) = &mut self.backend_tls {
+            tls.set_addresses(name, addresses);
+        }
         match &mut self.direction {
             Direction::Terminate {
                 targets: Some(targets),
@@ -115,6 +121,7 @@ impl Route {
             backend_name: "none: a reload has removed the route".to_owned(),
             access: Access::default(),
             truncation: Truncation::Abort,
+            backend_tls: None,
             sources: Vec::new(),
             sockets: SocketOptions::new(sockets),
             takes: Takes::default(),
@@ -191,6 +198,7 @@ pub(crate) fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> 
             backend_name: names.join(", "),
             access: Access::default(),
             truncation: originate.truncation,
+            backend_tls: None,
             sockets: SocketOptions::new(&config.sockets),
             takes: Takes::default(),
         }
@@ -254,6 +262,7 @@ fn without_context(config: &Config, route: &crate::config::Route, backends: &Bac
         backend_name: names(&route.to),
         access: Access::of(route),
         truncation: route.truncation,
+        backend_tls: BackendTls::of(route),
         sockets: SocketOptions::new(&config.sockets),
         takes: Takes::of(route),
     }
@@ -295,6 +304,10 @@ impl LateContexts {
             let made = context(config, configured, (pems, clients), keys, sessions)
                 .map_err(|why| format!("route {}: {why}", n + 1))?;
             *room = Some(made);
+        }
+        if let Some(Some(pem)) = self.handover.backend_tls.get(n) {
+            backend_tls::make_context(configured, pem, route)
+                .map_err(|why| format!("route {}: {why}", n + 1))?;
         }
         Ok(self.next < config.routes.len())
     }

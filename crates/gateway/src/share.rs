@@ -66,6 +66,7 @@ impl Share {
             },
             handshake_timeout_ms: milliseconds(timeouts.handshake_timeout),
             idle_timeout_ms: timeouts.idle_timeout.map(milliseconds),
+            total_timeout_ms: timeouts.total_timeout.map(milliseconds),
             partial_record_timeout_ms: milliseconds(timeouts.partial_record_timeout),
             backend_connect_timeout_ms: milliseconds(timeouts.backend_connect_timeout),
             drain_timeout_ms: milliseconds(timeouts.drain_timeout),

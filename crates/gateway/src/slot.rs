@@ -115,7 +115,7 @@ pub enum TimerPurpose {
     PartialRecord = 3,
     /// The send queues of a draining connection are looked at again then.
     Drain = 4,
-    /// Nothing moved for so long.
+    /// Nothing moved for so long, or it is so old.
     Idle = 5,
 }
 
@@ -156,6 +156,9 @@ pub enum Flag {
     Untouched = 1 << 15,
     /// TLS is between client and backend: the record state is empty, bytes pass untouched.
     PassThrough = 1 << 16,
+    /// The plain side is one end of a joint, whose other end is the plain side of another slot:
+    /// TLS goes in and out.
+    Joined = 1 << 17,
 }
 
 impl Slot {
@@ -291,6 +294,11 @@ impl Slot {
         } else {
             self.tls.closed()
         }
+    }
+
+    /// The end of the second in which the handshake was done.
+    pub fn opened_by_ms(&self) -> u64 {
+        u64::from(self.opened_s) * 1000 + 1000
     }
 
     /// Can a new worker go on with what a former one left here?

@@ -263,11 +263,21 @@ pub(super) fn versions(at: At<'_>, min: TlsVersion, max: TlsVersion, mistakes: &
 }
 
 pub(super) fn alpn(at: At<'_>, protocols: &[String], mistakes: &mut Collector<'_>) {
+    alpn_of(at, "alpn", protocols, mistakes);
+}
+
+/// As [`alpn`], for the option of this name.
+pub(super) fn alpn_of(
+    at: At<'_>,
+    option: &str,
+    protocols: &[String],
+    mistakes: &mut Collector<'_>,
+) {
     let mut seen = BTreeSet::new();
     for (item, protocol) in protocols.iter().enumerate() {
         if !seen.insert(protocol) {
             mistakes.error(
-                &at.place("alpn", Some(item)),
+                &at.place(option, Some(item)),
                 Wrong::new(format!("`{protocol}` is listed twice")).label("remove one of the two"),
             );
         }

@@ -58,9 +58,32 @@ options! {
         /// at first.
         slow_start: Option<Duration> = default "off", "1s" ..= "1h";
 
+        /// Speak TLS with the backends, too. Their certificates are judged, and sessions resumed.
+        backend_tls: bool = default "false",
+            costs "each connection counts as two: two slots, four descriptors";
+
+        /// Who may vouch for the backends: a PEM file of authorities (or the certificate itself,
+        /// if it is signed by itself), or `system` for those which the operating system trusts.
+        backend_ca: Ca = default "system";
+
+        /// The name that backends are asked for and that their certificates must be for. None:
+        /// the host of each one in `to`.
+        backend_name: Option<String> = default "none";
+
+        /// What is shown to backends which ask for a certificate: it, and its key, as PEM files.
+        backend_certificates: Vec<CertificateFiles> = default "";
+
+        /// Protocols offered to the backends by ALPN, the preferred one first. The bytes are
+        /// passed on unseen: it should be what clients get by `alpn`.
+        backend_alpn: Vec<String> = default "";
+
+        /// What the client sees when the backend's connection ends without close_notify: `abort`
+        /// resets, `close` ends cleanly.
+        backend_truncation: Truncation = default "abort";
+
         /// Ask each backend now and then whether it is well: `connect` (it accepts a
-        /// connection; with `backend_tls`, the TLS handshake succeeds) or `GET /PATH` (it
-        /// answers with one of `check_status`). One that is not is passed over until it is.
+        /// connection) or `GET /PATH` (it answers with one of `check_status`; not with
+        /// `backend_tls`). One that is not is passed over until it is.
         check: Probe = default "off";
 
         /// Answers to the `GET` of `check` which mean that the backend is well.
@@ -353,6 +376,9 @@ options! {
 
         /// Close a connection on which nothing was sent or received for so long.
         idle_timeout: Option<Duration> = default "off", "1s" ..= "365d";
+
+        /// Close a connection that is so old, whatever passes on it.
+        total_timeout: Option<Duration> = default "off", "1s" ..= "365d";
 
         /// From the first byte of a record to its last.
         partial_record_timeout: Duration = default "60s", "100ms" ..= "1h";

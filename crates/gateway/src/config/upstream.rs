@@ -4,10 +4,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::checks;
 use super::choices::unknown_word;
 use super::mistake::Collector;
+use super::probe::Probe;
 use super::raw::{Context, Node, Raw, Read, Wrong};
-use super::types::{Backend, Kind, Listed, OptionType};
+use super::types::{Backend, Ca, Kind, Listed, OptionType};
 use super::{At, Placed, Route, Section};
 
 /// Servers behind all routes together, at most: each has a place in a table of fixed size.
@@ -160,10 +162,79 @@ pub(super) fn check(
             );
         }
     }
+    check_tls(route, at, mistakes);
     if !route.to.is_empty() && route.to.iter().all(|upstream| upstream.backup) {
         mistakes.error(
             &at.place("to", None),
             Wrong::new("every backend here is a backup, and none is what they are a backup for"),
         );
     }
+}
+
+/// Reports what does not fit with, or without, TLS to the backends.
+fn check_tls(route: &Route, at: At<'_>, mistakes: &mut Collector<'_>) {
+    if !route.backend_tls {
+        let given = [
+            ("backend_ca", route.backend_ca != Ca::System),
+            ("backend_name", route.backend_name.is_some()),
+            (
+                "backend_certificates",
+                !route.backend_certificates.is_empty(),
+            ),
+            ("backend_alpn", !route.backend_alpn.is_empty()),
+        ];
+        for (name, _) in given.iter().filter(|(_, is_given)| *is_given) {
+            let wrong = Wrong::new(format!(
+                "`{name}` is of no use: TLS is not spoken with backends"
+            ));
+            mistakes.warning(&at.place(name, None), wrong.help("add backend_tls = true"));
+        }
+        return;
+    }
+    let place = at.place("backend_tls", None);
+    if route.is_echo() {
+        mistakes.error(
+            &place,
+            Wrong::new("`echo:` answers by itself: there is nobody to speak TLS with"),
+        );
+    }
+    if route.pass_through {
+        mistakes.error(
+            &place,
+            Wrong::new("TLS is between client and backend here (`pass_through`)")
+                .label("remove one of the two"),
+        );
+    }
+    let is_unix = |upstream: &&Upstream| matches!(upstream.backend, Backend::Unix(_));
+    if let (Some(upstream), None) = (route.to.iter().find(is_unix), &route.backend_name) {
+        mistakes.error(
+            &place,
+            Wrong::new(format!(
+                "{upstream} has no name that its certificate could be for"
+            ))
+            .help("say it: backend_name = \"app.example.com\""),
+        );
+    }
+    if matches!(route.check, Probe::Get(_)) {
+        mistakes.error(
+            &at.place("check", None),
+            Wrong::new("a `GET` is sent in plain text, and these backends speak TLS")
+                .help("check = \"connect\""),
+        );
+    }
+    if route.backend_certificates.len() > 1 {
+        mistakes.error(
+            &at.place("backend_certificates", Some(1)),
+            Wrong::new("a client has one certificate").label("remove all but one"),
+        );
+    }
+    let name = route.backend_name.as_ref();
+    if let Some(name) = name.filter(|name| !checks::is_host(name) || name.starts_with("*.")) {
+        mistakes.error(
+            &at.place("backend_name", None),
+            Wrong::new(format!("`{name}` is neither a host name nor an IP address"))
+                .help("write the name that the backends' certificate is for, without a port"),
+        );
+    }
+    checks::alpn_of(at, "backend_alpn", &route.backend_alpn, mistakes);
 }

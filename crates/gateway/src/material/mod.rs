@@ -2,7 +2,7 @@
 
 mod files;
 
-use crate::config::{Ca, ClientAsk, Config, Originate, Route};
+use crate::config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Route};
 use crate::handover::{ClientTrust, OriginPem, Pem};
 use dormouse_engine::{Identity, OcspProblem, Roots, TrustStore, UnixTime, read_pem_file};
 use std::collections::BTreeSet;
@@ -183,23 +183,9 @@ pub(crate) fn load_origins(config: &Config) -> Result<Vec<OriginPem>, Vec<String
 }
 
 fn load_origin(originate: &Originate, mistakes: &mut Vec<String>) -> OriginPem {
-    let roots = match (&originate.ca, originate.insecure) {
-        (_, true) => None,
-        (Ca::System, false) => match Roots::system_pem() {
-            Ok(roots) => Some(roots),
-            Err(error) => {
-                let hint = "install ca-certificates, or give ca = \"authority.pem\"";
-                mistakes.push(format!("{error}; {hint}"));
-                None
-            }
-        },
-        (Ca::File(path), false) => match read(path).and_then(|text| check_roots(path, text)) {
-            Ok(roots) => Some(roots),
-            Err(mistake) => {
-                mistakes.push(mistake);
-                None
-            }
-        },
+    let roots = match originate.insecure {
+        true => None,
+        false => read_roots(&originate.ca, mistakes),
     };
     if originate.insecure {
         let names: Vec<&str> = originate.to.iter().map(|to| to.given.as_str()).collect();
@@ -209,8 +195,41 @@ fn load_origin(originate: &Originate, mistakes: &mut Vec<String>) -> OriginPem {
              and change everything"
         );
     }
+    let identity = read_identity(&originate.certificates, mistakes);
+    OriginPem { roots, identity }
+}
+
+/// Reads whom routes trust that speak TLS with their backends, and what they show them.
+pub(crate) fn load_backend_tls(config: &Config) -> Result<Vec<Option<OriginPem>>, Vec<String>> {
+    let mut mistakes = Vec::new();
+    let mut load = |route: &Route| {
+        let roots = read_roots(&route.backend_ca, &mut mistakes);
+        let identity = read_identity(&route.backend_certificates, &mut mistakes);
+        OriginPem { roots, identity }
+    };
+    let load = |route: &Route| route.backend_tls.then(|| load(route));
+    let loaded = config.routes.iter().map(load).collect();
+    mistakes.dedup();
+    if mistakes.is_empty() {
+        Ok(loaded)
+    } else {
+        Err(mistakes)
+    }
+}
+
+fn read_roots(ca: &Ca, mistakes: &mut Vec<String>) -> Option<String> {
+    let read = match ca {
+        Ca::System => Roots::system_pem().map_err(|error| {
+            format!("{error}; install ca-certificates, or name a file of authorities")
+        }),
+        Ca::File(path) => read(path).and_then(|text| check_roots(path, text)),
+    };
+    read.map_err(|mistake| mistakes.push(mistake)).ok()
+}
+
+fn read_identity(files: &[CertificateFiles], mistakes: &mut Vec<String>) -> Option<Pem> {
     let mut identity = None;
-    for files in &originate.certificates {
+    for files in files {
         if let Some(pem) = read_pair(&files.cert, &files.key, mistakes) {
             match pem.identity() {
                 Ok(_) => identity = Some(pem),
@@ -218,7 +237,7 @@ fn load_origin(originate: &Originate, mistakes: &mut Vec<String>) -> OriginPem {
             }
         }
     }
-    OriginPem { roots, identity }
+    identity
 }
 
 fn check_roots(path: &Path, text: String) -> Result<String, String> {

@@ -98,6 +98,9 @@ pub fn serve(loaded: &Loaded, source: Source, set_logs: fn(&Log)) -> Result<(), 
     let certificates = material::load(&loaded.config, &[]).map_err(ServeError::Certificates)?;
     let origins = material::load_origins(&loaded.config).map_err(ServeError::Certificates)?;
     let trust = material::load_clients(&loaded.config).map_err(ServeError::Certificates)?;
+    let backend_tls =
+        material::load_backend_tls(&loaded.config).map_err(ServeError::Certificates)?;
+    let origins = (origins, backend_tls);
     let supervisor = Supervisor::start(loaded, source, set_logs, certificates, trust, origins)?;
     supervisor.start_pairs(oom)?.run()
 }
@@ -118,6 +121,8 @@ struct Supervisor {
     /// Who may vouch for clients, in the same order.
     client_trust: Vec<Option<ClientTrust>>,
     origins: Vec<OriginPem>,
+    /// Whom routes trust that speak TLS with their backends, in the order of the configuration.
+    backend_tls: Vec<Option<OriginPem>>,
     watch: Watch,
     listeners: Vec<Listener>,
     numbers: Numbers,

@@ -10,6 +10,7 @@ use super::listeners;
 use super::pairs::Pair;
 use super::scout::Names;
 use super::state::certificates_told;
+use crate::backend_tls;
 use crate::config::{self, Config, Machine, Plan, Purpose};
 use crate::control::talk;
 use crate::handover::{ClientTrust, Descriptors, Handover, Pem};
@@ -143,9 +144,12 @@ impl Supervisor {
         self.ticket_keys
             .follow(&config, unix_time())
             .map_err(|mistakes| errors(&mistakes))?;
+        let backend_tls =
+            material::load_backend_tls(&config).map_err(|mistakes| errors(&mistakes))?;
+        let former_tls = std::mem::replace(&mut self.backend_tls, backend_tls);
         let former = std::mem::replace(&mut self.origins, origins);
         if let Err(why) = self.apply(config, plan, certificates, trust) {
-            self.origins = former;
+            (self.origins, self.backend_tls) = (former, former_tls);
             return Err(why);
         }
         self.waits_for_restart = waits;
@@ -215,7 +219,10 @@ impl Supervisor {
         let numbers = self.numbers.of(&config);
         // Workers build the same from the same: what fails, fails here.
         let keys = self.ticket_keys.keys().export();
-        route::routes(&config, &certificates, &trust, &keys, &self.backends, None)?;
+        let mut routes =
+            route::routes(&config, &certificates, &trust, &keys, &self.backends, None)?;
+        backend_tls::make_contexts(&config, &self.backend_tls, &mut routes)?;
+        drop(routes);
         let listeners = listeners::open(&config, &numbers.list(), &self.listeners)
             .map_err(|error| error.to_string())?;
         let is_draining = self.drain.is_some();
@@ -271,6 +278,7 @@ impl Supervisor {
             certificates: self.certificates.clone(),
             clients: self.client_trust.clone(),
             origins: self.origins.clone(),
+            backend_tls: self.backend_tls.clone(),
             ticket_keys: self.ticket_keys.keys().export().to_vec(),
             descriptors: Descriptors {
                 listeners: listeners.clone().map(|l| (l.fd.0, l.route)).collect(),

@@ -136,10 +136,10 @@ impl Supervisor {
         }
         let mut ticket_keys = keyring(told)?;
         keys::wait_for_keys(&poller, &mut ticket_keys).map_err(system("wait for ticket keys"))?;
-        let sessions =
-            (state.sessions.as_ref()).map(|left| SessionFiles::again(&told.config, left));
+        let again = |left| SessionFiles::again(&told.config, left);
+        let sessions = state.sessions.as_ref().map(again).transpose();
         Ok(Supervisor {
-            sessions: sessions.transpose().map_err(system("map the sessions"))?,
+            sessions: sessions.map_err(system("map the sessions"))?,
             source,
             set_logs,
             edition: state.edition,
@@ -151,6 +151,7 @@ impl Supervisor {
             certificates: told.certificates.clone(),
             client_trust: told.clients.clone(),
             origins: told.origins.clone(),
+            backend_tls: told.backend_tls.clone(),
             watch: Watch::begin(&told.config),
             listeners: listeners::again(told),
             numbers: Numbers::again(&told.config, &told.numbers, state.next_number),

@@ -10,11 +10,12 @@ use super::numbers::Numbers;
 use super::scout::Scouts;
 use super::state::certificates_told;
 use super::{Source, Supervisor, TOKEN_SIGNALS, listeners, signals};
+use crate::backend_tls;
 use crate::backends::Backends;
 use crate::clients::Clients;
 use crate::config::{Config, Loaded, Log, Sandbox};
 use crate::handover::{ClientTrust, OriginPem, Pem};
-use crate::route;
+use crate::route::{self, Route};
 use crate::session_cache;
 use crate::session_files::SessionFiles;
 use crate::ticket_keys::Keyring;
@@ -39,7 +40,7 @@ impl Supervisor {
         set_logs: fn(&Log),
         certificates: Vec<Vec<Pem>>,
         trust: Vec<Option<ClientTrust>>,
-        origins: Vec<OriginPem>,
+        (origins, backend_tls): (Vec<OriginPem>, Vec<Option<OriginPem>>),
     ) -> Result<Supervisor, ServeError> {
         let Loaded { config, plan, .. } = loaded;
         check_user(config)?;
@@ -53,7 +54,8 @@ impl Supervisor {
         let backends = Backends::create(plan.workers).map_err(system("make shared memory"))?;
         let mut ticket_keys =
             Keyring::open(config, unix_time(), &counters).map_err(ServeError::Certificates)?;
-        shake_hands(config, &certificates, &trust, &ticket_keys, &backends)?;
+        let routes = shake_hands(config, &certificates, &trust, &ticket_keys, &backends)?;
+        make_contexts(config, &backend_tls, routes)?;
         let session_cache = make_session_cache(config)?;
         let numbers = Numbers::default().of(config);
         let listeners = listeners::open(config, &numbers.list(), &[])?;
@@ -75,6 +77,7 @@ impl Supervisor {
             certificates,
             client_trust: trust,
             origins,
+            backend_tls,
             watch: Watch::begin(config),
             listeners,
             numbers,
@@ -147,11 +150,22 @@ fn shake_hands(
     trust: &[Option<ClientTrust>],
     ticket_keys: &Keyring,
     backends: &Backends,
-) -> Result<(), ServeError> {
+) -> Result<Vec<Route>, ServeError> {
     let keys = ticket_keys.keys().export();
     let routes = route::routes(config, certificates, trust, &keys, backends, None)
         .map_err(|why| ServeError::Certificates(vec![why]))?;
-    route::warm_up(&routes).map_err(system("do a handshake with itself"))
+    route::warm_up(&routes).map_err(system("do a handshake with itself"))?;
+    Ok(routes)
+}
+
+/// What can't work with backends is told now, too.
+fn make_contexts(
+    config: &Config,
+    pems: &[Option<OriginPem>],
+    mut routes: Vec<Route>,
+) -> Result<(), ServeError> {
+    backend_tls::make_contexts(config, pems, &mut routes)
+        .map_err(|why| ServeError::Certificates(vec![why]))
 }
 
 /// The session cache of all workers.

@@ -23,6 +23,7 @@ pub(super) enum Subject {
     ProxyHeader,
     Denied,
     BackendDown,
+    BackendTls,
     PartialRecord,
     Paused,
     Truncated,

@@ -14,6 +14,7 @@ use crate::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_record::Alert;
+use std::io;
 
 /// Why a connection is over, and on whose side that lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +63,7 @@ pub(super) fn pass_ends(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcom
         slot.set(Flag::PlainShut);
         if slot.has(Flag::Echo) {
             slot.set(Flag::PlainEnded);
-        } else if let Err(e) = socket::shutdown_write(slot.plain_fd()) {
+        } else if let Err(e) = end_plain(slot, tools) {
             return Err(Outcome::PlainFailed(e));
         }
     }
@@ -75,6 +76,15 @@ pub(super) fn pass_ends(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcom
         let _ = socket::shutdown_write(slot.tls_fd());
     }
     Ok(())
+}
+
+/// The plain side is told that nothing more follows.
+fn end_plain(slot: &Slot, tools: &Tools) -> io::Result<()> {
+    if slot.has(Flag::Joined) {
+        // Any descriptor will do; this one is no secret to this process.
+        socket::say_end(slot.plain_fd(), tools.backends.fd())?;
+    }
+    socket::shutdown_write(slot.plain_fd())
 }
 
 /// Have both directions ended, with everything delivered?
@@ -157,11 +167,16 @@ fn drain_plain(slot: &mut Slot, tools: &mut Tools, out_of_time: bool) -> bool {
         return false;
     }
     let reset = slot.has(Flag::ResetPlain);
+    let joined = slot.has(Flag::Joined);
+    if joined && !reset && !slot.has(Flag::PlainShut) {
+        // If nobody is there any more, nobody need be told.
+        let _ = end_plain(slot, tools);
+    }
     slot.detach_plain();
     if reset && !slot.has(Flag::PlainIsUnix) {
         socket::reset(fd);
     } else {
-        if reset {
+        if reset && !joined {
             tools.count.add(Count::UnixTruncations, 1);
         }
         fd.close();

@@ -6,7 +6,8 @@ use crate::backends::Backends;
 use crate::balance::{Target, Targets};
 use crate::route::Route;
 use crate::slot::{Flag, Phase, Slot};
-use dormouse_reactor::socket::{self, Addr, Connecting, Shortage};
+use dormouse_reactor::socket::{self, Addr, Attempt, Connecting, Shortage};
+use dormouse_reactor::{Fd, OnExec};
 use std::io;
 use std::net::IpAddr;
 
@@ -17,6 +18,8 @@ pub(super) enum Connect {
     Done,
     /// The kernel is at it; writability will tell.
     UnderWay,
+    /// This end of a joint waits for a TLS connection to the backend; the other end will tell.
+    Joined(Fd),
     /// Descriptors or local ports have run out: worth another try when something has ended.
     TryAgain(io::Error),
     /// The backend refused, or can't be reached.
@@ -92,6 +95,10 @@ fn begin(slot: &mut Slot, way: Way<'_>, target: &Target) -> Connect {
     }
     slot.backend = target.place;
     known.enter(target.place);
+    if route.backend_tls.is_some() {
+        return join(slot, known);
+    }
+    slot.clear(Flag::Joined);
     let connecting = match connect(slot.generation, route, backend, way.own_sources) {
         Ok(connecting) => connecting,
         Err(e) if Shortage::of(&e).is_some() => {
@@ -114,8 +121,32 @@ fn begin(slot: &mut Slot, way: Way<'_>, target: &Target) -> Connect {
     }
 }
 
+/// The way to a backend that speaks TLS begins with a joint: somebody has to go the rest of it.
+fn join(slot: &mut Slot, known: &Backends) -> Connect {
+    match socket::joint(OnExec::Keep) {
+        Ok((ours, theirs)) => {
+            slot.set(Flag::PlainIsUnix);
+            slot.set(Flag::Joined);
+            let cookie = socket::cookie(ours).unwrap_or(0) as u32;
+            slot.attach_plain(ours, cookie);
+            Connect::Joined(theirs)
+        }
+        Err(e) if Shortage::of(&e).is_some() => {
+            known.leave(slot.backend);
+            slot.backend = 0;
+            Connect::TryAgain(e)
+        }
+        Err(e) => Connect::Failed(e),
+    }
+}
+
 /// Connections take turns with the addresses; one without a free port is passed over.
-fn connect(turn: u32, route: &Route, backend: &Addr, own_sources: u32) -> io::Result<Connecting> {
+pub(super) fn connect(
+    turn: u32,
+    route: &Route,
+    backend: &Addr,
+    own_sources: u32,
+) -> io::Result<Connecting> {
     let count = route.sources_count(backend, own_sources);
     let mut tried = 0;
     loop {
@@ -133,11 +164,29 @@ fn connect(turn: u32, route: &Route, backend: &Addr, own_sources: u32) -> io::Re
 
 /// The socket became writable: is it connected?
 pub(super) fn finish(slot: &mut Slot) -> Connect {
+    if slot.has(Flag::Joined) {
+        return finish_joint(slot);
+    }
     match socket::take_error(slot.plain_fd()) {
         Ok(()) => {
             slot.set_phase(Phase::Established);
             Connect::Done
         }
         Err(e) => Connect::Failed(e),
+    }
+}
+
+/// What the other end of a joint says when it is connected.
+pub(super) const CONNECTED: [u8; 1] = *b"C";
+
+/// Something has come from the other end: that it is connected, or its end.
+fn finish_joint(slot: &mut Slot) -> Connect {
+    match socket::recv(slot.plain_fd(), &mut [0; CONNECTED.len()]) {
+        Ok(Attempt::WouldBlock) => Connect::UnderWay,
+        Ok(Attempt::Done(n)) if n > 0 => {
+            slot.set_phase(Phase::Established);
+            Connect::Done
+        }
+        _ => Connect::Failed(io::Error::other("there is no TLS connection with it")),
     }
 }

@@ -39,7 +39,8 @@ fn wanted(slot: &Slot) -> (u8, u8) {
         // has something to say before the backend is there, which is rare.
         Phase::Connecting => (
             watch(!slot.has(Flag::TlsWaits), tls_write),
-            watch(false, true),
+            // A joint is writable from the start: what comes from it says that the way is free.
+            watch(slot.has(Flag::Joined), !slot.has(Flag::Joined)),
         ),
         Phase::Established => (
             watch(reads_tls(slot), tls_write),

@@ -80,7 +80,7 @@ use flow::{Outcome, Tools};
 use handshaking::Handshakes;
 use interest::Side;
 use kernel_memory::KernelMemory;
-use originating::Plain;
+use originating::{Errand, Plain};
 use passing::Passing;
 use recover::Doubts;
 use std::io;
@@ -109,6 +109,7 @@ pub(crate) struct Limits {
     pub(crate) sources: u32,
     pub(crate) handshake_timeout_ms: u64,
     pub(crate) idle_timeout_ms: Option<u64>,
+    pub(crate) total_timeout_ms: Option<u64>,
     pub(crate) partial_record_timeout_ms: u64,
     pub(crate) backend_connect_timeout_ms: u64,
     pub(crate) drain_timeout_ms: u64,
@@ -162,6 +163,8 @@ pub(crate) struct Worker {
     poller: Poller,
     handshakes: Handshakes,
     originations: Originations,
+    /// Backends to connect to by TLS, once the slot is settled which they are for.
+    errands: Vec<Errand>,
     /// A local client who is to be given another connection, and by which route.
     left_behind: Option<(Plain, u16)>,
     listeners: Listeners,
@@ -230,6 +233,7 @@ impl Worker {
             poller,
             handshakes: Handshakes::new(),
             originations: Originations::new(Worker::pools(&routes)),
+            errands: Vec::new(),
             left_behind: None,
             listeners: Listeners::new(listeners),
             tools: Tools::new(
@@ -383,6 +387,7 @@ impl Worker {
             limits,
             listeners,
             originations,
+            errands,
             ..
         } = self;
         let Some(slot) = slots.get_mut(index) else {
@@ -400,6 +405,7 @@ impl Worker {
             now_ms,
             pause: None,
             warm_lost_after_s: None,
+            joined: None,
             left_behind: None,
         };
         let was_at_rest = slot.at_rest();
@@ -408,6 +414,7 @@ impl Worker {
         let outcome = step(&mut work, slot);
         let over = work.settle(slot, outcome);
         let (pause, warm_lost_after_s) = (work.pause, work.warm_lost_after_s);
+        errands.extend(work.joined);
         self.left_behind = work.left_behind.map(|plain| (plain, slot.route));
         self.at_rest += u32::from(slot.at_rest());
         self.at_rest -= u32::from(was_at_rest);
@@ -448,6 +455,9 @@ impl Worker {
             self.note_queues(index);
         }
         self.slots.header().clear_busy();
+        while let Some(errand) = self.errands.pop() {
+            self.originate_joined(errand);
+        }
         if let Some((plain, route)) = self.left_behind.take() {
             self.originate(Some(plain), route);
         }

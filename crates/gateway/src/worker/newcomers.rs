@@ -154,7 +154,12 @@ impl Worker {
             None => fd.close(),
             Some(route) if matches!(route.direction, Direction::Originate(_)) => {
                 let is_unix = peer == Peer::Unix;
-                self.accept_plain(Plain { fd, is_unix }, route_index);
+                let plain = Plain {
+                    fd,
+                    is_unix,
+                    is_joined: false,
+                };
+                self.accept_plain(plain, route_index);
             }
             Some(route) => {
                 let has_choice = door.len() > 1 || route.is_for_some();
@@ -404,8 +409,14 @@ impl Worker {
     }
 
     fn limit_reached(&self) -> Option<Pause> {
-        let in_flight = self.handshakes.live() + self.originations.live();
-        let taken = self.slots.live() as usize + in_flight;
+        let (newcomers, outgoing) = (self.handshakes.live(), self.originations.live());
+        // With TLS to its backend a connection will need two slots.
+        let each = if self.routes.iter().any(|route| route.backend_tls.is_some()) {
+            2
+        } else {
+            1
+        };
+        let taken = self.slots.live() as usize + each * newcomers + outgoing + each - 1;
         let most = self
             .descriptors_suffice_for
             .min(self.limits.connections_max.into());

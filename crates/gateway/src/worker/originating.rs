@@ -13,6 +13,8 @@
 //! like an empty answer.
 
 use super::Worker;
+use super::bursts::Subject;
+use super::connecting;
 use super::flow::{RECEIVE_MAX, Tools};
 use super::handshaking::flush;
 use super::interest::{self, Side};
@@ -26,14 +28,27 @@ use crate::route::Direction;
 use dormouse_engine::{Handshake, HandshakeFailure, HandshakeLimits, Progress};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
-use dormouse_reactor::socket::{self, Attempt, Connecting, Shortage};
+use dormouse_reactor::socket::{self, Addr, Attempt, Connecting, Shortage};
 use std::fmt;
+use std::io;
 
 /// An accepted connection.
 #[derive(Clone, Copy)]
 pub(super) struct Plain {
     pub(super) fd: Fd,
     pub(super) is_unix: bool,
+    /// It is one end of a joint: a client's connection lies behind the other one.
+    pub(super) is_joined: bool,
+}
+
+/// A backend that is to be reached by TLS, for a client's connection behind a joint.
+pub(super) struct Errand {
+    pub(super) end: Fd,
+    pub(super) route: u16,
+    pub(super) address: Addr,
+    pub(super) server_name: String,
+    /// What the backend is told in plain text, before the handshake.
+    pub(super) preface: Vec<u8>,
 }
 
 impl Plain {
@@ -88,12 +103,36 @@ impl Worker {
 
     /// Begins a TLS connection, for a local client or for the warm ones.
     pub(super) fn originate(&mut self, plain: Option<Plain>, route: u16) {
+        let timeout_ms = self.limits.handshake_timeout_ms;
+        self.begin_origination(plain, route, None, timeout_ms);
+    }
+
+    /// Begins a TLS connection to a backend. Its client's connection tries another one if this does
+    /// not come about.
+    pub(super) fn originate_joined(&mut self, errand: Errand) {
+        let plain = Plain {
+            fd: errand.end,
+            is_unix: true,
+            is_joined: true,
+        };
+        let timeout_ms = self.limits.backend_connect_timeout_ms;
+        self.begin_origination(Some(plain), errand.route, Some(errand), timeout_ms);
+    }
+
+    fn begin_origination(
+        &mut self,
+        plain: Option<Plain>,
+        route: u16,
+        errand: Option<Errand>,
+        timeout_ms: u64,
+    ) {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation & token::GENERATION_MASK;
         let index = self.originations.insert(Entry {
             plain,
             route,
             generation,
+            errand,
             target: 0,
             tried: Vec::new(),
             fd: Fd::NONE,
@@ -101,7 +140,7 @@ impl Worker {
             stage: Stage::Connecting,
             watched: Interest::WRITE,
         });
-        let deadline_ms = self.now_ms + self.limits.handshake_timeout_ms;
+        let deadline_ms = self.now_ms + timeout_ms;
         self.originations.end_by(deadline_ms, index, generation);
         self.try_next(index, generation);
     }
@@ -117,13 +156,17 @@ impl Worker {
     fn try_next(&mut self, index: u32, generation: u32) {
         while let Some(entry) = self.originations.entry(index, generation) {
             let (route, tried) = (entry.route, entry.tried.clone());
+            let is_errand = entry.errand.is_some();
             let now_ms = self.now_ms;
-            let targets = self.origin(route).map_or(0, |origin| origin.targets.len());
+            let targets = match self.origin(route) {
+                Some(origin) => origin.targets.len(),
+                None => usize::from(is_errand),
+            };
             let chosen = self.originations.choose(route, targets, &tried, now_ms);
             let Some(target) = chosen else {
                 return self.abandon(index, generation);
             };
-            let connected = self.connect(route, target, token::origination(index, generation));
+            let connected = self.connect(index, generation, target);
             let Some(entry) = self.originations.entry(index, generation) else {
                 return;
             };
@@ -148,25 +191,44 @@ impl Worker {
                     if let Some(shortage) = Shortage::of(&error) {
                         self.pause_for(shortage);
                     }
-                    let trouble = Trouble::Connection(error.to_string());
-                    self.report(route, target, &trouble, 0);
+                    if !is_errand {
+                        let trouble = Trouble::Connection(error.to_string());
+                        self.report(route, target, &trouble, 0);
+                    }
                 }
             }
         }
     }
 
-    fn connect(&self, route: u16, target: usize, token: u64) -> std::io::Result<Connecting> {
-        let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
-        let sockets = &self
-            .routes
-            .get(usize::from(route))
-            .ok_or_else(missing)?
-            .sockets;
-        let origin = self.origin(route).ok_or_else(missing)?;
-        let target = origin.targets.get(target).ok_or_else(missing)?;
-        let connecting = socket::connect(&target.address, &sockets.connect_options(None))?;
-        sockets.apply(connecting.fd());
-        let added = self.poller.add(connecting.fd(), token, Interest::WRITE);
+    fn connect(&mut self, index: u32, generation: u32, target: usize) -> io::Result<Connecting> {
+        let token = token::origination(index, generation);
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let Worker {
+            originations,
+            routes,
+            poller,
+            limits,
+            ..
+        } = self;
+        let entry = originations.entry(index, generation).ok_or_else(missing)?;
+        let route = routes.get(usize::from(entry.route)).ok_or_else(missing)?;
+        let connecting = match (&entry.errand, &route.direction) {
+            (Some(errand), _) => {
+                let address = &errand.address;
+                let connecting = connecting::connect(generation, route, address, limits.sources)?;
+                route.sockets.apply_to_backend(connecting.fd(), address);
+                connecting
+            }
+            (None, Direction::Originate(origin)) => {
+                let target = origin.targets.get(target).ok_or_else(missing)?;
+                let options = route.sockets.connect_options(None);
+                let connecting = socket::connect(&target.address, &options)?;
+                route.sockets.apply(connecting.fd());
+                connecting
+            }
+            (None, _) => return Err(missing()),
+        };
+        let added = poller.add(connecting.fd(), token, Interest::WRITE);
         added.inspect_err(|_| connecting.fd().close())?;
         Ok(connecting)
     }
@@ -183,7 +245,9 @@ impl Worker {
         };
         match step {
             Step::Established => {
-                self.originations.note_success(route, target);
+                if self.origin(route).is_some() {
+                    self.originations.note_success(route, target);
+                }
                 self.originated(index, generation);
             }
             Step::Failed(trouble) => self.attempt_failed(index, generation, &trouble),
@@ -209,6 +273,27 @@ impl Worker {
             return failed(&error);
         }
         let route = routes.get(usize::from(entry.route));
+        if let Some(errand) = &entry.errand {
+            let tls = route.and_then(|route| route.backend_tls.as_ref());
+            let Some(context) = tls.and_then(|tls| tls.context.as_ref()) else {
+                return failed(&"TLS is not spoken with it any more");
+            };
+            // A new socket takes a few hundred bytes at once.
+            let said = match errand.preface.is_empty() {
+                true => Ok(Attempt::Done(0)),
+                false => socket::send(entry.fd, &errand.preface),
+            };
+            if !matches!(said, Ok(Attempt::Done(n)) if n == errand.preface.len()) {
+                return failed(&"it can't be told who the client is");
+            }
+            return match Handshake::client(context, &errand.server_name, limits) {
+                Ok(handshake) => {
+                    entry.stage = Stage::Shaking(Box::new(handshake));
+                    entry.handle(0, tools)
+                }
+                Err(error) => failed(&error),
+            };
+        }
         let Some(Direction::Originate(origin)) = route.map(|route| &route.direction) else {
             return failed(&"there is no such route");
         };
@@ -257,6 +342,8 @@ impl Worker {
             return;
         };
         let (route, target, fd) = (entry.route, entry.target, entry.fd);
+        let errand = entry.errand.as_ref();
+        let errand = errand.map(|e| (e.address.to_string(), e.server_name.clone()));
         let took_ms = now_ms.saturating_sub(entry.begun_ms);
         if let Stage::Shaking(handshake) = &mut entry.stage {
             self.tools.count.add(Count::ConnectHandshakesFailed, 1);
@@ -268,8 +355,23 @@ impl Worker {
         if fd != Fd::NONE {
             fd.close();
         }
-        self.report(route, target, trouble, took_ms);
+        match errand {
+            Some((backend, server_name)) => self.report_errand(&backend, &server_name, trouble),
+            None => self.report(route, target, trouble, took_ms),
+        }
         self.try_next(index, generation);
+    }
+
+    /// Its client's connection counts the failure, and tries another backend.
+    fn report_errand(&mut self, backend: &str, server_name: &str, trouble: &Trouble) {
+        self.bursts.note(Subject::BackendTls, self.now_ms, |more| {
+            tracing::warn!(
+                backend,
+                server_name,
+                more,
+                "no TLS connection with this backend: {trouble}"
+            );
+        });
     }
 
     fn report(&mut self, route: u16, target: usize, trouble: &Trouble, took_ms: u64) {
@@ -305,7 +407,9 @@ impl Worker {
         }
         match entry.plain {
             Some(plain) => {
-                self.tools.count.add(Count::ConnectGivenUp, 1);
+                if !plain.is_joined {
+                    self.tools.count.add(Count::ConnectGivenUp, 1);
+                }
                 plain.reset();
             }
             None => self.note_warm(true, entry.route, None),
@@ -338,7 +442,6 @@ impl Worker {
         let rested = self.slots.get_mut(index).map(|slot| {
             let cookie = socket::cookie(fd).unwrap_or(0) as u32;
             slot.begin(fd, cookie, route, generation, now_s);
-            slot.backend = u16::try_from(entry.target).unwrap_or(u16::MAX);
             (
                 interest::adopt(slot, &self.poller, token, true),
                 handshake.rest(&mut slot.tls),
@@ -380,8 +483,17 @@ impl Worker {
             if let Some(entry) = self.originations.entry(index, generation) {
                 let (route, target) = (entry.route, entry.target);
                 let took_ms = self.now_ms.saturating_sub(entry.begun_ms);
-                let trouble = Trouble::Time("not done within handshake_timeout");
-                self.report(route, target, &trouble, took_ms);
+                let errand = entry.errand.as_ref();
+                match errand.map(|e| (e.address.to_string(), e.server_name.clone())) {
+                    Some((backend, server_name)) => {
+                        let trouble = Trouble::Time("not done within backend_connect_timeout");
+                        self.report_errand(&backend, &server_name, &trouble);
+                    }
+                    None => {
+                        let trouble = Trouble::Time("not done within handshake_timeout");
+                        self.report(route, target, &trouble, took_ms);
+                    }
+                }
             }
             self.abandon(index, generation);
         }

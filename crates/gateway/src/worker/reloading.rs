@@ -12,6 +12,7 @@
 
 use super::Worker;
 use super::accepting::Listener;
+use crate::backend_tls;
 use crate::config::{Backend, Originate};
 use crate::handover::{Descriptors, ForKeeper, Handover, OriginPem};
 use crate::orders::{self, Word};
@@ -49,7 +50,7 @@ impl Worker {
         let mut handover = Handover::read(told)?;
         let former = Handover::read(self.handover)?.descriptors.clone();
         let sessions = Sessions::adopt(&former)?;
-        let routes = route::routes(
+        let mut routes = route::routes(
             &handover.config,
             &handover.certificates,
             &handover.clients,
@@ -58,6 +59,8 @@ impl Worker {
             sessions.as_ref(),
         )
         .map_err(io::Error::other)?;
+        backend_tls::make_contexts(&handover.config, &handover.backend_tls, &mut routes)
+            .map_err(io::Error::other)?;
         if listeners.len() != handover.descriptors.listeners.len() {
             return Err(io::Error::other("listeners are missing"));
         }

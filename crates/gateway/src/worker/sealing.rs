@@ -8,8 +8,10 @@ use super::flow::{Allowance, Outcome, TURN_BYTES_MAX, Tools};
 use super::through;
 use crate::counters::Count;
 use crate::slot::{Flag, Slot};
-use dormouse_reactor::socket::{self, Attempt};
+use dormouse_reactor::socket::{self, Attempt, Received};
 use dormouse_record::{CONTENT_MAX, SealKey};
+use std::io;
+use std::ops::Range;
 
 /// The plain side has something to read, or has ended.
 pub(super) fn plain_readable(slot: &mut Slot, tools: &mut Tools) -> Outcome {
@@ -43,25 +45,42 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
             ranges[0].end = ranges[0].start + most.min(CONTENT_MAX);
         }
         let ranges = &ranges[..records];
-        let n = match socket::recv_scattered(slot.plain_fd(), &mut tools.scratch.sealing, ranges) {
-            Ok(Attempt::Done(0)) => {
-                slot.clear(Flag::Untouched);
-                slot.set(Flag::PlainEnded);
-                return Ok(());
-            }
-            Ok(Attempt::Done(n)) => n,
+        let (n, is_end) = match receive(slot, &mut tools.scratch.sealing, ranges) {
+            Ok(Attempt::Done(Received { bytes, is_end })) => (bytes, is_end),
             Ok(Attempt::WouldBlock) => return Ok(()),
             Err(e) => return Err(Outcome::PlainFailed(e)),
         };
-        let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));
         slot.clear(Flag::Untouched);
+        if is_end {
+            slot.set(Flag::PlainEnded);
+        }
+        if n == 0 {
+            return Ok(());
+        }
+        let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));
         tools.count.add(Count::PlainBytesIn, n as u64);
         tools.seal_and_send(slot, key, n)?;
         moved += n;
         // A short receive: the queue was empty. Readiness is level-triggered; no need to ask again.
-        if n < most {
+        if n < most || is_end {
             break;
         }
     }
     Ok(())
+}
+
+/// What the plain side says, and whether that was the last of it.
+fn receive(slot: &Slot, buf: &mut [u8], ranges: &[Range<usize>]) -> io::Result<Attempt<Received>> {
+    if slot.has(Flag::Joined) {
+        return socket::recv_from_joint(slot.plain_fd(), buf, ranges);
+    }
+    Ok(
+        match socket::recv_scattered(slot.plain_fd(), buf, ranges)? {
+            Attempt::Done(bytes) => Attempt::Done(Received {
+                bytes,
+                is_end: bytes == 0,
+            }),
+            Attempt::WouldBlock => Attempt::WouldBlock,
+        },
+    )
 }

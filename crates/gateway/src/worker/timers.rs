@@ -59,18 +59,21 @@ impl Worker {
                 TimerPurpose::PartialRecord,
                 Some(limits.partial_record_timeout_ms),
             ),
-            Phase::Established => match limits.idle_timeout_ms {
-                // Not moved at every event: when it runs out it looks at `active_s`, and runs on
-                // for what is left.
-                Some(idle_ms) => {
-                    let due_ms = slot.active_until_ms() + idle_ms;
-                    (
+            Phase::Established => {
+                // Not moved at every event: when it runs out it looks at the slot, and runs on for
+                // what is left.
+                let idle_ms = limits.idle_timeout_ms;
+                let idle_ms = idle_ms.map(|idle_ms| slot.active_until_ms() + idle_ms);
+                let total_ms = limits.total_timeout_ms;
+                let total_ms = total_ms.map(|total_ms| slot.opened_by_ms() + total_ms);
+                match idle_ms.into_iter().chain(total_ms).min() {
+                    Some(due_ms) => (
                         TimerPurpose::Idle,
                         Some(due_ms.saturating_sub(self.now_ms).max(1000)),
-                    )
+                    ),
+                    None => (TimerPurpose::None, None),
                 }
-                None => (TimerPurpose::None, None),
-            },
+            }
             Phase::Warm | Phase::Free => (TimerPurpose::None, None),
         }
     }

@@ -1,7 +1,7 @@
 //! TLS connections that are on their way, and what is known of the servers they are on their way to.
 
 use super::bursts::QUIET_MS;
-use super::originating::Plain;
+use super::originating::{Errand, Plain};
 use super::warm::Pool;
 use dormouse_engine::Handshake;
 use dormouse_reactor::Fd;
@@ -17,6 +17,8 @@ pub(super) struct Entry {
     pub(super) plain: Option<Plain>,
     pub(super) route: u16,
     pub(super) generation: u32,
+    /// A backend that it is for: there is no other to try.
+    pub(super) errand: Option<Errand>,
     /// The server it is tried with now, and those before it.
     pub(super) target: usize,
     pub(super) tried: Vec<usize>,

@@ -9,9 +9,10 @@ use super::connecting::{self, Connect, Way};
 use super::flow::{self, Outcome, Tools};
 use super::interest::{self, Side};
 use super::introducing::Client;
-use super::originating::Plain;
+use super::originating::{Errand, Plain};
 use super::reporting::{self, Whose};
 use super::{opening, sealing};
+use crate::backend_tls::TICKET_WAIT_MS;
 use crate::backends::Change;
 use crate::config::Truncation;
 use crate::counters::Count;
@@ -19,9 +20,10 @@ use crate::latency::Latency;
 use crate::route::{Direction, Route};
 use crate::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_engine::Rested;
+use dormouse_reactor::Fd;
 use dormouse_reactor::poller::{Event, Poller};
 use dormouse_reactor::socket::{self, Peer, Shortage};
-use dormouse_record::Alert;
+use dormouse_record::{Alert, Role};
 use std::net::IpAddr;
 use std::slice::from_ref;
 
@@ -37,6 +39,8 @@ pub(super) struct Work<'a> {
     pub(super) pause: Option<Pause>,
     /// Set if a warm connection has ended: after how many seconds.
     pub(super) warm_lost_after_s: Option<u32>,
+    /// Set if the way to the backend is a joint: somebody has to go the rest of it.
+    pub(super) joined: Option<Errand>,
     /// A local client whose server has ended the connection before anything passed: it is to get
     /// another one.
     pub(super) left_behind: Option<Plain>,
@@ -181,12 +185,22 @@ impl Work<'_> {
             id: None,
         };
         reporting::log_done(&info, whose, took_ms, each);
-        if let (Some(watch), Direction::Originate(origin)) = (tickets, &self.route.direction) {
-            let until_ms = self.now_ms + origin.ticket_wait_ms;
+        let wait_ms = match (&self.route.direction, &self.route.backend_tls) {
+            (Direction::Originate(origin), _) => Some(origin.ticket_wait_ms),
+            (_, Some(_)) => Some(TICKET_WAIT_MS),
+            _ => None,
+        };
+        if let (Some(watch), Some(wait_ms)) = (tickets, wait_ms) {
+            let until_ms = self.now_ms + wait_ms;
             self.tools.tickets.expect(slot.generation, watch, until_ms);
         }
         if let Some(plain) = plain {
             attach_plain(slot, plain);
+            if plain.is_joined
+                && let Err(e) = socket::send(plain.fd, &connecting::CONNECTED)
+            {
+                return Outcome::PlainFailed(e);
+            }
         }
         let pending = &mut self.tools.pending;
         if !unsent.is_empty() && !backlog::store_sealed(slot, pending, &unsent) {
@@ -293,7 +307,7 @@ impl Work<'_> {
     fn try_next(&mut self, slot: &mut Slot, why: &str) -> Option<Connect> {
         self.tools.count.add(Count::BackendConnectsFailed, 1);
         let fd = slot.detach_plain();
-        if fd != dormouse_reactor::Fd::NONE {
+        if fd != Fd::NONE {
             fd.close();
         }
         let targets = self.route.targets()?;
@@ -339,9 +353,19 @@ impl Work<'_> {
             let failure = match connect {
                 Connect::Done => {
                     self.note_connected(slot);
+                    if slot.has(Flag::Joined) && slot.has(Flag::OpeningBlocked) {
+                        // The introduction went before the handshake with the backend.
+                        let pending = &mut self.tools.pending;
+                        let introduced = backlog::opened(slot, pending).len();
+                        backlog::opened_sent(slot, pending, introduced);
+                    }
                     return self.open_after_flush(slot);
                 }
                 Connect::UnderWay => return Outcome::Continues,
+                Connect::Joined(end) => {
+                    self.joined = self.errand(slot, end);
+                    return Outcome::Continues;
+                }
                 Connect::TryAgain(e) if self.may_retry(slot) => {
                     self.pause = match Shortage::of(&e) {
                         Some(Shortage::Descriptors) => Some(Pause::Descriptors),
@@ -367,6 +391,34 @@ impl Work<'_> {
         }
     }
 
+    /// What has to be known to connect the other end of a joint with the backend.
+    fn errand(&self, slot: &Slot, end: Fd) -> Option<Errand> {
+        let known = self
+            .route
+            .targets()
+            .and_then(|targets| connecting::current(slot, targets));
+        let name = known.and_then(|(_, target)| {
+            let tls = self.route.backend_tls.as_ref()?;
+            Some((target, tls.server_name(&target.address)?))
+        });
+        let Some((target, server_name)) = name else {
+            // This end hears of it at once.
+            end.close();
+            return None;
+        };
+        Some(Errand {
+            end,
+            route: slot.route,
+            address: target.address.clone(),
+            server_name,
+            preface: if slot.has(Flag::OpeningBlocked) {
+                backlog::opened(slot, &self.tools.pending).to_vec()
+            } else {
+                Vec::new()
+            },
+        })
+    }
+
     /// What waits for the plain side goes first; then what came behind the handshake is opened.
     fn open_after_flush(&mut self, slot: &mut Slot) -> Outcome {
         match flow::flush_opened(slot, &mut self.tools.pending) {
@@ -384,7 +436,7 @@ impl Work<'_> {
     /// The client is told in order that there is nothing behind this connection.
     fn backend_down(&mut self, slot: &mut Slot, why: &str) {
         let fd = slot.detach_plain();
-        if fd != dormouse_reactor::Fd::NONE {
+        if fd != Fd::NONE {
             fd.close();
         }
         let backend = &self.route.backend_name;
@@ -437,9 +489,19 @@ impl Work<'_> {
                 self.end(slot, Ending::Limit);
                 closing::begin_farewell(slot, self.tools);
             }
+            TimerPurpose::Idle if self.is_too_old(slot) => {
+                self.tools.count.add(Count::TotalTimeouts, 1);
+                self.end(slot, Ending::Limit);
+                closing::begin_farewell(slot, self.tools);
+            }
             TimerPurpose::Idle | TimerPurpose::Drain | TimerPurpose::None => {}
         }
         Outcome::Continues
+    }
+
+    fn is_too_old(&self, slot: &Slot) -> bool {
+        let total_ms = self.limits.total_timeout_ms;
+        total_ms.is_some_and(|total_ms| slot.opened_by_ms() + total_ms <= self.now_ms)
     }
 
     fn is_idle(&self, slot: &Slot) -> bool {
@@ -472,7 +534,7 @@ impl Work<'_> {
         // Passing an end on may fail too; each failure moves the phase on, so this ends.
         loop {
             if matches!(outcome, Outcome::TlsTruncated)
-                && self.route.truncation == Truncation::Close
+                && self.truncation(slot) == Truncation::Close
                 && slot.phase() == Phase::Established
             {
                 slot.set(Flag::TlsEnded);
@@ -522,6 +584,7 @@ impl Work<'_> {
     fn leave_behind(&mut self, slot: &mut Slot, outcome: &Outcome) -> bool {
         let plain = Plain {
             fd: slot.plain_fd(),
+            is_joined: false,
             is_unix: slot.has(Flag::PlainIsUnix),
         };
         if interest::unwatch(slot, self.poller, Side::Plain).is_ok() {
@@ -544,11 +607,19 @@ impl Work<'_> {
             let _ = sealing::plain_readable(slot, self.tools);
         }
         let ending = closing::begin_abort(slot, self.tools, outcome);
-        if self.route.truncation == Truncation::Close && ending != Ending::Refused {
+        if self.truncation(slot) == Truncation::Close && ending != Ending::Refused {
             slot.clear(Flag::ResetPlain);
         }
         self.report(slot, outcome, ending);
         self.end(slot, ending);
+    }
+
+    /// What an end without close_notify means: by a client, or by a backend.
+    fn truncation(&self, slot: &Slot) -> Truncation {
+        match &self.route.backend_tls {
+            Some(tls) if slot.tls.role() == Role::Client => tls.truncation,
+            _ => self.route.truncation,
+        }
     }
 
     fn report(&mut self, slot: &Slot, outcome: &Outcome, ending: Ending) {
@@ -587,6 +658,9 @@ fn attach_plain(slot: &mut Slot, plain: Plain) {
     slot.attach_plain(plain.fd, cookie);
     if plain.is_unix {
         slot.set(Flag::PlainIsUnix);
+    }
+    if plain.is_joined {
+        slot.set(Flag::Joined);
     }
     slot.set_phase(Phase::Established);
 }

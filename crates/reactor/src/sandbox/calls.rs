@@ -212,6 +212,9 @@ pub(super) fn allow_worker() -> io::Result<()> {
     let streams = new_sockets.map(|family| socket(family, libc::SOCK_STREAM));
     let streams = streams.into_iter().collect::<io::Result<_>>()?;
     rules.insert(libc::SYS_socket, streams);
+    // A joint, by which a connection is led on to a backend that speaks TLS.
+    let joints = socket(libc::AF_UNIX, libc::SOCK_STREAM)?;
+    rules.insert(libc::SYS_socketpair, vec![joints]);
     let program = program(rules, REFUSED, SeccompAction::Allow)?;
     apply_filter_all_threads(&program).map_err(io::Error::other)
 }

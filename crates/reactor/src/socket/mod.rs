@@ -6,12 +6,14 @@
 
 mod address;
 mod channel;
+mod joint;
 mod open;
 mod options;
 mod transfer;
 
 pub use address::{Addr, AddrError, Peer};
 pub use channel::{DESCRIPTORS_MAX, MESSAGE_MAX, Message, channel, receive_message, send_message};
+pub use joint::{Received, joint, recv_from_joint, say_end};
 pub use open::{
     Accepted, ConnectOptions, Connecting, ListenOptions, accept, connect, listen, pair,
     pause_listening, resume_listening,

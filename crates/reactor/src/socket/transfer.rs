@@ -134,7 +134,7 @@ pub fn reset(fd: Fd) {
     fd.close();
 }
 
-fn check(ranges: &[Range<usize>], len: usize) -> io::Result<()> {
+pub(super) fn check(ranges: &[Range<usize>], len: usize) -> io::Result<()> {
     let mut position = 0;
     let ordered = ranges.iter().all(|range| {
         let fits = position <= range.start && range.start <= range.end && range.end <= len;

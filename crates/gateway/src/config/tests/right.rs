@@ -166,6 +166,7 @@ const EVERY_OPTION: &str = "
         kernel_memory = '32 MiB'
         handshake_timeout = '1s'
         idle_timeout = '1h'
+        total_timeout = '1d'
         partial_record_timeout = '2s'
         backend_connect_timeout = '3s'
         hang_timeout = '20s'

@@ -1,0 +1,308 @@
+//! TLS to the backend: what comes in encrypted goes out encrypted again, and nothing of what a
+//! plain backend would notice is lost on the way.
+
+use std::fs;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+
+use dormouse_interop::admin::Admin;
+use dormouse_interop::backend::{Backend, Ending};
+use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::client::{Job, Language, Version};
+use dormouse_interop::peer::Peer;
+use dormouse_interop::process::{Process, signal};
+use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, applies, unused_host};
+use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
+
+/// Speaks TLS with the backend, and believes what this test program's authority says.
+fn encrypt_again(settings: &mut Settings) {
+    settings.option("backend_tls", "true");
+    settings.option("backend_ca", &authority().trust().display().to_string());
+    settings.option("backend_name", "localhost");
+}
+
+/// A terminator with a terminator behind it: the inner one has the plain backend.
+struct Chain {
+    scene: Scene,
+    inner: Process,
+    _folder: tempfile::TempDir,
+}
+
+impl Chain {
+    fn new(change: impl FnOnce(&mut Settings)) -> Self {
+        let host = unused_host();
+        let backend = Backend::tcp(SocketAddr::new(host, PLAIN_PORT));
+        let inner = Settings::new(
+            SocketAddr::new(host, TLS_PORT + 1),
+            Target::Tcp(backend.address()),
+        );
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let process = scene::start(Terminator::Dormouse, &inner, folder.path());
+        let mut outer = Settings::new(SocketAddr::new(host, TLS_PORT), Target::Tcp(inner.listen));
+        encrypt_again(&mut outer);
+        Admin::in_folder(&mut outer);
+        change(&mut outer);
+        Self {
+            scene: Scene::of(Terminator::Dormouse, backend, &outer),
+            inner: process,
+            _folder: folder,
+        }
+    }
+}
+
+/// Bytes, their digests, half-closes in both directions, and both ends.
+#[test]
+fn everything_arrives_through_both() {
+    if !applies(Can::BeDormouse) || !Language::Python.present() {
+        return;
+    }
+    let chain = Chain::new(|_| {});
+    for version in [Version::Tls13, Version::Tls12] {
+        for scenario in ["echo", "halfclose", "backendfirst"] {
+            let answer = Job::new(Language::Python, version, scenario, 2_000_000)
+                .option("--back", "2000000")
+                .run(&chain.scene);
+            let report = chain.scene.backend.report();
+            assert_eq!(answer.received(), report.sent, "{scenario}");
+            assert_eq!(answer.sent(), report.received, "{scenario}");
+            assert_eq!(report.ended, Ending::Fin, "{scenario}");
+            answer.assert_clean_end(&chain.scene);
+        }
+    }
+    let status = Admin::of(&chain.scene).status();
+    let counts = &status["counts"];
+    assert_eq!(counts["connect_handshakes_full"], 1, "{counts}");
+    assert_eq!(counts["connect_handshakes_resumed"], 5, "{counts}");
+    assert_eq!(counts["closed_clean"], 12, "each counts as two: {counts}");
+    assert_eq!(counts["connections"], 0);
+}
+
+/// An end which nobody has said is none: a client that is cut off, and a backend that resets, are
+/// seen as that at the far end.
+#[test]
+fn what_was_cut_off_looks_cut_off_at_the_far_end() {
+    if !applies(Can::BeDormouse) || !Language::Python.present() {
+        return;
+    }
+    let chain = Chain::new(|_| {});
+    for version in [Version::Tls13, Version::Tls12] {
+        let answer = Job::new(Language::Python, version, "truncate", 1_000_000).run(&chain.scene);
+        let report = chain.scene.backend.report();
+        assert_eq!(
+            report.received,
+            answer.sent(),
+            "what was sent before the cut"
+        );
+        assert_eq!(report.ended, Ending::Reset, "the client was cut off");
+        let answer = Job::new(Language::Python, version, "reset", 200_000).run(&chain.scene);
+        let report = chain.scene.backend.report();
+        assert_eq!(
+            answer.received(),
+            report.sent,
+            "what was sent before the reset"
+        );
+        answer.assert_unclean_end();
+    }
+    // The server's process dies in the middle: its kernel says FIN, and nobody said close_notify.
+    let mut peer = Peer::saying(chain.scene.address, "echo");
+    peer.echo().expect("an echo");
+    for pid in chain.inner.tree() {
+        signal(pid, Signal::KILL);
+    }
+    peer.receive_all().expect_err("a cut is not an end");
+}
+
+/// A reader that has stopped holds up the backend behind both, and nothing is lost.
+#[test]
+fn a_reader_that_stops_holds_up_the_other_end() {
+    if !applies(Can::BeDormouse) || !Language::Python.present() {
+        return;
+    }
+    const BYTES: u64 = 40_000_000;
+    let chain = Chain::new(|_| {});
+    let scene = &chain.scene;
+    let mut client = Job::new(Language::Python, Version::Tls13, "download", BYTES).start(scene);
+    let received = client.wait_for("paused ");
+    let sent = wait::until_still("the backend that sends to a stopped reader", || {
+        scene.backend.sent()
+    });
+    assert!(sent - received < 16 << 20, "{sent} sent, {received} read");
+    client.go_on();
+    let answer = client.answer();
+    assert_eq!(answer.received(), scene.backend.report().sent);
+    answer.assert_clean_end(scene);
+}
+
+/// Workers die: connections at rest go on, on both sides of the joint.
+#[test]
+fn connections_survive_the_worker() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let chain = Chain::new(|settings| settings.workers = 2);
+    let mut peers: Vec<Peer> = (0..40)
+        .map(|_| {
+            let mut peer = Peer::saying(chain.scene.address, "echo");
+            peer.echo().expect("an echo");
+            peer
+        })
+        .collect();
+    let admin = Admin::of(&chain.scene);
+    for round in 0..3 {
+        for worker in admin.status()["workers"].as_array().expect("workers") {
+            let pid = worker["pid"].as_u64().expect("a number");
+            signal(u32::try_from(pid).expect("a pid"), Signal::KILL);
+        }
+        for peer in &mut peers {
+            peer.echo()
+                .unwrap_or_else(|error| panic!("an echo after crash {round}: {error}"));
+        }
+    }
+    let counts = admin.status()["counts"].clone();
+    assert_eq!(counts["connections"], 80, "{counts}");
+    for mut peer in peers {
+        peer.end_sending().expect("an end");
+        peer.receive_all().expect("a clean end");
+    }
+    let mut new = Peer::saying(chain.scene.address, "echo");
+    new.echo().expect("an echo on a new connection");
+}
+
+/// A backend whose certificate is for somebody else gets nothing of what a client says; one that is
+/// right is used in its place, and the client notices nothing.
+#[test]
+fn the_wrong_certificate_is_as_good_as_no_backend() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let host = unused_host();
+    let wrong = Backend::tcp(SocketAddr::new(host, PLAIN_PORT + 1));
+    let other = tempfile::tempdir().expect("a temporary folder");
+    let mut stranger = Settings::new(
+        SocketAddr::new(host, TLS_PORT + 2),
+        Target::Tcp(wrong.address()),
+    );
+    // Another authority's.
+    let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("one");
+    stranger.certificate.cert = other.path().join("cert.pem");
+    stranger.certificate.key = other.path().join("key.pem");
+    fs::write(&stranger.certificate.cert, key.cert.pem()).expect("written");
+    fs::write(&stranger.certificate.key, key.signing_key.serialize_pem()).expect("written");
+    let _stranger = scene::start(Terminator::Dormouse, &stranger, other.path());
+
+    let right = SocketAddr::new(host, TLS_PORT + 1);
+    let to = format!("[\"{}\", \"{right}\"]", stranger.listen);
+    let chain = {
+        let backend = Backend::tcp(SocketAddr::new(host, PLAIN_PORT));
+        let inner = Settings::new(right, Target::Tcp(backend.address()));
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let process = scene::start(Terminator::Dormouse, &inner, folder.path());
+        let mut outer = Settings::new(SocketAddr::new(host, TLS_PORT), Target::Tcp(right));
+        encrypt_again(&mut outer);
+        outer.options.push(("to", to));
+        outer.option("backend_failures", "1");
+        Chain {
+            scene: Scene::of(Terminator::Dormouse, backend, &outer),
+            inner: process,
+            _folder: folder,
+        }
+    };
+    for _ in 0..10 {
+        let mut peer = Peer::saying(chain.scene.address, "echo");
+        peer.echo().expect("an echo");
+    }
+    assert_eq!(wrong.accepted(), 0, "nobody is behind the wrong one");
+    let terminator = &chain.scene.terminator;
+    let lines = terminator.lines_with("no TLS connection with this backend");
+    assert!(
+        lines.len() == 1 && lines[0].contains("certificate"),
+        "{lines:?}"
+    );
+    assert_eq!(terminator.lines_with("it is passed over").len(), 1);
+}
+
+/// nginx as the backend: it wants to see a certificate, hears who the client is before the
+/// handshake, and says what it saw.
+#[test]
+fn nginx_sees_our_certificate_and_the_client() {
+    if !applies(Can::BeDormouse) || !tools::present(&["nginx"]) {
+        return;
+    }
+    let host = unused_host();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let listen = SocketAddr::new(host, TLS_PORT + 1);
+    let _nginx = nginx(listen, folder.path());
+    let own = authority().certificate(Kind::EcdsaP256);
+    let mut settings = Settings::new(SocketAddr::new(host, TLS_PORT), Target::Tcp(listen));
+    encrypt_again(&mut settings);
+    // Of version 2 nginx 1.22 takes no values behind the addresses where it speaks TLS.
+    settings.option("proxy_protocol", "v1");
+    settings.options.push((
+        "backend_certificates",
+        format!(
+            "[{{ cert = \"{}\", key = \"{}\" }}]",
+            own.cert.display(),
+            own.key.display()
+        ),
+    ));
+    settings
+        .options
+        .push(("backend_alpn", "[\"http/1.1\"]".to_owned()));
+    let _terminator = scene::start(Terminator::Dormouse, &settings, folder.path());
+    for resumed in [".", "r"] {
+        let mut peer = Peer::connect(settings.listen).expect("a handshake");
+        let from = peer.tcp.local_addr().expect("an address");
+        peer.stream()
+            .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .expect("sent");
+        let answer = peer.receive_all().expect("a clean end");
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let expected = format!(
+            "from {} verified SUCCESS resumed {resumed} name localhost over http/1.1",
+            from.ip()
+        );
+        assert!(answer.contains(&expected), "{answer}");
+    }
+}
+
+fn nginx(listen: SocketAddr, folder: &Path) -> Process {
+    let (here, own) = (folder.display(), authority().certificate(Kind::EcdsaP256));
+    let text = format!(
+        "daemon off; user root; pid {here}/nginx.pid; error_log stderr;
+events {{ }}
+http {{
+    access_log off;
+    server {{
+        listen {listen} ssl proxy_protocol;
+        ssl_certificate {cert};
+        ssl_certificate_key {key};
+        ssl_client_certificate {ca};
+        ssl_verify_client on;
+        ssl_session_cache shared:s:1m;
+        return 200 'from $proxy_protocol_addr verified $ssl_client_verify resumed $ssl_session_reused name $ssl_server_name over $ssl_alpn_protocol';
+    }}
+}}
+",
+        cert = own.cert.display(),
+        key = own.key.display(),
+        ca = authority().trust().display(),
+    );
+    let file = folder.join("nginx.conf");
+    fs::write(&file, text).expect("written");
+    let command = [
+        tools::path("nginx"),
+        "-e".to_owned(),
+        "stderr".to_owned(),
+        "-c".to_owned(),
+        file.display().to_string(),
+    ];
+    let process = Process::start("nginx", &command, folder);
+    wait::until("nginx to listen", PATIENCE, || {
+        TcpStream::connect(listen).ok()
+    });
+    process
+}
