@@ -79,7 +79,8 @@ mod tests {
         let after = Memory::of(own).unwrap().unwrap();
         drop(block);
         let grown = after.pss_anonymous - before.pss_anonymous;
-        assert!((64 << 20..80 << 20).contains(&grown), "grew by {grown}");
+        // Other tests of this process give memory back meanwhile.
+        assert!((60 << 20..80 << 20).contains(&grown), "grew by {grown}");
     }
 
     #[test]
