@@ -194,14 +194,21 @@ pub fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// Waits until a process waits: one that has just answered may not have put its work down yet.
+/// Waits until a process waits, with all its threads: one that has just answered may not have put
+/// its work down yet.
 ///
 /// # Panics
 /// When it works on and on.
 pub fn until_asleep(pid: u32) {
-    let state = || stat_field(pid, 0);
+    let is_asleep = |task: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        field(&stat, 0).as_deref() == Some("S")
+    };
     wait::until("a process to wait", wait::PATIENCE, || {
-        (state().as_deref() == Some("S")).then_some(())
+        let mut tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
+            .ok()?
+            .flatten();
+        tasks.all(is_asleep).then_some(())
     });
 }
 
@@ -212,7 +219,13 @@ pub fn started(pid: u32) -> Option<u64> {
 
 /// A field of /proc/PID/stat, counted from the one after the name.
 fn stat_field(pid: u32, number: usize) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    field(
+        &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?,
+        number,
+    )
+}
+
+fn field(stat: &str, number: usize) -> Option<String> {
     // The name stands in parentheses and may contain anything.
     let fields = stat.rsplit_once(')')?.1;
     fields.split_whitespace().nth(number).map(str::to_owned)
