@@ -334,7 +334,7 @@ impl Absent for PathBuf {
     const WORD: &'static str = "off";
     const KIND_OR_ABSENT: Kind = Kind::new(
         "a path or \"off\"",
-        "\"/run/dormouse/status.sock\" or \"off\"",
+        "\"/etc/dormouse/example.pem\" or \"off\"",
         "PATH|off",
     );
 }
