@@ -145,11 +145,13 @@ impl Process {
         self.tree().into_iter().map(proportional_set_bytes).sum()
     }
 
-    /// Memory that nobody shares with the tree, in bytes: unlike [`Process::memory`] it does not
-    /// depend on who else runs the same program.
-    pub fn private_memory(&self) -> u64 {
+    /// Memory of the tree without its program files, in bytes: unlike [`Process::memory`] it does
+    /// not depend on who else runs the same program. (Nor on when that was built: pages of a file
+    /// count as dirty until they are on the disk.)
+    pub fn own_memory(&self) -> u64 {
         let tree = self.tree().into_iter();
-        tree.map(|pid| of_rollup(pid, "Private_Dirty:")).sum()
+        tree.map(|pid| of_rollup(pid, "Pss_Anon:") + of_rollup(pid, "Pss_Shmem:"))
+            .sum()
     }
 
     fn stop(&mut self) {

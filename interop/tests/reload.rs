@@ -73,7 +73,7 @@ fn reload_often(times: u64) {
         pids.iter().map(of).sum()
     };
     let tree = scene.terminator.tree();
-    let (before, open_before) = (scene.terminator.private_memory(), descriptors(&tree));
+    let (before, open_before) = (scene.terminator.own_memory(), descriptors(&tree));
     for reload in 0..times {
         admin.order("/reload").expect("a reload");
         if reload % 10 == 0 {
@@ -81,7 +81,7 @@ fn reload_often(times: u64) {
             peers[peer].echo().expect("an echo between reloads");
         }
     }
-    let after = scene.terminator.private_memory();
+    let after = scene.terminator.own_memory();
     println!("{times} reloads: {before} bytes before, {after} after");
     assert_eq!(scene.terminator.tree(), tree, "the processes are the same");
     assert_eq!(descriptors(&tree), open_before, "descriptors");
