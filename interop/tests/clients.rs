@@ -123,7 +123,7 @@ fn halfclose(language: Language, version: Version) {
     assert_eq!(
         report.ended,
         Ending::Fin,
-        "the client's end as the backend saw it"
+        "the client's end as the backend saw it; the client says {answer:?}"
     );
     assert_eq!(report.sent.bytes, 3_000_000);
     assert_eq!(
