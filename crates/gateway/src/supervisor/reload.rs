@@ -132,6 +132,8 @@ impl Supervisor {
             material::load(&config, &self.certificates).map_err(|mistakes| errors(&mistakes))?;
         let trust = material::load_clients(&config).map_err(|mistakes| errors(&mistakes))?;
         let origins = material::load_origins(&config).map_err(|mistakes| errors(&mistakes))?;
+        let backend_tls =
+            material::load_backend_tls(&config).map_err(|mistakes| errors(&mistakes))?;
         let alone = Share {
             worker: 0,
             workers: 1,
@@ -144,8 +146,6 @@ impl Supervisor {
         self.ticket_keys
             .follow(&config, unix_time())
             .map_err(|mistakes| errors(&mistakes))?;
-        let backend_tls =
-            material::load_backend_tls(&config).map_err(|mistakes| errors(&mistakes))?;
         let former_tls = std::mem::replace(&mut self.backend_tls, backend_tls);
         let former = std::mem::replace(&mut self.origins, origins);
         if let Err(why) = self.apply(config, plan, certificates, trust) {
