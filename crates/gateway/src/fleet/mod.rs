@@ -25,6 +25,7 @@ mod wire;
 
 use crate::config::{Log, Sandbox, StoreAddress};
 use crate::ticket_keys::Secret;
+use dormouse_reactor::socket::MESSAGE_MAX;
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize as _, Zeroizing};
 
@@ -83,8 +84,10 @@ impl Drop for Report {
 
 /// A message as it goes through the channel.
 fn message(content: &impl Serialize) -> Result<Zeroizing<Vec<u8>>, String> {
-    let bytes = serde_json::to_vec(content).map_err(|e| e.to_string())?;
-    Ok(Zeroizing::new(bytes))
+    // Room for all of it at once: a buffer that grows leaves copies behind which nobody wipes.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(MESSAGE_MAX));
+    serde_json::to_writer(&mut *bytes, content).map_err(|e| e.to_string())?;
+    Ok(bytes)
 }
 
 /// How it stands with the store.
