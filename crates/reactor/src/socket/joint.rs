@@ -6,7 +6,7 @@
 //! be *said*: by one byte with a descriptor. Whatever ends without it was cut off, by an error of
 //! the connection behind, or because this process died.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use rustix::net::{
     SendFlags, sockopt,
 };
 
-use super::transfer::{RANGES_MAX, check};
+use super::transfer::{check, scatter};
 use super::{Attempt, attempt, pair};
 use crate::{Fd, OnExec};
 
@@ -78,13 +78,7 @@ pub fn recv_from_joint(
 ) -> io::Result<Attempt<Received>> {
     check(ranges, buf.len())?;
     let fd = fd.borrow()?;
-    let mut parts: [IoSliceMut<'_>; RANGES_MAX] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
-    let (mut rest, mut rest_start) = (buf, 0);
-    for (part, range) in parts.iter_mut().zip(ranges) {
-        let (taken, after) = rest.split_at_mut(range.end - rest_start);
-        *part = IoSliceMut::new(&mut taken[range.start - rest_start..]);
-        (rest, rest_start) = (after, range.end);
-    }
+    let mut parts = scatter(buf, ranges);
     let parts = &mut parts[..ranges.len()];
     // Without room for descriptors: the kernel drops the one that comes, and says that it did.
     let received = attempt(|| {

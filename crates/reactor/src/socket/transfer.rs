@@ -43,13 +43,7 @@ pub fn recv_scattered(
 ) -> io::Result<Attempt<usize>> {
     check(ranges, buf.len())?;
     let fd = fd.borrow()?;
-    let mut parts: [IoSliceMut<'_>; RANGES_MAX] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
-    let (mut rest, mut rest_start) = (buf, 0);
-    for (part, range) in parts.iter_mut().zip(ranges) {
-        let (taken, after) = rest.split_at_mut(range.end - rest_start);
-        *part = IoSliceMut::new(&mut taken[range.start - rest_start..]);
-        (rest, rest_start) = (after, range.end);
-    }
+    let mut parts = scatter(buf, ranges);
     let parts = &mut parts[..ranges.len()];
     attempt(|| rustix::io::readv(fd, parts))
 }
@@ -132,6 +126,21 @@ pub fn reset(fd: Fd) {
         let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
     }
     fd.close();
+}
+
+/// The ranges of one buffer, which have been checked; what is left of the array is empty.
+pub(super) fn scatter<'a>(
+    buf: &'a mut [u8],
+    ranges: &[Range<usize>],
+) -> [IoSliceMut<'a>; RANGES_MAX] {
+    let mut parts: [IoSliceMut<'_>; RANGES_MAX] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+    let (mut rest, mut rest_start) = (buf, 0);
+    for (part, range) in parts.iter_mut().zip(ranges) {
+        let (taken, after) = rest.split_at_mut(range.end - rest_start);
+        *part = IoSliceMut::new(&mut taken[range.start - rest_start..]);
+        (rest, rest_start) = (after, range.end);
+    }
+    parts
 }
 
 pub(super) fn check(ranges: &[Range<usize>], len: usize) -> io::Result<()> {
