@@ -82,8 +82,10 @@ options! {
         backend_truncation: Truncation = default "abort";
 
         /// Ask each backend now and then whether it is well: `connect` (it accepts a
-        /// connection) or `GET /PATH` (it answers with one of `check_status`; not with
-        /// `backend_tls`). One that is not is passed over until it is.
+        /// connection), `tls` (it completes a TLS handshake) or `GET /PATH` (it answers with one
+        /// of `check_status`). With `backend_tls` both speak TLS as clients' connections do, and
+        /// judge the certificate; with `pass_through` they speak TLS and judge nothing. One that
+        /// is not well is passed over until it is.
         check: Probe = default "off";
 
         /// Answers to the `GET` of `check` which mean that the backend is well.
@@ -146,10 +148,11 @@ options! {
 
         /// Tell the backend who the client is, by a PROXY protocol header before the first
         /// byte. `v1` is a line with the addresses; `v2` has also what TLS agreed (version,
-        /// suite, server name, ALPN) and an id that stands in our log too. The backend
-        /// must expect it.
+        /// suite, server name, ALPN, the client certificate's common name) and an id that stands
+        /// in our log too; `v2-certificate` adds the client's certificate itself (DER, up to
+        /// 12 KiB), of a resumed connection too. The backend must expect it.
         proxy_protocol: ProxyProtocol = default "off",
-            costs "256 bytes of `pending_memory` until the backend has accepted";
+            costs "512 bytes of `pending_memory` until the backend has accepted; with the certificate its length besides";
 
         /// Networks of proxies in front of this listener which say by a PROXY protocol
         /// header (1 or 2) who the client is. From there a header is required; from
@@ -309,10 +312,18 @@ options! {
         ocsp_fetch: bool = default "true",
             costs "300 bytes to 3 kB per certificate and worker, and as much per handshake";
 
-        /// How often the names of backends are looked up. New connections go to the addresses
-        /// which a name has then; those which are there stay. One that can't be looked up keeps
-        /// its addresses. `off`: at the start and at a reload.
+        /// How often the names of backends are looked up for which DNS has no lifetime (TTL):
+        /// those in /etc/hosts, from other sources, and those which can't be looked up just now.
+        /// All others are looked up again when their TTL is over. New connections go to the
+        /// addresses which a name has then; those which are there stay. One that can't be looked
+        /// up keeps its addresses. `off`: names are looked up at the start and at a reload only.
         resolve_every: Option<Duration> = default "30s", "1s" ..= "1d";
+
+        /// A TTL that is less counts as this.
+        resolve_ttl_min: Duration = default "1s", "100ms" ..= "1h";
+
+        /// A TTL that is more counts as this.
+        resolve_ttl_max: Duration = default "1h", "1s" ..= "7d";
     }
 
     /// How much there may be of everything. Reaching a limit gives a log line and a
