@@ -355,6 +355,22 @@ options! {
         handshakes_per_client: Option<u32> = default "off", "1" ..= "60000",
             costs "as `connections_per_client`";
 
+        /// Bytes per second that may pass for one client address after its handshakes, in both
+        /// directions and on all its connections together, over all workers. An IPv6 network /64
+        /// counts as one client. Who has more is read more slowly; nothing is dropped, and nobody
+        /// else waits. Counts for connections that come after it was set.
+        bytes_per_client: Option<ByteSize> = default "off", "64 KiB" ..= "1 TiB",
+            costs "8 bytes more than `connections_per_client`; 30 bytes in the heap while a connection waits";
+
+        /// What may pass for one client at once, when less did before. `auto`: as much as
+        /// `bytes_per_client` in one second.
+        burst_per_client: Amount = default "auto", "16 KiB" ..= "1 TiB";
+
+        /// Bytes per second that may pass for all clients together, as `bytes_per_client`; a
+        /// quarter of it at once. Connections take turns.
+        max_bytes_per_second: Option<ByteSize> = default "off", "64 KiB" ..= "1 TiB",
+            costs "30 bytes in the heap while a connection waits";
+
         /// Bytes which a client may send before its handshake is done.
         handshake_bytes_max: ByteSize = default "64 KiB", "4 KiB" ..= "1 MiB",
             costs "as much per handshake in flight, if the client sends it";
