@@ -6,7 +6,8 @@
 
 use super::question::{Next, Question};
 use super::speech::Spoken;
-use super::{Check, Finding, Speech, tell};
+use super::{Check, Finding, Speech};
+use crate::beside;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::socket::Addr;
 use dormouse_reactor::{Fd, OnExec, process};
@@ -196,7 +197,7 @@ impl Checks {
         }
         let backend = asked.check.backend.clone();
         let well = well.map_err(|why| why.chars().take(WORDS_MAX).collect());
-        tell(self.channel, &Finding::Health { backend, well })
+        beside::tell(self.channel, &Finding::Health { backend, well })
     }
 
     /// Not known to anybody outside: what the standard library seeds its own tables with.

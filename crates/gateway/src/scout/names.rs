@@ -5,7 +5,8 @@
 //! the names, and none waits for all others.
 
 use super::dns::{self, Lifetime, Machine};
-use super::{Again, Finding, tell};
+use super::{Again, Finding};
+use crate::beside;
 use crate::config;
 use dormouse_reactor::Fd;
 use std::cmp::Reverse;
@@ -61,7 +62,7 @@ fn search(names: &[String], again: Option<Again>, channel: Fd) -> io::Result<()>
             due.push(Reverse((began + wait, name)));
         }
         let name = name.clone();
-        tell(channel, &Finding::Name { name, found })?;
+        beside::tell(channel, &Finding::Name { name, found })?;
     }
     Ok(())
 }
