@@ -199,10 +199,14 @@ fn what_is_wrong_with_a_handshake_is_said() {
         );
     }
 
-    // Where TLS is the backend's own, its certificate is for clients to judge.
+    not_judged_where_it_passes_through(&to[1..4]);
+}
+
+/// Where TLS is the backends' own, their certificates are for clients to judge.
+fn not_judged_where_it_passes_through(to: &[SocketAddr]) {
     let pass = tempfile::tempdir().expect("a temporary folder");
     let file = pass.path().join("dormouse.toml");
-    let listed: Vec<String> = to[1..4].iter().map(|to| format!("\"{to}\"")).collect();
+    let listed: Vec<String> = to.iter().map(|to| format!("\"{to}\"")).collect();
     let text = format!(
         "admin = \"{}\"\n[[route]]\nlisten = \"{}:{TLS_PORT}\"\npass_through = true\n\
          to = [{}]\ncheck = \"tls\"\ncheck_every = \"100ms\"\n",

@@ -460,25 +460,7 @@ fn version_2_passes_the_certificate_on() {
     };
     let ours = SocketAddr::new(host, TLS_PORT);
     let _ours = start(ours, SocketAddr::new(host, PLAIN_PORT));
-    let told = |config| {
-        let mut peer = tls_with(connect_from(CLIENT, ours), config);
-        let (mut behind, _) = listener.accept().expect("a connection");
-        behind.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let mut head = [0; 16];
-        behind.read_exact(&mut head).expect("a header");
-        let mut body = vec![0; usize::from(u16::from_be_bytes([head[14], head[15]]))];
-        behind.read_exact(&mut body).expect("its body");
-        behind.write_all(b"answer").expect("sent");
-        peer.stream().read_exact(&mut [0; 6]).expect("an answer");
-        let ssl = find(&body[12..], 0x20).expect("PP2_TYPE_SSL");
-        let text =
-            |kind| find(&ssl[5..], kind).map(|value| String::from_utf8_lossy(&value).into_owned());
-        (
-            ssl[0],
-            find(&ssl[5..], 0x28),
-            [0x22, 0x24, 0x25, 0x26, 0x27].map(text),
-        )
-    };
+    let told = |config| told_of(tls_with(connect_from(CLIENT, ours), config), &listener);
     let some = |words: &str| Some(words.to_owned());
     let der = |files: &dormouse_interop::certificates::Files| {
         let text = std::fs::read(&files.cert).expect("our own file");
@@ -523,6 +505,26 @@ fn version_2_passes_the_certificate_on() {
     let mut peer = tls_with(connect_from(CLIENT, front), alice);
     let answer = request(&mut peer).expect("an answer");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+/// What a backend hears of TLS with this client: flags, the certificate, the values of 0x22, 0x24,
+/// 0x25, 0x26 and 0x27.
+type Told = (u8, Option<Vec<u8>>, [Option<String>; 5]);
+
+fn told_of(mut peer: Peer, listener: &std::net::TcpListener) -> Told {
+    let (mut behind, _) = listener.accept().expect("a connection");
+    behind.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let mut head = [0; 16];
+    behind.read_exact(&mut head).expect("a header");
+    let mut body = vec![0; usize::from(u16::from_be_bytes([head[14], head[15]]))];
+    behind.read_exact(&mut body).expect("its body");
+    // With the answer the client reads its tickets.
+    behind.write_all(b"answer").expect("sent");
+    peer.stream().read_exact(&mut [0; 6]).expect("an answer");
+    let ssl = find(&body[12..], 0x20).expect("PP2_TYPE_SSL");
+    let part = |kind| find(&ssl[5..], kind);
+    let text = |kind| part(kind).map(|value| String::from_utf8_lossy(&value).into_owned());
+    (ssl[0], part(0x28), [0x22, 0x24, 0x25, 0x26, 0x27].map(text))
 }
 
 fn tls_with(tcp: TcpStream, config: rustls::ClientConfig) -> Peer {

@@ -158,6 +158,7 @@ pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collect
     super::resumption::tickets(config, placed, mistakes);
     whole_seconds(config, placed, mistakes);
     keepalive(config, placed, mistakes);
+    super::bounds::check(config, placed, mistakes);
 }
 
 /// A route shows either certificates or one made for it.

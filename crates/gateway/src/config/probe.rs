@@ -27,7 +27,7 @@ const PATH_MAX: usize = 1024;
 impl OptionType for Probe {
     const KIND: Kind = Kind::new(
         "`off`, `connect`, `tls` or `GET /PATH`",
-        "\"connect\" or \"GET /healthz\"",
+        "\"connect\", \"tls\" or \"GET /healthz\"",
         "off|connect|tls|GET /PATH",
     );
 

@@ -60,8 +60,9 @@ impl Machine {
                     machine.search = words.take(SEARCH_MAX).map(str::to_owned).collect();
                 }
                 Some("options") => {
-                    let dots = words.filter_map(|word| word.strip_prefix("ndots:")?.parse().ok());
-                    machine.ndots = dots.last().unwrap_or(machine.ndots).min(NDOTS_MAX);
+                    let mut dots =
+                        words.filter_map(|word| word.strip_prefix("ndots:")?.parse().ok());
+                    machine.ndots = dots.next_back().unwrap_or(machine.ndots).min(NDOTS_MAX);
                 }
                 _ => {}
             }
