@@ -61,7 +61,7 @@ public final class Echo {
                     channel.pipeline().addLast(new EchoHandler());
                 }
             });
-        if (variant.endsWith("small-buffers")) {
+        if (variant.equals("small-buffers")) {
             server.childOption(ChannelOption.RCVBUF_ALLOCATOR, new FixedRecvByteBufAllocator(512));
         }
         server.bind(new InetSocketAddress("127.0.0.1", port)).sync()
