@@ -274,7 +274,7 @@ def stop(connections):
     step("Stop and restart")
     since = cursor()
     before = time.monotonic()
-    run("systemctl", "stop", UNIT)
+    run("systemctl", "stop", UNIT, timeout=30)
     took_ms = (time.monotonic() - before) * 1000
     ended = sum(1 for tls in connections if tls.recv(1) == b"")
     expect(ended == CONNECTIONS, f"stopped after {took_ms:.0f} ms; all {ended} connections were closed with close_notify")
@@ -405,6 +405,10 @@ def main():
         remove()
     except Exception as error:  # whatever it is, the journal tells more
         expect(False, f"{type(error).__name__}: {error}")
+        for pid in group_pids():
+            state, parent = status(pid, "State"), status(pid, "PPid")
+            name, at = (pathlib.Path(f"/proc/{pid}/{what}").read_text().strip() for what in ("comm", "wchan"))
+            print(f"        {pid} {name}, child of {parent}, {state} in {at}")
         print(run("journalctl", "--no-pager", "-o", "short-precise", "-n", "60", "-u", UNIT).stdout)
     print("\nall is as it should be" if not failures else f"\n{len(failures)} not as it should be")
     sys.exit(0)

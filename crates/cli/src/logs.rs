@@ -38,7 +38,7 @@ pub(crate) fn start(log: &Log) {
             tracing::subscriber::set_global_default(registry.with(lines))
         }
         (LogFormat::Text, true) => {
-            let lines = lines.without_time().with_ansi(false);
+            let lines = lines.without_time().with_level(false).with_ansi(false);
             let lines = lines.map_event_format(Prioritised);
             tracing::subscriber::set_global_default(registry.with(lines))
         }
