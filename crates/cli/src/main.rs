@@ -10,6 +10,7 @@ mod demo;
 mod drain;
 mod identities;
 mod import;
+mod journal;
 mod logs;
 mod options;
 mod outcome;
