@@ -2,6 +2,7 @@
 
 use super::draft::{Certificate, Draft, Section, certificates, list, quoted, quoted_list};
 use super::fault::{Fault, Spot};
+use super::said::{NO_WRITE_IP, PROXY_FROM_WHOM};
 use super::words::is_on;
 
 /// A value: a text, or a block of more.
@@ -220,16 +221,17 @@ fn program(entry: &Entry, route: &mut Section, draft: &mut Draft) {
         "ssl-handshake-timeout" => draft.say("handshake_timeout", &seconds),
         "backend-refresh" if text != "0" => draft.say("resolve_every", &seconds),
         "alpn-protos" => {
-            let names: Vec<&str> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+            let names = text.split(',').map(str::trim);
+            let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
             route.set("alpn", quoted_list(&names));
         }
         "write-proxy-v1" if on => route.say("proxy_protocol", "v1"),
         "write-proxy-v2" | "write-proxy" if on => route.say("proxy_protocol", "v2"),
         "proxy-proxy" if on => {
             route.say("proxy_protocol", "v2");
-            route.do_this(spot, "clients speak the PROXY protocol: set accept_proxy_from to the networks of your proxies");
+            route.do_this(spot, PROXY_FROM_WHOM);
         }
-        "write-ip" if on => route.do_this(spot, "the backend expects the client's address in its old form: let it expect the PROXY protocol, and set proxy_protocol = \"v2\""),
+        "write-ip" if on => route.do_this(spot, NO_WRITE_IP),
         "user" => draft.say("user", text),
         "group" => draft.say("group", text),
         "log-level" if text == "0" => draft.say("log_level", "error"),

@@ -10,6 +10,7 @@ mod fault;
 mod haproxy;
 mod hitch;
 mod nginx;
+mod said;
 mod stunnel;
 mod words;
 
@@ -92,7 +93,7 @@ pub(crate) fn run(args: &ImportArgs) -> ExitCode {
             counted(page.to_do, "thing")
         ));
     }
-    terminal::note("next: dormouse check FILE, which reads certificates and keys too");
+    terminal::note("next: `dormouse check` on the result, which reads certificates and keys too");
     ExitCode::SUCCESS
 }
 

@@ -1,5 +1,6 @@
 //! stunnel.conf: `key = value` in `[services]`, with defaults above them (stunnel(8)).
 
+use super::said::{NOT_VERIFIED, ONE_CA_FILE, PINNED};
 use std::path::Path;
 
 use super::draft::{
@@ -325,7 +326,7 @@ fn trust(service: &Service, section: &mut Section) {
         (true, None) => section.say("ca", "system"),
         (false, _) => {
             section.set("insecure", "true");
-            let why = "it was not on, so any server is taken: remove `insecure`, and the server is verified";
+            let why = NOT_VERIFIED;
             section.leave_out(&service.spot, "verifyChain", why);
         }
     }
@@ -335,7 +336,7 @@ fn trust(service: &Service, section: &mut Section) {
             .find("CApath")
             .filter(|one| ca.is_none() && one.value != "/etc/ssl/certs"),
     ) {
-        section.leave_out(&one.spot, &one.shown(), "`ca` is one file; whom the system trusts is trusted now: cat its files into one, and name that");
+        section.leave_out(&one.spot, &one.shown(), ONE_CA_FILE);
     }
     let name = service
         .find("checkHost")
@@ -374,10 +375,7 @@ fn clients(service: &Service, section: &mut Section) {
         section.set("client_allow", quoted_list(&hosts));
     }
     if peer {
-        section.do_this(
-            &service.spot,
-            "only the very certificates in CAfile were let in (verifyPeer): client_ca is who has signed them, and client_allow = [\"sha256=…\"] who they are",
-        );
+        section.do_this(&service.spot, PINNED);
     }
 }
 

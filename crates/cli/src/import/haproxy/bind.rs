@@ -1,5 +1,6 @@
 //! `bind ADDRESS ssl crt FILE …`
 
+use crate::import::said::{BY_THEIR_NAMES, PROXY_FROM_WHOM};
 use std::path::Path;
 
 use super::Config;
@@ -143,8 +144,16 @@ fn words(
         let mut value = || rest.next().map_or("", String::as_str);
         let mut with_value = || format!("{word} {}", value());
         match word.as_str() {
-            "crt" => said.certificates.push(certificate(&config.path("crt-base", value()))),
-            "crt-list" => crt_list(&config.path("crt-base", value()), config, spot, said, section),
+            "crt" => said
+                .certificates
+                .push(certificate(&config.path("crt-base", value()))),
+            "crt-list" => crt_list(
+                &config.path("crt-base", value()),
+                config,
+                spot,
+                said,
+                section,
+            ),
             "alpn" => section.set("alpn", quoted_list(&value().split(',').collect::<Vec<_>>())),
             "ssl-min-ver" => oldest(value(), spot, section),
             "ssl-max-ver" => match version(value()) {
@@ -157,7 +166,10 @@ fn words(
             "no-tlsv12" => said.no_tls.push("1.2"),
             "no-tlsv13" => said.no_tls.push("1.3"),
             "no-tls-tickets" => said.no_tickets = true,
-            "tls-ticket-keys" => draft.set("ticket_keys", quoted_list(&[format!("file:{}", value())])),
+            "tls-ticket-keys" => {
+                let keys = format!("file:{}", value());
+                draft.set("ticket_keys", quoted_list(&[keys]));
+            }
             "verify" => said.verify = Some(value().to_owned()),
             "ca-file" => said.ca = Some(config.path("ca-base", value())),
             "crl-file" => said.crls.push(config.path("ca-base", value())),
@@ -165,7 +177,7 @@ fn words(
             "ciphersuites" => said.ciphersuites = Some(value().to_owned()),
             "curves" | "ecdhe" => said.curves = Some(value().to_owned()),
             "strict-sni" => section.say("unknown_name", "refuse"),
-            "accept-proxy" => section.do_this(spot, "clients speak the PROXY protocol: set accept_proxy_from to the networks of your proxies"),
+            "accept-proxy" => section.do_this(spot, PROXY_FROM_WHOM),
             "backlog" => draft.number("backlog", value(), spot, "backlog"),
             "tcp-ut" => {
                 if let Some(ms) = time(value(), 1) {
@@ -178,20 +190,36 @@ fn words(
             }
             "interface" | "namespace" => {
                 let shown = with_value();
-                section.do_this(spot, &format!("{shown} has no counterpart: name in `listen` the addresses it has, and no others"));
+                let what = "name in `listen` the addresses it has, and no others";
+                section.do_this(spot, &format!("{shown} has no counterpart: {what}"));
             }
             "ca-ignore-err" | "crt-ignore-err" => {
                 let shown = with_value();
                 section.leave_out(spot, &shown, "a certificate that is no good is refused");
             }
             "allow-0rtt" => section.leave_out(spot, word, "0-RTT data is never accepted"),
-            "tfo" | "generate-certificates" | "transparent" => section.leave_out(spot, word, "no counterpart"),
+            "tfo" | "generate-certificates" | "transparent" => {
+                section.leave_out(spot, word, "no counterpart");
+            }
             "npn" | "ca-verify-file" | "ca-sign-file" | "ca-sign-pass" | "proto" => {
                 let shown = with_value();
                 section.leave_out(spot, &shown, "no counterpart");
             }
-            "name" | "id" | "nice" | "process" | "thread" | "mss" | "mode" | "user" | "uid" | "group" | "gid" | "level"
-            | "shards" | "severity-output" | "accept-netscaler-cip" => drop(with_value()),
+            "name"
+            | "id"
+            | "nice"
+            | "process"
+            | "thread"
+            | "mss"
+            | "mode"
+            | "user"
+            | "uid"
+            | "group"
+            | "gid"
+            | "level"
+            | "shards"
+            | "severity-output"
+            | "accept-netscaler-cip" => drop(with_value()),
             // `ssl`, `v4v6`, `v6only`, `defer-accept`, `prefer-client-ciphers`, `no-sslv3` and such.
             _ => {}
         }
@@ -242,7 +270,7 @@ fn crt_list(file: &str, config: &Config, spot: &Spot, said: &mut Said, section: 
         said.certificates
             .push(certificate(&config.path("crt-base", cert)));
         if !more.trim().is_empty() {
-            let why = "certificates are chosen by the names in them; routes with `server_names` can differ";
+            let why = BY_THEIR_NAMES;
             section.leave_out(&inner.at(n + 1), more, why);
         }
     }

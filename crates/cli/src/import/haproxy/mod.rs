@@ -10,6 +10,7 @@ mod rules;
 mod server;
 mod syntax;
 
+use super::said::HAPROXY_STAYS;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -279,10 +280,7 @@ fn does_more(part: &Part, cases: &Cases<'_>) -> bool {
 fn stays_behind(bind: &Line, section: &mut Section) {
     section.say("to", "127.0.0.1:8080");
     section.say("proxy_protocol", "v2");
-    section.do_this(
-        &bind.spot,
-        "HAProxy stays behind for what is done with requests: give it `bind 127.0.0.1:8080 accept-proxy` instead of this bind",
-    );
+    section.do_this(&bind.spot, HAPROXY_STAYS);
 }
 
 /// Bytes are passed on as they are, and HTTP/2 ended at HAProxy.

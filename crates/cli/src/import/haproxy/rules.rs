@@ -3,6 +3,7 @@
 use super::Config;
 use super::syntax::{Line, Part, Test, condition};
 use crate::import::draft::{Section, quoted_list};
+use crate::import::said::RULES;
 
 /// `tcp-request connection` with `src`: networks. There the first rule that fits decides.
 pub(super) fn networks(part: &Part, config: &Config, section: &mut Section) {
@@ -69,7 +70,7 @@ fn rate(line: &Line, section: &mut Section) {
     } else if shown.contains("rate") || shown.contains("track-sc") {
         "see `handshakes_per_client`: so many in a minute"
     } else {
-        "no counterpart: connections are let in by `allow`, `deny`, `connections_per_client` and `handshakes_per_client`"
+        RULES
     };
     section.leave_out(&line.spot, &shown, why);
 }

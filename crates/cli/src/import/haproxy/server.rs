@@ -4,6 +4,7 @@ use super::Config;
 use super::syntax::{Line, Part};
 use crate::import::draft::{Backend, Certificate, Section, backends, certificates, quoted_list};
 use crate::import::fault::Spot;
+use crate::import::said::BACKENDS_ARE_JUDGED;
 use crate::import::words::time;
 
 /// What servers say about all of the route.
@@ -172,10 +173,7 @@ fn tls(said: &Said, spot: &Spot, section: &mut Section) {
         Some(file) if file.ends_with("@system-ca") => {}
         Some(file) => section.say("backend_ca", file),
         None if said.is_verified => {}
-        None => section.do_this(
-            spot,
-            "servers' certificates are always judged here: name who vouches for them with `backend_ca` (a certificate that is signed by itself is its own), or remove this line if the system trusts them",
-        ),
+        None => section.do_this(spot, BACKENDS_ARE_JUDGED),
     }
     if let Some(name) = &said.name {
         section.say("backend_name", name);
@@ -218,10 +216,10 @@ fn check(part: &Part, section: &mut Section) {
         http_check(part, line, section);
     }
     for line in part.all("option") {
-        if line.word(1).ends_with("-check") || matches!(line.word(1), "ssl-hello-chk" | "smtpchk") {
-            if line.word(1) != "tcp-check" {
-                section.leave_out(&line.spot, &line.shown(), "checked by connecting");
-            }
+        let kind = line.word(1);
+        let is_other = kind.ends_with("-check") && kind != "tcp-check";
+        if is_other || matches!(kind, "ssl-hello-chk" | "smtpchk") {
+            section.leave_out(&line.spot, &line.shown(), "checked by connecting");
         }
     }
     for line in part

@@ -9,6 +9,7 @@ mod options;
 mod syntax;
 mod target;
 
+use super::said::{HTTP2, PROXY_FROM_WHOM};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -252,10 +253,6 @@ fn listen(
         }
     }
 }
-
-const HTTP2: &str = "bytes are passed on as they are: alpn = [\"h2\", \"http/1.1\"] only if what is behind us speaks HTTP/2 in the clear";
-const PROXY_FROM_WHOM: &str =
-    "clients speak the PROXY protocol: set accept_proxy_from to the networks of your proxies";
 
 /// `on`, or `30m::10`.
 fn keepalive(value: &str, draft: &mut Draft) {

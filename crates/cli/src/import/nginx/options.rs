@@ -4,6 +4,7 @@
 use super::Context;
 use super::syntax::Directive;
 use crate::import::draft::{Certificate, Draft, Section, certificates, quoted_list};
+use crate::import::said::{CONNECTIONS_OF_ALL, KEYS_ARE_PLAIN};
 use crate::import::words::time;
 
 /// Options of the program.
@@ -34,7 +35,7 @@ pub(super) fn of_program(whole: &Directive, draft: &mut Draft) {
             }
             "events" => {
                 if let Some(one) = one.find("worker_connections") {
-                    draft.leave_out(&one.spot, &one.shown(), "`max_connections` is for all workers together; by default as many as the machine allows");
+                    draft.leave_out(&one.spot, &one.shown(), CONNECTIONS_OF_ALL);
                 }
             }
             "ssl_engine" | "env" | "working_directory" => {
@@ -93,7 +94,7 @@ pub(super) fn show(context: &Context<'_>, server: &Directive, section: &mut Sect
         section.set("certificates", certificates(&all));
     }
     if let Some(one) = context.find(server, "ssl_password_file") {
-        section.do_this(&one.spot, "keys are read unencrypted: openssl pkey -in KEY -out KEY.plain, readable by root alone");
+        section.do_this(&one.spot, KEYS_ARE_PLAIN);
     }
 }
 

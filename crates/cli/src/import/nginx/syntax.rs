@@ -17,7 +17,18 @@ pub(super) struct Directive {
     pub(super) block: Vec<Directive>,
 }
 
+const NO_END: &str = "this has no `;` at its end";
+const ENDS: &str = "a directive ends with `;`, a block with `}`";
+
 impl Directive {
+    fn new(spot: Spot, words: Vec<String>) -> Directive {
+        Directive {
+            spot,
+            words,
+            block: Vec::new(),
+        }
+    }
+
     pub(super) fn name(&self) -> &str {
         self.word(0)
     }
@@ -124,68 +135,38 @@ impl Reader {
                     words.push(word);
                 }
                 Token::Semicolon if words.is_empty() => {
-                    return fault(
-                        number,
-                        "there is nothing before this `;`",
-                        "nginx -t says the same",
-                    );
+                    return fault(number, "there is nothing before this `;`", "remove it");
                 }
                 Token::Semicolon => {
-                    let one = Directive {
-                        spot: spot.at(line),
-                        words: std::mem::take(&mut words),
-                        block: Vec::new(),
-                    };
+                    let one = Directive::new(spot.at(line), std::mem::take(&mut words));
                     match one.name() {
                         "include" => block.extend(self.include(&one, depth)?),
                         _ => block.push(one),
                     }
                 }
                 Token::Open if depth >= DEPTH_MAX => {
-                    return fault(
-                        number,
-                        "there are more than 30 blocks in blocks here",
-                        "nginx has no such depth",
-                    );
+                    let what = "there are more than 30 blocks in blocks here";
+                    return fault(number, what, "nobody means that; is this the right file?");
                 }
                 Token::Open => {
-                    let one = Directive {
-                        spot: spot.at(line),
-                        words: std::mem::take(&mut words),
-                        block: self.block(tokens, Some(number), depth + 1)?,
-                    };
+                    let mut one = Directive::new(spot.at(line), std::mem::take(&mut words));
+                    one.block = self.block(tokens, Some(number), depth + 1)?;
                     block.push(one);
                 }
-                Token::Close if !words.is_empty() => {
-                    return fault(
-                        line,
-                        "this has no `;` at its end",
-                        "a directive ends with `;`, a block with `}`",
-                    );
-                }
+                Token::Close if !words.is_empty() => return fault(line, NO_END, ENDS),
                 Token::Close if opened.is_none() => {
-                    return fault(
-                        number,
-                        "this `}` closes nothing",
-                        "remove it, or look for a `{` that is missing",
-                    );
+                    let help = "remove it, or look for a `{` that is missing";
+                    return fault(number, "this `}` closes nothing", help);
                 }
                 Token::Close => return Ok(block),
             }
         }
-        if !words.is_empty() {
-            return fault(
-                line,
-                "this has no `;` at its end",
-                "a directive ends with `;`, a block with `}`",
-            );
-        }
         match opened {
-            Some(line) => fault(
-                line,
-                "the `{` in this line is never closed",
-                "add the `}` that is missing",
-            ),
+            _ if !words.is_empty() => fault(line, NO_END, ENDS),
+            Some(line) => {
+                let what = "the `{` in this line is never closed";
+                fault(line, what, "add the `}` that is missing")
+            }
             None => Ok(block),
         }
     }

@@ -4,6 +4,7 @@ use super::Context;
 use super::syntax::Directive;
 use crate::import::draft::{Backend, Certificate, Section, backends, certificates, quoted_list};
 use crate::import::fault::Spot;
+use crate::import::said::{BACKENDS_ARE_JUDGED, KEYS_ARE_PLAIN, NGINX_STAYS};
 use crate::import::words::time;
 
 /// What is behind a server for clients which ask for one of these names, or offer one of these
@@ -264,11 +265,7 @@ pub(super) fn set(
 fn stays_behind(server: &Directive, section: &mut Section) {
     section.say("to", "127.0.0.1:8080");
     section.say("proxy_protocol", "v1");
-    section.do_this(
-        &server.spot,
-        "nginx stays behind for what is done with requests: instead of its `listen … ssl` give this server \
-         `listen 127.0.0.1:8080 proxy_protocol; set_real_ip_from 127.0.0.1; real_ip_header proxy_protocol;` without its ssl_ lines",
-    );
+    section.do_this(&server.spot, NGINX_STAYS);
 }
 
 fn of_upstream(upstream: &Directive, port: &str, section: &mut Section) {
@@ -354,10 +351,7 @@ fn tls(
     section.set("backend_tls", "true");
     match find("proxy_ssl_trusted_certificate") {
         Some(file) => section.say("backend_ca", &context.path(file.word(1))),
-        None => section.do_this(
-            spot,
-            "backends' certificates are always judged here: name who vouches for them with `backend_ca` (a certificate that is signed by itself is its own), or remove this line if the system trusts them",
-        ),
+        None => section.do_this(spot, BACKENDS_ARE_JUDGED),
     }
     let is_group = context
         .block
@@ -401,9 +395,7 @@ fn tls(
         if let Some(one) = find(name) {
             let why = match name {
                 "proxy_ssl_crl" => "revocation lists are for clients only",
-                "proxy_ssl_password_file" => {
-                    "keys are read unencrypted: openssl pkey -in KEY -out KEY.plain"
-                }
+                "proxy_ssl_password_file" => KEYS_ARE_PLAIN,
                 _ => "TLS 1.2 and 1.3 with AEAD suites are spoken with backends",
             };
             section.leave_out(&one.spot, &one.shown(), why);

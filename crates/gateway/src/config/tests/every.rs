@@ -1,7 +1,6 @@
 //! Every option, from its own definition: that its values are refused as they should be, and that
 //! what is told helps. Nothing here names an option; a new one is asked the same.
 
-use super::super::raw::{Node, Raw};
 use super::*;
 
 /// An option and the section in which it stands; `None`: above all of them.
@@ -104,6 +103,30 @@ fn each_refuses_what_it_cannot_be_and_says_what_it_can() {
     }
 }
 
+/// Values that some options take: whoever refuses them says what would be right.
+#[test]
+fn each_that_refuses_a_value_helps() {
+    let values = [
+        "''",
+        "\"\\u0000\"",
+        "'?'",
+        "0",
+        "-1",
+        "1.5",
+        "true",
+        "[]",
+        "{}",
+        "99999999999999999999",
+    ];
+    for place in all() {
+        for value in values {
+            for mistake in told_of(place, value) {
+                assert!(helps(&mistake), "{} = {value}: {mistake:?}", place.1.name);
+            }
+        }
+    }
+}
+
 /// The next value below the least, and the next above the greatest.
 #[test]
 fn each_refuses_what_is_out_of_its_range_and_says_the_range() {
@@ -172,66 +195,6 @@ fn each_choice_that_is_misspelt_is_put_right() {
             );
         }
     }
-}
-
-/// The reference tells nothing that is refused: each example and each default is read.
-#[test]
-fn each_example_and_each_default_is_right() {
-    let page = reference();
-    let mut examples = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("| example | `")?.strip_suffix("` |"));
-    let mut seen = 0;
-    let (machine, mut config) = (machine(), Config::blank());
-    let context = Context {
-        base: None,
-        resolve: &resolve,
-        ipv6: machine.ipv6,
-    };
-    for section in Section::ALL {
-        for spec in section.options().options {
-            let (name, value) = examples
-                .next()
-                .and_then(|one| one.split_once(" = "))
-                .expect("an example");
-            assert_eq!(name, spec.name);
-            let place = (Some(section), spec);
-            let (text, line) = file(place, value);
-            let told = load_text(&text).map_or_else(|mistakes| mistakes, |loaded| loaded.warnings);
-            let unread = |mistake: &&Mistake| {
-                matches!(mistake.source, Source::Line { line: there, .. } if there == line)
-                    && mistake.what.starts_with("expected")
-            };
-            assert_eq!(told.list.iter().find(unread), None, "{text}");
-            seen += 1;
-        }
-    }
-    for spec in Config::PROCESS_OPTIONS
-        .iter()
-        .flat_map(|group| group.options)
-    {
-        let (name, value) = examples
-            .next()
-            .and_then(|one| one.split_once(" = "))
-            .expect("an example");
-        assert_eq!(name, spec.name);
-        let table: Vec<(Key, Raw)> = written(&format!("{name} = {value}\n"));
-        let read = config
-            .read_option(name, &table[0].1, &context)
-            .expect("an option");
-        assert!(read.is_ok(), "{name} = {value}: {read:?}");
-        seen += 1;
-    }
-    assert_eq!(examples.next(), None);
-    assert_eq!(seen, all().len());
-}
-
-fn written(text: &str) -> Vec<(Key, Raw)> {
-    let mut mistakes = Collector::new(text);
-    let (entries, complete) = file::parse(text, &mut mistakes);
-    assert!(complete && !entries.is_empty(), "{text}");
-    assert!(!matches!(entries[0].1.node, Node::Table(_)) || text.contains('{'));
-    entries
 }
 
 /// What raises memory, or the work of a connection, says what it costs: those of the limits, and
