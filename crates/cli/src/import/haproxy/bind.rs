@@ -142,7 +142,6 @@ fn words(
     let mut rest = all.iter();
     while let Some(word) = rest.next() {
         let mut value = || rest.next().map_or("", String::as_str);
-        let mut with_value = || format!("{word} {}", value());
         match word.as_str() {
             "crt" => said
                 .certificates
@@ -157,7 +156,7 @@ fn words(
             "alpn" => section.set("alpn", quoted_list(&value().split(',').collect::<Vec<_>>())),
             "ssl-min-ver" => oldest(value(), spot, section),
             "ssl-max-ver" => match version(value()) {
-                Some("1.3") => {}
+                Some("1.3") => section.remove("max_version"),
                 Some(ours) => section.say("max_version", ours),
                 None => section.leave_out(spot, "ssl-max-ver", "TLS 1.2 is the oldest here"),
             },
@@ -184,52 +183,66 @@ fn words(
                     draft.longest("user_timeout", ms, spot, "tcp-ut");
                 }
             }
-            "maxconn" => {
-                let shown = with_value();
-                section.leave_out(spot, &shown, "`max_connections` is for all routes together");
-            }
-            "interface" | "namespace" => {
-                let shown = with_value();
-                let what = "name in `listen` the addresses it has, and no others";
-                section.do_this(spot, &format!("{shown} has no counterpart: {what}"));
-            }
-            "ca-ignore-err" | "crt-ignore-err" => {
-                let shown = with_value();
-                section.leave_out(spot, &shown, "a certificate that is no good is refused");
-            }
-            "allow-0rtt" => section.leave_out(spot, word, "0-RTT data is never accepted"),
-            "tfo" | "generate-certificates" | "transparent" => {
-                section.leave_out(spot, word, "no counterpart");
-            }
-            "npn" | "ca-verify-file" | "ca-sign-file" | "ca-sign-pass" | "proto" => {
-                let shown = with_value();
-                section.leave_out(spot, &shown, "no counterpart");
-            }
-            "name"
-            | "id"
-            | "nice"
-            | "process"
-            | "thread"
-            | "mss"
-            | "mode"
-            | "user"
-            | "uid"
-            | "group"
-            | "gid"
-            | "level"
-            | "shards"
-            | "severity-output"
-            | "accept-netscaler-cip" => drop(with_value()),
-            // `ssl`, `v4v6`, `v6only`, `defer-accept`, `prefer-client-ciphers`, `no-sslv3` and such.
-            _ => {}
+            _ => no_option(word, &mut rest, spot, section),
         }
+    }
+}
+
+/// What is not about TLS, or has no counterpart; with its value, where it has one.
+fn no_option<'a>(
+    word: &str,
+    rest: &mut impl Iterator<Item = &'a String>,
+    spot: &Spot,
+    section: &mut Section,
+) {
+    let mut with_value = || format!("{word} {}", rest.next().map_or("", String::as_str));
+    match word {
+        "maxconn" => {
+            let shown = with_value();
+            section.leave_out(spot, &shown, "`max_connections` is for all routes together");
+        }
+        "interface" | "namespace" => {
+            let shown = with_value();
+            let what = "name in `listen` the addresses it has, and no others";
+            section.do_this(spot, &format!("{shown} has no counterpart: {what}"));
+        }
+        "ca-ignore-err" | "crt-ignore-err" => {
+            let shown = with_value();
+            section.leave_out(spot, &shown, "a certificate that is no good is refused");
+        }
+        "allow-0rtt" => section.leave_out(spot, word, "0-RTT data is never accepted"),
+        "tfo" | "generate-certificates" | "transparent" => {
+            section.leave_out(spot, word, "no counterpart");
+        }
+        "npn" | "ca-verify-file" | "ca-sign-file" | "ca-sign-pass" | "proto" => {
+            let shown = with_value();
+            section.leave_out(spot, &shown, "no counterpart");
+        }
+        "name"
+        | "id"
+        | "nice"
+        | "process"
+        | "thread"
+        | "mss"
+        | "mode"
+        | "user"
+        | "uid"
+        | "group"
+        | "gid"
+        | "level"
+        | "shards"
+        | "severity-output"
+        | "accept-netscaler-cip" => drop(with_value()),
+        // `ssl`, `v4v6`, `v6only`, `defer-accept`, `prefer-client-ciphers`, `no-sslv3` and such.
+        _ => {}
     }
 }
 
 fn oldest(text: &str, spot: &Spot, section: &mut Section) {
     match version(text) {
         Some("1.3") => section.say("min_version", "1.3"),
-        Some(_) => {}
+        // Ours, whatever the defaults of all binds say.
+        Some(_) => section.remove("min_version"),
         None => section.leave_out(
             spot,
             &format!("ssl-min-ver {text}"),
