@@ -583,7 +583,8 @@ fn amounts(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
             Wrong::new(format!(
                 "pending_per_connection ({}) is more than pending_memory ({}), of which it is a part",
                 limits.pending_per_connection, pending
-            )),
+            ))
+            .help(format!("make pending_memory at least {}, or this less", limits.pending_per_connection)),
         );
     }
     let (lifetime, rotation) = (

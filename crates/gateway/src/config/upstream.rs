@@ -166,7 +166,8 @@ pub(super) fn check(
     if !route.to.is_empty() && route.to.iter().all(|upstream| upstream.backup) {
         mistakes.error(
             &at.place("to", None),
-            Wrong::new("every backend here is a backup, and none is what they are a backup for"),
+            Wrong::new("every backend here is a backup, and none is what they are a backup for")
+                .help("remove `backup` from one of them"),
         );
     }
 }
