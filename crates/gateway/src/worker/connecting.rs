@@ -3,7 +3,7 @@
 //! The TLS side is not read meanwhile; what came behind the handshake waits as a partial record.
 
 use crate::backends::Backends;
-use crate::balance::{Target, Targets};
+use crate::balance::{Target, Targets, Tried};
 use crate::route::Route;
 use crate::slot::{Flag, Phase, Slot};
 use dormouse_reactor::socket::{self, Addr, Attempt, Connecting, Shortage};
@@ -64,6 +64,7 @@ pub(super) fn start(slot: &mut Slot, way: Way<'_>, client: Option<IpAddr>) -> Co
             break;
         };
         if enter(slot, way, target) {
+            slot.set_tried(Tried::first(target).0);
             return begin(slot, way, target);
         }
     }
@@ -82,9 +83,9 @@ pub(super) fn next(slot: &mut Slot, way: Way<'_>) -> Option<Connect> {
     known.leave(slot.backend);
     slot.backend = 0;
     loop {
-        let (choice, passed) = targets.next(last, slot.passed_over(), known, now_ms);
+        let (choice, tried) = targets.next(last, Tried(slot.tried()), known, now_ms);
         let target = choice.in_list(targets)?;
-        slot.set_passed_over(passed);
+        slot.set_tried(tried.0);
         if enter(slot, way, target) {
             return Some(begin(slot, way, target));
         }
