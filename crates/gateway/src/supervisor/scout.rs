@@ -153,14 +153,20 @@ fn task(config: &Config, backend_tls: &[Option<OriginPem>]) -> Task {
     let names: BTreeSet<&str> = upstreams(config).filter_map(|u| u.backend.name()).collect();
     // A backend of several routes is asked as the first of them says which asks.
     let mut checks: BTreeMap<String, Check> = BTreeMap::new();
-    let mut speeches = Vec::new();
+    let mut speeches: Vec<Speech> = Vec::new();
     for (number, route) in config.routes.iter().enumerate() {
         if route.check == Probe::Off {
             continue;
         }
         let speech = speech(route, backend_tls.get(number).and_then(Option::as_ref));
-        let number = speech.is_some().then_some(speeches.len());
-        speeches.extend(speech);
+        // Routes that speak alike share one: the authorities of a system are long.
+        let known = |speech: &Speech| speeches.iter().position(|one| one == speech);
+        let number = speech
+            .as_ref()
+            .map(|new| known(new).unwrap_or(speeches.len()));
+        if number == Some(speeches.len()) {
+            speeches.extend(speech);
+        }
         for upstream in &route.to {
             for address in addresses(&upstream.backend) {
                 let check = check(route, number, &upstream.backend, &address);
