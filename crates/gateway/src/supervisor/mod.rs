@@ -13,6 +13,7 @@
 //!   reload     another configuration                    numbers    what slots call routes by
 //!   drain      closing all connections slowly           certificates  files that change
 //!   scout      names and health of backends            errands    what authorities are asked
+//!   questions  what the scout is told to find out
 //! ```
 
 mod certificates;
@@ -25,6 +26,7 @@ mod listeners;
 mod notify;
 mod numbers;
 mod pairs;
+mod questions;
 mod reload;
 mod resume;
 mod scout;
