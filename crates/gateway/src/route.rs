@@ -412,6 +412,7 @@ fn context(
         NameUnknown::Default => UnknownName::Default,
         NameUnknown::Refuse => UnknownName::Refuse,
     };
+    settings.awaited = (route.acme.iter().map(ToString::to_string)).collect();
     settings.client_certificates = clients.as_ref().map(ClientTrust::settings);
     ServerContext::new(settings).map_err(|e| e.to_string())
 }

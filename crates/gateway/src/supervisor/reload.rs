@@ -152,6 +152,7 @@ impl Supervisor {
             (self.origins, self.backend_tls) = (former, former_tls);
             return Err(why);
         }
+        self.errands.names.try_at_once();
         self.waits_for_restart = waits;
         let mut words = format!("configuration reloaded, edition {}", self.edition);
         if !self.waits_for_restart.is_empty() {

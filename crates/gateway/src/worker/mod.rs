@@ -22,12 +22,14 @@
 //!   starved     who waits for memory        kernel_memory  the sum of send queues
 //!   connects    how long connects take
 //!   choosing    whose client it is          through      TLS that is not ours
+//!   challenges  showing that a name is ours
 //! ```
 
 mod accepting;
 mod admitting;
 mod backlog;
 mod bursts;
+mod challenges;
 mod choosing;
 mod closing;
 mod compacting;
@@ -67,6 +69,7 @@ use crate::route::{LateContexts, Route};
 use crate::slot::{Phase, Slot};
 use accepting::{Listener, Listeners};
 use bursts::Bursts;
+use challenges::Challenge;
 use closing::Ending;
 use compacting::Compaction;
 use dormouse_reactor::pending::Pending;
@@ -171,6 +174,7 @@ pub(crate) struct Worker {
     routes: Vec<Route>,
     clients: Clients,
     late: Option<LateContexts>,
+    challenge: Option<Challenge>,
     doubts: Doubts,
     passing: Passing,
     turns: u32,
@@ -261,6 +265,7 @@ impl Worker {
             routes,
             clients,
             late,
+            challenge: None,
             doubts: Doubts::default(),
             passing: Passing::default(),
             turns: 0,
@@ -519,6 +524,7 @@ impl Worker {
             Ok(Some(Order::Listeners(fds))) => self.arrived.extend(fds),
             Ok(Some(Order::Reload { handover, edition })) => self.reload(handover, edition),
             Ok(Some(Order::TicketKeys(keys))) => self.take_ticket_keys(&keys),
+            Ok(Some(Order::Challenge(number, shown))) => self.set_challenge(number, shown),
             Ok(Some(Order::Addresses { name, addresses })) => {
                 self.set_addresses(&name, &addresses);
             }

@@ -4,6 +4,7 @@
 use super::Worker;
 use super::accepting::{ACCEPTS_PER_TURN, Listener, Pause};
 use super::bursts::Subject;
+use super::challenges;
 use super::handshaking::{Step, With};
 use super::interest::{self, Side};
 use super::introducing::Client;
@@ -162,7 +163,7 @@ impl Worker {
                 self.accept_plain(plain, route_index);
             }
             Some(route) => {
-                let has_choice = door.len() > 1 || route.is_for_some();
+                let has_choice = door.len() > 1 || route.is_for_some() || self.challenge.is_some();
                 let door = has_choice.then(|| Rc::clone(door));
                 self.begin_handshake(fd, (route_index, door), Client::new(peer));
             }
@@ -302,6 +303,7 @@ impl Worker {
             poller,
             routes,
             limits,
+            challenge,
             ..
         } = self;
         let with = With {
@@ -315,6 +317,10 @@ impl Worker {
         };
         let bytes_max = limits.handshake_bytes_max;
         handshakes.step((index, generation), with, |route| {
+            if route == challenges::ROUTE {
+                let open = challenge.as_ref()?;
+                return Some(open.handshake(HandshakeLimits { bytes_max }));
+            }
             match &routes.get(usize::from(route))?.direction {
                 Direction::Terminate { context, .. } => {
                     let limits = HandshakeLimits { bytes_max };
@@ -373,6 +379,10 @@ impl Worker {
         };
         let (fd, route, watched) = (entry.fd, entry.route, entry.is_watched());
         let client = entry.client;
+        if route == challenges::ROUTE {
+            self.answered(fd, &client);
+            return;
+        }
         let took_ms = self.now_ms.saturating_sub(entry.accepted_ms);
         let (Some(handshake), Some(index)) = (entry.into_handshake(), self.slots.insert()) else {
             fd.close();

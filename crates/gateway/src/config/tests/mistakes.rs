@@ -109,6 +109,9 @@ const ROUTES: &[&str] = &[
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_allow = 'cn=a'\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_certificates = 'optional'\nclient_ca = 'a'\nclient_allow = 'cn=a'\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_certificates = 'required'\nclient_ca = 'a'\nclient_allow = ['alice', 'cn=', 'cm=a', 'dns=a b', 'uri=a', 'uri=spiffe://*/x', 'sha256=12:34']\n",
+    "acme_server = 'http://ca.example'\nacme_email = 'me'\nacme_eab_id = 'x'\n[[route]]\nlisten = ':1024'\nto = 'echo:'\nacme = ['a.example', 'A.example']\n",
+    "[[route]]\nlisten = ':1024'\nto = 'echo:'\nacme = ['a.example', '*.example', '::1', 'localhost', 'a_b.example']\n",
+    "acme_server = 'https://ca.example/dir'\n[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\n",
     "admin = '/run/app.sock'\n[[route]]\nlisten = ':1024'\nto = 'unix:/run/app.sock'\nself_signed = 'x'\n",
 ];
 
