@@ -334,11 +334,7 @@ fn a_name_that_is_not_found_keeps_no_other_waiting() {
         wait::until(what, PATIENCE, lines)
     };
     let line = says("no certificate from the ACME server");
-    for part in [
-        "lost.example",
-        "Failed to connect",
-        "again_in_s=60",
-    ] {
+    for part in ["lost.example", "Failed to connect", "again_in_s=60"] {
         assert!(line.contains(part), "{part}: {line}");
     }
     for version in ["-tls1_2", "-tls1_3"] {
@@ -401,13 +397,17 @@ fn kills_in_the_middle_of_an_order_do_no_harm() {
     let mut killed = 0;
     let end = std::time::Instant::now() + PATIENCE;
     while !is_good(&site, &pebble, "three.example") {
-        assert!(std::time::Instant::now() < end, "no certificate comes");
+        if std::time::Instant::now() >= end {
+            let log = site.process.log();
+            let lines = log.lines().filter(|line| !line.contains("handshake"));
+            panic!("no certificate comes: {:#?}", lines.collect::<Vec<_>>());
+        }
         if killed < 2 && challenged(&site, "three.example").contains("ALPN protocol: acme-tls/1") {
             let workers = all(&site, "worker");
             signal(workers[killed % workers.len()], Signal::KILL);
             killed += 1;
         }
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(100));
     }
     let restarts = site.admin.status()["counts"]["restarts"].as_u64();
     assert_eq!(restarts, Some(killed as u64));

@@ -13,6 +13,7 @@ use super::reporting;
 use super::tickets::unix_time;
 use super::token::{self, Token};
 use crate::counters::Count;
+use crate::latency::Latency;
 use crate::proxy_protocol::Refused;
 use crate::route::Direction;
 use dormouse_engine::{Handshake, HandshakeLimits, Hello, UnixTime};
@@ -402,6 +403,10 @@ impl Worker {
         let each_ms = self.limits.log_handshakes.then_some(took_ms);
         let over = match rested {
             Some((Ok(()), Ok(rested))) => {
+                // Whether or not there is room for another one of this client.
+                let count = &self.tools.count;
+                reporting::count_done(&rested.info, count);
+                count.observe(Latency::Handshake, took_ms.saturating_mul(1000));
                 !self.enter(index, &client)
                     || self.work(index, |work, slot| {
                         work.begin(slot, rested, &client, took_ms)
