@@ -9,7 +9,8 @@
 //! future is asked for the first time.
 
 use super::http::{self, Request};
-use super::{Found, Job, say};
+use super::{Found, Job};
+use crate::beside;
 use crate::control::talk;
 use crate::fleet::Connector;
 use base64::Engine as _;
@@ -298,7 +299,7 @@ impl Acme {
             .await;
         let (account, credentials) = made?;
         let text = Zeroizing::new(serde_json::to_vec(&credentials)?);
-        say(
+        beside::tell(
             self.channel,
             &Found::Account(serde_json::from_slice(&text)?),
         )
@@ -318,7 +319,7 @@ impl Acme {
             chain,
             key: KeyLines::of(&key),
         };
-        say(self.channel, &Found::Challenge(challenge)).map_err(other)?;
+        beside::tell(self.channel, &Found::Challenge(challenge)).map_err(other)?;
         while Instant::now() < deadline {
             match talk::receive(self.channel).map_err(other)? {
                 Some(Job::Proceed) => return Ok(()),

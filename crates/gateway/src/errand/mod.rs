@@ -15,31 +15,23 @@ mod ocsp;
 
 pub(crate) use acme::{Asked, Binding, Challenge, Credentials, Had, Server, Wanted, Window};
 
-use crate::config::{Ca, Log, Sandbox};
+use crate::beside::{self, Standing};
+use crate::config::Log;
 use crate::control::talk;
-use crate::keeper;
+use crate::handover;
 use acme::Acme;
-use dormouse_engine::{Roots, read_pem_file};
 use dormouse_reactor::Fd;
-use dormouse_reactor::process::{self, User};
 use dormouse_reactor::sandbox::Role;
-use dormouse_reactor::socket::Attempt;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::process::ExitCode;
-use std::thread;
-use std::time::Duration;
 
 /// What the process is told on its command line.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Told {
     pub(crate) channel: i32,
-    /// Whom to become: user and group.
-    pub(crate) user: Option<(u32, u32)>,
-    pub(crate) sandbox: Sandbox,
-    pub(crate) log: Log,
-    /// Who may vouch for ACME servers, if one is to be asked.
-    pub(crate) acme_ca: Option<Ca>,
+    /// A memory file with those who may vouch for ACME servers, PEM, if one is to be asked.
+    pub(crate) trust: Option<i32>,
 }
 
 /// What is to be done.
@@ -79,55 +71,24 @@ pub(crate) enum Found {
     },
 }
 
-/// The command line of the process.
-pub(crate) fn command(told: &Told) -> io::Result<[String; 3]> {
-    let told = serde_json::to_string(told)?;
-    Ok(["dormouse".to_owned(), "errand".to_owned(), told])
+/// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
+pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
+    beside::live("errand", args, start_logs, run)
 }
 
-/// The life of the process; `args` is what follows the subcommand.
-pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> ExitCode {
-    let told: Option<Told> = match args {
-        [told] => serde_json::from_str(told).ok(),
-        _ => None,
-    };
-    let Some(told) = told else {
-        eprintln!("dormouse: `errand` is for `dormouse serve` to start, not for people");
-        return ExitCode::from(2);
-    };
-    start_logs(&told.log);
-    match run(&told) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!(%error, "an errand cannot go on");
-            ExitCode::from(3)
-        }
-    }
-}
-
-fn run(told: &Told) -> io::Result<()> {
-    // It may lie where only the owner reads.
-    let own = match &told.acme_ca {
-        Some(Ca::File(path)) => Some(read_pem_file(path).map_err(io::Error::other)?),
-        Some(Ca::System) | None => None,
-    };
-    process::drop_privileges(told.user.map(|(uid, gid)| User { uid, gid }))?;
-    process::forbid_core_dumps()?;
-    let _ = process::set_name("errand");
-    let system = match &told.acme_ca {
-        Some(Ca::System) => Some(Roots::system_pem().map_err(io::Error::other)?),
-        Some(Ca::File(_)) | None => None,
-    };
-    keeper::confine(Role::Scout, Some(told.sandbox))?;
+fn run(standing: &Standing, told: &Told) -> io::Result<()> {
+    standing.confine(Role::Scout)?;
     let channel = Fd(told.channel);
-    let trust = own.as_deref().map(String::as_str).or(system.as_deref());
-    let mut acme = match trust {
-        Some(trust) => Some(Acme::new(trust, channel).map_err(io::Error::other)?),
+    let mut acme = match told.trust {
+        Some(file) => {
+            let trust = handover::read_text(Fd(file))?;
+            Some(Acme::new(&trust, channel).map_err(io::Error::other)?)
+        }
         None => None,
     };
     while let Some(job) = talk::receive(channel)? {
         if let Some(found) = find(job, acme.as_mut()) {
-            say(channel, &found)?;
+            beside::tell(channel, &found)?;
         }
     }
     Ok(())
@@ -149,13 +110,4 @@ fn find(job: Job, acme: Option<&mut Acme>) -> Option<Found> {
         }),
         (Job::Obtain(_) | Job::AskWindow(_) | Job::Proceed, _) => None,
     }
-}
-
-/// Main reads when it comes to it.
-fn say(channel: Fd, found: &Found) -> io::Result<()> {
-    const AGAIN: Duration = Duration::from_millis(20);
-    while let Attempt::WouldBlock = talk::send(channel, found)? {
-        thread::sleep(AGAIN);
-    }
-    Ok(())
 }

@@ -237,13 +237,18 @@ pub(crate) fn load_backend_tls(config: &Config) -> Result<Vec<Option<OriginPem>>
 }
 
 fn read_roots(ca: &Ca, mistakes: &mut Vec<String>) -> Option<String> {
-    let read = match ca {
+    let read = authorities(ca);
+    read.map_err(|mistake| mistakes.push(mistake)).ok()
+}
+
+/// Those who may vouch for a server, PEM.
+pub(crate) fn authorities(ca: &Ca) -> Result<String, String> {
+    match ca {
         Ca::System => Roots::system_pem().map_err(|error| {
             format!("{error}; install ca-certificates, or name a file of authorities")
         }),
         Ca::File(path) => read(path).and_then(|text| check_roots(path, text)),
-    };
-    read.map_err(|mistake| mistakes.push(mistake)).ok()
+    }
 }
 
 fn read_identity(files: &[CertificateFiles], mistakes: &mut Vec<String>) -> Option<Pem> {

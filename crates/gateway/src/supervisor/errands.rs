@@ -3,14 +3,15 @@
 
 use super::names::Names;
 use super::{Supervisor, TOKEN_ERRAND};
+use crate::beside::{self, Standing};
 use crate::config::Ca;
 use crate::control::talk;
-use crate::errand::{self, Found, Had, Job, Told};
-use crate::handover::{Pem, unix_time};
-use crate::keeper;
+use crate::errand::{Found, Had, Job, Told};
+use crate::handover::{self, Pem, unix_time};
+use crate::material;
 use dormouse_engine::{ocsp_question, pem_chain};
 use dormouse_reactor::poller::Interest;
-use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program};
+use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec};
@@ -18,8 +19,6 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 
-/// Whom an errand becomes when main is root: nobody.
-const NOBODY: (u32, u32) = (65_534, 65_534);
 /// An errand that takes longer is ended.
 const PATIENCE_MS: u64 = 120_000;
 /// Asked again after this when there was no answer, then ever later, up to an hour.
@@ -215,7 +214,7 @@ impl Supervisor {
     ) -> Result<(), (Task, io::Error)> {
         let acme_ca = match task {
             Task::Ocsp => None,
-            Task::Obtain { .. } | Task::AskWindows => Some(self.config.acme.acme_ca.clone()),
+            Task::Obtain { .. } | Task::AskWindows => Some(&self.config.acme.acme_ca),
         };
         match self.start_errand(&jobs, acme_ca) {
             Ok((pid, channel)) => {
@@ -231,25 +230,25 @@ impl Supervisor {
         }
     }
 
-    fn start_errand(&self, jobs: &[Job], acme_ca: Option<Ca>) -> io::Result<(Pid, Fd)> {
+    fn start_errand(&self, jobs: &[Job], acme_ca: Option<&Ca>) -> io::Result<(Pid, Fd)> {
+        let trust = match acme_ca {
+            Some(ca) => Some(trusted(ca)?),
+            None => None,
+        };
         let (ours, theirs) = socket::channel(OnExec::Close)?;
         for job in jobs {
             if !matches!(talk::send(ours, job), Ok(Attempt::Done(()))) {
                 break;
             }
         }
+        let standing = Standing::nobody(&self.config);
         let told = Told {
             channel: theirs.0,
-            user: (process::user_id() == 0).then_some(NOBODY),
-            sandbox: self.config.process.sandbox,
-            log: self.config.log.clone(),
-            acme_ca,
+            trust: trust.map(|fd| fd.0),
         };
-        let started = errand::command(&told).and_then(|command| {
-            let mut program = Program::this(command).with(Inherit::Only(vec![theirs]));
-            program.environment = Some(keeper::environment());
-            program.start()
-        });
+        let inherited = trust.into_iter().chain([theirs]).collect();
+        let started = beside::start("errand", &standing, &told, inherited);
+        trust.into_iter().for_each(Fd::close);
         theirs.close();
         let pid = started.inspect_err(|_| ours.close())?;
         self.poller.add(ours, TOKEN_ERRAND, Interest::READ)?;
@@ -376,6 +375,12 @@ impl Supervisor {
         }
         true
     }
+}
+
+/// Those who may vouch for ACME servers, in a memory file: an errand could not read them.
+fn trusted(ca: &Ca) -> io::Result<Fd> {
+    let text = material::authorities(ca).map_err(io::Error::other)?;
+    handover::write_text(&text)
 }
 
 impl Entry {
