@@ -223,6 +223,17 @@ fn challenged(site: &Site, name: &str) -> String {
     site.s_client(&["-servername", name, "-alpn", "acme-tls/1"])
 }
 
+/// Nobody but the owner reads them, and the log has no key.
+fn assert_private(site: &Site, file: &Path, account: &Path) {
+    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    assert_eq!((mode(file), mode(account)), (0o600, 0o600));
+    assert_eq!(mode(file.parent().expect("a folder")), 0o700);
+    let text = fs::read_to_string(file).expect("read");
+    let (_, key) = text.split_once("PRIVATE KEY-----\n").expect("a key");
+    let secret = key.lines().next().expect("a line");
+    assert!(!site.process.log().contains(secret), "the log has the key");
+}
+
 #[test]
 fn a_certificate_is_had_while_serving_and_renewed_when_the_server_wants_it() {
     let host = unused_host();
@@ -248,17 +259,8 @@ fn a_certificate_is_had_while_serving_and_renewed_when_the_server_wants_it() {
     assert!(said.contains("SSL alert number 120"), "{said}");
     assert!(!said.contains("BEGIN CERTIFICATE"), "{said}");
 
-    let (file, account) = (
-        kept(&site, &pebble, "one.example.pem"),
-        kept(&site, &pebble, "account.json"),
-    );
-    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
-    assert_eq!((mode(&file), mode(&account)), (0o600, 0o600));
-    assert_eq!(mode(file.parent().expect("a folder")), 0o700);
-    let key = fs::read_to_string(&file).expect("read");
-    let key = key.split_once("PRIVATE KEY-----\n").expect("a key").1;
-    let secret = key.lines().next().expect("a line");
-    assert!(!site.process.log().contains(secret), "the log has the key");
+    let file = kept(&site, &pebble, "one.example.pem");
+    assert_private(&site, &file, &kept(&site, &pebble, "account.json"));
 
     let status = site.admin.status();
     let of = &status["acme"]["names"][0];
