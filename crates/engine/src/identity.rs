@@ -280,6 +280,11 @@ impl Identity {
         Ok(times)
     }
 
+    /// Whether an OCSP response is shown with it, as long as that holds.
+    pub fn is_stapled(&self) -> bool {
+        self.stapled.is_some()
+    }
+
     pub(crate) fn stapled(&self) -> Option<Stapled> {
         self.stapled.clone()
     }

@@ -63,6 +63,7 @@ use crate::backends::Backends;
 use crate::clients::{ClientLimits, Clients};
 use crate::config::Log;
 use crate::counters::Counters;
+use crate::identities::Identities;
 use crate::latency::Latency;
 use crate::orders::{self, Order, Word};
 use crate::route::{LateContexts, Route};
@@ -141,6 +142,8 @@ pub(crate) struct Inheritance {
     pub(crate) clients: Clients,
     pub(crate) backends: Backends,
     pub(crate) routes: Vec<Route>,
+    /// What was parsed for them.
+    pub(crate) identities: Identities,
     /// The contexts of the routes, if they are still to be made.
     pub(crate) late: Option<LateContexts>,
     /// Each with the numbers of the routes behind it.
@@ -174,6 +177,7 @@ pub(crate) struct Worker {
     routes: Vec<Route>,
     clients: Clients,
     late: Option<LateContexts>,
+    identities: Identities,
     challenge: Option<Challenge>,
     doubts: Doubts,
     passing: Passing,
@@ -215,6 +219,7 @@ impl Worker {
             clients,
             backends,
             routes,
+            identities,
             late,
             listeners,
             limits,
@@ -265,6 +270,7 @@ impl Worker {
             routes,
             clients,
             late,
+            identities,
             challenge: None,
             doubts: Doubts::default(),
             passing: Passing::default(),
