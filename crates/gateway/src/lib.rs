@@ -31,6 +31,7 @@ mod layout;
 mod material;
 mod orders;
 mod origin;
+mod pace;
 pub mod proxy_protocol;
 mod route;
 mod scout;
