@@ -24,6 +24,7 @@ pub(super) fn of(kind: Kind, id: &str) -> String {
         | "client-seldom-resumes"
         | "client-same-session-for-ever"
         | "client-tickets-reused" => client(kind),
+        "renegotiation-by-client" => renegotiation(kind),
         "client-no-keep-alive" => keep_alive(kind),
         "handshake-cpu" | "resumption-not-cheaper" => cpu(kind),
         _ => None,
@@ -32,6 +33,15 @@ pub(super) fn of(kind: Kind, id: &str) -> String {
     match kind {
         Kind::Unknown => advice.to_owned(),
         known => format!("{}: {advice}", known.name()),
+    }
+}
+
+fn renegotiation(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Node => Some(
+            "set minVersion to TLSv1.3, or tls.CLIENT_RENEG_LIMIT = 0, by which Node ends the connection as soon as a client begins (tried with Node 20.20.2); by itself it allows three in ten minutes",
+        ),
+        _ => None,
     }
 }
 
@@ -310,6 +320,16 @@ fn general(id: &str) -> &'static str {
         "old-versions" => "allow TLS 1.2 and 1.3 only",
         "no-tls13" => "update the TLS library and allow TLS 1.3",
         "no-renegotiation-info" => "update the TLS library, or allow TLS 1.3 only",
+        "renegotiation-insecure" => "update the TLS library; allow TLS 1.3 only until then",
+        "renegotiation-by-client" => {
+            "refuse it (OpenSSL: SSL_OP_NO_RENEGOTIATION, and what 3.0 does by itself), or allow TLS 1.3 only"
+        }
+        "resumption-not-shared" => {
+            "give all machines behind the name the same ticket keys, and rotate them together; a store of sessions which all of them reach does it too"
+        }
+        "resumption-ends-early" => {
+            "accept tickets of the keys before the present one for as long as tickets are said to live, or say a shorter lifetime"
+        }
         "early-data" => "turn 0-RTT off unless every request is safe to be repeated",
         "certificate-expires" => "renew the certificate and load it",
         "flight-large" => "leave the root certificate out of the chain, and use ECDSA certificates",
@@ -399,6 +419,7 @@ mod tests {
         let source = [
             include_str!("server.rs"),
             include_str!("memory.rs"),
+            include_str!("resumption.rs"),
             include_str!("client.rs"),
         ]
         .concat();

@@ -3,6 +3,7 @@
 mod advice;
 mod client;
 mod memory;
+mod resumption;
 mod server;
 
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,8 @@ pub(super) fn judge(audit: &Audit) -> Vec<Finding> {
 struct About {
     kind: Kind,
     target: String,
+    /// The name that the target is one address of, as `audit` takes it.
+    named: Option<String>,
     /// `--pid 4711`, `--cmd '…'`, or nothing.
     which: String,
     /// Options that `bench` takes too.
@@ -126,6 +129,9 @@ impl About {
                 .value()
                 .map_or(Kind::Unknown, |software| software.kind),
             target: audit.target.clone(),
+            named: setting("named")
+                .and_then(|named| named.as_str())
+                .map(str::to_owned),
             which,
             options: options.map_or_else(String::new, |options| format!(" {options}")),
         }
@@ -146,14 +152,16 @@ impl About {
         format!("dormouse bench {mode} {target} {options}{which}{reach}")
     }
 
-    /// The audit again.
+    /// The audit again, of all addresses if there are several.
     fn audit(&self) -> String {
         let Self {
             target,
+            named,
             which,
             options,
             ..
         } = self;
+        let target = named.as_ref().unwrap_or(target);
         format!("dormouse audit server {target} --quick{which}{options}")
     }
 }

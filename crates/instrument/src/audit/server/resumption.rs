@@ -55,7 +55,12 @@ pub(super) fn try_all(means: &Means<'_>, tries: usize) -> Learnt {
     learnt
 }
 
-fn context(means: &Means<'_>, protocols: Protocols, by: &str) -> Result<ClientContext, String> {
+/// A client of one version, which resumes by one way.
+pub(super) fn context(
+    means: &Means<'_>,
+    protocols: Protocols,
+    by: &str,
+) -> Result<ClientContext, String> {
     let resumption = ResumptionSettings {
         sessions_max: 64,
         tickets_expected: 1,
@@ -115,7 +120,12 @@ fn trials(
     Ok(trials)
 }
 
-fn visit(means: &Means<'_>, context: &ClientContext, wait: Duration) -> Result<Visit, String> {
+/// A connection, whose tickets are waited for.
+pub(super) fn visit(
+    means: &Means<'_>,
+    context: &ClientContext,
+    wait: Duration,
+) -> Result<Visit, String> {
     let mut visit = Visit::make(means.target, context, means.name)?;
     // Its session must be in the store before the next one is made. In TLS 1.2 it is.
     if visit.info.protocol == Version::Tls13 {
