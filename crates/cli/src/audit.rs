@@ -79,13 +79,13 @@ fn server(args: &ServerArgs) -> Result<u8, Trouble> {
         program,
         arguments: vec!["bench".into(), "generator".into()],
     };
-    let audit = audit::server::run(&spec, &launcher, &mut Terminal::new(args.output.quiet));
+    let audit = audit::server::run(&spec, &launcher, &mut Terminal::naming(args.output.quiet));
     publish(audit, &thresholds, &args.output)
 }
 
 fn client(args: &ClientArgs) -> Result<u8, Trouble> {
     let spec = args.spec()?;
-    let audit = audit::client::run(&spec, &mut Terminal::new(args.output.quiet));
+    let audit = audit::client::run(&spec, &mut Terminal::naming(args.output.quiet));
     publish(audit, &args.thresholds(), &args.output)
 }
 

@@ -23,8 +23,8 @@ use crate::fault::{Ballast, Fault};
 const PROCESSES: usize = 4;
 /// Where they find the ticket keys that they share.
 const KEYS: &str = "SICK_TICKET_KEYS";
-/// How long those of `keys-forgotten` live. Their tickets say a day.
-const KEYS_LIVE: Duration = Duration::from_secs(4);
+/// `keys-forgotten` has new ones when nobody came for so long. Its tickets say a day.
+const KEYS_FORGOTTEN: Duration = Duration::from_secs(2);
 const DAY_S: u32 = 86_400;
 
 /// Listens, and serves in this process or in four.
@@ -74,7 +74,7 @@ struct Connection {
 
 struct Server {
     context: ServerContext,
-    context_made: Instant,
+    last_came: Instant,
     fault: Fault,
     connections: HashMap<i32, Connection>,
     scratch: Vec<u8>,
@@ -108,7 +108,7 @@ impl Server {
     fn new(fault: &str, objects: usize) -> Result<Self, Box<dyn Error>> {
         Ok(Self {
             context: context(fault)?,
-            context_made: Instant::now(),
+            last_came: Instant::now(),
             fault: Fault::new(fault, objects)?,
             // Its growth would be a long-lived block among short-lived ones.
             connections: HashMap::with_capacity(16_384),
@@ -149,9 +149,10 @@ impl Server {
     /// One event; `None` when the connection is over.
     fn event(&mut self, fd: Fd) -> Option<()> {
         if !self.connections.contains_key(&fd.0) {
-            if self.fault.is("keys-forgotten") && self.context_made.elapsed() > KEYS_LIVE {
-                (self.context, self.context_made) =
-                    (context("keys-forgotten").ok()?, Instant::now());
+            let quiet = self.last_came.elapsed();
+            self.last_came = Instant::now();
+            if self.fault.is("keys-forgotten") && quiet > KEYS_FORGOTTEN {
+                self.context = context("keys-forgotten").ok()?;
             }
             let connection = Connection {
                 handshake: Some(Box::new(Handshake::server(

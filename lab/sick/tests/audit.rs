@@ -116,19 +116,15 @@ fn audit_address(fault: &str) -> (Value, Vec<(String, String)>) {
     judged(&output)
 }
 
-fn audit_client(fault: &str) -> (Value, Vec<(String, String)>) {
+fn client(fault: &str, more: &[&str]) -> Output {
     let sick = env!("CARGO_BIN_EXE_sick");
-    judged(&dormouse(&[
-        "client",
-        "-q",
-        "--json",
-        "-",
-        "--",
-        sick,
-        "client",
-        fault,
-        "{address}",
-    ]))
+    let words = ["client", "-q", "--json", "-"];
+    let command = ["--", sick, "client", fault, "{address}"];
+    dormouse(&[&words[..], more, &command].concat())
+}
+
+fn audit_client(fault: &str) -> (Value, Vec<(String, String)>) {
+    judged(&client(fault, &[]))
 }
 
 /// The fault is among the findings, and heavy enough to fail.
@@ -229,6 +225,9 @@ fn clients() {
     let healthy = audit_client("renewing");
     is_clean(&healthy);
     assert_eq!(healthy.0["client"]["resumed"], 11);
+    let least = ["--fail-on", "never", "--min-resumed", "100"];
+    assert_eq!(client("renewing", &least).status.code(), Some(0));
+    assert_eq!(client("never", &least).status.code(), Some(1));
 }
 
 #[test]

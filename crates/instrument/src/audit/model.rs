@@ -299,17 +299,19 @@ pub struct MemoryFigures {
 
 impl MemoryFigures {
     /// Bytes of a quiet connection: as late in its life as it was measured.
-    pub fn quiet_bytes(&self) -> f64 {
+    pub fn quiet(&self) -> Measured<f64> {
         let moments = [
             &self.after_quiet_bytes,
             &self.after_exchange_bytes,
             &self.after_handshake_bytes,
         ];
-        moments
-            .into_iter()
-            .find_map(Measured::value)
-            .copied()
-            .unwrap_or(0.0)
+        let known = moments.into_iter().find(|moment| moment.value().is_some());
+        known.unwrap_or(&self.after_handshake_bytes).clone()
+    }
+
+    /// The same; 0 where it was not measured.
+    pub fn quiet_bytes(&self) -> f64 {
+        self.quiet().value().copied().unwrap_or(0.0)
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) fn of(kind: Kind, id: &str) -> String {
 fn renegotiation(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::Node => Some(
-            "set minVersion to TLSv1.3, or tls.CLIENT_RENEG_LIMIT = 0, by which Node ends the connection as soon as a client begins (tried with Node 20.20.2); by itself it allows three in ten minutes",
+            "set minVersion to TLSv1.3, or tls.CLIENT_RENEG_LIMIT = 0 and destroy the socket when it says 'error', which ends the connection as soon as a client begins (tried with Node 20.20.2); by itself Node allows three in ten minutes, and only says so then",
         ),
         _ => None,
     }

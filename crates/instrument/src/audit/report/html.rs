@@ -226,7 +226,7 @@ fn where_bytes_go(server: &ServerFigures) -> String {
         );
         let _ = write!(
             list,
-            "<b class=\"c{class}\"></b><span class=\"w\">{}</span><span class=\"n\">{}</span>",
+            "<b class=\"c{class}\"></b><span>{}</span><span class=\"n\">{}</span>",
             escape(name),
             bytes(*value)
         );
@@ -551,7 +551,7 @@ fn connections(audit: &Audit) -> String {
 fn figures(audit: &Audit) -> String {
     let mut body = String::new();
     for (title, rows) in parts::sections(audit) {
-        let _ = write!(body, "<h3>{title}</h3><table>");
+        let _ = write!(body, "<h3>{title}</h3><table class=\"figures\">");
         for row in rows {
             let class = if row.missing {
                 " class=\"missing\""

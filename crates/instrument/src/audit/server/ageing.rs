@@ -23,7 +23,7 @@ impl Effort {
     /// At which ages tickets are offered.
     fn ages(self) -> &'static [u64] {
         match self {
-            Self::Quick => &[5],
+            Self::Quick => &[3],
             Self::Normal => &[30],
             Self::Thorough => &[60, 300, 600],
         }
