@@ -48,10 +48,20 @@ fn main() -> ExitCode {
             terminal::print(&dormouse_gateway::config::reference());
             ExitCode::SUCCESS
         }
-        Command::Errand { args } => dormouse_gateway::errand_entry(&args, logs::start),
-        Command::Control { args } => dormouse_gateway::control_entry(&args, logs::start),
-        Command::TicketStore { args } => dormouse_gateway::ticket_store_entry(&args, logs::start),
-        Command::Scout { args } => dormouse_gateway::scout_entry(&args, logs::start),
-        Command::Keeper { args } => dormouse_gateway::process_entry(&args, logs::start),
+        Command::Errand { args } => of_serve(dormouse_gateway::errand_entry(&args, logs::start)),
+        Command::Control { args } => of_serve(dormouse_gateway::control_entry(&args, logs::start)),
+        Command::TicketStore { args } => {
+            of_serve(dormouse_gateway::ticket_store_entry(&args, logs::start))
+        }
+        Command::Scout { args } => of_serve(dormouse_gateway::scout_entry(&args, logs::start)),
+        Command::Keeper { args } => of_serve(dormouse_gateway::keeper_entry(&args, logs::start)),
     }
+}
+
+/// The end of a process which `serve` starts with what it is to do.
+fn of_serve(ended: Option<ExitCode>) -> ExitCode {
+    ended.unwrap_or_else(|| {
+        eprintln!("dormouse: this is for `dormouse serve` to start, not for people");
+        ExitCode::from(2)
+    })
 }

@@ -14,6 +14,7 @@
 mod backend_tls;
 mod backends;
 mod balance;
+mod beside;
 mod client_sessions;
 mod clients;
 pub mod config;
@@ -44,7 +45,7 @@ mod worker;
 pub use control::process_entry as control_entry;
 pub use errand::process_entry as errand_entry;
 pub use fleet::process_entry as ticket_store_entry;
-pub use keeper::process_entry;
+pub use keeper::process_entry as keeper_entry;
 pub use material::{PairFiles, pairs as certificate_pairs};
 pub use scout::process_entry as scout_entry;
 pub use supervisor::{CAN_RESUME, ServeError, Source, resume, serve, try_resume};

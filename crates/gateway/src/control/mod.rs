@@ -21,12 +21,12 @@ pub(crate) mod talk;
 mod view;
 
 use crate::backends::Backends;
+use crate::beside::{self, Standing};
 use crate::config::Log;
-use crate::keeper;
 use answers::Reply;
 use client::{Client, Next};
 use dormouse_reactor::poller::{Events, Interest, Poller};
-use dormouse_reactor::process::{self, User};
+use dormouse_reactor::process;
 use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec, shared};
@@ -46,30 +46,11 @@ const TOKEN_MAIN: u64 = 2;
 /// And those after it, one for each client.
 const TOKEN_CLIENTS: u64 = 100;
 
-/// The command line of the process.
-pub(crate) fn command(told: &Told) -> io::Result<[String; 3]> {
-    let told = serde_json::to_string(told)?;
-    Ok(["dormouse".to_owned(), "control".to_owned(), told])
-}
-
-/// The life of the process; `args` is what follows the subcommand.
-pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> ExitCode {
-    let told: Option<Told> = match args {
-        [told] => serde_json::from_str(told).ok(),
-        _ => None,
-    };
-    let Some(told) = told else {
-        eprintln!("dormouse: `control` is for `dormouse serve` to start, not for people");
-        return ExitCode::from(2);
-    };
-    start_logs(&told.log);
-    match Control::begin(&told).and_then(Control::run) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!(%error, "the control process cannot go on");
-            ExitCode::from(3)
-        }
-    }
+/// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
+pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
+    beside::live("control", args, start_logs, |standing, told| {
+        Control::begin(standing, told)?.run()
+    })
 }
 
 struct Control {
@@ -85,10 +66,7 @@ struct Control {
 }
 
 impl Control {
-    fn begin(told: &Told) -> io::Result<Control> {
-        process::drop_privileges(told.user.map(|(uid, gid)| User { uid, gid }))?;
-        process::forbid_core_dumps()?;
-        let _ = process::set_name("control");
+    fn begin(standing: &Standing, told: &Told) -> io::Result<Control> {
         let counters = shared::View::open(Fd(told.counters), told.workers as usize)
             .map_err(io::Error::other)?;
         let backends = Backends::view(Fd(told.backends), told.workers).map_err(io::Error::other)?;
@@ -103,7 +81,7 @@ impl Control {
             last_ask: 0,
             view: View::new(counters, backends, told.restarts),
         };
-        keeper::confine(Role::Control, Some(told.sandbox))?;
+        standing.confine(Role::Control)?;
         let poller = &control.poller;
         poller.add(control.listener, TOKEN_LISTENER, Interest::READ)?;
         poller.add(control.main, TOKEN_MAIN, Interest::READ)?;

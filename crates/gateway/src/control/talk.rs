@@ -4,7 +4,6 @@
 //! gone, and answers what control asks on behalf of somebody ([`Ask`]). Each is one message of a
 //! channel, as JSON.
 
-use crate::config::{Log, Sandbox};
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
 use dormouse_reactor::{Fd, OnExec};
 use serde::de::DeserializeOwned;
@@ -28,12 +27,8 @@ pub(crate) struct Told {
     /// The table of backends, to look at.
     pub(crate) backends: i32,
     pub(crate) workers: u32,
-    /// Whom to become: user and group.
-    pub(crate) user: Option<(u32, u32)>,
     /// Started again so often.
     pub(crate) restarts: u32,
-    pub(crate) sandbox: Sandbox,
-    pub(crate) log: Log,
 }
 
 /// From main to control.

@@ -11,27 +11,19 @@
 mod http;
 mod ocsp;
 
-use crate::config::{Log, Sandbox};
+use crate::beside::{self, Standing};
+use crate::config::Log;
 use crate::control::talk;
-use crate::keeper;
 use dormouse_reactor::Fd;
-use dormouse_reactor::process::{self, User};
 use dormouse_reactor::sandbox::Role;
-use dormouse_reactor::socket::Attempt;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::process::ExitCode;
-use std::thread;
-use std::time::Duration;
 
 /// What the process is told on its command line.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Told {
     pub(crate) channel: i32,
-    /// Whom to become: user and group.
-    pub(crate) user: Option<(u32, u32)>,
-    pub(crate) sandbox: Sandbox,
-    pub(crate) log: Log,
 }
 
 /// What is to be done.
@@ -51,37 +43,13 @@ pub(crate) enum Found {
     },
 }
 
-/// The command line of the process.
-pub(crate) fn command(told: &Told) -> io::Result<[String; 3]> {
-    let told = serde_json::to_string(told)?;
-    Ok(["dormouse".to_owned(), "errand".to_owned(), told])
+/// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
+pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
+    beside::live("errand", args, start_logs, run)
 }
 
-/// The life of the process; `args` is what follows the subcommand.
-pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> ExitCode {
-    let told: Option<Told> = match args {
-        [told] => serde_json::from_str(told).ok(),
-        _ => None,
-    };
-    let Some(told) = told else {
-        eprintln!("dormouse: `errand` is for `dormouse serve` to start, not for people");
-        return ExitCode::from(2);
-    };
-    start_logs(&told.log);
-    match run(&told) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!(%error, "an errand cannot go on");
-            ExitCode::from(3)
-        }
-    }
-}
-
-fn run(told: &Told) -> io::Result<()> {
-    process::drop_privileges(told.user.map(|(uid, gid)| User { uid, gid }))?;
-    process::forbid_core_dumps()?;
-    let _ = process::set_name("errand");
-    keeper::confine(Role::Scout, Some(told.sandbox))?;
+fn run(standing: &Standing, told: &Told) -> io::Result<()> {
+    standing.confine(Role::Scout)?;
     let channel = Fd(told.channel);
     while let Some(job) = talk::receive(channel)? {
         let found = match job {
@@ -90,16 +58,7 @@ fn run(told: &Told) -> io::Result<()> {
                 answer: ocsp::ask(&chain),
             },
         };
-        say(channel, &found)?;
-    }
-    Ok(())
-}
-
-/// Main reads when it comes to it.
-fn say(channel: Fd, found: &Found) -> io::Result<()> {
-    const AGAIN: Duration = Duration::from_millis(20);
-    while let Attempt::WouldBlock = talk::send(channel, found)? {
-        thread::sleep(AGAIN);
+        beside::tell(channel, &found)?;
     }
     Ok(())
 }

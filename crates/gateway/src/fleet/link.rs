@@ -1,12 +1,13 @@
 //! Main's end of the process that talks to the store.
 
 use super::{Report, Settings, Started, StoreState, Told, message, wire};
-use crate::config::{Config, Log, Sandbox};
+use crate::beside::{self, Standing};
+use crate::config::Config;
 use crate::counters::Common;
 use crate::keeper;
 use dormouse_engine::{TicketKeys, UnixTime};
 use dormouse_reactor::poller::{Events, Interest, Poller};
-use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program};
+use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
@@ -18,17 +19,13 @@ use zeroize::Zeroizing;
 /// How long the start waits for the fleet's keys; later they come whenever they come.
 const START_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Whom the process becomes when main is root: nobody.
-const NOBODY: (u32, u32) = (65_534, 65_534);
-
 /// One that lived so long did not die of how it was started.
 const SETTLED_MS: u64 = 10_000;
 
 /// The process, and how to start it again.
 pub(crate) struct Link {
     settings: Settings,
-    sandbox: Sandbox,
-    log: Log,
+    standing: Standing,
     pid: Option<Pid>,
     channel: Fd,
     /// Nobody waits for the channel yet.
@@ -50,8 +47,7 @@ impl Link {
         wire::Connector::new(&settings.address, settings.ca.as_deref())?;
         let mut link = Link {
             settings,
-            sandbox: config.process.sandbox,
-            log: config.log.clone(),
+            standing: Standing::nobody(config),
             pid: None,
             channel: Fd::NONE,
             is_new: false,
@@ -77,23 +73,14 @@ impl Link {
             keys: keys.export().to_vec(),
         })?;
         let (ours, theirs) = socket::channel(OnExec::Close).map_err(in_words)?;
-        let started = Started {
-            channel: theirs.0,
-            user: (process::user_id() == 0).then_some(NOBODY),
-            sandbox: self.sandbox,
-            log: self.log.clone(),
+        let started = Started { channel: theirs.0 };
+        let begun = match socket::send_message(ours, &told, &[]) {
+            Ok(Attempt::Done(())) => {
+                beside::start("ticket-store", &self.standing, &started, vec![theirs])
+            }
+            Ok(Attempt::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(error) => Err(error),
         };
-        let begun = serde_json::to_string(&started)
-            .map_err(io::Error::from)
-            .and_then(|started| {
-                let command = ["dormouse", "ticket-store", &started].map(str::to_owned);
-                let mut program = Program::this(command).with(Inherit::Only(vec![theirs]));
-                program.environment = Some(keeper::environment());
-                match socket::send_message(ours, &told, &[])? {
-                    Attempt::Done(()) => program.start(),
-                    Attempt::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),
-                }
-            });
         theirs.close();
         self.pid = Some(begun.inspect_err(|_| ours.close()).map_err(in_words)?);
         self.channel = ours;

@@ -2,11 +2,10 @@
 
 use super::resp::{self, Store};
 use super::{Report, Started, StoreState, Told, message, wire};
+use crate::beside::{self, Standing};
 use crate::config::{Log, StoreAddress};
-use crate::keeper;
 use dormouse_engine::{TicketKeys, UnixTime};
 use dormouse_reactor::poller::{Events, Interest, Poller};
-use dormouse_reactor::process::{self, User};
 use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
 use dormouse_reactor::{Fd, OnExec};
@@ -27,24 +26,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Keys which nobody has looked after for so many rotations are gone from the store.
 const ROTATIONS_KEPT: u64 = 4;
 
-/// The life of the process; `args` is what follows the subcommand.
-pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> ExitCode {
-    let started: Option<Started> = match args {
-        [started] => serde_json::from_str(started).ok(),
-        _ => None,
-    };
-    let Some(started) = started else {
-        eprintln!("dormouse: `ticket-store` is for `dormouse serve` to start, not for people");
-        return ExitCode::from(2);
-    };
-    start_logs(&started.log);
-    match Member::begin(&started).and_then(Member::run) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!(%error, "the process for the store of the ticket keys cannot go on");
-            ExitCode::from(3)
-        }
-    }
+/// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
+pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
+    beside::live("ticket-store", args, start_logs, |standing, started| {
+        Member::begin(standing, started)?.run()
+    })
 }
 
 /// Why a look at the store came to nothing.
@@ -116,17 +102,14 @@ struct Member {
 }
 
 impl Member {
-    fn begin(started: &Started) -> io::Result<Member> {
-        process::drop_privileges(started.user.map(|(uid, gid)| User { uid, gid }))?;
-        process::forbid_core_dumps()?;
-        let _ = process::set_name("ticket-store");
+    fn begin(standing: &Standing, started: &Started) -> io::Result<Member> {
         let channel = Fd(started.channel);
         let poller = Poller::create(OnExec::Close)?;
         poller.add(channel, 0, Interest::READ)?;
         let mut told = told(channel, &poller)?;
         let connector = wire::Connector::new(&told.address, told.ca.as_deref());
         let keys = TicketKeys::import(&told.keys).map_err(io::Error::other)?;
-        keeper::confine(Role::Scout, Some(started.sandbox))?;
+        standing.confine(Role::Scout)?;
         Ok(Member {
             address: told.address.clone(),
             secret: Zeroizing::new(std::mem::take(&mut told.secret)),

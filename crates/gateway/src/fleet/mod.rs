@@ -23,7 +23,7 @@ mod member;
 mod resp;
 mod wire;
 
-use crate::config::{Log, Sandbox, StoreAddress};
+use crate::config::StoreAddress;
 use crate::ticket_keys::Secret;
 use dormouse_reactor::socket::MESSAGE_MAX;
 use serde::{Deserialize, Serialize};
@@ -45,10 +45,6 @@ pub(crate) struct Settings {
 struct Started {
     /// Its end of the channel.
     channel: i32,
-    /// Whom to become: user and group.
-    user: Option<(u32, u32)>,
-    sandbox: Sandbox,
-    log: Log,
 }
 
 /// The first message of the channel, and the only one to the process.

@@ -106,18 +106,15 @@ fn command(args: &[String]) -> Vec<String> {
 }
 
 /// The life of a process which main or a keeper has started: `args` is what follows the
-/// subcommand.
-pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> ExitCode {
+/// subcommand. `None`: nobody has started it as they do.
+pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
     if let [word, rest @ ..] = args
         && word == take_over::WORD
     {
         return take_over::process_entry(rest, start_logs);
     }
-    let Some(args) = KeeperArgs::parse(args) else {
-        eprintln!("dormouse: `keeper` is for `dormouse serve` to start, not for people");
-        return ExitCode::from(2);
-    };
-    match ForKeeper::read(Fd(args.handover)) {
+    let args = KeeperArgs::parse(args)?;
+    Some(match ForKeeper::read(Fd(args.handover)) {
         Ok(told) => {
             start_logs(&told.log);
             keep(args, &told, start_logs)
@@ -126,7 +123,7 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> ExitCode {
             eprintln!("dormouse: a keeper cannot read its handover: {error}");
             ExitCode::from(3)
         }
-    }
+    })
 }
 
 /// The command line of a keeper whose worker is the first.

@@ -47,30 +47,30 @@ struct Prepared {
 }
 
 /// Its life, until it is a keeper.
-pub(super) fn process_entry(args: &[String], start_logs: fn(&Log)) -> ExitCode {
+pub(super) fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
     let [handover, fd, inode] = args else {
-        return ExitCode::from(2);
+        return None;
     };
     let (Ok(handover), Ok(fd), Ok(inode)) = (handover.parse(), fd.parse(), inode.parse()) else {
-        return ExitCode::from(2);
+        return None;
     };
     let board_args = BoardArgs { fd, inode };
     let former = match ForKeeper::read(Fd(handover)) {
         Ok(former) => former,
         Err(error) => {
             eprintln!("dormouse: the new binary cannot read its handover: {error}");
-            return ExitCode::from(3);
+            return Some(ExitCode::from(3));
         }
     };
     start_logs(&former.log);
-    match take_over(Fd(handover), former, board_args) {
+    Some(match take_over(Fd(handover), former, board_args) {
         Ok(Some((told, args))) => keep(args, &told, start_logs),
         Ok(None) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(%error, "the new binary cannot take over");
             ExitCode::from(3)
         }
-    }
+    })
 }
 
 fn take_over(

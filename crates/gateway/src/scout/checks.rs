@@ -5,7 +5,8 @@
 //! fifth sooner than the interval, so that backends are not all asked at once.
 
 use super::question::{Next, Question};
-use super::{Check, Finding, tell};
+use super::{Check, Finding};
+use crate::beside;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::socket::Addr;
 use dormouse_reactor::{Fd, OnExec, process};
@@ -176,7 +177,7 @@ impl Checks {
         }
         let backend = asked.check.backend.clone();
         let well = well.map_err(|why| why.chars().take(WORDS_MAX).collect());
-        tell(self.channel, &Finding::Health { backend, well })
+        beside::tell(self.channel, &Finding::Health { backend, well })
     }
 
     /// Not known to anybody outside: what the standard library seeds its own tables with.

@@ -15,15 +15,12 @@ mod checks;
 mod names;
 mod question;
 
-use crate::config::{Log, Sandbox, StatusCodes};
-use crate::control::talk;
+use crate::beside::{self, Standing};
+use crate::config::{Log, StatusCodes};
 use crate::handover;
-use crate::keeper;
 use checks::Checks;
 use dormouse_reactor::Fd;
-use dormouse_reactor::process::{self, User};
 use dormouse_reactor::sandbox::Role;
-use dormouse_reactor::socket::Attempt;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
@@ -64,15 +61,10 @@ pub(crate) struct Check {
 }
 
 /// What a scout is told on its command line.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Told {
     pub(crate) task: i32,
     pub(crate) channel: i32,
-    /// Whom to become: user and group.
-    pub(crate) user: Option<(u32, u32)>,
-    /// Whether it confines itself.
-    pub(crate) sandbox: Option<Sandbox>,
-    pub(crate) log: Log,
 }
 
 /// What a scout has found.
@@ -90,38 +82,14 @@ pub(crate) enum Finding {
     },
 }
 
-/// The command line of the process.
-pub(crate) fn command(told: &Told) -> io::Result<[String; 3]> {
-    let told = serde_json::to_string(told)?;
-    Ok(["dormouse".to_owned(), "scout".to_owned(), told])
+/// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
+pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
+    beside::live("scout", args, start_logs, run)
 }
 
-/// The life of the process; `args` is what follows the subcommand.
-pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> ExitCode {
-    let told: Option<Told> = match args {
-        [told] => serde_json::from_str(told).ok(),
-        _ => None,
-    };
-    let Some(told) = told else {
-        // It is for `dormouse serve` to start, not for people: the command is not shown to them.
-        return ExitCode::from(2);
-    };
-    start_logs(&told.log);
-    match run(&told) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!(%error, "the scout cannot go on");
-            ExitCode::from(3)
-        }
-    }
-}
-
-fn run(told: &Told) -> io::Result<()> {
-    process::drop_privileges(told.user.map(|(uid, gid)| User { uid, gid }))?;
-    process::forbid_core_dumps()?;
-    let _ = process::set_name("scout");
+fn run(standing: &Standing, told: &Told) -> io::Result<()> {
     let (task, channel) = (Task::read(Fd(told.task))?, Fd(told.channel));
-    keeper::confine(Role::Scout, told.sandbox)?;
+    standing.confine(Role::Scout)?;
     let searches = names::begin(&task.names, task.resolve_every_ms, channel);
     if task.checks.is_empty() {
         return names::wait(searches);
@@ -142,20 +110,6 @@ impl Task {
         Ok(read?)
     }
 }
-
-/// Tells main. A main that does not listen is waited for: it has other things to do, and so long
-/// nobody needs to know.
-fn tell(channel: Fd, finding: &Finding) -> io::Result<()> {
-    loop {
-        match talk::send(channel, finding)? {
-            Attempt::Done(()) => return Ok(()),
-            Attempt::WouldBlock => std::thread::sleep(AGAIN),
-        }
-    }
-}
-
-/// When a channel is full, it is tried again after so long.
-const AGAIN: std::time::Duration = std::time::Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {

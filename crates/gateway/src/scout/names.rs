@@ -4,7 +4,8 @@
 //! It waits for its answers, up to half a minute when nobody gives one; so a few threads share the
 //! names, and none waits for all others.
 
-use super::{Finding, tell};
+use super::Finding;
+use crate::beside;
 use crate::config;
 use dormouse_reactor::Fd;
 use std::io;
@@ -31,7 +32,7 @@ pub(super) fn begin(names: &[String], every_ms: Option<u64>, channel: Fd) -> Vec
                 for name in own() {
                     let found = look_up(name);
                     let name = name.clone();
-                    tell(channel, &Finding::Name { name, found })?;
+                    beside::tell(channel, &Finding::Name { name, found })?;
                 }
                 let Some(every_ms) = every_ms else {
                     return Ok(());

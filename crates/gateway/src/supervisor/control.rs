@@ -3,11 +3,12 @@
 use super::error::{ServeError, system};
 use super::{Supervisor, TOKEN_CONTROL};
 use crate::backends::Backends;
-use crate::config::{Admin, Config, Log, Sandbox};
-use crate::control::{self, talk};
+use crate::beside::{self, Standing};
+use crate::config::{Admin, Config};
+use crate::control::talk;
 use crate::keeper;
 use dormouse_reactor::poller::{Interest, Poller};
-use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program};
+use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::socket::{self, Addr, Attempt, ListenOptions};
 use dormouse_reactor::{Fd, OnExec};
@@ -16,9 +17,6 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use talk::{Answer, Ask, Report, Request, State};
-
-/// Whom control becomes when main is root: nobody.
-const NOBODY: (u32, u32) = (65_534, 65_534);
 
 /// A control process that lived so long did not die of how it was started.
 const SETTLED_MS: u64 = 10_000;
@@ -52,8 +50,7 @@ impl Tables<'_> {
 /// The control process and its channel.
 pub(super) struct Control {
     address: Address,
-    log: Log,
-    sandbox: Sandbox,
+    standing: Standing,
     pid: Option<Pid>,
     channel: Fd,
     born_ms: u64,
@@ -171,8 +168,7 @@ impl Control {
         };
         let mut control = Control {
             address,
-            log: config.log.clone(),
-            sandbox: config.process.sandbox,
+            standing: Standing::nobody(config),
             pid: None,
             channel: Fd::NONE,
             born_ms: 0,
@@ -193,26 +189,18 @@ impl Control {
             theirs.close();
         });
         let (counters, backends) = readers?;
-        let owner = process::user_id();
         let told = talk::Told {
             listener: self.address.listener.0,
             questions_only: self.address.path.is_none(),
-            owner,
+            owner: process::user_id(),
             channel: theirs.0,
             counters: counters.0,
             backends: backends.0,
             workers: tables.counters.workers() as u32,
-            user: (owner == 0).then_some(NOBODY),
             restarts: self.restarts,
-            sandbox: self.sandbox,
-            log: self.log.clone(),
         };
         let inherited = vec![self.address.listener, theirs, counters, backends];
-        let started = control::command(&told).and_then(|command| {
-            let mut program = Program::this(command).with(Inherit::Only(inherited));
-            program.environment = Some(keeper::environment());
-            program.start()
-        });
+        let started = beside::start("control", &self.standing, &told, inherited);
         theirs.close();
         counters.close();
         backends.close();

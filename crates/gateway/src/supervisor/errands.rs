@@ -2,13 +2,13 @@
 //! that goes and asks (`errand`).
 
 use super::{Supervisor, TOKEN_ERRAND};
+use crate::beside::{self, Standing};
 use crate::control::talk;
-use crate::errand::{self, Found, Job, Told};
+use crate::errand::{Found, Job, Told};
 use crate::handover::{Pem, unix_time};
-use crate::keeper;
 use dormouse_engine::{ocsp_question, pem_chain};
 use dormouse_reactor::poller::Interest;
-use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program};
+use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec};
@@ -16,8 +16,6 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 
-/// Whom an errand becomes when main is root: nobody.
-const NOBODY: (u32, u32) = (65_534, 65_534);
 /// An errand that takes longer is ended.
 const PATIENCE_MS: u64 = 120_000;
 /// Asked again after this when there was no answer, then ever later, up to an hour.
@@ -160,17 +158,9 @@ impl Supervisor {
                 break;
             }
         }
-        let told = Told {
-            channel: theirs.0,
-            user: (process::user_id() == 0).then_some(NOBODY),
-            sandbox: self.config.process.sandbox,
-            log: self.config.log.clone(),
-        };
-        let started = errand::command(&told).and_then(|command| {
-            let mut program = Program::this(command).with(Inherit::Only(vec![theirs]));
-            program.environment = Some(keeper::environment());
-            program.start()
-        });
+        let standing = Standing::nobody(&self.config);
+        let told = Told { channel: theirs.0 };
+        let started = beside::start("errand", &standing, &told, vec![theirs]);
         theirs.close();
         let pid = started.inspect_err(|_| ours.close())?;
         self.poller.add(ours, TOKEN_ERRAND, Interest::READ)?;

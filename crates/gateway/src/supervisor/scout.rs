@@ -6,23 +6,21 @@
 
 use super::Supervisor;
 use crate::backends::{Checked, Places};
-use crate::config::{self, Backend, Config, Log, Probe, ProxyProtocol, Upstream};
+use crate::beside::{self, Standing};
+use crate::config::{self, Backend, Config, Probe, ProxyProtocol, Upstream};
 use crate::control::talk;
 use crate::keeper;
 use crate::orders::Order;
 use crate::proxy_protocol;
 use crate::route::milliseconds;
-use crate::scout::{self, Check, Finding, Task, Told};
+use crate::scout::{Check, Finding, Task, Told};
 use dormouse_reactor::poller::{Interest, Poller};
-use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program};
+use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::{Fd, OnExec, socket};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::net::SocketAddr;
-
-/// Whom a scout becomes when main is root, unless the workers are somebody else.
-const NOBODY: (u32, u32) = (65_534, 65_534);
 
 /// A scout that lived so long did not die of how it was started.
 const SETTLED_MS: u64 = 10_000;
@@ -98,15 +96,9 @@ impl Sent {
         let told = Told {
             task: file.0,
             channel: channel.0,
-            user: user(config, task)?,
-            sandbox: Some(config.process.sandbox),
-            log: Log::clone(&config.log),
         };
-        let started = scout::command(&told).and_then(|command| {
-            let mut program = Program::this(command).with(Inherit::Only(vec![file, channel]));
-            program.environment = Some(keeper::environment());
-            program.start()
-        });
+        let started = standing(config, task)
+            .and_then(|standing| beside::start("scout", &standing, &told, vec![file, channel]));
         file.close();
         started
     }
@@ -122,20 +114,16 @@ impl Sent {
 }
 
 /// Unix sockets are for those whom the workers are; for everything else nobody will do.
-fn user(config: &Config, task: &Task) -> io::Result<Option<(u32, u32)>> {
-    if process::user_id() != 0 {
-        return Ok(None);
-    }
+fn standing(config: &Config, task: &Task) -> io::Result<Standing> {
+    let is_unix = |check: &Check| check.backend.starts_with("unix:");
     match &config.process.user {
-        Some(user) => {
+        Some(user) if process::user_id() == 0 => {
             let found = process::look_up_user(user, config.process.group.as_deref());
             let user = found.map_err(io::Error::other)?;
-            Ok(Some((user.uid, user.gid)))
+            Ok(Standing::of(Some((user.uid, user.gid)), config))
         }
-        None => {
-            let is_unix = |check: &Check| check.backend.starts_with("unix:");
-            Ok((!task.checks.iter().any(is_unix)).then_some(NOBODY))
-        }
+        None if task.checks.iter().any(is_unix) => Ok(Standing::of(None, config)),
+        _ => Ok(Standing::nobody(config)),
     }
 }
 
