@@ -162,9 +162,9 @@ fn general(
     let largest = census.and_then(|census| census.classes.first());
     if let Some(class) = largest.filter(|class| class.bytes_per_connection > 0.25 * quiet) {
         cause = format!(
-            "the greatest part is {:.1} blocks of {} bytes per connection, {} zeros",
-            class.per_connection,
+            "the greatest part is in blocks of {} bytes, {:.1} per connection, {} zeros",
             whole(class.size_bytes as f64),
+            class.per_connection,
             percent(class.zero_share)
         );
         confidence = Confidence::Medium;

@@ -2,6 +2,7 @@
 
 mod html;
 mod parts;
+mod pictures;
 mod resumption;
 mod text;
 

@@ -50,6 +50,12 @@ pub(super) fn bytes(value: f64) -> String {
     }
 }
 
+/// How many of something: `2`, `1.4`.
+pub(super) fn times(count: f64) -> String {
+    let exact = (count - count.round()).abs() < 0.05;
+    grouped(count, usize::from(!exact))
+}
+
 fn us(value: f64) -> String {
     format!("{} µs", grouped(value, 0))
 }
