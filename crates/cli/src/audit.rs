@@ -39,7 +39,7 @@ Examples:\n  \
 dormouse audit server 127.0.0.1:443 --pid $(pidof -s nginx) --insecure\n  \
 dormouse audit server 127.0.0.1:8443 --cmd 'node server.js' --ca ca.pem --html audit.html\n  \
 dormouse audit server example.org:443          a handful of connections, no load")]
-    Server(ServerArgs),
+    Server(Box<ServerArgs>),
     /// A client: whether it resumes and keeps alive, what it offers and spends
     #[command(after_help = "\
 Examples:\n  \
