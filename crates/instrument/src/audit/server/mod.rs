@@ -96,6 +96,8 @@ pub(super) struct Means<'a> {
     pub(super) name: &'a str,
     pub(super) trust: &'a Trust,
     pub(super) identity: Option<&'a IdentityFiles>,
+    /// What the server answers to; nothing as long as that is not known.
+    pub(super) words: &'a [u8],
     /// Whether there may be more than a handful of connections.
     pub(super) free: bool,
 }
@@ -219,6 +221,7 @@ fn look(
         name: &spec.server_name,
         trust: &spec.trust,
         identity: spec.identity.as_ref(),
+        words: &[],
         free,
     };
     stage(console, "starting");
@@ -248,6 +251,11 @@ fn look(
     stage(console, "resumption");
     let sizes = spec.sizes();
     let tries = if free { sizes.tries } else { TRIES_POLITE };
+    let words = words(&talk);
+    let means = Means {
+        words: &words,
+        ..means
+    };
     let learnt = resumption::try_all(&means, tries);
     console.stage_over();
     interrupts.check()?;
@@ -387,6 +395,16 @@ fn with_hint(trouble: Trouble, want: bool) -> Trouble {
     Trouble {
         message: format!("{}{hint}", trouble.message),
         ..trouble
+    }
+}
+
+/// What is said once.
+fn words(talk: &Talk) -> Vec<u8> {
+    match talk {
+        Talk::Say { message, .. } => message.clone(),
+        Talk::Http { path, host } => {
+            format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes()
+        }
     }
 }
 

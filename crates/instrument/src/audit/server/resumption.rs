@@ -21,7 +21,7 @@ pub(super) struct Learnt {
     pub(super) flights: Vec<FlightRow>,
 }
 
-/// Tries one version and one way, with `tries` connections that offer a session.
+/// Tries each version and way, with `tries` connections that offer a session.
 pub(super) fn try_all(means: &Means<'_>, tries: usize) -> Learnt {
     let mut learnt = Learnt::default();
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
@@ -130,6 +130,10 @@ pub(super) fn visit(
     // Its session must be in the store before the next one is made. In TLS 1.2 it is.
     if visit.info.protocol == Version::Tls13 {
         visit.await_tickets(wait);
+        // BoringSSL sends its tickets with the first answer.
+        if visit.tickets.is_empty() && !wait.is_zero() && visit.say(means.words).is_ok() {
+            visit.await_tickets(wait);
+        }
     }
     Ok(visit)
 }
