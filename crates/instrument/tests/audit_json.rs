@@ -9,27 +9,16 @@ use serde_json::Value;
 
 type Objects = BTreeMap<String, BTreeSet<String>>;
 
-/// Everything that audits of real systems have printed; they are read and written again, so that
-/// fields which came later are there too.
+/// Everything that audits of real systems have printed, of which the file has as few as it takes, cut
+/// short. They are read and written again, so that fields which came later are there too.
 fn printed() -> Objects {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut objects = Objects::new();
-    let mut count = 0;
-    for entry in std::fs::read_dir(root.join("lab/results/audit-2026-11-21")).unwrap() {
-        let path = entry.unwrap().path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "json")
-        {
-            let text = std::fs::read_to_string(&path).unwrap();
-            for mut audit in report::read(&text).unwrap() {
-                complete(&mut audit);
-                collect(&serde_json::to_value(&audit).unwrap(), "", &mut objects);
-                count += 1;
-            }
-        }
+    let audits = report::read(include_str!("audits.json")).unwrap();
+    assert!(audits.len() > 1);
+    for mut audit in audits {
+        complete(&mut audit);
+        collect(&serde_json::to_value(&audit).unwrap(), "", &mut objects);
     }
-    assert!(count > 20, "{count} audits");
     objects
 }
 
