@@ -8,6 +8,8 @@ mod bench;
 mod check;
 mod demo;
 mod drain;
+#[cfg(test)]
+mod guide_tests;
 mod identities;
 mod import;
 mod journal;
