@@ -10,7 +10,7 @@ mod rules;
 mod server;
 mod syntax;
 
-use super::said::HAPROXY_STAYS;
+use super::said::{HAPROXY_SEES_NO_TLS, HAPROXY_STAYS};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -105,6 +105,17 @@ fn frontend(part: &Part, config: &Config, draft: &mut Draft) {
         times(part, draft);
         if part.is_http() && does_more(part, &cases) {
             stays_behind(line, &mut base);
+            let behind = cases.all.iter().filter_map(|case| case.backend);
+            let mut lines = behind.chain([part]).flat_map(|part| &part.lines);
+            let asks = |line: &&Line| {
+                let words = line.words.iter().skip(1);
+                ["ssl_fc", "ssl_c_", "ssl_f_"]
+                    .iter()
+                    .any(|name| words.clone().any(|word| word.contains(name)))
+            };
+            if let Some(line) = lines.find(asks) {
+                base.do_this(&line.spot, HAPROXY_SEES_NO_TLS);
+            }
             draft.sections.push(base);
             continue;
         }
