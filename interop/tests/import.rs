@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::{self, Peer, connect_from};
 use dormouse_interop::process::Process;
-use dormouse_interop::scene::{TLS_PORT, applies, unused_host};
+use dormouse_interop::scene::{PLAIN_PORT, TLS_PORT, applies, unused_host};
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
@@ -281,6 +281,134 @@ connect = {a}
         at,
     };
     moves(&old, ["A nobody", "B nobody", "B nobody"], folder.path());
+}
+
+/// Who does something with requests stays behind, as the result says: it still knows the client, the
+/// port, and with HAProxy HTTP/2.
+fn stays_behind(old: &Old<'_>, behind: impl Fn(SocketAddr) -> String, folder: &Path) -> String {
+    let file = folder.join("old.conf").display().to_string();
+    std::fs::write(&file, &old.text).expect("written");
+    let imported = dormouse(&["import", old.kind, &file]);
+    let page = String::from_utf8_lossy(&imported.stdout).into_owned();
+    assert!(
+        page.contains("# TO DO: ") && page.contains("stays behind"),
+        "{page}"
+    );
+    let at = SocketAddr::new(unused_host(), PLAIN_PORT);
+    let page = page.replace("127.0.0.1:8080", &at.to_string());
+    let ours = folder.join("dormouse.toml").display().to_string();
+    std::fs::write(&ours, format!("admin = \"none\"\n{page}")).expect("written");
+
+    std::fs::write(&file, behind(at)).expect("written");
+    let mut command: Vec<String> = old
+        .command
+        .iter()
+        .map(|word| word.replace('@', &file))
+        .collect();
+    command[0] = tools::path(&command[0]);
+    let _behind = Process::start(old.kind, &command, folder);
+    wait::until("it to listen", PATIENCE, || TcpStream::connect(at).ok());
+    let command = [
+        tools::dormouse().display().to_string(),
+        "serve".into(),
+        "-c".into(),
+        ours,
+    ];
+    let mut process = Process::start("dormouse", &command, folder);
+    process.wait_for_line("ready", PATIENCE);
+    let ca = authority().trust().display().to_string();
+    let to = format!("a.example:443:{}", old.at);
+    let from = CLIENT.to_string();
+    let words = [
+        "-sS",
+        "--cacert",
+        &ca,
+        "--interface",
+        &from,
+        "--connect-to",
+        &to,
+        "https://a.example/",
+    ];
+    let output = Command::new(tools::path("curl"))
+        .args(words)
+        .output()
+        .expect("it runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn haproxy_stays_behind_for_requests() {
+    if !ready("haproxy") || !tools::present(&["curl"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
+    let with = |bind: String| {
+        format!(
+            "defaults
+    mode http
+    timeout connect 5s
+    timeout client 1h
+    timeout server 1h
+frontend f
+    bind {bind}
+    http-request return status 200 content-type text/plain lf-string \"%[src] %[dst_port] %[req.ver]\"
+"
+        )
+    };
+    let text = with(format!("{at} ssl crt {pem} alpn h2,http/1.1"));
+    let old = Old {
+        kind: "haproxy",
+        command: &["haproxy", "-db", "-f", "@"],
+        text,
+        at,
+    };
+    let said = stays_behind(&old, |at| with(format!("{at} accept-proxy")), folder.path());
+    assert_eq!(said, "127.9.8.5 8443 2.0");
+}
+
+#[test]
+fn nginx_stays_behind_for_requests() {
+    if !ready("nginx") || !tools::present(&["curl"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
+    let here = folder.path().display();
+    let with = |lines: String| {
+        format!(
+            "daemon off; user root; pid {here}/nginx.pid; error_log stderr;
+events {{ }}
+http {{
+    access_log off;
+    server {{
+        {lines}
+        location / {{ return 200 \"$remote_addr $proxy_protocol_server_port\"; }}
+    }}
+}}
+"
+        )
+    };
+    let text = with(format!(
+        "listen {at} ssl; ssl_certificate {pem}; ssl_certificate_key {pem};"
+    ));
+    let old = Old {
+        kind: "nginx",
+        command: &["nginx", "-e", "stderr", "-c", "@"],
+        text,
+        at,
+    };
+    let behind = |at: SocketAddr| {
+        with(format!(
+            "listen {at} proxy_protocol; set_real_ip_from 127.0.0.0/8; real_ip_header proxy_protocol;"
+        ))
+    };
+    assert_eq!(stays_behind(&old, behind, folder.path()), "127.9.8.5 8443");
 }
 
 /// What the packages ship is understood: the file, and whether it has anything for us.
