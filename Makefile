@@ -66,8 +66,8 @@ figures: release ## memory and CPU beside nginx and HAProxy in one run, against 
 compare: release ## all peers, or PEERS="nginx-stream haproxy": memory, churn, bulk, wake; writes lab/results/
 	lab/compare $(PEERS)
 
-lab: release ## the real systems, audited bare and behind dormouse: lab/results/; one by NAME="nginx, no cache"
-	lab/audit $(if $(NAME),"$(NAME)")
+lab: release ## real systems audited, bare and behind dormouse, and advice tried: lab/results/; some by NAME=nginx
+	$(if $(NAME),lab/audit "$(NAME)",lab/all) $(MORE)
 
 million: release ## 1,000,000 live TLS connections on this machine
 	lab/million

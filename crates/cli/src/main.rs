@@ -12,6 +12,7 @@ mod drain;
 mod guide_tests;
 mod identities;
 mod import;
+mod journal;
 mod logs;
 mod options;
 mod outcome;

@@ -44,7 +44,7 @@ async def main(variant, port, cert, key):
     if variant.endswith("plain"):
         context = None
     options = {"host": "127.0.0.1", "port": int(port), "ssl": context, "backlog": 4096}
-    if variant != "default":
+    if variant not in ("default", "plain"):
         asyncio.sslproto.SSLProtocol.max_size = 16 * 1024
         server = await asyncio.get_running_loop().create_server(Echo, **options)
     else:

@@ -1,6 +1,6 @@
 // An echo server on crypto/tls: one goroutine per connection, one configuration for all.
 //
-//	go-echo default|memory PORT CERT KEY
+//	go-echo default|memory|plain|ticket-key PORT CERT KEY
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -19,15 +20,22 @@ func main() {
 		return
 	}
 	if len(os.Args) != 5 {
-		log.Fatal("usage: go-echo default|memory PORT CERT KEY")
+		log.Fatal("usage: go-echo default|memory|plain|ticket-key PORT CERT KEY")
 	}
 	certificate, err := tls.LoadX509KeyPair(os.Args[3], os.Args[4])
 	if err != nil {
 		log.Fatal(err)
 	}
-	listener, err := tls.Listen("tcp", "127.0.0.1:"+os.Args[2], &tls.Config{Certificates: []tls.Certificate{certificate}})
+	listener, err := net.Listen("tcp", "127.0.0.1:"+os.Args[2])
 	if err != nil {
 		log.Fatal(err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{certificate}}
+	if os.Args[1] == "ticket-key" {
+		config.SetSessionTicketKeys([][32]byte{{1}})
+	}
+	if os.Args[1] != "plain" {
+		listener = tls.NewListener(listener, config)
 	}
 	echo := copyAll
 	if os.Args[1] == "memory" {
@@ -38,18 +46,18 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		go echo(connection.(*tls.Conn))
+		go echo(connection)
 	}
 }
 
 // copyAll is what the documentation suggests: io.Copy brings a buffer of 32 kB.
-func copyAll(connection *tls.Conn) {
+func copyAll(connection net.Conn) {
 	defer connection.Close()
 	io.Copy(connection, connection)
 }
 
 // copySmall keeps 1 kB per connection instead of 32.
-func copySmall(connection *tls.Conn) {
+func copySmall(connection net.Conn) {
 	defer connection.Close()
 	io.CopyBuffer(onlyWriter{connection}, onlyReader{connection}, make([]byte, 1024))
 }

@@ -1,4 +1,4 @@
-// node echo.mjs default|memory|plain PORT CERT KEY
+// node echo.mjs default|memory|plain|ticket-key|ticket-key-alone PORT CERT KEY
 import { readFileSync } from 'node:fs';
 import net from 'node:net';
 import tls from 'node:tls';
@@ -20,6 +20,9 @@ function write(socket) {
 const echo = variant === 'memory' ? write : pipe;
 const options = { allowHalfOpen: true, noDelay: true };
 const identity = { cert: readFileSync(cert), key: readFileSync(key) };
+// By default the context is made of the command line: processes with different ones do not resume each other's sessions.
+if (variant === 'ticket-key') Object.assign(identity, { ticketKeys: Buffer.alloc(48, 1), sessionIdContext: 'lab' });
+if (variant === 'ticket-key-alone') identity.ticketKeys = Buffer.alloc(48, 1);
 function serve(socket) {
   socket.on('error', () => {}); // a connection's error is its own end
   echo(socket);

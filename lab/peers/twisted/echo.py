@@ -1,4 +1,4 @@
-"""echo.py default|memory|plain PORT CERT KEY"""
+"""echo.py default|memory|sessions|ids|plain PORT CERT KEY"""
 
 import sys
 
@@ -21,11 +21,17 @@ def main(variant, port, cert, key):
     if variant == "plain":
         reactor.listenTCP(int(port), factory, backlog=4096, interface="127.0.0.1")
         return reactor.run()
-    if variant == "default":
+    if variant in ("default", "ids"):
         options = ssl.DefaultOpenSSLContextFactory(key, cert, sslmethod=SSL.TLS_SERVER_METHOD)
+        if variant == "ids":
+            options.getContext().set_options(SSL.OP_NO_TICKET)
     else:
         with open(key) as key_file, open(cert) as cert_file:
-            options = ssl.PrivateCertificate.loadPEM(key_file.read() + cert_file.read()).options()
+            both = ssl.PrivateCertificate.loadPEM(key_file.read() + cert_file.read())
+        more = {"enableSessionTickets": True} if variant == "sessions" else {}
+        options = ssl.CertificateOptions(
+            privateKey=both.privateKey.original, certificate=both.original, **more
+        )
     reactor.listenSSL(int(port), factory, options, backlog=4096, interface="127.0.0.1")
     reactor.run()
 

@@ -11,6 +11,7 @@
 mod address;
 mod admin;
 mod amounts;
+mod bounds;
 mod budget;
 mod checks;
 mod choices;

@@ -84,8 +84,10 @@ options! {
         backend_truncation: Truncation = default "abort", like "\"close\"";
 
         /// Ask each backend now and then whether it is well: `connect` (it accepts a
-        /// connection) or `GET /PATH` (it answers with one of `check_status`; not with
-        /// `backend_tls`). One that is not is passed over until it is.
+        /// connection), `tls` (it completes a TLS handshake) or `GET /PATH` (it answers with one
+        /// of `check_status`). With `backend_tls` both speak TLS as clients' connections do, and
+        /// judge the certificate; with `pass_through` they speak TLS and judge nothing. One that
+        /// is not well is passed over until it is.
         check: Probe = default "off";
 
         /// Answers to the `GET` of `check` which mean that the backend is well.
@@ -148,10 +150,11 @@ options! {
 
         /// Tell the backend who the client is, by a PROXY protocol header before the first
         /// byte. `v1` is a line with the addresses; `v2` has also what TLS agreed (version,
-        /// suite, server name, ALPN) and an id that stands in our log too. The backend
-        /// must expect it.
+        /// suite, server name, ALPN, the client certificate's common name) and an id that stands
+        /// in our log too; `v2-certificate` adds the client's certificate itself (DER, up to
+        /// 12 KiB), of a resumed connection too. The backend must expect it.
         proxy_protocol: ProxyProtocol = default "off",
-            costs "256 bytes of `pending_memory` until the backend has accepted";
+            costs "512 bytes of `pending_memory` until the backend has accepted; with the certificate its length besides";
 
         /// Networks of proxies in front of this listener which say by a PROXY protocol
         /// header (1 or 2) who the client is. From there a header is required; from
@@ -313,10 +316,18 @@ options! {
         ocsp_fetch: bool = default "true",
             costs "300 bytes to 3 kB per certificate and worker, and as much per handshake";
 
-        /// How often the names of backends are looked up. New connections go to the addresses
-        /// which a name has then; those which are there stay. One that can't be looked up keeps
-        /// its addresses. `off`: at the start and at a reload.
+        /// How often the names of backends are looked up for which DNS has no lifetime (TTL):
+        /// those in /etc/hosts, from other sources, and those which can't be looked up just now.
+        /// All others are looked up again when their TTL is over. New connections go to the
+        /// addresses which a name has then; those which are there stay. One that can't be looked
+        /// up keeps its addresses. `off`: names are looked up at the start and at a reload only.
         resolve_every: Option<Duration> = default "30s", "1s" ..= "1d";
+
+        /// A TTL that is less counts as this.
+        resolve_ttl_min: Duration = default "1s", "100ms" ..= "1h";
+
+        /// A TTL that is more counts as this.
+        resolve_ttl_max: Duration = default "1h", "1s" ..= "7d";
     }
 
     /// How much there may be of everything. Reaching a limit gives a log line and a
@@ -348,6 +359,22 @@ options! {
         /// them at once, if there were none before. Others are closed without an answer.
         handshakes_per_client: Option<u32> = default "off", "1" ..= "60000",
             costs "as `connections_per_client`";
+
+        /// Bytes per second that may pass for one client address after its handshakes, in both
+        /// directions and on all its connections together, over all workers. An IPv6 network /64
+        /// counts as one client. Who has more is read more slowly; nothing is dropped, and nobody
+        /// else waits. Counts for connections that come after it was set.
+        bytes_per_client: Option<ByteSize> = default "off", "64 KiB" ..= "1 TiB",
+            costs "8 bytes more than `connections_per_client`; 30 bytes in the heap while a connection waits";
+
+        /// What may pass for one client at once, when less did before. `auto`: as much as
+        /// `bytes_per_client` in one second.
+        burst_per_client: Amount = default "auto", "16 KiB" ..= "1 TiB";
+
+        /// Bytes per second that may pass for all clients together, as `bytes_per_client`; a
+        /// quarter of it at once. Connections take turns.
+        max_bytes_per_second: Option<ByteSize> = default "off", "64 KiB" ..= "1 TiB",
+            costs "30 bytes in the heap while a connection waits";
 
         /// Bytes which a client may send before its handshake is done.
         handshake_bytes_max: ByteSize = default "64 KiB", "4 KiB" ..= "1 MiB",

@@ -174,6 +174,13 @@ pub(super) fn check(
 
 /// Reports what does not fit with, or without, TLS to the backends.
 fn check_tls(route: &Route, at: At<'_>, mistakes: &mut Collector<'_>) {
+    if route.check == Probe::Tls && !route.backend_tls && !route.pass_through {
+        mistakes.error(
+            &at.place("check", None),
+            Wrong::new("TLS is not spoken with these backends")
+                .help("check = \"connect\"; or add backend_tls = true"),
+        );
+    }
     if !route.backend_tls {
         let given = [
             ("backend_ca", route.backend_ca != Ca::System),
@@ -214,13 +221,6 @@ fn check_tls(route: &Route, at: At<'_>, mistakes: &mut Collector<'_>) {
                 "{upstream} has no name that its certificate could be for"
             ))
             .help("say it: backend_name = \"app.example.com\""),
-        );
-    }
-    if matches!(route.check, Probe::Get(_)) {
-        mistakes.error(
-            &at.place("check", None),
-            Wrong::new("a `GET` is sent in plain text, and these backends speak TLS")
-                .help("check = \"connect\""),
         );
     }
     if route.backend_certificates.len() > 1 {

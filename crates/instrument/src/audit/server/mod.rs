@@ -300,7 +300,7 @@ fn look(
     stage(console, "resumption");
     let sizes = spec.sizes();
     let tries = if free { sizes.tries } else { TRIES_POLITE };
-    let learnt = resumption::try_all(&means, tries);
+    let learnt = resumption::try_all(&means, &words(&talk), tries);
     console.stage_over();
     interrupts.check()?;
     let key = offered.value().and_then(Offer::key);
@@ -343,6 +343,16 @@ fn with_hint(trouble: Trouble, want: bool) -> Trouble {
     Trouble {
         message: format!("{}{hint}", trouble.message),
         ..trouble
+    }
+}
+
+/// What is said once.
+fn words(talk: &Talk) -> Vec<u8> {
+    match talk {
+        Talk::Say { message, .. } => message.clone(),
+        Talk::Http { path, host } => {
+            format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes()
+        }
     }
 }
 

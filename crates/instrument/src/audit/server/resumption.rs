@@ -21,8 +21,9 @@ pub(super) struct Learnt {
     pub(super) flights: Vec<FlightRow>,
 }
 
-/// Tries one version and one way, with `tries` connections that offer a session.
-pub(super) fn try_all(means: &Means<'_>, tries: usize) -> Learnt {
+/// Tries each version and way, with `tries` connections that offer a session. `words` are what the server
+/// answers to.
+pub(super) fn try_all(means: &Means<'_>, words: &[u8], tries: usize) -> Learnt {
     let mut learnt = Learnt::default();
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         let ways: &[&str] = if protocols == Protocols::TLS12 {
@@ -32,7 +33,7 @@ pub(super) fn try_all(means: &Means<'_>, tries: usize) -> Learnt {
         };
         for &by in ways {
             let trials = context(means, protocols, by)
-                .and_then(|context| trials(means, &context, tries, &mut learnt.flights));
+                .and_then(|context| trials(means, &context, words, tries, &mut learnt.flights));
             learnt.resumption.push(Resumption {
                 version: version_name(protocols).into(),
                 by: by.into(),
@@ -72,10 +73,11 @@ fn context(means: &Means<'_>, protocols: Protocols, by: &str) -> Result<ClientCo
 fn trials(
     means: &Means<'_>,
     context: &ClientContext,
+    words: &[u8],
     tries: usize,
     flights: &mut Vec<FlightRow>,
 ) -> Result<Trials, String> {
-    let first = visit(means, context, TICKET_WAIT)?;
+    let first = visit(means, context, words, TICKET_WAIT)?;
     first.accepted()?;
     keep_flights(means, flights, &first);
     // A server which sent none within that time sends none.
@@ -97,7 +99,7 @@ fn trials(
         if means.free {
             shift(means, trials.outcomes.len() % TOGETHER);
         }
-        let visit = visit(means, context, wait)?;
+        let visit = visit(means, context, words, wait)?;
         // Some servers give no new ticket to whom they resume: who had none to offer is no trial.
         if !single_use || stock > 0 {
             trials.offered += 1;
@@ -115,11 +117,20 @@ fn trials(
     Ok(trials)
 }
 
-fn visit(means: &Means<'_>, context: &ClientContext, wait: Duration) -> Result<Visit, String> {
+fn visit(
+    means: &Means<'_>,
+    context: &ClientContext,
+    words: &[u8],
+    wait: Duration,
+) -> Result<Visit, String> {
     let mut visit = Visit::make(means.target, context, means.name)?;
     // Its session must be in the store before the next one is made. In TLS 1.2 it is.
     if visit.info.protocol == Version::Tls13 {
         visit.await_tickets(wait);
+        // BoringSSL sends its tickets with the first answer.
+        if visit.tickets.is_empty() && visit.say(words).is_ok() {
+            visit.await_tickets(wait);
+        }
     }
     Ok(visit)
 }

@@ -10,12 +10,15 @@ import io.netty.channel.FixedRecvByteBufAllocator;
 import io.netty.channel.epoll.EpollEventLoopGroup;
 import io.netty.channel.epoll.EpollServerSocketChannel;
 import io.netty.channel.socket.SocketChannel;
+import io.netty.handler.ssl.OpenSslSessionContext;
+import io.netty.handler.ssl.OpenSslSessionTicketKey;
 import io.netty.handler.ssl.SslContext;
 import io.netty.handler.ssl.SslContextBuilder;
 import io.netty.handler.ssl.SslProvider;
 import io.netty.util.Version;
 import java.io.File;
 import java.net.InetSocketAddress;
+import java.nio.charset.StandardCharsets;
 
 /** An echo server as Netty's own examples build one: one event loop, one SslContext for all. */
 public final class Echo {
@@ -30,10 +33,18 @@ public final class Echo {
         SslProvider provider = SslProvider.valueOf(arguments[0]);
         String variant = arguments[4];
         int port = Integer.parseInt(arguments[1]);
-        SslContext context = SslContextBuilder.forServer(new File(arguments[2]), new File(arguments[3]))
+        SslContextBuilder builder = SslContextBuilder.forServer(new File(arguments[2]), new File(arguments[3]))
             .sslProvider(provider)
-            .protocols("TLSv1.3")
-            .build();
+            .protocols("TLSv1.3");
+        if (variant.equals("small-cache")) {
+            builder.sessionCacheSize(100);
+        }
+        SslContext context = builder.build();
+        if (variant.equals("ticket-key")) {
+            byte[] part = "0123456789abcdef".getBytes(StandardCharsets.US_ASCII);
+            ((OpenSslSessionContext) context.sessionContext())
+                .setTicketKeys(new OpenSslSessionTicketKey(part, part, part));
+        }
 
         EventLoopGroup loop = new EpollEventLoopGroup(1);
         ServerBootstrap server = new ServerBootstrap()
@@ -44,7 +55,7 @@ public final class Echo {
             .childHandler(new ChannelInitializer<SocketChannel>() {
                 @Override
                 protected void initChannel(SocketChannel channel) {
-                    if (!variant.equals("plain")) {
+                    if (!variant.startsWith("plain")) {
                         channel.pipeline().addLast(context.newHandler(channel.alloc()));
                     }
                     channel.pipeline().addLast(new EchoHandler());

@@ -1,0 +1,144 @@
+"""What lab/audit audits: the real systems of the cases as they are today, and clients. Standard library only.
+
+A name is `GROUP: VARIANT`; what belongs together stands together, the faulty one first, dormouse last.
+"""
+
+from servers import LAB
+
+# Group, peer, and in order: what it is called, and its variant. One that begins with `front ` is the peer without TLS
+# and `dormouse serve` in front of it (lab/system --front). What the variants are is said in peers/*/run.
+SERVERS = [
+    ("nginx", "nginx-http", {
+        "builtin session cache": "builtin-cache",
+        "shared session cache": "shared-cache",
+        "no session cache, tickets": "default",
+        "behind dormouse": "front plain",
+    }),
+    ("Apache", "apache", {
+        "no session cache, no tickets": "no-cache",
+        "session cache and tickets": "default",
+        "behind dormouse": "front plain",
+    }),
+    ("Node.js", "node", {
+        "tls.createServer and pipe": "default",
+        "flags for memory, no pipe": "memory",
+        "net.createServer and pipe, behind dormouse": "front plain",
+    }),
+    ("Twisted", "twisted", {
+        "DefaultOpenSSLContextFactory": "default",
+        "CertificateOptions": "memory",
+        "listenTCP, behind dormouse": "front plain",
+    }),
+    ("asyncio", "asyncio", {
+        "streams": "default",
+        "protocol and read buffers of 16 kB": "memory",
+        "streams, behind dormouse": "front plain",
+    }),
+    ("Python with ten million objects", "asyncio", {
+        "protocol and read buffers of 16 kB": "heap",
+        "behind dormouse": "front heap-plain",
+    }),
+    ("Netty with the JDK's engine", "netty-jdk", {
+        "as it comes": "default",
+        "512 bytes to receive into": "small-buffers",
+        "serial collector, small chunks": "memory",
+        "without TLS, behind dormouse": "front plain",
+        "without TLS, serial collector, small chunks, behind dormouse": "front plain-memory",
+    }),
+    ("Netty with tcnative", "netty-tcnative", {
+        "as it comes": "default",
+        "512 bytes to receive into": "small-buffers",
+        "without TLS, behind dormouse": "front plain",
+    }),
+    ("Go", "go", {
+        "io.Copy": "default",
+        "1 kB to copy with": "memory",
+        "io.Copy without TLS, behind dormouse": "front plain",
+    }),
+    ("HAProxy", "haproxy", {
+        "TLS, echo server behind it": "default",
+        "plain, behind dormouse": "front plain",
+    }),
+    ("hitch", "hitch", {
+        "echo server behind it": "default",
+        "dormouse in its place": "front none",
+    }),
+    ("stunnel", "stunnel", {
+        "echo server behind it": "default",
+        "half the stack": "small-stack",
+        "dormouse in its place": "front none",
+    }),
+]
+
+# The one whose first connection might take time in proportion to its heap: what doubles it.
+LARGER = {"Python with ten million objects": "LAB_OBJECTS=20000000 "}
+
+CALLERS = LAB / "callers"
+LWP = ["perl", CALLERS / "lwp.pl"]
+HTTP_CLIENT = ["python3", CALLERS / "http_client.py"]
+REQUESTS = ["/usr/bin/python3", CALLERS / "with_requests.py"]
+AGENT = ["node", CALLERS / "agent.cjs"]
+GO = [LAB / ".cache/callers/client"]
+JAVA = ["java", "-cp", LAB / ".cache/callers", "Client", "{url}", "{ca}"]
+THROUGH = [LAB / "through"]
+
+# They make 40 requests in a loop, as the load script of the case did. `lab/through` puts `dormouse connect` between.
+CLIENTS = [
+    ("LWP", {
+        "a new agent each time": [*LWP, "{url}", "new"],
+        "one TLS context": [*LWP, "{url}", "shared"],
+        "one TLS context, TLS 1.2": [*LWP, "{url}", "shared", "TLSv1_2"],
+        "one agent with keep_alive": [*LWP, "{url}", "kept"],
+        "a new agent each time, through dormouse connect": [*THROUGH, *LWP, "{plain}", "new"],
+    }),
+    ("Python http.client", {
+        "a new context each time": [*HTTP_CLIENT, "{url}", "new"],
+        "one context": [*HTTP_CLIENT, "{url}", "shared"],
+        "one connection": [*HTTP_CLIENT, "{url}", "kept"],
+        "a new context each time, through dormouse connect": [*THROUGH, *HTTP_CLIENT, "{plain}", "new"],
+    }),
+    ("Python ssl", {
+        "the session handed on": ["python3", CALLERS / "session.py", "localhost", "{port}"],
+    }),
+    ("Python requests", {
+        "each for itself": [*REQUESTS, "{url}", "new"],
+        "one Session": [*REQUESTS, "{url}", "kept"],
+        "each for itself, through dormouse connect": [*THROUGH, *REQUESTS, "{plain}", "new"],
+    }),
+    ("Node.js https", {
+        "a new agent each time": [*AGENT, "{url}", "new"],
+        "one agent": [*AGENT, "{url}", "shared"],
+        "one agent with keepAlive": [*AGENT, "{url}", "kept"],
+        "a new agent each time, through dormouse connect": [*THROUGH, *AGENT, "{plain}", "new"],
+    }),
+    ("Go net/http", {
+        "no session cache": [*GO, "{url}", "new"],
+        "ClientSessionCache": [*GO, "{url}", "shared"],
+        "connections kept": [*GO, "{url}", "kept"],
+        "no session cache, through dormouse connect": [*THROUGH, *GO, "{plain}", "new"],
+    }),
+    ("Java HttpsURLConnection", {
+        "a new SSLContext each time": [*JAVA, "new"],
+        "one SSLContext": [*JAVA, "shared"],
+        "connections kept": [*JAVA, "kept"],
+    }),
+    ("curl", {
+        "40 URLs at once": ["curl", "-sS", "-o", "/dev/null", *["{url}"] * 40],
+    }),
+]
+
+
+def servers_of_all():
+    """Name, group, peer, and the command without its port."""
+    for group, peer, variants in SERVERS:
+        for what, variant in variants.items():
+            is_front = variant.startswith("front ")
+            words = [f"{LAB}/system", *["--front"] * is_front, peer, variant.removeprefix("front ")]
+            yield f"{group}: {what}", group, peer, " ".join(words)
+
+
+def clients_of_all():
+    """Name and command."""
+    for group, callers in CLIENTS:
+        for what, command in callers.items():
+            yield f"{group}: {what}", [str(word) for word in command]
