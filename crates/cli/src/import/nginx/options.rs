@@ -300,8 +300,10 @@ pub(super) fn left_out(
         {
             section.say("source_addresses", one.word(1));
         } else if name == "health_check" && !context.is_http {
-            health_check(one, section);
+            health_check(one, context.is_on(server, "proxy_ssl"), section);
         } else if is_known(name) || (passes_through && name.starts_with("ssl_")) {
+        } else if matches!(name, "proxy_upload_rate" | "proxy_download_rate") {
+            section.leave_out(&one.spot, &one.shown(), "see `bytes_per_client`");
         } else if context.is_http {
             section.leave_out(
                 &one.spot,
@@ -374,12 +376,12 @@ fn limit(one: &Directive, section: &mut Section, draft: &mut Draft) {
 }
 
 /// As nginx Plus has it.
-fn health_check(one: &Directive, section: &mut Section) {
+fn health_check(one: &Directive, has_tls: bool, section: &mut Section) {
     let value = |name: &str| {
         one.values()
             .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
     };
-    section.say("check", "connect");
+    section.say("check", if has_tls { "tls" } else { "connect" });
     section.time(
         "check_every",
         value("interval").and_then(|text| time(text, 1000)),
