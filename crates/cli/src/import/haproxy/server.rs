@@ -118,12 +118,7 @@ fn words(
                 "backend_alpn",
                 quoted_list(&value().split(',').collect::<Vec<_>>()),
             ),
-            "source" => match value().parse::<std::net::IpAddr>() {
-                Ok(ip) => section.say("source_addresses", &ip.to_string()),
-                Err(_) => {
-                    section.leave_out(spot, "source", "`source_addresses` takes IP addresses")
-                }
-            },
+            "source" => source(value(), spot, section),
             "port" | "addr" | "check-sni" | "check-alpn" | "check-proto" | "agent-port"
             | "agent-addr" | "agent-inter" | "agent-send" | "minconn" | "maxqueue" | "crl-file"
             | "ciphers" | "ciphersuites" | "ssl-min-ver" | "ssl-max-ver" | "track" | "socks4"
@@ -152,6 +147,13 @@ fn words(
 fn number(name: &'static str, text: &str, section: &mut Section) {
     if let Ok(n) = text.parse::<u32>() {
         section.set(name, n.to_string());
+    }
+}
+
+fn source(text: &str, spot: &Spot, section: &mut Section) {
+    match text.parse::<std::net::IpAddr>() {
+        Ok(ip) => section.say("source_addresses", &ip.to_string()),
+        Err(_) => section.leave_out(spot, "source", "`source_addresses` takes IP addresses"),
     }
 }
 
