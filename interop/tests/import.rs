@@ -129,6 +129,8 @@ fn from_haproxy() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
     let (a, b, c) = (backend("A", true), backend("B", false), backend("C", true));
+    let map = folder.path().join("names").display().to_string();
+    std::fs::write(&map, "# names\nb.example b\nc.example nowhere\n").expect("written");
     let text = format!(
         "global
     maxconn 500
@@ -142,7 +144,7 @@ frontend f
     tcp-request connection reject if !{{ src 127.0.0.0/8 }}
     acl is_a ssl_fc_sni -i A.example
     use_backend a if is_a
-    use_backend b if {{ ssl_fc_sni b.example }}
+    use_backend %[ssl_fc_sni,lower,map({map})]
     default_backend c
 backend a
     server a {a} send-proxy
