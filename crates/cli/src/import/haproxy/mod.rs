@@ -281,6 +281,7 @@ fn times(part: &Part, draft: &mut Draft) {
     let has_tunnel = part.find(&["timeout", "tunnel"]).is_some();
     for line in part.all("timeout") {
         let Some(ms) = time(line.word(2), 1) else {
+            draft.leave_out(&line.spot, &line.shown(), "this is no time");
             continue;
         };
         match line.word(1) {
