@@ -23,11 +23,13 @@ struct Dns {
     server: Process,
     hosts: PathBuf,
     resolv_conf: PathBuf,
+    /// The machine's /etc/hosts.
+    own_hosts: PathBuf,
 }
 
 impl Dns {
     /// `None`: not possible here, and reported.
-    fn start(folder: &Path) -> Option<Self> {
+    fn start(folder: &Path, more: &[String]) -> Option<Self> {
         if !tools::present(&["dnsmasq", "unshare", "mount"]) {
             return None;
         }
@@ -39,9 +41,11 @@ impl Dns {
         let hosts = folder.join("hosts");
         fs::write(&hosts, "").expect("a file");
         let resolv_conf = folder.join("resolv.conf");
+        let own_hosts = folder.join("own-hosts");
+        fs::write(&own_hosts, "127.0.0.1 localhost\n").expect("a file");
         let text = format!("nameserver {address}\noptions timeout:30 attempts:1\n");
         fs::write(&resolv_conf, text).expect("a file");
-        let command = [
+        let mut command = vec![
             tools::path("dnsmasq"),
             "--keep-in-foreground".to_owned(),
             "--conf-file=/dev/null".to_owned(),
@@ -55,12 +59,14 @@ impl Dns {
             "--local=/dormouse.test/".to_owned(),
             format!("--addn-hosts={}", hosts.display()),
         ];
+        command.extend_from_slice(more);
         let mut server = Process::start("dnsmasq", &command, folder);
         server.wait_for_line("started", PATIENCE);
         Some(Self {
             server,
             hosts,
             resolv_conf,
+            own_hosts,
         })
     }
 
@@ -94,24 +100,29 @@ struct Scene {
 
 impl Scene {
     fn new(first: &[IpAddr]) -> Option<Self> {
+        let name = format!("\"{NAME}:{PLAIN_PORT}\"");
+        Self::with(first, name, "1s", &[])
+    }
+
+    /// With these backends, and more options for dnsmasq.
+    fn with(first: &[IpAddr], to: String, resolve_every: &str, more: &[String]) -> Option<Self> {
         if !applies(Can::BeDormouse) {
             return None;
         }
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let dns = Dns::start(folder.path())?;
+        let dns = Dns::start(folder.path(), more)?;
         dns.says(first);
         let listen = SocketAddr::new(unused_host(), TLS_PORT);
         let target = Target::Tcp(SocketAddr::new(unused_host(), PLAIN_PORT));
         let mut settings = Settings::new(listen, target);
         settings.workers = 1;
-        settings
-            .options
-            .push(("to", format!("\"{NAME}:{PLAIN_PORT}\"")));
-        settings.option("resolve_every", "1s");
+        settings.options.push(("to", to));
+        settings.option("resolve_every", resolve_every);
         Admin::in_folder(&mut settings);
         let script = format!(
-            "mount --bind {} /etc/resolv.conf && exec \"$@\"",
-            dns.resolv_conf.display()
+            "mount --bind {} /etc/resolv.conf && mount --bind {} /etc/hosts && exec \"$@\"",
+            dns.resolv_conf.display(),
+            dns.own_hosts.display()
         );
         settings.wrapper = ["unshare", "--mount", "sh", "-c", &script, "sh"]
             .map(str::to_owned)
@@ -203,6 +214,94 @@ fn new_connections_follow_a_name() {
     scene.echoes();
     assert_eq!(scene.addresses().len(), 2);
     old.echo().expect("the oldest connection is still there");
+}
+
+/// Each name is looked up again when its time is over, also behind an alias and where the answer is
+/// too long for a datagram; nobody asks for one that holds for an hour.
+#[test]
+fn names_are_looked_up_again_when_their_time_is_over() {
+    let (hosts, servers) = backends::<3>();
+    let (alias, long, slow) = (
+        "alias.dormouse.test",
+        "long.dormouse.test",
+        "slow.dormouse.test",
+    );
+    let mut more = ["--log-queries", "--local-ttl=1"]
+        .map(str::to_owned)
+        .to_vec();
+    more.push(format!("--cname={alias},{NAME},1"));
+    more.push(format!("--host-record={slow},{},3600", hosts[2]));
+    // 40 addresses do not fit 512 bytes.
+    more.extend((0..40).map(|n| format!("--host-record={long},127.255.0.{n},2")));
+    let names = [alias, slow, long].map(|name| format!("\"{name}:{PLAIN_PORT}\""));
+    let to = format!("[{}]", names.join(", "));
+    let Some(scene) = Scene::with(&hosts[..1], to, "1d", &more) else {
+        return;
+    };
+    let asked = |name: &str| {
+        let lines = scene.dns.server.lines_with(&format!("query[A] {name} "));
+        lines.len()
+    };
+    let grown = |name: &str, by: usize| {
+        let before = asked(name);
+        wait::until(&format!("{name} to be asked for again"), PATIENCE, || {
+            (asked(name) >= before + by).then_some(())
+        });
+    };
+    grown(alias, 2);
+    let slow_before = asked(slow);
+    assert!(
+        (1..=3).contains(&slow_before),
+        "asked for {slow_before} times"
+    );
+    scene.dns.says(&hosts[1..2]);
+    wait::until("new connections to follow the alias", PATIENCE, || {
+        scene.echoes();
+        (servers[1].accepted() > 0).then_some(())
+    });
+    grown(alias, 4);
+    grown(long, 2);
+    assert_eq!(asked(slow), slow_before, "it holds for an hour");
+}
+
+/// A name that stands in /etc/hosts is not DNS's, and is looked up every `resolve_every`.
+#[test]
+fn a_name_in_a_file_has_no_lifetime() {
+    let (hosts, servers) = backends::<2>();
+    let name = "filed.dormouse.test";
+    let more = [
+        "--log-queries".to_owned(),
+        format!("--host-record={name},127.255.0.1,3600"),
+    ];
+    let folder_says = |scene: &Scene, host: IpAddr| {
+        fs::write(&scene.dns.own_hosts, format!("{host} {name} {NAME}\n")).expect("written");
+    };
+    // At the start it is DNS that knows it.
+    let to = format!("\"{NAME}:{PLAIN_PORT}\"");
+    let Some(scene) = Scene::with(&hosts[..1], to, "1s", &more) else {
+        return;
+    };
+    scene.echoes();
+    folder_says(&scene, hosts[1]);
+    wait::until("new connections to follow the file", PATIENCE, || {
+        scene.echoes();
+        (servers[1].accepted() > 0).then_some(())
+    });
+    let asked = || {
+        scene
+            .dns
+            .server
+            .lines_with(&format!("query[A] {NAME} "))
+            .len()
+    };
+    let before = asked();
+    folder_says(&scene, hosts[0]);
+    let first = servers[0].accepted();
+    wait::until("new connections to follow it again", PATIENCE, || {
+        scene.echoes();
+        (servers[0].accepted() > first).then_some(())
+    });
+    assert_eq!(asked(), before, "nobody asks DNS for it");
 }
 
 /// A resolver that does not answer holds up a reload, and nothing else; the reload goes on when it

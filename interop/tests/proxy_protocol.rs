@@ -14,6 +14,8 @@ use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, applies, unused
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 /// Where clients come from: no address that anything else here uses.
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 9, 8, 7));
@@ -433,18 +435,116 @@ fn version_2_says_whose_certificate_was_verified() {
     assert_eq!(told(peer::config()), (1, 1, None), "none shown");
 }
 
+/// With `v2-certificate` the backend gets the very certificate, of a resumed connection too; one that
+/// is too long is left out, with nothing else. HAProxy does not mind.
+#[test]
+fn version_2_passes_the_certificate_on() {
+    if !applies(Can::BeDormouse) || !tools::present(&["haproxy"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let host = unused_host();
+    let listener = std::net::TcpListener::bind((host, PLAIN_PORT)).expect("an unused address");
+    let haproxy = SocketAddr::new(host, PLAIN_PORT + 1);
+    let _haproxy = Server::Haproxy.start(haproxy, folder.path());
+    let start = |listen: SocketAddr, to: SocketAddr| {
+        let mut settings = Settings::new(listen, Target::Tcp(to));
+        settings.option("proxy_protocol", "v2-certificate");
+        settings.option("client_certificates", "optional");
+        settings.option("client_ca", &authority().trust().to_string_lossy());
+        let own = tempfile::tempdir().expect("a temporary folder");
+        (
+            scene::start(Terminator::Dormouse, &settings, own.path()),
+            own,
+        )
+    };
+    let ours = SocketAddr::new(host, TLS_PORT);
+    let _ours = start(ours, SocketAddr::new(host, PLAIN_PORT));
+    let told = |config| told_of(tls_with(connect_from(CLIENT, ours), config), &listener);
+    let some = |words: &str| Some(words.to_owned());
+    let der = |files: &dormouse_interop::certificates::Files| {
+        let text = std::fs::read(&files.cert).expect("our own file");
+        CertificateDer::from_pem_slice(&text)
+            .expect("a certificate")
+            .to_vec()
+    };
+    let files = authority().give_out("alice", Kind::Rsa2048, 2034, folder.path());
+    let alice = peer::config_showing(&files);
+    let [name, signature, key] = [some("localhost"), some("ecdsa-with-SHA256"), some("EC256")];
+    let group = some("X25519MLKEM768");
+    let scheme = some("ecdsa_secp256r1_sha256");
+    assert_eq!(
+        told(alice.clone()),
+        (
+            7,
+            Some(der(&files)),
+            [
+                name.clone(),
+                signature.clone(),
+                key.clone(),
+                group.clone(),
+                scheme
+            ]
+        )
+    );
+    // A resumed connection needs no signature.
+    let resumed = [name.clone(), signature, key, group, None];
+    assert_eq!(told(alice.clone()), (5, Some(der(&files)), resumed));
+    let long = authority().give_out_with("long", Kind::EcdsaP256, folder.path(), |params| {
+        let names = (0..600).map(|n| format!("a-rather-long-name-{n}.example.test"));
+        let names = names.map(|name| rcgen::SanType::DnsName(name.try_into().expect("a name")));
+        params.subject_alt_names = names.collect();
+    });
+    assert!(der(&long).len() > 12_288);
+    let (flags, certificate, [told_name, ..]) = told(peer::config_showing(&long));
+    assert_eq!((flags, certificate, told_name), (7, None, name));
+    assert_eq!(told(peer::config()).1, None, "none shown");
+
+    let front = SocketAddr::new(host, TLS_PORT + 1);
+    let _front = start(front, haproxy);
+    let mut peer = tls_with(connect_from(CLIENT, front), alice);
+    let answer = request(&mut peer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+/// What a backend hears of TLS with this client: flags, the certificate, the values of 0x22, 0x24,
+/// 0x25, 0x26 and 0x27.
+type Told = (u8, Option<Vec<u8>>, [Option<String>; 5]);
+
+fn told_of(mut peer: Peer, listener: &std::net::TcpListener) -> Told {
+    let (mut behind, _) = listener.accept().expect("a connection");
+    behind.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let mut head = [0; 16];
+    behind.read_exact(&mut head).expect("a header");
+    let mut body = vec![0; usize::from(u16::from_be_bytes([head[14], head[15]]))];
+    behind.read_exact(&mut body).expect("its body");
+    // With the answer the client reads its tickets.
+    behind.write_all(b"answer").expect("sent");
+    peer.stream().read_exact(&mut [0; 6]).expect("an answer");
+    let ssl = find(&body[12..], 0x20).expect("PP2_TYPE_SSL");
+    let part = |kind| find(&ssl[5..], kind);
+    let text = |kind| part(kind).map(|value| String::from_utf8_lossy(&value).into_owned());
+    (ssl[0], part(0x28), [0x22, 0x24, 0x25, 0x26, 0x27].map(text))
+}
+
+fn tls_with(tcp: TcpStream, config: rustls::ClientConfig) -> Peer {
+    Peer::over(tcp, peer::client(config)).expect("a handshake")
+}
+
+/// The value of this part.
+fn find(mut parts: &[u8], wanted: u8) -> Option<Vec<u8>> {
+    while let [kind, high, low, behind @ ..] = parts {
+        let (value, next) = behind.split_at(usize::from(u16::from_be_bytes([*high, *low])));
+        if *kind == wanted {
+            return Some(value.to_vec());
+        }
+        parts = next;
+    }
+    None
+}
+
 /// Of the TLVs behind the addresses: flags and verdict of `PP2_TYPE_SSL`, and the common name in it.
 fn of_certificate(tlvs: &[u8]) -> (u8, u32, Option<String>) {
-    let find = |mut rest: &[u8], wanted: u8| {
-        while let [kind, high, low, behind @ ..] = rest {
-            let (value, next) = behind.split_at(usize::from(u16::from_be_bytes([*high, *low])));
-            if *kind == wanted {
-                return Some(value.to_vec());
-            }
-            rest = next;
-        }
-        None
-    };
     let ssl = find(tlvs, 0x20).expect("PP2_TYPE_SSL");
     let (verify, nested) = ssl[1..].split_at(4);
     let verify = u32::from_be_bytes(verify.try_into().expect("four bytes"));

@@ -1,18 +1,22 @@
 //! The recipes of the guide: real servers behind `serve`, with the clients that people have.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use dormouse_interop::certificates::authority;
-use dormouse_interop::peer::Peer;
+use dormouse_interop::peer::{self, Peer, connect_from};
 use dormouse_interop::process::Process;
 use dormouse_interop::scene::{self, PLAIN_PORT, TLS_PORT, applies, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
+
+/// Where a client comes from that its server should see: no address that anything else here uses.
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 9, 8, 6));
 
 /// `dormouse serve` in front of a server.
 fn serve(to: Target, folder: &Path) -> (Process, SocketAddr) {
@@ -231,4 +235,87 @@ fn node() {
         "https://localhost/",
     ];
     assert_eq!(run("curl", &words), "hello from node\n");
+}
+
+/// The program of a recipe, as the guide has it, with an address of this test's own.
+fn of_the_guide(heading: &str, language: &str, change: [(&str, &str); 2]) -> String {
+    let page = tools::home().join("../docs/guide/recipes.md");
+    let page = std::fs::read_to_string(page).expect("the guide");
+    let (_, section) = page
+        .split_once(&format!("## {heading}\n"))
+        .expect("the recipe");
+    let (_, code) = section
+        .split_once(&format!("```{language}\n"))
+        .expect("its program");
+    let (code, _) = code.split_once("```").expect("its end");
+    change.iter().fold(code.to_owned(), |code, (old, new)| {
+        assert!(code.contains(old), "{old} in the recipe for {heading}");
+        code.replace(old, new)
+    })
+}
+
+/// What `interop/install` keeps for a recipe. `None`: it is to be skipped.
+fn kept(name: &str) -> Option<std::path::PathBuf> {
+    let folder = tools::home().join(".cache").join(name);
+    let there = folder.join("ready").exists()
+        || tools::unavailable(&format!("{name} is not installed: run interop/install"));
+    there.then_some(folder)
+}
+
+/// The server sees the client's own address, and what it says.
+fn answers_with_the_clients_address(plain: SocketAddr, folder: &Path) {
+    wait::until("the recipe to listen", Duration::from_secs(60), || {
+        TcpStream::connect(plain).ok()
+    });
+    let listen = SocketAddr::new(unused_host(), TLS_PORT);
+    let mut settings = Settings::new(listen, Target::Tcp(plain));
+    settings.option("proxy_protocol", "v2");
+    let _terminator = scene::start(Terminator::Dormouse, &settings, folder);
+    let tcp = connect_from(CLIENT, listen);
+    let mut peer = Peer::over(tcp, peer::client(peer::config())).expect("a handshake");
+    let want = format!("{CLIENT} said hello\n");
+    for _ in 0..2 {
+        peer.stream().write_all(b"hello\n").expect("sent");
+        let mut heard = vec![0; want.len()];
+        peer.stream().read_exact(&mut heard).expect("an answer");
+        assert_eq!(String::from_utf8_lossy(&heard), want);
+    }
+}
+
+#[test]
+fn twisted() {
+    let Some(home) = applies(Can::BeDormouse).then(|| kept("twisted")).flatten() else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let plain = SocketAddr::new(unused_host(), PLAIN_PORT);
+    let (port, host) = (plain.port().to_string(), plain.ip().to_string());
+    let code = of_the_guide("Twisted", "python", [("8080", &port), ("127.0.0.1", &host)]);
+    let file = folder.path().join("echo.py");
+    std::fs::write(&file, code).expect("written");
+    let command = [home.join("bin/python"), file].map(|path| path.display().to_string());
+    let _server = Process::start("twisted", &command, folder.path());
+    answers_with_the_clients_address(plain, folder.path());
+}
+
+#[test]
+fn netty() {
+    if !applies(Can::BeDormouse) || !tools::present(&["java"]) {
+        return;
+    }
+    let Some(home) = kept("netty") else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let plain = SocketAddr::new(unused_host(), PLAIN_PORT);
+    let (port, host) = (plain.port().to_string(), plain.ip().to_string());
+    let code = of_the_guide("Netty", "java", [("8080", &port), ("127.0.0.1", &host)]);
+    let file = folder.path().join("Echo.java");
+    std::fs::write(&file, code).expect("written");
+    let command = [
+        tools::path("java"),
+        "-cp".to_owned(),
+        home.join("*").display().to_string(),
+        file.display().to_string(),
+    ];
+    let _server = Process::start("netty", &command, folder.path());
+    answers_with_the_clients_address(plain, folder.path());
 }

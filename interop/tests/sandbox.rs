@@ -286,6 +286,78 @@ fn a_reload_still_reaches_what_only_root_may() {
         .expect("an echo after a crash");
 }
 
+/// As under the unit file: nobody, with capabilities that a service manager has given. They are for
+/// main, which reads a renewed key of root's and opens privileged ports with them; no other process
+/// keeps any.
+#[test]
+fn what_main_was_given_is_for_main_alone() {
+    let root = rustix::process::geteuid().is_root();
+    if !applies(Can::BeDormouse) || !root || !tools::present(&["setpriv"]) {
+        return;
+    }
+    let keys = tempfile::tempdir().expect("a temporary folder");
+    let only_root = |path: &std::path::Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
+    };
+    only_root(keys.path(), 0o700);
+    let files = authority().give_out("localhost", Kind::EcdsaP256, 2042, keys.path());
+    only_root(&files.key, 0o600);
+    let host = unused_host();
+    let backend = Backend::tcp(SocketAddr::new(host, PLAIN_PORT));
+    let target = Target::Tcp(backend.address());
+    let mut settings = Settings::new(SocketAddr::new(host, 443), target);
+    settings.certificate = files.clone();
+    settings.option("admin", "none");
+    settings.option("sandbox", "off");
+    settings.wrapper = [
+        &tools::path("setpriv"),
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--inh-caps=-all,+net_bind_service,+dac_read_search",
+        "--ambient-caps=-all,+net_bind_service,+dac_read_search",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let mut scene = Scene::of(Terminator::Dormouse, backend, &settings);
+    let given = |pid: u32, set: &str| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process of ours");
+        let line = status.lines().find_map(|line| line.strip_prefix(set));
+        line.expect("a set").trim().to_owned()
+    };
+    let main = scene.terminator.pid();
+    // CAP_DAC_READ_SEARCH is bit 2, CAP_NET_BIND_SERVICE bit 10.
+    let both = format!("{:016x}", 1 << 2 | 1 << 10);
+    for what in ["start", "reload", "crash", "upgrade"] {
+        match what {
+            "reload" => {
+                let renewed = authority().give_out("localhost", Kind::EcdsaP256, 2043, keys.path());
+                only_root(&renewed.key, 0o600);
+                signal(main, Signal::HUP);
+                let reloaded = "configuration reloaded";
+                scene.terminator.wait_for_line(reloaded, PATIENCE);
+            }
+            "crash" => kill_worker(&scene),
+            "upgrade" => {
+                signal(main, Signal::USR2);
+                let goes_on = "the new binary goes on";
+                scene.terminator.wait_for_line(goes_on, PATIENCE);
+            }
+            _ => {}
+        }
+        Peer::saying(scene.address, "echo").echo().expect(what);
+        assert_eq!(given(main, "CapEff:"), both, "main after {what}");
+        for name in ["keeper-0", "worker-0"] {
+            let pid = named(&scene, name);
+            assert_eq!(status(pid, "NoNewPrivs"), 1, "{name} after {what}");
+            for set in ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:"] {
+                let left = given(pid, set);
+                assert_eq!(left, "0000000000000000", "{name}'s {set} after {what}");
+            }
+        }
+    }
+}
+
 /// The kernel takes workers before main, and no mapping of ours is dumped.
 #[test]
 fn workers_go_first_when_memory_runs_out_and_leave_no_dump() {

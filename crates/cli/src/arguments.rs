@@ -39,7 +39,9 @@ Examples:
   Put TLS before a server:
     dormouse serve --listen :443 --to 127.0.0.1:8080 --cert site.pem --key site.key
   The same from a file, checked first:
-    dormouse check -c dormouse.toml && dormouse serve -c dormouse.toml
+    dormouse check dormouse.toml && dormouse serve -c dormouse.toml
+  From the configuration of hitch, stunnel, nginx or HAProxy:
+    dormouse import haproxy /etc/haproxy/haproxy.cfg > dormouse.toml
 
 Exit status: 0 all is well, 1 it ran but something was lost, 2 wrong usage or
 configuration, 3 the operating system or the target failed.";
@@ -65,8 +67,20 @@ SIGINT ends it.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
-  dormouse check -c dormouse.toml
-  dormouse check -c dormouse.toml && systemctl restart dormouse";
+  dormouse check dormouse.toml
+  dormouse check dormouse.toml && dormouse reload
+
+It reads certificates, keys and whatever else the file names, and starts nothing. Each
+mistake has its line and what would be right; the exit status is then 2.";
+
+const IMPORT_EXAMPLES: &str = "\
+Examples:
+  dormouse import haproxy /etc/haproxy/haproxy.cfg > dormouse.toml
+  dormouse check dormouse.toml
+
+The result goes to standard output, and nothing is changed. What could not be carried over
+stands there as a comment with its line and why; what has to be done before it can run, as
+`TO DO`. A file that can't be understood, or has nothing that speaks TLS, is an error.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -133,6 +147,9 @@ pub(crate) enum Command {
     /// Check a configuration and all it refers to, and show what would run
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
+    /// Turn the TLS part of another program's configuration into one of ours
+    #[command(after_help = IMPORT_EXAMPLES)]
+    Import(ImportArgs),
     /// Show how a running `serve` is doing
     #[command(after_help = STATUS_EXAMPLES)]
     Status(AdminArgs),
@@ -163,8 +180,6 @@ pub(crate) enum Command {
     /// Print completions for a shell
     #[command(hide = true)]
     Completions(CompletionsArgs),
-    /// Turn the TLS part of another program's configuration into one of ours
-    Import(ImportArgs),
     /// Print the reference of all options as markdown
     #[command(hide = true)]
     Reference,
@@ -260,12 +275,12 @@ pub(crate) struct UpgradeArgs {
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// The configuration to check
-    #[arg(short, long, value_name = "FILE", required_unless_present = "file")]
-    pub(crate) config: Option<PathBuf>,
-
-    /// The same without -c
-    #[arg(value_name = "FILE", conflicts_with = "config", hide = true)]
+    #[arg(value_name = "FILE", required_unless_present = "config")]
     pub(crate) file: Option<PathBuf>,
+
+    /// The same, as `serve` takes it
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Log lines on standard error, as text or JSON.
+//! Log lines on standard error, as text or JSON; for systemd's journal with their priorities.
 
 use std::sync::OnceLock;
 
@@ -7,6 +7,7 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Registry, fmt, reload};
 
+use crate::journal::{self, Prioritised};
 use crate::terminal;
 
 /// The least important lines that are written: it changes with a reload.
@@ -31,13 +32,23 @@ pub(crate) fn start(log: &Log) {
     let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
     let registry = tracing_subscriber::registry().with(filter);
     // Somebody who started logging before keeps what they have.
-    let _ = match log.log_format {
-        LogFormat::Text => {
+    let _ = match (log.log_format, journal::listens()) {
+        (LogFormat::Text, false) => {
             let lines = lines.with_ansi(terminal::colours());
             tracing::subscriber::set_global_default(registry.with(lines))
         }
-        LogFormat::Json => {
+        (LogFormat::Text, true) => {
+            let lines = lines.without_time().with_level(false).with_ansi(false);
+            let lines = lines.map_event_format(Prioritised);
+            tracing::subscriber::set_global_default(registry.with(lines))
+        }
+        (LogFormat::Json, false) => {
             let lines = lines.json().flatten_event(true);
+            tracing::subscriber::set_global_default(registry.with(lines))
+        }
+        (LogFormat::Json, true) => {
+            let lines = lines.json().flatten_event(true);
+            let lines = lines.map_event_format(Prioritised);
             tracing::subscriber::set_global_default(registry.with(lines))
         }
     };

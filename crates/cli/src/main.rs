@@ -8,8 +8,11 @@ mod bench;
 mod check;
 mod demo;
 mod drain;
+#[cfg(test)]
+mod guide_tests;
 mod identities;
 mod import;
+mod journal;
 mod logs;
 mod options;
 mod outcome;

@@ -115,7 +115,8 @@ fn arg(spec: &'static OptionSpec) -> Arg {
 fn details(spec: &OptionSpec) -> impl Iterator<Item = (&'static str, String)> {
     let choices = (!spec.kind.choices.is_empty()).then(|| ("one of", spec.kind.choices.join(", ")));
     let default = match spec.default {
-        OptionDefault::Is("" | "none") | OptionDefault::Required(_) => None,
+        OptionDefault::Is("" | "none") => None,
+        OptionDefault::Required(_) => Some(("default", "none: it has to be given".to_owned())),
         OptionDefault::Is(default) => Some(("default", default.to_owned())),
     };
     let range = spec

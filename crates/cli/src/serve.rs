@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use dormouse_gateway::config::{self, Flag, Machine, Mistakes, Purpose, Section};
+use dormouse_gateway::config::{
+    self, Flag, Machine, Mistake, Mistakes, Purpose, Section, Severity,
+};
 use dormouse_gateway::{ServeError, Source};
 
 use crate::arguments::{ConnectArgs, PlaceArgs, ServeArgs};
 use crate::outcome::Outcome;
-use crate::{logs, terminal};
+use crate::{journal, logs, terminal};
 
 pub(crate) fn run(args: &ServeArgs) -> ExitCode {
     let given = &args.options.given;
@@ -86,6 +88,13 @@ pub(crate) fn refused(file: Option<&Path>, errors: usize, then: &str) -> ExitCod
 pub(crate) fn show(mistakes: &Mistakes) {
     if !mistakes.list.is_empty() {
         let shown = mistakes.render(terminal::colours());
-        terminal::note(shown.strip_suffix('\n').unwrap_or(&shown));
+        let shown = shown.strip_suffix('\n').unwrap_or(&shown);
+        let severe = |mistake: &Mistake| mistake.severity == Severity::Error;
+        let priority = if mistakes.list.iter().any(severe) {
+            journal::ERROR
+        } else {
+            journal::WARNING
+        };
+        terminal::mark(priority, shown);
     }
 }

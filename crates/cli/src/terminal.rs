@@ -4,6 +4,8 @@ use std::env;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write as _};
 
+use crate::journal;
+
 /// Whether standard error is to have colours: it is a terminal which can show them,
 /// and nobody has said otherwise (<https://no-color.org>).
 pub(crate) fn colours() -> bool {
@@ -30,7 +32,7 @@ pub(crate) fn error(what: impl Display) {
     } else {
         "error"
     };
-    note(format_args!("{word}: {what}"));
+    mark(journal::ERROR, &format!("{word}: {what}"));
 }
 
 /// Writes a line to standard error.
@@ -45,5 +47,18 @@ pub(crate) fn warning(what: impl Display) {
     } else {
         "warning"
     };
-    note(format_args!("{word}: {what}"));
+    mark(journal::WARNING, &format!("{word}: {what}"));
+}
+
+/// Writes lines to standard error, with their priority if the journal reads it.
+pub(crate) fn mark(priority: u8, text: &str) {
+    if journal::listens() {
+        let _ = write!(
+            io::stderr().lock(),
+            "{}",
+            journal::prioritised(priority, text)
+        );
+    } else {
+        note(text);
+    }
 }

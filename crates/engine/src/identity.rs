@@ -23,8 +23,18 @@ pub struct Identity {
     stapled: Option<Stapled>,
     names: Vec<String>,
     key_kind: KeyKind,
+    algorithms: Arc<Algorithms>,
     not_before_s: u64,
     not_after_s: u64,
+}
+
+/// What a certificate is made with, in OpenSSL's words: what those expect to hear who are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Algorithms {
+    /// How its authority signed it: `ecdsa-with-SHA256`.
+    pub signature: &'static str,
+    /// Its key: `EC256`.
+    pub key: String,
 }
 
 /// The same with an answer of the authority that it is not revoked.
@@ -145,6 +155,14 @@ impl Identity {
             let algorithm = parsed.public_key().algorithm.algorithm.to_id_string();
             about_certificate(IdentityProblem::UnsupportedKey(algorithm))
         })?;
+        let algorithms = Arc::new(Algorithms {
+            signature: signature_algorithm(&parsed),
+            key: match key_kind {
+                KeyKind::Rsa { bits } => format!("RSA{bits}"),
+                KeyKind::Ecdsa { bits } => format!("EC{bits}"),
+                KeyKind::Ed25519 => "ED25519".to_owned(),
+            },
+        });
         let validity = parsed.validity();
         let seconds = |time: x509_parser::time::ASN1Time| time.timestamp().max(0).unsigned_abs();
         let (not_before_s, not_after_s) =
@@ -170,6 +188,7 @@ impl Identity {
             stapled: None,
             names,
             key_kind,
+            algorithms,
             not_before_s,
             not_after_s,
         })
@@ -183,6 +202,11 @@ impl Identity {
     /// The kind of its key.
     pub fn key_kind(&self) -> KeyKind {
         self.key_kind
+    }
+
+    /// What it is made with.
+    pub(crate) fn algorithms(&self) -> Arc<Algorithms> {
+        Arc::clone(&self.algorithms)
     }
 
     /// When it ends, in seconds of Unix time.
@@ -266,6 +290,24 @@ fn address(bytes: &[u8]) -> Option<String> {
     }
     let v6 = <[u8; 16]>::try_from(bytes).ok()?;
     Some(std::net::Ipv6Addr::from(v6).to_string())
+}
+
+/// OpenSSL's short name of the algorithm by which the certificate is signed; empty if it has none
+/// that is in use.
+fn signature_algorithm(certificate: &X509Certificate<'_>) -> &'static str {
+    let oid = certificate.signature_algorithm.algorithm.to_id_string();
+    match oid.as_str() {
+        "1.2.840.113549.1.1.5" => "RSA-SHA1",
+        "1.2.840.113549.1.1.11" => "RSA-SHA256",
+        "1.2.840.113549.1.1.12" => "RSA-SHA384",
+        "1.2.840.113549.1.1.13" => "RSA-SHA512",
+        "1.2.840.113549.1.1.10" => "RSASSA-PSS",
+        "1.2.840.10045.4.3.2" => "ecdsa-with-SHA256",
+        "1.2.840.10045.4.3.3" => "ecdsa-with-SHA384",
+        "1.2.840.10045.4.3.4" => "ecdsa-with-SHA512",
+        "1.3.101.112" => "ED25519",
+        _ => "",
+    }
 }
 
 fn key_kind(certificate: &X509Certificate<'_>) -> Option<KeyKind> {

@@ -57,7 +57,9 @@ pub use client_rules::ClientRule;
 pub use failure::{Blame, CertificateProblem, FailureKind, HandshakeFailure, alert_name};
 pub use handshake::{Handshake, HandshakeLimits, Progress};
 pub use hello::Hello;
-pub use identity::{Identity, IdentityError, IdentityProblem, IdentityWarning, KeyKind};
+pub use identity::{
+    Algorithms, Identity, IdentityError, IdentityProblem, IdentityWarning, KeyKind,
+};
 pub use ocsp::{OcspProblem, OcspTimes, check_ocsp, ocsp_question};
 pub use pem::{certificates as pem_chain, read_file as read_pem_file};
 pub use rest::{Flights, HandshakeInfo, Rested};

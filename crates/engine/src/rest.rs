@@ -1,6 +1,8 @@
 //! The end of a handshake: secrets and sequence numbers go into the record state, facts into
 //! [`HandshakeInfo`], and every library object goes away.
 
+use std::sync::Arc;
+
 use dormouse_record as record;
 use rustls::client::ClientConnectionData;
 use rustls::kernel::KernelConnection;
@@ -10,6 +12,7 @@ use rustls::{
 };
 
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
+use crate::identity::Algorithms;
 use crate::machine::Connection;
 use crate::resumption::ResumptionRefused;
 use crate::settings::Version;
@@ -55,6 +58,12 @@ pub struct HandshakeInfo {
     pub client: Option<String>,
     /// Server side: the first common name in it, exactly as it stands there.
     pub client_name: Option<String>,
+    /// Server side: the client's own certificate, DER; in a resumed handshake the one of the
+    /// session's beginning, which was judged again.
+    pub client_certificate: Option<Vec<u8>>,
+    /// Server side: what the certificate is made with that fits this client. It was shown, or in a
+    /// resumed handshake would have been.
+    pub algorithms: Option<Arc<Algorithms>>,
     /// Server side: why the session which the client offered was not resumed.
     pub refused: Option<ResumptionRefused>,
     /// Server side: no ticket was given out, since the session is too large for one (the
@@ -146,6 +155,12 @@ pub(crate) fn info(
         verified: taken.verified || shown,
         client: turn.client.clone().filter(|_| shown),
         client_name: turn.client_name.clone().filter(|_| shown),
+        client_certificate: common
+            .peer_certificates()
+            .and_then(<[_]>::first)
+            .filter(|_| shown)
+            .map(|own| own.to_vec()),
+        algorithms: turn.algorithms.clone(),
         refused: turn.resumption.reason().filter(|_| !resumed),
         ticket_withheld: turn.resumption.withheld,
         bytes_in: taken.bytes_in,

@@ -13,7 +13,7 @@ use rustls_pki_types::{ServerName, UnixTime};
 
 use crate::client_auth::{ClientAuth, ClientCertificates};
 use crate::failure::HandshakeFailure;
-use crate::identity::{Identity, Stapled};
+use crate::identity::{Algorithms, Identity, Stapled};
 use crate::settings::{Group, Protocols, SettingsError, check_alpn, provider};
 use crate::store::{SealedStore, ServerSessions};
 use crate::suites::{self, Suite};
@@ -192,6 +192,7 @@ fn own_name(identities: &[Identity]) -> String {
 struct Shown {
     bare: Arc<CertifiedKey>,
     stapled: Option<Stapled>,
+    algorithms: Arc<Algorithms>,
 }
 
 impl Shown {
@@ -233,6 +234,7 @@ impl CertificateChoice {
             choice.all.push(Shown {
                 bare: identity.certified_key(),
                 stapled: identity.stapled(),
+                algorithms: identity.algorithms(),
             });
             for name in identity.names() {
                 let name = name.to_ascii_lowercase();
@@ -297,7 +299,10 @@ impl ResolvesServerCert for CertificateChoice {
         let schemes = hello.signature_schemes();
         for candidate in self.candidates(hello.server_name()) {
             if let Some(signer) = candidate.bare.key.choose_scheme(schemes) {
-                with_turn(|turn| turn.signature = Some(signer.scheme()));
+                with_turn(|turn| {
+                    turn.signature = Some(signer.scheme());
+                    turn.algorithms = Some(Arc::clone(&candidate.algorithms));
+                });
                 return Some(candidate.now());
             }
         }

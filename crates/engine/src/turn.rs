@@ -16,6 +16,7 @@ use rustls_pki_types::UnixTime;
 use zeroize::Zeroize;
 
 use crate::failure::CertificateProblem;
+use crate::identity::Algorithms;
 use crate::mint::Psk;
 use crate::mint_tls12::{Dictated, Master};
 use crate::resumption::Noted;
@@ -42,6 +43,8 @@ pub(crate) struct Turn {
     pub(crate) name_refused: bool,
     /// The signature scheme by which the server proved itself.
     pub(crate) signature: Option<SignatureScheme>,
+    /// Server side: what the certificate is made with that fits the client.
+    pub(crate) algorithms: Option<Arc<Algorithms>>,
     /// What was wrong with the peer's certificate, in more words than rustls' error has.
     pub(crate) certificate_problem: Option<CertificateProblem>,
     /// Server side: the application protocol that will be agreed on.
@@ -83,6 +86,7 @@ impl Turn {
             server_name: None,
             name_refused: false,
             signature: None,
+            algorithms: None,
             certificate_problem: None,
             alpn: None,
             client: None,

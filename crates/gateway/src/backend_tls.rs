@@ -5,7 +5,7 @@
 //! rests, survives and ends for itself, as any other; what is worked on at a time is one of them.
 
 use crate::config::{self, Backend, Config, Truncation};
-use crate::handover::OriginPem;
+use crate::handover::{OriginPem, Pem};
 use crate::route::{Route, alpn};
 use dormouse_engine::{ClientContext, ClientSettings, ResumptionSettings, Roots, TrustStore};
 use dormouse_reactor::socket::Addr;
@@ -95,23 +95,30 @@ pub(crate) fn make_context(
     route: &mut Route,
 ) -> Result<(), String> {
     if let Some(tls) = &mut route.backend_tls {
-        tls.context = Some(context(configured, pem)?);
+        let roots = match &pem.roots {
+            Some(text) => TrustStore::from_pem(text.as_bytes()).map_err(|e| e.to_string())?,
+            None => return Err("nobody is named who may vouch for backends".to_owned()),
+        };
+        let (offered, own) = (&configured.backend_alpn, pem.identity.as_ref());
+        tls.context = Some(context(offered, Roots::Store(roots), own, true)?);
     }
     Ok(())
 }
 
-fn context(route: &config::Route, pem: &OriginPem) -> Result<ClientContext, String> {
-    let roots = match &pem.roots {
-        Some(text) => TrustStore::from_pem(text.as_bytes()).map_err(|e| e.to_string())?,
-        None => return Err("nobody is named who may vouch for backends".to_owned()),
-    };
-    let mut settings = ClientSettings::new(Roots::Store(roots));
-    settings.alpn = alpn(&route.backend_alpn);
-    settings.resumption = Some(ResumptionSettings {
+/// How TLS is spoken with backends: by clients' connections, and by checks.
+pub(crate) fn context(
+    offered: &[String],
+    roots: Roots,
+    own: Option<&Pem>,
+    resumes: bool,
+) -> Result<ClientContext, String> {
+    let mut settings = ClientSettings::new(roots);
+    settings.alpn = alpn(offered);
+    settings.resumption = resumes.then(|| ResumptionSettings {
         tickets_expected: TICKETS_EXPECTED,
         ..ResumptionSettings::default()
     });
-    if let Some(pem) = &pem.identity {
+    if let Some(pem) = own {
         settings.identity = Some(pem.identity().map_err(|e| e.to_string())?);
     }
     ClientContext::new(settings).map_err(|e| e.to_string())

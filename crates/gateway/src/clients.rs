@@ -1,4 +1,5 @@
-//! How many connections each client address has, and how often it begins a handshake.
+//! How many connections each client address has, how often it begins a handshake, and how many
+//! bytes pass for it.
 //!
 //! One table for all workers, in shared memory of fixed size: it never grows, whoever connects. A
 //! client is an IPv4 address or an IPv6 /64, which is what one subscriber gets. Nobody waits for
@@ -9,6 +10,7 @@
 //! all eight places for an address be taken, it is let in uncounted (and that is counted): a full
 //! table must not be a way to lock others out.
 
+use crate::pace::Pace;
 use dormouse_reactor::memory::{PAGE, Words};
 use dormouse_reactor::{AdoptError, Fd};
 use std::io;
@@ -21,6 +23,8 @@ const WAYS: usize = 8;
 const WORDS_EACH: usize = 3;
 /// Random, so that nobody can choose addresses which share their places.
 const SEED_AT: usize = 0;
+/// What all clients together have passed ([`Pace`]).
+const ALL_AT: usize = 8;
 const ENTRIES_AT: usize = 64;
 
 /// Fewest and most entries.
@@ -37,12 +41,23 @@ pub(crate) struct ClientLimits {
     pub(crate) connections_max: Option<u32>,
     /// Handshakes begun in a minute.
     pub(crate) handshakes_per_minute: Option<u32>,
+    /// Bytes in both directions.
+    pub(crate) bytes: Option<Pace>,
+    /// The same for all clients together.
+    pub(crate) bytes_of_all: Option<Pace>,
 }
 
 impl ClientLimits {
     /// Whether there is anything to count.
     pub(crate) fn any(&self) -> bool {
-        self.connections_max.is_some() || self.handshakes_per_minute.is_some()
+        self.connections_max.is_some()
+            || self.handshakes_per_minute.is_some()
+            || self.bytes.is_some()
+    }
+
+    /// Whether bytes are to be paid for.
+    pub(crate) fn any_bytes(&self) -> bool {
+        self.bytes.is_some() || self.bytes_of_all.is_some()
     }
 }
 
@@ -64,13 +79,16 @@ pub(crate) struct Clients {
     words: Words,
     entries: u32,
     made_for: u32,
+    /// Behind the entries there is a word for each, for its bytes. A table that was made by an
+    /// older binary has none.
+    has_paces: bool,
 }
 
 impl Clients {
     /// Makes a table that is large enough for so many connections.
     pub(crate) fn create(connections_max: u32, seed: u64) -> io::Result<Clients> {
         let entries = Self::entries(connections_max);
-        let words = Words::create("dormouse-clients", len(entries))?;
+        let words = Words::create("dormouse-clients", len(entries, true))?;
         if let Some(word) = words.word(SEED_AT) {
             word.store(seed, Ordering::Release);
         }
@@ -78,17 +96,22 @@ impl Clients {
             words,
             entries,
             made_for: connections_max,
+            has_paces: true,
         })
     }
 
     /// Maps what main has made.
     pub(crate) fn adopt(fd: Fd, connections_max: u32) -> Result<Clients, AdoptError> {
         let entries = Self::entries(connections_max);
-        let words = Words::adopt(fd, len(entries))?;
+        let (words, has_paces) = match Words::adopt(fd, len(entries, true)) {
+            Ok(words) => (words, true),
+            Err(_) => (Words::adopt(fd, len(entries, false))?, false),
+        };
         Ok(Clients {
             words,
             entries,
             made_for: connections_max,
+            has_paces,
         })
     }
 
@@ -161,6 +184,33 @@ impl Clients {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
+    /// For this client these bytes have passed. Returns for how many milliseconds the connection
+    /// has to wait which has passed them.
+    pub(crate) fn pay(&self, place: Place, limits: ClientLimits, bytes: u64, now_ms: u64) -> u64 {
+        match (limits.bytes, self.paid(place)) {
+            (Some(pace), Some(paid)) if place != 0 => pace.pay(paid, bytes, now_ms),
+            _ => 0,
+        }
+    }
+
+    /// The same for all clients together.
+    pub(crate) fn pay_for_all(&self, limits: ClientLimits, bytes: u64, now_ms: u64) -> u64 {
+        match (limits.bytes_of_all, self.words.word(ALL_AT)) {
+            (Some(pace), Some(paid)) => pace.pay(paid, bytes, now_ms),
+            _ => 0,
+        }
+    }
+
+    /// The word by which an entry's bytes are paid for.
+    fn paid(&self, place: Place) -> Option<&AtomicU64> {
+        if !self.has_paces || place > self.entries {
+            return None;
+        }
+        let paces_at = ENTRIES_AT + 8 * WORDS_EACH * self.entries as usize;
+        self.words
+            .word(paces_at + 8 * (place.clamp(1, self.entries) - 1) as usize)
+    }
+
     /// The entry of this address, or one that is free and becomes its.
     fn find(&self, key: u64, now_ms: u64) -> Option<Place> {
         let seed = self.words.word(SEED_AT)?.load(Ordering::Relaxed);
@@ -177,7 +227,10 @@ impl Clients {
             let former = owner.load(Ordering::Relaxed);
             let free = former == 0
                 || (self.count(place).load(Ordering::Relaxed) == 0
-                    && self.recovered(place).load(Ordering::Relaxed) <= now_ms);
+                    && self.recovered(place).load(Ordering::Relaxed) <= now_ms
+                    && self
+                        .paid(place)
+                        .is_none_or(|paid| Pace::is_paid(paid, now_ms)));
             // Two that meet here: one of them looks on.
             if free
                 && owner
@@ -225,8 +278,9 @@ impl Clients {
     }
 }
 
-fn len(entries: u32) -> usize {
-    (ENTRIES_AT + 8 * WORDS_EACH * entries as usize).next_multiple_of(PAGE)
+fn len(entries: u32, with_paces: bool) -> usize {
+    let words_each = WORDS_EACH + usize::from(with_paces);
+    (ENTRIES_AT + 8 * words_each * entries as usize).next_multiple_of(PAGE)
 }
 
 /// What is counted as one client, never 0.
@@ -256,6 +310,7 @@ pub(crate) fn mix(mut bits: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
     fn table() -> Clients {
         Clients::create(16, 7).unwrap()
@@ -268,6 +323,8 @@ mod tests {
     const TWO: ClientLimits = ClientLimits {
         connections_max: Some(2),
         handshakes_per_minute: None,
+        bytes: None,
+        bytes_of_all: None,
     };
 
     fn enter(clients: &Clients, address: &str) -> Result<Place, Exceeded> {
@@ -297,8 +354,8 @@ mod tests {
     fn a_rate_is_used_up_and_recovers() {
         let clients = table();
         let limits = ClientLimits {
-            connections_max: None,
             handshakes_per_minute: Some(6),
+            ..ClientLimits::default()
         };
         let client = ip("192.0.2.1");
         for _ in 0..6 {
@@ -351,6 +408,59 @@ mod tests {
         }
         assert_eq!(clients.count(place).load(Ordering::Relaxed), 0);
         assert_eq!(enter(&clients, "192.0.2.1"), Ok(place));
+    }
+
+    /// Bytes are paid for by address, over all workers; a debt outlives the connection, and its
+    /// entry is nobody else's before it is paid.
+    #[test]
+    fn bytes_are_paid_for_per_address() {
+        let pace = Pace {
+            bytes_per_s: 1_000,
+            burst_bytes: 1_000,
+        };
+        let limits = ClientLimits {
+            bytes: Some(pace),
+            bytes_of_all: Some(Pace {
+                bytes_per_s: 10_000,
+                ..pace
+            }),
+            ..ClientLimits::default()
+        };
+        let clients = table();
+        let other = Clients::adopt(clients.fd(), 16).unwrap();
+        let place = |address| clients.place(ip(address), 0).unwrap();
+        let (one, two) = (place("2001:db8::1"), place("192.0.2.1"));
+        assert_eq!(clients.pay(one, limits, 1_000, 0), 0);
+        assert_eq!(other.pay(one, limits, 500, 0), 500);
+        assert_eq!(other.pay(two, limits, 1_000, 0), 0, "an account of its own");
+        assert_eq!(clients.pay(0, limits, 1 << 40, 0), 0, "not counted");
+        assert_eq!(clients.pay_for_all(limits, 2_000, 0), 100);
+        assert_eq!(place("2001:db8::9"), one, "the same network");
+        // All others take what is free.
+        let all =
+            (0..20_000).filter_map(|n| clients.place(IpAddr::V4(Ipv4Addr::from_bits(n)), 1_499));
+        assert!(all.into_iter().all(|taken| taken != one));
+        let mut all =
+            (0..20_000).filter_map(|n| clients.place(IpAddr::V4(Ipv4Addr::from_bits(n)), 1_500));
+        assert!(all.any(|taken| taken == one), "its debt is paid");
+        clients.fd().close();
+    }
+
+    /// A table of a binary that knew nothing of bytes goes on without them.
+    #[test]
+    fn a_table_without_room_for_bytes_is_adopted() {
+        let words = Words::create("clients", len(ENTRIES_MIN, false)).unwrap();
+        let clients = Clients::adopt(words.fd(), 16).unwrap();
+        let limits = ClientLimits {
+            bytes: Some(Pace {
+                bytes_per_s: 1,
+                burst_bytes: 1,
+            }),
+            ..TWO
+        };
+        let place = enter(&clients, "192.0.2.1").unwrap();
+        assert_eq!(clients.pay(place, limits, 1 << 40, 0), 0);
+        words.fd().close();
     }
 
     #[test]

@@ -177,6 +177,12 @@ counts! {
     DeniedRate = "denied_rate",
     /// Connections whose client could not be counted, because the table had no room.
     ClientsUncounted = "clients_uncounted",
+    /// Times a connection had to wait because its client had used up `bytes_per_client`.
+    PacedClient = "paced_client",
+    /// Times a connection had to wait because all together had used up `max_bytes_per_second`.
+    PacedAll = "paced_all",
+    /// Gauge: connections that wait for `bytes_per_client` or `max_bytes_per_second`.
+    PacedNow = "paced_now",
     /// Connections that ended in order, both ways.
     ClosedClean = "closed_clean",
     /// Connections cut off by the TLS side without close_notify.

@@ -280,16 +280,20 @@ impl Handover {
         let own = own.filter_map(|origin| origin.identity.as_ref());
         let keys = self.certificates.iter().flatten().chain(own);
         let all = keys.map(|pem| pem.key.as_bytes());
-        let all: Vec<&[u8]> = all.chain([self.ticket_keys.as_slice()]).collect();
-        // With all its room from the start: a vector that grows leaves copies behind.
-        let len = all.iter().map(|secret| 8 + secret.len()).sum();
-        let mut bytes = Zeroizing::new(Vec::with_capacity(len));
-        for secret in all {
-            bytes.extend_from_slice(&(secret.len() as u64).to_le_bytes());
-            bytes.extend_from_slice(secret);
-        }
-        bytes
+        secrets(all.chain([self.ticket_keys.as_slice()]).collect())
     }
+}
+
+/// Each with its length before it.
+pub(crate) fn secrets(all: Vec<&[u8]>) -> Zeroizing<Vec<u8>> {
+    // With all its room from the start: a vector that grows leaves copies behind.
+    let len = all.iter().map(|secret| 8 + secret.len()).sum();
+    let mut bytes = Zeroizing::new(Vec::with_capacity(len));
+    for secret in all {
+        bytes.extend_from_slice(&(secret.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(secret);
+    }
+    bytes
 }
 
 /// Where a part lies in the file.
@@ -347,7 +351,8 @@ pub(crate) fn part(fd: Fd, part: Part) -> io::Result<Zeroizing<Vec<u8>>> {
     read_at(fd, part.start, part.len()).map(Zeroizing::new)
 }
 
-fn take<'a>(rest: &mut &'a [u8]) -> io::Result<&'a [u8]> {
+/// The next of [`secrets`].
+pub(crate) fn take<'a>(rest: &mut &'a [u8]) -> io::Result<&'a [u8]> {
     let cut_short = || io::Error::other("the secrets of the handover are cut short");
     let (len, behind) = rest.split_at_checked(8).ok_or_else(cut_short)?;
     let len = u64::from_le_bytes(len.try_into().unwrap_or_default());

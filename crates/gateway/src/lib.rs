@@ -30,6 +30,7 @@ mod layout;
 mod material;
 mod orders;
 mod origin;
+mod pace;
 pub mod proxy_protocol;
 mod route;
 mod scout;

@@ -2,6 +2,7 @@
 
 use crate::clients::ClientLimits;
 use crate::config::{Config, Plan};
+use crate::pace::Pace;
 use crate::worker::Limits;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -63,6 +64,14 @@ impl Share {
             per_client: ClientLimits {
                 connections_max: config.limits.connections_per_client,
                 handshakes_per_minute: config.limits.handshakes_per_client,
+                bytes: config.limits.bytes_per_client.map(|bytes| Pace {
+                    bytes_per_s: bytes.0,
+                    burst_bytes: config.limits.burst_per_client.or(bytes).0,
+                }),
+                bytes_of_all: config.limits.max_bytes_per_second.map(|bytes| Pace {
+                    bytes_per_s: bytes.0,
+                    burst_bytes: bytes.0 / 4,
+                }),
             },
             handshake_timeout_ms: milliseconds(timeouts.handshake_timeout),
             idle_timeout_ms: timeouts.idle_timeout.map(milliseconds),

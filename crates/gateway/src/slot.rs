@@ -159,6 +159,8 @@ pub enum Flag {
     /// The plain side is one end of a joint, whose other end is the plain side of another slot:
     /// TLS goes in and out.
     Joined = 1 << 17,
+    /// It has passed as many bytes as it may for now: neither side is read until then.
+    Paced = 1 << 18,
 }
 
 impl Slot {

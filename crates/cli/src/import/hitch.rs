@@ -1,6 +1,9 @@
 //! hitch.conf: `key = value`, and blocks in braces (hitch.conf(5)).
 
-use super::draft::{Draft, Section, certificates, list, quoted, quoted_list, versions};
+use super::draft::{Certificate, Draft, Section, certificates, list, quoted, quoted_list};
+use super::fault::{Fault, Spot};
+use super::said::{NO_WRITE_IP, PROXY_FROM_WHOM};
+use super::words::is_on;
 
 /// A value: a text, or a block of more.
 #[derive(Clone, Debug)]
@@ -11,7 +14,7 @@ enum Value {
 
 #[derive(Clone, Debug)]
 struct Entry {
-    line: usize,
+    spot: Spot,
     key: String,
     value: Value,
 }
@@ -24,6 +27,13 @@ impl Entry {
         }
     }
 
+    fn block(&self) -> &[Entry] {
+        match &self.value {
+            Value::Text(_) => &[],
+            Value::Block(entries) => entries,
+        }
+    }
+
     fn shown(&self) -> String {
         match &self.value {
             Value::Text(text) => format!("{} = {text}", self.key),
@@ -32,85 +42,154 @@ impl Entry {
     }
 
     fn of_block(&self, key: &str) -> Option<&str> {
-        let Value::Block(entries) = &self.value else {
-            return None;
-        };
-        let found = entries.iter().find(|entry| entry.key == key)?;
-        Some(found.text())
+        find(self.block(), key).map(Entry::text)
     }
 }
 
-pub(super) fn read(text: &str) -> Draft {
+/// The last one counts.
+fn find<'a>(entries: &'a [Entry], key: &str) -> Option<&'a Entry> {
+    entries.iter().rev().find(|entry| entry.key == key)
+}
+
+pub(super) fn read(text: &str, spot: &Spot) -> Result<Draft, Fault> {
     let mut draft = Draft::default();
-    let entries = parse(text, &mut draft);
-    let mut route = Section::new(false, "the whole of it: hitch has one backend");
-    let mut listen = Vec::new();
-    let mut pems = Vec::new();
+    let entries = parse(text, spot, &mut draft)?;
+    let Some(backend) = find(&entries, "backend") else {
+        return Ok(draft);
+    };
+    let mut base = Section::new(false, "all frontends without settings of their own");
+    base.say("to", &backend_address(backend.text()));
     for entry in &entries {
-        match entry.key.as_str() {
-            "frontend" => frontend(entry, &mut listen, &mut pems),
-            "pem-file" => pem(entry, &mut pems),
-            _ => option(entry, &mut route, &mut draft),
+        program(entry, &mut base, &mut draft);
+    }
+    // Frontends with nothing of their own are one route; each other one is a route by itself.
+    let mut listen = Vec::new();
+    let mut routes = Vec::new();
+    for entry in entries.iter().filter(|entry| entry.key == "frontend") {
+        let (address, own) = frontend(entry);
+        if own.is_empty() {
+            listen.push(quoted(&address));
+            continue;
         }
+        let mut route = base.clone();
+        route.title = format!("frontend {address}");
+        route.say("listen", &address);
+        // Its own go before those of all.
+        tls(&[&own[..], &entries[..]], &mut route);
+        routes.push(route);
     }
-    if !route.has("to") {
-        return draft;
+    if listen.is_empty() && routes.is_empty() {
+        listen.push(quoted("0.0.0.0:8443"));
     }
-    if listen.is_empty() {
-        listen.push(quoted(":8443"));
+    if !listen.is_empty() {
+        base.set("listen", list(&listen));
+        tls(&[&entries[..]], &mut base);
+        draft.sections.push(base);
     }
-    route.set("listen", list(&listen));
-    if pems.is_empty() {
-        route.note(
-            0,
-            "pem-file",
-            "MISSING: add certificates = [{ cert = \"…\", key = \"…\" }]",
-        );
-    } else {
-        // hitch shows the last one to clients that ask for nobody in particular; here it is the first.
-        pems.reverse();
-        route.set("certificates", certificates(&pems));
-    }
-    draft.sections.push(route);
-    draft
+    draft.sections.append(&mut routes);
+    Ok(draft)
 }
 
-fn frontend(entry: &Entry, listen: &mut Vec<String>, pems: &mut Vec<(String, Option<String>)>) {
+/// Its address, and what it has of its own.
+fn frontend(entry: &Entry) -> (String, Vec<Entry>) {
     match &entry.value {
         Value::Text(text) => {
             // [HOST]:PORT, with an optional +PEM behind it.
             let (address, file) = text.split_once('+').unwrap_or((text, ""));
-            listen.push(quoted(&address_of(address)));
-            if !file.is_empty() {
-                pems.push((file.to_owned(), None));
-            }
+            let pem = Entry {
+                spot: entry.spot.clone(),
+                key: "pem-file".to_owned(),
+                value: Value::Text(file.to_owned()),
+            };
+            let own = if file.is_empty() {
+                Vec::new()
+            } else {
+                vec![pem]
+            };
+            (listen_address(address), own)
         }
         Value::Block(inner) => {
             let host = entry.of_block("host").unwrap_or("*");
             let port = entry.of_block("port").unwrap_or("8443");
-            listen.push(quoted(&address_of(&format!("[{host}]:{port}"))));
-            inner
+            let own = inner
                 .iter()
-                .filter(|entry| entry.key == "pem-file")
-                .for_each(|entry| pem(entry, pems));
+                .filter(|one| !matches!(one.key.as_str(), "host" | "port"));
+            (
+                listen_address(&format!("[{host}]:{port}")),
+                own.cloned().collect(),
+            )
         }
     }
 }
 
-fn pem(entry: &Entry, pems: &mut Vec<(String, Option<String>)>) {
-    match &entry.value {
-        Value::Text(file) => pems.push((file.clone(), None)),
-        Value::Block(_) => {
-            if let Some(cert) = entry.of_block("cert") {
-                let key = entry.of_block("private-key").map(str::to_owned);
-                pems.push((cert.to_owned(), key));
+/// Everything about TLS; where something stands in the first of the levels, it goes before the next.
+fn tls(levels: &[&[Entry]], route: &mut Section) {
+    let found = |key: &str| levels.iter().find_map(|entries| find(entries, key));
+    let mut pems = Vec::new();
+    for entries in levels {
+        let mut of_level: Vec<Certificate> = Vec::new();
+        for entry in entries.iter() {
+            match entry.key.as_str() {
+                "pem-file" => of_level.extend(pem(entry)),
+                "pem-dir" => of_level.insert(0, Certificate::whole(entry.text())),
+                _ => {}
             }
+        }
+        // hitch shows the last one to clients that ask for nobody in particular; here it is the
+        // first. A directory counts only where nothing else is.
+        of_level.reverse();
+        pems.extend(of_level);
+    }
+    if !pems.is_empty() {
+        route.set("certificates", certificates(&pems));
+    }
+    if let Some(one) = found("pem-dir-glob").filter(|one| !matches!(one.text(), "*.pem" | "*")) {
+        route.leave_out(
+            &one.spot,
+            &one.shown(),
+            "in a directory every NAME.pem is used",
+        );
+    }
+    if found("sni-nomatch-abort").is_some_and(|one| is_on(one.text())) {
+        route.say("unknown_name", "refuse");
+    }
+    if let Some(one) = found("tls-protos") {
+        route.versions(&one.spot, &one.shown(), one.text().split_whitespace());
+    }
+    let (tls12, tls13) = (found("ciphers"), found("ciphersuites"));
+    if let Some(one) = tls12.or(tls13) {
+        route.suites(
+            &one.spot,
+            &one.shown(),
+            tls12.map(Entry::text),
+            tls13.map(Entry::text),
+        );
+    }
+    if let Some(one) = found("ecdh-curve") {
+        route.groups(&one.spot, &one.shown(), one.text());
+    }
+    let how = found("client-verify").map_or("none", Entry::text);
+    if matches!(how, "optional" | "required") {
+        route.clients(how, found("client-verify-ca").map(Entry::text), &[]);
+    }
+}
+
+fn pem(entry: &Entry) -> Option<Certificate> {
+    match &entry.value {
+        Value::Text(file) => Some(Certificate::whole(file)),
+        Value::Block(_) => {
+            let cert = entry.of_block("cert")?;
+            Some(Certificate {
+                cert: cert.to_owned(),
+                key: entry.of_block("private-key").map(str::to_owned),
+                ocsp: entry.of_block("ocsp-resp-file").map(str::to_owned),
+            })
         }
     }
 }
 
 /// `[127.0.0.1]:80` and `[*]:443` as we write them.
-fn address_of(text: &str) -> String {
+fn listen_address(text: &str) -> String {
     let Some((host, port)) = text.rsplit_once(':') else {
         return text.to_owned();
     };
@@ -122,148 +201,177 @@ fn address_of(text: &str) -> String {
     }
 }
 
-fn option(entry: &Entry, route: &mut Section, draft: &mut Draft) {
-    let text = entry.text();
-    let on = matches!(text, "on" | "yes" | "true");
+fn backend_address(text: &str) -> String {
+    match text.starts_with('/') {
+        true => format!("unix:{text}"),
+        false => listen_address(text),
+    }
+}
+
+/// Options which are for all frontends.
+fn program(entry: &Entry, route: &mut Section, draft: &mut Draft) {
+    let (text, shown, spot) = (entry.text(), entry.shown(), &entry.spot);
+    let on = is_on(text);
+    let seconds = format!("{text}s");
     match entry.key.as_str() {
-        "backend" if text.starts_with('/') => route.set("to", quoted(&format!("unix:{text}"))),
-        "backend" => route.set("to", quoted(&address_of(text))),
-        "workers" if text != "auto" => draft.set("workers", text),
-        "backlog" => draft.set("backlog", text),
-        "keepalive" => draft.set("keepalive_idle", quoted(&format!("{text}s"))),
-        "backend-connect-timeout" => {
-            draft.set("backend_connect_timeout", quoted(&format!("{text}s")));
-        }
-        "ssl-handshake-timeout" => draft.set("handshake_timeout", quoted(&format!("{text}s"))),
+        "workers" if text != "auto" => draft.number("workers", text, spot, &shown),
+        "backlog" => draft.number("backlog", text, spot, &shown),
+        "keepalive" => draft.say("keepalive_idle", &seconds),
+        "backend-connect-timeout" => draft.say("backend_connect_timeout", &seconds),
+        "ssl-handshake-timeout" => draft.say("handshake_timeout", &seconds),
+        "backend-refresh" if text != "0" => draft.say("resolve_every", &seconds),
         "alpn-protos" => {
-            let names: Vec<&str> = text.split(',').map(str::trim).collect();
+            let names = text.split(',').map(str::trim);
+            let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
             route.set("alpn", quoted_list(&names));
         }
-        "write-proxy-v1" if on => route.set("proxy_protocol", quoted("v1")),
-        "write-proxy-v2" | "write-proxy" if on => route.set("proxy_protocol", quoted("v2")),
-        "tls-protos" => match versions(text.split_whitespace()) {
-            Some((min, max)) => {
-                route.set("min_version", quoted(min));
-                route.set("max_version", quoted(max));
-            }
-            None => route.note(entry.line, &entry.shown(), "none of these is spoken here"),
-        },
-        _ => no_option(entry, on, route, draft),
+        "write-proxy-v1" if on => route.say("proxy_protocol", "v1"),
+        "write-proxy-v2" | "write-proxy" if on => route.say("proxy_protocol", "v2"),
+        "proxy-proxy" if on => {
+            route.say("proxy_protocol", "v2");
+            route.do_this(spot, PROXY_FROM_WHOM);
+        }
+        "write-ip" if on => route.do_this(spot, NO_WRITE_IP),
+        "user" => draft.say("user", text),
+        "group" => draft.say("group", text),
+        "log-level" if text == "0" => draft.say("log_level", "error"),
+        _ => no_option(entry, draft),
     }
 }
 
 /// What has another form here, or none.
-fn no_option(entry: &Entry, on: bool, route: &mut Section, draft: &mut Draft) {
-    match entry.key.as_str() {
-        "write-ip" if on => route.note(
-            entry.line,
-            &entry.shown(),
-            "there is proxy_protocol = \"v1\" or \"v2\" instead",
-        ),
-        "proxy-proxy" if on => route.note(
-            entry.line,
-            &entry.shown(),
-            "set accept_proxy_from to the networks of your proxies, and proxy_protocol = \"v2\"",
-        ),
-        "ciphers" | "ciphersuites" => route.note(
-            entry.line,
-            &entry.shown(),
-            "all suites here are AEAD with forward secrecy; see `suites` for fewer",
-        ),
-        "client-verify" | "client-verify-ca" => {
-            route.note(
-                entry.line,
-                &entry.shown(),
-                "clients are not asked for certificates here",
-            );
+fn no_option(entry: &Entry, draft: &mut Draft) {
+    let why = match entry.key.as_str() {
+        "tcp-fastopen" if !is_on(entry.text()) => return,
+        "ocsp-dir" if entry.text().is_empty() => {
+            draft.set("ocsp_fetch", "false");
+            return;
         }
-        "sni-nomatch-abort" if on => {
-            route.note(
-                entry.line,
-                &entry.shown(),
-                "the first certificate is shown instead",
-            );
+        "chroot" => "workers confine themselves (`sandbox`)",
+        "syslog" | "syslog-facility" | "log-filename" if entry.text() != "off" => {
+            "the log goes to standard error"
         }
-        "pem-dir" | "pem-dir-glob" => {
-            route.note(
-                entry.line,
-                &entry.shown(),
-                "list its files in `certificates`",
-            );
+        "proxy-client-cert" if is_on(entry.text()) => {
+            "PROXY protocol 2 has the certificate's common name, not the certificate"
         }
-        // What has no counterpart because nothing is lost without it.
-        "workers"
+        "tcp-fastopen" | "ssl-engine" => "no counterpart",
+        // Nothing is lost without these, or they have been read already.
+        "frontend"
+        | "backend"
+        | "pem-file"
+        | "pem-dir"
+        | "pem-dir-glob"
+        | "sni-nomatch-abort"
+        | "tls-protos"
+        | "ciphers"
+        | "ciphersuites"
+        | "ecdh-curve"
+        | "client-verify"
+        | "client-verify-ca"
+        | "workers"
         | "daemon"
         | "quiet"
+        | "log-level"
         | "prefer-server-ciphers"
         | "write-ip"
         | "proxy-proxy"
         | "write-proxy-v1"
         | "write-proxy-v2"
         | "write-proxy"
-        | "sni-nomatch-abort"
+        | "proxy-tlv"
+        | "proxy-client-cert"
         | "ssl"
         | "tls"
         | "ring-slots"
-        | "ring-data-len" => {}
-        "user" => draft.set("user", quoted(entry.text())),
-        "group" => draft.set("group", quoted(entry.text())),
-        _ => draft.note(entry.line, &entry.shown(), "no counterpart"),
-    }
+        | "ring-data-len"
+        | "backend-refresh"
+        | "syslog"
+        | "syslog-facility"
+        | "log-filename"
+        | "pidfile"
+        | "ocsp-dir"
+        | "ocsp-connect-tmo"
+        | "ocsp-resp-tmo"
+        | "ocsp-refresh-interval"
+        | "ocsp-verify-staple" => return,
+        _ => "no counterpart",
+    };
+    draft.leave_out(&entry.spot, &entry.shown(), why);
 }
 
-fn parse(text: &str, draft: &mut Draft) -> Vec<Entry> {
+fn parse(text: &str, spot: &Spot, draft: &mut Draft) -> Result<Vec<Entry>, Fault> {
     let mut stack: Vec<(usize, String, Vec<Entry>)> = Vec::new();
     let mut entries = Vec::new();
     for (n, line) in text.lines().enumerate() {
         let number = n + 1;
+        let fault = |what: &str, help: &str| Fault::new(spot, number, what, help);
         let mut rest = without_comment(line).trim();
         while !rest.is_empty() {
             if let Some(after) = rest.strip_prefix('}') {
-                if let Some((line, key, outer)) = stack.pop() {
-                    let inner = std::mem::replace(&mut entries, outer);
-                    entries.push(Entry {
-                        line,
-                        key,
-                        value: Value::Block(inner),
-                    });
-                }
+                let Some((line, key, outer)) = stack.pop() else {
+                    return Err(fault(
+                        "this `}` closes nothing",
+                        "remove it, or look for a `{` that is missing",
+                    ));
+                };
+                let inner = std::mem::replace(&mut entries, outer);
+                entries.push(Entry {
+                    spot: spot.at(line),
+                    key,
+                    value: Value::Block(inner),
+                });
                 rest = after.trim_start();
                 continue;
             }
             let Some((key, value)) = rest.split_once('=') else {
-                draft.note(number, rest, "not understood");
+                draft.leave_out(&spot.at(number), rest, "this is no `key = value`");
                 break;
             };
             let (key, value) = (key.trim().to_owned(), value.trim_start());
             if let Some(after) = value.strip_prefix('{') {
+                if stack.len() >= 10 {
+                    return Err(fault(
+                        "there are more than 10 blocks in blocks here",
+                        "hitch has one in another at most",
+                    ));
+                }
                 stack.push((number, key, std::mem::take(&mut entries)));
                 rest = after.trim_start();
                 continue;
             }
-            let (text, after) = word(value);
+            let Some((text, after)) = word(value) else {
+                return Err(fault(
+                    "the \" in this line is never closed",
+                    "add the quote that is missing",
+                ));
+            };
             entries.push(Entry {
-                line: number,
+                spot: spot.at(number),
                 key,
                 value: Value::Text(text.to_owned()),
             });
             rest = after.trim_start();
         }
     }
-    for (line, key, _) in stack {
-        draft.note(line, &key, "its brace is not closed");
+    match stack.first() {
+        Some((line, ..)) => Err(Fault::new(
+            spot,
+            *line,
+            "the `{` in this line is never closed",
+            "add the `}` that is missing",
+        )),
+        None => Ok(entries),
     }
-    entries
 }
 
-/// A value, in quotes or to the end of the line or block.
-fn word(text: &str) -> (&str, &str) {
+/// A value, in quotes or to the end of the line or block, and what is behind it.
+fn word(text: &str) -> Option<(&str, &str)> {
     if let Some(inner) = text.strip_prefix('"') {
-        return inner.split_once('"').unwrap_or((inner, ""));
+        return inner.split_once('"');
     }
     match text.find('}') {
-        Some(at) => (text[..at].trim(), &text[at..]),
-        None => (text.trim(), ""),
+        Some(at) => Some((text[..at].trim(), &text[at..])),
+        None => Some((text.trim(), "")),
     }
 }
 

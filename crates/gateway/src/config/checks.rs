@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::address::UNIX_PATH_MAX;
 use super::admin::Admin;
 use super::amounts::SourceAddress;
-use super::choices::{ProxyProtocol, TlsVersion};
+use super::choices::{ClientAsk, ProxyProtocol, TlsVersion};
 use super::mistake::Collector;
 use super::options::Route;
 use super::raw::{Key, Node, Place, Raw, Wrong};
@@ -158,6 +158,7 @@ pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collect
     super::resumption::tickets(config, placed, mistakes);
     whole_seconds(config, placed, mistakes);
     keepalive(config, placed, mistakes);
+    super::bounds::check(config, placed, mistakes);
 }
 
 /// A route shows either certificates or one made for it.
@@ -292,6 +293,15 @@ fn proxy_protocol(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &m
             Wrong::new("there is no backend here that could be told who the client is")
                 .label("`to` is `echo:`")
                 .help("leave proxy_protocol away"),
+        );
+    }
+    if route.proxy_protocol == ProxyProtocol::V2Certificate
+        && (route.client_certificates == ClientAsk::None || route.pass_through)
+    {
+        mistakes.warning(
+            &placed.in_route(index, "proxy_protocol", None),
+            Wrong::new("clients are not asked for certificates here, so none can be passed on")
+                .help("proxy_protocol = \"v2\", or client_certificates = \"optional\""),
         );
     }
     for (at, network) in route.accept_proxy_from.iter().enumerate() {
@@ -573,7 +583,8 @@ fn amounts(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
             Wrong::new(format!(
                 "pending_per_connection ({}) is more than pending_memory ({}), of which it is a part",
                 limits.pending_per_connection, pending
-            )),
+            ))
+            .help(format!("make pending_memory at least {}, or this less", limits.pending_per_connection)),
         );
     }
     let (lifetime, rotation) = (

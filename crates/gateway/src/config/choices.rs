@@ -157,13 +157,15 @@ choice! {
 
 choice! {
     /// Whether the backend is told who the client is, and how.
-    ProxyProtocol, "version of the PROXY protocol", "\"off\", \"v1\" or \"v2\"", "\"v2\"" {
+    ProxyProtocol, "version of the PROXY protocol", "\"off\", \"v1\", \"v2\" or \"v2-certificate\"", "\"v2\"" {
         /// The backend sees this program's address.
         Off = "off",
         /// A line of text with the addresses.
         V1 = "v1",
         /// A binary header with the addresses and what TLS agreed.
         V2 = "v2",
+        /// The same with the client's certificate.
+        V2Certificate = "v2-certificate",
     }
 }
 

@@ -11,6 +11,7 @@
 mod address;
 mod admin;
 mod amounts;
+mod bounds;
 mod budget;
 mod checks;
 mod choices;
@@ -224,6 +225,33 @@ pub(crate) fn load_with(
         resolve,
     }
     .load()
+}
+
+/// What would be wrong with a configuration that stands in no file yet. No name is looked up: each
+/// is taken to have an address of its own.
+pub fn judge(text: &str, file: &Path, machine: &Machine) -> Mistakes {
+    let answer = Loader {
+        file: Some(file),
+        text,
+        section: Section::Route,
+        flags: &[],
+        machine,
+        purpose: Purpose::Check,
+        resolve: &stand_in,
+    }
+    .load();
+    answer.map_or_else(|mistakes| mistakes, |loaded| loaded.warnings)
+}
+
+/// An address of the networks that are for tests (RFC 2544), the same for the same name.
+fn stand_in(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let [.., a, b, c] = name.bytes().fold(0x811c_9dc5, mix).to_be_bytes();
+    let address = match name {
+        "localhost" => [127, 0, 0, 1],
+        _ => [198, 18 | (a & 1), b, c],
+    };
+    Ok(vec![SocketAddr::new(address.into(), port)])
 }
 
 /// Reads a duration as people write it.

@@ -3,8 +3,8 @@
 //! command line and the reference.
 //!
 //! An entry is `name: type = default "…"` (or `required "an example"`), then the
-//! range, then what raising it costs. Sizes and durations are written as a user
-//! writes them.
+//! range, then what raising it costs, then (`like`) an example for the reference, if one of its
+//! kind would not say enough. Sizes and durations are written as a user writes them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -45,7 +45,7 @@ options! {
         /// How a backend is chosen: `round-robin` by weight; `least-connections` for its
         /// weight, over all workers; `client-hash`: the same client address goes to the
         /// same backend, and when one goes away only its clients move.
-        balance: Balance = default "round-robin";
+        balance: Balance = default "round-robin", like "\"least-connections\"";
 
         /// Connects that fail in a row until a backend is passed over.
         backend_failures: u32 = default "3", "1" ..= "1000";
@@ -60,18 +60,20 @@ options! {
 
         /// Speak TLS with the backends, too. Their certificates are judged, and sessions resumed.
         backend_tls: bool = default "false",
-            costs "each connection counts as two: two slots, four descriptors";
+            costs "each connection counts as two: two slots, four descriptors",
+            like "true";
 
         /// Who may vouch for the backends: a PEM file of authorities (or the certificate itself,
         /// if it is signed by itself), or `system` for those which the operating system trusts.
-        backend_ca: Ca = default "system";
+        backend_ca: Ca = default "system", like "\"internal-ca.pem\"";
 
         /// The name that backends are asked for and that their certificates must be for. None:
         /// the host of each one in `to`.
-        backend_name: Option<String> = default "none";
+        backend_name: Option<String> = default "none", like "\"app.internal\"";
 
         /// What is shown to backends which ask for a certificate: it, and its key, as PEM files.
-        backend_certificates: Vec<CertificateFiles> = default "";
+        backend_certificates: Vec<CertificateFiles> = default "",
+            like "[{ cert = \"gateway.pem\", key = \"gateway.key\" }]";
 
         /// Protocols offered to the backends by ALPN, the preferred one first. The bytes are
         /// passed on unseen: it should be what clients get by `alpn`.
@@ -79,15 +81,17 @@ options! {
 
         /// What the client sees when the backend's connection ends without close_notify: `abort`
         /// resets, `close` ends cleanly.
-        backend_truncation: Truncation = default "abort";
+        backend_truncation: Truncation = default "abort", like "\"close\"";
 
         /// Ask each backend now and then whether it is well: `connect` (it accepts a
-        /// connection) or `GET /PATH` (it answers with one of `check_status`; not with
-        /// `backend_tls`). One that is not is passed over until it is.
+        /// connection), `tls` (it completes a TLS handshake) or `GET /PATH` (it answers with one
+        /// of `check_status`). With `backend_tls` both speak TLS as clients' connections do, and
+        /// judge the certificate; with `pass_through` they speak TLS and judge nothing. One that
+        /// is not well is passed over until it is.
         check: Probe = default "off";
 
         /// Answers to the `GET` of `check` which mean that the backend is well.
-        check_status: StatusCodes = default "200-399";
+        check_status: StatusCodes = default "200-399", like "\"200-299\"";
 
         /// How often each backend is asked; each time up to a fifth sooner.
         check_every: Duration = default "2s", "100ms" ..= "1h",
@@ -136,20 +140,21 @@ options! {
 
         /// What clients get which ask for a name that no certificate is for, or for none: the
         /// first certificate (`default`), or the alert unrecognized_name (`refuse`).
-        unknown_name: NameUnknown = default "default";
+        unknown_name: NameUnknown = default "default", like "\"refuse\"";
 
         /// What the backend sees when a client's connection ends without close_notify,
         /// which may mean that somebody cut it. `abort` delivers what was received and
         /// then resets the backend's connection; `close` ends it cleanly, for clients
         /// which never send close_notify.
-        truncation: Truncation = default "abort";
+        truncation: Truncation = default "abort", like "\"close\"";
 
         /// Tell the backend who the client is, by a PROXY protocol header before the first
         /// byte. `v1` is a line with the addresses; `v2` has also what TLS agreed (version,
-        /// suite, server name, ALPN) and an id that stands in our log too. The backend
-        /// must expect it.
+        /// suite, server name, ALPN, the client certificate's common name) and an id that stands
+        /// in our log too; `v2-certificate` adds the client's certificate itself (DER, up to
+        /// 12 KiB), of a resumed connection too. The backend must expect it.
         proxy_protocol: ProxyProtocol = default "off",
-            costs "256 bytes of `pending_memory` until the backend has accepted";
+            costs "512 bytes of `pending_memory` until the backend has accepted; with the certificate its length besides";
 
         /// Networks of proxies in front of this listener which say by a PROXY protocol
         /// header (1 or 2) who the client is. From there a header is required; from
@@ -170,7 +175,7 @@ options! {
         alpn: Vec<String> = default "";
 
         /// The oldest version of TLS that is accepted.
-        min_version: TlsVersion = default "1.2";
+        min_version: TlsVersion = default "1.2", like "\"1.3\"";
 
         /// The newest version of TLS that is accepted.
         max_version: TlsVersion = default "1.3";
@@ -178,7 +183,7 @@ options! {
         /// What TLS is made of, after Mozilla's recommendations: `intermediate` is TLS 1.2
         /// and 1.3, for nearly all clients there are; `modern` is TLS 1.3 only. Both have
         /// AEAD suites with forward secrecy only.
-        profile: TlsProfile = default "intermediate";
+        profile: TlsProfile = default "intermediate", like "\"modern\"";
 
         /// Cipher suites that are accepted, under their IANA names; which one is used is the
         /// client's choice. None: all of the profile.
@@ -194,7 +199,7 @@ options! {
 
         /// Who may vouch for clients: a PEM file with one or more certificates, or a directory
         /// of such files. Taken into use when it changes, as `reload_certificates` says.
-        client_ca: Option<PathBuf> = default "off";
+        client_ca: Option<PathBuf> = default "off", like "\"clients-ca.pem\"";
 
         /// Revocation lists in PEM: files, or directories of which every file is read. When
         /// there is any, there must be a current one for every issuer in a client's chain. New
@@ -222,11 +227,11 @@ options! {
 
         /// The name that the server is asked for and that its certificate must be for. None:
         /// the host of `to`.
-        server_name: Option<String> = default "none";
+        server_name: Option<String> = default "none", like "\"db.example.com\"";
 
         /// Who may vouch for the server: a PEM file of authorities, or `system` for those
         /// which the operating system trusts.
-        ca: Ca = default "system";
+        ca: Ca = default "system", like "\"authority.pem\"";
 
         /// Take any certificate: whoever is between here and the server can read and change
         /// everything. Only for trying out.
@@ -240,14 +245,14 @@ options! {
         alpn: Vec<String> = default "";
 
         /// The oldest version of TLS that is spoken.
-        min_version: TlsVersion = default "1.2";
+        min_version: TlsVersion = default "1.2", like "\"1.3\"";
 
         /// The newest version of TLS that is spoken.
         max_version: TlsVersion = default "1.3";
 
         /// What the local client sees when the server's connection ends without
         /// close_notify: `abort` resets, `close` ends cleanly.
-        truncation: Truncation = default "abort";
+        truncation: Truncation = default "abort", like "\"close\"";
 
         /// Handshakes that may be resumed after a full one, then the next is a full one. 0:
         /// every handshake is a full one.
@@ -263,12 +268,14 @@ options! {
 
         /// A file in which TLS 1.3 sessions outlive a restart. They are secrets: nobody but
         /// the owner may read it.
-        session_file: Option<PathBuf> = default "off";
+        session_file: Option<PathBuf> = default "off",
+            like "\"/var/lib/dormouse/sessions\"";
 
         /// Connections kept established and at rest, in all workers together, so that a
         /// local client need not wait for a handshake.
         warm: u32 = default "0", "0" ..= "1000000",
-            costs "a slot and a socket each, here and at the server";
+            costs "a slot and a socket each, here and at the server",
+            like "4";
     }
 
     /// The program as a whole.
@@ -281,22 +288,22 @@ options! {
 
         /// The user that keepers and workers become once the listeners are open, by name or
         /// number. Only root can become somebody else. The main process stays who it is.
-        user: Option<String> = default "none";
+        user: Option<String> = default "none", like "\"dormouse\"";
 
         /// The group that they become; `none`: the group of `user`.
-        group: Option<String> = default "none";
+        group: Option<String> = default "none", like "\"dormouse\"";
 
         /// Whether keepers, workers and the process that answers questions confine themselves to
         /// the system calls and files they need (seccomp, Landlock). `on`: as far as the kernel
         /// can; what it lacks is said at the start. `required`: nothing is started without.
-        sandbox: Sandbox = default "on";
+        sandbox: Sandbox = default "on", like "\"required\"";
 
         /// Where `dormouse status`, `reload`, `drain` and `upgrade` are answered: the path of
         /// a unix socket, for the user who runs the program and root; or a loopback address,
         /// on which every user of the machine may ask, but nobody gives orders. `auto` is
         /// /run/dormouse/admin.sock for root, else dormouse/admin.sock in $XDG_RUNTIME_DIR,
         /// unless another instance has it. `none` switches it off.
-        admin: Admin = default "auto";
+        admin: Admin = default "auto", like "\"/run/dormouse/edge.sock\"";
 
         /// How often to look whether files have changed: certificates and keys, directories of
         /// them, `client_ca`, `client_crl`. New ones are used for new connections once certificate
@@ -309,10 +316,18 @@ options! {
         ocsp_fetch: bool = default "true",
             costs "300 bytes to 3 kB per certificate and worker, and as much per handshake";
 
-        /// How often the names of backends are looked up. New connections go to the addresses
-        /// which a name has then; those which are there stay. One that can't be looked up keeps
-        /// its addresses. `off`: at the start and at a reload.
+        /// How often the names of backends are looked up for which DNS has no lifetime (TTL):
+        /// those in /etc/hosts, from other sources, and those which can't be looked up just now.
+        /// All others are looked up again when their TTL is over. New connections go to the
+        /// addresses which a name has then; those which are there stay. One that can't be looked
+        /// up keeps its addresses. `off`: names are looked up at the start and at a reload only.
         resolve_every: Option<Duration> = default "30s", "1s" ..= "1d";
+
+        /// A TTL that is less counts as this.
+        resolve_ttl_min: Duration = default "1s", "100ms" ..= "1h";
+
+        /// A TTL that is more counts as this.
+        resolve_ttl_max: Duration = default "1h", "1s" ..= "7d";
     }
 
     /// How much there may be of everything. Reaching a limit gives a log line and a
@@ -327,7 +342,8 @@ options! {
         /// descriptors, the local ports and `memory` allow. Above it connections wait in the
         /// listen queue.
         max_connections: Count = default "auto", "1" ..= "16000000",
-            costs "192 bytes of slot per established connection; a slot which never was used costs nothing";
+            costs "192 bytes of slot per established connection; a slot which never was used costs nothing",
+            like "100_000";
 
         /// Handshakes in flight, in all workers together. `auto`: 1024, or fewer if an
         /// eighth of `memory` would not suffice.
@@ -343,6 +359,22 @@ options! {
         /// them at once, if there were none before. Others are closed without an answer.
         handshakes_per_client: Option<u32> = default "off", "1" ..= "60000",
             costs "as `connections_per_client`";
+
+        /// Bytes per second that may pass for one client address after its handshakes, in both
+        /// directions and on all its connections together, over all workers. An IPv6 network /64
+        /// counts as one client. Who has more is read more slowly; nothing is dropped, and nobody
+        /// else waits. Counts for connections that come after it was set.
+        bytes_per_client: Option<ByteSize> = default "off", "64 KiB" ..= "1 TiB",
+            costs "8 bytes more than `connections_per_client`; 30 bytes in the heap while a connection waits";
+
+        /// What may pass for one client at once, when less did before. `auto`: as much as
+        /// `bytes_per_client` in one second.
+        burst_per_client: Amount = default "auto", "16 KiB" ..= "1 TiB";
+
+        /// Bytes per second that may pass for all clients together, as `bytes_per_client`; a
+        /// quarter of it at once. Connections take turns.
+        max_bytes_per_second: Option<ByteSize> = default "off", "64 KiB" ..= "1 TiB",
+            costs "30 bytes in the heap while a connection waits";
 
         /// Bytes which a client may send before its handshake is done.
         handshake_bytes_max: ByteSize = default "64 KiB", "4 KiB" ..= "1 MiB",
@@ -466,29 +498,32 @@ options! {
         /// the first seals), or lines of such keys in base64, as HAProxy has them.
         /// `redis://HOST:PORT` or `rediss://HOST:PORT` (with TLS): shared by a fleet through
         /// Redis or Valkey, sealed with `ticket_secret_file`.
-        ticket_keys: Vec<KeySource> = default "memory";
+        ticket_keys: Vec<KeySource> = default "memory",
+            like "\"file:/var/lib/dormouse/tickets.keys\"";
 
         /// A file with a secret of at least 32 bytes which only its owner may read; the same on
         /// all machines of a fleet. It seals the ticket keys wherever they are kept.
-        ticket_secret_file: Option<PathBuf> = default "off";
+        ticket_secret_file: Option<PathBuf> = default "off",
+            like "\"/etc/dormouse/tickets.secret\"";
 
         /// Who may vouch for the store of `ticket_keys = "rediss://…"`: a PEM file. Off: those
         /// whom the system trusts.
-        ticket_store_ca: Option<PathBuf> = default "off";
+        ticket_store_ca: Option<PathBuf> = default "off", like "\"internal-ca.pem\"";
     }
 
     /// What is written to standard error.
     Log, "Log" {
         /// The least important lines that are written: `error`, `warn`, `info`, `debug`,
         /// `trace`, or `off`.
-        log_level: LogLevel = default "info";
+        log_level: LogLevel = default "info", like "\"debug\"";
 
         /// `text` for people, `json` for programs: one object per line.
-        log_format: LogFormat = default "text";
+        log_format: LogFormat = default "text", like "\"json\"";
 
         /// A line for every handshake, done or failed: version, suite, group, server name,
         /// protocol, whether it was resumed and if not why, its time, bytes of each flight.
         log_handshakes: bool = default "false",
-            costs "a line per handshake";
+            costs "a line per handshake",
+            like "true";
     }
 }

@@ -15,6 +15,8 @@ pub enum Probe {
     Off,
     /// Whether it accepts a connection.
     Connect,
+    /// Whether it completes a TLS handshake.
+    Tls,
     /// What it answers to this GET, by HTTP/1.1.
     Get(String),
 }
@@ -24,9 +26,9 @@ const PATH_MAX: usize = 1024;
 
 impl OptionType for Probe {
     const KIND: Kind = Kind::new(
-        "`off`, `connect` or `GET /PATH`",
-        "\"connect\" or \"GET /healthz\"",
-        "off|connect|GET /PATH",
+        "`off`, `connect`, `tls` or `GET /PATH`",
+        "\"connect\", \"tls\" or \"GET /healthz\"",
+        "off|connect|tls|GET /PATH",
     );
 
     fn read(raw: &Raw, _: &Context<'_>) -> Read<Self> {
@@ -34,6 +36,7 @@ impl OptionType for Probe {
         match text {
             "off" => return Ok(Self::Off),
             "connect" => return Ok(Self::Connect),
+            "tls" => return Ok(Self::Tls),
             _ => {}
         }
         let is_path = |path: &str| {
@@ -103,6 +106,7 @@ impl fmt::Display for Probe {
         match self {
             Self::Off => f.pad("off"),
             Self::Connect => f.pad("connect"),
+            Self::Tls => f.pad("tls"),
             Self::Get(path) => f.pad(&format!("GET {path}")),
         }
     }

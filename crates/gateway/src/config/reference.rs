@@ -87,7 +87,10 @@ fn in_file(spec: &OptionSpec, text: &str) -> String {
 }
 
 /// The first of the examples, or the default if it says more.
-fn first_example(spec: &OptionSpec) -> String {
+pub(super) fn first_example(spec: &OptionSpec) -> String {
+    if !spec.example.is_empty() {
+        return spec.example.to_owned();
+    }
     match spec.default {
         Default::Required(_) | Default::Is("" | "off" | "none") => {
             let examples = spec.kind.example;

@@ -85,7 +85,8 @@ pub(super) fn tickets(config: &Config, placed: &Placed<'_>, mistakes: &mut Colle
     if tickets.session_cache.is_some() && tickets.tickets == 0 {
         mistakes.warning(
             &placed.option("session_cache"),
-            Wrong::new("`session_cache` has no effect: tickets = 0 turns resumption off"),
+            Wrong::new("`session_cache` has no effect: tickets = 0 turns resumption off")
+                .help("remove one of the two"),
         );
     }
 }

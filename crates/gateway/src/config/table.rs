@@ -3,6 +3,7 @@
 //! the flag of the command line and the line of the reference.
 
 use super::raw::{Context, Raw, Read, Wrong};
+use super::reference::first_example;
 use super::types::{Kind, OptionType};
 
 /// All there is to know about one option.
@@ -20,6 +21,8 @@ pub struct OptionSpec {
     pub doc: &'static str,
     /// What it costs to raise it; empty if it costs nothing.
     pub cost: &'static str,
+    /// What might stand there, as it is written in the file; empty if any of its kind would do.
+    pub example: &'static str,
 }
 
 /// What holds when an option is not given.
@@ -91,7 +94,12 @@ pub(super) fn read_within<T: OptionType>(
     raw: &Raw,
     context: &Context<'_>,
 ) -> Read<T> {
-    let value = T::read(raw, context)?;
+    let value = T::read(raw, context).map_err(|wrongs| -> Vec<Wrong> {
+        wrongs
+            .into_iter()
+            .map(|wrong| told_of(spec, wrong))
+            .collect()
+    })?;
     let (Some((least, greatest)), Some(measure)) = (spec.range, value.measure()) else {
         return Ok(value);
     };
@@ -113,6 +121,29 @@ pub(super) fn read_within<T: OptionType>(
     .into())
 }
 
+/// What is said of any value of its kind, said of this option.
+fn told_of(spec: &OptionSpec, mut wrong: Wrong) -> Wrong {
+    let like = |example: &str| format!("write it like this: {example}");
+    let own = match spec.default {
+        // These say all that may stand there.
+        _ if !spec.kind.choices.is_empty() || spec.kind.example.contains(" or ") => None,
+        _ if !spec.example.is_empty() => Some(spec.example),
+        // Any number is an example of a number, but not each is in the range.
+        Default::Is(text) if spec.kind.bare && text.parse::<u32>().is_ok() => Some(text),
+        _ => None,
+    };
+    if let (true, Some(own)) = (wrong.help == Some(like(spec.kind.example)), own) {
+        wrong.help = Some(like(own));
+    }
+    if wrong.help.is_none() && wrong.label.is_empty() {
+        wrong.help = Some(match spec.range {
+            Some((least, greatest)) => format!("it may be from {least} to {greatest}"),
+            None => like(&first_example(spec)),
+        });
+    }
+    wrong
+}
+
 /// Defines groups of options. See `options.rs` for what an entry looks like.
 macro_rules! options {
     ($(
@@ -122,7 +153,8 @@ macro_rules! options {
                 $(#[doc = $doc:literal])*
                 $name:ident: $kind:ty = $how:ident $default:literal
                     $(, $least:literal ..= $greatest:literal)?
-                    $(, costs $cost:literal)?;
+                    $(, costs $cost:literal)?
+                    $(, like $example:literal)?;
             )*
         }
     )*) => {$(
@@ -151,6 +183,7 @@ macro_rules! options {
                     range: options!(@range $($least, $greatest)?),
                     doc: concat!($($doc, "\n"),*),
                     cost: concat!("", $($cost)?),
+                    example: concat!("", $($example)?),
                 },
             )*];
 

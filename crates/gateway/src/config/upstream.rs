@@ -166,13 +166,21 @@ pub(super) fn check(
     if !route.to.is_empty() && route.to.iter().all(|upstream| upstream.backup) {
         mistakes.error(
             &at.place("to", None),
-            Wrong::new("every backend here is a backup, and none is what they are a backup for"),
+            Wrong::new("every backend here is a backup, and none is what they are a backup for")
+                .help("remove `backup` from one of them"),
         );
     }
 }
 
 /// Reports what does not fit with, or without, TLS to the backends.
 fn check_tls(route: &Route, at: At<'_>, mistakes: &mut Collector<'_>) {
+    if route.check == Probe::Tls && !route.backend_tls && !route.pass_through {
+        mistakes.error(
+            &at.place("check", None),
+            Wrong::new("TLS is not spoken with these backends")
+                .help("check = \"connect\"; or add backend_tls = true"),
+        );
+    }
     if !route.backend_tls {
         let given = [
             ("backend_ca", route.backend_ca != Ca::System),
@@ -213,13 +221,6 @@ fn check_tls(route: &Route, at: At<'_>, mistakes: &mut Collector<'_>) {
                 "{upstream} has no name that its certificate could be for"
             ))
             .help("say it: backend_name = \"app.example.com\""),
-        );
-    }
-    if matches!(route.check, Probe::Get(_)) {
-        mistakes.error(
-            &at.place("check", None),
-            Wrong::new("a `GET` is sent in plain text, and these backends speak TLS")
-                .help("check = \"connect\""),
         );
     }
     if route.backend_certificates.len() > 1 {

@@ -156,6 +156,15 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        name: "paced_total",
+        help: "Times a connection had to wait because of what had passed, by limit.",
+        label: "limit",
+        of: &[
+            ("bytes_per_client", Count::PacedClient),
+            ("max_bytes_per_second", Count::PacedAll),
+        ],
+    },
+    Family {
         name: "worker_ends_total",
         help: "Times a worker was replaced: it died (hung ones included), or it was upgraded.",
         label: "reason",

@@ -1,7 +1,8 @@
 //! The PROXY protocol: who the client is, in front of the first byte of a connection.
 //!
 //! Versions 1 (a line) and 2 (binary), after HAProxy's "The PROXY protocol" of 2020-03-05; section
-//! numbers here are of that text. We read both from proxies that are trusted, and write either
+//! numbers here are of that text. Its later editions add three parts to what is said of TLS: group,
+//! signature scheme, and the client's certificate itself. We read both from proxies that are trusted, and write either
 //! before what goes to a backend.
 //!
 //! Reading is strict. A header that is not exactly right is refused and the connection closed
@@ -11,7 +12,7 @@ mod read;
 mod write;
 
 pub use read::{HEADER_MAX, Progress, Refused, V1_MAX, read};
-pub use write::{ClientCertificate, Tls, local, v1, v2};
+pub use write::{CERTIFICATE_MAX, ClientCertificate, Tls, local, v1, v2};
 
 use std::net::SocketAddr;
 
@@ -37,6 +38,11 @@ pub(crate) mod tlv {
     pub(crate) const SSL_VERSION: u8 = 0x21;
     pub(crate) const SSL_CN: u8 = 0x22;
     pub(crate) const SSL_CIPHER: u8 = 0x23;
+    pub(crate) const SSL_SIG_ALG: u8 = 0x24;
+    pub(crate) const SSL_KEY_ALG: u8 = 0x25;
+    pub(crate) const SSL_GROUP: u8 = 0x26;
+    pub(crate) const SSL_SIG_SCHEME: u8 = 0x27;
+    pub(crate) const SSL_CLIENT_CERT: u8 = 0x28;
 }
 
 #[cfg(test)]

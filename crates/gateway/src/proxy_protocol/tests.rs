@@ -22,6 +22,10 @@ fn complete(bytes: &[u8]) -> (usize, Option<Ends>) {
 const TLS: Tls<'_> = Tls {
     version: "TLSv1.3",
     suite: "TLS_AES_128_GCM_SHA256",
+    group: Some("x25519"),
+    signature_scheme: Some("ecdsa_secp256r1_sha256"),
+    signature_algorithm: "RSA-SHA256",
+    key_algorithm: "EC256",
     alpn: Some(b"h2"),
     server_name: Some("dormouse.test"),
     certificate: None,
@@ -94,10 +98,12 @@ fn version_2_on_the_wire() {
     body.extend(b"\x05\0\x100123456789abcdef");
     let version = b"\x21\0\x07TLSv1.3";
     let cipher = b"\x23\0\x16TLS_AES_128_GCM_SHA256";
-    body.extend([0x20, 0, (5 + version.len() + cipher.len()) as u8]);
+    let certificate = b"\x24\0\x0aRSA-SHA256\x25\0\x05EC256";
+    let exchange = b"\x26\0\x06x25519\x27\0\x16ecdsa_secp256r1_sha256";
+    let parts: [&[u8]; 4] = [version, cipher, certificate, exchange];
+    body.extend([0x20, 0, (5 + parts.concat().len()) as u8]);
     body.extend([1, 0, 0, 0, 1]);
-    body.extend(version);
-    body.extend(cipher);
+    body.extend(parts.concat());
     expected.extend((body.len() as u16).to_be_bytes());
     expected.extend(body);
     assert_eq!(header, expected, "{}", header.escape_ascii());
@@ -110,6 +116,7 @@ fn a_client_certificate_is_told_and_a_resumed_one_too() {
         let certificate = ClientCertificate {
             common_name: Some("alice"),
             resumed,
+            ..ClientCertificate::default()
         };
         let tls = Tls {
             certificate: Some(certificate),
@@ -124,6 +131,67 @@ fn a_client_certificate_is_told_and_a_resumed_one_too() {
         );
         assert!(header.windows(8).any(|part| part == b"\x22\0\x05alice"));
         assert_eq!(complete(&header), (header.len(), None));
+    }
+}
+
+/// The value of a part of version 2, of those at the top and those within what is said of TLS.
+fn part(header: &[u8], wanted: u8) -> Option<Vec<u8>> {
+    fn find(mut parts: &[u8], wanted: u8) -> Option<Vec<u8>> {
+        while let [kind, high, low, rest @ ..] = parts {
+            let (value, behind) = rest.split_at(usize::from(u16::from_be_bytes([*high, *low])));
+            if *kind == wanted {
+                return Some(value.to_vec());
+            }
+            if *kind == tlv::SSL
+                && let Some(found) = find(&value[5..], wanted)
+            {
+                return Some(found);
+            }
+            parts = behind;
+        }
+        None
+    }
+    find(&header[16..], wanted)
+}
+
+/// Of a certificate all is told or nothing, and nothing else is lost with it; what we would write
+/// at the very most is a header that we would read.
+#[test]
+fn a_certificate_is_told_whole_or_not_at_all() {
+    let long = vec![b'x'; 255];
+    let words = std::str::from_utf8(&long).unwrap();
+    for (len, told) in [
+        (0, false),
+        (1_200, true),
+        (CERTIFICATE_MAX, true),
+        (CERTIFICATE_MAX + 1, false),
+    ] {
+        let der: Vec<u8> = (0..len).map(|n| n as u8).collect();
+        let tls = Tls {
+            alpn: Some(&long),
+            server_name: Some(words),
+            group: Some(words),
+            signature_scheme: Some(words),
+            signature_algorithm: words,
+            key_algorithm: words,
+            unique_id: &long[..128],
+            certificate: Some(ClientCertificate {
+                common_name: Some(words),
+                der: Some(&der),
+                resumed: true,
+            }),
+            ..TLS
+        };
+        let header = v2(Some(ends("[2001:db8::1]:1", "[2001:db8::2]:2")), Some(&tls));
+        assert_eq!(complete(&header).0, header.len());
+        assert!(header.len() <= HEADER_MAX);
+        let header = v2(None, Some(&tls));
+        assert_eq!(part(&header, tlv::SSL_CLIENT_CERT), told.then_some(der));
+        assert_eq!(part(&header, tlv::SSL_CN).as_deref(), Some(&long[..]));
+        assert_eq!(
+            part(&header, tlv::SSL_SIG_SCHEME).as_deref(),
+            Some(&long[..])
+        );
     }
 }
 
@@ -150,14 +218,22 @@ fn suites_have_the_names_that_backends_know() {
     ] {
         let tls = Tls { suite: iana, ..TLS };
         let header = v2(None, Some(&tls));
-        let wanted = [&[0x23, 0, openssl.len() as u8], openssl.as_bytes()].concat();
-        assert!(header.ends_with(&wanted), "{}", header.escape_ascii());
+        let told = part(&header, tlv::SSL_CIPHER);
+        assert_eq!(told.as_deref(), Some(openssl.as_bytes()));
     }
 }
 
 fn raw_v2(version_command: u8, family: u8, body: &[u8]) -> Vec<u8> {
     let len = (body.len() as u16).to_be_bytes();
     [&SIGNATURE[..], &[version_command, family], &len, body].concat()
+}
+
+/// A header with a checksum that is right, and a second one, which nobody adds up.
+fn twice_summed() -> Vec<u8> {
+    let mut header = raw_v2(0x21, 0x00, &[3, 0, 4, 0, 0, 0, 0, 3, 0, 4, 0, 0, 0, 0]);
+    let sum = crc32c_without(&header, 19).to_be_bytes();
+    header[19..23].copy_from_slice(&sum);
+    header
 }
 
 #[test]
@@ -176,6 +252,7 @@ fn headers_of_version_2_that_are_nearly_right_are_refused() {
         (with(&[1, 0, 2, 9]), Refused::BadTlv),
         (with(&[3, 0, 3, 0, 0, 0]), Refused::BadTlv),
         (with(&[3, 0, 4, 0, 0, 0, 0]), Refused::BadChecksum),
+        (twice_summed(), Refused::BadTlv),
     ] {
         assert_eq!(read(&header), Err(why), "{}", header.escape_ascii());
     }

@@ -6,6 +6,10 @@ use std::net::SocketAddr;
 /// A value longer than this is left out: no name and no protocol is as long.
 const VALUE_MAX: usize = 255;
 
+/// A certificate longer than this is left out: it is told whole or not at all. Usual ones have 500
+/// to 2,000 bytes; with this one a header still is one that we would read ourselves.
+pub const CERTIFICATE_MAX: usize = 12_288;
+
 /// What the client's TLS connection is like.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tls<'a> {
@@ -13,6 +17,15 @@ pub struct Tls<'a> {
     pub version: &'a str,
     /// The suite, as IANA has it.
     pub suite: &'a str,
+    /// The key exchange group, as IANA has it. None was used where TLS 1.2 was resumed.
+    pub group: Option<&'a str>,
+    /// By what we proved that our certificate is ours, as RFC 8446 has it. A resumed connection
+    /// needs no proof.
+    pub signature_scheme: Option<&'a str>,
+    /// How our certificate was signed, in OpenSSL's words.
+    pub signature_algorithm: &'a str,
+    /// What key it has, in HAProxy's words: `RSA2048`.
+    pub key_algorithm: &'a str,
     /// The application protocol that was agreed.
     pub alpn: Option<&'a [u8]>,
     /// The name that the client asked for.
@@ -24,10 +37,12 @@ pub struct Tls<'a> {
 }
 
 /// What is said of the certificate of a client. It was verified, or there would be no connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ClientCertificate<'a> {
     /// Its common name.
     pub common_name: Option<&'a str>,
+    /// All of it, DER, if the backend is to have it.
+    pub der: Option<&'a [u8]>,
     /// It was shown in an earlier connection, whose session was resumed.
     pub resumed: bool,
 }
@@ -79,7 +94,7 @@ pub fn v2(ends: Option<Ends>, tls: Option<&Tls<'_>>) -> Vec<u8> {
     header.extend_from_slice(&SIGNATURE);
     // Version 2, command PROXY.
     header.extend_from_slice(&[0x21, family]);
-    // Six values of at most 255 bytes: far below what 16 bits can say.
+    // A dozen values of at most 255 bytes and one certificate: below what 16 bits can say.
     header.extend_from_slice(&(body.len() as u16).to_be_bytes());
     header.extend_from_slice(&body);
     header
@@ -130,12 +145,31 @@ fn ssl(tls: &Tls<'_>) -> Vec<u8> {
         tlv::SSL_CIPHER,
         openssl_name(tls.suite).as_bytes(),
     );
+    add(
+        &mut value,
+        tlv::SSL_SIG_ALG,
+        tls.signature_algorithm.as_bytes(),
+    );
+    add(&mut value, tlv::SSL_KEY_ALG, tls.key_algorithm.as_bytes());
+    if let Some(group) = tls.group {
+        add(&mut value, tlv::SSL_GROUP, group.as_bytes());
+    }
+    if let Some(scheme) = tls.signature_scheme {
+        add(&mut value, tlv::SSL_SIG_SCHEME, scheme.as_bytes());
+    }
+    if let Some(der) = tls.certificate.and_then(|shown| shown.der) {
+        add(&mut value, tlv::SSL_CLIENT_CERT, der);
+    }
     value
 }
 
 fn add(body: &mut Vec<u8>, kind: u8, value: &[u8]) {
-    let nested = kind == tlv::SSL;
-    if value.is_empty() || (value.len() > VALUE_MAX && !nested) {
+    let most = match kind {
+        tlv::SSL => usize::from(u16::MAX),
+        tlv::SSL_CLIENT_CERT => CERTIFICATE_MAX,
+        _ => VALUE_MAX,
+    };
+    if value.is_empty() || value.len() > most {
         return;
     }
     body.push(kind);

@@ -5,7 +5,8 @@
 //! fifth sooner than the interval, so that backends are not all asked at once.
 
 use super::question::{Next, Question};
-use super::{Check, Finding};
+use super::speech::Spoken;
+use super::{Check, Finding, Speech};
 use crate::beside;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::socket::Addr;
@@ -24,6 +25,7 @@ pub(super) struct Checks {
     poller: Poller,
     channel: Fd,
     asked: Vec<Asked>,
+    spoken: Vec<Spoken>,
     random: RandomState,
     questions: u64,
 }
@@ -35,6 +37,9 @@ struct Asked {
     /// The next question, or the end of the time for this one's answer.
     due_ms: u64,
     question: Option<Question>,
+    /// Questions so far, and whether the last answer was a good one.
+    questions: u64,
+    last_was_good: bool,
     verdict: Verdict,
 }
 
@@ -67,13 +72,19 @@ impl Verdict {
 
 impl Checks {
     /// Makes everything ready; the first questions come within their intervals.
-    pub(super) fn begin(checks: Vec<Check>, channel: Fd) -> io::Result<Checks> {
+    pub(super) fn begin(
+        checks: Vec<Check>,
+        speeches: &[Speech],
+        channel: Fd,
+    ) -> io::Result<Checks> {
+        let spoken: Result<Vec<Spoken>, String> = speeches.iter().map(Spoken::new).collect();
         let poller = Poller::create(OnExec::Close)?;
         poller.add(channel, TOKEN_MAIN, Interest::READ)?;
         let mut all = Checks {
             poller,
             channel,
             asked: Vec::with_capacity(checks.len()),
+            spoken: spoken.map_err(io::Error::other)?,
             random: RandomState::new(),
             questions: 0,
         };
@@ -86,6 +97,8 @@ impl Checks {
                 address,
                 due_ms,
                 question: None,
+                questions: 0,
+                last_was_good: false,
                 verdict: Verdict::default(),
             });
         }
@@ -124,11 +137,17 @@ impl Checks {
         let Some(asked) = self.asked.get_mut(index) else {
             return Ok(());
         };
-        if asked.question.is_some() {
-            let why = format!("no answer within {} ms", asked.check.timeout_ms);
-            return self.answered(index, Err(why));
+        if let Some(question) = &asked.question {
+            return match question.late(&asked.check) {
+                Next::Ill(why) => self.answered(index, Err(why)),
+                Next::Well | Next::Wait => self.answered(index, Ok(())),
+            };
         }
-        match Question::begin(&asked.check, &asked.address) {
+        let tls = asked.check.tls.as_ref();
+        let spoken = tls.and_then(|tls| self.spoken.get(tls.speech));
+        let context = spoken.map(|spoken| spoken.context(asked.questions, asked.last_was_good));
+        asked.questions += 1;
+        match Question::begin(&asked.check, &asked.address, context) {
             Ok(question) => {
                 asked.due_ms = now_ms + asked.check.timeout_ms;
                 self.poller
@@ -136,7 +155,7 @@ impl Checks {
                 asked.question = Some(question);
                 self.go_on(index)
             }
-            Err(error) => self.answered(index, Err(error.to_string())),
+            Err(why) => self.answered(index, Err(why)),
         }
     }
 
@@ -172,6 +191,7 @@ impl Checks {
             question.fd().close();
         }
         asked.due_ms = process::monotonic_ms() + every_ms - sooner_ms;
+        asked.last_was_good = well.is_ok();
         if !asked.verdict.take(well.is_ok(), &asked.check) {
             return Ok(());
         }
@@ -202,6 +222,7 @@ mod tests {
             backend: "10.0.0.1:80".to_owned(),
             preface: Vec::new(),
             request: None,
+            tls: None,
             every_ms: 1,
             timeout_ms: 1,
             rise: 2,

@@ -8,16 +8,20 @@
 //!
 //! ```text
 //!   names    lookups, in threads: the operating system's resolver waits for its answer
+//!   dns      for how long what a name stands for may be believed
 //!   checks   whether backends are well, in one loop        question   one check of one backend
+//!   speech   its TLS
 //! ```
 
 mod checks;
+mod dns;
 mod names;
 mod question;
+mod speech;
 
 use crate::beside::{self, Standing};
 use crate::config::{Log, StatusCodes};
-use crate::handover;
+use crate::handover::{self, OriginPem};
 use checks::Checks;
 use dormouse_reactor::Fd;
 use dormouse_reactor::sandbox::Role;
@@ -31,10 +35,39 @@ use std::process::ExitCode;
 pub(crate) struct Task {
     /// Hosts with ports.
     pub(crate) names: Vec<String>,
-    /// They are looked up so often; without it once, and the scout ends when it has said what it
+    /// When they are looked up again; without it never, and the scout ends when it has said what it
     /// has found.
-    pub(crate) resolve_every_ms: Option<u64>,
+    pub(crate) again: Option<Again>,
     pub(crate) checks: Vec<Check>,
+    /// How TLS is spoken in checks.
+    pub(crate) speeches: Vec<Speech>,
+}
+
+/// When a name is looked up again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Again {
+    /// Where nobody says how long its addresses hold.
+    pub(crate) every_ms: u64,
+    /// Where DNS does, and says less, or more.
+    pub(crate) ttl_min_ms: u64,
+    pub(crate) ttl_max_ms: u64,
+}
+
+/// How TLS is spoken with the backends of a route.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Speech {
+    /// Trust and own certificate, as clients' connections have them.
+    pub(crate) pem: OriginPem,
+    pub(crate) alpn: Vec<String>,
+}
+
+/// A check that speaks TLS.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CheckTls {
+    /// Which of the task's speeches.
+    pub(crate) speech: usize,
+    /// Whom the backend's certificate has to be for.
+    pub(crate) server_name: String,
 }
 
 impl Task {
@@ -51,7 +84,10 @@ pub(crate) struct Check {
     pub(crate) backend: String,
     /// What is sent before anything else: a PROXY protocol header which says that nobody is behind.
     pub(crate) preface: Vec<u8>,
-    /// A request, and the answers to it which are good. `None`: to be connected is enough.
+    /// TLS, then.
+    pub(crate) tls: Option<CheckTls>,
+    /// A request, and the answers to it which are good. `None`: to be connected, with TLS if it is
+    /// spoken, is enough.
     pub(crate) request: Option<(String, StatusCodes)>,
     pub(crate) every_ms: u64,
     pub(crate) timeout_ms: u64,
@@ -90,24 +126,42 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> 
 fn run(standing: &Standing, told: &Told) -> io::Result<()> {
     let (task, channel) = (Task::read(Fd(told.task))?, Fd(told.channel));
     standing.confine(Role::Scout)?;
-    let searches = names::begin(&task.names, task.resolve_every_ms, channel);
+    let searches = names::begin(&task.names, task.again, channel);
     if task.checks.is_empty() {
         return names::wait(searches);
     }
-    Checks::begin(task.checks, channel)?.run()
+    let checks = Checks::begin(task.checks, &task.speeches, channel)?;
+    // Made into contexts; the text of the keys is wiped.
+    drop(task.speeches);
+    checks.run()
 }
 
 impl Task {
     /// Writes it into a memory file, for a scout to read.
     pub(crate) fn write(&self) -> io::Result<Fd> {
-        handover::write_parts(&[], &serde_json::to_vec(self)?, &[])
+        let keys = handover::secrets(self.own().map(|pem| pem.key.as_bytes()).collect());
+        handover::write_parts(&[], &serde_json::to_vec(self)?, &keys)
+    }
+
+    /// What is shown to backends.
+    fn own(&self) -> impl Iterator<Item = &handover::Pem> {
+        let speeches = self.speeches.iter();
+        speeches.filter_map(|speech| speech.pem.identity.as_ref())
     }
 
     fn read(fd: Fd) -> io::Result<Task> {
-        let [_, task, _] = handover::parts(fd)?;
+        let [_, task, keys] = handover::parts(fd)?;
         let read = serde_json::from_slice(&handover::part(fd, task)?);
+        let keys = handover::part(fd, keys);
         fd.close();
-        Ok(read?)
+        let (mut task, keys): (Task, _) = (read?, keys?);
+        let mut rest = keys.as_slice();
+        let speeches = task.speeches.iter_mut();
+        for own in speeches.filter_map(|speech| speech.pem.identity.as_mut()) {
+            let key = handover::take(&mut rest)?.to_vec();
+            own.key = String::from_utf8(key).map_err(io::Error::other)?;
+        }
+        Ok(task)
     }
 }
 
@@ -119,15 +173,37 @@ mod tests {
     fn a_task_goes_through_the_memory_file() {
         let task = Task {
             names: vec!["app.example:80".to_owned()],
-            resolve_every_ms: Some(30_000),
+            again: Some(Again {
+                every_ms: 30_000,
+                ttl_min_ms: 1_000,
+                ttl_max_ms: 3_600_000,
+            }),
             checks: vec![Check {
                 backend: "10.0.0.1:80".to_owned(),
                 preface: Vec::new(),
+                tls: Some(CheckTls {
+                    speech: 0,
+                    server_name: "app.example".to_owned(),
+                }),
                 request: None,
                 every_ms: 2_000,
                 timeout_ms: 1_000,
                 rise: 2,
                 fall: 3,
+            }],
+            speeches: vec![Speech {
+                pem: OriginPem {
+                    roots: Some("roots".to_owned()),
+                    identity: Some(handover::Pem {
+                        name: "own.pem".to_owned(),
+                        key_name: "own.key".to_owned(),
+                        chain: "chain".to_owned(),
+                        ocsp: Vec::new(),
+                        ocsp_from_file: false,
+                        key: "key".to_owned(),
+                    }),
+                },
+                alpn: vec!["http/1.1".to_owned()],
             }],
         };
         let fd = task.write().expect("a memory file");

@@ -1,6 +1,8 @@
 //! One check of one backend: connect, say what is to be said, look at the answer's first line.
 
 use super::Check;
+use super::speech::Talk;
+use dormouse_engine::ClientContext;
 use dormouse_reactor::poller::Interest;
 use dormouse_reactor::socket::{self, Addr, Attempt, ConnectOptions, Connecting, Peer};
 use dormouse_reactor::{Fd, OnExec};
@@ -8,6 +10,9 @@ use std::io;
 
 /// "HTTP/1.1 200": what is looked at of an answer.
 const STATUS_BYTES: usize = 12;
+
+/// Received at once.
+const RECEIVE_MAX: usize = 16 << 10;
 
 /// What a step has come to.
 pub(super) enum Next {
@@ -22,24 +27,39 @@ pub(super) struct Question {
     connected: bool,
     /// What is still to be said.
     unsent: Vec<u8>,
+    talk: Option<Talk>,
     answer: Vec<u8>,
 }
 
 impl Question {
-    pub(super) fn begin(check: &Check, address: &Addr) -> io::Result<Question> {
+    /// Connects. With a `context` TLS is spoken.
+    pub(super) fn begin(
+        check: &Check,
+        address: &Addr,
+        context: Option<&ClientContext>,
+    ) -> Result<Question, String> {
+        let mut unsent = check.preface.clone();
+        let talk = match (context, &check.tls) {
+            (Some(context), Some(tls)) => {
+                Some(Talk::begin(context, &tls.server_name, &mut unsent)?)
+            }
+            _ => {
+                if let Some((request, _)) = &check.request {
+                    unsent.extend_from_slice(request.as_bytes());
+                }
+                None
+            }
+        };
         let options = ConnectOptions {
             on_exec: OnExec::Close,
             ..ConnectOptions::default()
         };
-        let connecting = socket::connect(address, &options)?;
-        let mut unsent = check.preface.clone();
-        if let Some((request, _)) = &check.request {
-            unsent.extend_from_slice(request.as_bytes());
-        }
+        let connecting = socket::connect(address, &options).map_err(|error| error.to_string())?;
         Ok(Question {
             fd: connecting.fd(),
             connected: matches!(connecting, Connecting::Established(_)),
             unsent,
+            talk,
             answer: Vec::with_capacity(STATUS_BYTES),
         })
     }
@@ -61,8 +81,19 @@ impl Question {
     pub(super) fn step(&mut self, check: &Check) -> Next {
         match self.go_on(check) {
             Ok(next) => next,
-            Err(error) => Next::Ill(error.to_string()),
+            Err(error) => self.broken(check, &error.to_string()),
         }
+    }
+
+    /// The time for an answer is over.
+    pub(super) fn late(&self, check: &Check) -> Next {
+        let done = match &self.talk {
+            _ if !self.connected => "connection",
+            Some(talk) if !talk.is_established() => "TLS handshake",
+            Some(_) if check.request.is_none() => return Next::Well,
+            _ => "answer",
+        };
+        Next::Ill(format!("no {done} within {} ms", check.timeout_ms))
     }
 
     fn go_on(&mut self, check: &Check) -> io::Result<Next> {
@@ -73,29 +104,87 @@ impl Question {
             }
             self.connected = true;
         }
-        while !self.unsent.is_empty() {
-            match socket::send(self.fd, &self.unsent)? {
-                Attempt::Done(sent) => drop(self.unsent.drain(..sent)),
+        loop {
+            while !self.unsent.is_empty() {
+                match socket::send(self.fd, &self.unsent)? {
+                    Attempt::Done(sent) => drop(self.unsent.drain(..sent)),
+                    Attempt::WouldBlock => return Ok(Next::Wait),
+                }
+            }
+            if self.talk.is_none() && check.request.is_none() {
+                return Ok(Next::Well);
+            }
+            let mut room = [0; RECEIVE_MAX];
+            let wanted = match self.talk {
+                Some(_) => RECEIVE_MAX,
+                None => STATUS_BYTES.saturating_sub(self.answer.len()),
+            };
+            let n = match socket::recv(self.fd, &mut room[..wanted])? {
+                Attempt::Done(0) => return Ok(self.broken(check, "it ended the connection")),
+                Attempt::Done(n) => n,
                 Attempt::WouldBlock => return Ok(Next::Wait),
+            };
+            let next = self.hear(check, &room[..n]);
+            if !matches!(next, Next::Wait) {
+                // An alert, maybe; nobody waits for it to be read.
+                let _ = socket::send(self.fd, &self.unsent);
+                return Ok(next);
             }
         }
-        let Some((_, good)) = &check.request else {
-            return Ok(Next::Well);
+    }
+
+    fn hear(&mut self, check: &Check, received: &[u8]) -> Next {
+        let request = check.request.as_ref();
+        let Some(talk) = &mut self.talk else {
+            self.answer.extend_from_slice(received);
+            return self.judge(check);
         };
-        while self.answer.len() < STATUS_BYTES {
-            let mut room = [0; STATUS_BYTES];
-            let wanted = STATUS_BYTES - self.answer.len();
-            match socket::recv(self.fd, &mut room[..wanted])? {
-                Attempt::Done(0) => return Ok(Next::Ill("it ended without an answer".to_owned())),
-                Attempt::Done(n) => self.answer.extend_from_slice(&room[..n]),
-                Attempt::WouldBlock => return Ok(Next::Wait),
+        let request = request.map(|(request, _)| request.as_str());
+        match talk.hear(received, request, &mut self.unsent) {
+            Err(why) => Next::Ill(why),
+            Ok(heard) if request.is_none() => match heard.is_accepted {
+                true => Next::Well,
+                false => Next::Wait,
+            },
+            Ok(heard) => {
+                let missing = STATUS_BYTES.saturating_sub(self.answer.len());
+                let more = heard.data.iter().take(missing);
+                self.answer.extend(more);
+                match self.judge(check) {
+                    Next::Wait if heard.is_end => {
+                        Next::Ill("it ended without an answer".to_owned())
+                    }
+                    next => next,
+                }
             }
         }
-        Ok(match status(&self.answer) {
+    }
+
+    /// The connection is over before there is an answer.
+    fn broken(&self, check: &Check, why: &str) -> Next {
+        match &self.talk {
+            // It had nothing against us, or would have said so; how it ends is its own affair.
+            Some(talk) if talk.is_established() && check.request.is_none() => Next::Well,
+            Some(talk) if !talk.is_established() && self.connected => {
+                Next::Ill(format!("{why} in the TLS handshake"))
+            }
+            _ if self.connected => Next::Ill(format!("{why} without an answer")),
+            _ => Next::Ill(why.to_owned()),
+        }
+    }
+
+    fn judge(&self, check: &Check) -> Next {
+        let Some((_, good)) = &check.request else {
+            return Next::Well;
+        };
+        if self.answer.len() < STATUS_BYTES {
+            return Next::Wait;
+        }
+        match status(&self.answer) {
             None => Next::Ill("its answer is not HTTP/1".to_owned()),
             Some(code) if good.contain(code) => Next::Well,
             Some(code) => Next::Ill(format!("it answered with status {code}")),
-        })
+        }
     }
 }
 

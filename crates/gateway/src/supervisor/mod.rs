@@ -48,7 +48,7 @@ use crate::ticket_keys::Keyring;
 use certificates::Watch;
 use control::Control;
 use dormouse_reactor::poller::{Events, Poller};
-use dormouse_reactor::process::{OomScore, Pid};
+use dormouse_reactor::process::{OomScore, Pid, Wait};
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signals;
 use dormouse_reactor::{Fd, descriptors, process};
@@ -61,7 +61,13 @@ use pairs::Pair;
 use reload::Reloading;
 use scout::Scouts;
 use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
 use upgrade::Upgrade;
+
+/// How long those who were told to end have to do so before main ends.
+const LAST_ONES_MS: u64 = 1_000;
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 const TOKEN_SIGNALS: u64 = 1;
 const TOKEN_CONTROL: u64 = 2;
@@ -194,6 +200,7 @@ impl Supervisor {
                 if let Some(sessions) = &mut self.sessions {
                     sessions.save();
                 }
+                wait_for_the_last();
                 return if self.stopping {
                     Ok(())
                 } else {
@@ -221,5 +228,16 @@ impl Supervisor {
         .into_iter()
         .flatten()
         .min()
+    }
+}
+
+/// Main is the last to go. A service manager that finds main gone and another process still there
+/// has to end that, and may not learn when it has ended: systemd then waits for `TimeoutStopSec`.
+fn wait_for_the_last() {
+    let until_ms = process::monotonic_ms() + LAST_ONES_MS;
+    while process::has_children() && process::monotonic_ms() < until_ms {
+        if !matches!(process::wait(Wait::AnyEnded), Ok(Some(_))) {
+            thread::sleep(LOOK_AGAIN);
+        }
     }
 }

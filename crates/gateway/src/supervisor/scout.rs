@@ -9,11 +9,12 @@ use crate::backends::{Checked, Places};
 use crate::beside::{self, Standing};
 use crate::config::{self, Backend, Config, Probe, ProxyProtocol, Upstream};
 use crate::control::talk;
+use crate::handover::OriginPem;
 use crate::keeper;
 use crate::orders::Order;
 use crate::proxy_protocol;
 use crate::route::milliseconds;
-use crate::scout::{Check, Finding, Task, Told};
+use crate::scout::{Again, Check, CheckTls, Finding, Speech, Task, Told};
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
@@ -142,34 +143,84 @@ fn addresses(backend: &Backend) -> Vec<String> {
 }
 
 /// What is to be found out for this configuration.
-fn task(config: &Config) -> Task {
-    let every = config.process.resolve_every;
+fn task(config: &Config, backend_tls: &[Option<OriginPem>]) -> Task {
+    let process = &config.process;
+    let again = process.resolve_every.map(|every| Again {
+        every_ms: milliseconds(every),
+        ttl_min_ms: milliseconds(process.resolve_ttl_min),
+        ttl_max_ms: milliseconds(process.resolve_ttl_max.max(process.resolve_ttl_min)),
+    });
     let names: BTreeSet<&str> = upstreams(config).filter_map(|u| u.backend.name()).collect();
     // A backend of several routes is asked as the first of them says which asks.
     let mut checks: BTreeMap<String, Check> = BTreeMap::new();
-    for route in config
-        .routes
-        .iter()
-        .filter(|route| route.check != Probe::Off)
-    {
+    let mut speeches = Vec::new();
+    for (number, route) in config.routes.iter().enumerate() {
+        if route.check == Probe::Off {
+            continue;
+        }
+        let speech = speech(route, backend_tls.get(number).and_then(Option::as_ref));
+        let number = speech.is_some().then_some(speeches.len());
+        speeches.extend(speech);
         for upstream in &route.to {
             for address in addresses(&upstream.backend) {
-                let check = check(route, &upstream.backend, &address);
+                let check = check(route, number, &upstream.backend, &address);
                 checks.entry(address).or_insert(check);
             }
         }
     }
     Task {
-        names: match every {
+        names: match again {
             Some(_) => names.into_iter().map(str::to_owned).collect(),
             None => Vec::new(),
         },
-        resolve_every_ms: every.map(milliseconds),
+        again,
         checks: checks.into_values().collect(),
+        speeches,
     }
 }
 
-fn check(route: &config::Route, backend: &Backend, address: &str) -> Check {
+/// How its checks speak TLS with the backends of a route, if they do.
+fn speech(route: &config::Route, pem: Option<&OriginPem>) -> Option<Speech> {
+    let asks_http = match route.check {
+        Probe::Get(_) => true,
+        Probe::Tls => false,
+        Probe::Connect | Probe::Off => return None,
+    };
+    let pem = match pem {
+        Some(pem) => pem.clone(),
+        // The certificate is for clients to judge.
+        None if route.pass_through => OriginPem {
+            roots: None,
+            identity: None,
+        },
+        None => return None,
+    };
+    // The request is of HTTP/1.1, whatever clients speak.
+    let offered = &route.backend_alpn;
+    let alpn = match asks_http && !offered.is_empty() {
+        true => vec!["http/1.1".to_owned()],
+        false => offered.clone(),
+    };
+    Some(Speech { pem, alpn })
+}
+
+/// The name that a check asks the backend for, as clients' connections do.
+fn server_name(route: &config::Route, host: &str) -> String {
+    let exact = |name: &&config::ServerName| !name.as_str().starts_with("*.");
+    let of_route = match route.pass_through {
+        true => route
+            .server_names
+            .iter()
+            .find(exact)
+            .map(|name| name.as_str()),
+        false => route.backend_name.as_deref(),
+    };
+    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    of_route.unwrap_or(host).to_owned()
+}
+
+fn check(route: &config::Route, speech: Option<usize>, backend: &Backend, address: &str) -> Check {
     let host = match backend {
         Backend::Tcp { given, .. } => given,
         Backend::Unix(_) | Backend::Echo => "localhost",
@@ -182,14 +233,18 @@ fn check(route: &config::Route, backend: &Backend, address: &str) -> Check {
             ),
             route.check_status,
         )),
-        Probe::Connect | Probe::Off => None,
+        Probe::Connect | Probe::Tls | Probe::Off => None,
     };
     Check {
         backend: address.to_owned(),
-        preface: match (&request, route.proxy_protocol) {
-            (None, _) | (_, ProxyProtocol::Off) => Vec::new(),
-            (Some(_), ProxyProtocol::V1) => proxy_protocol::v1(None),
-            (Some(_), ProxyProtocol::V2) => proxy_protocol::local(),
+        tls: speech.map(|speech| CheckTls {
+            speech,
+            server_name: server_name(route, host),
+        }),
+        preface: match (request.is_some() || speech.is_some(), route.proxy_protocol) {
+            (false, _) | (_, ProxyProtocol::Off) => Vec::new(),
+            (true, ProxyProtocol::V1) => proxy_protocol::v1(None),
+            (true, ProxyProtocol::V2 | ProxyProtocol::V2Certificate) => proxy_protocol::local(),
         },
         request,
         every_ms: milliseconds(route.check_every),
@@ -230,7 +285,7 @@ impl Supervisor {
     pub(super) fn tell_scouts(&mut self) {
         let now_ms = process::boottime_ms();
         self.scouts.sweep_at_ms = Some(now_ms);
-        let task = task(&self.config);
+        let task = task(&self.config, &self.backend_tls);
         if task == self.scouts.task {
             return;
         }

@@ -25,6 +25,8 @@ pub(super) enum Subject {
     BackendDown,
     BackendTls,
     PartialRecord,
+    PacedClient,
+    PacedAll,
     Paused,
     Truncated,
     TlsFailed,

@@ -91,7 +91,7 @@ impl Worker {
         true
     }
 
-    /// The slot itself, with its timer and its place among the starved.
+    /// The slot itself, with its timer and its place among the starved and the paced.
     fn move_slot(&mut self, from: u32) -> Option<u32> {
         let due_ms = self.slots.get(from)?.timer.due_ms();
         self.wheel.cancel(&mut self.slots, from);
@@ -108,6 +108,9 @@ impl Worker {
             self.tools
                 .starved
                 .push(to, generation, self.now_ms, SOON_MS);
+        }
+        if let Some(slot) = self.slots.get(to) {
+            self.tools.paced.moved(slot.generation, to);
         }
         if let Some(slot) = self.slots.get(to)
             && slot.phase() == Phase::Warm

@@ -7,10 +7,13 @@
 use super::backlog;
 use super::connects::Connects;
 use super::kernel_memory::KernelMemory;
+use super::paced::Paced;
 use super::starved::{LATE_MS, SOON_MS, Starved};
 use super::tickets::Tickets;
 use crate::backends::Backends;
+use crate::clients::ClientLimits;
 use crate::counters::{Count, Counters};
+use crate::pace::Pace;
 use crate::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
@@ -31,7 +34,7 @@ pub(super) const RECEIVE_MAX: usize = RECORDS_PER_STEP * CONTENT_MAX;
 pub(super) const RECORD_MAX: usize = 5 + CONTENT_MAX + 2048;
 
 /// Bytes moved per event before the next connection has its turn.
-pub(super) const TURN_BYTES_MAX: usize = 4 * RECEIVE_MAX;
+const TURN_BYTES_MAX: usize = 4 * RECEIVE_MAX;
 
 /// Pending memory is kept back for steps which should not need any, but at most so much.
 const RESERVE_BYTES_MAX: usize = 1 << 20;
@@ -79,12 +82,18 @@ pub(crate) struct Tools {
     pub(super) kernel: KernelMemory,
     /// Connections which wait for memory.
     pub(super) starved: Starved,
+    /// Connections which have passed as much as they may for now.
+    pub(super) paced: Paced,
+    /// What the step at hand has received, from either side.
+    pub(super) received: u64,
     /// When to look first at the one that starves next.
     pub(super) starved_wait_ms: u64,
     /// A socket's send queue holds this much at most: below it nobody is asked.
     send_buffer: usize,
     /// What is received at once, at most: what one connection may then have pending is bounded.
     receive_max: usize,
+    /// What a step may receive in all before the next connection has its turn.
+    turn_max: usize,
     /// Pending memory which only steps that should need none may fall back on.
     reserve: usize,
 }
@@ -153,16 +162,36 @@ impl Tools {
             tickets: Tickets::default(),
             kernel,
             starved: Starved::default(),
+            paced: Paced::default(),
+            received: 0,
             starved_wait_ms: SOON_MS,
             send_buffer,
             receive_max,
+            turn_max: TURN_BYTES_MAX,
             reserve,
         }
     }
 
-    /// Another limit for what is received from now on.
-    pub(super) fn limit_pending(&mut self, pending_per_connection: usize) {
-        self.receive_max = receive_max(pending_per_connection);
+    /// Other limits for what is received from now on. Where bytes are paid for, a step is no longer
+    /// than a small part of a second's.
+    pub(super) fn limit_steps(&mut self, pending_per_connection: usize, limits: ClientLimits) {
+        let paces = [limits.bytes, limits.bytes_of_all].into_iter().flatten();
+        let least = paces.map(Pace::step_bytes).min().unwrap_or(u64::MAX);
+        let least = usize::try_from(least).unwrap_or(usize::MAX);
+        let records = (least / CONTENT_MAX).clamp(1, RECORDS_PER_STEP);
+        self.receive_max = receive_max(pending_per_connection).min(records * CONTENT_MAX);
+        self.turn_max = TURN_BYTES_MAX.min(least.max(CONTENT_MAX));
+    }
+
+    /// Bytes received in one step, after which it ends.
+    pub(super) fn turn_max(&self) -> usize {
+        self.turn_max
+    }
+
+    /// So much was received.
+    pub(super) fn note_received(&mut self, what: Count, bytes: usize) {
+        self.count.add(what, bytes as u64);
+        self.received += bytes as u64;
     }
 
     /// Bytes to receive at once, at most.

@@ -72,6 +72,7 @@ pub(super) fn reads_tls(slot: &Slot) -> bool {
         && !slot.has(Flag::TlsEnded)
         && !slot.has(Flag::OpeningBlocked)
         && !slot.has(Flag::Starved)
+        && !slot.has(Flag::Paced)
         && !echo_waits
 }
 
@@ -80,6 +81,7 @@ pub(super) fn reads_plain(slot: &Slot) -> bool {
     slot.phase() == Phase::Established
         && !slot.has(Flag::PlainEnded)
         && !slot.has(Flag::SealingStarved)
+        && !slot.has(Flag::Paced)
         && slot.sealing_pending.is_none()
         && !slot.tls.closed()
 }

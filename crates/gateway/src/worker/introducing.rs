@@ -62,17 +62,24 @@ impl Client {
         match route.access.proxy_protocol {
             ProxyProtocol::Off => Vec::new(),
             ProxyProtocol::V1 => proxy_protocol::v1(self.ends(slot.tls_fd())),
-            ProxyProtocol::V2 => {
+            ProxyProtocol::V2 | ProxyProtocol::V2Certificate => {
+                let whole = route.access.proxy_protocol == ProxyProtocol::V2Certificate;
+                let algorithms = info.algorithms.as_deref();
                 let tls = Tls {
                     version: match info.protocol {
                         Version::Tls12 => "TLSv1.2",
                         Version::Tls13 => "TLSv1.3",
                     },
                     suite: info.suite,
+                    group: info.group,
+                    signature_scheme: info.signature,
+                    signature_algorithm: algorithms.map_or("", |of| of.signature),
+                    key_algorithm: algorithms.map_or("", |of| &of.key),
                     alpn: info.alpn.as_deref(),
                     server_name: info.sni.as_deref(),
                     certificate: info.verified.then_some(ClientCertificate {
                         common_name: info.client_name.as_deref(),
+                        der: info.client_certificate.as_deref().filter(|_| whole),
                         resumed: info.resumed,
                     }),
                     unique_id: id.as_bytes(),
@@ -87,7 +94,9 @@ impl Client {
         match route.access.proxy_protocol {
             ProxyProtocol::Off => Vec::new(),
             ProxyProtocol::V1 => proxy_protocol::v1(self.ends(slot.tls_fd())),
-            ProxyProtocol::V2 => proxy_protocol::v2(self.ends(slot.tls_fd()), None),
+            ProxyProtocol::V2 | ProxyProtocol::V2Certificate => {
+                proxy_protocol::v2(self.ends(slot.tls_fd()), None)
+            }
         }
     }
 

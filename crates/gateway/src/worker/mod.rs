@@ -22,6 +22,7 @@
 //!   starved     who waits for memory        kernel_memory  the sum of send queues
 //!   connects    how long connects take
 //!   choosing    whose client it is          through      TLS that is not ours
+//!   paced       who has passed enough
 //! ```
 
 mod accepting;
@@ -42,6 +43,7 @@ mod kernel_memory;
 mod newcomers;
 mod opening;
 mod originating;
+mod paced;
 mod passing;
 mod queue;
 mod recover;
@@ -269,6 +271,7 @@ impl Worker {
             orders,
             now_ms,
         };
+        worker.limit_steps();
         worker.recover(moved, &keep)?;
         worker.count_phases();
         if worker.late.is_none() {
@@ -352,6 +355,7 @@ impl Worker {
             self.listeners.next_deadline_ms(),
             self.ending.next_deadline_ms(self.now_ms),
             self.tools.starved.next_deadline_ms(),
+            self.tools.paced.next_deadline_ms(),
             self.tools.kernel.next_deadline_ms(),
             self.survey_from.map(|_| self.now_ms),
             self.room_deadline_ms(),
@@ -388,8 +392,10 @@ impl Worker {
             listeners,
             originations,
             errands,
+            clients,
             ..
         } = self;
+        tools.received = 0;
         let Some(slot) = slots.get_mut(index) else {
             return false;
         };
@@ -432,7 +438,21 @@ impl Worker {
             let wait_ms = tools.starved_wait_ms;
             tools.starved.push(index, slot.generation, now_ms, wait_ms);
         }
+        let per_client = limits.per_client;
+        if per_client.any_bytes()
+            && !over
+            && let Some(slowed) = tools.pay((index, slot), clients, per_client, now_ms)
+        {
+            self.report_slowed(index, slowed);
+        }
         over
+    }
+
+    /// How much a step receives follows from the limits.
+    fn limit_steps(&mut self) {
+        let limits = &self.limits;
+        self.tools
+            .limit_steps(limits.pending_per_connection, limits.per_client);
     }
 
     /// Counts from the start what is kept up to date from then on.
@@ -487,6 +507,7 @@ impl Worker {
         self.leaving = self.leaving.saturating_sub(leaving);
         let remains = closing::dismantle(slot, &mut self.tools);
         self.tools.tickets.forget(slot.generation);
+        self.tools.paced.forget(slot.generation);
         slot.tls.wipe();
         self.slots.free(index);
         remains.close();

@@ -5,7 +5,7 @@
 //! take (then nothing more is read until it did), and the beginning of a record.
 
 use super::backlog;
-use super::flow::{Allowance, Outcome, TURN_BYTES_MAX, Tools};
+use super::flow::{Allowance, Outcome, Tools};
 use super::through;
 use crate::counters::Count;
 use crate::slot::{Flag, Phase, Slot};
@@ -50,7 +50,7 @@ fn open_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
     // Derived once per wake, and not before there is something to open.
     let mut key = None;
     let mut moved = 0;
-    while moved < TURN_BYTES_MAX && may_read(slot) {
+    while moved < tools.turn_max() && may_read(slot) {
         // Behind the beginning of a record which came before, if there is one.
         let have = usize::from(slot.partial_len);
         let most = match tools.allowance(towards(slot)) {
@@ -79,7 +79,7 @@ fn open_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
             Ok(Attempt::WouldBlock) => return Ok(()),
             Err(e) => return Err(Outcome::TlsFailed(e)),
         };
-        tools.count.add(Count::TlsBytesIn, n as u64);
+        tools.note_received(Count::TlsBytesIn, n);
         trial::crash_on(
             tools
                 .scratch

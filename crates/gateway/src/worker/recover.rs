@@ -279,6 +279,8 @@ impl Worker {
             // Who waited for memory was in a list that is gone: they are read, and wait again.
             slot.clear(Flag::Starved);
             slot.clear(Flag::SealingStarved);
+            // What is to be paid is in a table that is still there.
+            slot.clear(Flag::Paced);
             if !same_poller {
                 (slot.tls_watch, slot.plain_watch) = (0, 0);
             }

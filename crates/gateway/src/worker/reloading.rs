@@ -106,7 +106,8 @@ impl Worker {
 
         let changed = self.place_routes(routes, originations, &handover, &own);
         self.limits = handover.share.limits(&handover.config);
-        self.tools.limit_pending(self.limits.pending_per_connection);
+        self.limit_steps();
+        self.tools.paced.end_all();
         self.tools.kernel.limit_to(self.limits.kernel_bytes_max);
         (self.set_logs)(&handover.config.log);
         self.originate_anew(&changed);

@@ -4,7 +4,7 @@
 //! the scratch buffer (`[header][content][trailer]`, four of them), sealed where it lies and sent
 //! with one call. Nothing is copied.
 
-use super::flow::{Allowance, Outcome, TURN_BYTES_MAX, Tools};
+use super::flow::{Allowance, Outcome, Tools};
 use super::through;
 use crate::counters::Count;
 use crate::slot::{Flag, Slot};
@@ -28,7 +28,7 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
     // Derived once per wake, and not before there is something to seal.
     let mut key = None;
     let mut moved = 0;
-    while moved < TURN_BYTES_MAX && slot.sealing_pending.is_none() && !slot.tls.closed() {
+    while moved < tools.turn_max() && slot.sealing_pending.is_none() && !slot.tls.closed() {
         let (records, most) = match tools.allowance(slot.tls_fd()) {
             Allowance::Full => {
                 let most = tools.receive_max();
@@ -58,7 +58,7 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
             return Ok(());
         }
         let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));
-        tools.count.add(Count::PlainBytesIn, n as u64);
+        tools.note_received(Count::PlainBytesIn, n);
         tools.seal_and_send(slot, key, n)?;
         moved += n;
         // A short receive: the queue was empty. Readiness is level-triggered; no need to ask again.

@@ -5,7 +5,7 @@
 //! as a reset, since what they mean is for the two who speak TLS to say.
 
 use super::backlog;
-use super::flow::{Allowance, Outcome, TURN_BYTES_MAX, Tools, send_sealed};
+use super::flow::{Allowance, Outcome, Tools, send_sealed};
 use super::interest;
 use crate::counters::Count;
 use crate::slot::{Flag, Slot};
@@ -32,7 +32,7 @@ pub(super) fn plain_readable(slot: &mut Slot, tools: &mut Tools) -> Outcome {
 
 fn inward(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
     let mut moved = 0;
-    while moved < TURN_BYTES_MAX && interest::reads_tls(slot) {
+    while moved < tools.turn_max() && interest::reads_tls(slot) {
         let Some(most) = room(slot, tools, slot.plain_fd(), Flag::Starved) else {
             return Ok(());
         };
@@ -45,7 +45,7 @@ fn inward(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
             Ok(Attempt::WouldBlock) => return Ok(()),
             Err(e) => return Err(Outcome::TlsFailed(e)),
         };
-        tools.count.add(Count::TlsBytesIn, n as u64);
+        tools.note_received(Count::TlsBytesIn, n);
         let Tools {
             scratch, pending, ..
         } = tools;
@@ -74,7 +74,7 @@ fn inward(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
 
 fn outward(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
     let mut moved = 0;
-    while moved < TURN_BYTES_MAX && interest::reads_plain(slot) {
+    while moved < tools.turn_max() && interest::reads_plain(slot) {
         let Some(most) = room(slot, tools, slot.tls_fd(), Flag::SealingStarved) else {
             return Ok(());
         };
@@ -87,7 +87,7 @@ fn outward(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
             Ok(Attempt::WouldBlock) => return Ok(()),
             Err(e) => return Err(Outcome::PlainFailed(e)),
         };
-        tools.count.add(Count::PlainBytesIn, n as u64);
+        tools.note_received(Count::PlainBytesIn, n);
         let Tools {
             scratch, pending, ..
         } = tools;

@@ -55,7 +55,8 @@ impl Worker {
                 Some(limits.backend_connect_timeout_ms),
             ),
             Phase::Draining => (TimerPurpose::Drain, Some(DRAIN_LOOK_MS)),
-            Phase::Established | Phase::Warm if slot.partial_len > 0 => (
+            // While we do not read, a record can't be completed.
+            Phase::Established | Phase::Warm if slot.partial_len > 0 && !slot.has(Flag::Paced) => (
                 TimerPurpose::PartialRecord,
                 Some(limits.partial_record_timeout_ms),
             ),
@@ -96,6 +97,7 @@ impl Worker {
         let tickets_done = self.tools.tickets.expire(self.now_ms);
         self.look_at_queues();
         self.feed_starved();
+        self.end_waits();
         if self.handshakes.burst_ended() || tickets_done {
             process::return_heap();
             self.slots.trim();
@@ -113,6 +115,7 @@ impl Worker {
             Count::PendingBytes,
             self.tools.pending.bytes_in_use() as u64,
         );
+        count.set(Count::PacedNow, self.tools.paced.len() as u64);
         count.set(Count::KernelBytes, self.tools.kernel.sum() as u64);
         self.update_accepting();
     }

@@ -505,9 +505,11 @@ impl Work<'_> {
     }
 
     fn is_idle(&self, slot: &Slot) -> bool {
-        self.limits
-            .idle_timeout_ms
-            .is_some_and(|idle_ms| slot.active_until_ms() + idle_ms <= self.now_ms)
+        !slot.has(Flag::Paced)
+            && self
+                .limits
+                .idle_timeout_ms
+                .is_some_and(|idle_ms| slot.active_until_ms() + idle_ms <= self.now_ms)
     }
 
     /// We close it: the client gets close_notify, the backend a FIN.
@@ -600,6 +602,7 @@ impl Work<'_> {
             return;
         }
         drop_introduction(slot);
+        slot.clear(Flag::Paced);
         if let Outcome::PlainFailed(_) = outcome
             && interest::reads_plain(slot)
         {

@@ -28,7 +28,9 @@ pub fn of_unit(name: &str) -> Result<i32, Trouble> {
                     "--unit: there is no systemctl here; give the process with --pid",
                 ));
             }
-            Err(NoAnswer::Refused(why)) => said = why,
+            // What the first one says counts: there is seldom another.
+            Err(NoAnswer::Refused(why)) if said.is_empty() => said = why,
+            Err(NoAnswer::Refused(_)) => {}
             Ok(answer) => match main_pid(&answer) {
                 Ok(pid) => return Ok(pid),
                 Err(why) if said.is_empty() => said = why,

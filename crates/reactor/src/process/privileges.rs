@@ -1,5 +1,6 @@
 //! Giving up what a process may do.
 
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::ptr;
@@ -63,16 +64,31 @@ fn group_named(name: &str) -> Option<u32> {
 }
 
 /// Becomes `user` for good, without supplementary groups or capabilities; and whoever it is, no
-/// program that is executed from here on gains anything by it (no_new_privs). A process that is
-/// this user already only gets the latter.
+/// program that is executed from here on gains anything by it (no_new_privs). Who is not root and
+/// stays who they are loses capabilities too: main may have been given some (ambient ones, by a
+/// service manager), and they are for main alone. To be called before there is a second thread.
 ///
 /// # Errors
 /// What the operating system says: only a privileged process may become somebody else.
 pub fn drop_privileges(user: Option<User>) -> io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
-    let Some(User { uid, gid }) = user else {
+    if let Some(user) = user {
+        become_user(user)?;
+    }
+    if rustix::process::geteuid().is_root() {
         return Ok(());
+    }
+    let none = CapabilitySet::empty();
+    // What is in no permitted and inheritable set is in no ambient one.
+    let sets = CapabilitySets {
+        effective: none,
+        permitted: none,
+        inheritable: none,
     };
+    Ok(set_capabilities(None, sets)?)
+}
+
+fn become_user(User { uid, gid }: User) -> io::Result<()> {
     let (now, group_now) = (rustix::process::geteuid(), rustix::process::getegid());
     if now.as_raw() == uid && group_now.as_raw() == gid {
         return Ok(());

@@ -72,6 +72,15 @@ pub fn wait(whom: Wait) -> io::Result<Option<(Pid, Ended)>> {
     }
 }
 
+/// Whether this process has any child of which no note was taken yet, ended or not.
+pub fn has_children() -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !matches!(
+        rustix::process::waitid(WaitId::All, options),
+        Err(Errno::CHILD)
+    )
+}
+
 /// How a child has ended, if it has; it is left for [`wait`] to take note of.
 ///
 /// To take note of an end can cost the kernel 40 ms: it then forgets what was read of the process

@@ -46,6 +46,10 @@ const PROCESS: &[&str] = &[
     "workers = 9\npending_memory = '1 MiB'",
     "keepalive_idle = '1500ms'",
     "user_timeout = '30s'",
+    "resolve_ttl_min = '2m'\nresolve_ttl_max = '1m'",
+    "burst_per_client = '1 MiB'",
+    "bytes_per_client = '2 MiB'\nmax_bytes_per_second = '1 MiB'",
+    "bytes_per_client = '1k'",
     "backlog = 9999",
     "ticket_lifetime = '1d'",
     "ticket_keys = 'redis://store'",
@@ -109,6 +113,9 @@ const ROUTES: &[&str] = &[
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_allow = 'cn=a'\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_certificates = 'optional'\nclient_ca = 'a'\nclient_allow = 'cn=a'\n",
     "[[route]]\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\nclient_certificates = 'required'\nclient_ca = 'a'\nclient_allow = ['alice', 'cn=', 'cm=a', 'dns=a b', 'uri=a', 'uri=spiffe://*/x', 'sha256=12:34']\n",
+    "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\ncheck = 'tls'\n",
+    "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\nproxy_protocol = 'v2-certificate'\n",
+    "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\ncheck = 'POST /'\nproxy_protocol = 'v3'\n",
     "admin = '/run/app.sock'\n[[route]]\nlisten = ':1024'\nto = 'unix:/run/app.sock'\nself_signed = 'x'\n",
 ];
 

@@ -1,5 +1,6 @@
 //! The configuration as its users meet it: what they write, and what they are told.
 
+mod every;
 mod fit;
 mod flags;
 mod mistakes;

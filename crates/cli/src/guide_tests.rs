@@ -1,0 +1,146 @@
+//! The guide: its commands are commands of ours, and its configurations have no mistakes.
+
+use std::path::{Path, PathBuf};
+
+use clap::CommandFactory as _;
+use dormouse_gateway::config::{self, Machine};
+
+use crate::arguments::Arguments;
+
+/// The pages, and the README.
+fn pages() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let guide = std::fs::read_dir(root.join("docs/guide")).expect("the guide");
+    let guide = guide.map(|entry| entry.expect("a page").path());
+    let is_page = |path: &PathBuf| path.extension().is_some_and(|end| end == "md");
+    let all = guide.filter(is_page).chain([root.join("README.md")]);
+    all.map(|path| {
+        let text = std::fs::read_to_string(&path).expect("a page");
+        (path, text)
+    })
+    .collect()
+}
+
+/// What stands in blocks of a language.
+fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let opening = format!("```{language}\n");
+    let all = page.split(&opening).skip(1);
+    all.filter_map(|rest| rest.split("```").next()).collect()
+}
+
+/// The words of a line for a shell, as far as the guide goes: quotes, `$(…)`, no variables.
+fn words(line: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    let (mut word, mut quote, mut depth) = (String::new(), None, 0);
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        match (quote, c) {
+            (Some(end), c) if c == end => quote = None,
+            (None, '\'' | '"') => quote = Some(c),
+            (None, '$') if chars.peek() == Some(&'(') => depth += 1,
+            (None, ')') if depth > 0 => {
+                depth -= 1;
+                word.push('1');
+            }
+            (None, _) if depth > 0 => {}
+            (None, ' ') => all.extend((!word.is_empty()).then(|| std::mem::take(&mut word))),
+            (None, '#') if word.is_empty() => break,
+            (_, c) => word.push(c),
+        }
+    }
+    all.extend((!word.is_empty()).then_some(word));
+    all
+}
+
+/// Every command of ours in a block, with its words.
+fn commands(block: &str) -> Vec<Vec<String>> {
+    let joined = block.replace("\\\n", " ");
+    let mut all = Vec::new();
+    for line in joined.lines() {
+        let words = words(line);
+        for command in words.split(|word| matches!(word.as_str(), "&&" | "|" | ";" | "||" | "&")) {
+            let redirected = command
+                .iter()
+                .position(|word| word.starts_with('>') || word.starts_with("2>"));
+            let command = &command[..redirected.unwrap_or(command.len())];
+            let ours = command
+                .iter()
+                .position(|word| word == "dormouse" || word.ends_with("/dormouse"));
+            // Not as an argument of another program.
+            if let Some(at) = ours
+                .filter(|at| *at == 0 || matches!(command[0].as_str(), "sudo" | "exec" | "time"))
+            {
+                all.push(command[at..].to_vec());
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn every_command_of_the_guide_is_one() {
+    let mut seen = 0;
+    for (path, page) in pages() {
+        for command in blocks(&page, "sh").into_iter().flat_map(commands) {
+            let answer = Arguments::command().try_get_matches_from(&command);
+            if let Err(error) = answer {
+                assert!(
+                    !error.use_stderr(),
+                    "{}: {command:?}\n{error}",
+                    path.display()
+                );
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 40, "only {seen} were found");
+}
+
+/// A part of a file stands in a route that has the rest; `# …` says that it leaves something out.
+fn completed(block: &str) -> Vec<String> {
+    const REST: [(&str, &str); 3] = [
+        ("listen", "\"127.0.0.1:8443\""),
+        ("to", "\"127.0.0.1:8080\""),
+        ("self_signed", "\"localhost\""),
+    ];
+    let says = |name: &str| {
+        block
+            .lines()
+            .any(|line| line.split('=').next().is_some_and(|key| key.trim() == name))
+    };
+    let identified = says("certificates") || says("pass_through");
+    let missing = REST
+        .iter()
+        .filter(|(name, _)| !says(name) && (*name != "self_signed" || !identified));
+    let rest: String = missing
+        .map(|(name, value)| format!("{name} = {value}\n"))
+        .collect();
+    let elided = block.replacen("# …\n", &rest, 1);
+    let whole = "[[route]]\nlisten = \"127.0.0.1:8443\"\nto = \"127.0.0.1:8080\"\nself_signed = \"localhost\"\n";
+    vec![
+        block.to_owned(),
+        elided,
+        format!("[[route]]\n{rest}{block}"),
+        format!("{block}\n{whole}"),
+    ]
+}
+
+#[test]
+fn every_configuration_of_the_guide_is_right() {
+    let machine = Machine::read();
+    let (mut seen, mut wrong) = (0, String::new());
+    for (path, page) in pages() {
+        for block in blocks(&page, "toml") {
+            let judged = completed(block).into_iter();
+            let judged =
+                judged.map(|text| config::judge(&text, Path::new("dormouse.toml"), &machine));
+            let all: Vec<_> = judged.collect();
+            if all.iter().all(|mistakes| mistakes.errors() > 0) {
+                wrong.push_str(&format!("{}:\n{block}\n{}\n", path.display(), all[1]));
+            }
+            seen += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    assert!(seen > 20, "only {seen} were found");
+}

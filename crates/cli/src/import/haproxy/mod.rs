@@ -1,0 +1,379 @@
+//! haproxy.cfg.
+//!
+//! Each `bind … ssl` becomes a route, and one more for each backend that is chosen by server name or
+//! protocol; so does a bind without `ssl` which chooses by the name in the ClientHello, as a route
+//! that passes TLS through. In `mode http` HAProxy stays behind us, without TLS, unless it only hands
+//! everything on.
+
+mod bind;
+mod rules;
+mod server;
+mod syntax;
+
+use super::said::HAPROXY_STAYS;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::draft::{Draft, Section, quoted_list};
+use super::fault::{Fault, Spot};
+use super::words::time;
+use syntax::{Condition, Line, Part, Test, condition};
+
+/// All that there is.
+struct Config {
+    global: Vec<Line>,
+    parts: Vec<Part>,
+    backends: HashMap<String, usize>,
+    /// From which the paths count that are not absolute.
+    folder: PathBuf,
+}
+
+impl Config {
+    fn backend(&self, name: &str) -> Option<&Part> {
+        self.backends.get(name).and_then(|at| self.parts.get(*at))
+    }
+
+    /// The last line of `global` with this name.
+    fn global(&self, name: &str) -> Option<&Line> {
+        self.global.iter().rev().find(|line| line.word(0) == name)
+    }
+
+    /// A file, from a folder that `global` gives for its kind.
+    fn path(&self, base: &str, file: &str) -> String {
+        let base = self.global(base).map_or("", |line| line.word(1));
+        let relative_to_file = self
+            .global("default-path")
+            .is_some_and(|line| line.word(1) == "config");
+        let file = Path::new(base).join(file);
+        match relative_to_file {
+            true => self.folder.join(file).display().to_string(),
+            false => file.display().to_string(),
+        }
+    }
+}
+
+pub(super) fn read(text: &str, spot: &Spot, folder: &Path) -> Result<Draft, Fault> {
+    let parts = syntax::parse(text, spot)?;
+    let global = parts
+        .iter()
+        .filter(|part| part.kind == "global")
+        .flat_map(|part| part.lines.clone());
+    let is_backend = |part: &Part| matches!(part.kind.as_str(), "backend" | "listen");
+    let backends = parts
+        .iter()
+        .enumerate()
+        .filter(|(_, part)| is_backend(part));
+    let config = Config {
+        global: global.collect(),
+        backends: backends.map(|(at, part)| (part.name.clone(), at)).collect(),
+        folder: std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()),
+        parts,
+    };
+    let mut draft = Draft::default();
+    for part in &config.parts {
+        if matches!(part.kind.as_str(), "frontend" | "listen") {
+            frontend(part, &config, &mut draft);
+        }
+    }
+    if !draft.is_empty() {
+        program(&config, &mut draft);
+    }
+    Ok(draft)
+}
+
+/// A backend for clients which ask for one of these names, or offer one of these protocols; for all
+/// others, if there are none.
+struct Case<'a> {
+    names: Vec<String>,
+    protocols: Vec<String>,
+    backend: Option<&'a Part>,
+    spot: Spot,
+}
+
+fn frontend(part: &Part, config: &Config, draft: &mut Draft) {
+    let cases = cases(part, config);
+    let passes_through = !part.is_http() && chooses_by_hello(part);
+    for line in part.all("bind") {
+        let has_tls = line.says("ssl");
+        if !has_tls && !passes_through {
+            continue;
+        }
+        let title = format!("{} {}, bind {}", part.kind, part.name, line.word(1));
+        let mut base = Section::new(false, title);
+        bind::read(line, config, has_tls, &mut base, draft);
+        rules::networks(part, config, &mut base);
+        times(part, draft);
+        if part.is_http() && does_more(part, &cases) {
+            stays_behind(line, &mut base);
+            draft.sections.push(base);
+            continue;
+        }
+        rules::left_out(part, &mut base);
+        for (why, line) in &cases.not_ours {
+            base.leave_out(&line.spot, &line.shown(), why);
+        }
+        if cases.all.is_empty() {
+            base.do_this(
+                &part.spot,
+                "it passes its connections to nobody: give backends to `to`",
+            );
+            draft.sections.push(base.clone());
+        }
+        for (n, case) in cases.all.iter().enumerate() {
+            let mut section = if n == 0 { base.clone() } else { base.again() };
+            if !case.names.is_empty() {
+                section.set("server_names", quoted_list(&case.names));
+            }
+            if !case.protocols.is_empty() {
+                section.set("alpn", quoted_list(&case.protocols));
+            }
+            match case.backend {
+                Some(backend) => {
+                    server::read(backend, config, &mut section);
+                    times(backend, draft);
+                }
+                None => section.do_this(
+                    &case.spot,
+                    "this backend is not there: give its servers to `to`",
+                ),
+            }
+            if part.is_http() {
+                without_http2(line, case.backend, &mut section);
+            }
+            draft.sections.push(section);
+        }
+    }
+}
+
+/// Whether TLS passes through: somebody looks into the ClientHello.
+fn chooses_by_hello(part: &Part) -> bool {
+    let looks = |word: &String| {
+        ["req.ssl_", "req_ssl_"]
+            .iter()
+            .any(|start| word.starts_with(start) || word.contains(&format!("[{start}")))
+    };
+    let lines = part
+        .lines
+        .iter()
+        .filter(|line| matches!(line.word(0), "acl" | "use_backend" | "tcp-request"));
+    lines.flat_map(|line| &line.words).any(looks)
+}
+
+/// The ways on from a frontend, and those which are chosen by what we do not look at.
+struct Cases<'a> {
+    all: Vec<Case<'a>>,
+    not_ours: Vec<(&'static str, &'a Line)>,
+}
+
+fn cases<'a>(part: &'a Part, config: &'a Config) -> Cases<'a> {
+    let mut cases = Cases {
+        all: Vec::new(),
+        not_ours: Vec::new(),
+    };
+    for line in part.all("use_backend") {
+        let name = line.word(1);
+        if name.contains("%[") {
+            cases.not_ours.push((
+                "names are written out here: a route with `server_names` for each",
+                line,
+            ));
+            continue;
+        }
+        let ways: Condition =
+            condition(&line.words, part, &config.folder).unwrap_or_else(|| vec![Vec::new()]);
+        for way in ways {
+            match way_in(&way) {
+                Some((names, protocols)) => cases.add(names, protocols, config.backend(name), line),
+                None => cases
+                    .not_ours
+                    .push(("routes are chosen by server name and protocol", line)),
+            }
+        }
+    }
+    if let Some(line) = part.find(&["default_backend"]) {
+        cases.add(Vec::new(), Vec::new(), config.backend(line.word(1)), line);
+    } else if part.all("server").next().is_some() {
+        let spot = part.spot.clone();
+        cases.all.push(Case {
+            names: Vec::new(),
+            protocols: Vec::new(),
+            backend: Some(part),
+            spot,
+        });
+    }
+    cases
+}
+
+/// Names and protocols by which a way is chosen. `None`: by something else.
+fn way_in(way: &[Test]) -> Option<(Vec<String>, Vec<String>)> {
+    let (mut names, mut protocols) = (Vec::new(), Vec::new());
+    for test in way {
+        match test {
+            Test::Name(all) if names.is_empty() => names.clone_from(all),
+            Test::Protocol(all) if protocols.is_empty() => protocols.clone_from(all),
+            Test::Tls => {}
+            _ => return None,
+        }
+    }
+    Some((names, protocols))
+}
+
+impl<'a> Cases<'a> {
+    fn add(
+        &mut self,
+        names: Vec<String>,
+        protocols: Vec<String>,
+        backend: Option<&'a Part>,
+        line: &Line,
+    ) {
+        let id = |part: Option<&Part>| part.map(|part| part.spot.line);
+        // More names for the same backend: the same route.
+        let same = self.all.iter_mut().find(|case| {
+            id(case.backend) == id(backend)
+                && case.backend.is_some()
+                && case.protocols == protocols
+                && !case.names.is_empty()
+                && !names.is_empty()
+        });
+        match same {
+            Some(case) => case.names.extend(names),
+            None => self.all.push(Case {
+                names,
+                protocols,
+                backend,
+                spot: line.spot.clone(),
+            }),
+        }
+    }
+}
+
+/// Whether something is done with requests.
+fn does_more(part: &Part, cases: &Cases<'_>) -> bool {
+    const DOES: [&str; 14] = [
+        "http-request",
+        "http-response",
+        "http-after-response",
+        "redirect",
+        "compression",
+        "cookie",
+        "filter",
+        "monitor-uri",
+        "capture",
+        "stats",
+        "reqadd",
+        "rspadd",
+        "unique-id-header",
+        "http-send-name-header",
+    ];
+    let is_more = |line: &Line| {
+        DOES.contains(&line.word(0)) || (line.word(0) == "option" && line.word(1) == "forwardfor")
+    };
+    let parts = cases
+        .all
+        .iter()
+        .filter_map(|case| case.backend)
+        .chain([part]);
+    !cases.not_ours.is_empty() || parts.flat_map(|part| &part.lines).any(is_more)
+}
+
+/// HAProxy goes on with requests, in the clear and behind us.
+fn stays_behind(bind: &Line, section: &mut Section) {
+    section.say("to", "127.0.0.1:8080");
+    section.say("proxy_protocol", "v2");
+    section.do_this(&bind.spot, HAPROXY_STAYS);
+}
+
+/// Bytes are passed on as they are, and HTTP/2 ended at HAProxy.
+fn without_http2(bind: &Line, backend: Option<&Part>, section: &mut Section) {
+    let speaks_it = |line: &Line| line.words.windows(2).any(|pair| pair == ["proto", "h2"]);
+    let knows = backend.is_some_and(|part| part.all("server").all(speaks_it));
+    if bind.says("alpn")
+        && !knows
+        && bind
+            .words
+            .iter()
+            .any(|word| word.split(',').any(|name| name == "h2"))
+    {
+        section.remove("alpn");
+        section.leave_out(
+            &bind.spot,
+            "alpn h2",
+            "bytes are passed on as they are: only if what is behind us speaks HTTP/2 in the clear",
+        );
+    }
+}
+
+/// Options of the program.
+fn program(config: &Config, draft: &mut Draft) {
+    for line in &config.global {
+        let (shown, value) = (line.shown(), line.word(1));
+        let why = match line.word(0) {
+            "nbthread" => {
+                draft.number("workers", value, &line.spot, &shown);
+                continue;
+            }
+            "maxconn" => {
+                draft.number("max_connections", value, &line.spot, &shown);
+                continue;
+            }
+            "user" | "uid" => {
+                draft.say("user", value);
+                continue;
+            }
+            "group" | "gid" => {
+                draft.say("group", value);
+                continue;
+            }
+            "hard-stop-after" => {
+                draft.longest(
+                    "shutdown_grace",
+                    time(value, 1).unwrap_or(0),
+                    &line.spot,
+                    &shown,
+                );
+                continue;
+            }
+            "tune.ssl.lifetime" => {
+                if let Some(seconds) = time(value, 1000).map(|ms| (ms / 1000).clamp(60, 43_200)) {
+                    draft.say("ticket_lifetime", &format!("{seconds}s"));
+                }
+                continue;
+            }
+            "chroot" => "workers confine themselves (`sandbox`)",
+            "stats" => "see `admin`, `dormouse status` and `/metrics`",
+            "log" | "log-send-hostname" | "log-tag" => {
+                "the log goes to standard error: `log_level`, `log_handshakes`"
+            }
+            "maxsslrate" | "maxconnrate" | "maxsessrate" => {
+                "there is `handshakes_per_client`, and `max_handshakes` at a time"
+            }
+            "maxsslconn" => "there is `max_connections`",
+            "ulimit-n" | "fd-hard-limit" => {
+                "set it where the program is started: LimitNOFILE= or ulimit -Hn"
+            }
+            "ssl-server-verify" => "servers' certificates are always judged here",
+            "ssl-engine" | "ssl-mode-async" | "lua-load" | "nbproc" | "cpu-map" => "no counterpart",
+            _ => continue,
+        };
+        draft.leave_out(&line.spot, &shown, why);
+    }
+}
+
+/// Times that hold for the whole program here.
+fn times(part: &Part, draft: &mut Draft) {
+    // In a tunnel, as every connection is here, `tunnel` holds in the place of both others.
+    let has_tunnel = part.find(&["timeout", "tunnel"]).is_some();
+    for line in part.all("timeout") {
+        let Some(ms) = time(line.word(2), 1) else {
+            continue;
+        };
+        match line.word(1) {
+            "connect" => draft.longest("backend_connect_timeout", ms, &line.spot, &line.shown()),
+            "tunnel" => draft.longest("idle_timeout", ms, &line.spot, &line.shown()),
+            "client" | "server" if !has_tunnel => {
+                draft.longest("idle_timeout", ms, &line.spot, &line.shown())
+            }
+            _ => {}
+        }
+    }
+}

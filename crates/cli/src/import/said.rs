@@ -1,0 +1,42 @@
+//! What several programs' importers say, and what is too long to stand between the code.
+
+pub(super) const PROXY_FROM_WHOM: &str = "clients speak the PROXY protocol: set accept_proxy_from \
+    to the networks of your proxies";
+
+pub(super) const BACKENDS_ARE_JUDGED: &str = "certificates of backends are always judged here: \
+    name who vouches for them with `backend_ca` (a certificate that is signed by itself is its \
+    own), or remove this line if the system trusts them";
+
+pub(super) const KEYS_ARE_PLAIN: &str = "keys are read unencrypted: \
+    openssl pkey -in KEY -out KEY.plain, readable by root alone";
+
+pub(super) const HTTP2: &str = "bytes are passed on as they are: alpn = [\"h2\", \"http/1.1\"] \
+    only if what is behind us speaks HTTP/2 in the clear";
+
+pub(super) const NGINX_STAYS: &str = "nginx stays behind for what is done with requests: instead \
+    of its `listen … ssl` give this server `listen 127.0.0.1:8080 proxy_protocol; \
+    set_real_ip_from 127.0.0.1; real_ip_header proxy_protocol;` without its ssl_ lines";
+
+pub(super) const HAPROXY_STAYS: &str = "HAProxy stays behind for what is done with requests: give \
+    it `bind 127.0.0.1:8080 accept-proxy` instead of this bind";
+
+pub(super) const PINNED: &str = "only the very certificates in CAfile were let in (verifyPeer): \
+    client_ca is who has signed them, and client_allow = [\"sha256=…\"] who they are";
+
+pub(super) const NOT_VERIFIED: &str = "it was not on, so any server is taken: remove `insecure`, \
+    and the server is verified";
+
+pub(super) const ONE_CA_FILE: &str = "`ca` is one file; whom the system trusts is trusted now: cat \
+    its files into one, and name that";
+
+pub(super) const NO_WRITE_IP: &str = "the backend expects the client's address in its old form: \
+    let it expect the PROXY protocol, and set proxy_protocol = \"v2\"";
+
+pub(super) const CONNECTIONS_OF_ALL: &str = "`max_connections` is for all workers together; by \
+    default as many as the machine allows";
+
+pub(super) const RULES: &str = "no counterpart: connections are let in by `allow`, `deny`, \
+    `connections_per_client` and `handshakes_per_client`";
+
+pub(super) const BY_THEIR_NAMES: &str = "certificates are chosen by the names in them; routes \
+    with `server_names` can differ";

@@ -1,0 +1,330 @@
+//! Moving in: a program is asked, then what `dormouse import` makes of its configuration is asked the
+//! same, at the same address, and gives the same answers.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::peer::{self, Peer, connect_from};
+use dormouse_interop::process::Process;
+use dormouse_interop::scene::{TLS_PORT, applies, unused_host};
+use dormouse_interop::terminator::Can;
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+
+/// Where the client comes from.
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 9, 8, 5));
+const NAMES: [&str; 3] = ["a.example", "b.example", "c.example"];
+
+/// Answers with its name, and with the client's address if a header says it first.
+fn backend(name: &'static str, with_header: bool) -> SocketAddr {
+    let listener = TcpListener::bind((unused_host(), 0)).expect("an address of this test");
+    let address = listener.local_addr().expect("its address");
+    std::thread::spawn(move || {
+        for tcp in listener.incoming().flatten() {
+            // Who only knocks to see whether somebody is there says nothing.
+            let _ = answer(tcp, name, with_header);
+        }
+    });
+    address
+}
+
+fn answer(mut tcp: TcpStream, name: &str, with_header: bool) -> std::io::Result<()> {
+    let mut line = String::new();
+    if with_header {
+        BufReader::new(&tcp).read_line(&mut line)?;
+    }
+    // PROXY TCP4 127.9.8.5 …
+    let client = line.split(' ').nth(2).unwrap_or("nobody");
+    tcp.write_all(format!("{name} {client}").as_bytes())
+}
+
+/// What the clients are told that ask for these names.
+fn answers(at: SocketAddr) -> Vec<String> {
+    let answer = |name: &&str| {
+        let tcp = connect_from(CLIENT, at);
+        let mut peer =
+            Peer::over(tcp, peer::client_for(peer::config(), name)).expect("a handshake");
+        // stunnel and nginx end without close_notify, some of the time.
+        let heard = peer.receive_all().unwrap_or_default();
+        String::from_utf8_lossy(&heard).into_owned()
+    };
+    NAMES.iter().map(answer).collect()
+}
+
+fn dormouse(arguments: &[&str]) -> Output {
+    Command::new(tools::dormouse())
+        .args(arguments)
+        .output()
+        .expect("it runs")
+}
+
+/// A program with a configuration, at an address.
+struct Old<'a> {
+    /// As `dormouse import` calls it.
+    kind: &'a str,
+    /// How it is started; `@` is its file.
+    command: &'a [&'a str],
+    text: String,
+    at: SocketAddr,
+}
+
+/// Asks it, moves, asks again.
+fn moves(old: &Old<'_>, want: [&str; 3], folder: &Path) {
+    let file = folder.join("old.conf").display().to_string();
+    std::fs::write(&file, &old.text).expect("written");
+    let mut command: Vec<String> = old
+        .command
+        .iter()
+        .map(|word| word.replace('@', &file))
+        .collect();
+    command[0] = tools::path(&command[0]);
+    let process = Process::start(old.kind, &command, folder);
+    wait::until("it to listen", PATIENCE, || TcpStream::connect(old.at).ok());
+    assert_eq!(answers(old.at), want, "as {} answers", old.kind);
+    drop(process);
+
+    let imported = dormouse(&["import", old.kind, &file]);
+    let said = String::from_utf8_lossy(&imported.stderr);
+    assert!(imported.status.success(), "{said}");
+    // Without a path of its own each would try for the usual one.
+    let page = format!(
+        "admin = \"none\"\n{}",
+        String::from_utf8_lossy(&imported.stdout)
+    );
+    let ours = folder.join("dormouse.toml").display().to_string();
+    std::fs::write(&ours, &page).expect("written");
+    let checked = dormouse(&["check", &ours]);
+    let said = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success(), "{said}\n{page}");
+
+    let command = [
+        tools::dormouse().display().to_string(),
+        "serve".into(),
+        "-c".into(),
+        ours,
+    ];
+    let mut process = Process::start("dormouse", &command, folder);
+    process.wait_for_line("ready", PATIENCE);
+    assert_eq!(answers(old.at), want, "{page}");
+}
+
+/// A certificate for all the names, with its key in the same file.
+fn pem(folder: &Path) -> String {
+    let files = authority().give_out_for("a.example", Kind::EcdsaP256, &NAMES, folder);
+    files.both.display().to_string()
+}
+
+fn ready(program: &str) -> bool {
+    applies(Can::BeDormouse) && tools::present(&[program])
+}
+
+#[test]
+fn from_haproxy() {
+    if !ready("haproxy") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
+    let (a, b, c) = (backend("A", true), backend("B", false), backend("C", true));
+    let text = format!(
+        "global
+    maxconn 500
+defaults
+    mode tcp
+    timeout connect 5s
+    timeout client 1h
+    timeout server 1h
+frontend f
+    bind {at} ssl crt {pem}
+    tcp-request connection reject if !{{ src 127.0.0.0/8 }}
+    acl is_a ssl_fc_sni -i A.example
+    use_backend a if is_a
+    use_backend b if {{ ssl_fc_sni b.example }}
+    default_backend c
+backend a
+    server a {a} send-proxy
+backend b
+    server b {b} check
+backend c
+    server c {c} send-proxy
+"
+    );
+    let old = Old {
+        kind: "haproxy",
+        command: &["haproxy", "-db", "-f", "@"],
+        text,
+        at,
+    };
+    moves(
+        &old,
+        ["A 127.9.8.5", "B nobody", "C 127.9.8.5"],
+        folder.path(),
+    );
+}
+
+#[test]
+fn from_nginx() {
+    if !ready("nginx") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
+    let (a, b) = (backend("A", true), backend("B", true));
+    std::fs::write(
+        folder.path().join("names.conf"),
+        format!("a.example {a};\n"),
+    )
+    .expect("written");
+    let here = folder.path().display();
+    let text = format!(
+        "load_module /usr/lib/nginx/modules/ngx_stream_module.so;
+daemon off; user root; pid {here}/nginx.pid; error_log stderr; worker_processes 1;
+events {{ }}
+stream {{
+    map $ssl_server_name $to {{
+        include names.conf;
+        default others;
+    }}
+    upstream others {{ least_conn; server {b} weight=2; }}
+    server {{
+        listen {at} ssl;
+        ssl_certificate {pem};
+        ssl_certificate_key {pem};
+        ssl_protocols TLSv1.2 TLSv1.3;
+        proxy_protocol on;
+        proxy_pass $to;
+        allow 127.0.0.0/8;
+        deny all;
+    }}
+}}
+"
+    );
+    let old = Old {
+        kind: "nginx",
+        command: &["nginx", "-e", "stderr", "-c", "@"],
+        text,
+        at,
+    };
+    moves(
+        &old,
+        ["A 127.9.8.5", "B 127.9.8.5", "B 127.9.8.5"],
+        folder.path(),
+    );
+}
+
+#[test]
+fn from_hitch() {
+    if !ready("hitch") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
+    let b = backend("B", true);
+    let text = format!(
+        "frontend = {{\n host = \"{}\"\n port = \"{}\"\n}}
+backend = \"[{}]:{}\"
+workers = 1
+user = \"root\"
+group = \"root\"
+write-proxy-v1 = on
+ocsp-dir = \"\"
+alpn-protos = \"http/1.1\"
+pem-file = \"{pem}\"
+",
+        at.ip(),
+        at.port(),
+        b.ip(),
+        b.port()
+    );
+    let old = Old {
+        kind: "hitch",
+        command: &["hitch", "--config=@"],
+        text,
+        at,
+    };
+    moves(
+        &old,
+        ["B 127.9.8.5", "B 127.9.8.5", "B 127.9.8.5"],
+        folder.path(),
+    );
+}
+
+#[test]
+fn from_stunnel() {
+    if !ready("stunnel") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
+    let (a, b) = (backend("A", false), backend("B", false));
+    let text = format!(
+        "foreground = yes
+pid = {}/stunnel.pid
+cert = {pem}
+TIMEOUTidle = 600
+[tls]
+accept = {at}
+connect = {b}
+[tls-a]
+sni = tls:a.example
+connect = {a}
+",
+        folder.path().display()
+    );
+    let old = Old {
+        kind: "stunnel",
+        command: &["stunnel", "@"],
+        text,
+        at,
+    };
+    moves(&old, ["A nobody", "B nobody", "B nobody"], folder.path());
+}
+
+/// What the packages ship is understood: the file, and whether it has anything for us.
+#[test]
+fn what_is_shipped_is_understood() {
+    if !applies(Can::BeDormouse) || !tools::present(&["hitch", "stunnel", "nginx", "haproxy"]) {
+        return;
+    }
+    let shipped = [
+        (
+            "hitch",
+            "/usr/share/doc/hitch/examples/hitch.conf.example",
+            true,
+        ),
+        (
+            "stunnel",
+            "/usr/share/doc/stunnel4/examples/stunnel.conf-sample",
+            true,
+        ),
+        (
+            "haproxy",
+            "/usr/share/doc/haproxy/examples/basic-config-edge.cfg",
+            true,
+        ),
+        (
+            "haproxy",
+            "/usr/share/doc/haproxy/examples/content-sw-sample.cfg",
+            false,
+        ),
+        ("haproxy", "/etc/haproxy/haproxy.cfg", false),
+        ("nginx", "/etc/nginx/nginx.conf", false),
+    ];
+    for (kind, file, has_tls) in shipped {
+        // Small images leave documentation out.
+        if !Path::new(file).exists() {
+            eprintln!("NOT THERE: {file}");
+            continue;
+        }
+        let imported = dormouse(&["import", kind, file]);
+        let said = String::from_utf8_lossy(&imported.stderr);
+        assert_eq!(imported.status.success(), has_tls, "{file}: {said}");
+        assert!(
+            has_tls || said.contains("nothing that speaks TLS"),
+            "{file}: {said}"
+        );
+    }
+}

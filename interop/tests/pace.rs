@@ -1,0 +1,140 @@
+//! How fast bytes may pass: for one client, and for all. Whoever has to wait gets every byte all the
+//! same, and nobody waits for another's sake.
+
+use std::io::Read;
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use dormouse_interop::admin::Admin;
+use dormouse_interop::backend::Backend;
+use dormouse_interop::certificates::authority;
+use dormouse_interop::content::{Total, random};
+use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, applies, unused_host};
+use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use dormouse_interop::web::Web;
+
+/// Bytes per second, as they are written and as they are.
+const RATE: &str = "256 KiB";
+const RATE_BYTES: usize = 256 << 10;
+const BURST: &str = "64 KiB";
+const BURST_BYTES: usize = 64 << 10;
+
+fn scene(change: impl FnOnce(&mut Settings)) -> (Scene, Web) {
+    let host = unused_host();
+    let web = Web::start(SocketAddr::new(host, PLAIN_PORT));
+    let mut settings = Settings::new(SocketAddr::new(host, TLS_PORT), Target::Tcp(web.address()));
+    settings.workers = 2;
+    Admin::in_folder(&mut settings);
+    change(&mut settings);
+    let idle = Backend::tcp(SocketAddr::new(host, 0));
+    (Scene::of(Terminator::Dormouse, idle, &settings), web)
+}
+
+/// curl on its way, from this address.
+fn curl(scene: &Scene, from: &str, arguments: &[&str]) -> Child {
+    Command::new("curl")
+        .args(["--silent", "--show-error", "--fail", "--max-time", "100"])
+        .args(["--interface", from, "--cacert"])
+        .arg(authority().trust())
+        .args([
+            "--resolve",
+            &format!("localhost:{TLS_PORT}:{}", scene.address.ip()),
+        ])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("curl can be started")
+}
+
+fn url(path: &str) -> String {
+    format!("https://localhost:{TLS_PORT}{path}")
+}
+
+fn body(mut curl: Child) -> Vec<u8> {
+    let mut body = Vec::new();
+    let mut out = curl.stdout.take().expect("a pipe");
+    out.read_to_end(&mut body).expect("a body");
+    assert!(curl.wait().expect("an end").success());
+    body
+}
+
+/// The least time in which so many bytes can have passed.
+fn least(bytes: usize) -> Duration {
+    Duration::from_secs_f64((bytes - BURST_BYTES) as f64 / RATE_BYTES as f64)
+}
+
+/// One client downloads on two connections and waits for what it has taken, in sum; another one is
+/// through long before; and one that uploads has to wait as well. All bytes arrive.
+#[test]
+fn one_client_s_bytes() {
+    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
+        return;
+    }
+    let (scene, web) = scene(|settings| {
+        settings.option("bytes_per_client", RATE);
+        settings.option("burst_per_client", BURST);
+    });
+    let began = Instant::now();
+    let big = 600_000;
+    let path = url(&format!("/bytes/{big}"));
+    let mut greedy = [(); 2].map(|()| curl(&scene, "127.9.8.1", &[&path]));
+    let modest = curl(&scene, "127.9.8.2", &[&url("/bytes/20000")]);
+    assert_eq!(body(modest).len(), 20_000);
+    let still = |one: &mut Child| one.try_wait().expect("a child").is_none();
+    assert!(greedy.iter_mut().all(still), "the other one did not wait");
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (file, content) = (folder.path().join("file"), random(big));
+    std::fs::write(&file, &content).expect("written");
+    let file = file.to_string_lossy().into_owned();
+    let upload = curl(&scene, "127.9.8.3", &["-T", &file, &url("/put")]);
+    let bodies = greedy.map(body);
+    assert!(began.elapsed() >= least(2 * big), "both together");
+    assert!(bodies.iter().all(|body| body.len() == big));
+    let sent = web.sent();
+    for body in &bodies {
+        assert!(sent.contains(&Total::of(body)), "what was sent is received");
+    }
+    let digest = String::from_utf8_lossy(&body(upload)).into_owned();
+    assert_eq!(digest.trim(), Total::of(&content).sha256);
+
+    // The clients have gone; that is seen when what they took is paid.
+    let counts = wait::until("nobody to wait", PATIENCE, || {
+        let counts = Admin::of(&scene).status()["counts"].clone();
+        (counts["paced_now"] == 0 && counts["connections"] == 0).then_some(counts)
+    });
+    assert!(counts["paced_client"].as_u64() > Some(20), "{counts}");
+    assert_eq!(counts["paced_all"], 0);
+    let lines = scene.terminator.lines_with("bytes_per_client");
+    assert!(
+        (1..=2).contains(&lines.len()),
+        "a line per worker: {lines:?}"
+    );
+}
+
+/// All together, over both workers, whoever they are.
+#[test]
+fn all_clients_bytes() {
+    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
+        return;
+    }
+    let (scene, web) = scene(|settings| {
+        settings.option("max_bytes_per_second", RATE);
+    });
+    let began = Instant::now();
+    let each = 250_000;
+    let path = url(&format!("/bytes/{each}"));
+    let clients = ["127.9.8.1", "127.9.8.2", "127.9.8.3"].map(|from| curl(&scene, from, &[&path]));
+    let bodies = clients.map(body);
+    assert!(began.elapsed() >= least(3 * each), "all together");
+    let sent = web.sent();
+    for body in &bodies {
+        assert!(sent.contains(&Total::of(body)), "what was sent is received");
+    }
+    let counts = Admin::of(&scene).status()["counts"].clone();
+    assert!(counts["paced_all"].as_u64() > Some(10), "{counts}");
+    assert_eq!(counts["paced_client"], 0);
+}

@@ -1,0 +1,57 @@
+// check DIR : reads what `helm template` wrote from standard input, and decodes each document into
+// the type that Kubernetes has for it. A field that there is not, or of another type, is a mistake.
+// The program's configuration, out of its ConfigMap, is written to DIR.
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	policy "k8s.io/api/policy/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+func main() {
+	text, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		fail("standard input", err)
+	}
+	for _, document := range bytes.Split(text, []byte("\n---\n")) {
+		var what meta.TypeMeta
+		if err := yaml.Unmarshal(document, &what); err != nil {
+			fail("a document", err)
+		}
+		kind := what.APIVersion + " " + what.Kind
+		into := map[string]any{
+			"apps/v1 Deployment":             &apps.Deployment{},
+			"v1 Service":                     &core.Service{},
+			"v1 ConfigMap":                   &core.ConfigMap{},
+			"policy/v1 PodDisruptionBudget": &policy.PodDisruptionBudget{},
+		}[kind]
+		if into == nil {
+			fail(kind, fmt.Errorf("the chart has no such thing"))
+		}
+		if err := yaml.UnmarshalStrict(document, into); err != nil {
+			fail(kind, err)
+		}
+		if settings, is := into.(*core.ConfigMap); is {
+			for name, text := range settings.Data {
+				if err := os.WriteFile(filepath.Join(os.Args[1], name), []byte(text), 0o600); err != nil {
+					fail(name, err)
+				}
+			}
+		}
+		fmt.Println("ok      " + kind)
+	}
+}
+
+func fail(what string, err error) {
+	fmt.Fprintf(os.Stderr, "FAILED  %s: %v\n", what, err)
+	os.Exit(1)
+}
