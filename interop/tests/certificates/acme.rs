@@ -388,11 +388,16 @@ fn kills_in_the_middle_of_an_order_do_no_harm() {
             .lines_with("the process that asks for it ended");
         lines.into_iter().next()
     });
-    // Main: everything ends, the next one begins anew.
     site.admin
         .order("/reload")
         .expect("a reload, which tries at once");
-    wait::until("another errand", PATIENCE, || all(&site, "errand").pop());
+    let second = wait::until("another errand", PATIENCE, || all(&site, "errand").pop());
+    // An upgrade calls it back, and the new binary sends its own.
+    site.admin.order("/upgrade").expect("an upgrade");
+    wait::until("an errand of the new binary", PATIENCE, || {
+        all(&site, "errand").pop().filter(|pid| *pid != second)
+    });
+    // Main: everything ends, the next one begins anew.
     site = site.restarted_after_a_crash();
     // Workers, one after the other, while the challenge is open. (The server may sleep for no time
     // at all; then there is nothing to kill in the middle of, and it is done already.)
