@@ -52,6 +52,6 @@ impl Supervisor {
             pair.order(&Order::Stop);
         }
         // After the order, so that no worker polls a listener that does not listen.
-        listeners::pause(&self.listeners);
+        listeners::leave(&self.listeners, &self.config);
     }
 }
