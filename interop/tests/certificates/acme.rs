@@ -328,7 +328,9 @@ fn a_name_that_is_not_found_keeps_no_other_waiting() {
         pebble.options(&eab)
     );
     let site = Site::at(host, &routes, |folder| {
-        fs::write(folder.join("eab.key"), format!("{EAB_KEY}\n")).expect("written");
+        let file = folder.join("eab.key");
+        fs::write(&file, format!("{EAB_KEY}\n")).expect("written");
+        fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("set");
     });
     until_good(&site, &pebble, "two.example");
     let says = |what: &str| {
