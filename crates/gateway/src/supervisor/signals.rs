@@ -47,6 +47,7 @@ impl Supervisor {
             tracing::info!("stopping: no more is accepted, what is pending may end");
         }
         self.stopping = true;
+        self.call_back_errand();
         for pair in &self.pairs {
             pair.order(&Order::Stop);
         }
