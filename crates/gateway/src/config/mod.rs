@@ -49,8 +49,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use address::{of_one_family, usable};
 pub use acme::AcmeName;
+pub(crate) use address::{of_one_family, usable};
 pub use admin::Admin;
 pub use amounts::{Amount, SourceAddress};
 pub use budget::Cost;

@@ -232,7 +232,9 @@ fn every_option_can_be_set() {
         serde_json::to_value(Config::blank()),
     );
     let (given, blank) = (given.expect("plain data"), blank.expect("plain data"));
-    for group in ["process", "limits", "timeouts", "sockets", "tickets", "acme", "log"] {
+    for group in [
+        "process", "limits", "timeouts", "sockets", "tickets", "acme", "log",
+    ] {
         for (name, value) in given[group].as_object().expect("a group") {
             assert_ne!(*value, blank[group][name], "{name} was not set");
             let lines = text

@@ -1,34 +1,24 @@
-//! Questions and answers as bytes (RFC 1035 §4).
+//! Questions and answers (RFC 1035 §4), as the crate `domain` reads and writes them.
 //!
-//! Invariants: an answer is looked at only if it repeats the question; the pointers of a compressed
-//! name lead ever further to the front, so that following them ends; of a chain of aliases so many
-//! are followed, whatever their order; nothing is stored but what the caller gets.
+//! An answer is looked at only if it repeats the question. Of a chain of aliases so many are
+//! followed, whatever their order, and nothing is stored but what the caller gets.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use domain::base::iana::{Class, Opcode, Rcode};
+use domain::base::wire::ParseError;
+use domain::base::{Message, MessageBuilder, Name, ParsedRecord, Ttl};
+use domain::rdata::{A, Aaaa, Cname, Soa};
+use std::net::IpAddr;
 
-/// Types of records (§3.2.2, RFC 3596 §2.1).
-pub(super) const A: u16 = 1;
-const CNAME: u16 = 5;
-const SOA: u16 = 6;
-pub(super) const AAAA: u16 = 28;
-const INTERNET: u16 = 1;
+pub(super) use domain::base::Rtype;
 
-const HEADER: usize = 12;
-/// §2.3.4, with the length before each label and the empty one at the end.
-const NAME_MAX: usize = 255;
-const LABEL_MAX: usize = 63;
 /// Records that are looked at, and aliases that are followed.
 const RECORDS_MAX: usize = 256;
 const ALIASES_MAX: usize = 16;
 
-/// A name as in a message, in small letters: each label behind its length, and 0.
-type Name = Vec<u8>;
-
 /// A question.
 pub(super) struct Asked {
-    name: Name,
-    kind: u16,
-    bytes: Vec<u8>,
+    message: Message<Vec<u8>>,
+    kind: Rtype,
 }
 
 /// An answer to it.
@@ -53,192 +43,97 @@ pub(super) enum Unfit {
     Broken,
 }
 
-/// A record, and where its contents lie.
-struct Record<'a> {
-    owner: Name,
-    kind: u16,
-    ttl_s: u32,
-    /// Where in the message the data begins: names in it may point to the front.
-    at: usize,
-    data: &'a [u8],
-}
-
 impl Asked {
     /// `None`: that is no name.
-    pub(super) fn new(id: u16, name: &str, kind: u16) -> Option<Asked> {
-        let mut wire = Name::new();
-        for label in name.strip_suffix('.').unwrap_or(name).split('.') {
-            if label.is_empty() || label.len() > LABEL_MAX || !label.is_ascii() {
-                return None;
-            }
-            wire.push(label.len() as u8);
-            wire.extend(label.bytes().map(|byte| byte.to_ascii_lowercase()));
-        }
-        wire.push(0);
-        if wire.len() > NAME_MAX {
+    pub(super) fn new(id: u16, name: &str, kind: Rtype) -> Option<Asked> {
+        let name: Name<Vec<u8>> = name.to_ascii_lowercase().parse().ok()?;
+        if name.is_root() {
             return None;
         }
-        let mut bytes = id.to_be_bytes().to_vec();
-        // A question which is to be answered in full (RD); there is one.
-        bytes.extend_from_slice(&[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
-        bytes.extend_from_slice(&wire);
-        bytes.extend_from_slice(&kind.to_be_bytes());
-        bytes.extend_from_slice(&INTERNET.to_be_bytes());
+        let mut builder = MessageBuilder::new_vec();
+        builder.header_mut().set_id(id);
+        // It is to be answered in full.
+        builder.header_mut().set_rd(true);
+        let mut question = builder.question();
+        question.push((name, kind)).ok()?;
         Some(Asked {
-            name: wire,
+            message: question.into_message(),
             kind,
-            bytes,
         })
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
+        self.message.as_slice()
     }
 
     /// What these bytes say to it.
     pub(super) fn understand(&self, bytes: &[u8]) -> Result<Said, Unfit> {
-        let at = self.behind_question(bytes).ok_or(Unfit::NotToThis)?;
-        let (truncated, code) = match bytes {
-            [_, _, flags, more, ..] => (flags & 0x02 != 0, more & 0x0f),
-            _ => return Err(Unfit::NotToThis),
-        };
-        // No such name is an answer, too: the aliases that lead to it hold for their time.
-        let exists = match code {
-            0 => true,
-            3 => false,
-            _ => return Ok(Said::Failed),
-        };
-        if truncated {
-            return Ok(Said::CutShort);
+        let message = Message::from_octets(bytes).map_err(|_| Unfit::NotToThis)?;
+        let header = message.header();
+        if header.opcode() != Opcode::QUERY || !message.is_answer(&self.message) {
+            return Err(Unfit::NotToThis);
         }
-        self.answer(bytes, at, exists).ok_or(Unfit::Broken)
+        match header.rcode() {
+            // No such name is an answer, too: the aliases that lead to it hold for their time.
+            Rcode::NOERROR | Rcode::NXDOMAIN if header.tc() => Ok(Said::CutShort),
+            Rcode::NOERROR | Rcode::NXDOMAIN => self.answer(&message).map_err(|_| Unfit::Broken),
+            _ => Ok(Said::Failed),
+        }
     }
 
-    /// Where the answer begins, if these bytes repeat the question.
-    fn behind_question(&self, bytes: &[u8]) -> Option<usize> {
-        const RESPONSE: u8 = 0x80;
-        const OPCODE: u8 = 0x78;
-        let same_id = bytes.get(..2)? == self.bytes.get(..2)?;
-        let flags = *bytes.get(2)?;
-        let one = word(bytes, 4)? == 1;
-        if !same_id || flags & (RESPONSE | OPCODE) != RESPONSE || !one {
-            return None;
-        }
-        let (name, at) = name(bytes, HEADER)?;
-        let same = name == self.name && word(bytes, at)? == self.kind;
-        (same && word(bytes, at + 2)? == INTERNET).then_some(at + 4)
-    }
-
-    fn answer(&self, bytes: &[u8], at: usize, exists: bool) -> Option<Said> {
-        let (answers, at) = records(bytes, at, word(bytes, 6)?)?;
-        let (authorities, _) = records(bytes, at, word(bytes, 8)?)?;
-        let mut owner = self.name.clone();
+    fn answer(&self, message: &Message<&[u8]>) -> Result<Said, ParseError> {
+        let records: Vec<_> = message
+            .answer()?
+            .take(RECORDS_MAX)
+            .filter(|record| record.as_ref().map_or(true, |r| r.class() == Class::IN))
+            .collect::<Result<_, _>>()?;
+        let mut owner = message.sole_question()?.into_qname();
         let mut ttl_s = u32::MAX;
         for _ in 0..ALIASES_MAX {
-            let own = || answers.iter().filter(|record| record.owner == owner);
-            let addresses: Vec<&Record<'_>> =
-                own().filter(|record| record.kind == self.kind).collect();
-            if !addresses.is_empty() && exists {
-                let least_s = addresses.iter().map(|record| record.ttl_s).min();
-                let all: Option<Vec<IpAddr>> = addresses.iter().map(|one| address(one)).collect();
-                return Some(Said::Addresses {
-                    all: all?,
-                    ttl_s: ttl_s.min(least_s?),
+            let own = || records.iter().filter(|record| record.owner() == owner);
+            let addresses = own().filter(|record| record.rtype() == self.kind);
+            let least_s = addresses.clone().map(|record| seconds(record.ttl())).min();
+            if let Some(least_s) = least_s {
+                return Ok(Said::Addresses {
+                    all: addresses.map(address).collect::<Result<_, _>>()?,
+                    ttl_s: ttl_s.min(least_s),
                 });
             }
-            let Some(alias) = own().find(|record| record.kind == CNAME) else {
+            let Some(alias) = own().find(|record| record.rtype() == Rtype::CNAME) else {
                 break;
             };
-            ttl_s = ttl_s.min(alias.ttl_s);
-            owner = name(bytes, alias.at)?.0;
+            ttl_s = ttl_s.min(seconds(alias.ttl()));
+            match alias.to_record::<Cname<_>>()? {
+                Some(alias) => owner = alias.into_data().into_cname(),
+                None => break,
+            }
         }
-        let nothing = authorities.iter().find(|record| record.kind == SOA);
-        match nothing {
-            Some(soa) => Some(Said::Nothing {
-                ttl_s: ttl_s.min(soa.ttl_s).min(minimum(soa)?),
+        let nothing = message.authority()?.limit_to_in::<Soa<_>>().next();
+        match nothing.transpose()? {
+            Some(soa) => Ok(Said::Nothing {
+                ttl_s: ttl_s
+                    .min(seconds(soa.ttl()))
+                    .min(seconds(soa.data().minimum())),
             }),
             // It must not be kept then (RFC 2308 §5).
-            None => Some(Said::Nothing { ttl_s: 0 }),
+            None => Ok(Said::Nothing { ttl_s: 0 }),
         }
     }
 }
 
-/// So many records from `at` on, and where they end.
-fn records(bytes: &[u8], mut at: usize, count: u16) -> Option<(Vec<Record<'_>>, usize)> {
-    let count = usize::from(count);
-    if count > RECORDS_MAX {
-        return None;
+fn address(record: &ParsedRecord<'_, &[u8]>) -> Result<IpAddr, ParseError> {
+    if let Some(four) = record.to_record::<A>()? {
+        return Ok(four.data().addr().into());
     }
-    let mut all = Vec::new();
-    for _ in 0..count {
-        let (owner, behind) = name(bytes, at)?;
-        let (kind, class) = (word(bytes, behind)?, word(bytes, behind + 2)?);
-        let ttl = u32::from(word(bytes, behind + 4)?) << 16 | u32::from(word(bytes, behind + 6)?);
-        let start = behind + 10;
-        at = start + usize::from(word(bytes, behind + 8)?);
-        let data = bytes.get(start..at)?;
-        if class == INTERNET {
-            all.push(Record {
-                owner,
-                kind,
-                // The highest bit set: as if it were 0 (RFC 2181 §8).
-                ttl_s: if ttl >> 31 == 0 { ttl } else { 0 },
-                at: start,
-                data,
-            });
-        }
-    }
-    Some((all, at))
+    let six = record.to_record::<Aaaa>()?;
+    six.map(|six| six.data().addr().into())
+        .ok_or(ParseError::form_error("no address"))
 }
 
-fn address(record: &Record<'_>) -> Option<IpAddr> {
-    match record.kind {
-        A => Some(Ipv4Addr::from(<[u8; 4]>::try_from(record.data).ok()?).into()),
-        _ => Some(Ipv6Addr::from(<[u8; 16]>::try_from(record.data).ok()?).into()),
-    }
-}
-
-/// The last number of an SOA record (§3.3.13).
-fn minimum(soa: &Record<'_>) -> Option<u32> {
-    let last = soa.data.last_chunk::<4>()?;
-    Some(u32::from_be_bytes(*last))
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u16> {
-    let two = bytes.get(at..at.checked_add(2)?)?;
-    Some(u16::from_be_bytes(two.try_into().ok()?))
-}
-
-/// The name at `at`, and where what follows it begins (§4.1.4).
-fn name(bytes: &[u8], at: usize) -> Option<(Name, usize)> {
-    let mut name = Name::new();
-    let mut behind = None;
-    // Pointers lead to the front of all that was read of this name.
-    let (mut from, mut front) = (at, at);
-    loop {
-        let len = *bytes.get(from)?;
-        match len >> 6 {
-            0 if len == 0 => {
-                name.push(0);
-                return Some((name, behind.unwrap_or(from + 1)));
-            }
-            0 => {
-                let label = bytes.get(from..from + 1 + usize::from(len))?;
-                name.extend(label.iter().map(u8::to_ascii_lowercase));
-                if name.len() >= NAME_MAX {
-                    return None;
-                }
-                from += label.len();
-            }
-            3 => {
-                let to = usize::from(word(bytes, from)? & 0x3fff);
-                if to >= front {
-                    return None;
-                }
-                behind = behind.or(Some(from + 2));
-                (from, front) = (to, to);
-            }
-            _ => return None,
-        }
+/// The highest bit set: as if it were 0 (RFC 2181 §8).
+fn seconds(ttl: Ttl) -> u32 {
+    match ttl.as_secs() {
+        seconds if seconds >> 31 == 0 => seconds,
+        _ => 0,
     }
 }

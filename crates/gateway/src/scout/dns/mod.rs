@@ -7,7 +7,7 @@
 //! cache, no EDNS and no DNSSEC, and one try per server is enough.
 //!
 //! ```text
-//!   message   questions and answers as bytes
+//!   message   questions and answers
 //!   machine   what /etc says of names
 //! ```
 
@@ -18,7 +18,7 @@ mod tests;
 
 pub(super) use machine::Machine;
 
-use message::{Asked, Said, Unfit};
+use message::{Asked, Rtype, Said, Unfit};
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
@@ -67,9 +67,9 @@ fn sooner(one: Lifetime, other: Lifetime) -> Lifetime {
 }
 
 fn of_name(name: &str, servers: &[SocketAddr]) -> Lifetime {
-    match of_kind(name, message::A, servers) {
+    match of_kind(name, Rtype::A, servers) {
         // Where there are addresses of IPv4, they alone are used.
-        Lifetime::OfNothing(v4) => match of_kind(name, message::AAAA, servers) {
+        Lifetime::OfNothing(v4) => match of_kind(name, Rtype::AAAA, servers) {
             Lifetime::Of(addresses, v6) => Lifetime::Of(addresses, v4.min(v6)),
             other => sooner(Lifetime::OfNothing(v4), other),
         },
@@ -78,7 +78,7 @@ fn of_name(name: &str, servers: &[SocketAddr]) -> Lifetime {
 }
 
 /// The first server which answers is believed.
-fn of_kind(name: &str, kind: u16, servers: &[SocketAddr]) -> Lifetime {
+fn of_kind(name: &str, kind: Rtype, servers: &[SocketAddr]) -> Lifetime {
     for &server in servers {
         let Some(asked) = Asked::new(random_id(), name, kind) else {
             return Lifetime::Unknown;

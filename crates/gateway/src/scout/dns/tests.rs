@@ -1,7 +1,7 @@
 //! Answers as they come, from servers that are right, lie, say nothing, or lead in circles.
 
 use super::machine::Machine;
-use super::message::{A, AAAA, Asked, Said, Unfit};
+use super::message::{Asked, Rtype, Said, Unfit};
 use super::{Lifetime, of_kind, of_name};
 use proptest::prelude::*;
 use std::io::{Read as _, Write as _};
@@ -11,10 +11,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const NAME: &str = "App.Example";
+/// Types of records, as numbers on the wire.
+const A: u16 = 1;
+const AAAA: u16 = 28;
 /// Where the question's name stands in every answer.
 const TO_QUESTION: [u8; 2] = [0xc0, 12];
 
-fn asked(kind: u16) -> Asked {
+fn asked(kind: Rtype) -> Asked {
     Asked::new(0x1234, NAME, kind).expect("a name")
 }
 
@@ -65,17 +68,17 @@ fn soa(ttl_s: u32, minimum_s: u32) -> Vec<u8> {
 #[test]
 fn a_question_as_it_is_on_the_wire() {
     let expected = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x03app\x07example\0\0\x01\0\x01";
-    assert_eq!(asked(A).bytes(), expected);
+    assert_eq!(asked(Rtype::A).bytes(), expected);
     let long = format!("{}.example", "x".repeat(64));
     let longer = "x.".repeat(128);
     for wrong in ["", ".", "a..b", "\u{e4}.example", &long, &longer] {
-        assert!(Asked::new(0, wrong, A).is_none(), "{wrong:?}");
+        assert!(Asked::new(0, wrong, Rtype::A).is_none(), "{wrong:?}");
     }
 }
 
 #[test]
 fn the_least_lifetime_on_the_way_to_the_addresses_counts() {
-    let question = asked(A);
+    let question = asked(Rtype::A);
     let direct = [
         record(&TO_QUESTION, A, 300, &[10, 0, 0, 1]),
         record(&TO_QUESTION, A, 60, &[10, 0, 0, 2]),
@@ -109,7 +112,7 @@ fn the_least_lifetime_on_the_way_to_the_addresses_counts() {
     let odd = [record(&TO_QUESTION, A, 1 << 31, &[10, 0, 0, 1])];
     let said = question.understand(&answer(question.bytes(), OK, &odd, &[]));
     assert!(matches!(said, Ok(Said::Addresses { ttl_s: 0, .. })));
-    let question = asked(AAAA);
+    let question = asked(Rtype::AAAA);
     let six = [record(&TO_QUESTION, AAAA, 5, &[1; 16])];
     let said = question.understand(&answer(question.bytes(), OK, &six, &[]));
     assert!(matches!(said, Ok(Said::Addresses { ttl_s: 5, .. })));
@@ -117,7 +120,7 @@ fn the_least_lifetime_on_the_way_to_the_addresses_counts() {
 
 #[test]
 fn that_there_is_nothing_holds_for_a_time_too() {
-    let question = asked(A);
+    let question = asked(Rtype::A);
     let understand = |flags, answers: &[Vec<u8>], authorities: &[Vec<u8>]| {
         question.understand(&answer(question.bytes(), flags, answers, authorities))
     };
@@ -136,7 +139,7 @@ fn that_there_is_nothing_holds_for_a_time_too() {
 
 #[test]
 fn what_is_not_to_the_question_is_no_answer() {
-    let question = asked(A);
+    let question = asked(Rtype::A);
     let good = answer(
         question.bytes(),
         OK,
@@ -176,7 +179,7 @@ fn what_is_not_to_the_question_is_no_answer() {
 
 #[test]
 fn circles_end() {
-    let question = asked(A);
+    let question = asked(Rtype::A);
     let around = [
         record(&TO_QUESTION, 5, 10, &wire("b.example")),
         record(&wire("b.example"), 5, 10, &TO_QUESTION),
@@ -200,7 +203,7 @@ proptest! {
     /// Nothing that comes makes it panic or run on.
     #[test]
     fn anything_may_come(bytes in prop::collection::vec(any::<u8>(), 0..200), flags in any::<u16>()) {
-        let question = asked(A);
+        let question = asked(Rtype::A);
         let _ = question.understand(&bytes);
         let mut fit = answer(question.bytes(), flags, &[], &[]);
         fit[6..12].copy_from_slice(&[0, 3, 0, 1, 0, 0]);
@@ -255,7 +258,7 @@ fn a_guess_is_not_an_answer() {
             .chain([other, b"x".to_vec(), right(question, 1, 7)])
             .collect()
     });
-    assert_eq!(of_kind(NAME, A, &[address]), found(1, 7));
+    assert_eq!(of_kind(NAME, Rtype::A, &[address]), found(1, 7));
     assert_eq!(asked.load(Ordering::SeqCst), 1);
 }
 
@@ -268,8 +271,14 @@ fn the_next_server_is_asked() {
         .and_then(|s| s.local_addr())
         .expect("a port");
     let good = server(|question| vec![right(question, 2, 8)]).0;
-    assert_eq!(of_kind(NAME, A, &[refuses, mad, gone, good]), found(2, 8));
-    assert_eq!(of_kind(NAME, A, &[refuses, mad, gone]), Lifetime::Unknown);
+    assert_eq!(
+        of_kind(NAME, Rtype::A, &[refuses, mad, gone, good]),
+        found(2, 8)
+    );
+    assert_eq!(
+        of_kind(NAME, Rtype::A, &[refuses, mad, gone]),
+        Lifetime::Unknown
+    );
 }
 
 /// What does not fit a datagram is asked for again by TCP, which may come in pieces.
@@ -296,7 +305,7 @@ fn a_long_answer_comes_by_tcp() {
             stream.write_all(piece).expect("sent");
         }
     });
-    let Lifetime::Of(all, ttl) = of_kind(NAME, A, &[address]) else {
+    let Lifetime::Of(all, ttl) = of_kind(NAME, Rtype::A, &[address]) else {
         panic!("no addresses");
     };
     assert_eq!((all.len(), ttl), (60, Duration::from_secs(40)));
