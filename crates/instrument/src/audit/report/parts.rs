@@ -179,7 +179,10 @@ fn offered(offer: &Measured<Offer>) -> Vec<Row> {
         ("compression (DEFLATE, TLS 1.2)", offer.compression),
         ("secure renegotiation (TLS 1.2)", offer.secure_renegotiation),
         ("tickets (TLS 1.2)", offer.tickets_12),
-        ("session ids (TLS 1.2)", offer.session_ids_12),
+        (
+            "session ids (TLS 1.2, without tickets)",
+            offer.session_ids_12,
+        ),
         (
             "asks for a client certificate (TLS 1.2)",
             offer.client_certificate_asked,
