@@ -47,6 +47,10 @@ static void watch(struct connection *connection, unsigned events, int operation)
 
 static void drop(struct connection *connection)
 {
+    /* Without it OpenSSL takes the session out of its cache again. */
+    if (SSL_is_init_finished(connection->ssl))
+        SSL_shutdown(connection->ssl);
+    ERR_clear_error();
     SSL_free(connection->ssl);
     close(connection->fd);
     free(connection->kept);
@@ -116,10 +120,10 @@ static SSL_CTX *context_of(const char *variant, const char *certificate, const c
     SSL_CTX_set_session_id_context(context, (const unsigned char *)"lab", 3);
     if (strcmp(variant, "memory") == 0)
         SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
-    if (strcmp(variant, "ids") == 0 || strcmp(variant, "small-cache") == 0)
-        SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
     if (strcmp(variant, "small-cache") == 0)
         SSL_CTX_sess_set_cache_size(context, CACHE_SMALL);
+    if (strcmp(variant, "cache-off") == 0)
+        SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     if (strcmp(variant, "ticket-key") == 0)
         SSL_CTX_set_tlsext_ticket_key_evp_cb(context, ticket_key);
     return context;

@@ -1,4 +1,4 @@
-"""echo.py default|memory|sessions|ids|plain PORT CERT KEY"""
+"""echo.py default|memory|sessions|cache-off|plain PORT CERT KEY"""
 
 import sys
 
@@ -21,10 +21,10 @@ def main(variant, port, cert, key):
     if variant == "plain":
         reactor.listenTCP(int(port), factory, backlog=4096, interface="127.0.0.1")
         return reactor.run()
-    if variant in ("default", "ids"):
+    if variant in ("default", "cache-off"):
         options = ssl.DefaultOpenSSLContextFactory(key, cert, sslmethod=SSL.TLS_SERVER_METHOD)
-        if variant == "ids":
-            options.getContext().set_options(SSL.OP_NO_TICKET)
+        if variant == "cache-off":
+            options.getContext().set_session_cache_mode(SSL.SESS_CACHE_OFF)
     else:
         with open(key) as key_file, open(cert) as cert_file:
             both = ssl.PrivateCertificate.loadPEM(key_file.read() + cert_file.read())
