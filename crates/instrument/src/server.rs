@@ -192,7 +192,8 @@ impl Drop for Server {
     }
 }
 
-fn signal_all(tree: &ProcessTree, signal: Signal) {
+/// A signal for every process of a tree, whatever group it is in.
+pub(crate) fn signal_all(tree: &ProcessTree, signal: Signal) {
     for pid in tree.pids().unwrap_or_default() {
         if let Some(pid) = Pid::from_raw(pid) {
             let _ = kill_process(pid, signal);

@@ -144,7 +144,8 @@ fn renegotiation_is_tried() {
     });
 }
 
-const NODE: &str = "
+/// An echo server; its arguments are the port, how many renegotiations it allows, certificate and key.
+pub(crate) const NODE: &str = "
 const { readFileSync } = require('node:fs');
 const [port, limit, cert, key] = process.argv.slice(1);
 const tls = require('node:tls');

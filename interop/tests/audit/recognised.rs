@@ -59,7 +59,8 @@ fn every_server_of_the_lab() {
         .arg(tls.join("cert.pem"))
         .arg("--key")
         .arg(tls.join("key.pem"));
-    command.args(["--admin", "127.0.0.1:0"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    command.arg("--admin").arg(folder.path().join("admin"));
     let (audit, _) = Server::new(command).audit(port.parse().expect("a port"), "dormouse");
     assert_eq!(audit["software"]["measured"]["kind"], "dormouse");
 }

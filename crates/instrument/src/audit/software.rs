@@ -234,25 +234,7 @@ fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
         .iter()
         .find(|(holds, _)| *holds)
         .map_or(Kind::Unknown, |rule| rule.1);
-    let library = [
-        "libssl.so",
-        "netty_tcnative",
-        "libgnutls.so",
-        "libwolfssl",
-        "libmbedtls",
-        "libnss3.so",
-    ];
-    let library = library.iter().find_map(|name| file(name));
-    let library = library
-        .and_then(|path| path.rsplit('/').next())
-        .map(|name| {
-            // Netty unpacks it under a name with a random number.
-            if name.contains("netty_tcnative") {
-                "netty-tcnative".to_owned()
-            } else {
-                name.to_owned()
-            }
-        });
+    let library = library(signs);
     let mut evidence: Vec<String> = Vec::new();
     evidence.extend(
         signs
@@ -272,6 +254,30 @@ fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
         library,
         evidence,
     }
+}
+
+/// The TLS library that is mapped.
+fn library(signs: &Signs) -> Option<String> {
+    let known = [
+        "libssl.so",
+        "netty_tcnative",
+        "libgnutls.so",
+        "libwolfssl",
+        "libmbedtls",
+        "libnss3.so",
+    ];
+    let file = |part: &str| signs.files.iter().find(|file| file.contains(part));
+    let name = known
+        .iter()
+        .find_map(|name| file(name))?
+        .rsplit('/')
+        .next()?;
+    // Netty unpacks it under a name with a random number.
+    Some(if name.contains("netty_tcnative") {
+        "netty-tcnative".to_owned()
+    } else {
+        name.to_owned()
+    })
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ use super::server::hello::{GROUPS, name_of};
 use super::software;
 use crate::measure::{CpuTime, ProcessTree, TreeSample};
 use crate::model::Sample;
+use crate::server::signal_all;
 use crate::session::{Console, Progress};
 use crate::trouble::Trouble;
 
@@ -363,11 +364,16 @@ fn stop(child: Option<Child>, id: Option<i32>) {
     let (Some(mut child), Some(group)) = (child, id.and_then(Pid::from_raw)) else {
         return;
     };
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    let tree = ProcessTree::of_child(group.as_raw_nonzero().get(), own);
     let _ = kill_process_group(group, Kill::TERM);
+    // Whoever has left the group is still in the tree.
+    signal_all(&tree, Kill::TERM);
     let until = Instant::now() + Duration::from_secs(2);
     while Instant::now() < until && matches!(child.try_wait(), Ok(None)) {
         std::thread::sleep(Duration::from_millis(20));
     }
+    signal_all(&tree, Kill::KILL);
     let _ = kill_process_group(group, Kill::KILL);
     let _ = child.wait();
 }

@@ -6,6 +6,7 @@ use super::super::census::SizeClass;
 use super::super::model::{Audit, ClientFigures, FlightRow, Measured, Offer, ServerFigures};
 use super::resumption;
 use crate::model::grouped;
+use crate::stats::Growth;
 
 /// A row: what, and how much or why not.
 pub(super) struct Row {
@@ -48,6 +49,11 @@ pub(super) fn bytes(value: f64) -> String {
         ),
         _ => format!("{} MB", grouped(value / 1e6, 1)),
     }
+}
+
+/// Growth in words. An audit's rounds are those of its effort, where a bench has an option.
+pub(super) fn grows(growth: &Growth) -> String {
+    growth.to_string().replace("more --rounds", "--thorough")
 }
 
 /// How many of something: `2`, `1.4`.
@@ -179,7 +185,10 @@ fn offered(offer: &Measured<Offer>) -> Vec<Row> {
         ("compression (DEFLATE, TLS 1.2)", offer.compression),
         ("secure renegotiation (TLS 1.2)", offer.secure_renegotiation),
         ("tickets (TLS 1.2)", offer.tickets_12),
-        ("session ids (TLS 1.2)", offer.session_ids_12),
+        (
+            "session ids (TLS 1.2, without tickets)",
+            offer.session_ids_12,
+        ),
         (
             "asks for a client certificate (TLS 1.2)",
             offer.client_certificate_asked,
@@ -320,12 +329,8 @@ fn memory(server: &ServerFigures) -> Vec<Row> {
         of("… after being quiet", &memory.after_quiet_bytes, words),
         of("… in the kernel, both ends", &memory.kernel_bytes, words),
         row("left when all have closed", bytes(memory.left_bytes)),
-        of("over rounds of churn", &memory.growth, ToString::to_string),
-        of(
-            "the same, resumed",
-            &memory.growth_resumed,
-            ToString::to_string,
-        ),
+        of("over rounds of churn", &memory.growth, grows),
+        of("the same, resumed", &memory.growth_resumed, grows),
     ]
 }
 

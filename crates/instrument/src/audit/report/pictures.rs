@@ -242,13 +242,13 @@ pub(super) fn rounds(server: &ServerFigures) -> String {
     let mut what = format!(
         "Memory after each round of {} connections: {}.",
         grouped(growth.connections_per_round as f64, 0),
-        escape(&growth.to_string())
+        escape(&parts::grows(growth))
     );
     if let Some(resumed) = memory.growth_resumed.value() {
         let _ = write!(
             what,
             " With resumed handshakes: {}.",
-            escape(&resumed.to_string())
+            escape(&parts::grows(resumed))
         );
     }
     section("Rounds of churn", &what, &body)

@@ -24,7 +24,7 @@ pub(super) fn try_all(
     versions: &[Protocols],
 ) -> Measured<Vec<AddressTrials>> {
     if addresses.len() < 2 {
-        return Measured::not("the name has one address only");
+        return Measured::not("there is one address only");
     }
     let addresses = addresses.get(..ADDRESSES_MAX).unwrap_or(addresses);
     let versions = if means.free {

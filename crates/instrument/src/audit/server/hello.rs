@@ -14,6 +14,8 @@ pub(super) struct Ask {
     pub(super) suites: Vec<u16>,
     pub(super) groups: Vec<u16>,
     pub(super) deflate: bool,
+    /// Whether it says that it takes tickets.
+    pub(super) tickets: bool,
     pub(super) name: Option<String>,
     /// On an established connection: the `verify_data` of the client's Finished; empty for a server
     /// which does not know RFC 5746.
@@ -96,6 +98,7 @@ impl Ask {
             suites: suites.iter().map(|suite| suite.0).collect(),
             groups: GROUPS.iter().map(|group| group.0).collect(),
             deflate: false,
+            tickets: true,
             name: name.map(str::to_owned),
             renegotiating: None,
         }
@@ -165,7 +168,9 @@ impl Ask {
         if self.renegotiating.is_some() {
             add(hello_extension::EXTENDED_MASTER_SECRET, &[]);
         }
-        add(hello_extension::SESSION_TICKET, &[]);
+        if self.tickets {
+            add(hello_extension::SESSION_TICKET, &[]);
+        }
         let mut groups = Vec::new();
         let ids: Vec<u8> = self
             .groups

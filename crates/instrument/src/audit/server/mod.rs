@@ -38,6 +38,7 @@ use crate::trouble::Trouble;
 
 /// Why the parts that need load are missing.
 const FOREIGN: &str = "the server is on another machine: no load without --i-own-this-server";
+const EARLIER: &str = "the audit ended before";
 const NO_PROCESS: &str = "the server's process is not known: give --pid or --cmd";
 
 /// What is to be audited, and how.
@@ -248,59 +249,81 @@ fn look(
     }
     audit.software = Measured::from(software::recognise(&audit.processes, banner.as_deref()));
 
-    stage(console, "resumption");
-    let sizes = spec.sizes();
-    let tries = if free { sizes.tries } else { TRIES_POLITE };
+    let why = server.as_ref().map_or(NO_PROCESS, |_| FOREIGN);
+    let key = offered.value().and_then(Offer::key);
+    audit.server = Some(so_far(offered, first, why));
     let words = words(&talk);
     let means = Means {
         words: &words,
         ..means
     };
-    let learnt = resumption::try_all(&means, tries);
-    console.stage_over();
-    interrupts.check()?;
-    let key = offered.value().and_then(Offer::key);
-    let versions = versions(offered.value());
-    let addresses = addresses::try_all(&means, &addresses, &versions);
-    interrupts.check()?;
-    let set_aside = ageing::set_aside(&means, spec.effort, &versions);
-    let resuming = resuming(&learnt.resumption);
-    let why = server.as_ref().map_or(NO_PROCESS, |_| FOREIGN);
-    audit.server = Some(ServerFigures {
-        offer: offered,
-        resumption: learnt.resumption,
-        addresses,
-        aged: Measured::not("the audit ended before"),
-        flights: learnt.flights,
-        memory: Measured::not(why),
-        census: Measured::not(why),
-        cpu: Measured::not(why),
-        first,
-    });
+    let set_aside = sessions(spec, &means, &addresses, &interrupts, console, audit)?;
     let server = server.filter(|_| free);
     if let Some(server) = &server {
+        let figures = audit.server.as_ref();
         let mut load = Load {
             spec,
             launcher,
             console: &mut *console,
             root: server.tree.root(),
             talk,
-            sizes,
-            resuming,
+            sizes: spec.sizes(),
+            resuming: figures.map_or_else(Vec::new, |figures| resuming(&figures.resumption)),
             reference: baseline::measure(key.as_deref()).map_err(Trouble::system)?,
             began,
         };
         let loaded = load.run().map_err(|trouble| with_hint(trouble, want));
         keep(audit, loaded)?;
     }
-    age(
-        &means,
-        set_aside,
-        server.is_some(),
-        &interrupts,
-        console,
-        audit,
-    )
+    let load_between = server.is_some();
+    age(&means, set_aside, load_between, &interrupts, console, audit)
+}
+
+/// What is known before the rest is looked at. `why`: why there will be no load, if there is none.
+fn so_far(offer: Measured<Offer>, first: Measured<FirstConnection>, why: &str) -> ServerFigures {
+    ServerFigures {
+        offer,
+        resumption: Vec::new(),
+        addresses: Measured::not(EARLIER),
+        aged: Measured::not(EARLIER),
+        flights: Vec::new(),
+        memory: Measured::not(why),
+        census: Measured::not(why),
+        cpu: Measured::not(why),
+        first,
+    }
+}
+
+/// Tickets which wait to be old enough, or why there are none.
+type Waiting = Result<Vec<ageing::SetAside>, String>;
+
+/// Whether sessions are resumed, here and at the other addresses; and some are set aside.
+fn sessions(
+    spec: &ServerSpec,
+    means: &Means<'_>,
+    addresses: &[Addr],
+    interrupts: &Interrupts,
+    console: &mut dyn Console,
+    audit: &mut Audit,
+) -> Result<Waiting, Trouble> {
+    stage(console, "resumption");
+    let tries = if means.free {
+        spec.sizes().tries
+    } else {
+        TRIES_POLITE
+    };
+    let learnt = resumption::try_all(means, tries);
+    let Some(figures) = &mut audit.server else {
+        return Ok(Err(EARLIER.into()));
+    };
+    (figures.resumption, figures.flights) = (learnt.resumption, learnt.flights);
+    interrupts.check()?;
+    let versions = versions(figures.offer.value());
+    figures.addresses = addresses::try_all(means, addresses, &versions);
+    interrupts.check()?;
+    let set_aside = ageing::set_aside(means, spec.effort, &versions);
+    console.stage_over();
+    Ok(set_aside)
 }
 
 /// The server's address, and all of its name's. Of several it is the first which answers.
@@ -347,7 +370,7 @@ fn versions(offer: Option<&Offer>) -> Vec<Protocols> {
 /// Offers the tickets that were set aside, each when it has its age.
 fn age(
     means: &Means<'_>,
-    set_aside: Result<Vec<ageing::SetAside>, String>,
+    set_aside: Waiting,
     load_between: bool,
     interrupts: &Interrupts,
     console: &mut dyn Console,

@@ -84,7 +84,13 @@ pub(super) fn offer(questions: &Questions<'_>) -> Result<Offer, String> {
         Some(hello) => {
             offer.secure_renegotiation = Some(hello.renegotiation_info);
             offer.tickets_12 = Some(hello.ticket);
-            offer.session_ids_12 = Some(hello.session_id);
+            // Who may give a ticket gives no id with it (RFC 5077 §3.4).
+            let ids = Ask {
+                tickets: false,
+                ..Ask::all(TLS12, questions.name)
+            };
+            let answer = questions.hello(&ids)?;
+            offer.session_ids_12 = Some(answer.is_some_and(|hello| hello.session_id));
             offer.client_certificate_asked = Some(hello.certificate_request);
             offer.chain = hello
                 .certificates
