@@ -1,7 +1,7 @@
 //! Moving in: a program is asked, then what `dormouse import` makes of its configuration is asked the
 //! same, at the same address, and gives the same answers.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,8 +9,8 @@ use std::process::{Command, Output};
 use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::{self, Peer, connect_from};
 use dormouse_interop::process::Process;
-use dormouse_interop::scene::{TLS_PORT, applies, unused_host};
-use dormouse_interop::terminator::Can;
+use dormouse_interop::scene::{self, PLAIN_PORT, TLS_PORT, applies, unused_host};
+use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 
@@ -73,42 +73,54 @@ struct Old<'a> {
 
 /// Asks it, moves, asks again.
 fn moves(old: &Old<'_>, want: [&str; 3], folder: &Path) {
+    moves_asked(old, &|| assert_eq!(answers(old.at), want), folder);
+}
+
+/// The same with another question, which panics if the answer is not right.
+fn moves_asked(old: &Old<'_>, ask: &dyn Fn(), folder: &Path) {
     let file = folder.join("old.conf").display().to_string();
     std::fs::write(&file, &old.text).expect("written");
-    let mut command: Vec<String> = old
-        .command
-        .iter()
-        .map(|word| word.replace('@', &file))
-        .collect();
-    command[0] = tools::path(&command[0]);
-    let process = Process::start(old.kind, &command, folder);
-    wait::until("it to listen", PATIENCE, || TcpStream::connect(old.at).ok());
-    assert_eq!(answers(old.at), want, "as {} answers", old.kind);
+    let process = start(old, &file, old.at, folder);
+    ask();
     drop(process);
 
     let imported = dormouse(&["import", old.kind, &file]);
     let said = String::from_utf8_lossy(&imported.stderr);
     assert!(imported.status.success(), "{said}");
-    // Without a path of its own each would try for the usual one.
-    let page = format!(
-        "admin = \"none\"\n{}",
-        String::from_utf8_lossy(&imported.stdout)
-    );
-    let ours = folder.join("dormouse.toml").display().to_string();
-    std::fs::write(&ours, &page).expect("written");
+    assert!(!said.contains("TO DO"), "{said}");
+    let page = String::from_utf8_lossy(&imported.stdout);
+    let ours = ours(&page, folder);
     let checked = dormouse(&["check", &ours]);
     let said = String::from_utf8_lossy(&checked.stderr);
     assert!(checked.status.success(), "{said}\n{page}");
+    let _process = serve(ours, folder);
+    ask();
+}
 
-    let command = [
-        tools::dormouse().display().to_string(),
-        "serve".into(),
-        "-c".into(),
-        ours,
-    ];
+/// Starts a program with its file, and waits until it listens.
+fn start(old: &Old<'_>, file: &str, at: SocketAddr, folder: &Path) -> Process {
+    let words = old.command.iter().map(|word| word.replace('@', file));
+    let mut command: Vec<String> = words.collect();
+    command[0] = tools::path(&command[0]);
+    let process = Process::start(old.kind, &command, folder);
+    wait::until("it to listen", PATIENCE, || TcpStream::connect(at).ok());
+    process
+}
+
+/// Writes what was imported.
+fn ours(page: &str, folder: &Path) -> String {
+    let file = folder.join("dormouse.toml").display().to_string();
+    // Without a path of its own each would try for the usual one.
+    std::fs::write(&file, format!("admin = \"none\"\n{page}")).expect("written");
+    file
+}
+
+fn serve(file: String, folder: &Path) -> Process {
+    let binary = tools::dormouse().display().to_string();
+    let command = [binary, "serve".into(), "-c".into(), file];
     let mut process = Process::start("dormouse", &command, folder);
     process.wait_for_line("ready", PATIENCE);
-    assert_eq!(answers(old.at), want, "{page}");
+    process
 }
 
 /// A certificate for all the names, with its key in the same file.
@@ -129,6 +141,8 @@ fn from_haproxy() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
     let (a, b, c) = (backend("A", true), backend("B", false), backend("C", true));
+    let map = folder.path().join("names").display().to_string();
+    std::fs::write(&map, "# names\nb.example b\nc.example nowhere\n").expect("written");
     let text = format!(
         "global
     maxconn 500
@@ -142,7 +156,7 @@ frontend f
     tcp-request connection reject if !{{ src 127.0.0.0/8 }}
     acl is_a ssl_fc_sni -i A.example
     use_backend a if is_a
-    use_backend b if {{ ssl_fc_sni b.example }}
+    use_backend %[ssl_fc_sni,lower,map({map})]
     default_backend c
 backend a
     server a {a} send-proxy
@@ -281,6 +295,250 @@ connect = {a}
         at,
     };
     moves(&old, ["A nobody", "B nobody", "B nobody"], folder.path());
+}
+
+/// TLS that passes through, by the name in the ClientHello: the backends have the certificates.
+#[test]
+fn from_nginx_that_passes_through() {
+    if !ready("nginx") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let files = authority().give_out_for("a.example", Kind::EcdsaP256, &NAMES, folder.path());
+    let server = |name: &'static str| {
+        let listen = SocketAddr::new(unused_host(), TLS_PORT);
+        let mut settings = Settings::new(listen, Target::Tcp(backend(name, false)));
+        settings.certificate = files.clone();
+        let here = folder.path().join(name);
+        std::fs::create_dir(&here).expect("a folder");
+        (scene::start(Terminator::Dormouse, &settings, &here), listen)
+    };
+    let ((_a, a), (_b, b)) = (server("A"), server("B"));
+    let (at, here) = (
+        SocketAddr::new(unused_host(), TLS_PORT),
+        folder.path().display(),
+    );
+    let text = format!(
+        "load_module /usr/lib/nginx/modules/ngx_stream_module.so;
+daemon off; user root; pid {here}/nginx.pid; error_log stderr;
+events {{ }}
+stream {{
+    map $ssl_preread_server_name $to {{
+        hostnames;
+        a.example {a};
+        default {b};
+    }}
+    server {{ listen {at}; ssl_preread on; proxy_pass $to; }}
+}}
+"
+    );
+    let old = Old {
+        kind: "nginx",
+        command: &["nginx", "-e", "stderr", "-c", "@"],
+        text,
+        at,
+    };
+    moves(&old, ["A nobody", "B nobody", "B nobody"], folder.path());
+}
+
+/// Clients with a certificate come in, others do not.
+#[test]
+fn from_haproxy_that_asks_clients() {
+    if !ready("haproxy") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
+    let (ca, a) = (
+        authority().trust().display().to_string(),
+        backend("A", false),
+    );
+    let text = format!(
+        "defaults
+    mode tcp
+    timeout connect 5s
+    timeout client 1h
+    timeout server 1h
+listen l
+    bind {at} ssl crt {pem} verify required ca-file {ca}
+    server a {a}
+"
+    );
+    let old = Old {
+        kind: "haproxy",
+        command: &["haproxy", "-db", "-f", "@"],
+        text,
+        at,
+    };
+    let mine = authority().certificate(Kind::EcdsaP256);
+    let ask = || {
+        let both = [peer::config_showing(mine), peer::config()].map(|config| {
+            let mut peer = Peer::over(
+                connect_from(CLIENT, at),
+                peer::client_for(config, "a.example"),
+            )
+            .ok()?;
+            let heard = peer.receive_all().ok()?;
+            Some(String::from_utf8_lossy(&heard).into_owned()).filter(|heard| !heard.is_empty())
+        });
+        assert_eq!(both, [Some("A nobody".to_owned()), None]);
+    };
+    moves_asked(&old, &ask, folder.path());
+}
+
+/// A client of stunnel's becomes an `[[originate]]`.
+#[test]
+fn from_a_client_of_stunnel() {
+    if !ready("stunnel") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = SocketAddr::new(unused_host(), TLS_PORT);
+    let settings = Settings::new(server, Target::Echo);
+    let inner = folder.path().join("server");
+    std::fs::create_dir(&inner).expect("a folder");
+    let _server = scene::start(Terminator::Dormouse, &settings, &inner);
+    let at = SocketAddr::new(unused_host(), PLAIN_PORT);
+    let text = format!(
+        "foreground = yes
+pid = {}/stunnel.pid
+[echo]
+client = yes
+accept = {at}
+connect = {server}
+verifyChain = yes
+CAfile = {}
+checkHost = localhost
+sni = localhost
+",
+        folder.path().display(),
+        authority().trust().display()
+    );
+    let old = Old {
+        kind: "stunnel",
+        command: &["stunnel", "@"],
+        text,
+        at,
+    };
+    let ask = || {
+        let mut tcp = TcpStream::connect(at).expect("connected");
+        tcp.write_all(b"hello").expect("sent");
+        let mut heard = [0; 5];
+        tcp.read_exact(&mut heard).expect("an echo");
+        assert_eq!(&heard, b"hello");
+    };
+    moves_asked(&old, &ask, folder.path());
+}
+
+/// Who does something with requests stays behind, as the result says: it still knows the client, the
+/// port, and with HAProxy HTTP/2.
+fn stays_behind(old: &Old<'_>, behind: impl Fn(SocketAddr) -> String, folder: &Path) -> String {
+    let file = folder.join("old.conf").display().to_string();
+    std::fs::write(&file, &old.text).expect("written");
+    let imported = dormouse(&["import", old.kind, &file]);
+    let page = String::from_utf8_lossy(&imported.stdout).into_owned();
+    assert!(
+        page.contains("# TO DO: ") && page.contains("stays behind"),
+        "{page}"
+    );
+    let at = SocketAddr::new(unused_host(), PLAIN_PORT);
+    let page = page.replace("127.0.0.1:8080", &at.to_string());
+    std::fs::write(&file, behind(at)).expect("written");
+    let _behind = start(old, &file, at, folder);
+    let _process = serve(ours(&page, folder), folder);
+    let ca = authority().trust().display().to_string();
+    let to = format!("a.example:443:{}", old.at);
+    let from = CLIENT.to_string();
+    let words = [
+        "-sS",
+        "--cacert",
+        &ca,
+        "--interface",
+        &from,
+        "--connect-to",
+        &to,
+        "https://a.example/",
+    ];
+    let output = Command::new(tools::path("curl"))
+        .args(words)
+        .output()
+        .expect("it runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn haproxy_stays_behind_for_requests() {
+    if !ready("haproxy") || !tools::present(&["curl"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
+    let with = |bind: String| {
+        format!(
+            "defaults
+    mode http
+    timeout connect 5s
+    timeout client 1h
+    timeout server 1h
+frontend f
+    bind {bind}
+    http-request return status 200 content-type text/plain lf-string \"%[src] %[dst_port] %[req.ver]\"
+"
+        )
+    };
+    let text = with(format!("{at} ssl crt {pem} alpn h2,http/1.1"));
+    let old = Old {
+        kind: "haproxy",
+        command: &["haproxy", "-db", "-f", "@"],
+        text,
+        at,
+    };
+    let said = stays_behind(&old, |at| with(format!("{at} accept-proxy")), folder.path());
+    assert_eq!(said, "127.9.8.5 8443 2.0");
+}
+
+#[test]
+fn nginx_stays_behind_for_requests() {
+    if !ready("nginx") || !tools::present(&["curl"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (pem, at) = (pem(folder.path()), SocketAddr::new(unused_host(), TLS_PORT));
+    let here = folder.path().display();
+    let with = |lines: String| {
+        format!(
+            "daemon off; user root; pid {here}/nginx.pid; error_log stderr;
+events {{ }}
+http {{
+    access_log off;
+    server {{
+        {lines}
+        location / {{ return 200 \"$remote_addr $proxy_protocol_server_port\"; }}
+    }}
+}}
+"
+        )
+    };
+    let text = with(format!(
+        "listen {at} ssl; ssl_certificate {pem}; ssl_certificate_key {pem};"
+    ));
+    let old = Old {
+        kind: "nginx",
+        command: &["nginx", "-e", "stderr", "-c", "@"],
+        text,
+        at,
+    };
+    let behind = |at: SocketAddr| {
+        with(format!(
+            "listen {at} proxy_protocol; set_real_ip_from 127.0.0.0/8; real_ip_header proxy_protocol;"
+        ))
+    };
+    assert_eq!(stays_behind(&old, behind, folder.path()), "127.9.8.5 8443");
 }
 
 /// What the packages ship is understood: the file, and whether it has anything for us.

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
+use dormouse_interop::admin::Admin;
 use dormouse_interop::peer::{self, Peer, connect_from, connect_tcp};
 use dormouse_interop::process::signal;
 use dormouse_interop::scene::{Scene, applies};
@@ -80,6 +81,33 @@ fn connections_per_client() {
         (more.len() == 3).then_some(())
     });
     assert!(echo_from(&scene, client(1)).is_none(), "full again");
+}
+
+/// Who begins while there is room and ends when there is none has shaken hands all the same.
+#[test]
+fn a_handshake_that_comes_too_late_is_counted() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::with(|settings| {
+        settings.option("connections_per_client", "2");
+        Admin::in_folder(settings);
+    });
+    let count = |name: &str| Admin::of(&scene).status()["counts"][name].as_u64();
+    let all = [(); 3].map(|()| connect_from(client(1), scene.address));
+    wait::until("all three to be accepted", PATIENCE, || {
+        (count("accepted") == Some(3)).then_some(())
+    });
+    let echoes = all.into_iter().filter_map(|tcp| {
+        let mut peer = Peer::over(tcp, peer::client(peer::config())).ok()?;
+        peer.stream().write_all(b"echo\n").ok()?;
+        peer.echo().ok()?;
+        Some(peer)
+    });
+    assert_eq!(echoes.collect::<Vec<_>>().len(), 2);
+    assert_eq!(count("denied_connections"), Some(1));
+    let done = ["handshakes_full", "handshakes_resumed"].map(count);
+    assert_eq!(done.into_iter().flatten().sum::<u64>(), 3);
 }
 
 #[test]

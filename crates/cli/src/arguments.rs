@@ -166,7 +166,7 @@ pub(crate) enum Command {
     #[command(after_help = UPGRADE_EXAMPLES)]
     Upgrade(UpgradeArgs),
     /// Measure a TLS server: memory, handshakes, throughput, latency
-    Bench(BenchArgs),
+    Bench(Box<BenchArgs>),
     /// Find where a TLS server's or client's memory and CPU time go, and what to change
     Audit(AuditArgs),
     /// See it: thousands of connections go to rest, wake, and outlive a killed worker

@@ -39,7 +39,7 @@ Examples:\n  \
 dormouse audit server 127.0.0.1:443 --pid $(pidof -s nginx) --insecure\n  \
 dormouse audit server 127.0.0.1:8443 --cmd 'node server.js' --ca ca.pem --html audit.html\n  \
 dormouse audit server example.org:443          a handful of connections, no load")]
-    Server(ServerArgs),
+    Server(Box<ServerArgs>),
     /// A client: whether it resumes and keeps alive, what it offers and spends
     #[command(after_help = "\
 Examples:\n  \
@@ -79,13 +79,13 @@ fn server(args: &ServerArgs) -> Result<u8, Trouble> {
         program,
         arguments: vec!["bench".into(), "generator".into()],
     };
-    let audit = audit::server::run(&spec, &launcher, &mut Terminal::new(args.output.quiet));
+    let audit = audit::server::run(&spec, &launcher, &mut Terminal::naming(args.output.quiet));
     publish(audit, &thresholds, &args.output)
 }
 
 fn client(args: &ClientArgs) -> Result<u8, Trouble> {
     let spec = args.spec()?;
-    let audit = audit::client::run(&spec, &mut Terminal::new(args.output.quiet));
+    let audit = audit::client::run(&spec, &mut Terminal::naming(args.output.quiet));
     publish(audit, &args.thresholds(), &args.output)
 }
 

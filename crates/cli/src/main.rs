@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         Command::Reload(args) => admin::run_order(&args, "/reload"),
         Command::Upgrade(args) => upgrade::run(&args),
         Command::Drain(args) => drain::run(&args),
-        Command::Bench(args) => bench::run(args),
+        Command::Bench(args) => bench::run(*args),
         Command::Audit(args) => audit::run(args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoPart(args) => demo::run_part(&args),

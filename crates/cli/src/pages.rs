@@ -52,7 +52,10 @@ fn pages(directory: &Path) -> io::Result<usize> {
         let name = format!("{}-{}", program.get_name(), verb.get_name());
         // clap keeps names for ever; there are as many as there are commands.
         let name: &'static str = Box::leak(name.into_boxed_str());
-        page(&verb.clone().name(name).display_name(name), directory)?;
+        // The page has a hyphen in its name; what is typed has none.
+        let typed = format!("{} {}", program.get_name(), verb.get_name());
+        let verb = verb.clone().name(name).display_name(name).bin_name(typed);
+        page(&verb, directory)?;
         count += 1;
     }
     Ok(count)
@@ -94,6 +97,8 @@ mod tests {
                 .join(format!("dormouse-{}.1", verb.get_name()));
             let text = std::fs::read_to_string(&file).expect("a page");
             assert!(text.contains(".SH SYNOPSIS"), "{}", file.display());
+            let typed = format!("\\fBdormouse {}\\fR", verb.get_name());
+            assert!(text.contains(&typed), "{}", file.display());
         }
         let serve =
             std::fs::read_to_string(folder.path().join("dormouse-serve.1")).expect("a page");

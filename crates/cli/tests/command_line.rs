@@ -181,7 +181,8 @@ fn serve_refuses_what_makes_no_sense() {
     assert_eq!(ran.code, Some(2));
     assert_eq!(
         ran.err,
-        "error: --workers: `many` is neither a whole number nor `auto`\n\n\
+        "error: --workers: `many` is neither a whole number nor `auto`\n   \
+         = help: it may be from 1 to 1024\n\n\
          error: --to: the backend 127.0.0.1:18443 is this program's own listener 127.0.0.1:18443: \
          connections would go round in circles\n   \
          = help: give the address at which the server behind it listens\n\n\

@@ -4,6 +4,8 @@ use std::fmt;
 
 use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 
+use crate::server::NotShown;
+
 /// A handshake which can't go on. [`Handshake::output`](crate::Handshake::output) still
 /// holds what should be sent to the peer, an alert usually.
 #[derive(Debug, Clone)]
@@ -162,11 +164,33 @@ impl HandshakeFailure {
             ),
         };
         let failure = HandshakeFailure::new(Blame::Peer, FailureKind::UnknownName, reason);
+        failure.told_in_the_clear(alert)
+    }
+
+    /// No certificate is shown: the failure, and the alert to be sent.
+    pub(crate) fn not_shown(why: NotShown, name: Option<&str>) -> (HandshakeFailure, [u8; 7]) {
+        match why {
+            NotShown::UnknownName => HandshakeFailure::unknown_name(name),
+            // Nothing is for that name yet: unrecognized_name (RFC 6066 §3).
+            NotShown::Awaited => {
+                let shown = name.map_or("no name".to_owned(), |name| format!("{name:?}"));
+                let reason =
+                    format!("the client asked for {shown}, and no certificate has come for it yet");
+                HandshakeFailure::new(Blame::Configuration, FailureKind::UnknownName, reason)
+                    .told_in_the_clear(112)
+            }
+            // no_application_protocol (RFC 7301 §3.2).
+            NotShown::Challenge => {
+                let reason = "the client offers acme-tls/1 only, and no challenge is open";
+                HandshakeFailure::new(Blame::Peer, FailureKind::NoCommonAlpn, reason)
+                    .told_in_the_clear(120)
+            }
+        }
+    }
+
+    fn told_in_the_clear(self, alert: u8) -> (HandshakeFailure, [u8; 7]) {
         const FATAL: u8 = 2;
-        (
-            failure.with_alert(Some(alert)),
-            [21, 3, 3, 0, 2, FATAL, alert],
-        )
+        (self.with_alert(Some(alert)), [21, 3, 3, 0, 2, FATAL, alert])
     }
 
     pub(crate) fn internal(reason: impl Into<String>) -> Self {

@@ -204,20 +204,20 @@ impl Handshake {
             .add(!from_client, self.machine.output.len() - written);
         let problem = turn.certificate_problem.take();
         let client = turn.client.clone();
-        let refused_name = (turn.name_refused).then(|| turn.server_name.clone());
+        let not_shown = turn.not_shown.take();
+        let not_shown =
+            not_shown.map(|why| HandshakeFailure::not_shown(why, turn.server_name.as_deref()));
         self.turn = Some(turn);
         outcome.map_err(|stop| {
-            let failure = match stop {
-                Stop::Ours(failure) => failure,
-                Stop::Rustls(_) if refused_name.is_some() => {
+            let failure = match (stop, not_shown) {
+                (Stop::Ours(failure), _) => failure,
+                (Stop::Rustls(_), Some((failure, alert))) => {
                     // Nothing but rustls' own alert, of another kind, has been written since.
-                    let name = refused_name.flatten();
-                    let (failure, alert) = HandshakeFailure::unknown_name(name.as_deref());
                     self.machine.output.truncate(written);
                     self.machine.output.extend_from_slice(&alert);
                     failure
                 }
-                Stop::Rustls(error) => {
+                (Stop::Rustls(error), None) => {
                     let alert_at = self.machine.output.len();
                     self.fetch_alert();
                     let hidden = hidden_alert(&error);

@@ -90,7 +90,17 @@ impl Identity {
     ) -> Result<Identity, IdentityError> {
         let chain = pem::chain(certificate, certificate_name)?;
         let key = pem::key(key, key_name)?;
-        Identity::new(chain, key, certificate_name, key_name)
+        let identity = Identity::new(chain, key, certificate_name, key_name)?;
+        identity.check_key(certificate_name, key_name)?;
+        Ok(identity)
+    }
+
+    /// The one by which control of a name is shown, as [`Identity::acme_challenge_pem`] has made
+    /// it. That its key fits is not looked at: its extension is critical (RFC 8737 §3), so that
+    /// nobody takes it for a certificate, rustls neither.
+    pub fn from_acme_challenge_pem(pem: &str, name: &str) -> Result<Identity, IdentityError> {
+        let chain = pem::chain(pem.as_bytes(), name)?;
+        Identity::new(chain, pem::key(pem.as_bytes(), name)?, name, name)
     }
 
     /// The same from files.
@@ -116,10 +126,7 @@ impl Identity {
 
     /// The same as PEM, certificate and key, for several processes that are to show the same one.
     pub fn self_signed_pem(name: &str) -> Result<(String, Zeroizing<String>), IdentityError> {
-        let refused = |error: rcgen::Error| IdentityError {
-            file: name.to_owned(),
-            problem: IdentityProblem::BadName(error.to_string()),
-        };
+        let refused = |error: rcgen::Error| bad_name(name, error);
         let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).map_err(refused)?;
         params
             .distinguished_name
@@ -129,6 +136,30 @@ impl Identity {
         let key = rcgen::KeyPair::generate().map_err(refused)?;
         let certificate = params.self_signed(&key).map_err(refused)?;
         Ok((certificate.pem(), Zeroizing::new(key.serialize_pem())))
+    }
+
+    /// The certificate by which control of `name` is shown to an ACME server (RFC 8737 §3), and its
+    /// key, as PEM. `digest`: SHA-256 of the key authorization.
+    pub fn acme_challenge_pem(
+        name: &str,
+        digest: &[u8],
+    ) -> Result<(String, Zeroizing<String>), IdentityError> {
+        if digest.len() != SHA256_LEN {
+            return Err(bad_name(name, "the digest is not of SHA-256"));
+        }
+        let (mut params, key) = for_one_name(name)?;
+        params.custom_extensions = vec![rcgen::CustomExtension::new_acme_identifier(digest)];
+        let certificate = params.self_signed(&key).map_err(|e| bad_name(name, e))?;
+        Ok((certificate.pem(), Zeroizing::new(key.serialize_pem())))
+    }
+
+    /// A request for a certificate for `name` (RFC 2986), DER, and its new key, ECDSA P-256, as
+    /// PEM.
+    pub fn request(name: &str) -> Result<(Vec<u8>, Zeroizing<String>), IdentityError> {
+        let (params, key) = for_one_name(name)?;
+        let request = params.serialize_request(&key);
+        let request = request.map_err(|e| bad_name(name, e))?;
+        Ok((request.der().to_vec(), Zeroizing::new(key.serialize_pem())))
     }
 
     fn new(
@@ -171,18 +202,6 @@ impl Identity {
         let signing_key = any_supported_type(&key)
             .map_err(|e| about_key(IdentityProblem::UnusableKey(e.to_string())))?;
         let certified = CertifiedKey::new(chain, signing_key);
-        match certified.keys_match() {
-            Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
-            Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
-                let certificate = certificate_name.to_owned();
-                return Err(about_key(IdentityProblem::KeyMismatch { certificate }));
-            }
-            Err(e) => {
-                return Err(about_certificate(IdentityProblem::BadCertificate(
-                    e.to_string(),
-                )));
-            }
-        }
         Ok(Identity {
             certified: Arc::new(certified),
             stapled: None,
@@ -194,6 +213,28 @@ impl Identity {
         })
     }
 
+    /// Is the key the certificate's?
+    fn check_key(&self, certificate_name: &str, key_name: &str) -> Result<(), IdentityError> {
+        let about = |file: &str, problem| IdentityError {
+            file: file.to_owned(),
+            problem,
+        };
+        match self.certified.keys_match() {
+            Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(()),
+            Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+                let certificate = certificate_name.to_owned();
+                Err(about(
+                    key_name,
+                    IdentityProblem::KeyMismatch { certificate },
+                ))
+            }
+            Err(e) => {
+                let problem = IdentityProblem::BadCertificate(e.to_string());
+                Err(about(certificate_name, problem))
+            }
+        }
+    }
+
     /// The names and addresses it is for.
     pub fn names(&self) -> &[String] {
         &self.names
@@ -202,6 +243,11 @@ impl Identity {
     /// The kind of its key.
     pub fn key_kind(&self) -> KeyKind {
         self.key_kind
+    }
+
+    /// When it begins, in seconds of Unix time.
+    pub fn begins_at_s(&self) -> u64 {
+        self.not_before_s
     }
 
     /// What it is made with.
@@ -258,12 +304,35 @@ impl Identity {
         Ok(times)
     }
 
+    /// Whether an OCSP response is shown with it, as long as that holds.
+    pub fn is_stapled(&self) -> bool {
+        self.stapled.is_some()
+    }
+
     pub(crate) fn stapled(&self) -> Option<Stapled> {
         self.stapled.clone()
     }
 
     pub(crate) fn certified_key(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.certified)
+    }
+}
+
+const SHA256_LEN: usize = 32;
+
+/// The name stands among the alternative names only, as authorities want it.
+fn for_one_name(name: &str) -> Result<(rcgen::CertificateParams, rcgen::KeyPair), IdentityError> {
+    let params = rcgen::CertificateParams::new(vec![name.to_owned()]);
+    let mut params = params.map_err(|e| bad_name(name, e))?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    let key = rcgen::KeyPair::generate().map_err(|e| bad_name(name, e))?;
+    Ok((params, key))
+}
+
+fn bad_name(name: &str, why: impl ToString) -> IdentityError {
+    IdentityError {
+        file: name.to_owned(),
+        problem: IdentityProblem::BadName(why.to_string()),
     }
 }
 

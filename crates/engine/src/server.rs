@@ -1,6 +1,6 @@
 //! The server's settings, made once into a context which all connections share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -47,6 +47,9 @@ pub struct ServerSettings {
     pub client_certificates: Option<ClientCertificates>,
     /// What a client gets which asks for a name that no certificate is for.
     pub unknown_name: UnknownName,
+    /// Names for which a certificate is still to come. Who asks for one of them is refused until
+    /// then, unless another certificate is for it. With any of them there need be no certificate.
+    pub awaited: Vec<String>,
 }
 
 /// What a client gets which asks for a name that no certificate is for, or for none.
@@ -74,6 +77,7 @@ impl ServerSettings {
             sessions_by_id: None,
             client_certificates: None,
             unknown_name: UnknownName::Default,
+            awaited: Vec::new(),
         }
     }
 }
@@ -90,7 +94,7 @@ pub struct ServerContext {
 impl ServerContext {
     /// Checks the settings and makes them ready, so that no connection parses anything.
     pub fn new(settings: ServerSettings) -> Result<ServerContext, SettingsError> {
-        if settings.identities.is_empty() {
+        if settings.identities.is_empty() && settings.awaited.is_empty() {
             return Err(SettingsError::NoIdentity);
         }
         check_alpn(&settings.alpn)?;
@@ -105,11 +109,12 @@ impl ServerContext {
             None => WebPkiClientVerifier::no_client_auth(),
         };
         let own_name = own_name(&settings.identities);
-        let choice = CertificateChoice::new(
+        let mut choice = CertificateChoice::new(
             &settings.identities,
             settings.alpn.clone(),
             settings.unknown_name,
         );
+        choice.awaited = settings.awaited.into_iter().collect();
         let mut config = ServerConfig::builder_with_details(provider, time)
             .with_protocol_versions(&settings.protocols.supported()?)?
             .with_client_cert_verifier(verifier)
@@ -158,6 +163,8 @@ impl ServerContext {
     /// Does one handshake with itself for each version that is enabled, so that whatever the
     /// first connection would find cold (tables, the random generator, code that was never
     /// touched) is warm, and whatever can't work at all is known before somebody asks for it.
+    ///
+    /// Without a certificate it has nothing to show, and that is no fault.
     pub fn warm_up(&self, now: UnixTime) -> Result<(), HandshakeFailure> {
         warm_up::shake_hands(self, now)
     }
@@ -188,6 +195,9 @@ fn own_name(identities: &[Identity]) -> String {
     hosts.next().unwrap_or_else(|| "warm-up.invalid".to_owned())
 }
 
+/// The protocol by which names are shown to be ours (RFC 8737 §6.2). It carries nothing.
+pub const ACME_TLS: &[u8] = b"acme-tls/1";
+
 /// A certificate, without and with what the authority says of it.
 struct Shown {
     bare: Arc<CertifiedKey>,
@@ -215,6 +225,20 @@ struct CertificateChoice {
     /// The application protocols offered, the preferred first.
     alpn: Vec<Vec<u8>>,
     unknown_name: UnknownName,
+    /// In lower case.
+    awaited: HashSet<String>,
+}
+
+/// Why no certificate is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NotShown {
+    /// None is for that name.
+    UnknownName,
+    /// The one for that name is still to come.
+    Awaited,
+    /// The client does not want a connection, but to see that a name is ours (RFC 8737), and
+    /// nobody has asked for that.
+    Challenge,
 }
 
 impl CertificateChoice {
@@ -229,6 +253,7 @@ impl CertificateChoice {
             wildcard: HashMap::new(),
             alpn,
             unknown_name,
+            awaited: HashSet::new(),
         };
         for (index, identity) in identities.iter().enumerate() {
             choice.all.push(Shown {
@@ -267,6 +292,25 @@ impl CertificateChoice {
         exact.chain(listed(&self.wildcard, parent)).copied()
     }
 
+    /// Is there a reason to show none?
+    fn not_shown(&self, hello: &ClientHello<'_>) -> Option<NotShown> {
+        let offers = |protocol| {
+            let mut offered = hello.alpn().into_iter().flatten();
+            offered.next() == Some(protocol) && offered.next().is_none()
+        };
+        if offers(ACME_TLS) && !self.alpn.iter().any(|ours| ours == ACME_TLS) {
+            return Some(NotShown::Challenge);
+        }
+        if self.knows(hello.server_name()) {
+            return None;
+        }
+        let name = hello.server_name().unwrap_or_default().to_ascii_lowercase();
+        if self.all.is_empty() || self.awaited.contains(&name) {
+            return Some(NotShown::Awaited);
+        }
+        (self.unknown_name == UnknownName::Refuse).then_some(NotShown::UnknownName)
+    }
+
     /// Is one of them for this name?
     fn knows(&self, name: Option<&str>) -> bool {
         let name = name.unwrap_or_default().to_ascii_lowercase();
@@ -291,8 +335,8 @@ impl ResolvesServerCert for CertificateChoice {
             turn.server_name = hello.server_name().map(str::to_owned);
             turn.alpn = alpn.cloned();
         });
-        if self.unknown_name == UnknownName::Refuse && !self.knows(hello.server_name()) {
-            with_turn(|turn| turn.name_refused = true);
+        if let Some(why) = self.not_shown(&hello) {
+            with_turn(|turn| turn.not_shown = Some(why));
             return None;
         }
         // rustls has already left out the schemes which do not fit the suites offered.

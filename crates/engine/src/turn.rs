@@ -20,6 +20,7 @@ use crate::identity::Algorithms;
 use crate::mint::Psk;
 use crate::mint_tls12::{Dictated, Master};
 use crate::resumption::Noted;
+use crate::server::NotShown;
 use crate::session::{Session, SessionStore};
 
 /// The longest traffic secret: SHA-384.
@@ -39,8 +40,8 @@ pub(crate) struct Turn {
     pub(crate) server_secret: Secret,
     /// Server side: whom the client asked for.
     pub(crate) server_name: Option<String>,
-    /// Server side: no certificate is for that name, and so the client is refused.
-    pub(crate) name_refused: bool,
+    /// Server side: the client is shown no certificate, and why.
+    pub(crate) not_shown: Option<NotShown>,
     /// The signature scheme by which the server proved itself.
     pub(crate) signature: Option<SignatureScheme>,
     /// Server side: what the certificate is made with that fits the client.
@@ -84,7 +85,7 @@ impl Turn {
             client_secret: Secret::empty(),
             server_secret: Secret::empty(),
             server_name: None,
-            name_refused: false,
+            not_shown: None,
             signature: None,
             algorithms: None,
             certificate_problem: None,

@@ -57,6 +57,8 @@ macro_rules! counts {
 counts! {
     /// Gauge: connections in slots.
     Connections = "connections",
+    /// Handshakes by which somebody saw that a name is ours (ACME), and nothing else.
+    ChallengesAnswered = "acme_challenges_answered",
     /// Connections which were passed on with their TLS, untouched.
     PassedThrough = "passed_through",
     /// Gauge: connections at rest.

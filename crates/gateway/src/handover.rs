@@ -284,6 +284,17 @@ impl Handover {
     }
 }
 
+/// A text in a memory file, in the form of a handover: for a process that could not read it.
+pub(crate) fn write_text(text: &str) -> io::Result<Fd> {
+    write_parts(&[], text.as_bytes(), &[])
+}
+
+/// What [`write_text`] has written.
+pub(crate) fn read_text(fd: Fd) -> io::Result<String> {
+    let [_, text, _] = parts(fd)?;
+    String::from_utf8(part(fd, text)?.to_vec()).map_err(io::Error::other)
+}
+
 /// Each with its length before it.
 pub(crate) fn secrets(all: Vec<&[u8]>) -> Zeroizing<Vec<u8>> {
     // With all its room from the start: a vector that grows leaves copies behind.

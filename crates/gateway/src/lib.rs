@@ -24,6 +24,7 @@ mod door;
 mod errand;
 mod fleet;
 mod handover;
+mod identities;
 mod keeper;
 mod latency;
 mod layout;

@@ -32,6 +32,9 @@ pub(crate) enum Order {
     Drain { over_ms: u64, order: DrainOrder },
     /// Stop draining, and accept again.
     StopDrain,
+    /// Show this to whoever asks by acme-tls/1 whether its name is ours; `None`: nobody may ask any
+    /// more. Its number, and the name, the certificate and its key as PEM.
+    Challenge(u64, Option<Zeroizing<String>>),
     /// The backend of this name has these addresses now.
     Addresses {
         name: String,
@@ -56,6 +59,8 @@ pub(crate) enum Word {
     Reloaded(u64),
     /// It does not, and why.
     NotReloaded(u64, String),
+    /// It shows the challenge of this number.
+    Shows(u64),
 }
 
 const STOP: u8 = b'S';
@@ -69,10 +74,12 @@ const RELOAD: u8 = b'C';
 const DRAIN: u8 = b'D';
 const STOP_DRAIN: u8 = b'd';
 const ADDRESSES: u8 = b'N';
+const CHALLENGE: u8 = b'T';
 
 const READY: u8 = b'R';
 const RELOADED: u8 = b'c';
 const NOT_RELOADED: u8 = b'n';
+const SHOWS: u8 = b't';
 const QUIET: u8 = b'q';
 const PREPARED: u8 = b'p';
 const REFUSED: u8 = b'r';
@@ -97,6 +104,13 @@ impl Order {
                 message(DRAIN, &body)
             }
             Order::StopDrain => message(STOP_DRAIN, &[]),
+            Order::Challenge(number, shown) => {
+                let shown = shown.as_ref().map_or("", |shown| shown.as_str());
+                let mut body = Zeroizing::new(Vec::with_capacity(8 + shown.len()));
+                body.extend_from_slice(&number.to_le_bytes());
+                body.extend_from_slice(shown.as_bytes());
+                message(CHALLENGE, &body)
+            }
             Order::Addresses { name, addresses } => {
                 let addresses = addresses.iter().map(|address| format!("\n{address}"));
                 let text: String = std::iter::once(name.clone()).chain(addresses).collect();
@@ -134,6 +148,13 @@ impl Order {
                 },
             }),
             (STOP_DRAIN, [], []) => Ok(Order::StopDrain),
+            (CHALLENGE, body, []) => {
+                let (number_of_it, shown) = body.split_at_checked(8).ok_or_else(invalid)?;
+                let shown = std::str::from_utf8(shown).map_err(|_| invalid())?;
+                let shown = Some(shown).filter(|shown| !shown.is_empty());
+                let shown = shown.map(|shown| Zeroizing::new(shown.to_owned()));
+                Ok(Order::Challenge(number(number_of_it)?, shown))
+            }
             (ADDRESSES, text, []) => addresses(text).ok_or(io::ErrorKind::InvalidData.into()),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
@@ -149,6 +170,10 @@ fn addresses(text: &[u8]) -> Option<Order> {
         name,
         addresses: addresses.ok().filter(|addresses| !addresses.is_empty())?,
     })
+}
+
+fn invalid() -> io::Error {
+    io::ErrorKind::InvalidData.into()
 }
 
 fn number(bytes: &[u8]) -> io::Result<u64> {
@@ -168,6 +193,7 @@ impl Word {
                 message(REFUSED, &why)
             }
             Word::Reloaded(edition) => message(RELOADED, &edition.to_le_bytes()),
+            Word::Shows(number) => message(SHOWS, &number.to_le_bytes()),
             Word::NotReloaded(edition, why) => {
                 let mut body = edition.to_le_bytes().to_vec();
                 body.extend(why.bytes().take(WORDS_MAX));
@@ -184,6 +210,7 @@ impl Word {
             (KEPT, &[a, b, c, d]) => Ok(Word::Kept(u32::from_le_bytes([a, b, c, d]))),
             (REFUSED, why) => Ok(Word::Refused(String::from_utf8_lossy(why).into_owned())),
             (RELOADED, edition) => Ok(Word::Reloaded(number(edition)?)),
+            (SHOWS, of_it) => Ok(Word::Shows(number(of_it)?)),
             (NOT_RELOADED, body) => {
                 let (edition, why) = body.split_at_checked(8).ok_or(io::ErrorKind::InvalidData)?;
                 let why = String::from_utf8_lossy(why).into_owned();
@@ -288,6 +315,11 @@ mod tests {
             }
             _ => panic!("not addresses"),
         }
+        for shown in [None, Some(Zeroizing::new("a.example\nPEM".to_owned()))] {
+            give(main, &Order::Challenge(9, shown.clone())).expect("given");
+            let got = receive(worker).expect("an order");
+            assert!(matches!(got, Some(Order::Challenge(9, got)) if got == shown));
+        }
         let (handover, edition) = (main, 7);
         give(main, &Order::Reload { handover, edition }).expect("given");
         match receive(worker).expect("an order") {
@@ -301,6 +333,7 @@ mod tests {
             Word::Ready,
             Word::Reloaded(u64::MAX),
             Word::Kept(77),
+            Word::Shows(9),
             Word::NotReloaded(3, "because".to_owned()),
         ] {
             say(worker, &word);
@@ -322,6 +355,7 @@ mod tests {
             b"D1234567",
             b"Nx",
             b"Nx\ny",
+            b"T1234567",
         ] {
             send(main, bytes, &[]).expect("sent");
             let refused = receive(worker).err().map(|error| error.kind());

@@ -9,6 +9,7 @@ use crate::config::{
 };
 use crate::door::Takes;
 use crate::handover::{ClientTrust, Handover, Pem};
+use crate::identities::Identities;
 use crate::origin::Origin;
 use crate::session_cache::Sessions;
 use dormouse_engine::{
@@ -218,25 +219,26 @@ pub(crate) fn routes(
     ticket_keys: &[u8],
     backends: &Backends,
     sessions: Option<&Sessions>,
+    known: &mut Identities,
 ) -> Result<Vec<Route>, String> {
     let none = Vec::new();
     let asked = clients.iter().chain(std::iter::repeat(&None));
     let material = certificates.iter().chain(std::iter::repeat(&none));
-    config
-        .routes
-        .iter()
-        .zip(material.zip(asked))
-        .enumerate()
+    let routes = config.routes.iter().zip(material.zip(asked)).enumerate();
+    let made = routes
         .map(|(n, (route, (pems, clients)))| {
             let mut made = without_context(config, route, backends);
             if let Direction::Terminate { context: room, .. } = &mut made.direction {
-                let context = context(config, route, (pems, clients), ticket_keys, sessions)
+                let shown = (pems.as_slice(), clients);
+                let context = context(config, route, shown, ticket_keys, sessions, known)
                     .map_err(|why| format!("route {}: {why}", n + 1))?;
                 *room = Some(context);
             }
             Ok(made)
         })
-        .collect()
+        .collect();
+    known.forget_others();
+    made
 }
 
 /// The configured routes for TLS that comes in, all but their contexts: enough for connections that
@@ -286,7 +288,12 @@ impl LateContexts {
     }
 
     /// Makes the next one. False: all are made. The error says which route, and what is wrong.
-    pub(crate) fn load_next(&mut self, routes: &mut [Route]) -> Result<bool, String> {
+    /// Identities stay known for later.
+    pub(crate) fn load_next(
+        &mut self,
+        routes: &mut [Route],
+        known: &mut Identities,
+    ) -> Result<bool, String> {
         let n = self.next;
         self.next += 1;
         let config = &self.handover.config;
@@ -301,7 +308,7 @@ impl LateContexts {
         let keys = &self.handover.ticket_keys;
         let sessions = self.sessions.as_ref();
         if let Direction::Terminate { context: room, .. } = &mut route.direction {
-            let made = context(config, configured, (pems, clients), keys, sessions)
+            let made = context(config, configured, (pems, clients), keys, sessions, known)
                 .map_err(|why| format!("route {}: {why}", n + 1))?;
             *room = Some(made);
         }
@@ -377,10 +384,11 @@ fn context(
     (pems, clients): (&[Pem], &Option<ClientTrust>),
     ticket_keys: &[u8],
     sessions: Option<&Sessions>,
+    known: &mut Identities,
 ) -> Result<ServerContext, String> {
     let identities: Result<Vec<Identity>, _> = pems
         .iter()
-        .map(|pem| pem.identity().map_err(|e| e.to_string()))
+        .map(|pem| known.of(pem).map_err(|e| e.to_string()))
         .collect();
     let mut settings = ServerSettings::new(identities?);
     settings.alpn = alpn(&route.alpn);
@@ -412,6 +420,7 @@ fn context(
         NameUnknown::Default => UnknownName::Default,
         NameUnknown::Refuse => UnknownName::Refuse,
     };
+    settings.awaited = (route.acme.iter().map(ToString::to_string)).collect();
     settings.client_certificates = clients.as_ref().map(ClientTrust::settings);
     ServerContext::new(settings).map_err(|e| e.to_string())
 }

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use dormouse_interop::certificates::{Files, Kind, authority};
 use dormouse_interop::peer::{self, Peer, connect_tcp};
+use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use rcgen::{DistinguishedName, DnType, SanType};
 use rustls::ClientConfig;
@@ -76,6 +78,68 @@ fn rules_let_in_whom_they_name_and_the_log_says_who_was_refused() {
         "{lines:?}"
     );
     assert!(lines[0].contains("access_denied"), "{lines:?}");
+}
+
+/// Every kind of rule, with OpenSSL as the client and as the one who says what the digest is.
+#[test]
+fn rules_hold_for_openssl_too() {
+    if !can_run() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (alice, bob) = (
+        person(folder.path(), "alice", "staff"),
+        person(folder.path(), "bob", "guests"),
+    );
+    let digest = Command::new(tools::path("openssl"))
+        .args(["x509", "-noout", "-fingerprint", "-sha256", "-in"])
+        .arg(&alice.cert)
+        .output()
+        .expect("openssl runs");
+    let digest = String::from_utf8(digest.stdout).expect("text");
+    let (_, digest) = digest.trim().split_once('=').expect("a digest");
+    let site = Site::new(&routes("'cn=alice'"), |_| {});
+    let says = |who: &Files, more: &[&str]| {
+        let (cert, key) = (who.cert.to_string_lossy(), who.key.to_string_lossy());
+        let mut arguments = vec!["-servername", "localhost", "-cert", &cert, "-key", &key];
+        arguments.extend(more);
+        site.s_client(&arguments)
+    };
+    let rules = [
+        "cn=alice".to_owned(),
+        "ou=staff".to_owned(),
+        "dns=alice.agents.example".to_owned(),
+        "uri=spiffe://example.org/ns/staff/*".to_owned(),
+        format!("sha256={digest}"),
+        format!("sha256={}", digest.replace(':', "").to_lowercase()),
+    ];
+    for (n, rule) in rules.iter().enumerate() {
+        site.reload(&routes(&format!("'{rule}'")));
+        let said = says(&alice, &["-tls1_2"]);
+        assert!(said.contains("Cipher is ECDHE"), "alice by {rule}: {said}");
+        let said = says(&bob, &["-tls1_2"]);
+        assert!(
+            said.contains("SSL alert number 49"),
+            "bob by {rule}: {said}"
+        );
+        // TLS 1.3 tells a client only after its handshake.
+        let said = says(&bob, &["-tls1_3", "-ign_eof"]);
+        assert!(
+            said.contains("SSL alert number 49"),
+            "bob by {rule}: {said}"
+        );
+        let refused = || {
+            let lines = site
+                .process
+                .lines_with("is let in by no rule of client_allow");
+            (lines.len() == 2 * (n + 1)).then_some(lines)
+        };
+        let lines = wait::until("two lines in the log", PATIENCE, refused);
+        assert!(
+            lines.iter().all(|line| line.contains("cn=bob")),
+            "{lines:?}"
+        );
+    }
 }
 
 /// Who came in once and comes back with a session is judged by the rules of now.

@@ -2,24 +2,26 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
 use dormouse_interop::admin::Admin;
-use dormouse_interop::process::Process;
+use dormouse_interop::process::{Process, signal};
 use dormouse_interop::scene::{TLS_PORT, applies, unused_host};
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
 use dormouse_interop::wait::PATIENCE;
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 /// It serves as long as this lives.
 pub(crate) struct Site {
     pub(crate) address: SocketAddr,
-    pub(crate) folder: TempDir,
+    // It ends, and shows its log if need be, before its folder goes.
     pub(crate) process: Process,
+    pub(crate) folder: TempDir,
     pub(crate) admin: Admin,
 }
 
@@ -32,25 +34,48 @@ impl Site {
     /// Starts with these routes. `LISTEN` and `HERE` in them are the address and the folder, which
     /// `fill` puts files into before.
     pub(crate) fn new(routes: &str, fill: impl FnOnce(&Path)) -> Site {
+        Site::at(unused_host(), routes, fill)
+    }
+
+    /// The same, where others expect it. It has one worker, unless `routes` begin with another
+    /// number of them.
+    pub(crate) fn at(host: IpAddr, routes: &str, fill: impl FnOnce(&Path)) -> Site {
         let folder = tempfile::tempdir().expect("a temporary folder");
         fill(folder.path());
-        let address = SocketAddr::new(unused_host(), TLS_PORT);
+        let address = SocketAddr::new(host, TLS_PORT);
         let file = folder.path().join("dormouse.toml");
         fs::write(&file, text(routes, address, folder.path())).expect("written");
-        let command = [
-            tools::dormouse().to_string_lossy().into_owned(),
-            "serve".to_owned(),
-            "-c".to_owned(),
-            file.to_string_lossy().into_owned(),
-        ];
-        let mut process = Process::start("dormouse", &command, folder.path());
-        process.wait_for_line("ready", PATIENCE);
         Site {
             address,
             admin: Admin::at(&folder.path().join("admin.sock")),
+            process: start(folder.path()),
+            folder,
+        }
+    }
+
+    /// It ends, and another begins with the same files.
+    pub(crate) fn restarted(self) -> Site {
+        let Site {
+            address,
             folder,
             process,
+            admin,
+        } = self;
+        drop(process);
+        Site {
+            address,
+            admin,
+            process: start(folder.path()),
+            folder,
         }
+    }
+
+    /// As if the machine had lost its power.
+    pub(crate) fn restarted_after_a_crash(self) -> Site {
+        for pid in self.process.tree() {
+            signal(pid, Signal::KILL);
+        }
+        self.restarted()
     }
 
     /// Goes on with other routes.
@@ -89,12 +114,28 @@ pub(crate) fn subject(said: &str) -> String {
     name.trim_start_matches([' ', '=']).to_owned()
 }
 
+fn start(folder: &Path) -> Process {
+    let command = [
+        tools::dormouse().to_string_lossy().into_owned(),
+        "serve".to_owned(),
+        "-c".to_owned(),
+        folder.join("dormouse.toml").to_string_lossy().into_owned(),
+    ];
+    let mut process = Process::start("dormouse", &command, folder);
+    process.wait_for_line("ready", PATIENCE);
+    process
+}
+
 fn text(routes: &str, address: SocketAddr, folder: &Path) -> String {
     let routes = routes
         .replace("LISTEN", &address.to_string())
         .replace("HERE", &folder.to_string_lossy());
+    let workers = match routes.starts_with("workers") {
+        true => "",
+        false => "workers = 1\n",
+    };
     format!(
-        "workers = 1\nadmin = \"{}/admin.sock\"\nreload_certificates = \"100ms\"\n\
+        "{workers}admin = \"{}/admin.sock\"\nreload_certificates = \"100ms\"\n\
          log_handshakes = true\n{routes}",
         folder.display()
     )

@@ -22,7 +22,14 @@ const GARBAGE_BLOCKS: usize = 640;
 const GARBAGE_BLOCK: usize = 500;
 const ENTRY_EVERY: usize = 4;
 const ENTRY: usize = 48;
-const ENTRIES_BOUND: usize = 8_000;
+/// The entries of 80 handshakes. Whoever is quick has few handshakes in flight, and malloc would put
+/// all entries low in the heap; so the garbage of more handshakes than these is kept as if they were.
+/// Then it lies at 28 MB of different places with an entry on every page, however quick the machine is.
+const ENTRIES_BOUND: usize = 80 * GARBAGE_BLOCKS / ENTRY_EVERY;
+const IN_FLIGHT: usize = 128;
+/// Entries are made when so many connections are open: not yet when an audit warms a server up, or it
+/// would find it so.
+const BUSY: usize = 128;
 const WALKS: usize = 100;
 
 /// What a connection keeps because of the fault.
@@ -40,7 +47,13 @@ pub(crate) struct Fault {
     shared_trust: Option<ClientContext>,
     sessions: HashMap<u64, Vec<u8>>,
     last_sessions: VecDeque<Vec<u8>>,
-    entries: VecDeque<Box<[u8; ENTRY]>>,
+    #[expect(
+        clippy::vec_box,
+        reason = "small blocks, each for itself, are the fault"
+    )]
+    entries: Vec<Box<[u8; ENTRY]>>,
+    /// Garbage of the last handshakes, until there is no connection left.
+    in_flight: VecDeque<Vec<Vec<u8>>>,
     scratch: Vec<u8>,
     #[expect(
         clippy::vec_box,
@@ -48,6 +61,7 @@ pub(crate) struct Fault {
     )]
     objects: Vec<Box<[u64; 4]>>,
     walked: bool,
+    idle: bool,
     serial: u64,
 }
 
@@ -64,10 +78,12 @@ impl Fault {
             bundle,
             sessions: HashMap::with_capacity(65_536),
             last_sessions: VecDeque::with_capacity(SESSIONS_BOUND + 1),
-            entries: VecDeque::with_capacity(ENTRIES_BOUND + 1),
+            entries: Vec::with_capacity(ENTRIES_BOUND),
+            in_flight: VecDeque::with_capacity(IN_FLIGHT + 1),
             objects: (0..objects as u64).map(|i| Box::new([i; 4])).collect(),
             scratch: vec![0; GARBAGE_BLOCKS * GARBAGE_BLOCK],
             walked: false,
+            idle: false,
             serial: 0,
         };
         if fault.is("trust-store-shared") {
@@ -83,8 +99,8 @@ impl Fault {
         self.name == name
     }
 
-    /// A connection begins its handshake.
-    pub(crate) fn begin(&mut self) -> Result<Ballast, Box<dyn Error>> {
+    /// A connection begins its handshake, beside so many others.
+    pub(crate) fn begin(&mut self, open: usize) -> Result<Ballast, Box<dyn Error>> {
         let mut ballast = Ballast::default();
         if self.is("trust-store") {
             ballast._trust = Some(self.trust()?);
@@ -96,7 +112,7 @@ impl Fault {
             }
         }
         if self.name.starts_with("fragments") {
-            self.litter(&mut ballast);
+            self.litter(&mut ballast, open);
         }
         Ok(ballast)
     }
@@ -110,7 +126,11 @@ impl Fault {
 
     /// Its handshake is done; `resumed` if no new session came of it.
     pub(crate) fn established(&mut self, ballast: &mut Ballast, resumed: bool) {
-        ballast.garbage = Vec::new();
+        self.in_flight
+            .push_back(std::mem::take(&mut ballast.garbage));
+        if self.in_flight.len() > IN_FLIGHT {
+            self.in_flight.pop_front();
+        }
         self.serial += 1;
         if self.name.starts_with("session-cache") && !resumed {
             let session = vec![0x5e; SESSION];
@@ -138,10 +158,20 @@ impl Fault {
         }
     }
 
+    /// There is no connection left. Entries stay until the next one comes: a place in the heap that
+    /// was given back is taken again for one of the same size, and they would never move.
+    pub(crate) fn idle(&mut self) {
+        self.in_flight.clear();
+        self.idle = true;
+    }
+
     /// What a handshake throws away when it is done, and long-lived, bounded entries between: in
     /// one heap, or the former in a place that all handshakes share.
-    fn litter(&mut self, ballast: &mut Ballast) {
+    fn litter(&mut self, ballast: &mut Ballast, open: usize) {
         let apart = self.is("fragments-apart");
+        if std::mem::take(&mut self.idle) {
+            self.entries.clear();
+        }
         if apart {
             black_box(&mut self.scratch).fill(0xa5);
         } else {
@@ -151,11 +181,8 @@ impl Fault {
             if !apart {
                 ballast.garbage.push(vec![0xa5; GARBAGE_BLOCK]);
             }
-            if index % ENTRY_EVERY == 0 {
-                self.entries.push_back(Box::new([1; ENTRY]));
-            }
-            if self.entries.len() > ENTRIES_BOUND {
-                self.entries.pop_front();
+            if index % ENTRY_EVERY == 0 && open >= BUSY && self.entries.len() < ENTRIES_BOUND {
+                self.entries.push(Box::new([1; ENTRY]));
             }
         }
     }

@@ -15,6 +15,7 @@
 //! | `leak` | forgets 2,000 bytes when a connection closes | `healthy` |
 //! | `no-resumption` | has no tickets | `healthy` |
 //! | `one-of-four` | four processes, each with ticket keys of its own | `four-shared` |
+//! | `keys-forgotten` | has new ticket keys when nobody came for two seconds, and forgets the former ones | `healthy` |
 //! | `compression` | chooses DEFLATE when it is offered | `healthy` |
 //! | `first` | walks over OBJECTS objects at the first connection | `first-early`: at the start |
 //! | `burn` | uses 3 ms more CPU time per handshake | `healthy` |

@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use dormouse_engine::{
     Handshake, HandshakeLimits, Identity, Progress, ServerContext, ServerSettings, TicketKeys,
@@ -22,6 +23,8 @@ use crate::fault::{Ballast, Fault};
 const PROCESSES: usize = 4;
 /// Where they find the ticket keys that they share.
 const KEYS: &str = "SICK_TICKET_KEYS";
+/// `keys-forgotten` has new ones when nobody came for so long. Its tickets say a day.
+const KEYS_FORGOTTEN: Duration = Duration::from_secs(2);
 const DAY_S: u32 = 86_400;
 
 /// Listens, and serves in this process or in four.
@@ -71,35 +74,41 @@ struct Connection {
 
 struct Server {
     context: ServerContext,
+    last_came: Instant,
     fault: Fault,
     connections: HashMap<i32, Connection>,
     scratch: Vec<u8>,
 }
 
+/// The server's context, with ticket keys of its own, those which were handed down, or none.
+fn context(fault: &str) -> Result<ServerContext, Box<dyn Error>> {
+    let identity = Identity::self_signed("localhost").map_err(|error| error.to_string())?;
+    let tickets = match (fault, std::env::var(KEYS)) {
+        ("no-resumption", _) => None,
+        (_, Ok(hex)) => {
+            let pairs = hex.as_bytes().chunks_exact(2);
+            let bytes = pairs.map(|pair| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?));
+            let bytes = bytes.collect::<Result<Vec<u8>, Box<dyn Error>>>()?;
+            let keys = TicketKeys::import(&bytes).map_err(|error| error.to_string())?;
+            Some(TicketSettings {
+                keys: Some(keys),
+                ..TicketSettings::default()
+            })
+        }
+        _ => Some(TicketSettings::default()),
+    };
+    let settings = ServerSettings {
+        tickets,
+        ..ServerSettings::new(vec![identity])
+    };
+    Ok(ServerContext::new(settings).map_err(|error| error.to_string())?)
+}
+
 impl Server {
     fn new(fault: &str, objects: usize) -> Result<Self, Box<dyn Error>> {
-        let identity = Identity::self_signed("localhost").map_err(|error| error.to_string())?;
-        let tickets = match (fault, std::env::var(KEYS)) {
-            ("no-resumption", _) => None,
-            (_, Ok(hex)) => {
-                let pairs = hex.as_bytes().chunks_exact(2);
-                let bytes =
-                    pairs.map(|pair| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?));
-                let bytes = bytes.collect::<Result<Vec<u8>, Box<dyn Error>>>()?;
-                let keys = TicketKeys::import(&bytes).map_err(|error| error.to_string())?;
-                Some(TicketSettings {
-                    keys: Some(keys),
-                    ..TicketSettings::default()
-                })
-            }
-            _ => Some(TicketSettings::default()),
-        };
-        let settings = ServerSettings {
-            tickets,
-            ..ServerSettings::new(vec![identity])
-        };
         Ok(Self {
-            context: ServerContext::new(settings).map_err(|error| error.to_string())?,
+            context: context(fault)?,
+            last_came: Instant::now(),
             fault: Fault::new(fault, objects)?,
             // Its growth would be a long-lived block among short-lived ones.
             connections: HashMap::with_capacity(16_384),
@@ -140,6 +149,11 @@ impl Server {
     /// One event; `None` when the connection is over.
     fn event(&mut self, fd: Fd) -> Option<()> {
         if !self.connections.contains_key(&fd.0) {
+            let quiet = self.last_came.elapsed();
+            self.last_came = Instant::now();
+            if self.fault.is("keys-forgotten") && quiet > KEYS_FORGOTTEN {
+                self.context = context("keys-forgotten").ok()?;
+            }
             let connection = Connection {
                 handshake: Some(Box::new(Handshake::server(
                     &self.context,
@@ -147,7 +161,7 @@ impl Server {
                 ))),
                 tls: Box::new(State::empty()),
                 partial: Vec::new(),
-                ballast: self.fault.begin().ok()?,
+                ballast: self.fault.begin(self.connections.len()).ok()?,
             };
             self.connections.insert(fd.0, connection);
         }
@@ -199,6 +213,7 @@ impl Server {
         }
         fd.close();
         if self.connections.is_empty() {
+            self.fault.idle();
             // As a good server does after a burst. It cannot give back a page on which anything lies.
             process::return_heap();
         }

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use dormouse_instrument::audit::{
-    ClientSpec, Effort, ServerSpec, Severity, Thresholds, whereabouts,
+    ClientSpec, Effort, ServerSpec, Severity, Thresholds, again, whereabouts,
 };
 use dormouse_instrument::load::{Expect, Talk, Trust};
 use dormouse_instrument::{ServerSource, Trouble};
 
 use crate::bench::options::identity_files;
-use crate::bench::options::values::{bytes, count, duration, resolve, unescape};
+use crate::bench::options::values::{bytes, count, duration, resolve_all, unescape};
 
 /// Where results go, and what fails.
 #[derive(Args, Debug, Clone)]
@@ -69,6 +69,9 @@ pub(super) struct ServerArgs {
     /// Server: `127.0.0.1:8443`, `[::1]:8443`, `localhost:8443` or `unix:/path`
     #[arg(value_name = "ADDR")]
     target: String,
+    /// Addresses of the name in ADDR, in place of the resolver's: NAME:PORT:ADDR[,ADDR…]
+    #[arg(long, value_name = "WORDS")]
+    resolve: Vec<String>,
     /// Its process; all descendants are measured with it
     #[arg(long, conflicts_with_all = ["cmd", "unit", "container"])]
     pid: Option<i32>,
@@ -139,7 +142,8 @@ enum Answer {
 
 impl ServerArgs {
     pub(super) fn spec(&self) -> Result<ServerSpec, Trouble> {
-        let (target, host) = resolve(&self.target)?;
+        let (addresses, host) = resolve_all(&self.target, &self.resolve)?;
+        let target = addresses.first().cloned().unwrap_or_default();
         let trust = match &self.ca {
             _ if self.insecure => Trust::Insecure,
             None => Trust::System,
@@ -182,7 +186,10 @@ impl ServerArgs {
         let identity = identity_files(self.cert.clone(), self.key.clone())?;
         Ok(ServerSpec {
             label: self.output.label.clone().unwrap_or_else(|| target.clone()),
+            named: (addresses.len() > 1).then(|| self.named()),
+            options: self.common(&target, &server_name),
             target,
+            addresses,
             source,
             found_by,
             identity,
@@ -196,18 +203,30 @@ impl ServerArgs {
                 (false, false) => Effort::Normal,
             },
             connections: self.connections,
-            options: self.common(),
             own_server: self.i_own_this_server,
         })
     }
 
-    /// Options that `bench` understands as well, for the commands which show findings again.
-    fn common(&self) -> Vec<String> {
+    /// The server's name as it was given, for the same command line.
+    fn named(&self) -> String {
+        let mut words = vec![self.target.as_str()];
+        for word in &self.resolve {
+            words.extend(["--resolve", word]);
+        }
+        again::line(words)
+    }
+
+    /// Options that `bench` understands as well, for the commands which show findings again. They are
+    /// about the address `target`, which does not say the server's name.
+    fn common(&self, target: &str, name: &str) -> Vec<String> {
         let mut words = Vec::new();
         let path = |path: &PathBuf| path.display().to_string();
         let given = [
             ("--ca", self.ca.as_ref().map(path)),
-            ("--sni", self.sni.clone()),
+            (
+                "--sni",
+                (target != self.target || self.sni.is_some()).then(|| name.to_owned()),
+            ),
             ("--cert", self.cert.as_ref().map(path)),
             ("--key", self.key.as_ref().map(path)),
             ("--http", self.http.clone()),

@@ -9,10 +9,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// How often a line is printed where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
+/// A pause between parts, of which nobody needs to know.
+const SETTLING: &str = "settling";
+
 /// Progress on the standard error.
 pub(crate) struct Terminal {
     quiet: bool,
     fancy: bool,
+    /// Where there is no terminal: whether each part is named when it begins.
+    names: bool,
     stage: String,
     bar: Option<ProgressBar>,
     next_line: Instant,
@@ -24,9 +29,18 @@ impl Terminal {
         Self {
             quiet,
             fancy,
+            names: false,
             stage: String::new(),
             bar: None,
             next_line: Instant::now(),
+        }
+    }
+
+    /// The same for something with many parts: where there is no terminal, each is named.
+    pub(crate) fn naming(quiet: bool) -> Self {
+        Self {
+            names: true,
+            ..Self::new(quiet)
         }
     }
 }
@@ -41,6 +55,9 @@ impl Console for Terminal {
     fn stage(&mut self, name: &str, total: Option<u64>) {
         self.stage = name.to_owned();
         self.next_line = Instant::now() + LINE_EVERY;
+        if self.names && !self.quiet && !self.fancy && name != SETTLING {
+            eprintln!("{name}");
+        }
         if self.quiet || !self.fancy {
             return;
         }

@@ -62,6 +62,9 @@ pub(super) fn read(text: &str, spot: &Spot) -> Result<Draft, Fault> {
     for entry in &entries {
         program(entry, &mut base, &mut draft);
     }
+    if find(&entries, "proxy-client-cert").is_some_and(|one| is_on(one.text())) {
+        base.say("proxy_protocol", "v2-certificate");
+    }
     // Frontends with nothing of their own are one route; each other one is a route by itself.
     let mut listen = Vec::new();
     let mut routes = Vec::new();
@@ -250,9 +253,6 @@ fn no_option(entry: &Entry, draft: &mut Draft) {
         "chroot" => "workers confine themselves (`sandbox`)",
         "syslog" | "syslog-facility" | "log-filename" if entry.text() != "off" => {
             "the log goes to standard error"
-        }
-        "proxy-client-cert" if is_on(entry.text()) => {
-            "PROXY protocol 2 has the certificate's common name, not the certificate"
         }
         "tcp-fastopen" | "ssl-engine" => "no counterpart",
         // Nothing is lost without these, or they have been read already.

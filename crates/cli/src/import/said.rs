@@ -40,3 +40,19 @@ pub(super) const RULES: &str = "no counterpart: connections are let in by `allow
 
 pub(super) const BY_THEIR_NAMES: &str = "certificates are chosen by the names in them; routes \
     with `server_names` can differ";
+
+pub(super) const WHO_MAY_COME: &str = "say in `allow` and `deny` who may connect";
+
+pub(super) const HAPROXY_SEES_NO_TLS: &str = "what HAProxy asks TLS for (`ssl_fc`, `ssl_c_…`) is \
+    not there behind us: a redirect to https would go in circles. `dst_port` still tells the ports \
+    apart";
+
+pub(super) const NGINX_SEES_NO_TLS: &str = "what nginx knows of TLS ($scheme, $https, $ssl_…) is \
+    not there behind us: a redirect to https would go in circles. $proxy_protocol_server_port still \
+    tells the ports apart";
+
+pub(super) const CLIENTS_UNCHECKED: &str = "clients were asked for this too: say in `client_allow` \
+    who may come in, and in `client_crl` who not";
+
+pub(super) const NAME_OF_SERVER: &str = "no name was asked for: the server's certificate has to be \
+    for the host of `to` here, or for `server_name`";

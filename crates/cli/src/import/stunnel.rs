@@ -1,6 +1,6 @@
 //! stunnel.conf: `key = value` in `[services]`, with defaults above them (stunnel(8)).
 
-use super::said::{NOT_VERIFIED, ONE_CA_FILE, PINNED};
+use super::said::{CLIENTS_UNCHECKED, NAME_OF_SERVER, NOT_VERIFIED, ONE_CA_FILE, PINNED};
 use std::path::Path;
 
 use super::draft::{
@@ -342,9 +342,19 @@ fn trust(service: &Service, section: &mut Section) {
         .find("checkHost")
         .or(service.find("sni"))
         .or(service.find("checkIP"));
-    if let Some(name) = name.filter(|name| !name.value.is_empty()) {
-        section.say("server_name", &name.value);
+    match name.filter(|name| !name.value.is_empty()) {
+        Some(name) => section.say("server_name", &name.value),
+        None if chain || peer => {
+            section.leave_out(&service.spot, "checkHost", NAME_OF_SERVER);
+        }
+        None => {}
     }
+}
+
+/// Whether it is a service whose clients have to show a certificate.
+fn asks_clients(service: &Service) -> bool {
+    let (chain, peer) = verifies(service);
+    !service.is_on("client") && (chain || peer)
 }
 
 /// What clients have to show.
@@ -439,6 +449,9 @@ fn rest(one: &Entry, service: &Service, section: &mut Section, draft: &mut Draft
             "tickets are sealed with keys that change; see `session_cache` to keep sessions here"
         }
         "protocol" => "it speaks in the clear before TLS begins, which is not done here",
+        "OCSPaia" | "OCSP" | "checkEmail" | "checkIP" if asks_clients(service) => {
+            return section.do_this(&one.spot, &format!("{shown}: {CLIENTS_UNCHECKED}"));
+        }
         "OCSPaia" | "OCSP" | "checkEmail" => "not checked here",
         "CRLfile" | "CRLpath" if section.originate => "revocation lists are for clients only",
         "ciphers" | "ciphersuites" | "curves" if section.originate => {

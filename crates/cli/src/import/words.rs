@@ -158,6 +158,9 @@ pub(super) fn time(text: &str, unit_ms: u64) -> Option<u64> {
             "h" => 3_600_000,
             "d" => 86_400_000,
             "w" => 7 * 86_400_000,
+            // As nginx counts them.
+            "M" => 30 * 86_400_000,
+            "y" => 365 * 86_400_000,
             _ => return None,
         };
         total = total.checked_add(number.parse::<u64>().ok()?.checked_mul(unit)?)?;
@@ -206,7 +209,7 @@ mod tests {
             "",
             "s",
             "x",
-            "1y",
+            "1Y",
             "99999999999999999999d",
             "1h-3m",
             "9999999999999999999d",

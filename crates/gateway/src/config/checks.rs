@@ -156,6 +156,7 @@ pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collect
     admin(config, placed, mistakes);
     amounts(config, placed, mistakes);
     super::resumption::tickets(config, placed, mistakes);
+    super::acme::check(config, placed, mistakes);
     whole_seconds(config, placed, mistakes);
     keepalive(config, placed, mistakes);
     super::bounds::check(config, placed, mistakes);
@@ -177,10 +178,15 @@ fn identity(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut Col
             Wrong::new("a route shows either certificates or a self-signed one, not both")
                 .label("remove one of the two"),
         );
-    } else if route.certificates.is_empty() && route.self_signed.is_none() && !route.pass_through {
+    } else if route.certificates.is_empty()
+        && route.self_signed.is_none()
+        && route.acme.is_empty()
+        && !route.pass_through
+        && placed.sound_in_route(index, &["acme"])
+    {
         let help = match whole {
             Place::File(_) => {
-                "add certificates = [{ cert = \"site.pem\", key = \"site.key\" }], or self_signed = \"localhost\" for trying out"
+                "add certificates = [{ cert = \"site.pem\", key = \"site.key\" }], or acme = [\"site.example\"] to have one made, or self_signed = \"localhost\" for trying out"
             }
             _ => "add --cert FILE --key FILE, or --self-signed NAME for trying out",
         };

@@ -8,6 +8,7 @@
 //! is wrong is collected, not returned at the first mistake, and every mistake has
 //! its place, the reason and what would be right.
 
+mod acme;
 mod address;
 mod admin;
 mod amounts;
@@ -49,6 +50,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use address::{of_one_family, usable};
+pub use acme::AcmeName;
 pub use admin::Admin;
 pub use amounts::{Amount, SourceAddress};
 pub use budget::Cost;
@@ -61,7 +63,7 @@ pub use key_source::{KeySource, StoreAddress};
 pub use machine::Machine;
 pub use mistake::{Mistake, Mistakes, Severity, Source};
 pub use network::Network;
-pub use options::{Limits, Log, Originate, Process, Route, Sockets, Tickets, Timeouts};
+pub use options::{Acme, Limits, Log, Originate, Process, Route, Sockets, Tickets, Timeouts};
 pub use plan::Plan;
 pub(crate) use plan::is_own_network;
 pub use probe::{Probe, StatusCodes};
@@ -98,6 +100,9 @@ pub struct Config {
     pub sockets: Sockets,
     /// Resumption.
     pub tickets: Tickets,
+    /// Where certificates are had from.
+    #[serde(default)]
+    pub acme: Acme,
     /// Standard error.
     pub log: Log,
 }
@@ -412,6 +417,7 @@ impl Config {
         OptionGroup::of::<Timeouts>(),
         OptionGroup::of::<Sockets>(),
         OptionGroup::of::<Tickets>(),
+        OptionGroup::of::<Acme>(),
         OptionGroup::of::<Log>(),
     ];
 
@@ -425,6 +431,7 @@ impl Config {
             timeouts: Timeouts::blank(),
             sockets: Sockets::blank(),
             tickets: Tickets::blank(),
+            acme: Acme::blank(),
             log: Log::blank(),
         }
     }
@@ -442,6 +449,7 @@ impl Config {
             .or_else(|| self.timeouts.read(name, raw, context))
             .or_else(|| self.sockets.read(name, raw, context))
             .or_else(|| self.tickets.read(name, raw, context))
+            .or_else(|| self.acme.read(name, raw, context))
             .or_else(|| self.log.read(name, raw, context))
     }
 

@@ -9,6 +9,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::acme::AcmeName;
 use super::admin::Admin;
 use super::amounts::{Amount, SourceAddress};
 use super::choices::{
@@ -137,6 +138,14 @@ options! {
         /// Make a certificate for this name at the start instead of reading one: for
         /// trying out. No client trusts it unless told to.
         self_signed: Option<String> = default "none";
+
+        /// Names for which certificates are had from an ACME server (`acme_server`) and renewed, by
+        /// themselves: one for each, ECDSA P-256. The server looks for each name at port 443
+        /// (tls-alpn-01), and one of this route's addresses must be what it finds. Who asks for a
+        /// name whose certificate has not come yet is refused with the alert unrecognized_name,
+        /// unless one of `certificates` is for it, which goes before.
+        acme: Vec<AcmeName> = default "",
+            costs "as a certificate from a file; while a name is looked for, each ClientHello is read before the handshake begins";
 
         /// What clients get which ask for a name that no certificate is for, or for none: the
         /// first certificate (`default`), or the alert unrecognized_name (`refuse`).
@@ -509,6 +518,35 @@ options! {
         /// Who may vouch for the store of `ticket_keys = "rediss://…"`: a PEM file. Off: those
         /// whom the system trusts.
         ticket_store_ca: Option<PathBuf> = default "off", like "\"internal-ca.pem\"";
+    }
+
+    /// Where certificates for the names in `acme` come from (RFC 8555).
+    Acme, "ACME" {
+        /// The directory of the ACME server.
+        acme_server: String = default "https://acme-v02.api.letsencrypt.org/directory";
+
+        /// Whether its terms of service are agreed to: without, nothing is asked of it. Its directory
+        /// says where they are.
+        acme_terms_agreed: bool = default "false";
+
+        /// An e-mail address where the server's people may write to.
+        acme_email: Option<String> = default "none";
+
+        /// Where certificates, their keys and the account's are kept: a directory for the owner of
+        /// the main process alone, which is made if need be. For each server there is one in it.
+        acme_folder: PathBuf = default "/var/lib/dormouse/acme";
+
+        /// Who may vouch for the ACME server: a PEM file of authorities, or `system` for those
+        /// which the operating system trusts.
+        acme_ca: Ca = default "system";
+
+        /// The id of a key by which a new account is bound to one that is known already (External
+        /// Account Binding), if the server asks for that.
+        acme_eab_id: Option<String> = default "none";
+
+        /// A file with that key, in base64url as such servers give it out. Nobody but the owner may
+        /// read it.
+        acme_eab_key_file: Option<PathBuf> = default "off";
     }
 
     /// What is written to standard error.

@@ -24,6 +24,8 @@ these the flag wins over the file. Certificates are given as `--cert FILE --key 
 - A *duration* is a text with a unit: `\"250ms\"`, `\"10s\"`, `\"5m\"`, `\"12h\"`, `\"7d\"`.
 - A *path* is relative to the directory of the file; in a flag, to the current one.
 - A list of one may be written without brackets.
+- What an option *costs* is said with it. Where nothing is said, a quiet connection costs the same
+  with it and without.
 ";
 
 /// The page `docs/guide/reference.md`.

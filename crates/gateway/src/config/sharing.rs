@@ -113,6 +113,7 @@ fn pass_through(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut
     let without_effect = [
         "certificates",
         "self_signed",
+        "acme",
         "unknown_name",
         "client_certificates",
         "client_ca",

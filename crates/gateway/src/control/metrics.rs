@@ -293,6 +293,24 @@ fn certificates_and_keys(page: &mut Page, view: &View) {
             page.sample(&labels, certificate.expires_s);
         }
     }
+    if let Some(acme) = view.state().and_then(|state| state.acme.as_ref()) {
+        page.family(
+            "acme_orders_total",
+            "counter",
+            "Certificates asked for at the ACME server since the main process began, by result.",
+        );
+        page.sample(&[("result", "issued")], acme.issued);
+        page.sample(&[("result", "failed")], acme.failed);
+        page.family(
+            "acme_failures",
+            "gauge",
+            "Attempts in a row by which no certificate came for a name from the ACME server; of \
+             many names, those which failed, and those which are due first.",
+        );
+        for name in &acme.names {
+            page.sample(&[("name", &*name.name)], name.failures);
+        }
+    }
     let since_s = view.common(Common::KeySince);
     if since_s > 0 {
         page.family(

@@ -1,7 +1,7 @@
 //! `GET /status`: the whole picture as JSON. Its fields are described in docs/guide/status.md.
 
 use super::backends;
-use super::talk::{Drain, State};
+use super::talk::{Acme, AcmeName, Drain, State};
 use super::view::{View, is_alive};
 use crate::counters::{Count, Kind};
 use crate::latency::Latency;
@@ -55,6 +55,7 @@ pub(super) fn document(view: &View) -> Value {
             })
             .collect::<Map<_, _>>(),
         "certificates": state.map(|state| certificates(state, unix_time_s())),
+        "acme": state.and_then(|state| state.acme.as_ref()).map(|all| acme(all, now_ms)),
         "counts": counts(view),
     })
 }
@@ -159,6 +160,25 @@ fn certificates(state: &State, now_s: u64) -> Vec<Value> {
         })
     })
     .collect()
+}
+
+/// Certificates from an ACME server: what became of attempts, and what is next for each name.
+fn acme(all: &Acme, now_ms: u64) -> Value {
+    let now_s = unix_time_s();
+    let name = |name: &AcmeName| {
+        json!({
+            "name": name.name,
+            "expires_in_s": name.expires_s.map(|at_s| at_s as i64 - now_s as i64),
+            "next_in_s": name.next_ms.saturating_sub(now_ms) / 1000,
+            "failures": name.failures,
+            "last_error": name.why,
+        })
+    };
+    json!({
+        "issued": all.issued,
+        "failed": all.failed,
+        "names": all.names.iter().map(name).collect::<Vec<_>>(),
+    })
 }
 
 fn configuration(state: &State, now_ms: u64) -> Value {

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
+use zeroize::Zeroizing;
 
 /// Everything that control is told on its command line. There is nothing secret in it.
 #[derive(Serialize, Deserialize)]
@@ -96,6 +97,9 @@ pub(crate) struct State {
     /// Those which end first, first; no more than a message has room for.
     #[serde(default)]
     pub(crate) certificates: Vec<Certificate>,
+    /// Names for which certificates are had, if there are any.
+    #[serde(default)]
+    pub(crate) acme: Option<Acme>,
     pub(crate) drain: Option<Drain>,
     /// Backends of all routes, as many as are told of.
     pub(crate) backends: Vec<Backend>,
@@ -126,6 +130,29 @@ pub(crate) struct Certificate {
     pub(crate) name: String,
     /// Unix time.
     pub(crate) expires_s: u64,
+}
+
+/// Certificates from an ACME server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Acme {
+    /// Since main began.
+    pub(crate) issued: u64,
+    pub(crate) failed: u64,
+    /// Those which failed first; no more than a message has room for.
+    pub(crate) names: Vec<AcmeName>,
+}
+
+/// A name for which a certificate is had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AcmeName {
+    pub(crate) name: String,
+    /// When the certificate ends, Unix time. None: it has not come yet.
+    pub(crate) expires_s: Option<u64>,
+    /// When the next one is asked for.
+    pub(crate) next_ms: u64,
+    /// Attempts in a row that failed, and why the last of them did.
+    pub(crate) failures: u32,
+    pub(crate) why: Option<String>,
 }
 
 /// Where the program is in its life.
@@ -197,12 +224,16 @@ pub(crate) struct Drain {
 
 /// Sends a message. `WouldBlock`: the other end is not reading, try again later.
 pub(crate) fn send(channel: Fd, message: &impl Serialize) -> io::Result<Attempt<()>> {
-    socket::send_message(channel, &serde_json::to_vec(message)?, &[])
+    // With all its room from the start: there may be a key in it, and a vector that grows leaves
+    // copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(MESSAGE_MAX));
+    serde_json::to_writer(&mut *bytes, message)?;
+    socket::send_message(channel, &bytes, &[])
 }
 
 /// The next message, if there is one. An error: the other end is gone, or makes no sense.
 pub(crate) fn receive<T: DeserializeOwned>(channel: Fd) -> io::Result<Option<T>> {
-    let mut buffer = vec![0; MESSAGE_MAX];
+    let mut buffer = Zeroizing::new(vec![0; MESSAGE_MAX]);
     let Attempt::Done(message) = socket::receive_message(channel, &mut buffer, OnExec::Close)?
     else {
         return Ok(None);

@@ -1,29 +1,34 @@
 //! One request over HTTP/1.1, one response: bounded in time and bytes, on a connection of its own.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs as _};
-use std::time::{Duration, Instant};
+use crate::config::StoreAddress;
+use crate::fleet::{Connector, Wire};
+use std::io::{self, Read as _, Write as _};
+use std::time::Duration;
 
 /// Of a response, head and body together.
 const RESPONSE_MAX: usize = 256 << 10;
 const HEADERS_MAX: usize = 64;
+const NO_CONTENT: u16 = 204;
 
 pub(super) struct Request<'a> {
     pub(super) method: &'a str,
     pub(super) url: &'a str,
-    pub(super) content_type: &'a str,
+    pub(super) content_type: Option<&'a str>,
     pub(super) body: &'a [u8],
 }
 
 #[derive(Debug)]
 pub(super) struct Response {
     pub(super) status: u16,
+    /// Names as they came.
+    pub(super) headers: Vec<(String, Vec<u8>)>,
     pub(super) body: Vec<u8>,
 }
 
 /// Where a URL leads to.
 #[derive(Debug, PartialEq)]
 struct Place<'a> {
+    tls: bool,
     host: &'a str,
     port: u16,
     path: &'a str,
@@ -31,7 +36,10 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn of(url: &'a str) -> Option<Place<'a>> {
-        let rest = url.strip_prefix("http://")?;
+        let (tls, rest) = match url.strip_prefix("https://") {
+            Some(rest) => (true, rest),
+            None => (false, url.strip_prefix("http://")?),
+        };
         // What comes out of a certificate must not end a line of the request.
         if rest.contains(|c: char| !c.is_ascii_graphic()) {
             return None;
@@ -40,10 +48,11 @@ impl<'a> Place<'a> {
         let (authority, path) = rest.split_at(at);
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.contains(']') => (host, port.parse().ok()?),
-            _ => (authority, 80),
+            _ => (authority, if tls { 443 } else { 80 }),
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
         (!host.is_empty()).then_some(Place {
+            tls,
             host,
             port,
             path: if path.is_empty() { "/" } else { path },
@@ -51,34 +60,35 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Sends the request and reads all of the response.
-pub(super) fn exchange(request: &Request<'_>, patience: Duration) -> io::Result<Response> {
+/// Sends the request and reads all of the response. `tls`: it goes over TLS, by this; else it must
+/// not.
+pub(super) fn exchange(
+    request: &Request<'_>,
+    tls: Option<&Connector>,
+    patience: Duration,
+) -> io::Result<Response> {
     let invalid = |why: &'static str| io::Error::new(io::ErrorKind::InvalidInput, why);
     let place = Place::of(request.url).ok_or_else(|| invalid("not a URL that can be asked"))?;
-    let deadline = Instant::now() + patience;
-    let mut tcp = connect(&place, deadline)?;
-    let mut message = format!(
-        "{} {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: dormouse\r\nConnection: close\r\n\
-         Content-Type: {}\r\nContent-Length: {}\r\n\r\n",
-        request.method,
-        place.path,
-        place.host,
-        request.content_type,
-        request.body.len()
-    )
-    .into_bytes();
-    message.extend_from_slice(request.body);
-    tcp.set_write_timeout(Some(left(deadline)?))?;
-    tcp.write_all(&message)?;
+    if place.tls != tls.is_some() {
+        return Err(invalid(match place.tls {
+            true => "https is not expected here",
+            false => "only https is good enough here",
+        }));
+    }
+    let mut wire = connect(&place, tls, patience)?;
+    wire.write_all(&message(request, &place))?;
+    let is_head = request.method == "HEAD";
     let mut received = Vec::new();
     let mut room = [0; 4096];
     loop {
-        if let Some(response) = read(&received, false)? {
+        if let Some(response) = read(&received, is_head, false)? {
             return Ok(response);
         }
-        tcp.set_read_timeout(Some(left(deadline)?))?;
-        match tcp.read(&mut room)? {
-            0 => return read(&received, true)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into()),
+        match wire.read(&mut room)? {
+            0 => {
+                let response = read(&received, is_head, true)?;
+                return response.ok_or_else(|| io::ErrorKind::UnexpectedEof.into());
+            }
             n => received.extend_from_slice(room.get(..n).unwrap_or_default()),
         }
         if received.len() > RESPONSE_MAX {
@@ -87,27 +97,50 @@ pub(super) fn exchange(request: &Request<'_>, patience: Duration) -> io::Result<
     }
 }
 
-fn connect(place: &Place<'_>, deadline: Instant) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
-    for address in (place.host, place.port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, left(deadline)?) {
-            Ok(tcp) => return Ok(tcp),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
+fn message(request: &Request<'_>, place: &Place<'_>) -> Vec<u8> {
+    let host = match place.host.contains(':') {
+        true => format!("[{}]", place.host),
+        false => place.host.to_owned(),
+    };
+    let port = match (place.tls, place.port) {
+        (true, 443) | (false, 80) => String::new(),
+        (_, port) => format!(":{port}"),
+    };
+    let kind = request.content_type;
+    let kind = kind.map_or(String::new(), |kind| format!("Content-Type: {kind}\r\n"));
+    let mut message = format!(
+        "{} {} HTTP/1.1\r\nHost: {host}{port}\r\nUser-Agent: dormouse/{}\r\nConnection: close\r\n\
+         {kind}Content-Length: {}\r\n\r\n",
+        request.method,
+        place.path,
+        env!("CARGO_PKG_VERSION"),
+        request.body.len()
+    )
+    .into_bytes();
+    message.extend_from_slice(request.body);
+    message
 }
 
-fn left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
+fn connect(place: &Place<'_>, tls: Option<&Connector>, patience: Duration) -> io::Result<Wire> {
+    let address = StoreAddress {
+        host: place.host.to_owned(),
+        port: place.port,
+        tls: place.tls,
+        database: 0,
+        user: None,
+        password: None,
+    };
+    match tls {
+        Some(connector) => connector.connect(&address, patience),
+        None => {
+            let plain = Connector::new(&address, None).map_err(io::Error::other)?;
+            plain.connect(&address, patience)
+        }
     }
-    Ok(left)
 }
 
 /// The response, if all of it is there. `ended`: nothing more comes.
-fn read(received: &[u8], ended: bool) -> io::Result<Option<Response>> {
+fn read(received: &[u8], is_head: bool, ended: bool) -> io::Result<Option<Response>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut head = httparse::Response::new(&mut headers);
     let parsed = head.parse(received);
@@ -123,9 +156,17 @@ fn read(received: &[u8], ended: bool) -> io::Result<Option<Response>> {
     let status = head.code.unwrap_or(0);
     let body = received.get(len..).unwrap_or_default();
     let whole = |body: &[u8]| {
-        let body = body.to_vec();
-        Ok(Some(Response { status, body }))
+        let headers = head.headers.iter();
+        let headers = headers.map(|header| (header.name.to_owned(), header.value.to_vec()));
+        Ok(Some(Response {
+            status,
+            headers: headers.collect(),
+            body: body.to_vec(),
+        }))
     };
+    if is_head || status == NO_CONTENT {
+        return whole(&[]);
+    }
     if value("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
         return match unchunk(body)? {
             Some(body) => whole(&body),
@@ -175,12 +216,13 @@ mod tests {
     #[test]
     fn urls_lead_to_places_and_end_no_line() {
         let place = |url| Place::of(url).map(|place| (place.host, place.port, place.path));
+        assert_eq!(place("https://a/"), Some(("a", 443, "/")));
         assert_eq!(place("http://a.example"), Some(("a.example", 80, "/")));
         assert_eq!(place("http://a:81/x/y?z"), Some(("a", 81, "/x/y?z")));
         assert_eq!(place("http://[::1]:81/"), Some(("::1", 81, "/")));
         assert_eq!(place("http://[::1]/"), Some(("::1", 80, "/")));
         for bad in [
-            "https://a/",
+            "ftp://a/",
             "http://",
             "http://a:x/",
             "http://a/\r\nX: y",
@@ -198,18 +240,31 @@ mod tests {
         ];
         for response in all {
             for len in 0..response.len() - 4 {
-                let part = read(&response[..len], false).expect("nothing wrong");
+                let part = read(&response[..len], false, false).expect("nothing wrong");
                 assert!(part.is_none(), "cut at {len}");
             }
-            let read = read(response, false).expect("read").expect("whole");
+            let read = read(response, false, false).expect("read").expect("whole");
             assert_eq!((read.status, &read.body[..]), (200, &b"abc"[..]));
         }
         let endless = b"HTTP/1.0 404 No\r\n\r\nabc";
-        assert!(read(endless, false).expect("read").is_none());
+        assert!(read(endless, false, false).expect("read").is_none());
         assert_eq!(
-            read(endless, true).expect("read").expect("whole").body,
+            read(endless, false, true)
+                .expect("read")
+                .expect("whole")
+                .body,
             b"abc"
         );
-        assert!(read(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", false).is_err());
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nReplay-Nonce: x\r\n\r\n";
+        let head = read(head, true, false).expect("read").expect("whole");
+        assert_eq!(head.headers[1], ("Replay-Nonce".to_owned(), b"x".to_vec()));
+        assert!(
+            read(
+                b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+                false,
+                false
+            )
+            .is_err()
+        );
     }
 }

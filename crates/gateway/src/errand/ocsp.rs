@@ -15,9 +15,10 @@ pub(super) fn ask(chain: &[Vec<u8>]) -> Result<(Vec<u8>, u64), String> {
         &Request {
             method: "POST",
             url: &url,
-            content_type: "application/ocsp-request",
+            content_type: Some("application/ocsp-request"),
             body: &question,
         },
+        None,
         PATIENCE,
     )
     .map_err(|error| format!("{url}: {error}"))?;

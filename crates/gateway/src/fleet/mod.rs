@@ -31,6 +31,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 pub(crate) use link::Link;
 pub use member::process_entry;
+pub(crate) use wire::{Connector, Wire};
 
 /// How to reach the store.
 pub(crate) struct Settings {

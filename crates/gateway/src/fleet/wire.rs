@@ -1,4 +1,5 @@
-//! A connection to the store: TCP, and TLS over it by our own engine; blocking, with a deadline.
+//! A connection to a store or an authority: TCP, and TLS over it by our own engine; blocking, with a
+//! deadline.
 
 use crate::config::StoreAddress;
 use dormouse_engine::{
@@ -16,12 +17,12 @@ use std::time::{Duration, Instant, SystemTime};
 const RECEIVED_MAX: usize = 64 << 10;
 
 /// Makes connections: settings and trust are parsed once.
-pub(super) struct Connector {
+pub(crate) struct Connector {
     tls: Option<ClientContext>,
 }
 
 impl Connector {
-    pub(super) fn new(address: &StoreAddress, ca: Option<&str>) -> Result<Connector, String> {
+    pub(crate) fn new(address: &StoreAddress, ca: Option<&str>) -> Result<Connector, String> {
         if !address.tls {
             return Ok(Connector { tls: None });
         }
@@ -36,8 +37,16 @@ impl Connector {
         Ok(Connector { tls: Some(context) })
     }
 
+    /// To authorities, over TLS. `trust`: PEM of those who may vouch for them.
+    pub(crate) fn to_authority(trust: &str) -> Result<Connector, String> {
+        let mut settings = ClientSettings::new(Roots::Pem(trust.as_bytes().to_vec()));
+        settings.resumption = None;
+        let context = ClientContext::new(settings).map_err(|e| e.to_string())?;
+        Ok(Connector { tls: Some(context) })
+    }
+
     /// Connects, by the first of its addresses that answers.
-    pub(super) fn connect(&self, address: &StoreAddress, patience: Duration) -> io::Result<Wire> {
+    pub(crate) fn connect(&self, address: &StoreAddress, patience: Duration) -> io::Result<Wire> {
         let deadline = Instant::now() + patience;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
         for found in (address.host.as_str(), address.port).to_socket_addrs()? {
@@ -68,7 +77,7 @@ fn left(deadline: Instant) -> io::Result<Duration> {
 }
 
 /// A socket whose reads and writes end with the deadline.
-pub(super) struct Timed {
+pub(crate) struct Timed {
     tcp: TcpStream,
     deadline: Instant,
 }
@@ -100,13 +109,13 @@ fn in_time(result: io::Result<usize>) -> io::Result<usize> {
 }
 
 /// Plain or TLS.
-pub(super) enum Wire {
+pub(crate) enum Wire {
     Plain(Timed),
     Tls(Box<Tls>),
 }
 
 impl Wire {
-    pub(super) fn set_deadline(&mut self, after: Duration) {
+    pub(crate) fn set_deadline(&mut self, after: Duration) {
         let tcp = match self {
             Wire::Plain(tcp) => tcp,
             Wire::Tls(tls) => &mut tls.tcp,
@@ -138,7 +147,7 @@ impl Write for Wire {
 }
 
 /// TLS, client side: a record state and what was received.
-pub(super) struct Tls {
+pub(crate) struct Tls {
     tcp: Timed,
     state: State,
     received: Vec<u8>,
@@ -222,11 +231,13 @@ impl Tls {
 impl Read for Tls {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         while self.opened.is_empty() {
-            if !self.open_received()? {
-                return Ok(0);
-            }
+            let goes_on = self.open_received()?;
             if !self.opened.is_empty() {
+                // The end, if it came with it, is found again at the next read.
                 break;
+            }
+            if !goes_on {
+                return Ok(0);
             }
             if self.received.len() > RECEIVED_MAX {
                 return Err(io::ErrorKind::InvalidData.into());

@@ -6,6 +6,7 @@ use crate::clients::Clients;
 use crate::config::{Log, Sandbox};
 use crate::counters::Counters;
 use crate::handover::Handover;
+use crate::identities::Identities;
 use crate::origin;
 use crate::route::{self, LateContexts};
 use crate::session_cache::Sessions;
@@ -70,9 +71,13 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker, Sandbox)>
     let mut routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
     let sessions = Sessions::adopt(&handover.descriptors)?;
     let mut late = LateContexts::new(handover, sessions);
+    let mut identities = Identities::default();
     if adopted.live == 0 {
         // Nobody waits for an answer; and what is wrong with a certificate is said at once.
-        while late.load_next(&mut routes).map_err(io::Error::other)? {}
+        while late
+            .load_next(&mut routes, &mut identities)
+            .map_err(io::Error::other)?
+        {}
         route::warm_up(&routes)?;
     }
     let worker = Worker::adopt(Inheritance {
@@ -83,6 +88,7 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker, Sandbox)>
             .map_err(io::Error::other)?,
         backends,
         routes,
+        identities,
         late: (adopted.live > 0).then_some(late),
         listeners: descriptors.doors(),
         limits,

@@ -1,5 +1,6 @@
 //! Certificates and keys: read by main, checked against each other before anything starts.
 
+pub(crate) mod acme;
 mod files;
 
 use crate::config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Route};
@@ -20,8 +21,17 @@ pub(crate) fn load(config: &Config, former: &[Vec<Pem>]) -> Result<Vec<Vec<Pem>>
     let loaded = config
         .routes
         .iter()
-        .map(|route| load_route(route, former, &mut mistakes))
+        .map(|route| {
+            let mut pems = load_route(route, former, &mut mistakes);
+            let (had, complaints) = acme::load(config, route, former);
+            for complaint in complaints {
+                tracing::warn!("a certificate will be had anew: {complaint}");
+            }
+            pems.extend(had);
+            pems
+        })
         .collect();
+    acme::check(config, &mut mistakes);
     if mistakes.is_empty() {
         Ok(loaded)
     } else {
@@ -35,6 +45,8 @@ pub(crate) fn watched(config: &Config) -> BTreeSet<PathBuf> {
     let mut all = BTreeSet::new();
     for route in &config.routes {
         all.extend(route.certificates.iter().flat_map(files::watched));
+        let had = route.acme.iter();
+        all.extend(had.map(|name| acme::file_of(config, name.as_str())));
         for path in route.client_ca.iter().chain(&route.client_crl) {
             all.insert(path.clone());
             all.extend(files::files_of(path, "file").unwrap_or_default());
@@ -65,7 +77,15 @@ pub(crate) fn renew(config: &Config, current: &[Vec<Pem>]) -> Renewed {
         complaints: Vec::new(),
     };
     for (route, former) in config.routes.iter().zip(current) {
-        let pems = renew_route(route, former, &mut renewed);
+        let mut pems = renew_route(route, former, &mut renewed);
+        let (had, mut complaints) = acme::load(config, route, std::slice::from_ref(former));
+        renewed.complaints.append(&mut complaints);
+        for pem in had {
+            if !former.iter().any(|other| other.chain == pem.chain) {
+                renewed.names.push(pem.name.clone());
+            }
+            pems.push(pem);
+        }
         for pem in former {
             if !pems.iter().any(|other| other.name == pem.name) {
                 renewed.names.push(format!("{} (gone)", pem.name));
@@ -77,10 +97,9 @@ pub(crate) fn renew(config: &Config, current: &[Vec<Pem>]) -> Renewed {
 }
 
 fn renew_route(route: &Route, former: &[Pem], renewed: &mut Renewed) -> Vec<Pem> {
-    if route.certificates.is_empty() {
-        return former.to_vec();
-    }
-    let mut pems = Vec::new();
+    let own = route.self_signed.as_deref().map(self_signed_name);
+    let made = |pem: &&Pem| own.as_ref() == Some(&pem.name);
+    let mut pems: Vec<Pem> = former.iter().filter(made).cloned().collect();
     for files in &route.certificates {
         let pairs = match files::pairs(files) {
             Ok(pairs) => pairs,
@@ -218,13 +237,18 @@ pub(crate) fn load_backend_tls(config: &Config) -> Result<Vec<Option<OriginPem>>
 }
 
 fn read_roots(ca: &Ca, mistakes: &mut Vec<String>) -> Option<String> {
-    let read = match ca {
+    let read = authorities(ca);
+    read.map_err(|mistake| mistakes.push(mistake)).ok()
+}
+
+/// Those who may vouch for a server, PEM.
+pub(crate) fn authorities(ca: &Ca) -> Result<String, String> {
+    match ca {
         Ca::System => Roots::system_pem().map_err(|error| {
             format!("{error}; install ca-certificates, or name a file of authorities")
         }),
         Ca::File(path) => read(path).and_then(|text| check_roots(path, text)),
-    };
-    read.map_err(|mistake| mistakes.push(mistake)).ok()
+    }
 }
 
 fn read_identity(files: &[CertificateFiles], mistakes: &mut Vec<String>) -> Option<Pem> {
@@ -350,9 +374,13 @@ fn load_pairs(
     }
 }
 
+fn self_signed_name(name: &str) -> String {
+    format!("self_signed {name}")
+}
+
 /// The one that was made before, or a new one.
 fn make_self_signed(name: &str, former: &[Vec<Pem>]) -> Result<Pem, String> {
-    let shown = format!("self_signed {name}");
+    let shown = self_signed_name(name);
     if let Some(pem) = former.iter().flatten().find(|pem| pem.name == shown) {
         return Ok(pem.clone());
     }
@@ -369,7 +397,8 @@ fn make_self_signed(name: &str, former: &[Vec<Pem>]) -> Result<Pem, String> {
 
 fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> Option<Pem> {
     let names = (cert.display().to_string(), key.display().to_string());
-    match (read(cert), read(key)) {
+    let chain = read_pem_file(cert).map_err(|error| error.to_string());
+    match (chain.map(|text| certificates_in(&text)), read(key)) {
         (Ok(chain), Ok(key)) => Some(Pem {
             name: names.0,
             key_name: names.1,
@@ -383,6 +412,26 @@ fn read_pair(cert: &Path, key: &Path, mistakes: &mut Vec<String>) -> Option<Pem>
             None
         }
     }
+}
+
+/// The certificates in a file which may hold their key as well: what is passed on as public has
+/// nothing secret in it. A text without any is left as it is, for the mistake to be told.
+pub(crate) fn certificates_in(text: &str) -> String {
+    let mut certificates = String::with_capacity(text.len());
+    let mut is_within = false;
+    for line in text.lines() {
+        let line = line.trim_end();
+        is_within |= line == "-----BEGIN CERTIFICATE-----";
+        if is_within {
+            certificates.push_str(line);
+            certificates.push('\n');
+        }
+        is_within &= line != "-----END CERTIFICATE-----";
+    }
+    if certificates.is_empty() {
+        text.clone_into(&mut certificates);
+    }
+    certificates
 }
 
 fn warn_of(identity: &Identity, name: &str) {
@@ -403,5 +452,22 @@ fn read(path: &Path) -> Result<String, String> {
     match read_pem_file(path) {
         Ok(text) => Ok(text.as_str().to_owned()),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::certificates_in;
+
+    #[test]
+    fn a_key_beside_certificates_is_not_passed_on_as_public() {
+        let block =
+            |label: &str| format!("-----BEGIN {label}-----\r\nAAAA\r\n-----END {label}-----\r\n");
+        let both = ["CERTIFICATE", "PRIVATE KEY", "EC PARAMETERS", "CERTIFICATE"].map(block);
+        let one = block("CERTIFICATE").replace('\r', "");
+        assert_eq!(certificates_in(&both.concat()), format!("{one}{one}"));
+        let key = block("PRIVATE KEY");
+        assert_eq!(certificates_in(&key), key, "the mistake is told elsewhere");
+        assert_eq!(certificates_in(""), "");
     }
 }

@@ -1,7 +1,7 @@
 //! Listening sockets: opened by main, which alone may; polled by all workers.
 
 use super::error::ServeError;
-use super::notify::HandedIn;
+use super::notify::{self, HandedIn};
 use crate::config::{Config, PlainListen, SourceAddress};
 use crate::handover::Handover;
 use crate::route::SocketOptions;
@@ -20,6 +20,8 @@ pub(super) struct Listener {
     pub(super) route: u16,
     /// The numbers of all routes behind it.
     pub(super) door: Vec<u16>,
+    /// Whether systemd has opened it, and has it still when this program has ended.
+    pub(super) handed_in: bool,
 }
 
 /// Opens the listeners of the configuration, in its order, but for those which are open already.
@@ -41,16 +43,17 @@ pub(super) fn open(
         let door = door(&indices, numbers);
         let route = door.first().copied().unwrap_or_default();
         let is_open = |listener: &&Listener| listener.address == address;
-        let fd = match open_already.iter().find(is_open) {
-            Some(listener) => Ok(listener.fd),
+        let open = match open_already.iter().find(is_open) {
+            Some(listener) => Ok((listener.fd, listener.handed_in)),
             None => listen_on(&address, &shown, &options(config), &mut handed_in),
         };
-        match fd {
-            Ok(fd) => listeners.push(Listener {
+        match open {
+            Ok((fd, handed_in)) => listeners.push(Listener {
                 address,
                 fd,
                 route,
                 door,
+                handed_in,
             }),
             Err(error) => {
                 close_all_but(open_already, &listeners);
@@ -75,6 +78,7 @@ pub(super) fn again(told: &Handover) -> Vec<Listener> {
         fd: Fd(fd),
         route,
         door: door(&indices, &told.numbers),
+        handed_in: notify::was_handed_in(Fd(fd)),
     })
     .collect()
 }
@@ -155,9 +159,20 @@ fn backlog(config: &Config) -> i32 {
     i32::try_from(config.sockets.backlog.or(4096)).unwrap_or(i32::MAX)
 }
 
+/// The program is to end. As [`pause`], but what systemd has opened is its own, and listens on:
+/// those who connect wait for the next program there.
+pub(super) fn leave(listeners: &[Listener], config: &Config) {
+    let (theirs, ours): (Vec<_>, Vec<_>) = listeners.iter().partition(|one| one.handed_in);
+    pause(ours);
+    // A drain may have paused them.
+    if let Err(error) = resume(theirs, config) {
+        tracing::warn!("{error}");
+    }
+}
+
 /// Who connects from now on is refused by the kernel: workers have been told to accept nothing.
 /// (A unix socket can't be made to listen again; its clients wait in the queue.)
-pub(super) fn pause(listeners: &[Listener]) {
+pub(super) fn pause<'a>(listeners: impl IntoIterator<Item = &'a Listener>) {
     for listener in listeners {
         if let Addr::Tcp(address) = &listener.address
             && let Err(error) = socket::pause_listening(listener.fd)
@@ -168,7 +183,10 @@ pub(super) fn pause(listeners: &[Listener]) {
 }
 
 /// Listens again. The error names those which can't.
-pub(super) fn resume(listeners: &[Listener], config: &Config) -> Result<(), String> {
+pub(super) fn resume<'a>(
+    listeners: impl IntoIterator<Item = &'a Listener>,
+    config: &Config,
+) -> Result<(), String> {
     let mut refused = Vec::new();
     for listener in listeners {
         if let Addr::Tcp(address) = &listener.address
@@ -184,16 +202,17 @@ pub(super) fn resume(listeners: &[Listener], config: &Config) -> Result<(), Stri
     }
 }
 
+/// A listener, and whether it was handed in.
 fn listen_on(
     address: &Addr,
     shown: &str,
     options: &ListenOptions,
     handed_in: &mut HandedIn,
-) -> Result<Fd, ServeError> {
+) -> Result<(Fd, bool), ServeError> {
     let ready = match handed_in.take(address) {
         // Accepting must not wait, should another worker have been faster.
-        Some(fd) => fd.set_nonblocking().map(|()| fd),
-        None => socket::listen(address, options),
+        Some(fd) => fd.set_nonblocking().map(|()| (fd, true)),
+        None => socket::listen(address, options).map(|fd| (fd, false)),
     };
     ready.map_err(|error| ServeError::System {
         what: format!("listen on {shown}"),

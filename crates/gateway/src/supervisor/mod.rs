@@ -13,6 +13,7 @@
 //!   reload     another configuration                    numbers    what slots call routes by
 //!   drain      closing all connections slowly           certificates  files that change
 //!   scout      names and health of backends            errands    what authorities are asked
+//!   names      certificates that are had
 //! ```
 
 mod certificates;
@@ -22,6 +23,7 @@ mod errands;
 mod error;
 mod keys;
 mod listeners;
+mod names;
 mod notify;
 mod numbers;
 mod pairs;
@@ -194,6 +196,7 @@ impl Supervisor {
                     token => self.on_worker(token.saturating_sub(TOKEN_ORDERS) as usize),
                 }
             }
+            self.tell_what_is_shown();
             if self.pairs.iter().all(|pair| pair.ended.is_some()) {
                 self.end_control();
                 self.end_scouts();

@@ -145,6 +145,14 @@ pub(crate) fn hands_in_listeners() -> bool {
     is_ours("LISTEN_PID", false) && number("LISTEN_FDS").is_some_and(|count| count > 0)
 }
 
+/// Whether this descriptor was handed in, to this process or to the binary that it was before: the
+/// numbers stay.
+pub(super) fn was_handed_in(fd: Fd) -> bool {
+    let count = number("LISTEN_FDS").filter(|_| hands_in_listeners());
+    let number = u64::try_from(fd.0 - FIRST).ok();
+    number.zip(count).is_some_and(|(at, count)| at < count)
+}
+
 /// Listening sockets that are open already.
 #[derive(Default)]
 pub(super) struct HandedIn {

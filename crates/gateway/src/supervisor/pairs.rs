@@ -29,6 +29,8 @@ pub(super) struct Pair {
     pub(super) ready: bool,
     /// The edition of the configuration that its worker goes by.
     pub(super) edition: u64,
+    /// The challenge that its worker shows, or showed last.
+    pub(super) shows: u64,
     /// Its worker is gone for good.
     pub(super) is_over: bool,
     pub(super) share: Share,
@@ -87,6 +89,7 @@ impl Supervisor {
             board,
             ready: false,
             edition: self.edition,
+            shows: 0,
             is_over: false,
             share: handover.share.clone(),
         });
@@ -105,6 +108,7 @@ impl Supervisor {
             Ok(Some(Word::NotReloaded(edition, why))) => {
                 self.on_reloaded(index, edition, Err(why));
             }
+            Ok(Some(Word::Shows(number))) => self.on_shown(index, number),
             Ok(Some(word)) => self.on_word_of_upgrade(index, word),
             Err(_) => {
                 let _ = self.poller.remove(pair.orders);
@@ -135,6 +139,7 @@ impl Supervisor {
         if self.stopping {
             pair.order(&Order::Stop);
         }
+        self.give_challenge_again(index);
         if !self.announced && self.pairs.iter().all(|pair| pair.ready) {
             self.announced = true;
             tracing::info!(

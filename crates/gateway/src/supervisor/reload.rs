@@ -14,6 +14,7 @@ use crate::backend_tls;
 use crate::config::{self, Config, Machine, Plan, Purpose};
 use crate::control::talk;
 use crate::handover::{ClientTrust, Descriptors, Handover, Pem};
+use crate::identities::Identities;
 use crate::material;
 use crate::orders::Order;
 use crate::origin::{self, Share};
@@ -152,6 +153,7 @@ impl Supervisor {
             (self.origins, self.backend_tls) = (former, former_tls);
             return Err(why);
         }
+        self.errands.names.try_at_once();
         self.waits_for_restart = waits;
         let mut words = format!("configuration reloaded, edition {}", self.edition);
         if !self.waits_for_restart.is_empty() {
@@ -219,8 +221,16 @@ impl Supervisor {
         let numbers = self.numbers.of(&config);
         // Workers build the same from the same: what fails, fails here.
         let keys = self.ticket_keys.keys().export();
-        let mut routes =
-            route::routes(&config, &certificates, &trust, &keys, &self.backends, None)?;
+        let mut routes = route::routes(
+            &config,
+            &certificates,
+            &trust,
+            &keys,
+            &self.backends,
+            None,
+            // Main keeps nothing that is parsed: it has no loop which must not stand still.
+            &mut Identities::default(),
+        )?;
         backend_tls::make_contexts(&config, &self.backend_tls, &mut routes)?;
         drop(routes);
         let listeners = listeners::open(&config, &numbers.list(), &self.listeners)

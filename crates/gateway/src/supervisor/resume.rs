@@ -130,6 +130,7 @@ impl Supervisor {
                 board,
                 ready: true,
                 edition: pair.edition,
+                shows: 0,
                 is_over: false,
                 share: pair.share.clone(),
             });

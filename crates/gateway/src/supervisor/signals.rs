@@ -47,10 +47,11 @@ impl Supervisor {
             tracing::info!("stopping: no more is accepted, what is pending may end");
         }
         self.stopping = true;
+        self.call_back_errand();
         for pair in &self.pairs {
             pair.order(&Order::Stop);
         }
         // After the order, so that no worker polls a listener that does not listen.
-        listeners::pause(&self.listeners);
+        listeners::leave(&self.listeners, &self.config);
     }
 }

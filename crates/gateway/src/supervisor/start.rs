@@ -15,6 +15,7 @@ use crate::backends::Backends;
 use crate::clients::Clients;
 use crate::config::{Config, Loaded, Log, Sandbox};
 use crate::handover::{ClientTrust, OriginPem, Pem};
+use crate::identities::Identities;
 use crate::route::{self, Route};
 use crate::session_cache;
 use crate::session_files::SessionFiles;
@@ -152,7 +153,8 @@ fn shake_hands(
     backends: &Backends,
 ) -> Result<Vec<Route>, ServeError> {
     let keys = ticket_keys.keys().export();
-    let routes = route::routes(config, certificates, trust, &keys, backends, None)
+    let known = &mut Identities::default();
+    let routes = route::routes(config, certificates, trust, &keys, backends, None, known)
         .map_err(|why| ServeError::Certificates(vec![why]))?;
     route::warm_up(&routes).map_err(system("do a handshake with itself"))?;
     Ok(routes)

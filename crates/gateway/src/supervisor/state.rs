@@ -37,6 +37,7 @@ impl Supervisor {
                 kernel_bytes: plan.kernel_memory.0,
             },
             certificates: self.certificates_told.clone(),
+            acme: self.errands.names.told(),
             drain: self.drain.clone(),
             backends: self.backends_to_show(),
         }

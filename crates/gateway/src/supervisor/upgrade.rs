@@ -95,6 +95,7 @@ impl Supervisor {
             .start_check(&binary)
             .map_err(|e| format!("cannot start {}: {e}", binary.display()))?;
         tracing::info!(binary = %binary.display(), "upgrade: the new binary is tried");
+        self.call_back_errand();
         let now_ms = process::monotonic_ms();
         self.upgrade = Some(Upgrade {
             binary,

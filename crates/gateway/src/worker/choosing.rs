@@ -6,6 +6,7 @@
 //! untouched to the backend of one that passes TLS through.
 
 use super::Worker;
+use super::challenges;
 use super::handshaking::Step;
 use super::interest::{self, Side};
 use super::token;
@@ -32,6 +33,7 @@ impl Worker {
             routes,
             poller,
             tools,
+            challenge,
             ..
         } = self;
         let entry = handshakes.entry(index, generation)?;
@@ -45,6 +47,16 @@ impl Worker {
         });
         let mut name = None;
         let chosen = match FirstFlight::of(received) {
+            // Whoever looks may come from anywhere, and gets nothing else.
+            FirstFlight::Asks(asked)
+                if challenge
+                    .as_ref()
+                    .is_some_and(|open| open.is_asked_for(&asked)) =>
+            {
+                entry.route = challenges::ROUTE;
+                entry.is_chosen();
+                return None;
+            }
             FirstFlight::Asks(asked) => {
                 let chosen = door::choose(all.map(|(n, route)| (n, &route.takes)), &asked);
                 name = asked.server_name;

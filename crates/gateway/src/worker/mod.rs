@@ -22,6 +22,7 @@
 //!   starved     who waits for memory        kernel_memory  the sum of send queues
 //!   connects    how long connects take
 //!   choosing    whose client it is          through      TLS that is not ours
+//!   challenges  showing that a name is ours
 //!   paced       who has passed enough
 //! ```
 
@@ -29,6 +30,7 @@ mod accepting;
 mod admitting;
 mod backlog;
 mod bursts;
+mod challenges;
 mod choosing;
 mod closing;
 mod compacting;
@@ -63,12 +65,14 @@ use crate::backends::Backends;
 use crate::clients::{ClientLimits, Clients};
 use crate::config::Log;
 use crate::counters::Counters;
+use crate::identities::Identities;
 use crate::latency::Latency;
 use crate::orders::{self, Order, Word};
 use crate::route::{LateContexts, Route};
 use crate::slot::{Phase, Slot};
 use accepting::{Listener, Listeners};
 use bursts::Bursts;
+use challenges::Challenge;
 use closing::Ending;
 use compacting::Compaction;
 use dormouse_reactor::pending::Pending;
@@ -140,6 +144,8 @@ pub(crate) struct Inheritance {
     pub(crate) clients: Clients,
     pub(crate) backends: Backends,
     pub(crate) routes: Vec<Route>,
+    /// What was parsed for them.
+    pub(crate) identities: Identities,
     /// The contexts of the routes, if they are still to be made.
     pub(crate) late: Option<LateContexts>,
     /// Each with the numbers of the routes behind it.
@@ -173,6 +179,8 @@ pub(crate) struct Worker {
     routes: Vec<Route>,
     clients: Clients,
     late: Option<LateContexts>,
+    identities: Identities,
+    challenge: Option<Challenge>,
     doubts: Doubts,
     passing: Passing,
     turns: u32,
@@ -213,6 +221,7 @@ impl Worker {
             clients,
             backends,
             routes,
+            identities,
             late,
             listeners,
             limits,
@@ -263,6 +272,8 @@ impl Worker {
             routes,
             clients,
             late,
+            identities,
+            challenge: None,
             doubts: Doubts::default(),
             passing: Passing::default(),
             turns: 0,
@@ -540,6 +551,7 @@ impl Worker {
             Ok(Some(Order::Listeners(fds))) => self.arrived.extend(fds),
             Ok(Some(Order::Reload { handover, edition })) => self.reload(handover, edition),
             Ok(Some(Order::TicketKeys(keys))) => self.take_ticket_keys(&keys),
+            Ok(Some(Order::Challenge(number, shown))) => self.set_challenge(number, shown),
             Ok(Some(Order::Addresses { name, addresses })) => {
                 self.set_addresses(&name, &addresses);
             }

@@ -4,6 +4,7 @@
 use super::Worker;
 use super::accepting::{ACCEPTS_PER_TURN, Listener, Pause};
 use super::bursts::Subject;
+use super::challenges;
 use super::handshaking::{Step, With};
 use super::interest::{self, Side};
 use super::introducing::Client;
@@ -12,6 +13,7 @@ use super::reporting;
 use super::tickets::unix_time;
 use super::token::{self, Token};
 use crate::counters::Count;
+use crate::latency::Latency;
 use crate::proxy_protocol::Refused;
 use crate::route::Direction;
 use dormouse_engine::{Handshake, HandshakeLimits, Hello, UnixTime};
@@ -162,7 +164,7 @@ impl Worker {
                 self.accept_plain(plain, route_index);
             }
             Some(route) => {
-                let has_choice = door.len() > 1 || route.is_for_some();
+                let has_choice = door.len() > 1 || route.is_for_some() || self.challenge.is_some();
                 let door = has_choice.then(|| Rc::clone(door));
                 self.begin_handshake(fd, (route_index, door), Client::new(peer));
             }
@@ -302,6 +304,7 @@ impl Worker {
             poller,
             routes,
             limits,
+            challenge,
             ..
         } = self;
         let with = With {
@@ -315,6 +318,10 @@ impl Worker {
         };
         let bytes_max = limits.handshake_bytes_max;
         handshakes.step((index, generation), with, |route| {
+            if route == challenges::ROUTE {
+                let open = challenge.as_ref()?;
+                return Some(open.handshake(HandshakeLimits { bytes_max }));
+            }
             match &routes.get(usize::from(route))?.direction {
                 Direction::Terminate { context, .. } => {
                     let limits = HandshakeLimits { bytes_max };
@@ -373,6 +380,10 @@ impl Worker {
         };
         let (fd, route, watched) = (entry.fd, entry.route, entry.is_watched());
         let client = entry.client;
+        if route == challenges::ROUTE {
+            self.answered(fd, &client);
+            return;
+        }
         let took_ms = self.now_ms.saturating_sub(entry.accepted_ms);
         let (Some(handshake), Some(index)) = (entry.into_handshake(), self.slots.insert()) else {
             fd.close();
@@ -392,6 +403,10 @@ impl Worker {
         let each_ms = self.limits.log_handshakes.then_some(took_ms);
         let over = match rested {
             Some((Ok(()), Ok(rested))) => {
+                // Whether or not there is room for another one of this client.
+                let count = &self.tools.count;
+                reporting::count_done(&rested.info, count);
+                count.observe(Latency::Handshake, took_ms.saturating_mul(1000));
                 !self.enter(index, &client)
                     || self.work(index, |work, slot| {
                         work.begin(slot, rested, &client, took_ms)

@@ -38,7 +38,7 @@ impl Worker {
         }
         self.turns = 0;
         let Some(late) = &mut self.late else { return };
-        match late.load_next(&mut self.routes) {
+        match late.load_next(&mut self.routes, &mut self.identities) {
             Ok(true) => {}
             Ok(false) => {
                 self.late = None;

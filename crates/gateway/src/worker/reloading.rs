@@ -48,8 +48,8 @@ impl Worker {
 
     fn take_over(&mut self, told: Fd, listeners: &[Fd]) -> io::Result<()> {
         let mut handover = Handover::read(told)?;
-        let former = Handover::read(self.handover)?.descriptors.clone();
-        let sessions = Sessions::adopt(&former)?;
+        let own = Handover::read(self.handover)?;
+        let sessions = Sessions::adopt(&own.descriptors)?;
         let mut routes = route::routes(
             &handover.config,
             &handover.certificates,
@@ -57,6 +57,7 @@ impl Worker {
             &handover.ticket_keys,
             &self.tools.backends,
             sessions.as_ref(),
+            &mut self.identities,
         )
         .map_err(io::Error::other)?;
         backend_tls::make_contexts(&handover.config, &handover.backend_tls, &mut routes)
@@ -67,7 +68,6 @@ impl Worker {
         // The numbers are those of this table; main can't know them.
         let routes_of_listeners = handover.descriptors.listeners.iter().map(|&(_, n)| n);
         let numbers: Vec<i32> = listeners.iter().map(|fd| fd.0).collect();
-        let own = Handover::read(self.handover)?;
         handover.descriptors = Descriptors {
             listeners: numbers.into_iter().zip(routes_of_listeners).collect(),
             doors: handover.descriptors.doors.clone(),

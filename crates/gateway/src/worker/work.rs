@@ -236,9 +236,6 @@ impl Work<'_> {
         took_ms: u64,
     ) -> Outcome {
         slot.set_phase(Phase::Connecting);
-        reporting::count_done(&rested.info, &self.tools.count);
-        let count = &self.tools.count;
-        count.observe(Latency::Handshake, took_ms.saturating_mul(1000));
         let id = client.id(self.tools.id_seed, slot);
         let whose = Whose {
             peer: client,

@@ -8,6 +8,7 @@
 pub mod again;
 pub mod census;
 pub mod client;
+mod connection;
 pub mod findings;
 pub mod model;
 pub mod report;

@@ -110,6 +110,12 @@ pub struct ServerFigures {
     pub offer: Measured<Offer>,
     /// Whether it resumes: one entry per version and way.
     pub resumption: Vec<Resumption>,
+    /// Tickets of each address of the name, at itself and at the others.
+    #[serde(default)]
+    pub addresses: Measured<Vec<AddressTrials>>,
+    /// Tickets which have aged.
+    #[serde(default)]
+    pub aged: Measured<Vec<AgedTicket>>,
     /// Bytes of handshakes.
     pub flights: Vec<FlightRow>,
     /// Memory over the phases.
@@ -137,6 +143,12 @@ pub struct Offer {
     pub compression: Option<bool>,
     /// Whether secure renegotiation (RFC 5746) is announced, in TLS 1.2.
     pub secure_renegotiation: Option<bool>,
+    /// Whether it begins anew when its client wants to renegotiate, in TLS 1.2.
+    #[serde(default)]
+    pub client_renegotiation: Option<bool>,
+    /// What it answered to that.
+    #[serde(default)]
+    pub client_renegotiation_answer: Option<String>,
     /// Whether TLS 1.2 announces a ticket.
     pub tickets_12: Option<bool>,
     /// Whether TLS 1.2 gives a session id.
@@ -204,6 +216,34 @@ impl Trials {
     }
 }
 
+/// Whether one address of a name takes the tickets of another.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct AddressTrials {
+    /// `TLS 1.3` or `TLS 1.2`.
+    pub version: String,
+    /// The address that gave the ticket.
+    pub from: String,
+    /// The address to which it was offered; the same one: for comparison.
+    pub to: String,
+    /// What came of it.
+    pub trials: Measured<Trials>,
+}
+
+/// Whether a ticket is still taken after a while.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct AgedTicket {
+    /// `TLS 1.3` or `TLS 1.2`.
+    pub version: String,
+    /// Its age when it was offered, in seconds.
+    pub age_s: f64,
+    /// How long it lives, by the server's own account; 0: it does not say.
+    pub lifetime_s: u32,
+    /// Whether the audit has put load on the server meanwhile.
+    pub load_between: bool,
+    /// Whether it was taken.
+    pub resumed: Measured<bool>,
+}
+
 /// Bytes of one kind of handshake.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FlightRow {
@@ -259,17 +299,19 @@ pub struct MemoryFigures {
 
 impl MemoryFigures {
     /// Bytes of a quiet connection: as late in its life as it was measured.
-    pub fn quiet_bytes(&self) -> f64 {
+    pub fn quiet(&self) -> Measured<f64> {
         let moments = [
             &self.after_quiet_bytes,
             &self.after_exchange_bytes,
             &self.after_handshake_bytes,
         ];
-        moments
-            .into_iter()
-            .find_map(Measured::value)
-            .copied()
-            .unwrap_or(0.0)
+        let known = moments.into_iter().find(|moment| moment.value().is_some());
+        known.unwrap_or(&self.after_handshake_bytes).clone()
+    }
+
+    /// The same; 0 where it was not measured.
+    pub fn quiet_bytes(&self) -> f64 {
+        self.quiet().value().copied().unwrap_or(0.0)
     }
 }
 

@@ -53,6 +53,14 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether its runtime collects garbage in a heap of its own.
+    pub fn collects(self) -> bool {
+        matches!(
+            self,
+            Self::Node | Self::NettyJdk | Self::NettyTcnative | Self::Jvm | Self::Go
+        )
+    }
+
     /// Its name for people.
     pub fn name(self) -> &'static str {
         match self {
@@ -237,7 +245,14 @@ fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
     let library = library.iter().find_map(|name| file(name));
     let library = library
         .and_then(|path| path.rsplit('/').next())
-        .map(str::to_owned);
+        .map(|name| {
+            // Netty unpacks it under a name with a random number.
+            if name.contains("netty_tcnative") {
+                "netty-tcnative".to_owned()
+            } else {
+                name.to_owned()
+            }
+        });
     let mut evidence: Vec<String> = Vec::new();
     evidence.extend(
         signs

@@ -8,6 +8,7 @@ pub(crate) mod hello_extension {
     pub(crate) const POINT_FORMATS: u16 = 11;
     pub(crate) const SIGNATURE_ALGORITHMS: u16 = 13;
     pub(crate) const ALPN: u16 = 16;
+    pub(crate) const EXTENDED_MASTER_SECRET: u16 = 23;
     pub(crate) const SESSION_TICKET: u16 = 35;
     pub(crate) const PRE_SHARED_KEY: u16 = 41;
     pub(crate) const EARLY_DATA: u16 = 42;

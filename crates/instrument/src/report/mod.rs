@@ -5,6 +5,8 @@ mod panels;
 pub(crate) mod scale;
 mod sections;
 
+use serde::de::DeserializeOwned;
+
 use crate::model::{Run, SCHEMA};
 
 pub(crate) const STYLE: &str = include_str!("style.css");
@@ -14,10 +16,21 @@ pub(crate) const STYLE: &str = include_str!("style.css");
 /// # Errors
 /// In words, when the text is something else.
 pub fn read(text: &str) -> Result<Vec<Run>, String> {
-    let wrong = |error: serde_json::Error| {
-        format!("not a run of dormouse bench ({error}); they are written by --json")
-    };
-    let runs: Vec<Run> = if text.trim_start().starts_with('[') {
+    read_as(text, "run of dormouse bench", SCHEMA, |run: &Run| {
+        run.schema
+    })
+}
+
+/// The same for anything that is written by `--json`, one called `what`, with a schema up to `newest`.
+pub(crate) fn read_as<T: DeserializeOwned>(
+    text: &str,
+    what: &str,
+    newest: u32,
+    schema: impl Fn(&T) -> u32,
+) -> Result<Vec<T>, String> {
+    let wrong =
+        |error: serde_json::Error| format!("no {what} ({error}); they are written by --json");
+    let all: Vec<T> = if text.trim_start().starts_with('[') {
         serde_json::from_str(text).map_err(wrong)?
     } else {
         serde_json::Deserializer::from_str(text)
@@ -25,13 +38,12 @@ pub fn read(text: &str) -> Result<Vec<Run>, String> {
             .collect::<Result<_, _>>()
             .map_err(wrong)?
     };
-    match runs.iter().find(|run| run.schema > SCHEMA) {
-        Some(run) => Err(format!(
-            "schema {} is newer than this program's ({SCHEMA}): use a newer dormouse",
-            run.schema
+    match all.iter().map(schema).find(|schema| *schema > newest) {
+        Some(schema) => Err(format!(
+            "schema {schema} is newer than this program's ({newest}): use a newer dormouse"
         )),
-        None if runs.is_empty() => Err("there is no run in it".into()),
-        None => Ok(runs),
+        None if all.is_empty() => Err(format!("there is no {what} in it")),
+        None => Ok(all),
     }
 }
 

@@ -1,18 +1,28 @@
 //! Values of options, as people write them: addresses, times, amounts, text with escapes.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use dormouse_instrument::Trouble;
 
 /// The address, and the host's name as it was written.
 pub(crate) fn resolve(target: &str) -> Result<(String, String), Trouble> {
+    let (mut all, host) = resolve_all(target, &[])?;
+    Ok((all.swap_remove(0), host))
+}
+
+/// The same with all addresses that the name has, at least one; `given` are words of `--resolve`,
+/// `NAME:PORT:ADDR[,ADDR]` as curl takes them, which come before the system's resolver.
+pub(crate) fn resolve_all(
+    target: &str,
+    given: &[String],
+) -> Result<(Vec<String>, String), Trouble> {
     use std::net::ToSocketAddrs;
     if target.starts_with("unix:") {
-        return Ok((target.to_owned(), "localhost".into()));
+        return Ok((vec![target.to_owned()], "localhost".into()));
     }
     if let Ok(address) = target.parse::<SocketAddr>() {
-        return Ok((target.to_owned(), address.ip().to_string()));
+        return Ok((vec![target.to_owned()], address.ip().to_string()));
     }
     let wrong = |why: String| {
         Trouble::usage(format!(
@@ -22,16 +32,53 @@ pub(crate) fn resolve(target: &str) -> Result<(String, String), Trouble> {
     let (host, _) = target
         .rsplit_once(':')
         .ok_or_else(|| wrong("there is no port".into()))?;
-    let mut found = target
-        .to_socket_addrs()
-        .map_err(|error| wrong(error.to_string()))?
-        .collect::<Vec<_>>();
-    // IPv4 loopback has 16 million source addresses, IPv6 loopback has one.
-    found.sort_by_key(SocketAddr::is_ipv6);
-    let address = found
-        .first()
-        .ok_or_else(|| wrong("the name has no address".into()))?;
-    Ok((address.to_string(), host.to_owned()))
+    let mut found = Vec::new();
+    for word in given {
+        if let Some(addresses) = addresses_given(word, target)? {
+            found.extend(addresses);
+        }
+    }
+    if found.is_empty() && !given.is_empty() {
+        let given = given.join(" ");
+        return Err(Trouble::usage(format!(
+            "--resolve {given}: nothing in it is about {target}"
+        )));
+    }
+    if found.is_empty() {
+        found.extend(
+            target
+                .to_socket_addrs()
+                .map_err(|error| wrong(error.to_string()))?,
+        );
+        // IPv4 loopback has 16 million source addresses, IPv6 loopback has one.
+        found.sort_by_key(SocketAddr::is_ipv6);
+    }
+    if found.is_empty() {
+        return Err(wrong("the name has no address".into()));
+    }
+    let all = found.iter().map(SocketAddr::to_string).collect();
+    Ok((all, host.to_owned()))
+}
+
+/// The addresses in a word of `--resolve`, if it is about this target.
+fn addresses_given(word: &str, target: &str) -> Result<Option<Vec<SocketAddr>>, Trouble> {
+    let wrong = || {
+        Trouble::usage(format!(
+            "--resolve {word:?}: write NAME:PORT:ADDR[,ADDR…], as in example.org:443:192.0.2.1,192.0.2.2"
+        ))
+    };
+    let mut parts = word.splitn(3, ':');
+    let (Some(name), Some(port), Some(list)) = (parts.next(), parts.next(), parts.next()) else {
+        return Err(wrong());
+    };
+    let port: u16 = port.parse().map_err(|_| wrong())?;
+    let mut addresses = Vec::new();
+    for address in list.split(',') {
+        let bare = address.trim_start_matches('[').trim_end_matches(']');
+        let address: IpAddr = bare.parse().map_err(|_| wrong())?;
+        addresses.push(SocketAddr::new(address, port));
+    }
+    Ok((target == format!("{name}:{port}")).then_some(addresses))
 }
 
 pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, Trouble> {

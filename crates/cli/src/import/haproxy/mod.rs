@@ -6,18 +6,20 @@
 //! everything on.
 
 mod bind;
+mod cases;
 mod rules;
 mod server;
 mod syntax;
 
-use super::said::HAPROXY_STAYS;
+use super::said::{HAPROXY_SEES_NO_TLS, HAPROXY_STAYS};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::draft::{Draft, Section, quoted_list};
 use super::fault::{Fault, Spot};
 use super::words::time;
-use syntax::{Condition, Line, Part, Test, condition};
+use cases::{Cases, cases};
+use syntax::{Line, Part};
 
 /// All that there is.
 struct Config {
@@ -81,15 +83,6 @@ pub(super) fn read(text: &str, spot: &Spot, folder: &Path) -> Result<Draft, Faul
     Ok(draft)
 }
 
-/// A backend for clients which ask for one of these names, or offer one of these protocols; for all
-/// others, if there are none.
-struct Case<'a> {
-    names: Vec<String>,
-    protocols: Vec<String>,
-    backend: Option<&'a Part>,
-    spot: Spot,
-}
-
 fn frontend(part: &Part, config: &Config, draft: &mut Draft) {
     let cases = cases(part, config);
     let passes_through = !part.is_http() && chooses_by_hello(part);
@@ -105,6 +98,17 @@ fn frontend(part: &Part, config: &Config, draft: &mut Draft) {
         times(part, draft);
         if part.is_http() && does_more(part, &cases) {
             stays_behind(line, &mut base);
+            let behind = cases.all.iter().filter_map(|case| case.backend);
+            let mut lines = behind.chain([part]).flat_map(|part| &part.lines);
+            let asks = |line: &&Line| {
+                let words = line.words.iter().skip(1);
+                ["ssl_fc", "ssl_c_", "ssl_f_"]
+                    .iter()
+                    .any(|name| words.clone().any(|word| word.contains(name)))
+            };
+            if let Some(line) = lines.find(asks) {
+                base.do_this(&line.spot, HAPROXY_SEES_NO_TLS);
+            }
             draft.sections.push(base);
             continue;
         }
@@ -157,94 +161,6 @@ fn chooses_by_hello(part: &Part) -> bool {
         .iter()
         .filter(|line| matches!(line.word(0), "acl" | "use_backend" | "tcp-request"));
     lines.flat_map(|line| &line.words).any(looks)
-}
-
-/// The ways on from a frontend, and those which are chosen by what we do not look at.
-struct Cases<'a> {
-    all: Vec<Case<'a>>,
-    not_ours: Vec<(&'static str, &'a Line)>,
-}
-
-fn cases<'a>(part: &'a Part, config: &'a Config) -> Cases<'a> {
-    let mut cases = Cases {
-        all: Vec::new(),
-        not_ours: Vec::new(),
-    };
-    for line in part.all("use_backend") {
-        let name = line.word(1);
-        if name.contains("%[") {
-            cases.not_ours.push((
-                "names are written out here: a route with `server_names` for each",
-                line,
-            ));
-            continue;
-        }
-        let ways: Condition =
-            condition(&line.words, part, &config.folder).unwrap_or_else(|| vec![Vec::new()]);
-        for way in ways {
-            match way_in(&way) {
-                Some((names, protocols)) => cases.add(names, protocols, config.backend(name), line),
-                None => cases
-                    .not_ours
-                    .push(("routes are chosen by server name and protocol", line)),
-            }
-        }
-    }
-    if let Some(line) = part.find(&["default_backend"]) {
-        cases.add(Vec::new(), Vec::new(), config.backend(line.word(1)), line);
-    } else if part.all("server").next().is_some() {
-        let spot = part.spot.clone();
-        cases.all.push(Case {
-            names: Vec::new(),
-            protocols: Vec::new(),
-            backend: Some(part),
-            spot,
-        });
-    }
-    cases
-}
-
-/// Names and protocols by which a way is chosen. `None`: by something else.
-fn way_in(way: &[Test]) -> Option<(Vec<String>, Vec<String>)> {
-    let (mut names, mut protocols) = (Vec::new(), Vec::new());
-    for test in way {
-        match test {
-            Test::Name(all) if names.is_empty() => names.clone_from(all),
-            Test::Protocol(all) if protocols.is_empty() => protocols.clone_from(all),
-            Test::Tls => {}
-            _ => return None,
-        }
-    }
-    Some((names, protocols))
-}
-
-impl<'a> Cases<'a> {
-    fn add(
-        &mut self,
-        names: Vec<String>,
-        protocols: Vec<String>,
-        backend: Option<&'a Part>,
-        line: &Line,
-    ) {
-        let id = |part: Option<&Part>| part.map(|part| part.spot.line);
-        // More names for the same backend: the same route.
-        let same = self.all.iter_mut().find(|case| {
-            id(case.backend) == id(backend)
-                && case.backend.is_some()
-                && case.protocols == protocols
-                && !case.names.is_empty()
-                && !names.is_empty()
-        });
-        match same {
-            Some(case) => case.names.extend(names),
-            None => self.all.push(Case {
-                names,
-                protocols,
-                backend,
-                spot: line.spot.clone(),
-            }),
-        }
-    }
 }
 
 /// Whether something is done with requests.
@@ -365,6 +281,7 @@ fn times(part: &Part, draft: &mut Draft) {
     let has_tunnel = part.find(&["timeout", "tunnel"]).is_some();
     for line in part.all("timeout") {
         let Some(ms) = time(line.word(2), 1) else {
+            draft.leave_out(&line.spot, &line.shown(), "this is no time");
             continue;
         };
         match line.word(1) {

@@ -1,9 +1,9 @@
 //! Who may connect, and what else is said of connections.
 
 use super::Config;
-use super::syntax::{Line, Part, Test, condition};
+use super::syntax::{Line, Part, Test, asks_for_source, condition};
 use crate::import::draft::{Section, quoted_list};
-use crate::import::said::RULES;
+use crate::import::said::{RULES, WHO_MAY_COME};
 
 /// `tcp-request connection` with `src`: networks. There the first rule that fits decides.
 pub(super) fn networks(part: &Part, config: &Config, section: &mut Section) {
@@ -21,22 +21,26 @@ pub(super) fn networks(part: &Part, config: &Config, section: &mut Section) {
             }
         };
         let tests = condition(&line.words, part, &config.folder);
-        let source = match tests.as_deref() {
-            None => None,
+        let rejects = matches!(what, "reject" | "silent-drop");
+        let only = match tests.as_deref() {
             Some([way]) => way.first().filter(|_| way.len() == 1),
-            Some(_) => Some(&Test::Tls),
+            _ => None,
         };
-        match (what, source) {
+        match (what, only) {
             ("expect-proxy", Some(Test::Source(networks))) => proxies.extend(networks.clone()),
             ("accept", Some(Test::Source(networks))) => accepted.extend(networks.clone()),
-            ("reject" | "silent-drop", None) => allow.append(&mut accepted),
-            ("reject" | "silent-drop", Some(Test::Source(networks))) => {
-                deny.extend(networks.clone())
+            (_, None) if rejects && tests.is_none() && !accepted.is_empty() => {
+                allow.append(&mut accepted);
             }
-            ("reject" | "silent-drop", Some(Test::Not(test))) => match &**test {
+            (_, Some(Test::Source(networks))) if rejects => deny.extend(networks.clone()),
+            (_, Some(Test::Not(test))) if rejects && allow.is_empty() => match &**test {
                 Test::Source(networks) => allow.extend(networks.clone()),
                 _ => rate(line, section),
             },
+            // Who was kept out would come in.
+            _ if rejects && tests.as_ref().is_none_or(asks_for_source) => {
+                section.do_this(&line.spot, &format!("{}: {WHO_MAY_COME}", line.shown()));
+            }
             _ => rate(line, section),
         }
     }

@@ -15,6 +15,7 @@ struct Said {
     ca: Option<String>,
     name: Option<String>,
     is_checked: bool,
+    is_checked_by_tls: bool,
 }
 
 /// Sets `to` and all that belongs to it.
@@ -60,7 +61,8 @@ pub(super) fn read(part: &Part, config: &Config, section: &mut Section) {
     }
     balance(part, section);
     if said.is_checked {
-        check(part, section);
+        let by_tls = said.has_tls || said.is_checked_by_tls;
+        check(part, if by_tls { "tls" } else { "connect" }, section);
     }
 }
 
@@ -98,6 +100,7 @@ fn words(
             }
             "slowstart" => section.time("slow_start", time(value(), 1)),
             "check" => said.is_checked = true,
+            "check-ssl" => said.is_checked_by_tls = true,
             "inter" => section.time("check_every", time(value(), 1)),
             "rise" => number("check_rise", value(), section),
             "fall" => number("check_fall", value(), section),
@@ -115,12 +118,7 @@ fn words(
                 "backend_alpn",
                 quoted_list(&value().split(',').collect::<Vec<_>>()),
             ),
-            "source" => match value().parse::<std::net::IpAddr>() {
-                Ok(ip) => section.say("source_addresses", &ip.to_string()),
-                Err(_) => {
-                    section.leave_out(spot, "source", "`source_addresses` takes IP addresses")
-                }
-            },
+            "source" => source(value(), spot, section),
             "port" | "addr" | "check-sni" | "check-alpn" | "check-proto" | "agent-port"
             | "agent-addr" | "agent-inter" | "agent-send" | "minconn" | "maxqueue" | "crl-file"
             | "ciphers" | "ciphersuites" | "ssl-min-ver" | "ssl-max-ver" | "track" | "socks4"
@@ -133,12 +131,12 @@ fn words(
                 let shown = format!("{word} {}", value());
                 section.leave_out(spot, &shown, why);
             }
-            "cookie" | "fastinter" | "downinter" | "id" | "observe" | "on-error"
-            | "on-marked-down" | "on-marked-up" | "init-addr" | "resolvers" | "resolve-prefer"
-            | "resolve-net" | "resolve-opts" | "proto" | "tcp-ut" | "pool-max-conn"
-            | "pool-purge-delay" | "pool-low-conn" | "max-reuse" | "log-proto" | "ws"
-            | "curves" => drop(value()),
-            "check-send-proxy" | "check-ssl" | "enabled" | "no-ssl" | "no-check" | "ssl-reuse"
+            "cookie" | "proxy-v2-options" | "fastinter" | "downinter" | "id" | "observe"
+            | "on-error" | "on-marked-down" | "on-marked-up" | "init-addr" | "resolvers"
+            | "resolve-prefer" | "resolve-net" | "resolve-opts" | "proto" | "tcp-ut"
+            | "pool-max-conn" | "pool-purge-delay" | "pool-low-conn" | "max-reuse"
+            | "log-proto" | "ws" | "curves" => drop(value()),
+            "check-send-proxy" | "enabled" | "no-ssl" | "no-check" | "ssl-reuse"
             | "no-ssl-reuse" | "stick" | "non-stick" | "tfo" | "no-tls-tickets" | "allow-0rtt" => {}
             _ => section.leave_out(spot, word, "no counterpart"),
         }
@@ -149,6 +147,13 @@ fn words(
 fn number(name: &'static str, text: &str, section: &mut Section) {
     if let Ok(n) = text.parse::<u32>() {
         section.set(name, n.to_string());
+    }
+}
+
+fn source(text: &str, spot: &Spot, section: &mut Section) {
+    match text.parse::<std::net::IpAddr>() {
+        Ok(ip) => section.say("source_addresses", &ip.to_string()),
+        Err(_) => section.leave_out(spot, "source", "`source_addresses` takes IP addresses"),
     }
 }
 
@@ -204,9 +209,9 @@ fn balance(part: &Part, section: &mut Section) {
     }
 }
 
-/// `check` is a connect, unless an option says more.
-fn check(part: &Part, section: &mut Section) {
-    section.say("check", "connect");
+/// `check` is a connection or a handshake, unless an option says more.
+fn check(part: &Part, how: &str, section: &mut Section) {
+    section.say("check", how);
     section.time(
         "check_timeout",
         part.find(&["timeout", "check"])
@@ -218,7 +223,9 @@ fn check(part: &Part, section: &mut Section) {
     for line in part.all("option") {
         let kind = line.word(1);
         let is_other = kind.ends_with("-check") && kind != "tcp-check";
-        if is_other || matches!(kind, "ssl-hello-chk" | "smtpchk") {
+        if kind == "ssl-hello-chk" {
+            section.say("check", "tls");
+        } else if is_other || kind == "smtpchk" {
             section.leave_out(&line.spot, &line.shown(), "checked by connecting");
         }
     }

@@ -177,11 +177,19 @@ pub(super) fn condition(words: &[String], part: &Part, folder: &Path) -> Option<
     let start = words
         .iter()
         .position(|word| word == "if" || word == "unless")?;
-    if words.get(start).is_some_and(|word| word == "unless") {
-        return Some(vec![vec![Test::Other("unless".to_owned())]]);
+    let all = ways(words.get(start + 1..).unwrap_or_default(), part, folder);
+    if words.get(start).is_some_and(|word| word == "if") {
+        return Some(all);
     }
+    // The opposite of one test is a test; of more it is more than we ask for.
+    Some(match all.as_slice() {
+        [way] if way.len() == 1 => vec![way.iter().map(|test| test.clone().opposite()).collect()],
+        _ => vec![vec![Test::Other("unless".to_owned())]],
+    })
+}
+
+fn ways(mut rest: &[String], part: &Part, folder: &Path) -> Condition {
     let mut all = vec![Vec::new()];
-    let mut rest = words.get(start + 1..).unwrap_or_default();
     let mut is_negated = false;
     while let Some((word, behind)) = rest.split_first() {
         rest = behind;
@@ -209,16 +217,37 @@ pub(super) fn condition(words: &[String], part: &Part, folder: &Path) -> Option<
                 named(name.trim_start_matches('!'), part, folder)
             }
         };
-        let test = if std::mem::take(&mut is_negated) {
-            Test::Not(Box::new(test))
-        } else {
-            test
+        let test = match std::mem::take(&mut is_negated) {
+            true => test.opposite(),
+            false => test,
         };
         if let Some(last) = all.last_mut() {
             last.push(test);
         }
     }
-    Some(all)
+    all
+}
+
+impl Test {
+    fn opposite(self) -> Test {
+        match self {
+            Test::Not(test) => *test,
+            test => Test::Not(Box::new(test)),
+        }
+    }
+
+    fn is_about_source(&self) -> bool {
+        match self {
+            Test::Source(_) => true,
+            Test::Not(test) => test.is_about_source(),
+            _ => false,
+        }
+    }
+}
+
+/// Whether it asks where somebody comes from.
+pub(super) fn asks_for_source(condition: &Condition) -> bool {
+    condition.iter().flatten().any(Test::is_about_source)
 }
 
 /// A test that an `acl` gives a name to. Several lines of one name are alternatives.

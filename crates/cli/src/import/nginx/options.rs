@@ -227,10 +227,7 @@ pub(super) fn networks(context: &Context<'_>, server: &Directive, section: &mut 
             (name, "all") => {
                 is_closed = name == "deny";
                 if is_closed && allow.is_empty() {
-                    section.do_this(
-                        &one.spot,
-                        "nobody may connect at all: say in `allow` who may",
-                    );
+                    deny.extend(["0.0.0.0/0", "::/0"]);
                 }
                 break;
             }
@@ -263,24 +260,27 @@ pub(super) fn times(context: &Context<'_>, server: &Directive, draft: &mut Draft
         ("ssl_handshake_timeout", "handshake_timeout"),
         ("preread_timeout", "handshake_timeout"),
     ] {
-        if let Some(one) = context.find(server, name)
-            && let Some(ms) = time(one.word(1), 1000)
-        {
-            draft.longest(option, ms, &one.spot, &one.shown());
+        let Some(one) = context.find(server, name) else {
+            continue;
+        };
+        match time(one.word(1), 1000) {
+            Some(ms) => draft.longest(option, ms, &one.spot, &one.shown()),
+            None => draft.leave_out(&one.spot, &one.shown(), NO_TIME),
         }
     }
     if !context.is_http {
         // Its default is ten minutes; ours is never.
-        let one = context.find(server, "proxy_timeout");
-        let ms = one.map_or(Some(600_000), |one| time(one.word(1), 1000));
-        let (spot, shown) = one.map_or((&server.spot, String::new()), |one| {
-            (&one.spot, one.shown())
-        });
-        if let Some(ms) = ms {
-            draft.longest("idle_timeout", ms, spot, &shown);
+        match context.find(server, "proxy_timeout") {
+            None => draft.longest("idle_timeout", 600_000, &server.spot, ""),
+            Some(one) => match time(one.word(1), 1000) {
+                Some(ms) => draft.longest("idle_timeout", ms, &one.spot, &one.shown()),
+                None => draft.leave_out(&one.spot, &one.shown(), NO_TIME),
+            },
         }
     }
 }
+
+const NO_TIME: &str = "this is no time";
 
 /// What has no counterpart, or another place.
 pub(super) fn left_out(
@@ -300,8 +300,10 @@ pub(super) fn left_out(
         {
             section.say("source_addresses", one.word(1));
         } else if name == "health_check" && !context.is_http {
-            health_check(one, section);
+            health_check(one, context.is_on(server, "proxy_ssl"), section);
         } else if is_known(name) || (passes_through && name.starts_with("ssl_")) {
+        } else if matches!(name, "proxy_upload_rate" | "proxy_download_rate") {
+            section.leave_out(&one.spot, &one.shown(), "see `bytes_per_client`");
         } else if context.is_http {
             section.leave_out(
                 &one.spot,
@@ -374,12 +376,12 @@ fn limit(one: &Directive, section: &mut Section, draft: &mut Draft) {
 }
 
 /// As nginx Plus has it.
-fn health_check(one: &Directive, section: &mut Section) {
+fn health_check(one: &Directive, has_tls: bool, section: &mut Section) {
     let value = |name: &str| {
         one.values()
             .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
     };
-    section.say("check", "connect");
+    section.say("check", if has_tls { "tls" } else { "connect" });
     section.time(
         "check_every",
         value("interval").and_then(|text| time(text, 1000)),

@@ -4,7 +4,7 @@ use super::Context;
 use super::syntax::Directive;
 use crate::import::draft::{Backend, Certificate, Section, backends, certificates, quoted_list};
 use crate::import::fault::Spot;
-use crate::import::said::{BACKENDS_ARE_JUDGED, KEYS_ARE_PLAIN, NGINX_STAYS};
+use crate::import::said::{BACKENDS_ARE_JUDGED, KEYS_ARE_PLAIN, NGINX_SEES_NO_TLS, NGINX_STAYS};
 use crate::import::words::time;
 
 /// What is behind a server for clients which ask for one of these names, or offer one of these
@@ -203,7 +203,7 @@ fn only_hands_on<'a>(context: &Context<'a>, server: &'a Directive) -> Option<&'a
         && !rest.contains('$')
         && server.block.iter().all(of_server)
         && location.block.iter().all(of_location)
-        && context.block.find("proxy_set_header").is_none();
+        && !does_more(context.block);
     simple.then_some(pass)
 }
 
@@ -266,6 +266,45 @@ fn stays_behind(server: &Directive, section: &mut Section) {
     section.say("to", "127.0.0.1:8080");
     section.say("proxy_protocol", "v1");
     section.do_this(&server.spot, NGINX_STAYS);
+    if let Some(one) = of_tls(&server.block) {
+        section.do_this(&one.spot, NGINX_SEES_NO_TLS);
+    }
+}
+
+/// The first that says something by what is known of TLS.
+fn of_tls(block: &[Directive]) -> Option<&Directive> {
+    const KNOWN: [&str; 3] = ["$scheme", "$https", "$ssl_"];
+    block.iter().find_map(|one| {
+        let is_it = |word: &str| KNOWN.iter().any(|name| word.contains(name));
+        if one.values().any(is_it) {
+            return Some(one);
+        }
+        of_tls(&one.block)
+    })
+}
+
+/// Whether something is done with the requests of all servers.
+fn does_more(block: &Directive) -> bool {
+    const DOES: [&str; 13] = [
+        "add_header",
+        "add_trailer",
+        "auth_basic",
+        "auth_jwt",
+        "auth_request",
+        "error_page",
+        "gzip",
+        "limit_req",
+        "proxy_cache",
+        "proxy_hide_header",
+        "proxy_set_header",
+        "rewrite",
+        "sub_filter",
+    ];
+    let is_on = |one: &Directive| one.word(1) != "off";
+    block
+        .block
+        .iter()
+        .any(|one| DOES.contains(&one.name()) && is_on(one))
 }
 
 fn of_upstream(upstream: &Directive, port: &str, section: &mut Section) {

@@ -193,6 +193,13 @@ const EVERY_OPTION: &str = "
         ticket_secret_file = 'fleet.secret'
         ticket_store_ca = 'store-ca.pem'
         ocsp_fetch = false
+        acme_server = 'https://ca.example/dir'
+        acme_terms_agreed = true
+        acme_email = 'a@b.example'
+        acme_folder = 'acme'
+        acme_ca = 'acme-ca.pem'
+        acme_eab_id = 'me'
+        acme_eab_key_file = 'eab.key'
         log_level = 'debug'
         log_format = 'json'
         log_handshakes = true
@@ -201,6 +208,7 @@ const EVERY_OPTION: &str = "
         to = 'unix:b.sock'
         truncation = 'close'
         alpn = ['h2', 'http/1.1']
+        acme = 'a.example'
         min_version = '1.3'
         max_version = '1.3'
         [[route.certificates]]
@@ -224,7 +232,7 @@ fn every_option_can_be_set() {
         serde_json::to_value(Config::blank()),
     );
     let (given, blank) = (given.expect("plain data"), blank.expect("plain data"));
-    for group in ["process", "limits", "timeouts", "sockets", "tickets", "log"] {
+    for group in ["process", "limits", "timeouts", "sockets", "tickets", "acme", "log"] {
         for (name, value) in given[group].as_object().expect("a group") {
             assert_ne!(*value, blank[group][name], "{name} was not set");
             let lines = text
@@ -339,10 +347,13 @@ fn the_examples_of_the_reference_are_right() {
         "[[originate]]\n{}\n",
         examples(of_originations).join("\n")
     ));
-    // `self_signed` and `certificates` are alternatives.
+    // `self_signed` and `certificates` are alternatives; `acme` needs somebody who agrees.
     let (one, other): (Vec<String>, Vec<String>) =
         (examples(of_routes).into_iter()).partition(|line| !line.starts_with("self_signed"));
-    check(&format!("[[route]]\n{}\n", one.join("\n")));
+    check(&format!(
+        "acme_terms_agreed = true\n[[route]]\n{}\n",
+        one.join("\n")
+    ));
     check(&format!(
         "[[route]]\nlisten = ':1'\nto = 'echo:'\n{}\n",
         other.join("\n")

@@ -9,6 +9,7 @@ use crate::backends::Backends;
 use crate::clients::{ClientLimits, Clients};
 use crate::config::{self, Flag as Given, Machine, Purpose, Truncation};
 use crate::counters::Counters;
+use crate::identities::Identities;
 use crate::keeper::adopt_pending;
 use crate::route::{Access, Direction, Route, SocketOptions};
 use crate::slot::SLOT_LAYOUT_VERSION;
@@ -102,6 +103,7 @@ impl World {
                 clients: Clients::create(PLACES, 1).expect("a table"),
                 backends: Backends::create(1).expect("a table"),
                 routes: vec![route],
+                identities: Identities::default(),
                 listeners: Vec::new(),
                 late: None,
                 limits: Limits {

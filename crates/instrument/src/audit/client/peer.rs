@@ -9,14 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dormouse_engine::{
-    Handshake, HandshakeLimits, Identity, Progress, ServerContext, ServerSettings, UnixTime,
-};
-use dormouse_record::{self as record, OpenKey, Opened, SealKey, State};
+use dormouse_engine::{Handshake, HandshakeLimits, Identity, ServerContext, ServerSettings};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
 };
 
+use super::super::connection::{Came, Established, is_late, shake_hands};
 use super::super::model::ClientConnection;
 use super::hello::{self, ClientHello};
 use crate::trouble::Trouble;
@@ -175,14 +173,11 @@ fn serve(
         .map_err(words)?;
     stream.set_read_timeout(Some(IDLE)).map_err(words)?;
     let mut handshake = Handshake::server(context, HandshakeLimits::default());
-    let flight = shake_hands(&mut stream, &mut handshake, stop)?;
+    let go_on = || !stop.load(Ordering::Relaxed);
+    let passed = shake_hands(&mut stream, &mut handshake, "the client", go_on)?;
     let handshake_ms = began.elapsed().as_secs_f64() * 1e3;
-    let mut tls: Box<State> = Box::new(State::empty());
-    let rested = handshake
-        .rest(&mut tls)
-        .map_err(|failure| failure.to_string())?;
-    stream.write_all(&rested.unsent).map_err(words)?;
-    let hello = match hello::read(&flight) {
+    let (connection, rested) = Established::rest(stream, handshake)?;
+    let hello = match hello::read(&passed.received) {
         hello::Read::Whole(hello) => *hello,
         hello::Read::More | hello::Read::Not => ClientHello::default(),
     };
@@ -215,9 +210,7 @@ fn serve(
         }
     };
     let mut talk = Talk {
-        stream,
-        tls,
-        partial: rested.leftover,
+        connection,
         backend: relay
             .map(TcpStream::connect)
             .transpose()
@@ -233,48 +226,9 @@ fn serve(
     talk.go(stop, count)
 }
 
-/// Makes the handshake, and returns what the client sent in it.
-fn shake_hands(
-    stream: &mut TcpStream,
-    handshake: &mut Handshake,
-    stop: &AtomicBool,
-) -> Result<Vec<u8>, String> {
-    let words = |error: io::Error| format!("during the handshake: {error}");
-    let (mut flight, mut room) = (Vec::new(), vec![0; 17_000]);
-    loop {
-        let count = match stream.read(&mut room) {
-            Ok(0) if flight.is_empty() => return Err("closed before a ClientHello".into()),
-            Ok(0) => return Err("closed during the handshake".into()),
-            Ok(count) => count,
-            Err(error) if is_late(&error) && !stop.load(Ordering::Relaxed) => continue,
-            Err(error) => return Err(words(error)),
-        };
-        let received = room.get(..count).unwrap_or_default();
-        if flight.len() < HEAD_MAX {
-            flight.extend_from_slice(received);
-        }
-        let progress = handshake.handle_input(UnixTime::now(), received);
-        let output = handshake.output().to_vec();
-        stream.write_all(&output).map_err(words)?;
-        handshake.output_sent(output.len());
-        if progress.map_err(|failure| failure.to_string())? == Progress::Established {
-            return Ok(flight);
-        }
-    }
-}
-
-fn is_late(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-    )
-}
-
 /// An established connection.
 struct Talk {
-    stream: TcpStream,
-    tls: Box<State>,
-    partial: Vec<u8>,
+    connection: Established<TcpStream>,
     backend: Option<TcpStream>,
     /// The head of a request, as far as it came.
     head: Vec<u8>,
@@ -286,20 +240,21 @@ impl Talk {
         let mut room = vec![0; 17_000];
         if self.backend.is_some() {
             // Both sides are looked at in turn.
-            let _ = self.stream.set_read_timeout(Some(Duration::from_millis(2)));
+            let _ = self
+                .connection
+                .stream
+                .set_read_timeout(Some(Duration::from_millis(2)));
         }
         loop {
             let ended = self.open()?;
             count(self.requests);
             if ended || !self.relay_back(&mut room)? {
-                self.close();
+                self.connection.close();
                 return Ok(());
             }
-            match self.stream.read(&mut room) {
+            match self.connection.receive(&mut room) {
                 Ok(0) => return Ok(()),
-                Ok(count) => self
-                    .partial
-                    .extend_from_slice(room.get(..count).unwrap_or_default()),
+                Ok(_) => {}
                 Err(error) if is_late(&error) && !stop.load(Ordering::Relaxed) => {}
                 // How a client leaves is its own affair.
                 Err(_) => return Ok(()),
@@ -309,31 +264,15 @@ impl Talk {
 
     /// Opens all whole records; whether the client has said goodbye.
     fn open(&mut self) -> Result<bool, String> {
-        let mut bytes = std::mem::take(&mut self.partial);
-        let mut key = OpenKey::new(&self.tls);
-        let (mut at, mut ended, mut heard) = (0, false, Vec::new());
-        while let Some(rest) = bytes.get_mut(at..).filter(|rest| !rest.is_empty()) {
-            at += match record::open(&mut self.tls, &mut key, rest)
-                .map_err(|refusal| refusal.to_string())?
-            {
-                Opened::Partial { .. } => break,
-                Opened::Data {
-                    consumed,
-                    plaintext,
-                } => {
-                    heard.extend_from_slice(rest.get(plaintext).unwrap_or_default());
-                    consumed
-                }
-                Opened::Handled { consumed }
-                | Opened::NoRenegotiation { consumed }
-                | Opened::Ticket { consumed, .. } => consumed,
-                Opened::PeerClosed { consumed } | Opened::PeerAlert { consumed, .. } => {
-                    ended = true;
-                    consumed
-                }
-            };
-        }
-        self.partial = bytes.split_off(at);
+        let (mut ended, mut heard) = (false, Vec::new());
+        self.connection.open(|came| {
+            match came {
+                Came::Data(data) => heard.extend_from_slice(data),
+                Came::Tickets(_) => {}
+                Came::Alert(_) | Came::Closed => ended = true,
+            }
+            Ok(())
+        })?;
         self.hear(&heard)?;
         Ok(ended)
     }
@@ -351,7 +290,7 @@ impl Talk {
             self.head.drain(..end + 4);
             self.requests += 1;
             if self.backend.is_none() {
-                self.say(ANSWER)?;
+                self.connection.say(ANSWER)?;
             }
         }
         if self.backend.is_none()
@@ -361,7 +300,7 @@ impl Talk {
         {
             // Lines which are no HTTP are echoed.
             let line = std::mem::take(&mut self.head);
-            self.say(&line)?;
+            self.connection.say(&line)?;
         }
         // Bodies are not looked at; a head has its bound.
         if self.head.len() > HEAD_MAX {
@@ -384,42 +323,14 @@ impl Talk {
                         .get(16_000.min(count)..count)
                         .unwrap_or_default()
                         .to_vec();
-                    self.say(&said)?;
+                    self.connection.say(&said)?;
                     if !rest.is_empty() {
-                        self.say(&rest)?;
+                        self.connection.say(&rest)?;
                     }
                 }
                 Err(error) if is_late(&error) => return Ok(true),
                 Err(_) => return Ok(false),
             }
-        }
-    }
-
-    fn say(&mut self, words: &[u8]) -> Result<(), String> {
-        let mut key = SealKey::new(&self.tls);
-        let room = record::record_room(&self.tls);
-        let mut out = vec![0; room.header + words.len() + room.trailer];
-        if let Some(content) = out.get_mut(room.header..room.header + words.len()) {
-            content.copy_from_slice(words);
-        }
-        let len = record::seal_in_place(&mut self.tls, &mut key, &mut out, words.len())
-            .map_err(|error| error.to_string())?;
-        let sealed = out.get(..len).unwrap_or_default();
-        self.stream
-            .write_all(sealed)
-            .map_err(|error| format!("answering: {error}"))
-    }
-
-    fn close(&mut self) {
-        let mut key = SealKey::new(&self.tls);
-        let mut out = [0; record::SMALL_RECORD_MAX];
-        if let Ok(len) = record::seal_alert(
-            &mut self.tls,
-            &mut key,
-            record::Alert::CLOSE_NOTIFY,
-            &mut out,
-        ) {
-            let _ = self.stream.write_all(out.get(..len).unwrap_or_default());
         }
     }
 }

@@ -25,6 +25,7 @@ pub(super) fn of(kind: Kind, id: &str) -> String {
         | "client-seldom-resumes"
         | "client-same-session-for-ever"
         | "client-tickets-reused" => client(kind),
+        "renegotiation-by-client" => renegotiation(kind),
         "client-no-keep-alive" => keep_alive(kind),
         "handshake-cpu" | "resumption-not-cheaper" => cpu(kind),
         _ => None,
@@ -33,6 +34,15 @@ pub(super) fn of(kind: Kind, id: &str) -> String {
     match kind {
         Kind::Unknown => advice,
         known => format!("{}: {advice}", known.name()),
+    }
+}
+
+fn renegotiation(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Node => Some(
+            "set minVersion to TLSv1.3, or tls.CLIENT_RENEG_LIMIT = 0 and destroy the socket when it says 'error', which ends the connection as soon as a client begins (tried with Node 20.20.2); by itself Node allows three in ten minutes, and only says so then",
+        ),
+        _ => None,
     }
 }
 
@@ -99,6 +109,9 @@ fn growth(kind: Kind) -> Option<&'static str> {
         }
         Kind::NettyTcnative => {
             "the serial collector and small pool chunks: tried with {{advice.netty-tcnative.serial}}. A smaller session cache, SslContextBuilder.sessionCacheSize(100), was tried with {{advice.netty-tcnative.small-cache}}"
+        }
+        Kind::NettyJdk | Kind::Jvm => {
+            "look whether the growth ends after some rounds: a JVM lets its heap grow before it collects; -Xmx, or the serial collector with -XX:MaxHeapFreeRatio, bounds it. Not tried for growth under churn"
         }
         Kind::OpenSsl | Kind::Perl => {
             "bound OpenSSL's cache, SSL_CTX_sess_set_cache_size(ctx, 100): for clients without tickets it keeps up to 20,480 sessions of TLS 1.2 in the heap. Tried with a server on {{advice.openssl.small-cache}}. Or do without it and leave tickets on, SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF): tried with {{advice.openssl.cache-off}}"
@@ -339,6 +352,16 @@ fn general(id: &str) -> &'static str {
         "old-versions" => "allow TLS 1.2 and 1.3 only",
         "no-tls13" => "update the TLS library and allow TLS 1.3",
         "no-renegotiation-info" => "update the TLS library, or allow TLS 1.3 only",
+        "renegotiation-insecure" => "update the TLS library; allow TLS 1.3 only until then",
+        "renegotiation-by-client" => {
+            "refuse it (OpenSSL: SSL_OP_NO_RENEGOTIATION, and what 3.0 does by itself), or allow TLS 1.3 only"
+        }
+        "resumption-not-shared" => {
+            "give all machines behind the name the same ticket keys, and rotate them together; a store of sessions which all of them reach does it too"
+        }
+        "resumption-ends-early" => {
+            "accept tickets of the keys before the present one for as long as tickets are said to live, or say a shorter lifetime"
+        }
         "early-data" => "turn 0-RTT off unless every request is safe to be repeated",
         "certificate-expires" => "renew the certificate and load it",
         "flight-large" => "leave the root certificate out of the chain, and use ECDSA certificates",
@@ -382,6 +405,7 @@ mod tests {
         let source = [
             include_str!("server.rs"),
             include_str!("memory.rs"),
+            include_str!("resumption.rs"),
             include_str!("client.rs"),
         ]
         .concat();

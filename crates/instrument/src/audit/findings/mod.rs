@@ -4,6 +4,7 @@ mod advice;
 mod client;
 mod memory;
 mod quoted;
+mod resumption;
 mod server;
 
 use serde::{Deserialize, Serialize};
@@ -103,6 +104,8 @@ pub(super) fn judge(audit: &Audit) -> Vec<Finding> {
 struct About {
     kind: Kind,
     target: String,
+    /// The name that the target is one address of, as `audit` takes it.
+    named: Option<String>,
     /// `--pid 4711`, `--cmd '…'`, or nothing.
     which: String,
     /// Options that `bench` takes too.
@@ -127,6 +130,9 @@ impl About {
                 .value()
                 .map_or(Kind::Unknown, |software| software.kind),
             target: audit.target.clone(),
+            named: setting("named")
+                .and_then(|named| named.as_str())
+                .map(str::to_owned),
             which,
             options: options.map_or_else(String::new, |options| format!(" {options}")),
         }
@@ -147,14 +153,16 @@ impl About {
         format!("dormouse bench {mode} {target} {options}{which}{reach}")
     }
 
-    /// The audit again.
+    /// The audit again, of all addresses if there are several.
     fn audit(&self) -> String {
         let Self {
             target,
+            named,
             which,
             options,
             ..
         } = self;
+        let target = named.as_ref().unwrap_or(target);
         format!("dormouse audit server {target} --quick{which}{options}")
     }
 }
@@ -211,11 +219,11 @@ pub(super) fn bytes_per_connection(audit: &Audit) -> Measured<f64> {
     };
     match &figures.memory {
         Measured::NotMeasured(why) => Measured::not(why.clone()),
-        Measured::Measured(memory) => Measured::Measured(memory.quiet_bytes()),
+        Measured::Measured(memory) => memory.quiet(),
     }
 }
 
-/// The share that resumed: the worst of the versions, by ticket; of a client, of all but the first.
+/// The share that resumed: the worst of the versions, by ticket, and of the addresses; of a client, of all but the first.
 fn resumed_share(audit: &Audit) -> Measured<f64> {
     if let Some(client) = &audit.client {
         return match client.connections.checked_sub(1) {
@@ -233,10 +241,20 @@ fn resumed_share(audit: &Audit) -> Measured<f64> {
     let shares = by_ticket
         .filter_map(|entry| entry.trials.value())
         .map(|trials| trials.share());
-    match shares.reduce(f64::min) {
+    match shares.chain(shared(figures)).reduce(f64::min) {
         Some(share) => Measured::Measured(share),
         None => Measured::not("no handshake for it could be made"),
     }
+}
+
+/// The share that another address of the name resumed.
+fn shared(figures: &super::model::ServerFigures) -> Option<f64> {
+    let others = figures.addresses.value()?.iter();
+    let others = others.filter(|entry| entry.from != entry.to);
+    let trials: Vec<_> = others.filter_map(|entry| entry.trials.value()).collect();
+    let offered: u64 = trials.iter().map(|trials| trials.offered).sum();
+    let resumed: u64 = trials.iter().map(|trials| trials.resumed).sum();
+    (offered > 0).then(|| resumed as f64 / offered as f64)
 }
 
 /// `16912` as `16,912`.

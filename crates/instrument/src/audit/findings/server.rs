@@ -1,11 +1,8 @@
-//! Findings about what a server offers, resumes and spends.
+//! Findings about what a server offers and spends.
 
-use super::super::model::{CpuFigures, FirstConnection, Offer, Resumption, ServerFigures, Trials};
-use super::{About, Confidence, Finding, Severity, bytes, percent, whole};
+use super::super::model::{CpuFigures, FirstConnection, Offer, ServerFigures};
+use super::{About, Confidence, Finding, Severity, bytes, percent, resumption, whole};
 
-/// Shares below which a server resumes in part, and above which it resumes at all.
-const RESUMES: f64 = 0.9;
-const RESUMES_AT_ALL: f64 = 0.02;
 /// CPU time of a full handshake over that of a good server.
 const CPU_RATIO: [(f64, Severity); 3] = [
     (20.0, Severity::High),
@@ -24,7 +21,7 @@ pub(super) fn judge(about: &About, figures: &ServerFigures, findings: &mut Vec<F
     if let Some(offer) = figures.offer.value() {
         offered(about, offer, findings);
     }
-    resumption(about, &figures.resumption, findings);
+    resumption::judge(about, figures, findings);
     if let Some(cpu) = figures.cpu.value() {
         handshakes(about, cpu, findings);
     }
@@ -116,6 +113,7 @@ fn offered(about: &About, offer: &Offer, findings: &mut Vec<Finding>) {
             "an old library",
         );
     }
+    renegotiation(offer, &mut add);
     if offer.early_data_max_bytes.is_some_and(|bytes| bytes > 0) {
         let measured = format!(
             "tickets allow {} bytes of 0-RTT data",
@@ -131,6 +129,33 @@ fn offered(about: &About, offer: &Offer, findings: &mut Vec<Finding>) {
         );
     }
     expiry(offer, &mut add);
+}
+
+fn renegotiation(offer: &Offer, add: &mut impl FnMut(&str, Severity, &str, String, &str, &str)) {
+    if offer.client_renegotiation != Some(true) {
+        return;
+    }
+    let measured = "a second ClientHello on an established connection of TLS 1.2 was answered by a ServerHello".to_owned();
+    let reference = "refused, or TLS 1.3 only, which knows no renegotiation";
+    if offer.secure_renegotiation == Some(false) {
+        add(
+            "renegotiation-insecure",
+            Severity::High,
+            "renegotiation without protection: what somebody else said is put before what the client says (CVE-2009-3555)",
+            measured,
+            reference,
+            "an old library, or unsafe renegotiation was allowed",
+        );
+    } else {
+        add(
+            "renegotiation-by-client",
+            Severity::Low,
+            "a client may have the server make handshakes over and over on one connection",
+            measured,
+            reference,
+            "it is allowed by the library or by the configuration",
+        );
+    }
 }
 
 fn expiry(offer: &Offer, add: &mut impl FnMut(&str, Severity, &str, String, &str, &str)) {
@@ -160,106 +185,6 @@ fn expiry(offer: &Offer, add: &mut impl FnMut(&str, Severity, &str, String, &str
     );
 }
 
-fn resumption(about: &About, all: &[Resumption], findings: &mut Vec<Finding>) {
-    let by_ticket: Vec<(&str, &Trials)> = all
-        .iter()
-        .filter(|entry| entry.by == "ticket")
-        .filter_map(|entry| Some((entry.version.as_str(), entry.trials.value()?)))
-        .collect();
-    let each: Vec<_> = by_ticket
-        .iter()
-        .map(|(version, trials)| format!("{version}: {}", said(trials)))
-        .collect();
-    let by_id = all
-        .iter()
-        .find(|entry| entry.by == "session id")
-        .and_then(|entry| entry.trials.value());
-    let id_share = by_id.map_or(0.0, Trials::share);
-    let none: Vec<_> = by_ticket
-        .iter()
-        .filter(|(_, trials)| trials.share() < RESUMES_AT_ALL)
-        .collect();
-    let reference = "all of them; a resumed handshake needs no signature and no certificate";
-    let mut add = |id: &str, severity, title: String, cause: String, confidence| {
-        findings.push(Finding {
-            id: id.into(),
-            severity,
-            title,
-            measured: each.join("; "),
-            reference: reference.into(),
-            cause,
-            confidence,
-            advice: about.advice(id),
-            command: about.bench("churn", "-n 1000 -c 8 --resume"),
-        });
-    };
-    if !none.is_empty() && none.len() == by_ticket.len() {
-        if id_share < RESUMES_AT_ALL {
-            add(
-                "no-resumption",
-                Severity::High,
-                "no session is ever resumed".into(),
-                "tickets and session cache are off, or the keys change with every connection"
-                    .into(),
-                Confidence::High,
-            );
-        } else {
-            add(
-                "no-tickets",
-                Severity::Low,
-                "sessions are resumed by id only".into(),
-                "tickets are off".into(),
-                Confidence::High,
-            );
-        }
-    } else if let Some((version, _)) = none.first() {
-        add(
-            "no-resumption-in-one-version",
-            Severity::Low,
-            format!("no session of {version} is resumed"),
-            "tickets are off for it".into(),
-            Confidence::Medium,
-        );
-    }
-    let partly = by_ticket
-        .iter()
-        .filter(|(_, trials)| (RESUMES_AT_ALL..RESUMES).contains(&trials.share()));
-    let worst = partly.min_by(|a, b| a.1.share().total_cmp(&b.1.share()));
-    if let Some((version, trials)) = worst {
-        let title = format!(
-            "only {} of the sessions of {version} are resumed",
-            percent(trials.share())
-        );
-        add(
-            "resumption-partial",
-            Severity::High,
-            title,
-            why_partly(trials.share()),
-            Confidence::Medium,
-        );
-    }
-}
-
-fn said(trials: &Trials) -> String {
-    match trials.offered {
-        // Who sends no ticket has nothing to resume by.
-        0 => "no ticket was sent".to_owned(),
-        offered => format!("{} of {offered} resumed", trials.resumed),
-    }
-}
-
-/// What a share looks like.
-fn why_partly(share: f64) -> String {
-    let places = (1.0 / share).round();
-    if places < 2.0 {
-        return "some of the processes or machines do not know the others' sessions, or a cache is too small".into();
-    }
-    format!(
-        "it looks like {places:.0} processes or machines with ticket keys or a session cache of their own: \
-         a client that comes back to another one is not known there"
-    )
-}
-
 fn handshakes(about: &About, cpu: &CpuFigures, findings: &mut Vec<Finding>) {
     let good = cpu.reference.handshake_us + cpu.reference.tcp_us;
     let ratio = cpu.full_us / good.max(1.0);
@@ -277,6 +202,8 @@ fn handshakes(about: &About, cpu: &CpuFigures, findings: &mut Vec<Finding>) {
         let kernel = cpu.full_system_us / cpu.full_us.max(1.0);
         let cause = if kernel > 0.6 {
             "most of it is spent in the kernel: many small system calls per connection, or memory given back and taken again"
+        } else if *severity == Severity::Low {
+            "nothing stands out: the TLS library, and what the server does around it"
         } else {
             "something is made or parsed for every connection which could be shared: a context, a trust store, a key"
         };
@@ -291,7 +218,11 @@ fn handshakes(about: &About, cpu: &CpuFigures, findings: &mut Vec<Finding>) {
             ),
             reference: reference.clone(),
             cause: cause.into(),
-            confidence: Confidence::Medium,
+            confidence: if *severity == Severity::Low {
+                Confidence::Low
+            } else {
+                Confidence::Medium
+            },
             advice: about.advice("handshake-cpu"),
             command: about.bench("churn", "-n 2000 -c 16"),
         });

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::census::SizeClass;
 use super::super::model::{Audit, ClientFigures, FlightRow, Measured, Offer, ServerFigures};
+use super::resumption;
 use crate::model::grouped;
 
 /// A row: what, and how much or why not.
@@ -14,7 +15,7 @@ pub(super) struct Row {
     pub(super) missing: bool,
 }
 
-fn row(title: impl Into<String>, value: impl Into<String>) -> Row {
+pub(super) fn row(title: impl Into<String>, value: impl Into<String>) -> Row {
     Row {
         title: title.into(),
         value: value.into(),
@@ -22,7 +23,7 @@ fn row(title: impl Into<String>, value: impl Into<String>) -> Row {
     }
 }
 
-fn missing(title: impl Into<String>, why: &str) -> Row {
+pub(super) fn missing(title: impl Into<String>, why: &str) -> Row {
     Row {
         title: title.into(),
         value: format!("not measured, because {why}"),
@@ -30,7 +31,7 @@ fn missing(title: impl Into<String>, why: &str) -> Row {
     }
 }
 
-fn of<T>(title: &str, measured: &Measured<T>, words: impl Fn(&T) -> String) -> Row {
+pub(super) fn of<T>(title: &str, measured: &Measured<T>, words: impl Fn(&T) -> String) -> Row {
     match measured {
         Measured::Measured(value) => row(title, words(value)),
         Measured::NotMeasured(why) => missing(title, why),
@@ -49,6 +50,12 @@ pub(super) fn bytes(value: f64) -> String {
     }
 }
 
+/// How many of something: `2`, `1.4`.
+pub(super) fn times(count: f64) -> String {
+    let exact = (count - count.round()).abs() < 0.05;
+    grouped(count, usize::from(!exact))
+}
+
 fn us(value: f64) -> String {
     format!("{} µs", grouped(value, 0))
 }
@@ -58,7 +65,7 @@ pub(super) fn sections(audit: &Audit) -> Vec<(&'static str, Vec<Row>)> {
     let mut sections = Vec::new();
     if let Some(server) = &audit.server {
         sections.push(("what is offered", offered(&server.offer)));
-        sections.push(("resumption", resumption(server)));
+        sections.push(("resumption", resumption::rows(server)));
         sections.push(("flights", flights(server)));
         sections.push(("memory", memory(server)));
         sections.push(("where it is", census(server)));
@@ -183,6 +190,14 @@ fn offered(offer: &Measured<Offer>) -> Vec<Row> {
             .into_iter()
             .filter_map(|(title, answer)| Some(row(title, if answer? { "yes" } else { "no" }))),
     );
+    if let Some(accepted) = offer.client_renegotiation {
+        let did = if accepted { "accepted" } else { "refused" };
+        let answer = offer.client_renegotiation_answer.as_deref();
+        rows.push(row(
+            "renegotiation begun by the client (TLS 1.2)",
+            format!("{did} ({})", answer.unwrap_or("no words")),
+        ));
+    }
     let numbers = [
         ("tickets after a handshake (TLS 1.3)", offer.tickets_13, ""),
         ("lifetime of tickets", offer.ticket_lifetime_s, " s"),
@@ -210,24 +225,6 @@ fn offered(offer: &Measured<Offer>) -> Vec<Row> {
             .map(|(what, why)| missing(what.replace('_', " "), why)),
     );
     rows
-}
-
-fn resumption(server: &ServerFigures) -> Vec<Row> {
-    let entry = |entry: &super::super::model::Resumption| {
-        of(
-            &format!("{} by {}", entry.version, entry.by),
-            &entry.trials,
-            |trials| match trials.offered {
-                0 => "no ticket was sent, so there was nothing to offer".to_owned(),
-                offered => format!(
-                    "{} of {offered} ({:.0} %)",
-                    trials.resumed,
-                    100.0 * trials.share()
-                ),
-            },
-        )
-    };
-    server.resumption.iter().map(entry).collect()
 }
 
 fn flights(server: &ServerFigures) -> Vec<Row> {
@@ -429,7 +426,7 @@ fn cpu(server: &ServerFigures) -> Vec<Row> {
     }));
     rows.push(row(
         "this machine needs",
-        format!("{} for a {} signature, {} for a key exchange; dormouse's handshake takes {}, a TCP connection {}", us(r.signature_us), r.key, us(r.exchange_us), us(r.handshake_us), us(r.tcp_us)),
+        format!("{} for a signature ({}), {} for a key exchange; dormouse's handshake takes {}, a TCP connection {}", us(r.signature_us), r.key, us(r.exchange_us), us(r.handshake_us), us(r.tcp_us)),
     ));
     rows.push(of("per GB echoed", &cpu.per_gigabyte_s, |seconds| {
         format!("{seconds:.2} s")

@@ -15,6 +15,9 @@ pub(super) struct Ask {
     pub(super) groups: Vec<u16>,
     pub(super) deflate: bool,
     pub(super) name: Option<String>,
+    /// On an established connection: the `verify_data` of the client's Finished; empty for a server
+    /// which does not know RFC 5746.
+    pub(super) renegotiating: Option<Vec<u8>>,
 }
 
 pub(super) const TLS10: u16 = 0x0301;
@@ -94,11 +97,19 @@ impl Ask {
             groups: GROUPS.iter().map(|group| group.0).collect(),
             deflate: false,
             name: name.map(str::to_owned),
+            renegotiating: None,
         }
     }
 
     /// The record with the hello.
     pub(super) fn record(&self) -> Vec<u8> {
+        let mut record = vec![22, 3, 1];
+        push_16(&mut record, &self.message());
+        record
+    }
+
+    /// The hello.
+    pub(super) fn message(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(512);
         body.extend_from_slice(&self.version.min(TLS12).to_be_bytes());
         // A random that is none would do; servers must not care. It differs from asking to asking.
@@ -125,9 +136,7 @@ impl Ask {
         push_16(&mut body, &self.extensions());
         let mut message = vec![1, 0];
         push_16(&mut message, &body);
-        let mut record = vec![22, 3, 1];
-        push_16(&mut record, &message);
-        record
+        message
     }
 
     fn extensions(&self) -> Vec<u8> {
@@ -143,7 +152,19 @@ impl Ask {
             push_16(&mut list, &entry);
             add(hello_extension::SERVER_NAME, &list);
         }
-        add(hello_extension::RENEGOTIATION_INFO, &[0]);
+        let verify_data = self.renegotiating.as_deref().unwrap_or_default();
+        if self
+            .renegotiating
+            .as_ref()
+            .is_none_or(|data| !data.is_empty())
+        {
+            let mut info = vec![verify_data.len() as u8];
+            info.extend_from_slice(verify_data);
+            add(hello_extension::RENEGOTIATION_INFO, &info);
+        }
+        if self.renegotiating.is_some() {
+            add(hello_extension::EXTENDED_MASTER_SECRET, &[]);
+        }
         add(hello_extension::SESSION_TICKET, &[]);
         let mut groups = Vec::new();
         let ids: Vec<u8> = self

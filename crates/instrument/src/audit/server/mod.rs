@@ -1,10 +1,15 @@
 //! `audit server`: what a TLS server offers, resumes, keeps and spends.
 
+mod addresses;
+mod ageing;
 mod baseline;
+mod effort;
 mod first;
 pub(super) mod hello;
 pub(super) mod load;
 mod offer;
+mod probe;
+mod renegotiation;
 mod resumption;
 mod visit;
 
@@ -17,13 +22,16 @@ use dormouse_reactor::OnExec;
 use dormouse_reactor::signal::{Signal, Signals};
 use dormouse_reactor::socket::{Addr, Attempt};
 
+pub use self::effort::Effort;
+pub(super) use self::effort::Sizes;
 use self::load::Load;
 use self::offer::Questions;
-use self::visit::Visit;
+use self::probe::probe;
+use self::visit::{Stream, Visit};
 use super::again;
 use super::model::{Audit, FirstConnection, Measured, Offer, ServerFigures};
 use super::software;
-use crate::load::{Expect, IdentityFiles, Launcher, Talk, TlsVersion, Trust, is_this_machine};
+use crate::load::{IdentityFiles, Launcher, Talk, TlsVersion, Trust, is_this_machine};
 use crate::server::{Server, ServerSource};
 use crate::session::Console;
 use crate::trouble::Trouble;
@@ -37,6 +45,10 @@ const NO_PROCESS: &str = "the server's process is not known: give --pid or --cmd
 pub struct ServerSpec {
     /// Address: `127.0.0.1:8443`, `[::1]:8443`, `unix:/path`.
     pub target: String,
+    /// All addresses of the server's name, where it has several; the target is among them.
+    pub addresses: Vec<String>,
+    /// How the name was given: words of a command line.
+    pub named: Option<String>,
     /// The server's name in reports.
     pub label: String,
     /// Where the server comes from.
@@ -64,32 +76,6 @@ pub struct ServerSpec {
     pub own_server: bool,
 }
 
-/// How thorough an audit is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Effort {
-    /// Some ten seconds.
-    Quick,
-    /// A couple of minutes.
-    Normal,
-    /// As long as it takes to be sure.
-    Thorough,
-}
-
-/// How much of everything.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
-    pub(super) n: u64,
-    pub(super) rounds: u32,
-    pub(super) per_round: u64,
-    pub(super) lanes: u32,
-    pub(super) tries: usize,
-    pub(super) resumed: u64,
-    pub(super) quiet: Duration,
-    pub(super) settle: Duration,
-    pub(super) after: Duration,
-    pub(super) bulk_bytes: u64,
-}
-
 /// Connections which offer a session to a server that is not ours to load.
 const TRIES_POLITE: usize = 4;
 
@@ -103,50 +89,6 @@ impl ServerSpec {
     }
 }
 
-impl Effort {
-    fn sizes(self) -> Sizes {
-        let s = Duration::from_secs;
-        match self {
-            Self::Quick => Sizes {
-                n: 250,
-                rounds: 5,
-                per_round: 250,
-                lanes: 16,
-                tries: 16,
-                resumed: 200,
-                quiet: s(1),
-                settle: Duration::from_millis(250),
-                after: Duration::from_millis(500),
-                bulk_bytes: 2_000_000,
-            },
-            Self::Normal => Sizes {
-                n: 2000,
-                rounds: 5,
-                per_round: 3000,
-                lanes: 50,
-                tries: 40,
-                resumed: 1500,
-                quiet: s(10),
-                settle: s(1),
-                after: s(5),
-                bulk_bytes: 32_000_000,
-            },
-            Self::Thorough => Sizes {
-                n: 4700,
-                rounds: 6,
-                per_round: 20_000,
-                lanes: 500,
-                tries: 200,
-                resumed: 10_000,
-                quiet: s(60),
-                settle: s(2),
-                after: s(30),
-                bulk_bytes: 128_000_000,
-            },
-        }
-    }
-}
-
 /// How connections are made by hand.
 #[derive(Clone, Copy)]
 pub(super) struct Means<'a> {
@@ -154,6 +96,8 @@ pub(super) struct Means<'a> {
     pub(super) name: &'a str,
     pub(super) trust: &'a Trust,
     pub(super) identity: Option<&'a IdentityFiles>,
+    /// What the server answers to; nothing as long as that is not known.
+    pub(super) words: &'a [u8],
     /// Whether there may be more than a handful of connections.
     pub(super) free: bool,
 }
@@ -224,6 +168,9 @@ fn describe(spec: &ServerSpec, audit: &mut Audit) {
     put("effort", format!("{:?}", spec.effort).to_lowercase().into());
     put("server_name", spec.server_name.clone().into());
     put("options", again::line(&spec.options).into());
+    if let Some(named) = &spec.named {
+        put("named", named.clone().into());
+    }
     match &spec.source {
         ServerSource::Pid(pid) => put("pid", (*pid).into()),
         ServerSource::Command(command) => put("cmd", command.clone().into()),
@@ -261,16 +208,20 @@ fn look(
     audit: &mut Audit,
     began: Instant,
 ) -> Result<(), Trouble> {
-    let target = spec.target.parse::<Addr>();
-    let target = target.map_err(|error| Trouble::usage(format!("{error}")))?;
     let interrupts =
         Interrupts(Signals::open(&[Signal::Interrupt, Signal::Terminate], OnExec::Close).ok());
-    let free = is_near(&target) || spec.own_server;
+    let (target, addresses) = addresses(spec, audit)?;
+    let spec = &ServerSpec {
+        target: target.to_string(),
+        ..spec.clone()
+    };
+    let free = addresses.iter().all(is_near) || spec.own_server;
     let means = Means {
         target: &target,
         name: &spec.server_name,
         trust: &spec.trust,
         identity: spec.identity.as_ref(),
+        words: &[],
         free,
     };
     stage(console, "starting");
@@ -300,37 +251,138 @@ fn look(
     stage(console, "resumption");
     let sizes = spec.sizes();
     let tries = if free { sizes.tries } else { TRIES_POLITE };
-    let learnt = resumption::try_all(&means, &words(&talk), tries);
+    let words = words(&talk);
+    let means = Means {
+        words: &words,
+        ..means
+    };
+    let learnt = resumption::try_all(&means, tries);
     console.stage_over();
     interrupts.check()?;
     let key = offered.value().and_then(Offer::key);
+    let versions = versions(offered.value());
+    let addresses = addresses::try_all(&means, &addresses, &versions);
+    interrupts.check()?;
+    let set_aside = ageing::set_aside(&means, spec.effort, &versions);
     let resuming = resuming(&learnt.resumption);
     let why = server.as_ref().map_or(NO_PROCESS, |_| FOREIGN);
     audit.server = Some(ServerFigures {
         offer: offered,
         resumption: learnt.resumption,
+        addresses,
+        aged: Measured::not("the audit ended before"),
         flights: learnt.flights,
         memory: Measured::not(why),
         census: Measured::not(why),
         cpu: Measured::not(why),
         first,
     });
-    let Some(server) = server.filter(|_| free) else {
-        return Ok(());
-    };
-    let mut load = Load {
-        spec,
-        launcher,
+    let server = server.filter(|_| free);
+    if let Some(server) = &server {
+        let mut load = Load {
+            spec,
+            launcher,
+            console: &mut *console,
+            root: server.tree.root(),
+            talk,
+            sizes,
+            resuming,
+            reference: baseline::measure(key.as_deref()).map_err(Trouble::system)?,
+            began,
+        };
+        let loaded = load.run().map_err(|trouble| with_hint(trouble, want));
+        keep(audit, loaded)?;
+    }
+    age(
+        &means,
+        set_aside,
+        server.is_some(),
+        &interrupts,
         console,
-        root: server.tree.root(),
-        talk,
-        sizes,
-        resuming,
-        reference: baseline::measure(key.as_deref()).map_err(Trouble::system)?,
-        began,
+        audit,
+    )
+}
+
+/// The server's address, and all of its name's. Of several it is the first which answers.
+fn addresses(spec: &ServerSpec, audit: &mut Audit) -> Result<(Addr, Vec<Addr>), Trouble> {
+    let read = |text: &String| {
+        text.parse::<Addr>()
+            .map_err(|error| Trouble::usage(format!("{error}")))
     };
-    let loaded = load.run().map_err(|trouble| with_hint(trouble, want));
-    keep(audit, loaded)
+    let target = read(&spec.target)?;
+    let mut all = spec
+        .addresses
+        .iter()
+        .map(read)
+        .collect::<Result<Vec<_>, _>>()?;
+    if all.len() < 2 || matches!(spec.source, ServerSource::Command(_)) {
+        return Ok((target.clone(), vec![target]));
+    }
+    let answering = all
+        .iter()
+        .find(|address| Stream::connect(address).is_ok())
+        .cloned()
+        .unwrap_or(target);
+    if answering.to_string() != spec.target {
+        let note = format!(
+            "{} does not answer; all but resumption across addresses is about {answering}",
+            spec.target
+        );
+        audit.notes.push(note);
+        audit.target = answering.to_string();
+    }
+    all.dedup();
+    Ok((answering, all))
+}
+
+/// The versions that are offered, the newest first.
+fn versions(offer: Option<&Offer>) -> Vec<Protocols> {
+    let offered = |protocols: &Protocols| {
+        offer.is_some_and(|offer| offer.versions.get(version_name(*protocols)) == Some(&true))
+    };
+    let both = [Protocols::TLS13, Protocols::TLS12];
+    both.into_iter().filter(offered).collect()
+}
+
+/// Offers the tickets that were set aside, each when it has its age.
+fn age(
+    means: &Means<'_>,
+    set_aside: Result<Vec<ageing::SetAside>, String>,
+    load_between: bool,
+    interrupts: &Interrupts,
+    console: &mut dyn Console,
+    audit: &mut Audit,
+) -> Result<(), Trouble> {
+    let mut keep = |aged| {
+        if let Some(figures) = &mut audit.server {
+            figures.aged = aged;
+        }
+    };
+    let mut waiting = match set_aside {
+        Ok(waiting) => waiting,
+        Err(why) => {
+            keep(Measured::not(why));
+            return Ok(());
+        }
+    };
+    stage(console, "tickets age");
+    let mut aged = Vec::new();
+    let mut outcome = Ok(());
+    while let Some(due) = ageing::due(&waiting) {
+        outcome = interrupts.check();
+        if outcome.is_err() {
+            break;
+        }
+        match due.checked_duration_since(Instant::now()) {
+            Some(left) if !left.is_zero() => {
+                std::thread::sleep(left.min(Duration::from_millis(50)));
+            }
+            _ => aged.push(ageing::offer(means, &waiting.remove(0), load_between)),
+        }
+    }
+    console.stage_over();
+    keep(Measured::Measured(aged));
+    outcome
 }
 
 /// What helps when a server wants a client certificate and got none.
@@ -449,6 +501,21 @@ fn look_at_offer(spec: &ServerSpec, means: &Means<'_>, free: bool) -> Measured<O
             }
         }
     }
+    if let Ok(offer) = &mut offered
+        && let Some(announced) = offer.secure_renegotiation
+    {
+        match renegotiation::attempt(means, questions.name, announced) {
+            Ok(answer) => {
+                offer.client_renegotiation = Some(answer.accepted);
+                offer.client_renegotiation_answer = Some(answer.words);
+            }
+            Err(why) => drop(
+                offer
+                    .not_measured
+                    .insert("client_renegotiation".into(), why),
+            ),
+        }
+    }
     Measured::from(offered)
 }
 
@@ -506,75 +573,4 @@ fn larger(
     measured
         .map(Some)
         .map_err(|why| Trouble::target(format!("--cmd-larger: {why}")))
-}
-
-/// One connection: how it is talked to, and what it says of itself.
-fn probe(spec: &ServerSpec, means: &Means<'_>) -> Result<(Talk, Option<String>), Trouble> {
-    let context = means.context(Protocols::ALL, None);
-    let visit = context.and_then(|context| Visit::make(means.target, &context, means.name));
-    let mut visit = visit.map_err(|why| {
-        Trouble::target(format!(
-            "the first connection to {} failed: {why}",
-            means.target
-        ))
-    })?;
-    let found = talk(spec, &mut visit);
-    visit.accepted().map_err(Trouble::target)?;
-    visit.close();
-    Ok(found)
-}
-
-/// What the server speaks, found out by saying something that an HTTP server understands and an
-/// echo server repeats; and what it says of itself.
-fn talk(spec: &ServerSpec, visit: &mut Visit) -> (Talk, Option<String>) {
-    let greeting = visit
-        .hear(Duration::from_millis(300), |heard, _| !heard.is_empty())
-        .unwrap_or_default();
-    let path = match &spec.talk {
-        Some(Talk::Http { path, .. }) => path.clone(),
-        _ => "/".into(),
-    };
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", spec.server_name);
-    let said = visit.say(request.as_bytes()).is_ok();
-    let enough = |heard: &[u8], _| {
-        heard.len() >= request.len() || heard.windows(4).any(|w| w == b"\r\n\r\n")
-    };
-    let answer = if said {
-        visit
-            .hear(Duration::from_secs(2), enough)
-            .unwrap_or_default()
-    } else {
-        Vec::new()
-    };
-    let banner = banner(&answer);
-    if let Some(talk) = &spec.talk {
-        return (talk.clone(), banner);
-    }
-    if answer.starts_with(b"HTTP/1.") {
-        let host = spec.server_name.clone();
-        return (Talk::Http { path, host }, banner);
-    }
-    let expect = if answer == request.as_bytes() {
-        Expect::Echo
-    } else if answer.is_empty() {
-        Expect::Nothing
-    } else {
-        Expect::Any
-    };
-    let talk = Talk::Say {
-        message: b"hello\n".to_vec(),
-        expect,
-        greeting: !greeting.is_empty(),
-    };
-    (talk, banner)
-}
-
-/// The `Server` header.
-fn banner(answer: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(answer.get(..answer.len().min(4096))?).into_owned();
-    let line = text
-        .lines()
-        .find(|line| line.to_ascii_lowercase().starts_with("server:"))?;
-    let banner: String = line.get(7..)?.trim().chars().take(80).collect();
-    Some(banner)
 }

@@ -103,6 +103,7 @@ pub(super) fn offer(questions: &Questions<'_>) -> Result<Offer, String> {
             for what in [
                 "compression",
                 "secure_renegotiation",
+                "client_renegotiation",
                 "tickets_12",
                 "session_ids_12",
             ] {

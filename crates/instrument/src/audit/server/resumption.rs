@@ -21,9 +21,8 @@ pub(super) struct Learnt {
     pub(super) flights: Vec<FlightRow>,
 }
 
-/// Tries each version and way, with `tries` connections that offer a session. `words` are what the server
-/// answers to.
-pub(super) fn try_all(means: &Means<'_>, words: &[u8], tries: usize) -> Learnt {
+/// Tries each version and way, with `tries` connections that offer a session.
+pub(super) fn try_all(means: &Means<'_>, tries: usize) -> Learnt {
     let mut learnt = Learnt::default();
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         let ways: &[&str] = if protocols == Protocols::TLS12 {
@@ -33,7 +32,7 @@ pub(super) fn try_all(means: &Means<'_>, words: &[u8], tries: usize) -> Learnt {
         };
         for &by in ways {
             let trials = context(means, protocols, by)
-                .and_then(|context| trials(means, &context, words, tries, &mut learnt.flights));
+                .and_then(|context| trials(means, &context, tries, &mut learnt.flights));
             learnt.resumption.push(Resumption {
                 version: version_name(protocols).into(),
                 by: by.into(),
@@ -56,7 +55,12 @@ pub(super) fn try_all(means: &Means<'_>, words: &[u8], tries: usize) -> Learnt {
     learnt
 }
 
-fn context(means: &Means<'_>, protocols: Protocols, by: &str) -> Result<ClientContext, String> {
+/// A client of one version, which resumes by one way.
+pub(super) fn context(
+    means: &Means<'_>,
+    protocols: Protocols,
+    by: &str,
+) -> Result<ClientContext, String> {
     let resumption = ResumptionSettings {
         sessions_max: 64,
         tickets_expected: 1,
@@ -73,11 +77,10 @@ fn context(means: &Means<'_>, protocols: Protocols, by: &str) -> Result<ClientCo
 fn trials(
     means: &Means<'_>,
     context: &ClientContext,
-    words: &[u8],
     tries: usize,
     flights: &mut Vec<FlightRow>,
 ) -> Result<Trials, String> {
-    let first = visit(means, context, words, TICKET_WAIT)?;
+    let first = visit(means, context, TICKET_WAIT)?;
     first.accepted()?;
     keep_flights(means, flights, &first);
     // A server which sent none within that time sends none.
@@ -99,7 +102,7 @@ fn trials(
         if means.free {
             shift(means, trials.outcomes.len() % TOGETHER);
         }
-        let visit = visit(means, context, words, wait)?;
+        let visit = visit(means, context, wait)?;
         // Some servers give no new ticket to whom they resume: who had none to offer is no trial.
         if !single_use || stock > 0 {
             trials.offered += 1;
@@ -117,10 +120,10 @@ fn trials(
     Ok(trials)
 }
 
-fn visit(
+/// A connection, whose tickets are waited for.
+pub(super) fn visit(
     means: &Means<'_>,
     context: &ClientContext,
-    words: &[u8],
     wait: Duration,
 ) -> Result<Visit, String> {
     let mut visit = Visit::make(means.target, context, means.name)?;
@@ -128,7 +131,7 @@ fn visit(
     if visit.info.protocol == Version::Tls13 {
         visit.await_tickets(wait);
         // BoringSSL sends its tickets with the first answer.
-        if visit.tickets.is_empty() && visit.say(words).is_ok() {
+        if visit.tickets.is_empty() && !wait.is_zero() && visit.say(means.words).is_ok() {
             visit.await_tickets(wait);
         }
     }

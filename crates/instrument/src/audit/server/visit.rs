@@ -6,18 +6,16 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use dormouse_engine::{
-    ClientContext, Handshake, HandshakeInfo, HandshakeLimits, Progress, TicketWatch, UnixTime,
-    alert_name,
+    ClientContext, Handshake, HandshakeInfo, HandshakeLimits, TicketWatch, UnixTime, alert_name,
 };
 use dormouse_reactor::socket::Addr;
-use dormouse_record::{self as record, OpenKey, Opened, SealKey, State};
 
+use super::super::connection::{Came, Established, RECEIVE, is_late, shake_hands};
 use super::super::wire::{Reading, hello_extension};
 use super::hello::{Answer, Ask, read_answer};
 
 /// How long a server may take for anything.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-const RECEIVE: usize = 17_000;
 const ANSWER_MAX: usize = 256 * 1024;
 
 /// A connected socket.
@@ -40,7 +38,7 @@ impl Stream {
         Ok(stream)
     }
 
-    fn patience(&self, time: Duration) -> io::Result<()> {
+    pub(super) fn patience(&self, time: Duration) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_read_timeout(Some(time)),
             Self::Unix(stream) => stream.set_read_timeout(Some(time)),
@@ -68,13 +66,6 @@ impl Write for Stream {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-fn is_late(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-    )
 }
 
 /// Sends a hello of our own and reads the answer.
@@ -114,10 +105,10 @@ pub(super) struct Visit {
     pub(super) took: Duration,
     /// Tickets which came, as far as it was waited for them.
     pub(super) tickets: Vec<Ticket>,
-    stream: Stream,
-    tls: Box<State>,
+    pub(super) connection: Established<Stream>,
+    /// What was sent in the handshake, as it passed.
+    pub(super) sent: Vec<u8>,
     watch: Option<TicketWatch>,
-    partial: Vec<u8>,
     ended: bool,
     refused: Option<u8>,
 }
@@ -126,45 +117,21 @@ impl Visit {
     /// Connects and makes the handshake.
     pub(super) fn make(target: &Addr, context: &ClientContext, name: &str) -> Result<Self, String> {
         let began = Instant::now();
-        let words = |error: io::Error| format!("during the handshake: {error}");
         let mut stream = Stream::connect(target).map_err(|error| format!("connect: {error}"))?;
         let mut handshake = Handshake::client(context, name, HandshakeLimits::default())
             .map_err(|error| error.to_string())?;
-        let mut tickets = Vec::new();
-        let (mut clear, mut room) = (Vec::new(), vec![0; RECEIVE]);
-        let mut received: &[u8] = &[];
-        loop {
-            let progress = handshake.handle_input(UnixTime::now(), received);
-            stream.write_all(handshake.output()).map_err(words)?;
-            let sent = handshake.output().len();
-            handshake.output_sent(sent);
-            if progress.map_err(|failure| failure.to_string())? == Progress::Established {
-                break;
-            }
-            let count = match stream.read(&mut room).map_err(words)? {
-                0 => return Err("the server closed the connection during the handshake".into()),
-                count => count,
-            };
-            received = room.get(..count).unwrap_or_default();
-            clear.extend_from_slice(received);
-        }
+        let passed = shake_hands(&mut stream, &mut handshake, "the server", || false)?;
         let took = began.elapsed();
         let chain = handshake.peer_certificates();
-        tickets.extend(ticket_in_the_clear(&clear));
-        let mut tls: Box<State> = Box::new(State::empty());
-        let rested = handshake
-            .rest(&mut tls)
-            .map_err(|failure| failure.to_string())?;
-        stream.write_all(&rested.unsent).map_err(words)?;
+        let (connection, rested) = Established::rest(stream, handshake)?;
         let mut visit = Self {
             info: rested.info,
             chain,
             took,
-            tickets,
-            stream,
-            tls,
+            tickets: ticket_in_the_clear(&passed.received).into_iter().collect(),
+            connection,
+            sent: passed.sent,
             watch: rested.tickets,
-            partial: rested.leftover,
             ended: false,
             refused: None,
         };
@@ -174,18 +141,7 @@ impl Visit {
 
     /// Says something.
     pub(super) fn say(&mut self, words: &[u8]) -> Result<(), String> {
-        let mut key = SealKey::new(&self.tls);
-        let room = record::record_room(&self.tls);
-        let mut out = vec![0; room.header + words.len() + room.trailer];
-        if let Some(content) = out.get_mut(room.header..room.header + words.len()) {
-            content.copy_from_slice(words);
-        }
-        let len = record::seal_in_place(&mut self.tls, &mut key, &mut out, words.len())
-            .map_err(|error| error.to_string())?;
-        let sealed = out.get(..len).unwrap_or_default();
-        self.stream
-            .write_all(sealed)
-            .map_err(|error| format!("sending: {error}"))
+        self.connection.say(words)
     }
 
     /// Hears what comes within this time, until `enough`.
@@ -202,16 +158,11 @@ impl Visit {
             if left.is_zero() {
                 break;
             }
-            self.stream
-                .patience(left)
-                .map_err(|error| error.to_string())?;
-            match self.stream.read(&mut room) {
+            let patience = self.connection.stream.patience(left);
+            patience.map_err(|error| error.to_string())?;
+            match self.connection.receive(&mut room) {
                 Ok(0) => self.ended = true,
-                Ok(count) => {
-                    self.partial
-                        .extend_from_slice(room.get(..count).unwrap_or_default());
-                    self.open(&mut heard)?;
-                }
+                Ok(_) => self.open(&mut heard)?,
                 Err(error) if is_late(&error) => break,
                 Err(_) => self.ended = true,
             }
@@ -242,62 +193,35 @@ impl Visit {
 
     /// Says goodbye.
     pub(super) fn close(mut self) {
-        let mut key = SealKey::new(&self.tls);
-        let mut out = [0; record::SMALL_RECORD_MAX];
-        if let Ok(len) = record::seal_alert(
-            &mut self.tls,
-            &mut key,
-            record::Alert::CLOSE_NOTIFY,
-            &mut out,
-        ) {
-            let _ = self.stream.write_all(out.get(..len).unwrap_or_default());
-        }
+        self.connection.close();
     }
 
     /// Opens all whole records that came.
     fn open(&mut self, heard: &mut Vec<u8>) -> Result<(), String> {
-        let mut bytes = std::mem::take(&mut self.partial);
-        let mut key = OpenKey::new(&self.tls);
-        let mut at = 0;
-        while let Some(rest) = bytes.get_mut(at..).filter(|rest| !rest.is_empty()) {
-            let opened = record::open(&mut self.tls, &mut key, rest)
-                .map_err(|refusal| format!("record refused: {refusal}"))?;
-            at += match opened {
-                Opened::Partial { .. } => break,
-                Opened::Data {
-                    consumed,
-                    plaintext,
-                } => {
-                    heard.extend_from_slice(rest.get(plaintext).unwrap_or_default());
-                    consumed
-                }
-                Opened::Ticket { consumed, fragment } => {
-                    let fragment = rest.get(fragment).unwrap_or_default();
-                    self.tickets.extend(tickets_13(fragment));
-                    if let Some(watch) = &mut self.watch {
+        let Self {
+            connection,
+            tickets,
+            watch,
+            ended,
+            refused,
+            ..
+        } = self;
+        connection.open(|came| {
+            match came {
+                Came::Data(data) => heard.extend_from_slice(data),
+                Came::Tickets(fragment) => {
+                    tickets.extend(tickets_13(fragment));
+                    if let Some(watch) = watch {
                         watch
                             .handle_fragment(UnixTime::now(), fragment)
                             .map_err(|failure| failure.to_string())?;
                     }
-                    consumed
                 }
-                Opened::Handled { consumed } | Opened::NoRenegotiation { consumed } => consumed,
-                Opened::PeerAlert {
-                    consumed,
-                    description: alert,
-                } => {
-                    self.refused = Some(alert);
-                    self.ended = true;
-                    consumed
-                }
-                Opened::PeerClosed { consumed } => {
-                    self.ended = true;
-                    consumed
-                }
-            };
-        }
-        self.partial = bytes.split_off(at);
-        Ok(())
+                Came::Alert(alert) => (*refused, *ended) = (Some(alert), true),
+                Came::Closed => *ended = true,
+            }
+            Ok(())
+        })
     }
 }
 

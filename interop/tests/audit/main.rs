@@ -1,0 +1,86 @@
+//! `dormouse audit` and those whom it looks at: it spares what is not its own, leaves everything as
+//! it was, and says how it ended by its exit status.
+
+mod care;
+mod census;
+mod clients;
+mod limits;
+mod offered;
+mod recognised;
+mod resumption;
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use dormouse_interop::tools;
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn start(arguments: &[&str]) -> Child {
+    Command::new(tools::dormouse())
+        .arg("audit")
+        .args(&arguments[..1])
+        .args(["--json", "-", "--fail-on", "never"])
+        .args(&arguments[1..])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the audit can be started")
+}
+
+fn audit(arguments: &[&str]) -> Output {
+    start(arguments).wait_with_output().expect("an end")
+}
+
+/// The audit, and its exit status.
+fn read(output: &Output) -> (Value, Option<i32>) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let audit = serde_json::from_slice(&output.stdout);
+    (
+        audit.unwrap_or_else(|error| panic!("{error}: {said}")),
+        output.status.code(),
+    )
+}
+
+fn unused_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    listener.local_addr().expect("its address").port()
+}
+
+/// A program that is ended with the test.
+struct Started(Child);
+
+impl Started {
+    fn new(command: &mut Command) -> Self {
+        let quiet = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Self(quiet.spawn().expect("it can be started"))
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether a finding is among those of an audit.
+fn finds(audit: &Value, id: &str) -> bool {
+    let findings = audit["findings"].as_array().expect("findings");
+    findings.iter().any(|finding| finding["id"] == id)
+}
+
+/// A program in the search path, which `interop/install` installs.
+fn is_here(path: &Path) -> bool {
+    path.exists() || {
+        tools::unavailable(&format!("there is no {}", path.display()));
+        false
+    }
+}
