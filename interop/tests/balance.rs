@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::Signal;
 
+use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::peer::{self, Peer, connect_from};
 use dormouse_interop::process::{Process, signal};
@@ -19,7 +20,7 @@ struct Scene {
     terminator: Process,
     address: SocketAddr,
     backends: BTreeMap<u16, Backend>,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Scene {
@@ -53,7 +54,7 @@ impl Scene {
             terminator,
             address: settings.listen,
             backends,
-            _folder: folder,
+            folder,
         }
     }
 
@@ -109,17 +110,24 @@ fn clients_notice_nothing_of_a_backend_that_is_down() {
     assert!(scene.terminator.lines_with("its clients get").is_empty());
 }
 
-/// A backend that does not answer at all: the next one is tried after the timeout.
+/// A backend that does not answer at all: the next one is tried after the timeout. When its pause is
+/// over one client has to find out whether it answers now, and not all who come then.
 #[test]
 fn a_silent_backend_is_left_for_another() {
     if !applies(Can::BeDormouse) {
         return;
     }
     let scene = Scene::new(&["down", ""], |settings| {
+        settings.workers = 2;
         settings.option("backend_connect_timeout", "300ms");
         settings.option("backend_failures", "1");
-        settings.option("backend_pause", "1h");
+        settings.option("backend_pause", "2s");
+        Admin::in_folder(settings);
     });
+    let failed = || {
+        let status = Admin::at(&scene.folder.path().join("admin.sock")).status();
+        status["counts"]["backend_connects_failed"].as_u64()
+    };
     // A full listen queue: further SYNs are not answered.
     let socket =
         rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
@@ -137,6 +145,22 @@ fn a_silent_backend_is_left_for_another() {
     }
     assert_eq!(scene.accepted(), [4]);
     assert_eq!(scene.terminator.lines_with("it is passed over").len(), 1);
+    let before = failed();
+    assert!(
+        (Some(1)..=Some(2)).contains(&before),
+        "one per worker at most"
+    );
+    std::thread::sleep(std::time::Duration::from_millis(2_400));
+    let crowd: Vec<_> = (0..16)
+        .map(|_| {
+            let address = scene.address;
+            std::thread::spawn(move || Peer::saying(address, "echo").echo())
+        })
+        .collect();
+    for one in crowd {
+        one.join().expect("no panic").expect("an echo");
+    }
+    assert_eq!(failed(), before.map(|before| before + 1), "one of sixteen");
 }
 
 /// All are down: the client is told in order, and as soon as one is there it is used, whatever
@@ -250,4 +274,31 @@ fn limits_and_backups() {
     first.receive_all().expect("a clean end");
     sixth.join().expect("no panic").expect("an echo in time");
     assert_eq!(scene.accepted(), [4, 2]);
+}
+
+/// However many workers choose at once, a backend has no more connections than it may.
+#[test]
+fn a_limit_holds_over_all_workers() {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let scene = Scene::new(&[", max_connections = 3, weight = 1000", ""], |settings| {
+        settings.workers = 4;
+    });
+    let crowd: Vec<_> = (0..24)
+        .map(|_| {
+            let address = scene.address;
+            std::thread::spawn(move || {
+                let mut peer = Peer::saying(address, "echo");
+                peer.echo().map(|()| peer)
+            })
+        })
+        .collect();
+    let crowd: Vec<Peer> = crowd
+        .into_iter()
+        .map(|one| one.join().expect("no panic").expect("an echo"))
+        .collect();
+    let accepted = scene.accepted();
+    assert!((1..=3).contains(&accepted[0]), "{accepted:?}");
+    assert_eq!(accepted.iter().sum::<u64>(), crowd.len() as u64);
 }

@@ -10,11 +10,13 @@ use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
 use dormouse_interop::certificates::authority;
 use dormouse_interop::content::{Total, random};
+use dormouse_interop::process::signal;
 use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, applies, unused_host};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use dormouse_interop::web::Web;
+use rustix::process::Signal;
 
 /// Bytes per second, as they are written and as they are.
 const RATE: &str = "256 KiB";
@@ -137,4 +139,48 @@ fn all_clients_bytes() {
     let counts = Admin::of(&scene).status()["counts"].clone();
     assert!(counts["paced_all"].as_u64() > Some(10), "{counts}");
     assert_eq!(counts["paced_client"], 0);
+}
+
+/// A worker dies while its clients wait: what it was working on at that moment is reset, if there
+/// was anything; the others get every byte from the next one, which knows what they have to pay.
+#[test]
+fn a_worker_that_dies_takes_no_waits_along() {
+    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
+        return;
+    }
+    let (scene, web) = scene(|settings| {
+        settings.workers = 1;
+        settings.option("bytes_per_client", RATE);
+        settings.option("burst_per_client", BURST);
+    });
+    let began = Instant::now();
+    let each = 700_000;
+    let path = url(&format!("/bytes/{each}"));
+    let clients: Vec<Child> = (1..=4)
+        .map(|last| curl(&scene, &format!("127.9.8.{last}"), &[&path]))
+        .collect();
+    let admin = Admin::of(&scene);
+    wait::until("all to be there, and some to wait", PATIENCE, || {
+        let counts = admin.status()["counts"].clone();
+        (counts["connections"] == 4 && counts["paced_now"].as_u64() >= Some(2)).then_some(())
+    });
+    for pid in scene.terminator.leaves() {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        if name.starts_with("worker") {
+            signal(pid, Signal::KILL);
+        }
+    }
+    let outputs = clients.into_iter().map(|curl| curl.wait_with_output());
+    let bodies: Vec<Vec<u8>> = outputs
+        .map(|output| output.expect("curl ends"))
+        .filter(|output| output.status.success())
+        .map(|output| output.stdout)
+        .collect();
+    assert!(began.elapsed() >= least(each));
+    assert!(bodies.len() >= 3, "{} of 4 came through", bodies.len());
+    let sent = web.sent();
+    for body in &bodies {
+        assert!(sent.contains(&Total::of(body)), "what was sent is received");
+    }
+    assert_eq!(admin.status()["counts"]["restarts"], 1);
 }

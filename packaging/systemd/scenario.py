@@ -195,7 +195,7 @@ def start():
 def seen():
     step("What is said")
     lines = journal()
-    ready = [line for line in lines if "ready" in str(line["MESSAGE"]) and line["_COMM"] != "systemd"]
+    ready = [line for line in lines if "ready" in str(line["MESSAGE"]) and line.get("_COMM") != "systemd"]
     expect(ready and all(line["PRIORITY"] == "6" for line in ready), "the journal has our lines, as information (6)")
     expect(not any(re.match(r"<\d>|\d{4}-", str(line["MESSAGE"])) for line in ready), "without a second time or a mark")
     incomplete = [line["MESSAGE"] for line in lines if "sandbox is incomplete" in str(line["MESSAGE"])]
@@ -220,7 +220,7 @@ def reload(connections):
     done = run("systemctl", "reload", UNIT, ok=False)
     expect(done.returncode != 0, "a configuration with a mistake: `systemctl reload` fails")
     run("journalctl", "--sync")
-    errors = [str(line["MESSAGE"]) for line in journal(since, "-p", "err") if line["_COMM"] != "systemd"]
+    errors = [str(line["MESSAGE"]) for line in journal(since, "-p", "err") if line.get("_COMM") != "systemd"]
     words = [line for line in errors if "max_conections" in line]
     expect(words, f"the journal says why, as an error (3): {words[:1]}")
     CONFIG.write_text(text)

@@ -16,7 +16,7 @@ use dormouse_reactor::{AdoptError, Fd};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Places; twice what a configuration may have, so that a reload can bring others.
 const PLACES: usize = 2 * UPSTREAMS_MAX + 24;
@@ -137,6 +137,8 @@ impl Backends {
         if place != 0 {
             let own = self.own(self.worker, place);
             own.store(own.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            // Of two workers which enter at once and look at the load then, one at least sees both.
+            fence(Ordering::SeqCst);
         }
     }
 
@@ -214,6 +216,24 @@ impl Backends {
         } else {
             Change::None
         }
+    }
+
+    /// A connection is about to be made with it. If it was passed over, and the time for that has
+    /// just run out, this is the one that tries it: for all others it is passed over once more, so
+    /// that they need not find out, too. `false`: another one was quicker.
+    pub(crate) fn try_again(&self, place: Place, pause_ms: u64, now_ms: u64) -> bool {
+        if place == 0 {
+            return true;
+        }
+        let until = self.word(place, 1);
+        let until_ms = until.load(Ordering::Relaxed);
+        if until_ms == 0 || until_ms > now_ms {
+            return true;
+        }
+        let (relaxed, later_ms) = (Ordering::Relaxed, now_ms + pause_ms);
+        until
+            .compare_exchange(until_ms, later_ms, relaxed, relaxed)
+            .is_ok()
     }
 
     /// It has accepted a connection.
@@ -321,6 +341,28 @@ mod tests {
         first.leave(a);
         first.leave(a);
         assert_eq!(table.load(a), 1, "no worker takes away what is another's");
+        table.fd().close();
+    }
+
+    /// When the time of a backend that failed is over, one connection tries it, and the others go
+    /// elsewhere until that one knows.
+    #[test]
+    fn one_connection_tries_again() {
+        let table = Backends::create(1).unwrap();
+        let place = table.place("10.0.0.1:80");
+        assert_eq!(table.failed(place, 1, 1_000, 5_000), Change::Down);
+        assert!(table.try_again(place, 1_000, 5_500), "if all are");
+        assert!(!table.is_up(place, 5_999) && table.is_up(place, 6_000));
+        assert!(table.try_again(place, 1_000, 6_000));
+        assert!(!table.is_up(place, 6_999), "one is at it");
+        assert_eq!(table.failed(place, 1, 1_000, 6_500), Change::None);
+        assert!(!table.is_up(place, 7_499) && table.is_up(place, 7_500));
+        assert!(table.try_again(place, 1_000, 7_500));
+        assert_eq!(table.succeeded(place, 7_600), Change::Up);
+        assert!(table.is_up(place, 7_600));
+        // One that is well is everybody's.
+        assert!(table.try_again(place, 1_000, 7_700));
+        assert!(table.is_up(place, 7_700));
         table.fd().close();
     }
 

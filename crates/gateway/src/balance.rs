@@ -51,6 +51,43 @@ pub(crate) enum Choice {
     NoneLeft,
 }
 
+/// How far a connection is with trying backends, in the eight bits that its slot has for it: of
+/// which kind they are, whether those of the other kind are done, and how many of this one were
+/// passed over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Tried(pub(crate) u8);
+
+impl Tried {
+    const BACKUPS: u8 = 0x80;
+    const OTHERS: u8 = 0x40;
+    const PASSED_MAX: usize = 0x3f;
+
+    /// Nothing but this one, yet.
+    pub(crate) fn first(target: &Target) -> Tried {
+        Tried(if target.backup { Self::BACKUPS } else { 0 })
+    }
+
+    fn are_backups(self) -> bool {
+        self.0 & Self::BACKUPS != 0
+    }
+
+    fn are_others(self) -> bool {
+        self.0 & Self::OTHERS != 0
+    }
+
+    fn passed(self) -> usize {
+        usize::from(self.0) & Self::PASSED_MAX
+    }
+
+    fn then(self, others: bool, passed: usize) -> Tried {
+        let kind = match others {
+            true => (self.0 ^ Self::BACKUPS) & Self::BACKUPS | Self::OTHERS,
+            false => self.0 & (Self::BACKUPS | Self::OTHERS),
+        };
+        Tried(kind | (passed & Self::PASSED_MAX) as u8)
+    }
+}
+
 impl Choice {
     /// The backend that it is.
     pub(crate) fn in_list(self, targets: &Targets) -> Option<&Target> {
@@ -130,28 +167,46 @@ impl Targets {
         Choice::Full
     }
 
-    /// The one to try after `last`, when `passed` were passed over before it. The second value is
-    /// how many are passed over then.
+    /// The one to try after `last`, which `tried` led to: [`Tried::first`], or what this said then.
+    ///
+    /// First those of its own kind, in the order of the list and round, then the others: so backups
+    /// come when no other is left. Those which are marked as down come last.
     pub(crate) fn next(
         &self,
         last: usize,
-        passed: u8,
+        tried: Tried,
         known: &Backends,
         now_ms: u64,
-    ) -> (Choice, u8) {
-        let count = self.all.len().min(usize::from(u8::MAX));
-        for marks_count in [true, false] {
-            for passed_then in usize::from(passed) + 1..count {
-                let n = (last + passed_then - usize::from(passed)) % count;
-                let usable = self.all.get(n).is_some_and(|target| {
-                    (!marks_count || known.is_up(target.place, now_ms)) && has_room(target, known)
-                });
-                if usable {
-                    return (Choice::Use(n), passed_then as u8);
+    ) -> (Choice, Tried) {
+        for (others, marks_count) in [(false, true), (true, true), (false, false), (true, false)] {
+            if others && tried.are_others() {
+                continue;
+            }
+            let backups = tried.are_backups() != others;
+            let kind: Vec<usize> = (0..self.all.len())
+                .filter(|&n| self.all.get(n).is_some_and(|one| one.backup == backups))
+                .collect();
+            let at = kind.iter().position(|&n| n == last).unwrap_or(0);
+            let (from, first) = match others {
+                true => (0, 0),
+                false => (
+                    tried.passed() + 1,
+                    at + kind.len() - tried.passed() % kind.len().max(1),
+                ),
+            };
+            for passed in from..kind.len().min(Tried::PASSED_MAX + 1) {
+                let usable = |n: &&usize| {
+                    self.all.get(**n).is_some_and(|target| {
+                        let is_up = || known.is_up(target.place, now_ms);
+                        (!marks_count || is_up()) && has_room(target, known)
+                    })
+                };
+                if let Some(&n) = kind.get((first + passed) % kind.len()).filter(usable) {
+                    return (Choice::Use(n), tried.then(others, passed));
                 }
             }
         }
-        (Choice::NoneLeft, passed)
+        (Choice::NoneLeft, tried)
     }
 
     fn choose(
@@ -355,7 +410,10 @@ mod tests {
         let scene = Scene::new(Balance::RoundRobin, &[1, 1, 1]);
         scene.take_down(1);
         assert!(!(0..9).any(|client| scene.first(client) == 1));
-        let next = |last, passed| scene.targets.next(last, passed, &scene.known, 5000);
+        let next = |last, passed| {
+            let (choice, tried) = scene.targets.next(last, Tried(passed), &scene.known, 5000);
+            (choice, tried.0)
+        };
         assert_eq!(next(0, 0), (Choice::Use(2), 2), "1 is down");
         assert_eq!(next(2, 2), (Choice::NoneLeft, 2));
         scene.take_down(0);
@@ -381,6 +439,46 @@ mod tests {
         assert_eq!(scene.first(1), 1, "the backup");
         scene.known.enter(scene.targets.all[1].place);
         assert_eq!(scene.targets.first(None, &scene.known, 5000), Choice::Full);
+    }
+
+    /// All that are tried, until none is left, if all fail.
+    fn order(scene: &Scene, first: usize) -> Vec<usize> {
+        let mut order = vec![first];
+        let mut tried = Tried::first(&scene.targets.all[first]);
+        let mut last = first;
+        while let (Choice::Use(n), then) = scene.targets.next(last, tried, &scene.known, 5000) {
+            order.push(n);
+            (last, tried) = (n, then);
+        }
+        order
+    }
+
+    #[test]
+    fn backups_are_tried_when_no_other_is_left() {
+        let mut scene = Scene::new(Balance::RoundRobin, &[1; 5]);
+        for backup in [1, 3] {
+            scene.targets.all[backup].backup = true;
+        }
+        assert_eq!(order(&scene, 0), [0, 2, 4, 1, 3]);
+        assert_eq!(order(&scene, 4), [4, 0, 2, 1, 3]);
+        // One was chosen because the others are down: they are asked last.
+        for down in [0, 2, 4] {
+            scene.take_down(down);
+        }
+        assert_eq!(order(&scene, 3), [3, 1, 0, 2, 4]);
+        assert_eq!(
+            order(&scene, 2),
+            [2, 1, 3],
+            "marked ones only if they come behind it"
+        );
+    }
+
+    #[test]
+    fn of_very_many_some_are_tried() {
+        let scene = Scene::new(Balance::RoundRobin, &[1; 100]);
+        let order = order(&scene, 90);
+        assert_eq!(order.len(), 64);
+        assert_eq!(order[..12], [90, 91, 92, 93, 94, 95, 96, 97, 98, 99, 0, 1]);
     }
 
     #[test]

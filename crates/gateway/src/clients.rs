@@ -128,6 +128,11 @@ impl Clients {
         self.made_for
     }
 
+    /// Whether bytes can be paid for, in this table.
+    pub(crate) fn has_paces(&self) -> bool {
+        self.has_paces
+    }
+
     pub(crate) fn fd(&self) -> Fd {
         self.words.fd()
     }

@@ -68,8 +68,8 @@ pub struct Slot {
     pub backend: u16,
     /// Bytes of a record's beginning at the end of the opening chunk.
     pub partial_len: u16,
-    /// Place in the bounded table of client addresses (24 bits; 0: none); above it, how many
-    /// backends were passed over while connecting (8 bits).
+    /// Place in the bounded table of client addresses (24 bits; 0: none); above it, which
+    /// backends were tried while connecting (8 bits).
     address: u32,
 }
 
@@ -266,14 +266,14 @@ impl Slot {
         self.address = self.address & 0xff00_0000 | place & 0x00ff_ffff;
     }
 
-    /// How many backends were passed over while connecting.
-    pub fn passed_over(&self) -> u8 {
+    /// Which backends were tried while connecting: `balance::Tried`.
+    pub fn tried(&self) -> u8 {
         (self.address >> 24) as u8
     }
 
-    /// Notes how many backends were passed over.
-    pub fn set_passed_over(&mut self, count: u8) {
-        self.address = u32::from(count) << 24 | self.client();
+    /// Notes which backends were tried.
+    pub fn set_tried(&mut self, tried: u8) {
+        self.address = u32::from(tried) << 24 | self.client();
     }
 
     /// Established with nothing pending: nothing but this slot is kept for the connection.

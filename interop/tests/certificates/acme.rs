@@ -328,7 +328,9 @@ fn a_name_that_is_not_found_keeps_no_other_waiting() {
         pebble.options(&eab)
     );
     let site = Site::at(host, &routes, |folder| {
-        fs::write(folder.join("eab.key"), format!("{EAB_KEY}\n")).expect("written");
+        let file = folder.join("eab.key");
+        fs::write(&file, format!("{EAB_KEY}\n")).expect("written");
+        fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("set");
     });
     until_good(&site, &pebble, "two.example");
     let says = |what: &str| {
@@ -388,11 +390,16 @@ fn kills_in_the_middle_of_an_order_do_no_harm() {
             .lines_with("the process that asks for it ended");
         lines.into_iter().next()
     });
-    // Main: everything ends, the next one begins anew.
     site.admin
         .order("/reload")
         .expect("a reload, which tries at once");
-    wait::until("another errand", PATIENCE, || all(&site, "errand").pop());
+    let second = wait::until("another errand", PATIENCE, || all(&site, "errand").pop());
+    // An upgrade calls it back, and the new binary sends its own.
+    site.admin.order("/upgrade").expect("an upgrade");
+    wait::until("an errand of the new binary", PATIENCE, || {
+        all(&site, "errand").pop().filter(|pid| *pid != second)
+    });
+    // Main: everything ends, the next one begins anew.
     site = site.restarted_after_a_crash();
     // Workers, one after the other, while the challenge is open. (The server may sleep for no time
     // at all; then there is nothing to kill in the middle of, and it is done already.)

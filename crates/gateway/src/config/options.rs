@@ -51,8 +51,8 @@ options! {
         /// Connects that fail in a row until a backend is passed over.
         backend_failures: u32 = default "3", "1" ..= "1000";
 
-        /// For how long it is passed over; then a connection may try it again. If all are
-        /// passed over, all are tried.
+        /// For how long it is passed over; then one connection tries it, while the others go
+        /// elsewhere until that one knows. If all are passed over, all are tried.
         backend_pause: Duration = default "10s", "100ms" ..= "1h";
 
         /// A backend that has come back gets its full share only after so long, and little

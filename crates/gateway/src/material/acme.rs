@@ -13,7 +13,7 @@ use crate::errand::Credentials;
 use crate::handover::Pem;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -151,14 +151,9 @@ pub(crate) fn place(config: &Config, certificates: &mut [Vec<Pem>], name: &str, 
 /// The account with the server that is asked, if there is one.
 pub(crate) fn account(config: &Config) -> Result<Option<Credentials>, String> {
     let path = folder(config).join(ACCOUNT);
-    let mut text = Zeroizing::new(Vec::with_capacity(ACCOUNT_LEN_MAX as usize + 1));
-    let read = fs::File::open(&path)
-        .and_then(|file| file.take(ACCOUNT_LEN_MAX + 1).read_to_end(&mut text));
-    match read {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("{}: {error}", path.display())),
-        Ok(_) => {}
-    }
+    let Some(text) = read_private(&path)? else {
+        return Ok(None);
+    };
     let account: Credentials = serde_json::from_slice(&text)
         .map_err(|error| format!("{}: it is no account: {error}", path.display()))?;
     Ok((account.directory == config.acme.acme_server).then_some(account))
@@ -179,17 +174,35 @@ pub(crate) fn binding_key(config: &Config) -> Result<Option<Zeroizing<String>>, 
     let Some(path) = &config.acme.acme_eab_key_file else {
         return Ok(None);
     };
-    let mut text = Zeroizing::new(String::with_capacity(ACCOUNT_LEN_MAX as usize + 1));
     let shown = path.display();
-    fs::File::open(path)
-        .and_then(|file| file.take(ACCOUNT_LEN_MAX).read_to_string(&mut text))
-        .map_err(|error| format!("{shown}: {error}"))?;
+    let bytes = read_private(path)?.ok_or_else(|| format!("{shown}: there is no such file"))?;
+    let text = std::str::from_utf8(&bytes).unwrap_or_default();
     let is_base64url = |c: char| c.is_ascii_alphanumeric() || "-_=".contains(c);
     let key = text.trim();
     if key.is_empty() || !key.chars().all(is_base64url) {
         return Err(format!("{shown}: there is no key in base64url in it"));
     }
     Ok(Some(Zeroizing::new(key.to_owned())))
+}
+
+/// What nobody but the owner may read. `None`: there is no such file.
+fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
+    let shown = path.display();
+    let cannot = |error: io::Error| format!("{shown}: {error}");
+    let file = match fs::File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(cannot)?,
+    };
+    let mode = file.metadata().map_err(cannot)?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(format!(
+            "{shown}: others than its owner may use this file (mode {mode:o}): chmod 600 {shown}, and replace what is in it"
+        ));
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(ACCOUNT_LEN_MAX as usize + 1));
+    let read = file.take(ACCOUNT_LEN_MAX).read_to_end(&mut bytes);
+    read.map_err(cannot)?;
+    Ok(Some(bytes))
 }
 
 /// All of it or nothing, and nobody else reads it.
@@ -234,5 +247,15 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
         assert_eq!((mode(&inner), mode(&inner.join("a.pem"))), (0o700, 0o600));
         assert_eq!(fs::read_dir(&inner).expect("a folder").count(), 1);
+        let own = read_private(&inner.join("a.pem")).expect("nobody else's");
+        assert_eq!(own.as_deref().map(Vec::as_slice), Some(&b"two"[..]));
+        fs::set_permissions(&old, fs::Permissions::from_mode(0o640)).expect("set");
+        let why = read_private(&old).expect_err("others may read it");
+        assert!(why.contains("mode 640"), "{why}");
+        assert!(
+            read_private(&inner.join("none"))
+                .expect("no mistake")
+                .is_none()
+        );
     }
 }

@@ -18,7 +18,7 @@ use std::io;
 const TOKEN_MAIN: u64 = u64::MAX;
 
 /// A reason in words is cut to this.
-const WORDS_MAX: usize = 200;
+const WORDS_MAX: usize = 400;
 
 /// All that are asked.
 pub(super) struct Checks {

@@ -13,7 +13,7 @@
 //!   reload     another configuration                    numbers    what slots call routes by
 //!   drain      closing all connections slowly           certificates  files that change
 //!   scout      names and health of backends            errands    what authorities are asked
-//!   names      certificates that are had
+//!   names      certificates that are had                questions  what the scout is told to find out
 //! ```
 
 mod certificates;
@@ -27,6 +27,7 @@ mod names;
 mod notify;
 mod numbers;
 mod pairs;
+mod questions;
 mod reload;
 mod resume;
 mod scout;

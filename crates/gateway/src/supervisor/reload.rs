@@ -207,6 +207,10 @@ impl Supervisor {
             // The memory for their sessions is made at the start.
             hold!(next, now, waits; "originate" => originate;);
         }
+        // After an upgrade from a binary which knew nothing of it.
+        if !self.clients.has_paces() && next.limits.bytes_per_client.take().is_some() {
+            waits.push("bytes_per_client".to_owned());
+        }
         (next, plan, waits)
     }
 

@@ -1,20 +1,19 @@
-//! Scouts, as main sees them: what they are to find out, and what becomes of it.
+//! Scouts, as main sees them: when one is sent out, and what becomes of what it finds.
 //!
 //! One goes along with the configuration: it looks the names of backends up again, and checks
 //! backends. Another one is sent out for a reload: it looks up all names of the new configuration,
 //! once, and main goes on with its work meanwhile.
 
 use super::Supervisor;
+use super::questions::{addresses, task, upstreams};
 use crate::backends::{Checked, Places};
 use crate::beside::{self, Standing};
-use crate::config::{self, Backend, Config, Probe, ProxyProtocol, Upstream};
+use crate::config::{self, Config, Probe, Upstream};
 use crate::control::talk;
-use crate::handover::OriginPem;
 use crate::keeper;
 use crate::orders::Order;
-use crate::proxy_protocol;
 use crate::route::milliseconds;
-use crate::scout::{Again, Check, CheckTls, Finding, Speech, Task, Told};
+use crate::scout::{Check, Finding, Task, Told};
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
@@ -125,132 +124,6 @@ fn standing(config: &Config, task: &Task) -> io::Result<Standing> {
         }
         None if task.checks.iter().any(is_unix) => Ok(Standing::of(None, config)),
         _ => Ok(Standing::nobody(config)),
-    }
-}
-
-/// The backends of all routes.
-fn upstreams(config: &Config) -> impl Iterator<Item = &Upstream> {
-    config.routes.iter().flat_map(|route| &route.to)
-}
-
-/// The addresses of a backend, as the table of backends knows them.
-fn addresses(backend: &Backend) -> Vec<String> {
-    match backend {
-        Backend::Tcp { .. } => backend.addresses().map(|a| a.to_string()).collect(),
-        Backend::Unix(_) => vec![backend.to_string()],
-        Backend::Echo => Vec::new(),
-    }
-}
-
-/// What is to be found out for this configuration.
-fn task(config: &Config, backend_tls: &[Option<OriginPem>]) -> Task {
-    let process = &config.process;
-    let again = process.resolve_every.map(|every| Again {
-        every_ms: milliseconds(every),
-        ttl_min_ms: milliseconds(process.resolve_ttl_min),
-        ttl_max_ms: milliseconds(process.resolve_ttl_max.max(process.resolve_ttl_min)),
-    });
-    let names: BTreeSet<&str> = upstreams(config).filter_map(|u| u.backend.name()).collect();
-    // A backend of several routes is asked as the first of them says which asks.
-    let mut checks: BTreeMap<String, Check> = BTreeMap::new();
-    let mut speeches = Vec::new();
-    for (number, route) in config.routes.iter().enumerate() {
-        if route.check == Probe::Off {
-            continue;
-        }
-        let speech = speech(route, backend_tls.get(number).and_then(Option::as_ref));
-        let number = speech.is_some().then_some(speeches.len());
-        speeches.extend(speech);
-        for upstream in &route.to {
-            for address in addresses(&upstream.backend) {
-                let check = check(route, number, &upstream.backend, &address);
-                checks.entry(address).or_insert(check);
-            }
-        }
-    }
-    Task {
-        names: match again {
-            Some(_) => names.into_iter().map(str::to_owned).collect(),
-            None => Vec::new(),
-        },
-        again,
-        checks: checks.into_values().collect(),
-        speeches,
-    }
-}
-
-/// How its checks speak TLS with the backends of a route, if they do.
-fn speech(route: &config::Route, pem: Option<&OriginPem>) -> Option<Speech> {
-    let asks_http = match route.check {
-        Probe::Get(_) => true,
-        Probe::Tls => false,
-        Probe::Connect | Probe::Off => return None,
-    };
-    let pem = match pem {
-        Some(pem) => pem.clone(),
-        // The certificate is for clients to judge.
-        None if route.pass_through => OriginPem {
-            roots: None,
-            identity: None,
-        },
-        None => return None,
-    };
-    // The request is of HTTP/1.1, whatever clients speak.
-    let offered = &route.backend_alpn;
-    let alpn = match asks_http && !offered.is_empty() {
-        true => vec!["http/1.1".to_owned()],
-        false => offered.clone(),
-    };
-    Some(Speech { pem, alpn })
-}
-
-/// The name that a check asks the backend for, as clients' connections do.
-fn server_name(route: &config::Route, host: &str) -> String {
-    let exact = |name: &&config::ServerName| !name.as_str().starts_with("*.");
-    let of_route = match route.pass_through {
-        true => route
-            .server_names
-            .iter()
-            .find(exact)
-            .map(|name| name.as_str()),
-        false => route.backend_name.as_deref(),
-    };
-    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    of_route.unwrap_or(host).to_owned()
-}
-
-fn check(route: &config::Route, speech: Option<usize>, backend: &Backend, address: &str) -> Check {
-    let host = match backend {
-        Backend::Tcp { given, .. } => given,
-        Backend::Unix(_) | Backend::Echo => "localhost",
-    };
-    let request = match &route.check {
-        Probe::Get(path) => Some((
-            format!(
-                "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: dormouse\r\n\
-                 Connection: close\r\n\r\n"
-            ),
-            route.check_status,
-        )),
-        Probe::Connect | Probe::Tls | Probe::Off => None,
-    };
-    Check {
-        backend: address.to_owned(),
-        tls: speech.map(|speech| CheckTls {
-            speech,
-            server_name: server_name(route, host),
-        }),
-        preface: match (request.is_some() || speech.is_some(), route.proxy_protocol) {
-            (false, _) | (_, ProxyProtocol::Off) => Vec::new(),
-            (true, ProxyProtocol::V1) => proxy_protocol::v1(None),
-            (true, ProxyProtocol::V2 | ProxyProtocol::V2Certificate) => proxy_protocol::local(),
-        },
-        request,
-        every_ms: milliseconds(route.check_every),
-        timeout_ms: milliseconds(route.check_timeout),
-        rise: route.check_rise,
-        fall: route.check_fall,
     }
 }
 

@@ -3,7 +3,7 @@
 //! The TLS side is not read meanwhile; what came behind the handshake waits as a partial record.
 
 use crate::backends::Backends;
-use crate::balance::{Target, Targets};
+use crate::balance::{Target, Targets, Tried};
 use crate::route::Route;
 use crate::slot::{Flag, Phase, Slot};
 use dormouse_reactor::socket::{self, Addr, Attempt, Connecting, Shortage};
@@ -28,6 +28,9 @@ pub(super) enum Connect {
 
 /// Source addresses tried for one connection, should the ports of the first be used up.
 const SOURCES_TRIED: u32 = 4;
+
+/// Backends tried to enter for one connection, should other workers have filled them meanwhile.
+const ENTERS_TRIED: u32 = 4;
 
 /// What choosing a backend, and connecting with it, depends on besides the slot.
 #[derive(Clone, Copy)]
@@ -56,12 +59,18 @@ pub(super) fn start(slot: &mut Slot, way: Way<'_>, client: Option<IpAddr>) -> Co
         return Connect::Done;
     };
     slot.set_phase(Phase::Connecting);
-    match targets.first(client, known, now_ms).in_list(targets) {
-        Some(target) => begin(slot, way, target),
-        None => Connect::TryAgain(io::Error::other(
-            "every backend has as many connections as it may (max_connections)",
-        )),
+    for _ in 0..ENTERS_TRIED {
+        let Some(target) = targets.first(client, known, now_ms).in_list(targets) else {
+            break;
+        };
+        if enter(slot, way, target) {
+            slot.set_tried(Tried::first(target).0);
+            return begin(slot, way, target);
+        }
     }
+    Connect::TryAgain(io::Error::other(
+        "every backend has as many connections as it may (max_connections)",
+    ))
 }
 
 /// The backend of this slot has failed: starts to connect with the next one, if there is one that
@@ -70,13 +79,38 @@ pub(super) fn next(slot: &mut Slot, way: Way<'_>) -> Option<Connect> {
     let Way { known, now_ms, .. } = way;
     let targets = way.route.targets()?;
     // If its address is no longer one of the name's, those which are now are tried from the first.
-    let last = current(slot, targets).map_or(0, |(last, _)| last);
+    let mut last = current(slot, targets).map_or(0, |(last, _)| last);
     known.leave(slot.backend);
     slot.backend = 0;
-    let (choice, passed) = targets.next(last, slot.passed_over(), known, now_ms);
-    let target = choice.in_list(targets)?;
-    slot.set_passed_over(passed);
-    Some(begin(slot, way, target))
+    loop {
+        let (choice, tried) = targets.next(last, Tried(slot.tried()), known, now_ms);
+        let target = choice.in_list(targets)?;
+        slot.set_tried(tried.0);
+        if enter(slot, way, target) {
+            return Some(begin(slot, way, target));
+        }
+        // Each is passed over once, so this ends.
+        last = targets
+            .all
+            .iter()
+            .position(|one| one.place == target.place)?;
+    }
+}
+
+/// Counts the connection with this backend. `false`: another worker was quicker, and now the
+/// backend has as many as it may, or is tried by that one after a pause.
+fn enter(slot: &mut Slot, way: Way<'_>, target: &Target) -> bool {
+    let Way { known, now_ms, .. } = way;
+    slot.backend = target.place;
+    known.enter(target.place);
+    let most = target.connections_max.map_or(u64::MAX, u64::from);
+    let pause_ms = way.route.targets().map_or(0, |targets| targets.pause_ms);
+    let may = known.load(target.place) <= most && known.try_again(target.place, pause_ms, now_ms);
+    if !may {
+        known.leave(target.place);
+        slot.backend = 0;
+    }
+    may
 }
 
 /// The backend that `slot` is, or was last, connected with, and its index in the list.
@@ -93,8 +127,6 @@ fn begin(slot: &mut Slot, way: Way<'_>, target: &Target) -> Connect {
     } else {
         slot.clear(Flag::PlainIsUnix);
     }
-    slot.backend = target.place;
-    known.enter(target.place);
     if route.backend_tls.is_some() {
         return join(slot, known);
     }
