@@ -48,6 +48,11 @@ def free_port():
     raise Failed("no free port between 20000 and 32000")
 
 
+def time_is_over():
+    """Whether nothing new is to be begun: LAB_UNTIL is when, in seconds since 1970."""
+    return time.time() > float(os.environ.get("LAB_UNTIL", "inf"))
+
+
 def runs(pid):
     """Whether the process is there and more than a zombie which waits for init."""
     with contextlib.suppress(OSError):

@@ -114,13 +114,18 @@ class Kept:
         machine = bench.machine()
         self.path = RESULTS / f"{name}-{machine['date']}.json"
         self.result = {"machine": {"kernel": platform.release(), "cores": os.cpu_count(), **machine}, "trials": {}}
-        if missing and self.path.exists():
-            self.result = json.loads(self.path.read_text())
+        # What is there of today stays until it is measured again.
+        if self.path.exists():
+            self.result["trials"] = json.loads(self.path.read_text())["trials"]
         self.trials, self.failed = self.result["trials"], []
+        self.done = set(self.trials) if missing else set()
 
     def attempt(self, name, entry, work):
         """`work` gives the figures, which are kept beside `entry` with the load at the start."""
-        if name in self.trials:
+        if name in self.done:
+            return
+        if servers.time_is_over():
+            self.failed.append(f"{name}: no time left")
             return
         load = round(os.getloadavg()[0], 1)
         try:

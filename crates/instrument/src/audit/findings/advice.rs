@@ -1,9 +1,10 @@
 //! What to change, in which software. A figure is quoted only where the change was tried on the
-//! real thing: by `lab/compare` (variants `default` and `memory`), `lab/audit`, `lab/allocators`,
-//! `lab/clients` and `lab/figures`, or on the systems of the cases which this project began with.
-//! Where a change was not tried, the text says so.
+//! real thing: a name in double braces is a row of `quoted.md`, made of the lab's results. Figures of
+//! the cases which this project began with stand in the text, which says so. Where a change was not
+//! tried, the text says that.
 
 use super::super::software::Kind;
+use super::quoted;
 
 /// The name of the advice for `heap-fragmented` where nothing grows.
 pub(super) const HOLES: &str = "heap-fragmented, no growth";
@@ -29,9 +30,9 @@ pub(super) fn of(kind: Kind, id: &str) -> String {
         "handshake-cpu" | "resumption-not-cheaper" => cpu(kind),
         _ => None,
     };
-    let advice = special.unwrap_or_else(|| general(id));
+    let advice = quoted::filled(special.unwrap_or_else(|| general(id)));
     match kind {
-        Kind::Unknown => advice.to_owned(),
+        Kind::Unknown => advice,
         known => format!("{}: {advice}", known.name()),
     }
 }
@@ -45,50 +46,50 @@ fn renegotiation(kind: Kind) -> Option<&'static str> {
     }
 }
 
-/// What a quiet connection keeps. Quoted is `lab/compare`, 9,500 connections; a test holds the words to its results.
+/// What a quiet connection keeps.
 fn memory(kind: Kind) -> Option<&'static str> {
     Some(match kind {
         Kind::Python => {
-            "use a Protocol in place of streams, and set asyncio.sslproto.SSLProtocol.max_size (no public setting) to 16 * 1024: its read buffer is 256 kB per connection. Tried with CPython 3.11.7: 287,108 → 37,811 bytes per connection. OpenSSL's two record buffers remain (the ssl module cannot set SSL_MODE_RELEASE_BUFFERS); with TLS ended by `dormouse serve` in front the same program took 2 kB"
+            "use a Protocol in place of streams, and set asyncio.sslproto.SSLProtocol.max_size (no public setting) to 16 * 1024: its read buffer is 256 kB per connection. Tried with {{compare.asyncio}}. OpenSSL's two record buffers remain (the ssl module cannot set SSL_MODE_RELEASE_BUFFERS); with TLS ended by `dormouse serve` in front, both together took {{behind.asyncio}}"
         }
         Kind::Twisted => {
-            "make the context with twisted.internet.ssl.CertificateOptions, which sets SSL_MODE_RELEASE_BUFFERS, in place of DefaultOpenSSLContextFactory. Tried with Twisted 26.10.0: 49,261 → 25,859 bytes per connection; it turns sessions and tickets off (seen: 0 of 16 resumed)"
+            "make the context with twisted.internet.ssl.CertificateOptions, which sets SSL_MODE_RELEASE_BUFFERS, in place of DefaultOpenSSLContextFactory. Tried with {{compare.twisted}}. It turns sessions and tickets off: add enableSessionTickets=True ({{advice.twisted.sessions}}; {{advice.twisted.sessions-memory}} with it)"
         }
         Kind::NettyJdk => {
-            "use netty-tcnative (BoringSSL) in place of the JDK's SSLEngine. Tried with Netty 4.1.118 on Java 17: 31,892 → 10,860 bytes per connection. Staying with the JDK: the serial collector with small free ratios, which gives free heap back, and small pool chunks: 31,892 → 9,818. Buffers of 512 bytes to receive into hardly matter (audited with 2,000 connections: 105,843 → 94,988)"
+            "use netty-tcnative (BoringSSL) in place of the JDK's SSLEngine (after the change: {{compare.netty-tcnative}}, the second with the settings which follow). Staying with the JDK: the serial collector with small free ratios, which gives free heap back, and small pool chunks. Tried with {{compare.netty-jdk}}. Buffers of 512 bytes to receive into were tried alone with {{advice.netty-jdk.small-buffers}}. With TLS ended by `dormouse serve` in front, both together took {{behind.netty}}"
         }
         Kind::NettyTcnative => {
-            "it is among the best there are (10,860 bytes per connection with Netty 4.1.118); the serial collector and small pool chunks made it 9,718"
+            "the serial collector and small pool chunks: tried with {{compare.netty-tcnative}}; it is among the best there are. Buffers of 512 bytes to receive into were tried with {{advice.netty-tcnative.small-buffers}}"
         }
         Kind::Node => {
-            "no setting was found which helps: a small young generation, --optimize-for-size, one malloc arena and writing without pipe were tried with Node 20.20.2, 30,226 → 30,264 bytes per connection. Node releases OpenSSL's record buffers by itself, but keeps 64 kB for reading once 16 kB have come at a time. Let `dormouse serve` terminate TLS in front"
+            "no setting was found which helps: a small young generation, --optimize-for-size, one malloc arena and writing without pipe were tried with {{compare.node}}. Node releases OpenSSL's record buffers by itself, but keeps 64 kB for reading once 16 kB have come at a time. Let `dormouse serve` terminate TLS in front: both together took {{behind.node}}"
         }
         Kind::Go => {
-            "copy with a buffer of 1 kB in place of io.Copy's 32 kB for each connection, and GOGC=25. Tried with Go 1.26.8: 39,669 → 16,805 bytes per connection; the goroutines' stacks remain"
+            "copy with a buffer of 1 kB in place of io.Copy's 32 kB for each connection, and GOGC=25. Tried with {{compare.go}}; the goroutines' stacks remain"
         }
         Kind::Rustls => {
-            "take a buffer only while there is something to read: tokio::io::copy keeps 8 kB per connection. Tried with tokio-rustls 0.26: 19,169 → 9,644 bytes per connection"
+            "take a buffer only while there is something to read: tokio::io::copy keeps 8 kB per connection. Tried with {{compare.tokio-rustls}}"
         }
         Kind::Nginx => {
-            "in `stream`: proxy_buffer_size 4k, of which two are kept per connection. Tried with nginx 1.22.1: 36,524 → 23,634 bytes per connection. In `http` ssl_buffer_size 4k and small pools hardly matter (14,888 → 14,664): OpenSSL's record buffers are released already"
+            "in `stream`: proxy_buffer_size 4k, of which two are kept per connection. Tried with {{compare.nginx-stream}}. In `http` ssl_buffer_size 4k and small pools were tried with {{compare.nginx-http}}: OpenSSL's record buffers are released already"
         }
         Kind::Haproxy => {
-            "no setting was found which helps: tune.bufsize 4096 was tried with HAProxy 2.6.12, 17,767 → 17,747 bytes per connection; buffers are only taken while bytes are under way. What is left is OpenSSL's object: put `dormouse serve` in front to take it away"
+            "no setting was found which helps: tune.bufsize 4096 was tried with {{compare.haproxy}}; buffers are only taken while bytes are under way. What is left is OpenSSL's object: put `dormouse serve` in front to take it away (plain HAProxy behind it, both together: {{behind.haproxy}})"
         }
         Kind::Hitch => {
-            "it has no setting for the memory of a quiet connection (42,544 bytes with hitch 1.7.2); started with LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0 it was 17,679. Put `dormouse serve` in its place: 197 bytes"
+            "it takes no setting for the memory of a quiet connection ({{compare.hitch}} with hitch 1.7.2): six buffers of 32 kB belong to it. jemalloc was tried with {{allocators.hitch}}. `dormouse serve` in its place: {{compare.dormouse}}"
         }
         Kind::Stunnel => {
-            "its memory are its threads' stacks, and it has no setting for them (78,024 bytes per connection with stunnel 5.68). Put `dormouse serve` in its place: 197 bytes"
+            "a thread belongs to each connection ({{compare.stunnel}} with stunnel 5.68). Half the stack for it, `stack = 32768`, was tried with {{advice.stunnel.stack}}. `dormouse serve` in its place: {{compare.dormouse}}"
         }
         Kind::Apache => {
-            "no setting was found which helps: MaxMemFree 64 was tried with Apache 2.4.71 and the event MPM, 71,906 → 72,358 bytes per connection. Put `dormouse serve` in front: with Apache behind it, connections which have asked for nothing yet took 0.2 kB, those kept alive still 41 kB of Apache's own"
+            "no setting was found which helps: MaxMemFree 64 was tried with the event MPM, {{compare.apache}}. With `dormouse serve` in front, both together took {{behind.apache}}: what a connection that is kept alive has of Apache's own stays"
         }
         Kind::OpenSsl => {
-            "SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS), and take the program's own buffers only while there is something in them. In Twisted, where it is one of the two settings, it was tried: 49,261 → 25,859 bytes per connection"
+            "SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS), and take the program's own buffers only while there is something in them. Tried with a server on {{advice.openssl.release-buffers}}"
         }
         Kind::Perl => {
-            "SSL_MODE_RELEASE_BUFFERS on the context (Net::SSLeay::CTX_set_mode). Not tried here with Perl"
+            "SSL_MODE_RELEASE_BUFFERS on the context: Net::SSLeay::CTX_set_mode($ctx->{context}, Net::SSLeay::MODE_RELEASE_BUFFERS()). Tried with IO::Socket::SSL and {{advice.perl.release-buffers}}"
         }
         _ => return None,
     })
@@ -98,47 +99,65 @@ fn memory(kind: Kind) -> Option<&'static str> {
 fn growth(kind: Kind) -> Option<&'static str> {
     Some(match kind {
         Kind::Nginx => {
-            "`ssl_session_cache shared:SSL:10m` or `off` in place of `builtin`, which lies in the heap among the garbage of handshakes. Tried with nginx 1.22.1, 4,000 handshakes per round: no growth that could be told from noise, with `builtin` (0.4 ± 1.4 MB) or without a cache (−1.0 ± 1.6 MB)"
+            "`ssl_session_cache shared:SSL:10m` or `off` in place of `builtin`, which lies in the heap among the garbage of handshakes, with up to 20,480 sessions of clients which have no tickets. Tried with {{caches.nginx}}. In the case this project began with it went on growing by 10 MB per round"
         }
         Kind::Hitch => {
-            "no setting was found that changes it; restart its workers from time to time, or put `dormouse serve` in its place"
+            "no setting was found that changes it; jemalloc was tried with {{advice.hitch.jemalloc-churn}}. Or restart its workers from time to time, or put `dormouse serve` in its place"
         }
         Kind::Node => {
-            "look whether the growth ends after some rounds: V8 lets its heap grow before it collects. Tried with Node 20.20.2, 4,000 handshakes per round: it grew by 6.4 MB per round, and not at all with MALLOC_ARENA_MAX=1, --max-semi-space-size=1 and --optimize-for-size"
+            "look whether the growth ends after some rounds: V8 lets its heap grow before it collects. MALLOC_ARENA_MAX=1, --max-semi-space-size=1 and --optimize-for-size were tried with {{advice.node.flags}}"
         }
         Kind::NettyTcnative => {
-            "bound OpenSSL's session cache, which lies outside of the JVM's heap: SslContextBuilder.sessionCacheSize(n) with a small n, and sessionTimeout. Not tried; with the serial collector and small pool chunks (Netty 4.1.118) a round of 4,000 handshakes grew by 1.4 MB in place of 14.4 ± 24 MB"
+            "the serial collector and small pool chunks: tried with {{advice.netty-tcnative.serial}}. A smaller session cache, SslContextBuilder.sessionCacheSize(100), was tried with {{advice.netty-tcnative.small-cache}}"
         }
         Kind::NettyJdk | Kind::Jvm => {
             "look whether the growth ends after some rounds: a JVM lets its heap grow before it collects; -Xmx, or the serial collector with -XX:MaxHeapFreeRatio, bounds it. Not tried for growth under churn"
         }
         Kind::OpenSsl | Kind::Perl => {
-            "SSL_CTX_sess_set_cache_size with a bound, or SSL_SESS_CACHE_NO_INTERNAL with tickets: OpenSSL's cache holds 20,480 sessions in the heap by default. Not tried here"
+            "bound OpenSSL's cache, SSL_CTX_sess_set_cache_size(ctx, 100): for clients without tickets it keeps up to 20,480 sessions of TLS 1.2 in the heap. Tried with a server on {{advice.openssl.small-cache}}. Or do without it and leave tickets on, SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF): tried with {{advice.openssl.cache-off}}"
         }
-        Kind::Twisted | Kind::Python => {
-            "in pyOpenSSL context.set_session_cache_mode(SSL.SESS_CACHE_OFF), with tickets: OpenSSL's cache lies in the heap. The ssl module has no such switch. Not tried here"
+        Kind::Twisted => {
+            "context.set_session_cache_mode(SSL.SESS_CACHE_OFF), with tickets: for clients without them OpenSSL's cache keeps up to 20,480 sessions of TLS 1.2 in the heap. Tried with {{advice.twisted.cache-off}}"
+        }
+        Kind::Python => {
+            "the ssl module has no switch for OpenSSL's cache, which lies in the heap up to its bound of 20,480 sessions: allow TLS 1.3 only, which keeps nothing in it, or let `dormouse serve` terminate TLS in front. Not tried here"
         }
         _ => return None,
     })
 }
 
-/// Holes that stay when all have closed, without growth. Quoted is `lab/allocators`.
+/// Holes that stay when all have closed, without growth.
 fn holes(kind: Kind) -> Option<&'static str> {
+    macro_rules! jemalloc {
+        ($tried:literal) => {
+            concat!(
+                "start it with jemalloc in place of glibc's malloc: LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0. Tried with ",
+                $tried
+            )
+        };
+    }
     Some(match kind {
-        Kind::Nginx => {
-            "start it with jemalloc in place of glibc's malloc: LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0. Tried with nginx 1.22.1: of what 1,500 connections took 94 % stayed when they had closed, with jemalloc nothing"
+        Kind::Nginx => jemalloc!("{{allocators.nginx-http}}"),
+        Kind::Haproxy => jemalloc!("{{allocators.haproxy}}"),
+        Kind::Hitch => jemalloc!("{{allocators.hitch}}"),
+        Kind::Stunnel => {
+            "no setting was found which helps: jemalloc in place of glibc's malloc keeps a cache for each of its threads. Tried with {{allocators.stunnel}}. Put `dormouse serve` in its place"
         }
-        Kind::Haproxy => {
-            "start it with jemalloc in place of glibc's malloc: LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0. Tried with HAProxy 2.6.12: of what 1,500 connections took all stayed when they had closed, with jemalloc 11 %"
+        Kind::Apache => {
+            "no setting was found which helps: jemalloc in place of glibc's malloc was tried with {{allocators.apache}}. Put `dormouse serve` in front"
         }
-        Kind::Hitch => {
-            "start it with jemalloc in place of glibc's malloc: LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0. Tried with hitch 1.7.2: of what 1,500 connections took all stayed when they had closed, with jemalloc 7 %; and a connection took 17,679 bytes in place of 42,810"
+        Kind::Node => {
+            "no setting was found which helps much, for most of it is V8's: jemalloc in place of glibc's malloc was tried with {{allocators.node}}. Put `dormouse serve` in front"
         }
+        Kind::Twisted => jemalloc!("{{allocators.twisted}}"),
+        Kind::Python => jemalloc!("{{allocators.asyncio}}"),
+        Kind::OpenSsl => jemalloc!("a server on {{allocators.openssl}}"),
+        Kind::Perl => jemalloc!("{{allocators.perl}}"),
         Kind::Dormouse => "they are those of the server behind it: audit that one by itself",
-        Kind::Jvm | Kind::NettyJdk | Kind::NettyTcnative | Kind::Go | Kind::Unknown => return None,
-        _ => {
-            "start it with jemalloc in place of glibc's malloc: LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0. Not tried with it; with nginx 1.22.1 94 % stayed when all connections had closed, with jemalloc nothing"
+        Kind::Rustls => {
+            jemalloc!("programs over OpenSSL, not with one over rustls: {{allocators.openssl}}")
         }
+        Kind::Jvm | Kind::NettyJdk | Kind::NettyTcnative | Kind::Go | Kind::Unknown => return None,
     })
 }
 
@@ -146,43 +165,43 @@ fn holes(kind: Kind) -> Option<&'static str> {
 fn resumption(kind: Kind) -> Option<&'static str> {
     Some(match kind {
         Kind::Nginx => {
-            "ssl_session_tickets on (the default: 16 of 16 resumed with nginx 1.22.1), and with several machines the same ssl_session_ticket_key file on all; for clients without tickets `ssl_session_cache shared:SSL:10m` (by session id: 0 of 16 without a cache, 16 of 16 with it)"
+            "ssl_session_tickets on, as it is by default ({{advice.nginx.tickets}}); for clients without tickets `ssl_session_cache shared:SSL:10m` (tried with {{advice.nginx.ids}}); for several machines the same ssl_session_ticket_key file on all (tried with {{advice.nginx.shared}})"
         }
         Kind::Apache => {
-            "SSLSessionTickets on and `SSLSessionCache shmcb:/run/apache2/ssl_scache(512000)`, which all its processes share. Tried with Apache 2.4.71: 0 of 16 sessions resumed without both, 16 of 16 with them. In the case this project began with, a browser's share of the server's CPU fell from 6.83 % to under 1 %. Several machines need the same SSLSessionTicketKeyFile (not tried)"
+            "SSLSessionTickets on and `SSLSessionCache shmcb:/run/apache2/ssl_scache(512000)`, which all its processes share. Tried with {{advice.apache.cache}}; without tickets, by the cache alone, {{advice.apache.ids}}. In the case this project began with, a browser's share of the server's CPU fell from 6.83 % to under 1 %. Several machines need the same SSLSessionTicketKeyFile: tried with {{advice.apache.shared}}"
         }
         Kind::Haproxy => {
-            "do not set no-tls-tickets: by default HAProxy 2.6.12 resumed 16 of 16. The cache (tune.ssl.cachesize, 20,000) is shared by all its threads; several machines need the same tls-ticket-keys file on their bind lines (not tried)"
+            "do not set no-tls-tickets. The cache (tune.ssl.cachesize, 20,000) is shared by all its threads; several machines need the same tls-ticket-keys file on their bind lines: tried with {{advice.haproxy.shared}}"
         }
         Kind::Hitch => {
-            "do not turn tickets off: by default hitch 1.7.2 resumed 16 of 16; its workers share them, several machines cannot"
+            "do not turn tickets off: its workers share them. Several machines cannot: let `dormouse serve` terminate"
         }
         Kind::Stunnel => {
-            "sessionCacheSize above 0 (by default stunnel 5.68 resumed 16 of 16), and ticketKeySecret with ticketMacSecret, the same on all machines (not tried)"
+            "sessionCacheSize above 0, and for several machines the same ticketKeySecret and ticketMacSecret: tried with {{advice.stunnel.shared}}"
         }
         Kind::Node => {
-            "by default Node 20.20.2 resumed 16 of 16 by ticket. In a cluster give all processes the same ticketKeys (48 bytes) in tls.createServer's options, or server.setTicketKeys from the primary; without it each process knows its own tickets only (not tried)"
+            "give all processes and machines the same ticketKeys (48 bytes) and the same sessionIdContext in tls.createServer's options; the latter is made of the command line by default, so the keys alone do not help where command lines differ. Tried with {{advice.node.shared}}; with the keys alone, {{advice.node.shared-alone}}"
         }
         Kind::Twisted => {
-            "CertificateOptions turns sessions and tickets off: 0 of 16 resumed with Twisted 26.10.0, 16 of 16 with DefaultOpenSSLContextFactory. To have both: context.set_session_id(b'…') and OP_NO_TICKET cleared on the context it makes (not tried)"
+            "CertificateOptions turns sessions and tickets off: add enableSessionTickets=True. Tried with {{advice.twisted.sessions}}"
         }
         Kind::Python => {
-            "the context must be one for all connections: so CPython 3.11.7 resumed 16 of 16. With several processes the ticket keys cannot be shared through the ssl module: one process, or let `dormouse serve` terminate"
+            "the context must be one for all connections: so {{advice.python.one-context}}. With several processes the ticket keys cannot be shared through the ssl module: one process, or let `dormouse serve` terminate"
         }
         Kind::NettyJdk | Kind::Jvm => {
-            "one SSLContext for all connections (so Netty 4.1.118 on Java 17 resumed TLS 1.3 by ticket); keys cannot be shared between processes: let `dormouse serve` terminate"
+            "one SSLContext for all connections: so {{advice.netty-jdk.one-context}}. Keys cannot be shared between processes: let `dormouse serve` terminate"
         }
         Kind::NettyTcnative => {
-            "OpenSslSessionContext.setTicketKeys, with the same keys in all processes (not tried)"
+            "one SslContext for all connections, and in all processes OpenSslSessionContext.setTicketKeys with the same keys: tried with {{advice.netty-tcnative.shared}}"
         }
         Kind::Go => {
-            "one tls.Config for all connections: so Go 1.26.8 resumed 16 of 16. SetSessionTicketKeys with the same keys in all processes (not tried)"
+            "one tls.Config for all connections, and in all processes SetSessionTicketKeys with the same keys: tried with {{advice.go.shared}}"
         }
         Kind::Rustls => {
             "set ServerConfig.ticketer (rustls has none by default for TLS 1.2; its memory cache is per process), with keys that all processes share. Tried in lab/sick: in four processes a quarter of the sessions was resumed with keys of their own, all with shared ones"
         }
         Kind::OpenSsl => {
-            "SSL_CTX_set_session_id_context, tickets on, and SSL_CTX_set_tlsext_ticket_key_evp_cb with keys that all processes share. Not tried here"
+            "SSL_CTX_set_session_id_context, tickets on, and SSL_CTX_set_tlsext_ticket_key_evp_cb with keys that all processes share: tried with a server on {{advice.openssl.shared}}"
         }
         Kind::Dormouse => {
             "`tickets` of the configuration is 0, or the ticket keys of several machines differ"
@@ -194,15 +213,17 @@ fn resumption(kind: Kind) -> Option<&'static str> {
 fn compression(kind: Kind) -> Option<&'static str> {
     Some(match kind {
         Kind::Node => {
-            "update it, or secureOptions: constants.SSL_OP_NO_COMPRESSION. In Node 0.4 turning it off took 200 connections from 200 MB to 15 MB"
+            "update it, or secureOptions: constants.SSL_OP_NO_COMPRESSION. In the case this project began with (Node 0.4) turning it off took 200 connections from 200 MB to 15 MB"
         }
         Kind::Twisted => {
             "context.set_options(SSL.OP_NO_COMPRESSION). In the case this project began with: 1.15 GB → about 300 MB"
         }
-        Kind::Python => "context.options |= ssl.OP_NO_COMPRESSION (the default since Python 3.6)",
-        Kind::Apache => "SSLCompression off (the default since 2.4.4)",
+        Kind::Python => {
+            "context.options |= ssl.OP_NO_COMPRESSION (the default since Python 3.6). Not tried here"
+        }
+        Kind::Apache => "SSLCompression off (the default since 2.4.4). Not tried here",
         Kind::Nginx | Kind::Haproxy | Kind::Hitch | Kind::Stunnel | Kind::OpenSsl | Kind::Perl => {
-            "update OpenSSL to 1.1.0 or later, or set SSL_OP_NO_COMPRESSION"
+            "update OpenSSL to 1.1.0 or later, or set SSL_OP_NO_COMPRESSION. Not tried here"
         }
         _ => return None,
     })
@@ -212,28 +233,28 @@ fn compression(kind: Kind) -> Option<&'static str> {
 fn client(kind: Kind) -> Option<&'static str> {
     Some(match kind {
         Kind::Perl => {
-            "make one context for all: my $ctx = IO::Socket::SSL::SSL_Context->new(…, SSL_session_cache_size => 64), passed as ssl_opts => { SSL_reuse_ctx => $ctx }. Tried with LWP 6.68: 0 of 40 resumed with a new agent each time, 39 of 40 with the shared context, in TLS 1.3 and 1.2. Or leave the script as it is and connect through `dormouse connect`: 39 of 40. In the case this project began with, the script's share of the server's CPU fell from 20.5 % to under 1 %; a session which is never renewed is cured by a fresh context after a number of requests"
+            "make one context for all: my $ctx = IO::Socket::SSL::SSL_Context->new(…, SSL_session_cache_size => 64), passed as ssl_opts => { SSL_reuse_ctx => $ctx }. Tried with {{advice.lwp.context}}, with TLS 1.2 {{advice.lwp.context-12}}. Or leave the script as it is and connect through `dormouse connect`: {{advice.lwp.connect}}. In the case this project began with, the script's share of the server's CPU fell from 20.5 % to under 1 %; a session which is never renewed is cured by a fresh context after a number of requests"
         }
         Kind::Python => {
-            "one ssl.SSLContext for all is not enough, for http.client sets no session by itself (tried with CPython 3.11.7: 0 of 40 resumed). Pass session=previous.session to wrap_socket, taken after the first answer was read: 39 of 40. Or keep one requests.Session, whose connections live on (not tried); or connect through `dormouse connect`: 39 of 40 without a change to the client's TLS"
+            "one ssl.SSLContext for all is not enough, for http.client sets no session by itself (tried with {{advice.http-client.context}}). Pass session=previous.session to wrap_socket, taken after the first answer was read: {{advice.python.session}}. Or keep connections: http.client ({{advice.http-client.connection}}), requests ({{advice.requests.session}}). Or connect through `dormouse connect`: {{advice.http-client.connect}}, without a change to the client's TLS"
         }
         Kind::Node => {
-            "keep one https.Agent: it caches sessions per host. Tried with Node 20.20.2: 0 of 40 resumed with a new agent each time, 39 of 40 with one; with keepAlive: true one connection took all 40 requests"
+            "keep one https.Agent: it caches sessions per host. Tried with {{advice.agent.one}}; with keepAlive: true, {{advice.agent.keep-alive}}"
         }
         Kind::Go => {
-            "tls.Config.ClientSessionCache = tls.NewLRUClientSessionCache(64), and one http.Transport for all requests. Not tried here"
+            "tls.Config.ClientSessionCache = tls.NewLRUClientSessionCache(64), and one http.Transport for all requests. Tried with {{advice.go.cache}}"
         }
         Kind::Rustls => {
             "one ClientConfig for all connections: its session store is in it. Tried in lab/sick: 0 of 12 resumed with a new one each time, 11 of 12 with one"
         }
         Kind::Jvm | Kind::NettyJdk => {
-            "one SSLContext (and one HttpClient) for all connections; sessions live in it, by host name and port. Not tried here"
+            "one SSLContext for all connections; sessions live in it, by host name and port. Tried with HttpsURLConnection and {{advice.java.context}}"
         }
         Kind::NettyTcnative => {
             "one SslContext for all connections, with newHandler(allocator, host, port): sessions are kept by host and port. Not tried here"
         }
         Kind::OpenSsl => {
-            "one SSL_CTX for all; keep the session from SSL_CTX_sess_set_new_cb (in TLS 1.3 it comes after the handshake), give it to the next connection by SSL_set_session, and renew it. Tried through Perl and Python, which do so: 39 of 40 resumed"
+            "one SSL_CTX for all; keep the session from SSL_CTX_sess_set_new_cb (in TLS 1.3 it comes after the handshake), give it to the next connection by SSL_set_session, and renew it. Tried through Python, which does so: {{advice.python.session}}"
         }
         _ => return None,
     })
@@ -241,15 +262,20 @@ fn client(kind: Kind) -> Option<&'static str> {
 
 fn keep_alive(kind: Kind) -> Option<&'static str> {
     Some(match kind {
-        Kind::Perl => "LWP::UserAgent->new(keep_alive => 8), one for all requests. Not tried here",
+        Kind::Perl => {
+            "LWP::UserAgent->new(keep_alive => 8), one for all requests. Tried with {{advice.lwp.keep-alive}}"
+        }
         Kind::Python => {
-            "one requests.Session or http.client.HTTPSConnection for all requests. Not tried here"
+            "one requests.Session or http.client.HTTPSConnection for all requests. Tried with {{advice.requests.session}}; {{advice.http-client.connection}}"
         }
         Kind::Node => {
-            "one https.Agent with keepAlive: true. Tried with Node 20.20.2: 40 requests on one connection in place of 40"
+            "one https.Agent with keepAlive: true. Tried with {{advice.agent.keep-alive}}"
         }
         Kind::Go => {
-            "one http.Client; read the body to its end and close it, or the connection is not used again. Not tried here"
+            "one http.Client; read the body to its end and close it, or the connection is not used again. Tried with {{advice.go.keep-alive}}"
+        }
+        Kind::Jvm | Kind::NettyJdk => {
+            "read the answer to its end, and leave http.keepAlive on. Tried with HttpsURLConnection and {{advice.java.keep-alive}}"
         }
         _ => return None,
     })
@@ -258,16 +284,19 @@ fn keep_alive(kind: Kind) -> Option<&'static str> {
 fn cpu(kind: Kind) -> Option<&'static str> {
     Some(match kind {
         Kind::Node => {
-            "make the secure context once (tls.createSecureContext) and do not pass `ca` to every connection: in Node 0.4 one shared, parsed-once store took 70 requests per second to 700"
+            "make the secure context once (tls.createSecureContext) and do not pass `ca` to every connection: in the case this project began with (Node 0.4) one shared, parsed-once store took 70 requests per second to 700"
         }
         Kind::Python | Kind::Twisted => {
             "make one SSLContext and share it: load_verify_locations or load_default_certs for each connection parses all root certificates again. Not tried here"
         }
-        Kind::Nginx | Kind::Haproxy => {
-            "an ECDSA P-256 certificate beside or in place of RSA (tried: 1,287 → 576 µs per handshake with nginx 1.22.1, 1,365 → 733 with HAProxy 2.6.12); tickets on, so that most handshakes are resumed (576 → 498, 733 → 584)"
+        Kind::Nginx => {
+            "an ECDSA P-256 certificate beside or in place of RSA, and tickets on, so that most handshakes are resumed. Tried with {{figures.nginx}}"
+        }
+        Kind::Haproxy => {
+            "an ECDSA P-256 certificate beside or in place of RSA, and tickets on, so that most handshakes are resumed. Tried with {{figures.haproxy}}"
         }
         Kind::Hitch | Kind::Stunnel | Kind::Apache => {
-            "an ECDSA P-256 certificate beside or in place of RSA, and tickets on, so that most handshakes are resumed. Not tried with it; with nginx 1.22.1: 1,287 → 576 µs per handshake, 498 resumed"
+            "an ECDSA P-256 certificate beside or in place of RSA, and tickets on, so that most handshakes are resumed. Not tried with it; with {{figures.nginx}}"
         }
         Kind::OpenSsl => {
             "one SSL_CTX for all connections; no SSL_CTX_load_verify_locations per connection; an ECDSA certificate. Not tried here"
@@ -285,7 +314,7 @@ fn general(id: &str) -> &'static str {
             "drop what a connection does not need to go on: buffers, handshake state, parsed certificates. Where that cannot be changed, let `dormouse serve` terminate TLS in front"
         }
         "context-per-connection" => {
-            "parse certificates, trust stores and configuration once and share them: in Node 0.4 a store for each connection was 20 % of the memory and 90 % of the time of a request"
+            "parse certificates, trust stores and configuration once and share them: in a case this project began with (Node 0.4) a store for each connection was 20 % of the memory and 90 % of the time of a request"
         }
         HOLES => {
             "malloc gives a page back only when nothing on it is in use. Keep long-lived entries in memory of their own, apart from what connections take, and call malloc_trim(0) after a burst"
@@ -369,52 +398,6 @@ mod tests {
         assert!(of(Kind::Nginx, "heap-fragmented").contains("shared:SSL"));
         assert!(of(Kind::Perl, "client-never-resumes").contains("SSL_reuse_ctx"));
         assert!(!of(Kind::Unknown, "first-connection-slow").contains("unknown"));
-    }
-
-    /// Peer of the lab, whose advice speaks of it, and whether `memory` is quoted beside `default`.
-    const QUOTED: [(&str, Kind, bool); 13] = [
-        ("asyncio", Kind::Python, true),
-        ("twisted", Kind::Twisted, true),
-        ("netty-jdk", Kind::NettyJdk, true),
-        ("netty-tcnative", Kind::NettyTcnative, true),
-        ("node", Kind::Node, true),
-        ("go", Kind::Go, true),
-        ("tokio-rustls", Kind::Rustls, true),
-        ("nginx-stream", Kind::Nginx, true),
-        ("nginx-http", Kind::Nginx, true),
-        ("haproxy", Kind::Haproxy, true),
-        ("apache", Kind::Apache, true),
-        ("hitch", Kind::Hitch, false),
-        ("stunnel", Kind::Stunnel, false),
-    ];
-
-    #[test]
-    fn what_is_quoted_was_measured() {
-        let lab = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab/results");
-        let runs = std::fs::read(format!("{lab}/compare-2026-11-21/runs.json")).unwrap();
-        let runs: Vec<serde_json::Value> = serde_json::from_slice(&runs).unwrap();
-        let measured = |peer: &str, variant: &str| {
-            let run = runs.iter().find(|run| {
-                let lab = &run["lab"];
-                lab["peer"] == peer && lab["variant"] == variant && lab["mode"] == "hold"
-            });
-            let figures = run.unwrap()["figures"].as_array().unwrap().iter();
-            let mut per = figures.filter(|figure| figure["name"] == "memory.per_connection.pss");
-            crate::model::grouped(per.next().unwrap()["value"].as_f64().unwrap(), 0)
-        };
-        for (peer, kind, both) in QUOTED {
-            let said = of(kind, "bytes-per-connection");
-            let default = measured(peer, "default");
-            assert!(
-                said.contains(&default),
-                "{peer}: {default} is not in {said:?}"
-            );
-            let memory = measured(peer, if both { "memory" } else { "default" });
-            assert!(
-                said.contains(&memory),
-                "{peer}: {memory} is not in {said:?}"
-            );
-        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod advice;
 mod client;
 mod memory;
+mod quoted;
 mod resumption;
 mod server;
 

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::super::findings::{self, Severity};
-use super::super::model::{Audit, MemoryFigures};
-use super::parts::{self, bytes};
+use super::super::findings::Severity;
+use super::super::model::Audit;
+use super::beside;
+use super::parts;
 use super::pictures;
-use crate::model::grouped;
 use crate::report::{STYLE, escape};
 
 const AUDIT_STYLE: &str = include_str!("audit.css");
@@ -34,15 +34,16 @@ pub fn page(title: &str, audits: &[Audit]) -> String {
     }
     body.push_str("</header>\n");
     if audits.len() > 1 {
-        body.push_str(&compare(audits));
+        body.push_str(&beside::side_by_side(audits));
     }
-    for audit in audits {
+    for (number, audit) in audits.iter().enumerate() {
         if audits.len() == 1 {
             body.push_str(&one(audit));
         } else {
             let _ = write!(
                 body,
-                "<details><summary><b>{}</b> {}</summary><p class=\"what\">{}</p>\n{}</details>\n",
+                "<details id=\"{}\"><summary><b>{}</b> {}</summary><p class=\"what\">{}</p>\n{}</details>\n",
+                beside::anchor(number),
                 escape(&audit.label),
                 verdict(audit),
                 about(audit),
@@ -260,56 +261,6 @@ fn figures(audit: &Audit) -> String {
         let _ = write!(body, "<p class=\"note\">{}</p>", escape(note));
     }
     section("All figures", &what, &body)
-}
-
-/// Audits side by side.
-fn compare(audits: &[Audit]) -> String {
-    let mut body = String::from(
-        "<div class=\"scroll\"><table class=\"compare\"><tr><th></th><th>bytes per quiet connection</th><th>left when closed</th><th>growth per round</th><th>CPU, full</th><th>resumed 1.3 / 1.2</th><th>findings</th></tr>",
-    );
-    for audit in audits {
-        let memory: Option<&MemoryFigures> = audit
-            .server
-            .as_ref()
-            .and_then(|server| server.memory.value());
-        let per = findings::bytes_per_connection(audit);
-        let dash = || "–".to_owned();
-        let growth = memory.and_then(|memory| memory.growth.value()?.slope);
-        let cpu = audit.server.as_ref().and_then(|server| server.cpu.value());
-        let share = |version: &str| {
-            let server = audit.server.as_ref()?;
-            let entry = server
-                .resumption
-                .iter()
-                .find(|entry| entry.version == version && entry.by == "ticket")?;
-            Some(format!("{:.0} %", 100.0 * entry.trials.value()?.share()))
-        };
-        let client = audit
-            .client
-            .as_ref()
-            .map(|client| format!("{} of {}", client.resumed, client.connections));
-        let _ = write!(
-            body,
-            "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(&audit.label),
-            per.value().map_or_else(dash, |value| bytes(*value)),
-            memory.map_or_else(dash, |memory| bytes(memory.left_bytes)),
-            growth.map_or_else(dash, |slope| bytes(slope.per_unit)),
-            cpu.map_or_else(dash, |cpu| format!("{} µs", grouped(cpu.full_us, 0))),
-            client.unwrap_or_else(|| format!(
-                "{} / {}",
-                share("TLS 1.3").unwrap_or_else(dash),
-                share("TLS 1.2").unwrap_or_else(dash)
-            )),
-            verdict(audit)
-        );
-    }
-    body.push_str("</table></div>");
-    section(
-        "Side by side",
-        "Measured one after the other on the same machine.",
-        &body,
-    )
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Audits for people: text for a terminal, and one self-contained page.
 
+mod beside;
 mod html;
 mod parts;
 mod pictures;
