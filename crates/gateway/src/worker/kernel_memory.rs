@@ -8,11 +8,22 @@
 //! Queues of up to 4 KiB are not counted, and can always be had: that is a constant per connection.
 //! A queue drains without a word to us, so a number here is what it was when last looked at, or
 //! more; when little is left they are looked at again.
+//!
+//! To look costs two system calls, so a quiet connection that says a word is mostly not looked at:
+//! every byte which is passed on has the same chance to bring a look about. Who is slow to read is
+//! seen after some 2 KiB, as an exchange of small messages is, too; but that one has nothing queued.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 
 /// Queues up to this are not counted, and nobody gets less.
 pub(super) const UNCOUNTED_MAX: usize = 4096;
+
+/// Bytes that are passed on between two looks, on average.
+const LOOK_BYTES: u64 = 2048;
+
+/// What the kernel spends on a message besides, at least.
+const MESSAGE_OVERHEAD: u64 = 256;
 
 /// Of what is left, one connection may have one part in so many.
 const PARTS: usize = 8;
@@ -28,6 +39,10 @@ pub(super) struct KernelMemory {
     queues: BTreeMap<u32, usize>,
     look_ms: u64,
     look_from: u32,
+    /// Bytes that may still pass without a look.
+    unseen: u64,
+    /// A state of chance: who sends in a rhythm must not hit the same gap each time.
+    chance: u64,
 }
 
 impl KernelMemory {
@@ -38,7 +53,28 @@ impl KernelMemory {
             queues: BTreeMap::new(),
             look_ms: 0,
             look_from: 0,
+            unseen: 0,
+            chance: RandomState::new().build_hasher().finish() | 1,
         }
+    }
+
+    /// Whether the queues of a connection are to be looked at, for which `received` bytes were just
+    /// passed on.
+    pub(super) fn wants_look(&mut self, index: u32, received: u64) -> bool {
+        if received == 0 || self.queues.contains_key(&index) {
+            return self.queues.contains_key(&index);
+        }
+        let cost = received + MESSAGE_OVERHEAD;
+        if cost < self.unseen {
+            self.unseen -= cost;
+            return false;
+        }
+        // Xorshift (Marsaglia 2003): of no value to anybody but as a rhythm that is none.
+        self.chance ^= self.chance << 13;
+        self.chance ^= self.chance >> 7;
+        self.chance ^= self.chance << 17;
+        self.unseen = LOOK_BYTES / 2 + self.chance % LOOK_BYTES;
+        true
     }
 
     /// Another limit, from now on.
@@ -130,6 +166,36 @@ mod tests {
             }
             assert_eq!((memory.sum(), memory.queues.len()), (0, 0));
         }
+    }
+
+    /// Nobody passes much unseen, whatever the rhythm; small talk is hardly looked at; and who is
+    /// counted is looked at each time.
+    #[test]
+    fn looks_follow_the_bytes() {
+        let mut memory = KernelMemory::new(1 << 20);
+        for (many, bytes) in [(1, 6), (5, 1_000), (2, 2_000), (7, 300)] {
+            let mut unseen = vec![0_u64; many];
+            let mut most = 0;
+            let mut looks = 0;
+            for turn in 0..20_000 {
+                let one = &mut unseen[turn % many];
+                *one += bytes + MESSAGE_OVERHEAD;
+                most = most.max(*one);
+                if memory.wants_look((turn % many) as u32, bytes) {
+                    looks += 1;
+                    *one = 0;
+                }
+            }
+            assert!(most < 64 * LOOK_BYTES, "{most} unseen of {many} x {bytes}");
+            let passed = 20_000 * (bytes + MESSAGE_OVERHEAD);
+            assert!(
+                looks <= passed / LOOK_BYTES * 2,
+                "{looks} of {many} x {bytes}"
+            );
+        }
+        assert!(memory.wants_look(1, 65_536));
+        memory.note(1, 8_192);
+        assert!((0..100).all(|n| memory.wants_look(1, n)));
     }
 
     #[test]

@@ -209,6 +209,7 @@ pub(crate) struct Worker {
     descriptors_reserved: u64,
     /// Connections for which there are descriptors now.
     descriptors_suffice_for: u64,
+    descriptors_looked_ms: u64,
 }
 
 impl Worker {
@@ -268,6 +269,7 @@ impl Worker {
             compaction: Compaction::default(),
             descriptors_reserved: keep.len() as u64 + DESCRIPTORS_SPARE,
             descriptors_suffice_for: u64::MAX,
+            descriptors_looked_ms: 0,
             slots,
             routes,
             clients,
@@ -483,7 +485,7 @@ impl Worker {
         } else {
             self.set_timer(index);
             self.apply_interest(index);
-            self.note_queues(index);
+            self.note_queues_sometimes(index);
         }
         self.slots.header().clear_busy();
         while let Some(errand) = self.errands.pop() {
@@ -491,6 +493,15 @@ impl Worker {
         }
         if let Some((plain, route)) = self.left_behind.take() {
             self.originate(Some(plain), route);
+        }
+    }
+
+    /// What was not taken is somebody's who is slow to read; of others it is found out by chance.
+    fn note_queues_sometimes(&mut self, index: u32) {
+        let received = self.tools.received;
+        let rests = self.slots.get(index).is_some_and(Slot::at_rest);
+        if self.tools.kernel.wants_look(index, received) || !rests {
+            self.note_queues(index);
         }
     }
 

@@ -26,6 +26,9 @@ use std::time::{Duration, Instant};
 /// interrupted: with a signature it takes up to a millisecond, so there is rarely a second one.
 const SLICE: Duration = Duration::from_micros(200);
 
+/// How often it is looked at how many descriptors there may be, while nobody comes.
+const DESCRIPTORS_LOOK_MS: u64 = 100;
+
 /// Looked at of a hello, to see whether its client comes back: tickets are at the end.
 const HELLO_MAX: usize = 4096;
 
@@ -133,6 +136,7 @@ impl Worker {
         let Some(Listener { fd, route, door }) = self.listeners.all().get(n).cloned() else {
             return;
         };
+        self.count_descriptors();
         for _ in 0..ACCEPTS_PER_TURN {
             if self.limit_reached().is_some() || Instant::now() >= until {
                 break;
@@ -445,8 +449,10 @@ impl Worker {
     }
 
     /// Somebody may have lowered the limit since the plan was made, and who is accepted will need a
-    /// descriptor for the backend as well: it is looked at now, not when there is none.
+    /// descriptor for the backend as well: it is looked at before anybody is accepted, not when
+    /// there is none.
     fn count_descriptors(&mut self) {
+        self.descriptors_looked_ms = self.now_ms;
         let each = if self
             .routes
             .iter()
@@ -465,7 +471,9 @@ impl Worker {
             // There are no certificates yet: newcomers wait in the queue.
             return;
         }
-        self.count_descriptors();
+        if self.now_ms >= self.descriptors_looked_ms + DESCRIPTORS_LOOK_MS {
+            self.count_descriptors();
+        }
         let limit = self.limit_reached();
         let Worker {
             listeners,

@@ -91,7 +91,7 @@ impl Tools {
         limits: ClientLimits,
         now_ms: u64,
     ) -> Option<Slowed> {
-        let bytes = std::mem::take(&mut self.received);
+        let bytes = self.received;
         // Of two slots with a joint between them the client's pays.
         let is_client_s = slot.has(Flag::PassThrough) || slot.tls.role() == Role::Server;
         if bytes == 0 || !is_client_s || slot.phase() != Phase::Established {
