@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use dormouse_reactor::process;
 use dormouse_reactor::socket::Addr;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
 
 use crate::measure::{ProcessTree, TreeSample};
 use crate::trouble::Trouble;
@@ -165,18 +165,22 @@ impl Server {
         let Some(started) = &mut self.started else {
             return;
         };
+        // Known before the first of them ends: whoever is left without a parent may be nobody's for
+        // a moment, and in no tree.
+        let known = self.tree.pids().unwrap_or_default();
         if let Some(group) = i32::try_from(started.child.id())
             .ok()
             .and_then(Pid::from_raw)
         {
             let _ = kill_process_group(group, Signal::TERM);
         }
-        signal_all(&self.tree, Signal::TERM);
+        signal_each(&known, Signal::TERM);
         let until = Instant::now() + STOP_WAIT;
-        while self.tree.pids().is_ok() && Instant::now() < until {
+        while is_any_alive(&self.tree, &known) && Instant::now() < until {
             let _ = started.child.try_wait();
             std::thread::sleep(Duration::from_millis(20));
         }
+        signal_each(&known, Signal::KILL);
         signal_all(&self.tree, Signal::KILL);
         let _ = started.child.wait();
         // Orphans that came to us are ours to reap.
@@ -194,11 +198,23 @@ impl Drop for Server {
 
 /// A signal for every process of a tree, whatever group it is in.
 pub(crate) fn signal_all(tree: &ProcessTree, signal: Signal) {
-    for pid in tree.pids().unwrap_or_default() {
-        if let Some(pid) = Pid::from_raw(pid) {
-            let _ = kill_process(pid, signal);
-        }
+    signal_each(&tree.pids().unwrap_or_default(), signal);
+}
+
+fn signal_each(pids: &[i32], signal: Signal) {
+    for pid in pids.iter().filter_map(|&pid| Pid::from_raw(pid)) {
+        let _ = kill_process(pid, signal);
     }
+}
+
+/// Whether one of those that were known is there and has not ended, in the tree or out of it.
+fn is_any_alive(tree: &ProcessTree, known: &[i32]) -> bool {
+    let ended = tree.zombies();
+    let is_there = |pid: &i32| Pid::from_raw(*pid).is_some_and(|p| test_kill_process(p).is_ok());
+    tree.pids().is_ok()
+        || known
+            .iter()
+            .any(|pid| is_there(pid) && !ended.contains(pid))
 }
 
 /// Whether a connection to `target` is accepted.
