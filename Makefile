@@ -19,12 +19,16 @@ build: ## everything, as the tests use it
 release: ## the binary as it is shipped: target/release/dormouse
 	$(CARGO) build $(LOCKED) --release --package dormouse
 
+.PHONY: tools
+tools: ## what the tests start besides: foreign servers, clients and tools, where they are missing
+	-interop/install
+
 # One profile and one selection of packages: nothing is compiled for one stage and again for the next.
 # The build comes first because `interop` starts the real binary.
-test: build ## unit, property, simulation and interoperability tests (some 10 minutes with the build)
+test: tools build ## unit, property, simulation and interoperability tests (some 10 minutes with the build)
 	$(CARGO) test $(LOCKED) --workspace --no-fail-fast
 
-test-full: build ## the same with the tests that take longer; writes lab/results/test-full.txt
+test-full: tools build ## the same with the tests that take longer; writes lab/results/test-full.txt
 	.ci/tally lab/results/test-full.txt env PROPTEST_CASES=4096 \
 	    $(CARGO) test $(LOCKED) --workspace --no-fail-fast -- --include-ignored
 

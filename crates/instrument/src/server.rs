@@ -20,6 +20,8 @@ use crate::trouble::Trouble;
 const START_WAIT: Duration = Duration::from_secs(60);
 /// How long it may take to end.
 const STOP_WAIT: Duration = Duration::from_secs(5);
+/// How long one that was killed has until it is gone.
+const KILL_WAIT: Duration = Duration::from_secs(1);
 /// Lines of its output that are kept.
 const LINES_KEPT: usize = 20;
 const LINE_MAX: u64 = 400;
@@ -183,6 +185,11 @@ impl Server {
         signal_each(&known, Signal::KILL);
         signal_all(&self.tree, Signal::KILL);
         let _ = started.child.wait();
+        // Even a kill takes its time.
+        let until = Instant::now() + KILL_WAIT;
+        while is_any_alive(&self.tree, &known) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         // Orphans that came to us are ours to reap.
         for pid in self.tree.zombies() {
             let _ = process::wait(process::Wait::IfEnded(process::Pid(pid)));
