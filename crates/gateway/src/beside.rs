@@ -1,10 +1,10 @@
 //! Processes beside main and the workers: what takes its time, or means to read what strangers
 //! have sent, is done by none of these.
 //!
-//! Each does one thing, as nobody, with no more of the system than that needs, and is started again
-//! when it ends: `control` answers questions, a `scout` looks names up and asks backends whether
-//! they are well, an `errand` fetches something, the `ticket-store` shares keys with a fleet. Main
-//! starts them all in the same way, and they begin in the same way: both ends are here.
+//! Each does one thing, as nobody, with no more of the system than that needs: `control` answers
+//! questions, a `scout` looks names up and asks backends whether they are well, an `errand` fetches
+//! something and ends, the `ticket-store` shares keys with a fleet. Main starts them all in the same
+//! way, and they begin in the same way: both ends are here.
 
 use crate::config::{Config, Log, Sandbox};
 use crate::control::talk;

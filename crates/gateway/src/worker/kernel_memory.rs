@@ -61,8 +61,11 @@ impl KernelMemory {
     /// Whether the queues of a connection are to be looked at, for which `received` bytes were just
     /// passed on.
     pub(super) fn wants_look(&mut self, index: u32, received: u64) -> bool {
-        if received == 0 || self.queues.contains_key(&index) {
-            return self.queues.contains_key(&index);
+        if self.queues.contains_key(&index) {
+            return true;
+        }
+        if received == 0 {
+            return false;
         }
         let cost = received + MESSAGE_OVERHEAD;
         if cost < self.unseen {

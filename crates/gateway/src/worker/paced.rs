@@ -16,6 +16,9 @@ use dormouse_record::Role;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
+/// Waits of connections that are gone are left to end by themselves while there are so few.
+const GONE_MAX: usize = 64;
+
 /// All who wait, by the generation of their slot.
 #[derive(Default)]
 pub(super) struct Paced {
@@ -33,8 +36,15 @@ impl Paced {
 
     /// The connection has ended.
     pub(super) fn forget(&mut self, generation: u32) {
-        if !self.indices.is_empty() {
-            self.indices.remove(&generation);
+        if self.indices.is_empty() || self.indices.remove(&generation).is_none() {
+            return;
+        }
+        // A client in debt that comes and goes is never due: of those who are gone no more are kept
+        // than of those who are there.
+        if self.due.len() > 2 * self.indices.len() + GONE_MAX {
+            let indices = &self.indices;
+            self.due
+                .retain(|Reverse((_, generation))| indices.contains_key(generation));
         }
     }
 
@@ -157,6 +167,19 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever is gone before its wait is over leaves nothing that grows.
+    #[test]
+    fn those_who_come_and_go_take_no_room() {
+        let mut paced = Paced::default();
+        paced.push(1, 1, 1_000_000);
+        for generation in 2..10_000 {
+            paced.push(2, generation, u64::from(generation) * 1_000);
+            paced.forget(generation);
+        }
+        assert!(paced.due.len() <= 2 + GONE_MAX, "{}", paced.due.len());
+        assert_eq!(paced.next_due(1_000_000), Some((1, 1)));
+    }
 
     #[test]
     fn each_wait_ends_once_and_where_the_slot_is_then() {

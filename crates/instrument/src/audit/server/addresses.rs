@@ -27,13 +27,8 @@ pub(super) fn try_all(
         return Measured::not("there is one address only");
     }
     let addresses = addresses.get(..ADDRESSES_MAX).unwrap_or(addresses);
-    let versions = if means.free {
-        versions
-    } else {
-        versions.get(..1).unwrap_or_default()
-    };
     let mut all = Vec::new();
-    for &protocols in versions {
+    for &protocols in means.versions(versions) {
         for (place, from) in addresses.iter().enumerate() {
             let next = (place + 1) % addresses.len();
             let to = addresses.iter().enumerate();

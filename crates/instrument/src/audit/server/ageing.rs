@@ -37,13 +37,8 @@ pub(super) fn set_aside(
     effort: Effort,
     versions: &[Protocols],
 ) -> Result<Vec<SetAside>, String> {
-    let versions = if means.free {
-        versions
-    } else {
-        versions.get(..1).unwrap_or_default()
-    };
     let mut all = Vec::new();
-    for &protocols in versions {
+    for &protocols in means.versions(versions) {
         for &age_s in effort.ages() {
             let context = context(means, protocols, "ticket")?;
             let giver = visit(means, &context, TICKET_WAIT)?;

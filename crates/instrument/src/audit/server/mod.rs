@@ -104,6 +104,15 @@ pub(super) struct Means<'a> {
 }
 
 impl Means<'_> {
+    /// The versions to try: on a machine which is not ours to load the newest alone.
+    pub(super) fn versions<'v>(&self, all: &'v [Protocols]) -> &'v [Protocols] {
+        if self.free {
+            all
+        } else {
+            all.get(..1).unwrap_or_default()
+        }
+    }
+
     /// Bytes of the client's own chain, without the wrapping of PEM.
     pub(super) fn chain_bytes(&self) -> Option<u32> {
         let text = std::fs::read_to_string(&self.identity?.certificate).ok()?;
