@@ -13,6 +13,7 @@ const CPU_RATIO: [(f64, Severity); 3] = [
 const IDLE_US: [(f64, Severity); 2] = [(200.0, Severity::Medium), (50.0, Severity::Low)];
 /// The first handshake: milliseconds of CPU time over a later one.
 const FIRST_MS: [(f64, Severity); 2] = [(200.0, Severity::High), (20.0, Severity::Medium)];
+const COMPRESSION: &str = "no compression: it leaks secrets (CRIME), and its contexts take memory; without them, {{advice.openssl.compression}}";
 const DAY_S: i64 = 86_400;
 /// What a server may send before the first acknowledgement (RFC 6928): ten segments.
 const FIRST_WINDOW: u32 = 14_600;
@@ -72,9 +73,7 @@ fn offered(about: &About, offer: &Offer, findings: &mut Vec<Finding>) {
             Severity::High,
             "TLS compression is on",
             "a ClientHello of TLS 1.2 with DEFLATE was answered by choosing it".into(),
-            &quoted::filled(
-                "no compression: it leaks secrets (CRIME), and its contexts take memory; without them, {{advice.openssl.compression}}",
-            ),
+            &quoted::filled(COMPRESSION),
             "a TLS library which was built with zlib, and compression not switched off",
         );
     }
