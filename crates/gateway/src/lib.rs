@@ -48,6 +48,7 @@ pub use control::process_entry as control_entry;
 pub use errand::process_entry as errand_entry;
 pub use fleet::process_entry as ticket_store_entry;
 pub use keeper::process_entry as keeper_entry;
+pub use material::acme::file_of as acme_file;
 pub use material::{PairFiles, pairs as certificate_pairs};
 pub use scout::process_entry as scout_entry;
 pub use supervisor::{CAN_RESUME, ServeError, Source, resume, serve, try_resume};
