@@ -79,6 +79,7 @@ pub use reference::reference;
 pub use rules::{ClientMatch, ServerName};
 pub use table::{Default as OptionDefault, OptionSpec};
 pub use types::Kind;
+pub(crate) use units::{milliseconds, seconds};
 pub use units::{show_duration, show_number};
 pub(crate) use upstream::UPSTREAMS_MAX;
 pub use upstream::Upstream;
