@@ -13,6 +13,7 @@ use dormouse_instrument::audit::{self, Audit, Thresholds, report};
 use dormouse_instrument::load::Launcher;
 
 use crate::bench::console::Terminal;
+use crate::terminal;
 use options::{ClientArgs, JudgeArgs, Output, ReportArgs, ServerArgs};
 
 /// Arguments of `audit`.
@@ -112,18 +113,29 @@ fn publish(mut audit: Audit, thresholds: &Thresholds, output: &Output) -> Result
         Some(path) if path.as_os_str() == "-" => to_stdout(&json(&audit)?)?,
         Some(path) => {
             write(path, &json(&audit)?)?;
-            to_stdout(&report::text(&audit))?;
+            to_stdout(&report::text(&audit, form()))?;
         }
-        None => to_stdout(&report::text(&audit))?,
+        None => to_stdout(&report::text(&audit, form()))?,
     }
     if let Some(path) = &output.html {
-        let title = format!("{}, audited", audit.label);
-        write(path, &report::page(&title, std::slice::from_ref(&audit)))?;
+        let page = report::page(&report::title(&audit), std::slice::from_ref(&audit));
+        write(path, &page)?;
     }
     if let Some(message) = &audit.outcome.message {
         eprintln!("dormouse audit {}: {message}", audit.kind);
     }
     Ok(audit.outcome.exit_status)
+}
+
+/// What the standard output can show.
+fn form() -> report::Form {
+    let stdout = std::io::stdout();
+    let size = terminal_size::terminal_size_of(&stdout);
+    let file = report::Form::default();
+    report::Form {
+        width: size.map_or(file.width, |(width, _)| width.0.into()),
+        colours: terminal::colours_on(&stdout),
+    }
 }
 
 fn json(audit: &Audit) -> Result<String, Trouble> {

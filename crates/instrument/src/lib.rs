@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod audit;
+mod ending;
 pub mod load;
 pub mod measure;
 pub mod model;

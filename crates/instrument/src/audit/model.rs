@@ -104,7 +104,7 @@ pub struct Audit {
 }
 
 /// Everything about a server.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ServerFigures {
     /// What it offers.
     pub offer: Measured<Offer>,
