@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dormouse_reactor::OnExec;
@@ -26,7 +27,7 @@ use self::environment::Environment;
 use self::peer::{Peer, Seen};
 use super::again;
 use super::model::{Audit, ClientFigures, Measured};
-use super::software;
+use super::software::{self, Kind, Software};
 use crate::ending;
 use crate::measure::{CpuTime, ProcessTree, TreeSample};
 use crate::model::Sample;
@@ -114,16 +115,21 @@ fn look(
         began,
         samples: Vec::new(),
         memory_max: 0,
-        software: None,
     };
     let cpu_before = children_ms();
+    let run_ms;
     let ended = if spec.command.is_empty() {
-        watch.wait(None, &seen).map(|()| None)
+        let ended = watch.wait(None, &seen);
+        run_ms = began.elapsed().as_secs_f64() * 1e3;
+        ended.map(|()| None)
     } else {
         let mut client = Client::start(spec, &environment)?;
+        let recognition = Recognition::begin(client.tree.clone());
         let ended = watch.wait(Some(&client), &seen);
+        run_ms = began.elapsed().as_secs_f64() * 1e3;
         let left = client.others();
         let status = client.end();
+        audit.software = recognition.end();
         if ended.is_ok() && left > 0 {
             audit.notes.push(format!(
                 "the command ended and left {left} process(es) running; they were ended too"
@@ -136,13 +142,9 @@ fn look(
     let _ = server.join();
     let cpu_ms = children_ms() - cpu_before;
     audit.samples = watch.samples;
-    audit.software = watch.software.map_or_else(
-        || Measured::not("the client ended before it could be looked at"),
-        Measured::Measured,
-    );
     let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
     let mut figures = figures(&seen);
-    figures.run_ms = began.elapsed().as_secs_f64() * 1e3;
+    figures.run_ms = run_ms;
     if spec.command.is_empty() {
         let foreign = "the client was started by somebody else";
         figures.cpu_ms = Measured::not(foreign);
@@ -273,7 +275,6 @@ struct Watch<'a> {
     began: Instant,
     samples: Vec<Sample>,
     memory_max: u64,
-    software: Option<software::Software>,
 }
 
 impl Watch<'_> {
@@ -326,14 +327,6 @@ impl Watch<'_> {
             return;
         };
         self.memory_max = self.memory_max.max(sample.memory.pss);
-        if self
-            .software
-            .as_ref()
-            .is_none_or(|software| software.kind == software::Kind::Unknown)
-        {
-            let processes = tree.describe().unwrap_or_default();
-            self.software = software::recognise(&processes, None).ok();
-        }
         if self.samples.len() < SAMPLES_MAX {
             let cpu: CpuTime = sample.cpu;
             self.samples.push(Sample {
@@ -344,6 +337,47 @@ impl Watch<'_> {
                 cpu_s: cpu.total_ns as f64 / 1e9,
             });
         }
+    }
+}
+
+/// Looks what the client is, beside everything else: its program may be large, and it may be gone soon.
+struct Recognition {
+    over: Arc<AtomicBool>,
+    looks: Option<JoinHandle<Option<Software>>>,
+}
+
+impl Recognition {
+    fn begin(tree: ProcessTree) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let look = move || {
+            let mut best = None;
+            loop {
+                let processes = tree.describe().unwrap_or_default();
+                if let Ok(found) = software::recognise(&processes, None) {
+                    let known = found.kind != Kind::Unknown;
+                    best = Some(found);
+                    if known {
+                        return best;
+                    }
+                }
+                if told.load(Ordering::Relaxed) {
+                    return best;
+                }
+                std::thread::sleep(SAMPLE_FIRST);
+            }
+        };
+        let looks = std::thread::Builder::new().spawn(look).ok();
+        Self { over, looks }
+    }
+
+    fn end(self) -> Measured<Software> {
+        self.over.store(true, Ordering::Relaxed);
+        let found = self.looks.and_then(|looks| looks.join().ok().flatten());
+        found.map_or_else(
+            || Measured::not("the client ended before it could be looked at"),
+            Measured::Measured,
+        )
     }
 }
 
