@@ -633,7 +633,12 @@ fn has_given_up(fd: Fd) -> bool {
 /// `true`: all of its output went out.
 pub(super) fn flush(fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
     while !handshake.output().is_empty() {
-        match socket::send(fd, handshake.output()) {
+        let sent = if handshake.output_can_wait() {
+            socket::send_before_more(fd, handshake.output())
+        } else {
+            socket::send(fd, handshake.output())
+        };
+        match sent {
             Ok(Attempt::Done(n)) => handshake.output_sent(n),
             Ok(Attempt::WouldBlock) => return Ok(false),
             Err(e) => return Err(e),

@@ -137,8 +137,10 @@ impl Worker {
             return;
         };
         self.count_descriptors();
-        for _ in 0..ACCEPTS_PER_TURN {
-            if self.limit_reached().is_some() || Instant::now() >= until {
+        for accepts in 0..ACCEPTS_PER_TURN {
+            // The first is always accepted: however slow the machine is, each turn gets somewhere.
+            let is_late = accepts > 0 && Instant::now() >= until;
+            if is_late || self.limit_reached().is_some() {
                 break;
             }
             match socket::accept(fd, OnExec::Keep) {
