@@ -39,14 +39,20 @@ enum What {
 Examples:\n  \
 dormouse audit server 127.0.0.1:443 --pid $(pidof -s nginx) --insecure\n  \
 dormouse audit server 127.0.0.1:8443 --cmd 'node server.js' --ca ca.pem --html audit.html\n  \
-dormouse audit server example.org:443          a handful of connections, no load")]
+dormouse audit server example.org:443          a handful of connections, no load\n\n\
+With the address alone only what is offered is told; what it costs needs --pid, --unit, --container or --cmd. \
+The command after `again` shows one finding once more.")]
     Server(Box<ServerArgs>),
     /// A client: whether it resumes and keeps alive, what it offers and spends
     #[command(after_help = "\
 Examples:\n  \
 dormouse audit client -- curl -sS {url} {url} {url}\n  \
 dormouse audit client -- python3 fetch.py          with DORMOUSE_URL in its environment\n  \
-dormouse audit client --listen 127.0.0.1:8443 --ca-file ca.pem --limit 60s")]
+dormouse audit client -- java -jar app.jar {url}   a JVM is handed the authority too\n  \
+dormouse audit client --relay 127.0.0.1:8080 -- ./load-test {url}\n  \
+dormouse audit client --listen 127.0.0.1:8443 --ca-file ca.pem --limit 60s\n\n\
+The client must trust an authority that is made for this run: its certificate is in the variables by which OpenSSL, \
+curl, Python, Node.js, Go, Perl, git and JVMs are told; for others, {ca} is its file.")]
     Client(ClientArgs),
     /// Draw a self-contained HTML page of audits that were kept with --json, side by side
     Report(ReportArgs),

@@ -21,6 +21,6 @@ mod trouble;
 
 pub use modes::run;
 pub use server::ServerSource;
-pub use session::{Console, Progress};
+pub use session::{Console, Progress, Whose};
 pub use spec::{Bulk, Churn, Hold, Mode, Request, Spec, Wake};
 pub use trouble::{Blame, Trouble};

@@ -29,6 +29,9 @@ pub(super) fn group_names(ids: &[u16]) -> Vec<String> {
         .collect()
 }
 
+/// How a session is called that goes by its id.
+pub(super) const SESSION_ID: &str = "id";
+
 /// What a client offers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct ClientHello {
@@ -127,7 +130,7 @@ fn parse(body: &[u8]) -> Option<ClientHello> {
     }
     // In TLS 1.3 the id is there for the sake of middleboxes (RFC 8446 D.4).
     let old_id = !session_id.is_empty() && hello.supported_versions.is_empty();
-    let id = old_id.then(|| name_of("id", session_id));
+    let id = old_id.then(|| name_of(SESSION_ID, session_id));
     hello.session = hello.session.or(ticket).or(id);
     Some(hello)
 }

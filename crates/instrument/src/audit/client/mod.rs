@@ -31,7 +31,7 @@ use super::software::{self, Kind, Software};
 use crate::ending;
 use crate::measure::{CpuTime, ProcessTree, TreeSample};
 use crate::model::Sample;
-use crate::session::{Console, Progress};
+use crate::session::{Console, Progress, Whose};
 use crate::trouble::Trouble;
 
 /// Connections that are kept one by one.
@@ -98,16 +98,14 @@ fn look(
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::new(Mutex::new(Seen::default()));
     let server = peer.start(Arc::clone(&seen), Arc::clone(&stop), began);
-    let title = if spec.command.is_empty() {
-        format!(
-            "listening on https://localhost:{} (CA: {})",
-            address.port(),
-            environment.ca().display()
-        )
+    if spec.command.is_empty() {
+        let (port, ca) = (address.port(), environment.ca().display());
+        let title = format!("listening on https://localhost:{port} (CA: {ca})");
+        console.stage(&title, None);
     } else {
-        "the client runs".into()
-    };
-    console.stage(&title, None);
+        // What it says goes to the same terminal, where a bar would be in its way.
+        console.note("the client runs; what it says follows");
+    }
     let mut watch = Watch {
         spec,
         console,
@@ -137,7 +135,9 @@ fn look(
         }
         ended.map(|()| Some(status.and_then(|status| status.code()).unwrap_or(128)))
     };
-    watch.console.stage_over();
+    if spec.command.is_empty() {
+        watch.console.stage_over();
+    }
     stop.store(true, Ordering::Relaxed);
     let _ = server.join();
     let cpu_ms = children_ms() - cpu_before;
@@ -287,7 +287,9 @@ impl Watch<'_> {
                 }
                 self.sample(&client.tree);
             }
-            self.say_how_far(seen);
+            if client.is_none() {
+                self.say_how_far(seen);
+            }
             let interrupted = matches!(
                 self.signals.as_ref().map(Signals::receive),
                 Some(Ok(Attempt::Done(_)))
@@ -316,6 +318,7 @@ impl Watch<'_> {
             total: None,
             alive: 0,
             failed,
+            whose: Whose::Client,
             pss_bytes: self.samples.last().map(|sample| sample.pss_bytes),
             elapsed: self.began.elapsed(),
             left: None,
@@ -408,6 +411,10 @@ fn figures(seen: &Seen) -> ClientFigures {
             figures.offered += 1;
             let count = uses.entry(session).or_default();
             *count += 1;
+            // A session id stays the same for as long as its session lives.
+            if !session.starts_with(hello::SESSION_ID) {
+                figures.same_session_max = figures.same_session_max.max(*count);
+            }
             figures.tickets_reused += u64::from(*count > 1 && raw.version == "TLS 1.3");
         }
         if figures.raw.len() < RAW_MAX {
@@ -415,7 +422,6 @@ fn figures(seen: &Seen) -> ClientFigures {
         }
     }
     figures.sessions_offered = uses.len() as u64;
-    figures.same_session_max = uses.values().copied().max().unwrap_or(0);
     if figures.connections == 0 {
         figures.hello_bytes = (0, 0);
     }

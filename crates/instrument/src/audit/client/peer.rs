@@ -1,15 +1,17 @@
 //! The server that an audited client meets: our engine, one thread per connection, and a book in
 //! which every connection is written down.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dormouse_engine::{Handshake, HandshakeLimits, Identity, ServerContext, ServerSettings};
+use dormouse_engine::{
+    Handshake, HandshakeLimits, Identity, ServerContext, ServerSessions, ServerSettings,
+};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
 };
@@ -25,6 +27,8 @@ const THREADS_MAX: usize = 1024;
 /// Connections that are written down.
 const VISITS_MAX: usize = 100_000;
 const IDLE: Duration = Duration::from_millis(200);
+/// Sessions that are kept for clients which go by ids.
+const SESSIONS_MAX: usize = 10_000;
 /// What is kept of handshakes that came to nothing.
 const IN_VAIN_MAX: usize = 1000;
 /// How much of what a client says first is kept until its hello is whole.
@@ -71,8 +75,10 @@ impl Peer {
         let address = address.map_err(|error| Trouble::system(error.to_string()))?;
         let (authority, identity) = Authority::make(address)
             .map_err(|why| Trouble::system(format!("making a certificate: {why}")))?;
-        let context = ServerContext::new(ServerSettings::new(vec![identity]))
-            .map_err(|error| Trouble::system(error.to_string()))?;
+        let mut settings = ServerSettings::new(vec![identity]);
+        settings.sessions_by_id = Some(Arc::new(ById::default()));
+        let context =
+            ServerContext::new(settings).map_err(|error| Trouble::system(error.to_string()))?;
         Ok(Self {
             listener,
             address,
@@ -124,6 +130,36 @@ impl Peer {
                 thread::sleep(Duration::from_millis(5));
             }
         })
+    }
+}
+
+/// Sessions of TLS 1.2 for clients which know no tickets: such a client resumes only by an id, so it
+/// must be given one before it can be said that it does not.
+#[derive(Debug, Default)]
+struct ById(Mutex<HashMap<Vec<u8>, Vec<u8>>>);
+
+impl ById {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ServerSessions for ById {
+    fn put(&self, id: &[u8], sealed: &[u8]) -> bool {
+        let mut sessions = self.sessions();
+        if sessions.len() >= SESSIONS_MAX {
+            return false;
+        }
+        sessions.insert(id.to_vec(), sealed.to_vec());
+        true
+    }
+
+    fn get(&self, id: &[u8]) -> Option<Vec<u8>> {
+        self.sessions().get(id).cloned()
+    }
+
+    fn take(&self, id: &[u8]) -> Option<Vec<u8>> {
+        self.sessions().remove(id)
     }
 }
 

@@ -126,7 +126,7 @@ fn of_connections(client: &ClientFigures) -> Vec<Row> {
         row("connections", client.connections.to_string()),
         row("requests", client.requests.to_string()),
         row(
-            "connections with more than one request",
+            "of them with several requests",
             client.kept_alive.to_string(),
         ),
         row("offered a session", share(client.offered)),
