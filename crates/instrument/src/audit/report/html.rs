@@ -6,6 +6,7 @@ use super::super::findings::Severity;
 use super::super::model::Audit;
 use super::beside;
 use super::{brief, client, flights, parts, pictures, timeline};
+use crate::model::grouped;
 use crate::report::{STYLE, escape};
 
 const AUDIT_STYLE: &str = include_str!("audit.css");
@@ -84,11 +85,11 @@ fn about(audit: &Audit) -> String {
         .value()
         .map_or_else(|| "software unknown".into(), |s| s.title());
     format!(
-        "{} · {} · {} · took {:.0} s · {}",
+        "{} · {} · {} · took {} s · {}",
         escape(&software),
         escape(&audit.target),
         machine(audit) + &busy(std::slice::from_ref(audit)),
-        audit.duration_s,
+        grouped(audit.duration_s, usize::from(audit.duration_s < 10.0)),
         escape(&audit.tool)
     )
 }
@@ -212,10 +213,15 @@ fn found(audit: &Audit) -> String {
         }
         body.push_str("</dl></div>\n");
     }
-    if body.is_empty() {
-        body.push_str("<p>Nothing was found.</p>");
+    if !body.is_empty() {
+        return section("Findings", "The weightiest first.", &body);
     }
-    section("Findings", "The weightiest first.", &body)
+    let nothing = if audit.outcome.complete {
+        "Nothing was found."
+    } else {
+        "Nothing was found, as far as it came."
+    };
+    section("Findings", nothing, "")
 }
 
 /// Text with words between backticks, which are code.
@@ -236,6 +242,9 @@ fn worded(text: &str) -> String {
 }
 
 fn figures(audit: &Audit) -> String {
+    if audit.server.is_none() && audit.client.is_none() {
+        return String::new();
+    }
     let mut body = String::new();
     for (title, rows) in parts::sections(audit) {
         let _ = write!(body, "<h3>{title}</h3><table class=\"figures\">");
