@@ -61,6 +61,11 @@ impl Kind {
         )
     }
 
+    /// Whether it compiles itself while it serves.
+    pub fn compiles(self) -> bool {
+        matches!(self, Self::NettyJdk | Self::NettyTcnative | Self::Jvm)
+    }
+
     /// Its name for people.
     pub fn name(self) -> &'static str {
         match self {

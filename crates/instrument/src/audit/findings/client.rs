@@ -1,6 +1,7 @@
 //! Findings about a client.
 
 use super::super::model::ClientFigures;
+use super::quoted::filled;
 use super::{About, Confidence, Finding, Severity, bytes, percent, whole};
 
 /// Connections which could have resumed, from which on a client that does not is at fault.
@@ -51,7 +52,7 @@ pub(super) fn judge(about: &About, client: &ClientFigures, findings: &mut Vec<Fi
                 client.connections,
                 bytes(memory as f64)
             ),
-            "well below a millisecond; its start is counted too",
+            "what its handshakes need; the start of the program is counted too",
             "the trust store, or a whole context, is loaded for each connection; or a process is started for each",
             Confidence::Low,
         );
@@ -156,7 +157,9 @@ fn hello(
             Severity::High,
             "the client offers TLS compression".into(),
             "DEFLATE in its ClientHello".into(),
-            "none (CRIME; and some 500 kB per connection where it is accepted)",
+            &filled(
+                "none (CRIME; and it takes memory where it is accepted; without it, {{advice.openssl.compression}})",
+            ),
             "a library that was built with zlib, and compression not switched off",
             Confidence::High,
         );
