@@ -61,10 +61,15 @@ pub fn page(title: &str, runs: &[Run]) -> String {
     ] {
         body.push_str(&section);
     }
+    document(&title, STYLE, &body)
+}
+
+/// A whole page: the title and the body are HTML already.
+pub(crate) fn document(title: &str, style: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{style}</style>\n</head>\n\
          <body>\n<main>\n{body}</main>\n</body>\n</html>\n"
     )
 }

@@ -7,7 +7,7 @@ use super::super::model::Audit;
 use super::beside;
 use super::{brief, client, flights, parts, pictures, timeline};
 use crate::model::grouped;
-use crate::report::{STYLE, escape};
+use crate::report::{STYLE, document, escape};
 
 const AUDIT_STYLE: &str = include_str!("audit.css");
 const SEVERITIES: [Severity; 4] = [
@@ -70,13 +70,7 @@ pub fn page(title: &str, audits: &[Audit]) -> String {
             );
         }
     }
-    let title = escape(title);
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}{AUDIT_STYLE}</style>\n</head>\n\
-         <body>\n<main>\n{body}</main>\n</body>\n</html>\n"
-    )
+    document(&escape(title), &[STYLE, AUDIT_STYLE].concat(), &body)
 }
 
 fn about(audit: &Audit) -> String {
