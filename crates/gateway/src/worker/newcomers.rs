@@ -5,7 +5,7 @@ use super::Worker;
 use super::accepting::{ACCEPTS_PER_TURN, Listener, Pause};
 use super::bursts::Subject;
 use super::challenges;
-use super::handshaking::{Step, With};
+use super::in_flight::{Step, With};
 use super::interest::{self, Side};
 use super::introducing::Client;
 use super::originating::Plain;
