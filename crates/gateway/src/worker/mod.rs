@@ -97,6 +97,7 @@ use kernel_memory::KernelMemory;
 use originating::{Errand, Plain};
 use passing::Passing;
 use recover::Doubts;
+pub(crate) use reloading::Remembered;
 use std::io;
 use std::sync::atomic::Ordering;
 use token::Token;
@@ -162,6 +163,8 @@ pub(crate) struct Inheritance {
     pub(crate) orders: Fd,
     /// Where the next worker will find its handover: a reload puts another in its place.
     pub(crate) handover: Fd,
+    /// What it goes by, of that.
+    pub(crate) remembered: Remembered,
     /// Sets what is logged.
     pub(crate) set_logs: fn(&Log),
     /// A slot that the predecessor was moving when it died: where it was, and where it is.
@@ -196,6 +199,7 @@ pub(crate) struct Worker {
     limits: Limits,
     orders: Fd,
     handover: Fd,
+    remembered: Remembered,
     set_logs: fn(&Log),
     /// Listeners that came for a reload which is still to come.
     arrived: Vec<Fd>,
@@ -235,6 +239,7 @@ impl Worker {
             limits,
             orders,
             handover,
+            remembered,
             set_logs,
             moved,
             keep,
@@ -271,6 +276,7 @@ impl Worker {
             ending: Ends::default(),
             leaving: 0,
             handover,
+            remembered,
             set_logs,
             arrived: Vec::new(),
             compaction: Compaction::default(),
