@@ -6,6 +6,7 @@ mod census;
 mod clients;
 mod limits;
 mod offered;
+mod page;
 mod recognised;
 mod resumption;
 
