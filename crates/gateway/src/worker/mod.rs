@@ -13,7 +13,7 @@
 //!                choosing      by which route           queue         whose turn it is
 //!                handshaking   not established yet      in_flight     one of those
 //!                through       TLS that is not ours     challenges    showing that a name is ours
-//! to a server    connecting    from plaintext to a backend            connects  how long it takes
+//! to a server    connecting    in plain text            connects      how long that takes
 //!                originating   by TLS                   under_way     those on their way
 //!                trouble       when it fails            warm          connections kept ready
 //! established    established   a slot is lent out       work          one step with it
@@ -28,7 +28,6 @@
 //!                reloading     other routes             ending        stop and drain
 //!                reporting     what is logged           bursts        and how often
 //!                token         what epoll gives back
-//! ```
 //! ```
 
 mod accepting;
