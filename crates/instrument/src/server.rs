@@ -162,37 +162,10 @@ impl Server {
         format!("; it said:{}", lines.concat())
     }
 
-    /// Ends the tree if it was started here: politely first.
+    /// Ends the tree if it was started here.
     fn stop(&mut self) {
-        let Some(started) = &mut self.started else {
-            return;
-        };
-        // Known before the first of them ends: whoever is left without a parent may be nobody's for
-        // a moment, and in no tree.
-        let known = self.tree.pids().unwrap_or_default();
-        if let Some(group) = i32::try_from(started.child.id())
-            .ok()
-            .and_then(Pid::from_raw)
-        {
-            let _ = kill_process_group(group, Signal::TERM);
-        }
-        signal_each(&known, Signal::TERM);
-        let until = Instant::now() + STOP_WAIT;
-        while is_any_alive(&self.tree, &known) && Instant::now() < until {
-            let _ = started.child.try_wait();
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        signal_each(&known, Signal::KILL);
-        signal_all(&self.tree, Signal::KILL);
-        let _ = started.child.wait();
-        // Even a kill takes its time.
-        let until = Instant::now() + KILL_WAIT;
-        while is_any_alive(&self.tree, &known) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        // Orphans that came to us are ours to reap.
-        for pid in self.tree.zombies() {
-            let _ = process::wait(process::Wait::IfEnded(process::Pid(pid)));
+        if let Some(started) = &mut self.started {
+            end(&mut started.child, &self.tree, STOP_WAIT);
         }
     }
 }
@@ -203,8 +176,42 @@ impl Drop for Server {
     }
 }
 
+/// Ends the tree of a child that leads a group, whatever groups its processes are in: politely first,
+/// and by force after `patience`. Nobody of it is left then.
+pub(crate) fn end(child: &mut Child, tree: &ProcessTree, patience: Duration) {
+    // Known before the first of them ends: whoever is left without a parent may be nobody's for
+    // a moment, and in no tree.
+    let known = tree.pids().unwrap_or_default();
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if let Some(group) = group {
+        let _ = kill_process_group(group, Signal::TERM);
+    }
+    signal_each(&known, Signal::TERM);
+    let until = Instant::now() + patience;
+    while is_any_alive(tree, &known) && Instant::now() < until {
+        let _ = child.try_wait();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Even a kill takes its time, and who forks meanwhile leaves one more.
+    let until = Instant::now() + KILL_WAIT;
+    loop {
+        signal_each(&known, Signal::KILL);
+        signal_all(tree, Signal::KILL);
+        let _ = child.try_wait();
+        if !is_any_alive(tree, &known) || Instant::now() > until {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.wait();
+    // Orphans that came to us are ours to reap.
+    for pid in tree.zombies() {
+        let _ = process::wait(process::Wait::IfEnded(process::Pid(pid)));
+    }
+}
+
 /// A signal for every process of a tree, whatever group it is in.
-pub(crate) fn signal_all(tree: &ProcessTree, signal: Signal) {
+fn signal_all(tree: &ProcessTree, signal: Signal) {
     signal_each(&tree.pids().unwrap_or_default(), signal);
 }
 

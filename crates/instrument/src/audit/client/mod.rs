@@ -15,11 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dormouse_reactor::OnExec;
 use dormouse_reactor::process;
-use dormouse_reactor::signal::{Signal, Signals};
+use dormouse_reactor::signal::Signals;
 use dormouse_reactor::socket::Attempt;
-use rustix::process::{Pid, Signal as Kill, kill_process_group};
 
 use self::peer::{Peer, Seen};
 use super::again;
@@ -28,8 +26,9 @@ use super::server::hello::{GROUPS, name_of};
 use super::software;
 use crate::measure::{CpuTime, ProcessTree, TreeSample};
 use crate::model::Sample;
-use crate::server::signal_all;
+use crate::server::end;
 use crate::session::{Console, Progress};
+use crate::signals;
 use crate::trouble::Trouble;
 
 /// Variables by which programs are told whom to trust.
@@ -50,6 +49,8 @@ const TRUST_VARIABLES: [&str; 11] = [
 const RAW_MAX: usize = 1000;
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
 const SAMPLES_MAX: usize = 2000;
+/// How long a client may take to end when it is told to.
+const END_WAIT: Duration = Duration::from_secs(2);
 
 /// What is to be audited, and how.
 #[derive(Clone, PartialEq, Debug)]
@@ -92,7 +93,7 @@ fn look(
     audit: &mut Audit,
     began: Instant,
 ) -> Result<(), Trouble> {
-    let signals = Signals::open(&[Signal::Interrupt, Signal::Terminate], OnExec::Close).ok();
+    let signals = signals::open();
     let peer = Peer::open(spec.listen, spec.relay)?;
     let directory = Directory::make()?;
     let ca = spec
@@ -319,7 +320,7 @@ impl Watch<'_> {
             );
             if interrupted || self.began.elapsed() > self.spec.limit {
                 let command = child.is_some();
-                stop(child, id);
+                stop(child, tree.as_ref());
                 return match (command, interrupted) {
                     (true, true) => Err(Trouble::lost("interrupted; figures so far")),
                     (true, false) => Err(Trouble::target(format!(
@@ -359,23 +360,11 @@ impl Watch<'_> {
     }
 }
 
-/// Ends a client which does not end by itself: politely first.
-fn stop(child: Option<Child>, id: Option<i32>) {
-    let (Some(mut child), Some(group)) = (child, id.and_then(Pid::from_raw)) else {
-        return;
-    };
-    let own = i32::try_from(std::process::id()).unwrap_or(0);
-    let tree = ProcessTree::of_child(group.as_raw_nonzero().get(), own);
-    let _ = kill_process_group(group, Kill::TERM);
-    // Whoever has left the group is still in the tree.
-    signal_all(&tree, Kill::TERM);
-    let until = Instant::now() + Duration::from_secs(2);
-    while Instant::now() < until && matches!(child.try_wait(), Ok(None)) {
-        std::thread::sleep(Duration::from_millis(20));
+/// Ends a client which does not end by itself, with all that it started.
+fn stop(child: Option<Child>, tree: Option<&ProcessTree>) {
+    if let (Some(mut child), Some(tree)) = (child, tree) {
+        end(&mut child, tree, END_WAIT);
     }
-    signal_all(&tree, Kill::KILL);
-    let _ = kill_process_group(group, Kill::KILL);
-    let _ = child.wait();
 }
 
 /// What the connections say together.

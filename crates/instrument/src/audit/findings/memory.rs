@@ -4,8 +4,8 @@ use super::super::census::{CensusReport, SizeClass};
 use super::super::model::{MemoryFigures, ServerFigures};
 use super::super::server::load::GROWTH_BYTES;
 use super::advice::HOLES;
-use super::{About, Confidence, Finding, Severity, bytes, percent, whole};
-use crate::stats::{Growth, Verdict};
+use super::{About, Confidence, Finding, Severity, bytes, collected, percent, whole};
+use crate::stats::{Growth, Slope, Verdict};
 
 /// Bytes per quiet connection.
 const PER_CONNECTION: [(f64, Severity); 3] = [
@@ -19,7 +19,7 @@ const RECORD_BUFFER: std::ops::RangeInclusive<u64> = 16_384..=36_000;
 const CONTEXT_BLOCKS: f64 = 220.0;
 const CONTEXT_BYTES: f64 = 20_000.0;
 /// Growth per round below this is not worth a finding, whatever it comes to per connection.
-const GROWTH_PER_ROUND: f64 = 50_000.0;
+pub(super) const GROWTH_PER_ROUND: f64 = 50_000.0;
 /// Bytes of holes in the heap.
 const LEFT: [(f64, Severity); 2] = [(16e6, Severity::High), (1.5e6, Severity::Medium)];
 const REFERENCE: &str =
@@ -191,18 +191,29 @@ fn general(
     }
 }
 
+/// A slope as uncertain as it is steep may be a warm-up which has not ended.
+pub(super) fn is_sure(slope: &Slope) -> bool {
+    slope
+        .plus_minus
+        .is_some_and(|plus_minus| plus_minus < 0.5 * slope.per_unit)
+}
+
 /// Memory that grows from round to round: what kind of growth is it?
 fn growth(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) -> Option<Finding> {
     let growth = memory.growth.value()?;
     let per_connection = growth.bytes_per_connection()?;
     let slope = growth.slope?;
     let material = per_connection > GROWTH_BYTES && slope.per_unit > GROWTH_PER_ROUND;
-    // A slope as uncertain as it is steep may be a warm-up which has not ended.
-    let sure = slope
-        .plus_minus
-        .is_some_and(|plus_minus| plus_minus < 0.5 * slope.per_unit);
-    if growth.verdict != Verdict::Grows || !material || !sure {
+    if growth.verdict != Verdict::Grows || !material || !is_sure(&slope) {
         return None;
+    }
+    if about.kind.collects() {
+        let kept = collected::judge(memory, growth)?;
+        let measured = format!("{growth}; {}", kept.measured);
+        let (id, cause) = (kept.id, kept.cause);
+        let mut finding = grown_finding(about, id, per_connection, measured, cause);
+        (finding.severity, finding.confidence) = (kept.severity, kept.confidence);
+        return Some(finding);
     }
     let at = |of: fn(&CensusReport) -> &std::collections::BTreeMap<String, u64>, name: &str| {
         census
@@ -221,13 +232,13 @@ fn growth(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) 
             "the heap grows by holes, not by what is in use: long-lived entries lie between the garbage of handshakes and pin its pages".to_owned(),
             Confidence::High,
         ),
+        // A cache in shared memory has the size that it was made with.
+        Some((in_use, _)) if in_use < 0.3 * grown && shared(memory) > 0.7 => {
+            severity = Severity::Low;
+            ("grows-under-churn", SHARED.to_owned(), Confidence::Medium)
+        }
         Some((in_use, _)) if in_use < 0.3 * grown => {
-            // A runtime which collects lets its heap grow first: that is no fault yet.
-            let collects = about.kind.collects();
-            if collects {
-                severity = Severity::Low;
-            }
-            ("grows-under-churn", outside_of_malloc(collects), Confidence::Low)
+            ("grows-under-churn", OUTSIDE_OF_MALLOC.to_owned(), Confidence::Low)
         }
         _ => living(memory.growth_resumed.value(), growth),
     };
@@ -247,9 +258,21 @@ fn growth(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) 
             whole(*has as f64)
         );
     }
-    Some(Finding {
+    let mut finding = grown_finding(about, id, per_connection, measured, cause);
+    (finding.severity, finding.confidence) = (severity, confidence);
+    Some(finding)
+}
+
+fn grown_finding(
+    about: &About,
+    id: &str,
+    per_connection: f64,
+    measured: String,
+    cause: String,
+) -> Finding {
+    Finding {
         id: id.into(),
-        severity,
+        severity: Severity::High,
         title: format!(
             "memory grows by {} for every connection that has come and gone",
             bytes(per_connection)
@@ -257,23 +280,30 @@ fn growth(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) 
         measured,
         reference: "none: what a connection took comes back".into(),
         cause,
-        confidence,
+        confidence: Confidence::Low,
         advice: about.advice(id),
         command: about.bench("churn", "-n 5000 -c 50 --rounds 5"),
-    })
+    }
 }
 
-/// Growth which the blocks of the C library do not explain.
-fn outside_of_malloc(collects: bool) -> String {
-    let what = if collects {
-        "the heap of the runtime, which grows until it collects, and its compiled code"
-    } else {
-        "mappings, stacks, or another allocator"
-    };
-    format!(
-        "neither blocks nor holes of malloc's heap have grown so: it is {what}; more rounds (--thorough) show whether it ends"
-    )
+/// The share of shared memory in the growth over the rounds, from the second on.
+fn shared(memory: &MemoryFigures) -> f64 {
+    let rounds = memory.phases.iter();
+    let rounds = rounds.filter(|phase| phase.name.starts_with("round_"));
+    let rounds: Vec<_> = rounds.map(|phase| phase.memory).collect();
+    match rounds.as_slice() {
+        [_, second, .., last] => {
+            let all = last.pss as f64 - second.pss as f64;
+            (last.pss_shared as f64 - second.pss_shared as f64) / all.max(1.0)
+        }
+        _ => 0.0,
+    }
 }
+
+const SHARED: &str = "it is shared memory, not malloc's heap: a cache of sessions which has its size from the start, and whose pages are used one after the other; it ends when the cache is full";
+
+/// Growth which the blocks of the C library do not explain.
+const OUTSIDE_OF_MALLOC: &str = "neither blocks nor holes of malloc's heap have grown so: it is mappings, stacks, or another allocator; more rounds (--thorough) show whether it ends";
 
 /// Growth of what is in use: with every connection, or with every new session?
 fn living(resumed: Option<&Growth>, full: &Growth) -> (&'static str, String, Confidence) {
