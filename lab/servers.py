@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -36,6 +37,19 @@ def version(name):
     return result.stdout.strip() if result.returncode == 0 else None
 
 
+def installed(peer, done=set()):
+    """Installs a peer (or `callers`, or `trixie`) that is not there yet, once."""
+    if peer in done:
+        return
+    done.add(peer)
+    if peer == "callers":
+        subprocess.run([LAB / "callers/install"], check=True, stdout=sys.stderr)
+    elif peer == "trixie":
+        subprocess.run([LAB / "trixie"], check=True, stdout=sys.stderr)
+    elif version(peer) is None:
+        subprocess.run([LAB / "install", peer], check=True, stdout=sys.stderr)
+
+
 def free_port():
     """A port below the ephemeral range, so that no outgoing connection takes it meanwhile."""
     # In no order: two lab scripts at a time would take the same.
@@ -46,6 +60,11 @@ def free_port():
                 probe.bind(("127.0.0.1", port))
                 return port
     raise Failed("no free port between 20000 and 32000")
+
+
+def since():
+    """When the run of `lab/all` began that is gone on with, in seconds since 1970: what is older is missing."""
+    return float(os.environ.get("LAB_SINCE", 0))
 
 
 def time_is_over():
@@ -142,6 +161,8 @@ def backend():
     return Server([LAB / "echo", port], port)
 
 
-def peer(name, variant, backend_port, key_type="ecdsa"):
+def peer(name, variant, backend_port, key_type="ecdsa", with_=""):
+    """`with_` is put before the server's program: `lab/trixie`."""
     port = free_port()
-    return Server([LAB / "peer", name, variant, port, backend_port], port, {"LAB_KEY_TYPE": key_type})
+    environment = {"LAB_KEY_TYPE": key_type, "LAB_WITH": str(with_)}
+    return Server([LAB / "peer", name, variant, port, backend_port], port, environment)

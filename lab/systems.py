@@ -80,6 +80,10 @@ REQUESTS = ["/usr/bin/python3", CALLERS / "with_requests.py"]
 AGENT = ["node", CALLERS / "agent.cjs"]
 GO = [LAB / ".cache/callers/client"]
 JAVA = ["java", "-cp", LAB / ".cache/callers", "Client", "{url}", "{ca}"]
+# What every context trusts which a program makes by the book, or by certifi: some 140 authorities.
+BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+# Its classes and libraries are those of the server.
+NETTY = ["java", "-cp", f"{LAB}/.cache/netty/classes:{LAB}/.cache/netty/dependency/*", "lab.Caller"]
 THROUGH = [LAB / "through"]
 
 # They make 40 requests in a loop, as the load script of the case did. `lab/through` puts `dormouse connect` between.
@@ -95,6 +99,8 @@ CLIENTS = [
         "a new context each time": [*HTTP_CLIENT, "{url}", "new"],
         "one context": [*HTTP_CLIENT, "{url}", "shared"],
         "one connection": [*HTTP_CLIENT, "{url}", "kept"],
+        "a new context with the system's authorities each time": [*HTTP_CLIENT, "{url}", "new", BUNDLE],
+        "one context with the system's authorities": [*HTTP_CLIENT, "{url}", "shared", BUNDLE],
         "a new context each time, through dormouse connect": [*THROUGH, *HTTP_CLIENT, "{plain}", "new"],
     }),
     ("Python ssl", {
@@ -121,6 +127,13 @@ CLIENTS = [
         "a new SSLContext each time": [*JAVA, "new"],
         "one SSLContext": [*JAVA, "shared"],
         "connections kept": [*JAVA, "kept"],
+        "a new SSLContext each time, through dormouse connect": [*THROUGH, "java", "-cp", LAB / ".cache/callers", "Client", "{plain}", "none", "new"],
+    }),
+    ("Netty client with tcnative", {
+        "a new SslContext each time": [*NETTY, "{url}", "{ca}", "new"],
+        "one SslContext": [*NETTY, "{url}", "{ca}", "shared"],
+        "one SslContext, newHandler without host and port": [*NETTY, "{url}", "{ca}", "unnamed"],
+        "a new SslContext each time, through dormouse connect": [*THROUGH, *NETTY, "{plain}", "none", "new"],
     }),
     ("curl", {
         "40 URLs at once": ["curl", "-sS", "-o", "/dev/null", *["{url}"] * 40],

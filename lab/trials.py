@@ -1,5 +1,5 @@
-"""What is tried before and after a change: memory held, growth, sessions resumed. Each function starts the server
-anew and returns figures. And the file they are kept in. Standard library only."""
+"""What is tried before and after a change: memory held, growth, CPU time, sessions resumed, compression. Each function
+starts the server anew and returns figures. And the file they are kept in. Standard library only."""
 
 import json
 import os
@@ -7,6 +7,8 @@ import platform
 import socket
 import ssl
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import bench
@@ -24,39 +26,92 @@ def started(peer, variant, port, with_=""):
 
 
 def measured(mode, peer, variant, words, with_=""):
-    """One run of `dormouse bench`."""
+    """One run of `dormouse bench`, which starts the server, and what is behind it."""
     port = servers.free_port()
+    return run(mode, peer, port, ["--cmd", started(peer, variant, port, with_), *words])
+
+
+def run(mode, peer, port, words):
     kind, _ = servers.peers()[peer]
-    words = ["bench", mode, f"127.0.0.1:{port}", "--cmd", started(peer, variant, port, with_), *words]
-    words += ["--ca", str(servers.CA), "--sni", "localhost", "--quiet", "--json", "-"]
+    words = ["bench", mode, f"127.0.0.1:{port}", *words, "--ca", str(servers.CA), "--sni", "localhost", "--quiet", "--json", "-"]
     # On a busy machine a server may take long, and that is no failure.
     words += ["--timeout", "60s"] + (["--http", "/"] if kind == "http" else [])
     result = subprocess.run([str(bench.DORMOUSE), *words], stdout=subprocess.PIPE, text=True)
     if result.returncode:
-        raise servers.Failed(f"{peer} {variant}: the bench ended with {result.returncode}")
+        raise servers.Failed(f"{peer}: bench {mode} ended with {result.returncode}")
     return bench.Run(json.loads(result.stdout))
 
 
 def hold(peer, variant, connections, with_=""):
     # A few at a time: where the processor is busy, handshakes would run into the servers' own limits of time.
-    run = measured("hold", peer, variant, ["-n", str(connections), "-c", "16"], with_)
+    ran = measured("hold", peer, variant, ["-n", str(connections), "-c", "16"], with_)
     return {
         "connections": connections,
-        "bytes": round(run.figures[bench.PER_CONNECTION]),
-        "left_percent": round(run.figures[bench.LEFT_AFTER_CLOSE]),
+        "bytes": round(ran.figures[bench.PER_CONNECTION]),
+        "left_percent": round(ran.figures[bench.LEFT_AFTER_CLOSE]),
     }
 
 
 def churn(peer, variant, version, connections, rounds, lanes=500, with_=""):
     words = ["-n", str(connections), "-c", str(lanes), "--rounds", str(rounds), "--tls", version]
-    run = measured("churn", peer, variant, words, with_)
+    ran = measured("churn", peer, variant, words, with_)
     return {
         "connections": connections,
         "tls": version,
-        "slope": run.figures[bench.PER_ROUND],
-        "unsure": run.figures[bench.PER_ROUND_UNSURE],
-        "after": [round(bytes_) for _, bytes_ in run.json["growth"]["rounds"]],
+        "slope": ran.figures[bench.PER_ROUND],
+        "unsure": ran.figures[bench.PER_ROUND_UNSURE],
+        "after": [round(bytes_) for _, bytes_ in ran.json["growth"]["rounds"]],
     }
+
+
+def spent(peer, variant, connections, key="ecdsa", resume=False):
+    """CPU time of a handshake, of the server alone: not of what is behind it."""
+    words = ["-n", str(connections), "-c", "16", "--rounds", "1", *bench.QUICK, *["--resume"] * resume]
+    with servers.backend() as backend, servers.peer(peer, variant, backend.port, key) as server:
+        ran = run("churn", peer, server.port, [*words, "--pid", str(server.pid)])
+    return round(ran.figures[bench.CPU_PER_HANDSHAKE])
+
+
+def spent_by_key(peer, key, connections=1500):
+    """And with sessions resumed, once more."""
+    figures = {"key": key, "us": spent(peer, "default", connections, key)}
+    return figures if key == "rsa" else {**figures, "resumed_us": spent(peer, "default", connections, key, True)}
+
+
+COMPRESSING = 200  # connections, as the case had
+
+
+def compressed(peer, variant):
+    """What a connection takes, and how many are compressed of those that offer it, with Debian 13's OpenSSL."""
+    kind, _ = servers.peers()[peer]
+    trixie = servers.LAB / "trixie"
+    client = [trixie, sys.executable, servers.LAB / "callers/compressing.py"]
+    with servers.backend() as backend, servers.peer(peer, variant, backend.port, with_=trixie) as server:
+        words = [*client, str(server.port), str(COMPRESSING), kind]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+            said(holder, "warm")
+            before = server.pss_bytes()
+            holder.stdin.write("\n")
+            holder.stdin.flush()
+            count = int(said(holder))
+            time.sleep(0.3)
+            bytes_ = round((server.pss_bytes() - before) / COMPRESSING)
+            holder.stdin.close()
+    return {"connections": COMPRESSING, "compressed": count, "bytes": bytes_}
+
+
+def trixies_library():
+    """Its OpenSSL, by name: `OpenSSL 3.5.7`."""
+    words = [servers.LAB / "trixie", sys.executable, "-c", "import ssl; print(ssl.OPENSSL_VERSION)"]
+    return " ".join(subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[:2])
+
+
+def said(holder, word=None):
+    """The next line of a client that was started."""
+    line = holder.stdout.readline().strip()
+    if not line or (word and line != word):
+        raise servers.Failed(f"the client ended with {holder.wait()} and said {line!r}")
+    return line
 
 
 def session(port, kind, version, offered, tickets):
@@ -103,22 +158,24 @@ def client(command):
     if result.returncode:
         raise servers.Failed(f"{command}: the audit ended with {result.returncode}")
     seen = json.loads(result.stdout)["client"]
-    return {name: seen[name] for name in ("requests", "connections", "resumed")}
+    figures = {name: seen[name] for name in ("requests", "connections", "resumed")}
+    return {**figures, "cpu_ms": round(seen["cpu_ms"]["measured"])}
 
 
 class Kept:
     """lab/results/NAME-DATE.json, one entry per trial, written after each: what was measured is not lost with what
     comes after it."""
 
-    def __init__(self, name, missing):
+    def __init__(self, name, missing, names):
         machine = bench.machine()
         self.path = RESULTS / f"{name}-{machine['date']}.json"
         self.result = {"machine": {"kernel": platform.release(), "cores": os.cpu_count(), **machine}, "trials": {}}
         # What is there of today stays until it is measured again.
-        if self.path.exists():
-            self.result["trials"] = json.loads(self.path.read_text())["trials"]
-        self.trials, self.failed = self.result["trials"], []
-        self.done = set(self.trials) if missing else set()
+        old = json.loads(self.path.read_text())["trials"] if self.path.exists() else {}
+        self.result["trials"] = {name: old[name] for name in names if name in old}
+        self.trials, self.failed, self.names = self.result["trials"], [], list(names)
+        of_this_run = {name for name, trial in self.trials.items() if trial.get("at", 0) >= servers.since()}
+        self.done = of_this_run if missing else set()
 
     def attempt(self, name, entry, work):
         """`work` gives the figures, which are kept beside `entry` with the load at the start."""
@@ -127,14 +184,15 @@ class Kept:
         if servers.time_is_over():
             self.failed.append(f"{name}: no time left")
             return
-        load = round(os.getloadavg()[0], 1)
+        load, at = round(os.getloadavg()[0], 1), round(time.time())
         try:
             figures = work()
-        except (servers.Failed, OSError, subprocess.SubprocessError) as error:
-            self.failed.append(name)
+        except (servers.Failed, OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
+            self.failed.append(f"{name}: {error}")
             print(f"FAILED {name}: {error}", flush=True)
             return
-        self.trials[name] = {**entry, **figures, "load": load}
+        self.trials[name] = {**entry, **figures, "load": load, "at": at, "took_s": round(time.time() - at, 1)}
+        self.trials = self.result["trials"] = {name: self.trials[name] for name in self.names if name in self.trials}
         text = json.dumps({"machine": self.result["machine"]})[:-1] + ', "trials": {\n'
         text += ",\n".join(f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in self.trials.items())
         replace(self.path, text + "\n}}\n")
@@ -162,11 +220,13 @@ def replace(path, text):
 
 
 def newest(name):
-    """The trials of the latest result, and where they are from."""
-    paths = sorted(RESULTS.glob(f"{name}-*.json"))
-    if not paths:
-        return {}, None
-    return json.loads(paths[-1].read_text())["trials"], paths[-1].name
+    """Of every trial the latest, and where it is from: a run that was not finished leaves what was there before."""
+    found, paths = {}, {}
+    for path in sorted(RESULTS.glob(f"{name}-*.json")):
+        trials = json.loads(path.read_text())["trials"]
+        found |= trials
+        paths |= dict.fromkeys(trials, path.name)
+    return found, paths
 
 
 def growth(trial):

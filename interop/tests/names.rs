@@ -106,6 +106,19 @@ impl Scene {
 
     /// With these backends, and more options for dnsmasq.
     fn with(first: &[IpAddr], to: String, resolve_every: &str, more: &[String]) -> Option<Self> {
+        let options = |settings: &mut Settings| {
+            settings.options.push(("to", to));
+            settings.option("resolve_every", resolve_every);
+        };
+        Self::with_options(first, options, more)
+    }
+
+    /// With whatever is set in the configuration.
+    fn with_options(
+        first: &[IpAddr],
+        set: impl FnOnce(&mut Settings),
+        more: &[String],
+    ) -> Option<Self> {
         if !applies(Can::BeDormouse) {
             return None;
         }
@@ -116,8 +129,7 @@ impl Scene {
         let target = Target::Tcp(SocketAddr::new(unused_host(), PLAIN_PORT));
         let mut settings = Settings::new(listen, target);
         settings.workers = 1;
-        settings.options.push(("to", to));
-        settings.option("resolve_every", resolve_every);
+        set(&mut settings);
         Admin::in_folder(&mut settings);
         let script = format!(
             "mount --bind {} /etc/resolv.conf && mount --bind {} /etc/hosts && exec \"$@\"",
@@ -214,6 +226,33 @@ fn new_connections_follow_a_name() {
     scene.echoes();
     assert_eq!(scene.addresses().len(), 2);
     old.echo().expect("the oldest connection is still there");
+}
+
+/// A pool that rotates faster than its addresses are asked often enough: the one which stays is
+/// found to be well all the same, by the scout that was there from the start.
+#[test]
+fn a_rotating_pool_does_not_starve_the_checks_of_those_who_stay() {
+    let (hosts, _servers) = backends::<6>();
+    let checked = |settings: &mut Settings| {
+        settings.option("to", &format!("{NAME}:{PLAIN_PORT}"));
+        settings.option("resolve_every", "1s");
+        settings.option("check", "connect");
+        settings.option("check_every", "1s");
+        settings.option("check_rise", "4");
+    };
+    let Some(scene) = Scene::with_options(&hosts[..2], checked, &[]) else {
+        return;
+    };
+    let stays = format!("{}:{PLAIN_PORT}", hosts[0]);
+    let mut others = hosts[1..].iter().cycle();
+    wait::until("the address that stays to be well", PATIENCE, || {
+        scene.dns.says(&[hosts[0], *others.next()?]);
+        std::thread::sleep(Duration::from_millis(200));
+        let status = scene.admin.status();
+        let all = status["backends"].as_array()?;
+        let is_well = |b: &serde_json::Value| b["address"] == stays && b["check"] == "well";
+        all.iter().any(is_well).then_some(())
+    });
 }
 
 /// Each name is looked up again when its time is over, also behind an alias and where the answer is

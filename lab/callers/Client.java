@@ -1,7 +1,8 @@
 // Client URL CA new|shared|kept: 40 requests with HttpsURLConnection: an SSLContext for each, one for all, one with
-// connections that are kept.
+// connections that are kept. http:// goes without TLS.
 import java.io.FileInputStream;
 import java.net.URI;
+import java.net.URLConnection;
 import java.security.KeyStore;
 import java.security.cert.CertificateFactory;
 import javax.net.ssl.HttpsURLConnection;
@@ -15,10 +16,12 @@ public final class Client {
     public static void main(String[] arguments) throws Exception {
         String how = arguments[2];
         System.setProperty("http.keepAlive", String.valueOf(how.equals("kept")));
-        SSLSocketFactory shared = sockets(arguments[1]);
+        SSLSocketFactory shared = arguments[0].startsWith("https:") ? sockets(arguments[1]) : null;
         for (int n = 0; n < 40; n++) {
-            HttpsURLConnection connection = (HttpsURLConnection) new URI(arguments[0]).toURL().openConnection();
-            connection.setSSLSocketFactory(how.equals("new") ? sockets(arguments[1]) : shared);
+            URLConnection connection = new URI(arguments[0]).toURL().openConnection();
+            if (connection instanceof HttpsURLConnection tls) {
+                tls.setSSLSocketFactory(how.equals("new") ? sockets(arguments[1]) : shared);
+            }
             connection.getInputStream().readAllBytes();
         }
     }

@@ -13,6 +13,7 @@ use dormouse_instrument::audit::{self, Audit, Thresholds, report};
 use dormouse_instrument::load::Launcher;
 
 use crate::bench::console::Terminal;
+use crate::terminal;
 use options::{ClientArgs, JudgeArgs, Output, ReportArgs, ServerArgs};
 
 /// Arguments of `audit`.
@@ -38,14 +39,20 @@ enum What {
 Examples:\n  \
 dormouse audit server 127.0.0.1:443 --pid $(pidof -s nginx) --insecure\n  \
 dormouse audit server 127.0.0.1:8443 --cmd 'node server.js' --ca ca.pem --html audit.html\n  \
-dormouse audit server example.org:443          a handful of connections, no load")]
+dormouse audit server example.org:443          a handful of connections, no load\n\n\
+With the address alone only what is offered is told; what it costs needs --pid, --unit, --container or --cmd. \
+The command after `again` shows one finding once more.")]
     Server(Box<ServerArgs>),
     /// A client: whether it resumes and keeps alive, what it offers and spends
     #[command(after_help = "\
 Examples:\n  \
 dormouse audit client -- curl -sS {url} {url} {url}\n  \
 dormouse audit client -- python3 fetch.py          with DORMOUSE_URL in its environment\n  \
-dormouse audit client --listen 127.0.0.1:8443 --ca-file ca.pem --limit 60s")]
+dormouse audit client -- java -jar app.jar {url}   a JVM is handed the authority too\n  \
+dormouse audit client --relay 127.0.0.1:8080 -- ./load-test {url}\n  \
+dormouse audit client --listen 127.0.0.1:8443 --ca-file ca.pem --limit 60s\n\n\
+The client must trust an authority that is made for this run: its certificate is in the variables by which OpenSSL, \
+curl, Python, Node.js, Go, Perl, git and JVMs are told; for others, {ca} is its file.")]
     Client(ClientArgs),
     /// Draw a self-contained HTML page of audits that were kept with --json, side by side
     Report(ReportArgs),
@@ -112,18 +119,29 @@ fn publish(mut audit: Audit, thresholds: &Thresholds, output: &Output) -> Result
         Some(path) if path.as_os_str() == "-" => to_stdout(&json(&audit)?)?,
         Some(path) => {
             write(path, &json(&audit)?)?;
-            to_stdout(&report::text(&audit))?;
+            to_stdout(&report::text(&audit, form()))?;
         }
-        None => to_stdout(&report::text(&audit))?,
+        None => to_stdout(&report::text(&audit, form()))?,
     }
     if let Some(path) = &output.html {
-        let title = format!("{}, audited", audit.label);
-        write(path, &report::page(&title, std::slice::from_ref(&audit)))?;
+        let page = report::page(&report::title(&audit), std::slice::from_ref(&audit));
+        write(path, &page)?;
     }
     if let Some(message) = &audit.outcome.message {
         eprintln!("dormouse audit {}: {message}", audit.kind);
     }
     Ok(audit.outcome.exit_status)
+}
+
+/// What the standard output can show.
+fn form() -> report::Form {
+    let stdout = std::io::stdout();
+    let size = terminal_size::terminal_size_of(&stdout);
+    let file = report::Form::default();
+    report::Form {
+        width: size.map_or(file.width, |(width, _)| width.0.into()),
+        colours: terminal::colours_on(&stdout),
+    }
 }
 
 fn json(audit: &Audit) -> Result<String, Trouble> {

@@ -3,9 +3,13 @@
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use dormouse_engine::{Identity, IdentityError, OcspProblem, TrustStore, UnixTime};
-use dormouse_gateway::config::{Ca, CertificateFiles, Config, Originate, Route, show_number};
-use dormouse_gateway::{PairFiles, certificate_pairs};
+use dormouse_engine::{
+    Identity, IdentityError, OcspProblem, TrustStore, UnixTime, ocsp_question, pem_chain,
+};
+use dormouse_gateway::config::{
+    AcmeName, Ca, CertificateFiles, Config, Originate, Route, show_duration, show_number,
+};
+use dormouse_gateway::{PairFiles, acme_file, certificate_pairs};
 use time::OffsetDateTime;
 
 use crate::check::{Row, row};
@@ -34,7 +38,7 @@ pub(crate) fn read(config: &Config) -> Identities {
         .map_or(0, |since| since.as_secs());
     let mut found = Identities::default();
     for route in &config.routes {
-        let rows = read_route(route, now_s, &mut found);
+        let rows = read_route(config, route, now_s, &mut found);
         found.by_route.push(rows);
     }
     for originate in &config.originate {
@@ -45,31 +49,116 @@ pub(crate) fn read(config: &Config) -> Identities {
     found
 }
 
-fn read_route(route: &Route, now_s: u64, found: &mut Identities) -> Vec<Row> {
+/// What clients of a route are shown, and how that is kept fresh.
+fn read_route(config: &Config, route: &Route, now_s: u64, found: &mut Identities) -> Vec<Row> {
+    if route.pass_through {
+        return vec![row("certificate", "the backend's", "TLS passes through")];
+    }
     let mut rows = Vec::new();
+    let mut staples = Staples::default();
     for files in &route.certificates {
         match certificate_pairs(files) {
-            Ok(pairs) => rows.extend(read_pairs(&pairs, now_s, found)),
+            Ok(pairs) => rows.extend(read_pairs(&pairs, now_s, found, &mut staples)),
             Err(why) => found.errors.push(why),
         }
+    }
+    for name in &route.acme {
+        rows.push(read_acme(config, name, now_s, found, &mut staples));
     }
     if let Some(name) = &route.self_signed {
         match Identity::self_signed(name) {
             Ok(_) => rows.push(row(
                 "certificate",
                 "self-signed",
-                format!("for {name}; no client trusts it"),
+                format!("for {name}; no client trusts it; another one at each start"),
             )),
             Err(IdentityError { problem, .. }) => {
                 found.errors.push(format!("self_signed: {problem}"))
             }
         }
     }
+    rows.extend(staples.row(config.process.ocsp_fetch));
+    if !route.certificates.is_empty() {
+        let often = match config.process.reload_certificates {
+            Some(every) => format!("looked at every {}", show_duration(every)),
+            None => "read again by a reload only".to_owned(),
+        };
+        rows.push(row("kept fresh", "files", often));
+    }
+    if !route.acme.is_empty() {
+        let when = "renewed when the server says, or two thirds of the time are over";
+        rows.push(row("kept fresh", "by ACME", when));
+    }
     rows
 }
 
+/// The certificate for a name from an ACME server: there, or still to come. That it can't be read
+/// is no mistake: another one is had.
+fn read_acme(
+    config: &Config,
+    name: &AcmeName,
+    now_s: u64,
+    found: &mut Identities,
+    staples: &mut Staples,
+) -> Row {
+    let (file, server) = (acme_file(config, name.as_str()), &config.acme.acme_server);
+    let remark = match (file.try_exists(), Identity::from_files(&file, &file)) {
+        (Ok(false), _) => format!("still to come from {server}"),
+        (_, Ok(identity)) => {
+            staples.count(&file, false);
+            let shown = file.display();
+            found
+                .warnings
+                .extend(warnings(&identity, &shown.to_string(), now_s));
+            format!("{}; from {server}", describe(&identity, now_s))
+        }
+        (_, Err(error)) => format!("had anew from {server}, unless it can be read then: {error}"),
+    };
+    row("certificate", name, remark)
+}
+
+/// Whose OCSP responses are stapled to the certificates of a route.
+#[derive(Default)]
+struct Staples {
+    from_file: usize,
+    with_responder: usize,
+}
+
+impl Staples {
+    fn count(&mut self, cert: &Path, from_file: bool) {
+        let has_responder = || {
+            let chain = std::fs::read(cert).ok().and_then(|pem| pem_chain(&pem));
+            let chain = chain.unwrap_or_default();
+            let slices: Vec<&[u8]> = chain.iter().map(Vec::as_slice).collect();
+            ocsp_question(&slices).is_some()
+        };
+        if from_file {
+            self.from_file += 1;
+        } else if has_responder() {
+            self.with_responder += 1;
+        }
+    }
+
+    /// Nothing is said where there is no response to be had.
+    fn row(&self, fetch: bool) -> Option<Row> {
+        let fetched = match (self.with_responder, fetch) {
+            (0, _) => None,
+            (number, true) => Some(format!("{number} fetched from the authority")),
+            (number, false) => Some(format!("{number} not fetched (ocsp_fetch = false)")),
+        };
+        let read = (self.from_file > 0).then(|| format!("{} read from a file", self.from_file));
+        let said: Vec<String> = fetched.into_iter().chain(read).collect();
+        (!said.is_empty()).then(|| row("OCSP", "stapled", said.join(", ")))
+    }
+}
+
 /// Of those in a directory, what is no good is left out as long as something is good.
-fn read_pairs(pairs: &[PairFiles], now_s: u64, found: &mut Identities) -> Vec<Row> {
+fn read_pairs(
+    pairs: &[PairFiles],
+    now_s: u64,
+    found: &mut Identities,
+    staples: &mut Staples,
+) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut left_out = Vec::new();
     for PairFiles {
@@ -85,6 +174,7 @@ fn read_pairs(pairs: &[PairFiles], now_s: u64, found: &mut Identities) -> Vec<Ro
                 if let Some(path) = ocsp {
                     read_staple(path, &mut identity, now_s, found);
                 }
+                staples.count(cert, ocsp.is_some());
                 rows.push(row("certificate", &name, describe(&identity, now_s)));
                 found.warnings.extend(warnings(&identity, &name, now_s));
             }

@@ -88,6 +88,44 @@ fn check_shows_what_would_run() {
     );
 }
 
+/// Of each route: what clients are shown, where it comes from, and who keeps it fresh.
+#[test]
+fn check_says_what_is_served_and_how_it_is_kept_fresh() {
+    let site = site(&format!(
+        "acme_terms_agreed = true\nacme_folder = 'acme'\nacme_server = 'https://ca.test/dir'\n\
+         reload_certificates = '1m'\n{RIGHT}\
+         [[route]]\nlisten = '127.0.0.1:18444'\nto = '127.0.0.1:18080'\n\
+         acme = ['www.example.com', 'new.example.com']\n\
+         [[route]]\nlisten = '127.0.0.1:18445'\nto = '127.0.0.1:18080'\npass_through = true\n"
+    ));
+    let both = ["site.pem", "site.key"].map(|file| fs::read(site.path().join(file)));
+    let both = both.map(|read| read.expect("a file")).concat();
+    fs::create_dir_all(site.path().join("acme/ca.test")).expect("a folder");
+    fs::write(site.path().join("acme/ca.test/www.example.com.pem"), both).expect("a file");
+    let ran = dormouse(site.path(), &["check", "dormouse.toml"]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    for (before, behind) in [
+        ("  kept fresh   files ", " looked at every 1m"),
+        (
+            "  certificate  www.example.com  example.com, www.example.com; ECDSA P-256; until ",
+            "; from https://ca.test/dir",
+        ),
+        (
+            "  certificate  new.example.com  still to come from https://ca.test/dir",
+            "",
+        ),
+        (
+            "  kept fresh   by ACME ",
+            " two thirds of the time are over",
+        ),
+        ("  certificate  the backend's ", " TLS passes through"),
+    ] {
+        let is_it = |line: &str| line.starts_with(before) && line.ends_with(behind);
+        assert!(ran.out.lines().any(is_it), "{before} in\n{}", ran.out);
+    }
+    assert!(!ran.out.contains("OCSP"), "none names a responder");
+}
+
 #[test]
 fn check_reads_what_the_file_refers_to() {
     let refused = |configuration: &str| {

@@ -7,7 +7,7 @@ use dormouse_record as record;
 use rustls::AlertDescription;
 use rustls::Error;
 use rustls::client::Tls12ClientSessionValue;
-use rustls::{ClientConfig, CommonState, ServerConfig};
+use rustls::{ClientConfig, CommonState, ProtocolVersion, ServerConfig};
 use rustls_pki_types::{ServerName, UnixTime};
 
 use crate::client::ClientContext;
@@ -261,6 +261,19 @@ impl Handshake {
     /// answer to its hello, is behind us.
     pub fn has_answered(&self) -> bool {
         self.sent_before > 0 || self.sent > 0 || !self.machine.output.is_empty()
+    }
+
+    /// Whether the output is nothing but tickets (RFC 8446 §4.6.1), for which nobody waits, and the
+    /// client has already said more: then it can go with the answer to that, in one segment.
+    pub fn output_can_wait(&self) -> bool {
+        let protocol = self
+            .machine
+            .common()
+            .and_then(CommonState::protocol_version);
+        matches!(self.phase, Phase::Established)
+            && self.is_server()
+            && protocol == Some(ProtocolVersion::TLSv1_3)
+            && !self.leftover.is_empty()
     }
 
     /// Whether it is the server's side.

@@ -5,8 +5,9 @@
 //! rests, survives and ends for itself, as any other; what is worked on at a time is one of them.
 
 use crate::config::{self, Backend, Config, Truncation};
+use crate::contexts::alpn;
 use crate::handover::{OriginPem, Pem};
-use crate::route::{Route, alpn};
+use crate::route::Route;
 use dormouse_engine::{ClientContext, ClientSettings, ResumptionSettings, Roots, TrustStore};
 use dormouse_reactor::socket::Addr;
 

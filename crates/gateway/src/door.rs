@@ -28,7 +28,7 @@ impl Takes {
         let names = route.server_names.iter();
         Takes {
             names: names.map(ToString::to_string).collect(),
-            alpn: crate::route::alpn(&route.alpn),
+            alpn: crate::contexts::alpn(&route.alpn),
         }
     }
 

@@ -1,9 +1,9 @@
 //! An origination at work: what its configuration became in this process.
 
 use crate::client_sessions::{ClientSessions, Key, Place};
-use crate::config::{Config, Originate, Server};
+use crate::config::{Config, Originate, Server, milliseconds};
+use crate::contexts;
 use crate::handover::{Handover, OriginPem};
-use crate::route;
 use dormouse_engine::{
     ClientContext, ClientSettings, Protocols, ResumptionSettings, Reuse, Roots, TrustStore, digest,
 };
@@ -108,10 +108,10 @@ fn origin<'a>(
     };
     let reuse = reuse(originate);
     let mut settings = ClientSettings::new(roots);
-    settings.alpn = route::alpn(&originate.alpn);
+    settings.alpn = contexts::alpn(&originate.alpn);
     settings.protocols = Protocols {
-        min: route::version(originate.min_version),
-        max: route::version(originate.max_version),
+        min: contexts::version(originate.min_version),
+        max: contexts::version(originate.max_version),
     };
     settings.resumption = (originate.resume_uses > 0).then_some(ResumptionSettings {
         tickets_expected: TICKETS_EXPECTED,
@@ -131,7 +131,7 @@ fn origin<'a>(
     Ok(Origin {
         context,
         targets: targets.collect(),
-        ticket_wait_ms: route::milliseconds(originate.ticket_wait),
+        ticket_wait_ms: milliseconds(originate.ticket_wait),
         warm: originate.warm / workers.max(1) + extra,
     })
 }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod audit;
+mod ending;
 pub mod load;
 pub mod measure;
 pub mod model;
@@ -21,6 +22,6 @@ mod trouble;
 
 pub use modes::run;
 pub use server::ServerSource;
-pub use session::{Console, Progress};
+pub use session::{Console, Progress, Whose};
 pub use spec::{Bulk, Churn, Hold, Mode, Request, Spec, Wake};
 pub use trouble::{Blame, Trouble};

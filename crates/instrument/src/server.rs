@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dormouse_reactor::process;
+use dormouse_reactor::signal;
 use dormouse_reactor::socket::Addr;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
 
+use crate::ending;
 use crate::measure::{ProcessTree, TreeSample};
 use crate::trouble::Trouble;
 
@@ -20,8 +21,6 @@ use crate::trouble::Trouble;
 const START_WAIT: Duration = Duration::from_secs(60);
 /// How long it may take to end.
 const STOP_WAIT: Duration = Duration::from_secs(5);
-/// How long one that was killed has until it is gone.
-const KILL_WAIT: Duration = Duration::from_secs(1);
 /// Lines of its output that are kept.
 const LINES_KEPT: usize = 20;
 const LINE_MAX: u64 = 400;
@@ -85,12 +84,14 @@ impl Server {
         // Daemons that detach come to us, and stay in the tree.
         process::set_subreaper()
             .map_err(|error| Trouble::system(format!("becoming a subreaper: {error}")))?;
-        let mut child = Command::new("/bin/sh")
+        let mut shell = Command::new("/bin/sh");
+        shell
             .args(["-c", command])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .process_group(0)
+            .process_group(0);
+        let mut child = signal::unblocked(&mut shell)
             .spawn()
             .map_err(|error| Trouble::system(format!("cannot start {command:?}: {error}")))?;
         let output = Arc::new(Mutex::new(VecDeque::new()));
@@ -161,74 +162,14 @@ impl Server {
         let lines: Vec<_> = lines.iter().map(|line| format!("\n    | {line}")).collect();
         format!("; it said:{}", lines.concat())
     }
-
-    /// Ends the tree if it was started here.
-    fn stop(&mut self) {
-        if let Some(started) = &mut self.started {
-            end(&mut started.child, &self.tree, STOP_WAIT);
-        }
-    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-/// Ends the tree of a child that leads a group, whatever groups its processes are in: politely first,
-/// and by force after `patience`. Nobody of it is left then.
-pub(crate) fn end(child: &mut Child, tree: &ProcessTree, patience: Duration) {
-    // Known before the first of them ends: whoever is left without a parent may be nobody's for
-    // a moment, and in no tree.
-    let known = tree.pids().unwrap_or_default();
-    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    if let Some(group) = group {
-        let _ = kill_process_group(group, Signal::TERM);
-    }
-    signal_each(&known, Signal::TERM);
-    let until = Instant::now() + patience;
-    while is_any_alive(tree, &known) && Instant::now() < until {
-        let _ = child.try_wait();
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    // Even a kill takes its time, and who forks meanwhile leaves one more.
-    let until = Instant::now() + KILL_WAIT;
-    loop {
-        signal_each(&known, Signal::KILL);
-        signal_all(tree, Signal::KILL);
-        let _ = child.try_wait();
-        if !is_any_alive(tree, &known) || Instant::now() > until {
-            break;
+        if let Some(started) = &mut self.started {
+            ending::end(&mut started.child, &self.tree, STOP_WAIT);
         }
-        std::thread::sleep(Duration::from_millis(5));
     }
-    let _ = child.wait();
-    // Orphans that came to us are ours to reap.
-    for pid in tree.zombies() {
-        let _ = process::wait(process::Wait::IfEnded(process::Pid(pid)));
-    }
-}
-
-/// A signal for every process of a tree, whatever group it is in.
-fn signal_all(tree: &ProcessTree, signal: Signal) {
-    signal_each(&tree.pids().unwrap_or_default(), signal);
-}
-
-fn signal_each(pids: &[i32], signal: Signal) {
-    for pid in pids.iter().filter_map(|&pid| Pid::from_raw(pid)) {
-        let _ = kill_process(pid, signal);
-    }
-}
-
-/// Whether one of those that were known is there and has not ended, in the tree or out of it.
-fn is_any_alive(tree: &ProcessTree, known: &[i32]) -> bool {
-    let ended = tree.zombies();
-    let is_there = |pid: &i32| Pid::from_raw(*pid).is_some_and(|p| test_kill_process(p).is_ok());
-    tree.pids().is_ok()
-        || known
-            .iter()
-            .any(|pid| is_there(pid) && !ended.contains(pid))
 }
 
 /// Whether a connection to `target` is accepted.

@@ -33,6 +33,15 @@ pub trait Console {
     fn stage_over(&mut self);
 }
 
+/// Whom a run measures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whose {
+    /// A server's memory.
+    Server,
+    /// A client's.
+    Client,
+}
+
 /// How far a part of a run is.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Progress {
@@ -44,7 +53,10 @@ pub struct Progress {
     pub alive: u64,
     /// Connections that failed or were lost.
     pub failed: u64,
-    /// The server's proportional set in bytes, as last sampled.
+    /// What is measured: a server, whose connections are counted in `alive`, or a client, whose are
+    /// in `done`.
+    pub whose: Whose,
+    /// Its proportional set in bytes, as last sampled.
     pub pss_bytes: Option<u64>,
     /// Since the part began.
     pub elapsed: Duration,
@@ -306,6 +318,7 @@ impl Watch<'_> {
             total,
             alive: tally.alive,
             failed,
+            whose: Whose::Server,
             pss_bytes,
             elapsed,
             left,

@@ -3,6 +3,7 @@
 mod common;
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -196,10 +197,21 @@ fn a_started_server_is_gone_afterwards_with_all_it_has_started() {
         .unwrap()
         .port();
     let mark = format!("86400.{port}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (ready, asked) = (path("ready"), path("asked"));
+    let daemon = format!(
+        "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(print(file=open('{asked}', 'w')))); \
+         open('{ready}', 'w'); signal.pause()"
+    );
+    let listener = format!(
+        "import os, socket, time\nwhile not os.path.exists('{ready}'): time.sleep(.01)\n\
+         s = socket.create_server(('127.83.0.1', {port})); time.sleep(600)"
+    );
     let mut spec = spec(&format!("127.83.0.1:{port}"), hold(1, 0.0));
-    // A daemon that detaches, and a listener that will never speak TLS.
+    // Daemons that detach, and a listener that will never speak TLS.
     spec.server = ServerSource::Command(format!(
-        "setsid sleep {mark} & python3 -c \"import socket,time; s=socket.create_server(('127.83.0.1',{port})); time.sleep(600)\""
+        "setsid sleep {mark} & setsid python3 -c \"{daemon}\" {mark} & python3 -c \"{listener}\""
     ));
     spec.timeout = Duration::from_millis(300);
     let run = measure_at(&spec);
@@ -214,7 +226,9 @@ fn a_started_server_is_gone_afterwards_with_all_it_has_started() {
         let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&command).contains(&mark)
     });
-    assert!(!left, "the daemon is still there");
+    assert!(!left, "a daemon is still there");
+    // What is started must hear what it is asked, whatever signals this process keeps to itself.
+    assert!(Path::new(&asked).exists(), "it was killed without a word");
 }
 
 #[test]

@@ -209,6 +209,15 @@ pub fn unblock_all() -> io::Result<()> {
     change_mask(libc::SIG_SETMASK, &set_of(&[]))
 }
 
+/// Has a command start with no signal blocked, as a shell would start it: a mask is inherited, and
+/// a program that is asked to end must hear it.
+pub fn unblocked(command: &mut std::process::Command) -> &mut std::process::Command {
+    use std::os::unix::process::CommandExt as _;
+    // SAFETY: what the child does before its exec is one system call; it takes no lock and
+    // allocates nothing.
+    unsafe { command.pre_exec(unblock_all) }
+}
+
 fn set_of(signals: &[Signal]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigemptyset initialises the whole set, and sigaddset changes bits of it; both fail

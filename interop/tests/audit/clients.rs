@@ -9,7 +9,7 @@ use dormouse_interop::web::Web;
 use dormouse_interop::{tools, wait};
 use rustix::process::Signal;
 
-use crate::{PATIENCE, audit, read, start, unused_port};
+use crate::{PATIENCE, audit, finds, read, start, unused_port};
 
 /// An interrupted client: it is ended, and what it did is told.
 #[test]
@@ -198,4 +198,69 @@ fn a_relay_in_front_of_a_real_server() {
         "{client:#}"
     );
     assert_eq!(client["kept_alive"], 1);
+}
+
+/// Bodies are no requests, and who asks for the end of the connection gets it: else it would wait
+/// until its own patience is over.
+#[test]
+fn requests_are_counted_and_answered_as_they_ask() {
+    if !tools::present(&["curl", "ab"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let body = folder.path().join("body");
+    std::fs::write(&body, "\r\n\r\nGET / HTTP/1.1\r\n\r\n".repeat(100_000)).expect("a file");
+    let script = format!(
+        "curl -sS -o /dev/null --data-binary @{body} $DORMOUSE_URL --next -sSI $DORMOUSE_URL \
+         --next -sS -o /dev/null -H 'Transfer-Encoding: chunked' -T {body} $DORMOUSE_URL --next -sSf $DORMOUSE_URL \
+         && ab -q -n 4 -c 1 $DORMOUSE_URL",
+        body = body.display()
+    );
+    let (audit, status) = read(&audit(&["client", "-q", "--", "sh", "-c", &script]));
+    assert_eq!(status, Some(0), "{audit:#}");
+    let client = &audit["client"];
+    assert_eq!(client["exit_status"]["measured"], 0, "{client:#}");
+    assert_eq!(
+        (&client["connections"], &client["requests"]),
+        (&5.into(), &8.into()),
+        "{client:#}"
+    );
+}
+
+/// What a client offers is told also where it comes to nothing; and nothing is a reason, not a "no".
+#[test]
+fn a_client_of_an_old_version() {
+    if !tools::present(&["curl"]) {
+        return;
+    }
+    let command = "curl -sS --tls-max 1.1 --ciphers DEFAULT@SECLEVEL=0 $DORMOUSE_URL";
+    let (audit, status) = read(&audit(&["client", "-q", "--", "sh", "-c", command]));
+    assert_eq!(status, Some(3), "{audit:#}");
+    let client = &audit["client"];
+    assert_eq!(client["connections"], 0, "{client:#}");
+    let offered = client["versions_offered"].as_array().expect("versions");
+    assert!(offered.contains(&"TLS 1.1".into()), "{client:#}");
+    assert!(finds(&audit, "client-old-version"), "{audit:#}");
+}
+
+/// A JVM reads no PEM file, and is handed the authority all the same.
+#[test]
+fn a_client_in_java_needs_no_preparation() {
+    if !tools::present(&["java", "javac"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("Fetch.java");
+    let text = "public class Fetch { public static void main(String[] a) throws Exception { \
+                new java.net.URI(a[0]).toURL().openStream().readAllBytes(); } }";
+    std::fs::write(&program, text).expect("a file");
+    let program = program.to_string_lossy().into_owned();
+    let (audit, status) = read(&audit(&["client", "-q", "--", "java", &program, "{url}"]));
+    assert_eq!(status, Some(0), "{audit:#}");
+    let client = &audit["client"];
+    assert_eq!(
+        (&client["requests"], &client["exit_status"]["measured"]),
+        (&1.into(), &0.into()),
+        "{client:#}"
+    );
 }

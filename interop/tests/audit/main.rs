@@ -7,6 +7,7 @@ mod clients;
 mod collectors;
 mod limits;
 mod offered;
+mod page;
 mod recognised;
 mod resumption;
 

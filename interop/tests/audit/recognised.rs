@@ -91,7 +91,7 @@ fn every_client_of_the_lab() {
          rustup toolchain install --profile minimal nightly-2020-01-01 || true",
         folder.path().display()
     );
-    let curl = "curl -sS {url} {url}?2 >&2".to_owned();
+    let curl = "curl -sS --limit-rate 2 {url} >&2".to_owned();
     let s_client = "sleep 1 | openssl s_client -connect {address} >&2".to_owned();
     let mut clients = vec![
         ("LWP", format!("perl {callers}/lwp.pl {{url}} new"), "perl"),

@@ -1,3 +1,3 @@
 module lab/echo
 
-go 1.19
+go 1.22

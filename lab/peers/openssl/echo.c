@@ -124,6 +124,11 @@ static SSL_CTX *context_of(const char *variant, const char *certificate, const c
         SSL_CTX_sess_set_cache_size(context, CACHE_SMALL);
     if (strcmp(variant, "cache-off") == 0)
         SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    if (strcmp(variant, "compression") == 0) {
+        SSL_CTX_clear_options(context, SSL_OP_NO_COMPRESSION);
+        SSL_CTX_set_security_level(context, 0);
+        SSL_CTX_set_max_proto_version(context, TLS1_2_VERSION);
+    }
     if (strcmp(variant, "ticket-key") == 0)
         SSL_CTX_set_tlsext_ticket_key_evp_cb(context, ticket_key);
     return context;

@@ -5,7 +5,7 @@ use crate::tree::Tree;
 use crate::workspace::Package;
 
 /// What each crate may stand on. A crate that is not listed is a finding: its place must be decided.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("dormouse-record", &[]),
     ("dormouse-engine", &["dormouse-record"]),
     ("dormouse-reactor", &[]),
@@ -31,6 +31,10 @@ const MAY_USE: [(&str, &[&str]); 11] = [
     ("dormouse-testkit", &["dormouse-record", "dormouse-engine"]),
     (
         "dormouse-sim",
+        &["dormouse-testkit", "dormouse-record", "dormouse-engine"],
+    ),
+    (
+        "dormouse-ci-bench",
         &["dormouse-testkit", "dormouse-record", "dormouse-engine"],
     ),
     ("dormouse-interop", &["dormouse-testkit"]),

@@ -259,7 +259,7 @@ impl ServerArgs {
 
 #[derive(Args, Debug)]
 pub(super) struct ClientArgs {
-    /// Where the client comes to
+    /// Where the audit listens for the client; without a command: where clients are to come
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// Pass what the client says on to this plain server, and its answers back
@@ -273,7 +273,8 @@ pub(super) struct ClientArgs {
     limit: Duration,
     #[command(flatten)]
     pub(super) output: Output,
-    /// The client; `{url}`, `{address}`, `{port}` and `{ca}` in it are replaced
+    /// The client's command; `{url}`, `{address}`, `{port}` and `{ca}` in it are replaced, and stand in its
+    /// environment as `DORMOUSE_URL`, `_ADDRESS`, `_PORT` and `_CA`
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }

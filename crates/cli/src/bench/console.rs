@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use dormouse_instrument::{Console, Progress};
+use dormouse_instrument::{Console, Progress, Whose};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// How often a line is printed where there is no terminal.
@@ -101,12 +101,15 @@ fn style(template: &str) -> ProgressStyle {
 }
 
 fn words(at: &Progress) -> String {
-    let mut words = format!("{} alive", at.alive);
+    let (mut words, whose) = match at.whose {
+        Whose::Server => (format!("{} alive", at.alive), "server"),
+        Whose::Client => (format!("{} connections", at.done), "client"),
+    };
     if at.failed > 0 {
         words += &format!(", {} failed", at.failed);
     }
     if let Some(bytes) = at.pss_bytes {
-        words += &format!(", server {:.1} MB", bytes as f64 / 1e6);
+        words += &format!(", {whose} {:.1} MB", bytes as f64 / 1e6);
     }
     if let Some(left) = at.left.filter(|left| left.as_secs() > 0) {
         words += &format!(", {} s left", left.as_secs());

@@ -1,7 +1,8 @@
 //! Names for which certificates are had: whether they can be, and from whom.
 
-use super::checks::{Placed, is_host};
+use super::checks::is_host;
 use super::mistake::Collector;
+use super::placed::Placed;
 use super::raw::{Context, Place, Raw, Read, Wrong};
 use super::types::{Kind, Listed, OptionType, wrong_type};
 use super::{Config, Route};

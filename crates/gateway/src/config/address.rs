@@ -4,8 +4,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+use super::endpoints::{Backend, Listen, PlainListen, Server};
 use super::raw::{Context, Raw, Read, Wrong, shortened};
-use super::types::{Backend, Kind, Listed, Listen, OptionType, PlainListen, Server};
+use super::types::{Kind, Listed, OptionType};
 
 /// The longest path of a unix socket: `sun_path` has 108 bytes, one of them for the
 /// zero at the end.

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::quantities::ByteSize;
 use super::raw::{Context, Node, Raw, Read, Wrong, shortened};
-use super::types::{ByteSize, Kind, Listed, OptionType, wrong_type};
+use super::types::{Kind, Listed, OptionType, wrong_type};
 
 /// A size, or whatever follows from the other limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

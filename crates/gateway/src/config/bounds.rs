@@ -1,8 +1,8 @@
 //! Bounds which belong together: how fast bytes may pass, and how long names hold.
 
 use super::Config;
-use super::checks::Placed;
 use super::mistake::Collector;
+use super::placed::Placed;
 use super::raw::Wrong;
 use super::units::show_duration;
 

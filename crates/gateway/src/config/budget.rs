@@ -6,8 +6,8 @@
 //! connections are counted in full, and are only as large as that allows; what is sent is bounded
 //! in sum while the program runs (`worker::kernel_memory`).
 
+use super::quantities::{ByteSize, Count};
 use super::raw::Wrong;
-use super::types::{ByteSize, Count};
 use super::units::show_number;
 use super::{Config, Machine};
 use crate::{client_sessions, session_cache};

@@ -1,7 +1,7 @@
 //! What must fit together: options with each other, routes with each other.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
@@ -9,117 +9,13 @@ use super::address::UNIX_PATH_MAX;
 use super::admin::Admin;
 use super::amounts::SourceAddress;
 use super::choices::{ClientAsk, ProxyProtocol, TlsVersion};
+use super::endpoints::Backend;
 use super::mistake::Collector;
 use super::options::Route;
-use super::raw::{Key, Node, Place, Raw, Wrong};
-use super::types::{Backend, ITEMS_MAX, Listen, PlainListen};
+use super::placed::{At, Placed};
+use super::raw::{Place, Wrong};
 use super::units::show_duration;
-use super::{Config, Section, UPSTREAMS_MAX};
-
-/// Where everything was written.
-#[derive(Default)]
-pub(super) struct Placed<'a> {
-    pub(super) entries: &'a [(Key, Raw)],
-    /// Options of the program which could not be read: a default stands in for them.
-    pub(super) unsound: BTreeSet<String>,
-    /// One per route of the configuration, in the same order.
-    pub(super) routes: Vec<PlacedRoute<'a>>,
-    /// The same for originations.
-    pub(super) originate: Vec<PlacedRoute<'a>>,
-}
-
-/// Where a route or an origination was written.
-pub(super) struct PlacedRoute<'a> {
-    pub(super) raw: &'a Raw,
-    /// Its options which could not be read, or are missing.
-    pub(super) unsound: BTreeSet<String>,
-}
-
-impl Placed<'_> {
-    /// The value of an option of the program; `Whole` if it has its default.
-    pub(super) fn option(&self, name: &str) -> Place {
-        find(self.entries, name).map_or(Place::Whole, |raw| raw.place.clone())
-    }
-
-    /// The first of these options that was written.
-    pub(super) fn first_of(&self, names: &[&str]) -> Place {
-        names
-            .iter()
-            .map(|name| self.option(name))
-            .find(|place| *place != Place::Whole)
-            .unwrap_or(Place::Whole)
-    }
-
-    /// Whether all these options mean what was written, so that comparing them makes sense.
-    pub(super) fn sound(&self, names: &[&str]) -> bool {
-        !names.iter().any(|name| self.unsound.contains(*name))
-    }
-
-    /// The same for options of a route.
-    pub(super) fn sound_in_route(&self, route: usize, names: &[&str]) -> bool {
-        self.sound_in(Section::Route, route, names)
-    }
-
-    /// The same for options of a route or an origination.
-    pub(super) fn sound_in(&self, section: Section, index: usize, names: &[&str]) -> bool {
-        let unsound = |one: &PlacedRoute<'_>| names.iter().any(|name| one.unsound.contains(*name));
-        !self.all(section).get(index).is_some_and(unsound)
-    }
-
-    fn all(&self, section: Section) -> &[PlacedRoute<'_>] {
-        match section {
-            Section::Route => &self.routes,
-            Section::Originate => &self.originate,
-        }
-    }
-
-    /// Whether an option of a route was written at all.
-    pub(super) fn written_in_route(&self, route: usize, name: &str) -> bool {
-        self.routes
-            .get(route)
-            .is_some_and(|route| match &route.raw.node {
-                Node::Table(entries) => find(entries, name).is_some(),
-                _ => false,
-            })
-    }
-
-    /// The value of an option of a route, or one item of it; else the route.
-    pub(super) fn in_route(&self, route: usize, name: &str, item: Option<usize>) -> Place {
-        self.place_in(Section::Route, route, name, item)
-    }
-
-    /// The same of a route or an origination.
-    pub(super) fn place_in(
-        &self,
-        section: Section,
-        index: usize,
-        name: &str,
-        item: Option<usize>,
-    ) -> Place {
-        let Some(PlacedRoute { raw, .. }) = self.all(section).get(index) else {
-            return Place::Whole;
-        };
-        let value = match &raw.node {
-            Node::Table(entries) => find(entries, name),
-            _ => None,
-        };
-        let place = match (value.map(|value| &value.node), item) {
-            (Some(Node::List(items)), Some(at)) => items.get(at).map(|item| &item.place),
-            _ => None,
-        };
-        place
-            .or(value.map(|value| &value.place))
-            .unwrap_or(&raw.place)
-            .clone()
-    }
-}
-
-fn find<'a>(entries: &'a [(Key, Raw)], name: &str) -> Option<&'a Raw> {
-    entries
-        .iter()
-        .find(|(key, _)| key.name == name)
-        .map(|(_, raw)| raw)
-}
+use super::{Config, Section, UPSTREAMS_MAX, listeners};
 
 /// Reports all that does not fit.
 pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
@@ -151,8 +47,8 @@ pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collect
     }
     super::originate::files(config, placed, mistakes);
     super::sharing::check(config, placed, mistakes);
-    no_overlap(config, placed, mistakes);
-    loops(config, placed, mistakes);
+    listeners::no_overlap(config, placed, mistakes);
+    listeners::loops(config, placed, mistakes);
     admin(config, placed, mistakes);
     amounts(config, placed, mistakes);
     super::resumption::tickets(config, placed, mistakes);
@@ -228,24 +124,6 @@ pub(super) fn is_host(name: &str) -> bool {
     };
     let labels = name.strip_prefix("*.").unwrap_or(name);
     name.parse::<IpAddr>().is_ok() || labels.split('.').all(is_label)
-}
-
-/// A route or an origination, and where it was written.
-#[derive(Clone, Copy)]
-pub(super) struct At<'a> {
-    pub(super) section: Section,
-    pub(super) index: usize,
-    pub(super) placed: &'a Placed<'a>,
-}
-
-impl At<'_> {
-    pub(super) fn sound(&self, names: &[&str]) -> bool {
-        self.placed.sound_in(self.section, self.index, names)
-    }
-
-    pub(super) fn place(&self, name: &str, item: Option<usize>) -> Place {
-        self.placed.place_in(self.section, self.index, name, item)
-    }
 }
 
 pub(super) fn versions(at: At<'_>, min: TlsVersion, max: TlsVersion, mistakes: &mut Collector<'_>) {
@@ -352,189 +230,6 @@ fn sources(route: &Route, index: usize, placed: &Placed<'_>, mistakes: &mut Coll
         if let Some(fault) = fault {
             let place = placed.in_route(index, "source_addresses", Some(at));
             mistakes.error(&place, Wrong::new(fault).label("remove this address"));
-        }
-    }
-}
-
-/// A TCP address which is listened on, and where it was written.
-pub(super) struct Listener {
-    pub(super) address: SocketAddr,
-    pub(super) place: Place,
-    /// The second of the two addresses of `:PORT`.
-    second: bool,
-    /// The route that it belongs to.
-    route: Option<usize>,
-}
-
-/// All of them, but for those which could not be read.
-pub(super) fn listeners(config: &Config, placed: &Placed<'_>) -> Vec<Listener> {
-    let mut all = Vec::new();
-    for (index, route) in config.routes.iter().enumerate() {
-        if placed.sound_in_route(index, &["listen"]) {
-            let place = |at| placed.in_route(index, "listen", Some(at));
-            let listeners = placed_listeners(&route.listen, place);
-            all.extend(listeners.into_iter().map(|listener| Listener {
-                route: Some(index),
-                ..listener
-            }));
-        }
-    }
-    for (index, originate) in config.originate.iter().enumerate() {
-        if placed.sound_in(Section::Originate, index, &["listen"]) {
-            let place = |at| placed.place_in(Section::Originate, index, "listen", Some(at));
-            let mut before = 0;
-            // Runs of TCP addresses, between unix sockets.
-            for run in originate.listen.chunk_by(|a, b| is_tcp(a) && is_tcp(b)) {
-                let listens: Vec<Listen> = run.iter().filter_map(tcp).cloned().collect();
-                all.extend(placed_listeners(&listens, |at| place(before + at)));
-                before += listens.len().max(1) - pairs(&listens);
-            }
-        }
-    }
-    all
-}
-
-fn is_tcp(listen: &PlainListen) -> bool {
-    tcp(listen).is_some()
-}
-
-fn tcp(listen: &PlainListen) -> Option<&Listen> {
-    match listen {
-        PlainListen::Tcp(listen) => Some(listen),
-        PlainListen::Unix(_) => None,
-    }
-}
-
-/// How many of the addresses are the second of a pair.
-fn pairs(listen: &[Listen]) -> usize {
-    match listen.len().checked_sub(1) {
-        Some(last) => last - item_of(listen, last),
-        None => 0,
-    }
-}
-
-fn placed_listeners(listen: &[Listen], place: impl Fn(usize) -> Place) -> Vec<Listener> {
-    let one = |(at, one): (usize, &Listen)| Listener {
-        address: one.address,
-        place: place(item_of(listen, at)),
-        second: at > 0 && item_of(listen, at - 1) == item_of(listen, at),
-        route: None,
-    };
-    listen.iter().enumerate().map(one).collect()
-}
-
-/// No address is listened on twice, not even as part of all addresses.
-fn no_overlap(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
-    let of_routes: usize = config.routes.iter().map(|route| route.listen.len()).sum();
-    let of_others: usize = config.originate.iter().map(|one| one.listen.len()).sum();
-    let count = of_routes + of_others;
-    if count > ITEMS_MAX {
-        let wrong = Wrong::new(format!(
-            "there are {count} addresses to listen on, at most {ITEMS_MAX} may be"
-        ));
-        return mistakes.error(&Place::Whole, wrong);
-    }
-    let routes = config.routes.iter().map(|route| route.listen.is_empty());
-    let others = config.originate.iter().map(|one| one.listen.is_empty());
-    let routes = routes.enumerate().map(|at| (Section::Route, at));
-    let others = others.enumerate().map(|at| (Section::Originate, at));
-    for (section, (index, is_empty)) in routes.chain(others) {
-        if is_empty && placed.sound_in(section, index, &["listen"]) {
-            mistakes.error(
-                &placed.place_in(section, index, "listen", None),
-                Wrong::new("this list is empty, so nobody could connect")
-                    .help("listen = \"127.0.0.1:8443\""),
-            );
-        }
-    }
-    let mut seen: Vec<Listener> = Vec::new();
-    for listener in listeners(config, placed) {
-        // Routes may share an address; see `sharing`.
-        let is_shared = |other: &Listener| {
-            let routes = (other.route, listener.route);
-            other.address == listener.address
-                && matches!(routes, (Some(one), Some(two)) if one != two)
-        };
-        let earlier = seen
-            .iter()
-            .find(|other| overlap(other.address, listener.address) && !is_shared(other));
-        // One of the two addresses of `:PORT` is enough to say it.
-        if let Some(earlier) = earlier.filter(|_| !listener.second) {
-            let line = mistakes.line_of(&earlier.place);
-            let wrong = overlap_wrong(earlier.address, listener.address, line);
-            mistakes.error(&listener.place, wrong);
-        }
-        seen.push(listener);
-    }
-}
-
-fn overlap_wrong(earlier: SocketAddr, address: SocketAddr, line: Option<usize>) -> Wrong {
-    let line = line.map_or(String::new(), |line| format!(" (line {line})"));
-    let wrong = if earlier == address {
-        Wrong::new(format!("{address} is listened on twice"))
-            .label(format!("it is listed already{line}"))
-    } else {
-        Wrong::new(format!("{address} and {earlier} can't both be listened on"))
-            .label(format!("one is part of the other{line}"))
-    };
-    wrong.help("each address and port belongs to one route")
-}
-
-/// Which item of the list, as it was written, this address comes from: `:PORT` stands
-/// for two.
-pub(super) fn item_of(listen: &[Listen], at: usize) -> usize {
-    let all = |listen: &Listen, ipv4: bool| {
-        listen.address.ip().is_unspecified() && listen.address.is_ipv4() == ipv4
-    };
-    let second = |pair: &&[Listen]| matches!(pair, [a, b] if a.given == b.given && all(a, true) && all(b, false));
-    let pairs = listen
-        .get(..=at)
-        .unwrap_or(listen)
-        .windows(2)
-        .filter(second)
-        .count();
-    at - pairs
-}
-
-/// Whether two listeners would take connections from each other.
-fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
-    a.port() == b.port()
-        && a.is_ipv4() == b.is_ipv4()
-        && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())
-}
-
-/// A route which ends at a listener of this program goes round in circles.
-fn loops(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {
-    let listeners: Vec<SocketAddr> = (config.routes.iter().enumerate())
-        .filter(|(index, _)| placed.sound_in_route(*index, &["listen"]))
-        .flat_map(|(_, route)| &route.listen)
-        .map(|listen| listen.address)
-        .collect();
-    for (index, route) in config.routes.iter().enumerate() {
-        for (at, upstream) in route.to.iter().enumerate() {
-            let reaches = |address: SocketAddr| {
-                let reaches = |listener: &&SocketAddr| {
-                    overlap(**listener, address)
-                        && (listener.ip() == address.ip() || address.ip().is_loopback())
-                };
-                listeners
-                    .iter()
-                    .find(reaches)
-                    .map(|listener| (address, listener))
-            };
-            let reached = upstream.backend.addresses().find_map(reaches);
-            if let Some((address, listener)) =
-                reached.filter(|_| placed.sound_in_route(index, &["to"]))
-            {
-                mistakes.error(
-                    &placed.in_route(index, "to", Some(at)),
-                    Wrong::new(format!(
-                        "the backend {address} is this program's own listener {listener}"
-                    ))
-                    .label("connections would go round in circles")
-                    .help("give the address at which the server behind it listens"),
-                );
-            }
         }
     }
 }

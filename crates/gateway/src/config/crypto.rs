@@ -1,10 +1,10 @@
 //! What TLS may be made of: profiles, suites and groups.
 
 use super::Section;
-use super::checks::{At, Placed};
 use super::choices::{TlsGroup, TlsProfile, TlsSuite, TlsVersion};
 use super::mistake::Collector;
 use super::options::Route;
+use super::placed::{At, Placed};
 use super::raw::Wrong;
 
 impl TlsSuite {

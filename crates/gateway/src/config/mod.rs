@@ -17,17 +17,22 @@ mod budget;
 mod checks;
 mod choices;
 mod crypto;
+mod endpoints;
 mod file;
 mod flags;
 mod key_source;
+mod listeners;
 mod machine;
 mod mistake;
 mod nearest;
 mod network;
 mod options;
 mod originate;
+mod pem_files;
+mod placed;
 mod plan;
 mod probe;
+mod quantities;
 mod raw;
 mod read;
 mod reference;
@@ -58,27 +63,29 @@ pub use choices::{
     Balance, ClientAsk, LogFormat, LogLevel, NameUnknown, ProxyProtocol, Sandbox, TlsGroup,
     TlsProfile, TlsSuite, TlsVersion, Truncation,
 };
+pub use endpoints::{Backend, Listen, PlainListen, Server};
 pub use flags::Flag;
 pub use key_source::{KeySource, StoreAddress};
 pub use machine::Machine;
 pub use mistake::{Mistake, Mistakes, Severity, Source};
 pub use network::Network;
 pub use options::{Acme, Limits, Log, Originate, Process, Route, Sockets, Tickets, Timeouts};
+pub use pem_files::{Ca, CertificateFiles};
 pub use plan::Plan;
 pub(crate) use plan::is_own_network;
 pub use probe::{Probe, StatusCodes};
+pub use quantities::{ByteSize, Count};
 pub use reference::reference;
 pub use rules::{ClientMatch, ServerName};
 pub use table::{Default as OptionDefault, OptionSpec};
-pub use types::{
-    Backend, ByteSize, Ca, CertificateFiles, Count, Kind, Listen, PlainListen, Server,
-};
+pub use types::Kind;
+pub(crate) use units::{milliseconds, seconds};
 pub use units::{show_duration, show_number};
 pub(crate) use upstream::UPSTREAMS_MAX;
 pub use upstream::Upstream;
 
-use checks::{At, Placed};
 use mistake::Collector;
+use placed::{At, Placed};
 use raw::{Context, Key, Node, Place, Raw, Resolve, Wrong};
 use read::Written;
 use table::Group;
@@ -344,14 +351,14 @@ impl Loader<'_> {
     fn fit(
         &self,
         config: &Config,
-        placed: &checks::Placed<'_>,
+        placed: &Placed<'_>,
         mistakes: &mut Collector<'_>,
     ) -> Option<Plan> {
         let severity = match self.purpose {
             Purpose::Serve => Severity::Error,
             Purpose::Check => Severity::Warning,
         };
-        for listener in checks::listeners(config, placed) {
+        for listener in listeners::all(config, placed) {
             let privileged = |port: u16| port < self.machine.privileged_below;
             if privileged(listener.address.port()) {
                 let wrong = privileged_wrong(listener.address, self.machine);

@@ -16,12 +16,14 @@ use super::choices::{
     Balance, ClientAsk, LogFormat, LogLevel, NameUnknown, ProxyProtocol, Sandbox, TlsGroup,
     TlsProfile, TlsSuite, TlsVersion, Truncation,
 };
+use super::endpoints::{Listen, PlainListen, Server};
 use super::key_source::KeySource;
 use super::network::Network;
+use super::pem_files::{Ca, CertificateFiles};
 use super::probe::{Probe, StatusCodes};
+use super::quantities::{ByteSize, Count};
 use super::rules::{ClientMatch, ServerName};
 use super::table::options;
-use super::types::{ByteSize, Ca, CertificateFiles, Count, Listen, PlainListen, Server};
 use super::upstream::Upstream;
 
 options! {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::checks::{self, At, Placed};
+use super::checks;
 use super::mistake::Collector;
 use super::options::Originate;
+use super::pem_files::Ca;
+use super::placed::{At, Placed};
 use super::raw::Wrong;
-use super::types::Ca;
 use super::{Config, Section};
 
 /// Reports what does not fit within it.

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::amounts::SourceAddress;
 use super::budget::{self, Cost, Frame};
+use super::endpoints::Backend;
+use super::quantities::{ByteSize, Count};
 use super::raw::Wrong;
-use super::types::{Backend, ByteSize, Count};
 use super::{Config, Machine};
 
 /// Descriptors of a worker which are neither connections nor listeners: epoll,

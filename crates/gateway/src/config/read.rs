@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::checks::{self, Placed, PlacedRoute};
+use super::checks;
 use super::choices::{list_of, unknown_word};
 use super::mistake::Collector;
 use super::nearest::{containing, nearest};
 use super::options::Route;
+use super::placed::{Placed, PlacedRoute};
 use super::raw::{Context, Key, Node, Place, Raw, Wrong, shortened};
 use super::table::{Default, Group};
 use super::types::ITEMS_MAX;

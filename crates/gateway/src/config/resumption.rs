@@ -1,11 +1,11 @@
 //! What must fit together where sessions are resumed and clients show certificates.
 
 use super::Config;
-use super::checks::Placed;
 use super::choices::ClientAsk;
 use super::key_source::KeySource;
 use super::mistake::Collector;
 use super::options::Route;
+use super::placed::Placed;
 use super::raw::Wrong;
 
 /// Who asks for certificates must know who may vouch for them.

@@ -1,11 +1,12 @@
 //! Several routes on one address: told apart by the name that a client asks for and by the
 //! application protocols that it offers. Every client must find exactly one.
 
-use super::checks::{Placed, item_of};
+use super::endpoints::{Backend, Listen};
+use super::listeners::item_of;
 use super::mistake::Collector;
 use super::options::Route;
+use super::placed::Placed;
 use super::raw::Wrong;
-use super::types::{Backend, Listen};
 use super::{ClientAsk, Config};
 
 pub(super) fn check(config: &Config, placed: &Placed<'_>, mistakes: &mut Collector<'_>) {

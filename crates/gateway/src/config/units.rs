@@ -128,3 +128,12 @@ pub fn show_number(number: u64) -> String {
     }
     out
 }
+/// As the kernel and the protocol count it: more than they can is the most they can.
+pub(crate) fn seconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
+}
+
+/// The same in milliseconds.
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -6,10 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::checks;
 use super::choices::unknown_word;
+use super::endpoints::Backend;
 use super::mistake::Collector;
+use super::pem_files::Ca;
 use super::probe::Probe;
 use super::raw::{Context, Node, Raw, Read, Wrong};
-use super::types::{Backend, Ca, Kind, Listed, OptionType};
+use super::types::{Kind, Listed, OptionType};
 use super::{At, Placed, Route, Section};
 
 /// Servers behind all routes together, at most: each has a place in a table of fixed size.

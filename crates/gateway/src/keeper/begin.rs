@@ -4,11 +4,12 @@ use super::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER, confine};
 use crate::backends::Backends;
 use crate::clients::Clients;
 use crate::config::{Log, Sandbox};
+use crate::contexts::{self, LateContexts};
 use crate::counters::Counters;
 use crate::handover::Handover;
 use crate::identities::Identities;
 use crate::origin;
-use crate::route::{self, LateContexts};
+use crate::route;
 use crate::session_cache::Sessions;
 use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use crate::worker::{End, Inheritance, Worker};
@@ -78,7 +79,7 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker, Sandbox)>
             .load_next(&mut routes, &mut identities)
             .map_err(io::Error::other)?
         {}
-        route::warm_up(&routes)?;
+        contexts::warm_up(&routes)?;
     }
     let worker = Worker::adopt(Inheritance {
         slots,

@@ -37,7 +37,7 @@ fn folder(config: &Config) -> PathBuf {
 }
 
 /// Where the certificate for a name is kept, with its key.
-pub(crate) fn file_of(config: &Config, name: &str) -> PathBuf {
+pub fn file_of(config: &Config, name: &str) -> PathBuf {
     folder(config).join(format!("{name}.pem"))
 }
 

@@ -6,15 +6,16 @@
 
 use super::question::{Next, Question};
 use super::speech::Spoken;
-use super::{Check, Finding, Speech};
+use super::{Check, Finding, Heard, Speech};
 use crate::beside;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::socket::Addr;
 use dormouse_reactor::{Fd, OnExec, process};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 
-/// A message from main never comes: this tells that it is gone.
+/// Main has others to be asked, or is gone.
 const TOKEN_MAIN: u64 = u64::MAX;
 
 /// A reason in words is cut to this.
@@ -24,7 +25,9 @@ const WORDS_MAX: usize = 400;
 pub(super) struct Checks {
     poller: Poller,
     channel: Fd,
-    asked: Vec<Asked>,
+    /// By a number that no other backend has had: an event for one that is gone finds nobody.
+    asked: BTreeMap<u64, Asked>,
+    next_number: u64,
     spoken: Vec<Spoken>,
     random: RandomState,
     questions: u64,
@@ -70,6 +73,15 @@ impl Verdict {
     }
 }
 
+impl Asked {
+    fn end_question(&mut self, poller: &Poller) {
+        if let Some(question) = self.question.take() {
+            let _ = poller.remove(question.fd());
+            question.fd().close();
+        }
+    }
+}
+
 impl Checks {
     /// Makes everything ready; the first questions come within their intervals.
     pub(super) fn begin(
@@ -83,26 +95,56 @@ impl Checks {
         let mut all = Checks {
             poller,
             channel,
-            asked: Vec::with_capacity(checks.len()),
+            asked: BTreeMap::new(),
+            next_number: 0,
             spoken: spoken.map_err(io::Error::other)?,
             random: RandomState::new(),
             questions: 0,
         };
-        let now_ms = process::monotonic_ms();
-        for check in checks {
-            let address = check.backend.parse().map_err(io::Error::other)?;
-            let due_ms = now_ms + all.random_below(check.every_ms.min(FIRST_WITHIN_MS));
-            all.asked.push(Asked {
-                check,
-                address,
-                due_ms,
-                question: None,
-                questions: 0,
-                last_was_good: false,
-                verdict: Verdict::default(),
-            });
-        }
+        all.ask_these(checks)?;
         Ok(all)
+    }
+
+    /// From now on these are asked. Whoever was asked before, in the same way, stays, with all that
+    /// is known of it.
+    fn ask_these(&mut self, checks: Vec<Check>) -> io::Result<()> {
+        let former = std::mem::take(&mut self.asked).into_iter();
+        let by_name =
+            |(number, asked): (u64, Asked)| (asked.check.backend.clone(), (number, asked));
+        let mut former: HashMap<String, (u64, Asked)> = former.map(by_name).collect();
+        for check in checks {
+            match former.remove(&check.backend) {
+                Some((number, asked)) if asked.check == check => {
+                    self.asked.insert(number, asked);
+                }
+                other => {
+                    if let Some((_, mut asked)) = other {
+                        asked.end_question(&self.poller);
+                    }
+                    self.begin_to_ask(check)?;
+                }
+            }
+        }
+        let gone = former.values_mut();
+        gone.for_each(|(_, asked)| asked.end_question(&self.poller));
+        Ok(())
+    }
+
+    fn begin_to_ask(&mut self, check: Check) -> io::Result<()> {
+        let address = check.backend.parse().map_err(io::Error::other)?;
+        let within_ms = self.random_below(check.every_ms.min(FIRST_WITHIN_MS));
+        let asked = Asked {
+            check,
+            address,
+            due_ms: process::monotonic_ms() + within_ms,
+            question: None,
+            questions: 0,
+            last_was_good: false,
+            verdict: Verdict::default(),
+        };
+        self.asked.insert(self.next_number, asked);
+        self.next_number += 1;
+        Ok(())
     }
 
     /// Asks until main is gone.
@@ -110,37 +152,37 @@ impl Checks {
         let mut events = Events::with_capacity(64);
         loop {
             let now_ms = process::monotonic_ms();
-            let due_ms = self.asked.iter().map(|asked| asked.due_ms).min();
+            let due_ms = self.asked.values().map(|asked| asked.due_ms).min();
             let wait_ms = due_ms.map(|due_ms| due_ms.saturating_sub(now_ms));
             self.poller.wait(&mut events, wait_ms)?;
             for event in events.iter() {
                 match event.token() {
-                    TOKEN_MAIN => return Ok(()),
-                    token => self.go_on(token as usize)?,
+                    TOKEN_MAIN => match super::hear_checks(self.channel)? {
+                        Heard::Nothing => {}
+                        Heard::Checks(checks) => self.ask_these(checks)?,
+                        Heard::End => return Ok(()),
+                    },
+                    number => self.go_on(number)?,
                 }
             }
             let now_ms = process::monotonic_ms();
-            for index in 0..self.asked.len() {
-                if self
-                    .asked
-                    .get(index)
-                    .is_some_and(|asked| asked.due_ms <= now_ms)
-                {
-                    self.on_time(index, now_ms)?;
-                }
+            let due = (self.asked.iter()).filter(|(_, asked)| asked.due_ms <= now_ms);
+            let due: Vec<u64> = due.map(|(number, _)| *number).collect();
+            for number in due {
+                self.on_time(number, now_ms)?;
             }
         }
     }
 
     /// Time for the next question, or the time for an answer is over.
-    fn on_time(&mut self, index: usize, now_ms: u64) -> io::Result<()> {
-        let Some(asked) = self.asked.get_mut(index) else {
+    fn on_time(&mut self, number: u64, now_ms: u64) -> io::Result<()> {
+        let Some(asked) = self.asked.get_mut(&number) else {
             return Ok(());
         };
         if let Some(question) = &asked.question {
             return match question.late(&asked.check) {
-                Next::Ill(why) => self.answered(index, Err(why)),
-                Next::Well | Next::Wait => self.answered(index, Ok(())),
+                Next::Ill(why) => self.answered(number, Err(why)),
+                Next::Well | Next::Wait => self.answered(number, Ok(())),
             };
         }
         let tls = asked.check.tls.as_ref();
@@ -151,18 +193,18 @@ impl Checks {
             Ok(question) => {
                 asked.due_ms = now_ms + asked.check.timeout_ms;
                 self.poller
-                    .add(question.fd(), index as u64, question.interest())?;
+                    .add(question.fd(), number, question.interest())?;
                 asked.question = Some(question);
-                self.go_on(index)
+                self.go_on(number)
             }
-            Err(why) => self.answered(index, Err(why)),
+            Err(why) => self.answered(number, Err(why)),
         }
     }
 
-    fn go_on(&mut self, index: usize) -> io::Result<()> {
+    fn go_on(&mut self, number: u64) -> io::Result<()> {
         let Some((asked, question)) = self
             .asked
-            .get_mut(index)
+            .get_mut(&number)
             .and_then(|asked| Some((&asked.check, asked.question.as_mut()?)))
         else {
             return Ok(());
@@ -170,26 +212,23 @@ impl Checks {
         match question.step(asked) {
             Next::Wait => {
                 let (fd, interest) = (question.fd(), question.interest());
-                self.poller.modify(fd, index as u64, interest)
+                self.poller.modify(fd, number, interest)
             }
-            Next::Well => self.answered(index, Ok(())),
-            Next::Ill(why) => self.answered(index, Err(why)),
+            Next::Well => self.answered(number, Ok(())),
+            Next::Ill(why) => self.answered(number, Err(why)),
         }
     }
 
-    fn answered(&mut self, index: usize, well: Result<(), String>) -> io::Result<()> {
+    fn answered(&mut self, number: u64, well: Result<(), String>) -> io::Result<()> {
         let every_ms = self
             .asked
-            .get(index)
+            .get(&number)
             .map_or(0, |asked| asked.check.every_ms);
         let sooner_ms = self.random_below(every_ms / 5 + 1);
-        let Some(asked) = self.asked.get_mut(index) else {
+        let Some(asked) = self.asked.get_mut(&number) else {
             return Ok(());
         };
-        if let Some(question) = asked.question.take() {
-            let _ = self.poller.remove(question.fd());
-            question.fd().close();
-        }
+        asked.end_question(&self.poller);
         asked.due_ms = process::monotonic_ms() + every_ms - sooner_ms;
         asked.last_was_good = well.is_ok();
         if !asked.verdict.take(well.is_ok(), &asked.check) {
@@ -214,7 +253,12 @@ const FIRST_WITHIN_MS: u64 = 1_000;
 
 #[cfg(test)]
 mod tests {
+    use super::super::tell_checks;
     use super::*;
+    use crate::control::talk;
+    use dormouse_reactor::socket::{self, Attempt};
+    use std::net::TcpListener;
+    use std::time::Duration;
 
     #[test]
     fn it_takes_some_answers_in_a_row() {
@@ -242,5 +286,41 @@ mod tests {
             })
             .collect();
         assert_eq!(told, ".....D .. ...U .. .....D");
+    }
+    /// A pool of which one address stays while the other is replaced more often than it is asked.
+    #[test]
+    fn what_is_known_of_an_address_outlives_the_changes_of_others() {
+        let backends = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a listener"));
+        let [stays, one, other] = backends.each_ref().map(|backend| Check {
+            backend: backend.local_addr().expect("an address").to_string(),
+            preface: Vec::new(),
+            request: None,
+            tls: None,
+            every_ms: 200,
+            timeout_ms: 1_000,
+            rise: 3,
+            fall: 3,
+        });
+        let (main, channel) = socket::channel(OnExec::Close).expect("a channel");
+        let first = vec![stays.clone(), one.clone()];
+        let checks = Checks::begin(first, &[], channel).expect("ready");
+        let scout = std::thread::spawn(move || checks.run());
+        let well = Finding::Health {
+            backend: stays.backend.clone(),
+            well: Ok(()),
+        };
+        let mut others = [other, one].into_iter().cycle();
+        let told = (0..200).any(|_| {
+            let next = others.next().expect("one of two");
+            let told = tell_checks(main, &[stays.clone(), next]).expect("told");
+            assert_eq!(told, Attempt::Done(()));
+            std::thread::sleep(Duration::from_millis(50));
+            let found = std::iter::from_fn(|| talk::receive(main).expect("the scout is there"));
+            found.into_iter().any(|found: Finding| found == well)
+        });
+        assert!(told, "10 s were too short for three answers");
+        main.close();
+        scout.join().expect("no panic").expect("a proper end");
+        channel.close();
     }
 }

@@ -1,10 +1,11 @@
 //! The scout: a process that looks names up, and asks backends whether they are well.
 //!
 //! Both take their time, and both mean to read what strangers have sent; so neither main nor a
-//! worker does it. A scout is told everything at its start, by a memory file ([`Task`]), and only
-//! speaks from then on, one message for each thing it has found ([`Finding`]). When there is
-//! something else to do, main ends it and starts another: what was found lies elsewhere, in the
-//! table of backends and with main.
+//! worker does it. A scout is told what to do at its start, by a memory file ([`Task`]), and says
+//! what it has found, one message for each thing ([`Finding`]). When a name stands for others, it
+//! is told by another such file whom to check from now on, and keeps what it knows of those who
+//! stay. When there is anything else to do, main ends it and starts another: what was found lies
+//! elsewhere, in the table of backends and with main.
 //!
 //! ```text
 //!   names    lookups, in threads: the operating system's resolver waits for its answer
@@ -23,8 +24,9 @@ use crate::beside::{self, Standing};
 use crate::config::{Log, StatusCodes};
 use crate::handover::{self, OriginPem};
 use checks::Checks;
-use dormouse_reactor::Fd;
 use dormouse_reactor::sandbox::Role;
+use dormouse_reactor::socket::{self, Attempt};
+use dormouse_reactor::{Fd, OnExec};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
@@ -38,6 +40,7 @@ pub(crate) struct Task {
     /// When they are looked up again; without it never, and the scout ends when it has said what it
     /// has found.
     pub(crate) again: Option<Again>,
+    /// In the order of the backends' names.
     pub(crate) checks: Vec<Check>,
     /// How TLS is spoken in checks.
     pub(crate) speeches: Vec<Speech>,
@@ -74,6 +77,16 @@ impl Task {
     /// Is there nothing to do?
     pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty() && self.checks.is_empty()
+    }
+
+    /// Whether a scout that was told `other` only needs to be told whom to check.
+    pub(crate) fn is_same_but_for_whom_to_check(&self, other: &Task) -> bool {
+        let is_unix = |check: &Check| check.backend.starts_with("unix:");
+        let asks = |task: &Task| (!task.checks.is_empty(), task.checks.iter().any(is_unix));
+        asks(self) == asks(other)
+            && self.names == other.names
+            && self.again == other.again
+            && self.speeches == other.speeches
     }
 }
 
@@ -134,6 +147,41 @@ fn run(standing: &Standing, told: &Told) -> io::Result<()> {
     // Made into contexts; the text of the keys is wiped.
     drop(task.speeches);
     checks.run()
+}
+
+/// What a message to a scout at work begins with: a memory file with checks comes along.
+const CHECKS: &[u8] = b"checks";
+
+/// Main: from now on these are to be checked, and no others. `WouldBlock`: the scout does not
+/// listen.
+pub(crate) fn tell_checks(channel: Fd, checks: &[Check]) -> io::Result<Attempt<()>> {
+    let task = Task {
+        checks: checks.to_vec(),
+        ..Task::default()
+    };
+    let file = task.write()?;
+    let told = socket::send_message(channel, CHECKS, &[file]);
+    file.close();
+    told
+}
+
+/// What a scout hears from main.
+enum Heard {
+    Nothing,
+    Checks(Vec<Check>),
+    /// Main is gone, or has ended this.
+    End,
+}
+
+fn hear_checks(channel: Fd) -> io::Result<Heard> {
+    let mut room = [0; CHECKS.len()];
+    let Attempt::Done(message) = socket::receive_message(channel, &mut room, OnExec::Close)? else {
+        return Ok(Heard::Nothing);
+    };
+    match message.descriptors.as_slice() {
+        [file] => Ok(Heard::Checks(Task::read(*file)?.checks)),
+        _ => Ok(Heard::End),
+    }
 }
 
 impl Task {

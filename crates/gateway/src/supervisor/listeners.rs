@@ -4,7 +4,7 @@ use super::error::ServeError;
 use super::notify::{self, HandedIn};
 use crate::config::{Config, PlainListen, SourceAddress};
 use crate::handover::Handover;
-use crate::route::SocketOptions;
+use crate::socket_options::SocketOptions;
 use dormouse_reactor::socket::{self, Addr, ListenOptions};
 use dormouse_reactor::{Fd, OnExec};
 use std::collections::HashMap;

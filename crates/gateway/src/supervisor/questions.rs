@@ -1,9 +1,9 @@
 //! What a scout is to find out for a configuration: names to look up, backends to check, and how.
 
+use crate::config::milliseconds;
 use crate::config::{self, Backend, Config, Probe, ProxyProtocol, Upstream};
 use crate::handover::OriginPem;
 use crate::proxy_protocol;
-use crate::route::milliseconds;
 use crate::scout::{Again, Check, CheckTls, Speech, Task};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -12,13 +12,13 @@ use super::scout::Names;
 use super::state::certificates_told;
 use crate::backend_tls;
 use crate::config::{self, Config, Machine, Plan, Purpose};
+use crate::contexts;
 use crate::control::talk;
 use crate::handover::{ClientTrust, Descriptors, Handover, Pem};
 use crate::identities::Identities;
 use crate::material;
 use crate::orders::Order;
 use crate::origin::{self, Share};
-use crate::route;
 use dormouse_reactor::socket::DESCRIPTORS_MAX;
 use dormouse_reactor::{Fd, process};
 use std::cell::RefCell;
@@ -225,7 +225,7 @@ impl Supervisor {
         let numbers = self.numbers.of(&config);
         // Workers build the same from the same: what fails, fails here.
         let keys = self.ticket_keys.keys().export();
-        let mut routes = route::routes(
+        let mut routes = contexts::routes(
             &config,
             &certificates,
             &trust,

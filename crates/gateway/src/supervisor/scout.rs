@@ -2,21 +2,23 @@
 //!
 //! One goes along with the configuration: it looks the names of backends up again, and checks
 //! backends. Another one is sent out for a reload: it looks up all names of the new configuration,
-//! once, and main goes on with its work meanwhile.
+//! once, and main goes on with its work meanwhile. The first is told when the names it has looked up
+//! stand for others; where the configuration is another one, it is ended and another sent out.
 
 use super::Supervisor;
 use super::questions::{addresses, task, upstreams};
 use crate::backends::{Checked, Places};
 use crate::beside::{self, Standing};
+use crate::config::milliseconds;
 use crate::config::{self, Config, Probe, Upstream};
 use crate::control::talk;
 use crate::keeper;
 use crate::orders::Order;
-use crate::route::milliseconds;
-use crate::scout::{Check, Finding, Task, Told};
+use crate::scout::{self, Check, Finding, Task, Told};
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
+use dormouse_reactor::socket::Attempt;
 use dormouse_reactor::{Fd, OnExec, socket};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
@@ -134,6 +136,20 @@ impl Scouts {
         let times = [self.start_at_ms, late, self.sweep_at_ms];
         times.into_iter().flatten().min()
     }
+
+    /// Tells the scout that is at work, if that is enough for it to do another task.
+    fn can_go_on_from(&self, former: &Task) -> bool {
+        let Some(sent) = &self.along else {
+            return false;
+        };
+        let told = || scout::tell_checks(sent.channel, &self.task.checks);
+        self.task.is_same_but_for_whom_to_check(former) && matches!(told(), Ok(Attempt::Done(())))
+    }
+
+    fn asks(&self, backend: &str) -> bool {
+        let name = |check: &Check| check.backend.as_str().cmp(backend);
+        self.task.checks.binary_search_by(name).is_ok()
+    }
 }
 
 impl Supervisor {
@@ -162,10 +178,12 @@ impl Supervisor {
         if task == self.scouts.task {
             return;
         }
-        self.scouts.task = task;
-        self.end_along();
+        let former = std::mem::replace(&mut self.scouts.task, task);
         self.forget_checks();
-        self.scouts.start_at_ms = Some(now_ms);
+        if !self.scouts.can_go_on_from(&former) {
+            self.end_along();
+            self.scouts.start_at_ms = Some(now_ms);
+        }
     }
 
     fn send_along(&mut self) {
@@ -203,12 +221,10 @@ impl Supervisor {
 
     /// What a former scout has said of backends which are asked no more.
     fn forget_checks(&self) {
-        let checks = self.scouts.task.checks.iter();
-        let asked: HashSet<&str> = checks.map(|check| check.backend.as_str()).collect();
         let now_ms = process::boottime_ms();
         for upstream in upstreams(&self.config) {
             for address in addresses(&upstream.backend) {
-                if !asked.contains(address.as_str()) {
+                if !self.scouts.asks(&address) {
                     let place = self.backends.place(&address);
                     self.backends.set_checked(place, Checked::Unknown, now_ms);
                 }
@@ -231,6 +247,10 @@ impl Supervisor {
     }
 
     fn on_health(&self, backend: &str, well: &Result<(), String>) {
+        // It may have been said before the scout was told to ask others.
+        if !self.scouts.asks(backend) {
+            return;
+        }
         let place = self.backends.place(backend);
         let now_ms = process::boottime_ms();
         match well {

@@ -14,9 +14,10 @@ use crate::backend_tls;
 use crate::backends::Backends;
 use crate::clients::Clients;
 use crate::config::{Config, Loaded, Log, Sandbox};
+use crate::contexts;
 use crate::handover::{ClientTrust, OriginPem, Pem};
 use crate::identities::Identities;
-use crate::route::{self, Route};
+use crate::route::Route;
 use crate::session_cache;
 use crate::session_files::SessionFiles;
 use crate::ticket_keys::Keyring;
@@ -154,9 +155,9 @@ fn shake_hands(
 ) -> Result<Vec<Route>, ServeError> {
     let keys = ticket_keys.keys().export();
     let known = &mut Identities::default();
-    let routes = route::routes(config, certificates, trust, &keys, backends, None, known)
+    let routes = contexts::routes(config, certificates, trust, &keys, backends, None, known)
         .map_err(|why| ServeError::Certificates(vec![why]))?;
-    route::warm_up(&routes).map_err(system("do a handshake with itself"))?;
+    contexts::warm_up(&routes).map_err(system("do a handshake with itself"))?;
     Ok(routes)
 }
 

@@ -7,7 +7,7 @@
 
 use super::Worker;
 use super::challenges;
-use super::handshaking::Step;
+use super::in_flight::Step;
 use super::interest::{self, Side};
 use super::token;
 use crate::counters::Count;

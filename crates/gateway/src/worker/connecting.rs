@@ -2,8 +2,17 @@
 //!
 //! The TLS side is not read meanwhile; what came behind the handshake waits as a partial record.
 
-use crate::backends::Backends;
+use super::accepting::Pause;
+use super::backlog;
+use super::bursts::Subject;
+use super::closing::{self, Ending};
+use super::flow::Outcome;
+use super::originating::Errand;
+use super::work::Work;
+use crate::backends::{Backends, Change};
 use crate::balance::{Target, Targets, Tried};
+use crate::counters::Count;
+use crate::latency::Latency;
 use crate::route::Route;
 use crate::slot::{Flag, Phase, Slot};
 use dormouse_reactor::socket::{self, Addr, Attempt, Connecting, Shortage};
@@ -40,6 +49,161 @@ pub(super) struct Way<'a> {
     /// Addresses to connect from, if the backend is on this machine.
     pub(super) own_sources: u32,
     pub(super) now_ms: u64,
+}
+
+impl Work<'_> {
+    pub(super) fn start_connect(&mut self, slot: &mut Slot, client: Option<IpAddr>) -> Connect {
+        self.tools.connects.began(slot.generation, self.now_ms);
+        start(slot, self.way(), client)
+    }
+
+    fn way(&self) -> Way<'_> {
+        Way {
+            route: self.route,
+            known: &self.tools.backends,
+            own_sources: self.limits.sources,
+            now_ms: self.now_ms,
+        }
+    }
+
+    /// The backend can't be connected to: the next one, if there is one.
+    pub(super) fn try_next(&mut self, slot: &mut Slot, why: &str) -> Option<Connect> {
+        self.tools.count.add(Count::BackendConnectsFailed, 1);
+        let fd = slot.detach_plain();
+        if fd != Fd::NONE {
+            fd.close();
+        }
+        let targets = self.route.targets()?;
+        let (known, now_ms) = (&self.tools.backends, self.now_ms);
+        // With one backend there is nothing to choose, so its failures change nothing.
+        if let Some((_, target)) = current(slot, targets).filter(|_| targets.all.len() > 1) {
+            let (most, pause_ms) = (targets.failures_max, targets.pause_ms);
+            if known.failed(target.place, most, pause_ms, now_ms) == Change::Down {
+                tracing::warn!(
+                    backend = target.name,
+                    error = why,
+                    pause_ms,
+                    "backend has failed {most} times in a row; it is passed over"
+                );
+            }
+        }
+        let next = next(slot, self.way())?;
+        self.tools.count.add(Count::BackendFailovers, 1);
+        Some(next)
+    }
+
+    fn note_connected(&mut self, slot: &Slot) {
+        let took_ms = self.tools.connects.done(slot.generation, self.now_ms);
+        if let Some(took_ms) = took_ms.filter(|_| !slot.has(Flag::Echo)) {
+            let count = &self.tools.count;
+            count.observe(Latency::BackendConnect, took_ms.saturating_mul(1000));
+        }
+        let Some(targets) = self.route.targets().filter(|targets| targets.all.len() > 1) else {
+            return;
+        };
+        if let Some((_, target)) = current(slot, targets)
+            && self.tools.backends.succeeded(target.place, self.now_ms) == Change::Up
+        {
+            tracing::info!(backend = target.name, "backend serves again");
+        }
+    }
+
+    pub(super) fn connected(&mut self, slot: &mut Slot, mut connect: Connect) -> Outcome {
+        // Each backend is tried once at most, so this ends.
+        loop {
+            let failure = match connect {
+                Connect::Done => {
+                    self.note_connected(slot);
+                    if slot.has(Flag::Joined) && slot.has(Flag::OpeningBlocked) {
+                        // The introduction went before the handshake with the backend.
+                        let pending = &mut self.tools.pending;
+                        let introduced = backlog::opened(slot, pending).len();
+                        backlog::opened_sent(slot, pending, introduced);
+                    }
+                    return self.open_after_flush(slot);
+                }
+                Connect::UnderWay => return Outcome::Continues,
+                Connect::Joined(end) => {
+                    self.joined = self.errand(slot, end);
+                    return Outcome::Continues;
+                }
+                Connect::TryAgain(e) if self.may_retry(slot) => {
+                    self.pause = match Shortage::of(&e) {
+                        Some(Shortage::Descriptors) => Some(Pause::Descriptors),
+                        Some(Shortage::Ports) => Some(Pause::Ports),
+                        // A backend whose queue is full, or kernel memory: not for us to pause.
+                        _ => None,
+                    };
+                    return Outcome::Continues;
+                }
+                Connect::TryAgain(e) => {
+                    self.backend_down(slot, &e.to_string());
+                    return Outcome::Continues;
+                }
+                Connect::Failed(e) => e.to_string(),
+            };
+            match self.try_next(slot, &failure) {
+                Some(next) => connect = next,
+                None => {
+                    self.backend_down(slot, &failure);
+                    return Outcome::Continues;
+                }
+            }
+        }
+    }
+
+    /// What has to be known to connect the other end of a joint with the backend.
+    fn errand(&self, slot: &Slot, end: Fd) -> Option<Errand> {
+        let known = self
+            .route
+            .targets()
+            .and_then(|targets| current(slot, targets));
+        let name = known.and_then(|(_, target)| {
+            let tls = self.route.backend_tls.as_ref()?;
+            Some((target, tls.server_name(&target.address)?))
+        });
+        let Some((target, server_name)) = name else {
+            // This end hears of it at once.
+            end.close();
+            return None;
+        };
+        Some(Errand {
+            end,
+            route: slot.route,
+            address: target.address.clone(),
+            server_name,
+            preface: if slot.has(Flag::OpeningBlocked) {
+                backlog::opened(slot, &self.tools.pending).to_vec()
+            } else {
+                Vec::new()
+            },
+        })
+    }
+
+    fn may_retry(&self, slot: &Slot) -> bool {
+        let began_ms = u64::from(slot.opened_s) * 1000;
+        self.now_ms < began_ms + self.limits.backend_connect_timeout_ms
+    }
+
+    /// The client is told in order that there is nothing behind this connection.
+    pub(super) fn backend_down(&mut self, slot: &mut Slot, why: &str) {
+        let fd = slot.detach_plain();
+        if fd != Fd::NONE {
+            fd.close();
+        }
+        let backend = &self.route.backend_name;
+        let told = if slot.has(Flag::PassThrough) {
+            "are reset"
+        } else {
+            "get close_notify"
+        };
+        self.bursts.note(Subject::BackendDown, self.now_ms, |more| {
+            tracing::warn!(%backend, error = why, more,
+                "backend can't be reached; its clients {told}");
+        });
+        self.end(slot, Ending::BackendDown);
+        closing::begin_farewell(slot, self.tools);
+    }
 }
 
 /// Starts to connect `slot` with one of its route's backends.

@@ -306,7 +306,7 @@ impl Tools {
             .map_err(|_| Outcome::KeyExhausted)?;
         if slot.tls.closed() && slot.sealing_pending.is_none() {
             // Whoever closes shuts the TCP side down next: one segment says both.
-            return match socket::send_before_end(slot.tls_fd(), &record[..n]) {
+            return match socket::send_before_more(slot.tls_fd(), &record[..n]) {
                 Ok(Attempt::Done(sent)) if sent == n => Ok(()),
                 Ok(Attempt::Done(sent)) => send_sealed(slot, &mut self.pending, &record[sent..n]),
                 Ok(Attempt::WouldBlock) => send_sealed(slot, &mut self.pending, &record[..n]),

@@ -1,7 +1,7 @@
 //! Who the client is: from its own socket, or from a proxy in front of us that is trusted; and how
 //! the backend is told.
 
-use super::handshaking::Step;
+use super::in_flight::Step;
 use crate::config::{Network, ProxyProtocol};
 use crate::proxy_protocol::{self, ClientCertificate, Ends, HEADER_MAX, Progress, Tls};
 use crate::route::Route;

@@ -8,27 +8,33 @@
 //! follows from the slot's new state (ends to pass on, what to wait for, which timer), unmark.
 //!
 //! ```text
-//!   opening   tls_in ──> plain_out          connecting   from handshake to backend
-//!   sealing   plain_in ──> tls_out          closing      ends, aborts, their delivery
-//!   flow      what both share               interest     what epoll is told
-//!   backlog   pending bytes                 handshaking  those not established yet
-//!   recover   what a dead worker left       accepting    when to accept
-//!   passing   first and last moments
-//!   timers    what happens in its time      newcomers    from a listener to a slot
-//!   warm      connections kept ready        originating  from a plain listener to a TLS server
-//!   tickets   what comes after a handshake under_way    TLS connections on their way
-//!   compacting  pages come back             queue        whose turn it is of those
-//!   introducing  who the client is        admitting    who may come in
-//!   starved     who waits for memory        kernel_memory  the sum of send queues
-//!   connects    how long connects take
-//!   choosing    whose client it is          through      TLS that is not ours
-//!   challenges  showing that a name is ours
-//!   paced       who has passed enough
+//! coming in      accepting     when                     newcomers     from a listener to a slot
+//!                admitting     who may                  introducing   who the client is
+//!                choosing      by which route           queue         whose turn it is
+//!                handshaking   not established yet      in_flight     one of those
+//!                through       TLS that is not ours     challenges    showing that a name is ours
+//! to a server    connecting    from plaintext to a backend            connects  how long it takes
+//!                originating   by TLS                   under_way     those on their way
+//!                trouble       when it fails            warm          connections kept ready
+//! established    established   a slot is lent out       work          one step with it
+//!                beginning     the first step           tickets       what still comes
+//!                opening       tls_in ──> plain_out     sealing       plain_in ──> tls_out
+//!                flow          what both share          backlog       pending bytes
+//!                interest      what epoll is told       timers        what happens in its time
+//!                closing       ends, aborts             paced         who has passed enough
+//! memory         starved       who waits for it         kernel_memory the sum of send queues
+//!                compacting    pages come back
+//! the worker     recover       what a dead one left     passing       first and last moments
+//!                reloading     other routes             ending        stop and drain
+//!                reporting     what is logged           bursts        and how often
+//!                token         what epoll gives back
+//! ```
 //! ```
 
 mod accepting;
 mod admitting;
 mod backlog;
+mod beginning;
 mod bursts;
 mod challenges;
 mod choosing;
@@ -37,8 +43,10 @@ mod compacting;
 mod connecting;
 mod connects;
 mod ending;
+mod established;
 mod flow;
 mod handshaking;
+mod in_flight;
 mod interest;
 mod introducing;
 mod kernel_memory;
@@ -57,6 +65,7 @@ mod through;
 mod tickets;
 mod timers;
 mod token;
+mod trouble;
 mod under_way;
 mod warm;
 mod work;
@@ -64,11 +73,12 @@ mod work;
 use crate::backends::Backends;
 use crate::clients::{ClientLimits, Clients};
 use crate::config::Log;
+use crate::contexts::LateContexts;
 use crate::counters::Counters;
 use crate::identities::Identities;
 use crate::latency::Latency;
 use crate::orders::{self, Order, Word};
-use crate::route::{LateContexts, Route};
+use crate::route::Route;
 use crate::slot::{Phase, Slot};
 use accepting::{Listener, Listeners};
 use bursts::Bursts;
@@ -76,15 +86,13 @@ use challenges::Challenge;
 use closing::Ending;
 use compacting::Compaction;
 use dormouse_reactor::pending::Pending;
-use dormouse_reactor::poller::{Event, Events, Poller};
+use dormouse_reactor::poller::{Events, Poller};
 use dormouse_reactor::slab::Slab;
-use dormouse_reactor::socket;
 use dormouse_reactor::timer::Wheel;
 use dormouse_reactor::{Fd, process};
 use ending::Ends;
-use flow::{Outcome, Tools};
+use flow::Tools;
 use handshaking::Handshakes;
-use interest::Side;
 use kernel_memory::KernelMemory;
 use originating::{Errand, Plain};
 use passing::Passing;
@@ -93,7 +101,6 @@ use std::io;
 use std::sync::atomic::Ordering;
 use token::Token;
 use under_way::Originations;
-use work::Work;
 
 /// Standard streams, epoll, and what a library opens for a moment.
 const DESCRIPTORS_SPARE: u64 = 8;
@@ -378,89 +385,6 @@ impl Worker {
         next.map(|deadline_ms| deadline_ms.saturating_sub(self.now_ms))
     }
 
-    // ---- established connections ----
-
-    fn on_connection(&mut self, index: u32, generation: u32, side: Side, event: Event) {
-        let current = self.slots.get(index).is_some_and(|slot| {
-            slot.phase() != Phase::Free && slot.generation & token::GENERATION_MASK == generation
-        });
-        if !current || !self.is_beyond_doubt(index) {
-            return;
-        }
-        self.slots.header().mark_busy(index);
-        let over = self.work(index, |work, slot| work.event(slot, side, event));
-        self.finish_work(index, over);
-    }
-
-    /// Lends the slot to `step`, then settles what follows. `true`: the connection is over.
-    fn work(&mut self, index: u32, step: impl FnOnce(&mut Work<'_>, &mut Slot) -> Outcome) -> bool {
-        let now_ms = self.now_ms;
-        let Worker {
-            slots,
-            tools,
-            routes,
-            poller,
-            bursts,
-            limits,
-            listeners,
-            originations,
-            errands,
-            clients,
-            ..
-        } = self;
-        tools.received = 0;
-        let Some(slot) = slots.get_mut(index) else {
-            return false;
-        };
-        let Some(route) = routes.get(usize::from(slot.route)).or(routes.first()) else {
-            return true;
-        };
-        let mut work = Work {
-            tools,
-            route,
-            poller,
-            bursts,
-            limits,
-            now_ms,
-            pause: None,
-            warm_lost_after_s: None,
-            joined: None,
-            left_behind: None,
-        };
-        let was_at_rest = slot.at_rest();
-        let was_leaving = slot.phase() == Phase::Draining;
-        let was_starved = slot.is_starved();
-        let outcome = step(&mut work, slot);
-        let over = work.settle(slot, outcome);
-        let (pause, warm_lost_after_s) = (work.pause, work.warm_lost_after_s);
-        errands.extend(work.joined);
-        self.left_behind = work.left_behind.map(|plain| (plain, slot.route));
-        self.at_rest += u32::from(slot.at_rest());
-        self.at_rest -= u32::from(was_at_rest);
-        self.leaving += u32::from(slot.phase() == Phase::Draining);
-        self.leaving -= u32::from(was_leaving);
-        if let Some(pause) = pause {
-            listeners.pause(pause, now_ms, &tools.count);
-        }
-        if let Some(lasted_s) = warm_lost_after_s
-            && let Some(pool) = originations.pool(slot.route)
-        {
-            pool.lost(lasted_s, now_ms);
-        }
-        if slot.is_starved() && !was_starved {
-            let wait_ms = tools.starved_wait_ms;
-            tools.starved.push(index, slot.generation, now_ms, wait_ms);
-        }
-        let per_client = limits.per_client;
-        if per_client.any_bytes()
-            && !over
-            && let Some(slowed) = tools.pay((index, slot), clients, per_client, now_ms)
-        {
-            self.report_slowed(index, slowed);
-        }
-        over
-    }
-
     /// How much a step receives follows from the limits.
     fn limit_steps(&mut self) {
         let limits = &self.limits;
@@ -477,79 +401,6 @@ impl Worker {
             (at_rest + u32::from(slot.0), leaving + u32::from(slot.1))
         });
         (self.at_rest, self.leaving) = (at_rest, leaving);
-    }
-
-    fn finish_work(&mut self, index: u32, over: bool) {
-        if over {
-            self.remove(index);
-        } else {
-            self.set_timer(index);
-            self.apply_interest(index);
-            self.note_queues_sometimes(index);
-        }
-        self.slots.header().clear_busy();
-        while let Some(errand) = self.errands.pop() {
-            self.originate_joined(errand);
-        }
-        if let Some((plain, route)) = self.left_behind.take() {
-            self.originate(Some(plain), route);
-        }
-    }
-
-    /// What was not taken is somebody's who is slow to read; of others it is found out by chance.
-    fn note_queues_sometimes(&mut self, index: u32) {
-        let received = self.tools.received;
-        let rests = self.slots.get(index).is_some_and(Slot::at_rest);
-        if self.tools.kernel.wants_look(index, received) || !rests {
-            self.note_queues(index);
-        }
-    }
-
-    /// Asks the kernel what it holds for this connection to send.
-    fn note_queues(&mut self, index: u32) {
-        let Some(slot) = self.slots.get(index) else {
-            return;
-        };
-        let mut bytes = socket::send_memory(slot.tls_fd()).unwrap_or(0);
-        if slot.plain_fd() != Fd::NONE {
-            bytes += socket::send_memory(slot.plain_fd()).unwrap_or(0);
-        }
-        self.tools.kernel.note(index, bytes);
-    }
-
-    fn remove(&mut self, index: u32) {
-        self.wheel.cancel(&mut self.slots, index);
-        let Some(slot) = self.slots.get_mut(index) else {
-            return;
-        };
-        self.clients.leave(slot.client());
-        self.tools.backends.leave(slot.backend);
-        self.at_rest = self.at_rest.saturating_sub(u32::from(slot.at_rest()));
-        let leaving = u32::from(slot.phase() == Phase::Draining);
-        self.leaving = self.leaving.saturating_sub(leaving);
-        let remains = closing::dismantle(slot, &mut self.tools);
-        self.tools.tickets.forget(slot.generation);
-        self.tools.paced.forget(slot.generation);
-        slot.tls.wipe();
-        self.slots.free(index);
-        remains.close();
-        self.tools.kernel.forget(index);
-        self.compaction.note_freed(self.now_ms);
-        self.listeners.resume();
-    }
-
-    fn apply_interest(&mut self, index: u32) {
-        let Some(slot) = self.slots.get_mut(index) else {
-            return;
-        };
-        let tls = token::connection(index, slot.generation, Side::Tls);
-        let plain = token::connection(index, slot.generation, Side::Plain);
-        if let Err(e) = interest::apply(slot, &self.poller, tls, plain) {
-            // Without epoll the connection would never be heard of again.
-            tracing::error!(error = %e, "epoll refused a descriptor; its connection is closed");
-            self.tools.count.add(Ending::Limit.count(), 1);
-            self.remove(index);
-        }
     }
 
     // ---- orders ----

@@ -5,7 +5,7 @@ use super::Worker;
 use super::accepting::{ACCEPTS_PER_TURN, Listener, Pause};
 use super::bursts::Subject;
 use super::challenges;
-use super::handshaking::{Step, With};
+use super::in_flight::{Step, With};
 use super::interest::{self, Side};
 use super::introducing::Client;
 use super::originating::Plain;
@@ -137,8 +137,10 @@ impl Worker {
             return;
         };
         self.count_descriptors();
-        for _ in 0..ACCEPTS_PER_TURN {
-            if self.limit_reached().is_some() || Instant::now() >= until {
+        for accepts in 0..ACCEPTS_PER_TURN {
+            // The first is always accepted: however slow the machine is, each turn gets somewhere.
+            let is_late = accepts > 0 && Instant::now() >= until;
+            if is_late || self.limit_reached().is_some() {
                 break;
             }
             match socket::accept(fd, OnExec::Keep) {

@@ -14,6 +14,7 @@ use super::Worker;
 use super::accepting::Listener;
 use crate::backend_tls;
 use crate::config::{Backend, Originate};
+use crate::contexts;
 use crate::handover::{Descriptors, ForKeeper, Handover, OriginPem};
 use crate::orders::{self, Word};
 use crate::origin;
@@ -50,7 +51,7 @@ impl Worker {
         let mut handover = Handover::read(told)?;
         let own = Handover::read(self.handover)?;
         let sessions = Sessions::adopt(&own.descriptors)?;
-        let mut routes = route::routes(
+        let mut routes = contexts::routes(
             &handover.config,
             &handover.certificates,
             &handover.clients,

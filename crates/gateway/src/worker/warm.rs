@@ -6,12 +6,19 @@
 //! or leads to connections that do not last.
 
 use super::Worker;
-use super::flow::Outcome;
+use super::bursts::peer_name;
+use super::flow::{self, Outcome};
+use super::interest::{self, Side};
+use super::opening;
 use super::originating::Plain;
+use super::work::{Work, is_broken};
 use crate::counters::Count;
 use crate::route::Direction;
-use crate::slot::{Phase, Slot};
+use crate::slot::{Flag, Phase, Slot};
+use dormouse_reactor::poller::Event;
 use dormouse_reactor::slab::Slab;
+use dormouse_reactor::socket;
+use dormouse_record::Alert;
 
 /// Connections begun at once.
 const BATCH: u32 = 8;
@@ -218,6 +225,69 @@ impl Worker {
             .iter()
             .map(|route| Pool::new(wanted(&route.direction)))
             .collect()
+    }
+}
+
+impl Work<'_> {
+    pub(super) fn warm_event(&mut self, slot: &mut Slot, event: Event) -> Outcome {
+        if event.is_writable() && slot.sealing_pending.is_some() {
+            match flow::flush_sealed(slot, &mut self.tools.pending) {
+                Ok(_) => {}
+                Err(outcome) => return outcome,
+            }
+        }
+        if interest::reads_tls(slot) {
+            return opening::tls_readable(slot, self.tools);
+        }
+        if is_broken(event) {
+            return Outcome::TlsTruncated;
+        }
+        Outcome::Continues
+    }
+
+    /// Before a warm connection is given away: what it has received tells whether it has ended.
+    pub(super) fn look_at_warm(&mut self, slot: &mut Slot) -> Outcome {
+        if interest::reads_tls(slot) {
+            return opening::tls_readable(slot, self.tools);
+        }
+        // It has spoken already, and waits to be heard.
+        match socket::take_error(slot.tls_fd()) {
+            Ok(()) => Outcome::Continues,
+            Err(e) => Outcome::TlsFailed(e),
+        }
+    }
+
+    /// Nobody has been given a warm connection yet, so its end is nobody's loss.
+    pub(super) fn settle_warm(&mut self, slot: &mut Slot, outcome: &Outcome) -> bool {
+        let continues = matches!(outcome, Outcome::Continues);
+        if continues && !slot.tls.peer_closed() {
+            return false;
+        }
+        self.tools.count.add(Count::WarmLost, 1);
+        let lasted_s = self.now_s().saturating_sub(slot.opened_s);
+        self.warm_lost_after_s = Some(lasted_s);
+        let fd = slot.tls_fd();
+        tracing::debug!(peer = %peer_name(fd), lasted_s, "a warm connection has ended: {outcome}");
+        if !slot.tls.closed() {
+            let _ = self.tools.send_alert(slot, Alert::CLOSE_NOTIFY);
+        }
+        true
+    }
+
+    /// The server has ended a connection in the moment in which it was given away. Nothing was
+    /// taken from the client, so it gets another.
+    pub(super) fn leave_behind(&mut self, slot: &mut Slot, outcome: &Outcome) -> bool {
+        let plain = Plain {
+            fd: slot.plain_fd(),
+            is_joined: false,
+            is_unix: slot.has(Flag::PlainIsUnix),
+        };
+        if interest::unwatch(slot, self.poller, Side::Plain).is_ok() {
+            slot.detach_plain();
+            self.left_behind = Some(plain);
+            self.tools.count.add(Count::WarmReplaced, 1);
+        }
+        self.settle_warm(slot, outcome)
     }
 }
 

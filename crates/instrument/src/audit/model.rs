@@ -104,7 +104,7 @@ pub struct Audit {
 }
 
 /// Everything about a server.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ServerFigures {
     /// What it offers.
     pub offer: Measured<Offer>,
@@ -414,7 +414,7 @@ pub struct ClientFigures {
     pub resumed: u64,
     /// Different sessions among those offered.
     pub sessions_offered: u64,
-    /// The most connections that offered one and the same session, though newer ones had been given.
+    /// The most connections that offered one and the same ticket, though newer ones had been given.
     pub same_session_max: u64,
     /// TLS 1.3 tickets that were offered more than once.
     pub tickets_reused: u64,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{BufRead as _, Read as _};
 
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +59,11 @@ impl Kind {
             self,
             Self::Node | Self::NettyJdk | Self::NettyTcnative | Self::Jvm | Self::Go
         )
+    }
+
+    /// Whether it compiles itself while it serves.
+    pub fn compiles(self) -> bool {
+        matches!(self, Self::NettyJdk | Self::NettyTcnative | Self::Jvm)
     }
 
     /// Its name for people.
@@ -182,13 +187,29 @@ fn search(pid: i32, signs: &mut Signs) {
     // In two pieces, or this very program would bear the mark.
     let go = [" Go build", "inf:"].concat();
     while let Ok(count @ 1..) = file.read(&mut block) {
-        let text = String::from_utf8_lossy(block.get(..count).unwrap_or_default());
-        signs.go |= text.contains(&go);
-        signs.rustls |= text.contains("rustls::") || text.contains("/rustls-0.");
+        let text = block.get(..count).unwrap_or_default();
+        signs.go |= holds(text, go.as_bytes());
+        signs.rustls |= holds(text, b"rustls::") || holds(text, b"/rustls-0.");
         if signs.go || signs.rustls {
             return;
         }
     }
+}
+
+/// Whether `mark` is in a text that may be a hundred megabytes of anything: jumps from one place
+/// where it may end to the next.
+fn holds(text: &[u8], mark: &[u8]) -> bool {
+    let Some(last) = mark.last() else {
+        return true;
+    };
+    let (mut rest, mut at) = (text, 0);
+    while let Ok(count @ 1..) = rest.skip_until(*last) {
+        at += count;
+        if text.get(..at).is_some_and(|seen| seen.ends_with(mark)) {
+            return true;
+        }
+    }
+    false
 }
 
 fn conclude(signs: &Signs, banner: Option<&str>) -> Software {

@@ -24,7 +24,7 @@ pub use options::{
     set_send_buffer, set_user_timeout, take_error, tcp_bytes, unsent,
 };
 pub use transfer::{
-    RANGES_MAX, peek, recv, recv_scattered, reset, send, send_before_end, send_gathered,
+    RANGES_MAX, peek, recv, recv_scattered, reset, send, send_before_more, send_gathered,
     shutdown_read, shutdown_write,
 };
 

@@ -45,7 +45,7 @@ impl Default for ListenOptions {
 /// # Errors
 /// What the operating system says: the address is in use, the port is privileged.
 pub fn listen(address: &Addr, options: &ListenOptions) -> io::Result<Fd> {
-    let socket = new_socket(address)?;
+    let socket = new_socket(address, options.on_exec)?;
     match address {
         Addr::Tcp(ip) => {
             sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -66,7 +66,7 @@ pub fn listen(address: &Addr, options: &ListenOptions) -> io::Result<Fd> {
         }
     }
     rustix::net::listen(&socket, options.backlog)?;
-    finish(socket, options.on_exec)
+    Ok(socket.into())
 }
 
 /// A listener stops listening, in all processes which have it, and keeps its address (unless the
@@ -105,12 +105,8 @@ pub struct Accepted {
 /// pause.
 pub fn accept(listener: Fd, on_exec: OnExec) -> io::Result<Attempt<Accepted>> {
     let listener = listener.borrow()?;
-    let mut flags = SocketFlags::NONBLOCK;
-    if on_exec == OnExec::Close {
-        flags |= SocketFlags::CLOEXEC;
-    }
     for _ in 0..ACCEPT_RETRIES {
-        match attempt(|| rustix::net::acceptfrom_with(listener, flags)) {
+        match attempt(|| rustix::net::acceptfrom_with(listener, flags(on_exec))) {
             Ok(Attempt::Done((socket, address))) => {
                 return Ok(Attempt::Done(Accepted {
                     fd: socket.into(),
@@ -142,7 +138,7 @@ pub struct ConnectOptions {
 /// A connection that was begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Connecting {
-    /// It is there (unix sockets, and sometimes loopback).
+    /// It is there (unix sockets, and mostly what is on the same machine).
     Established(Fd),
     /// It will be there, or fail, when the descriptor is writable: see [`super::take_error`].
     InProgress(Fd),
@@ -162,7 +158,7 @@ impl Connecting {
 /// # Errors
 /// What the operating system says; see [`super::Shortage`] for what is nobody's fault.
 pub fn connect(address: &Addr, options: &ConnectOptions) -> io::Result<Connecting> {
-    let socket = new_socket(address)?;
+    let socket = new_socket(address, options.on_exec)?;
     if let Some(bytes) = options.receive_buffer_bytes {
         sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
     }
@@ -184,11 +180,12 @@ pub fn connect(address: &Addr, options: &ConnectOptions) -> io::Result<Connectin
         Addr::Unix(path) => rustix::net::connect(&socket, &unix_address(path)?),
     };
     match result {
-        Ok(()) => finish(socket, options.on_exec).map(Connecting::Established),
-        // Interrupted (INTR) means that it goes on by itself.
-        Err(Errno::INPROGRESS | Errno::INTR) => {
-            finish(socket, options.on_exec).map(Connecting::InProgress)
+        Ok(()) => Ok(Connecting::Established(socket.into())),
+        // On the same machine it may be there by now, or in a moment (INTR: it goes on by itself).
+        Err(Errno::INPROGRESS | Errno::INTR) if rustix::net::getpeername(&socket).is_ok() => {
+            Ok(Connecting::Established(socket.into()))
         }
+        Err(Errno::INPROGRESS | Errno::INTR) => Ok(Connecting::InProgress(socket.into())),
         Err(errno) => Err(errno.into()),
     }
 }
@@ -198,32 +195,26 @@ pub fn connect(address: &Addr, options: &ConnectOptions) -> io::Result<Connectin
 /// # Errors
 /// What the operating system says.
 pub fn pair(on_exec: OnExec) -> io::Result<(Fd, Fd)> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    Ok((finish(a, on_exec)?, finish(b, on_exec)?))
+    let (unix, stream) = (AddressFamily::UNIX, SocketType::STREAM);
+    let (a, b) = rustix::net::socketpair(unix, stream, flags(on_exec), None)?;
+    Ok((a.into(), b.into()))
 }
 
-fn new_socket(address: &Addr) -> io::Result<OwnedFd> {
+fn new_socket(address: &Addr, on_exec: OnExec) -> io::Result<OwnedFd> {
     let family = match address {
         Addr::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
         Addr::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
         Addr::Unix(_) => AddressFamily::UNIX,
     };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    Ok(rustix::net::socket_with(
-        family,
-        SocketType::STREAM,
-        flags,
-        None,
-    )?)
+    let (stream, flags) = (SocketType::STREAM, flags(on_exec));
+    Ok(rustix::net::socket_with(family, stream, flags, None)?)
 }
 
-/// Lets a socket go which is complete: up to here it was closed on error.
-fn finish(socket: OwnedFd, on_exec: OnExec) -> io::Result<Fd> {
-    if on_exec == OnExec::Keep {
-        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::empty())?;
+fn flags(on_exec: OnExec) -> SocketFlags {
+    match on_exec {
+        OnExec::Close => SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+        OnExec::Keep => SocketFlags::NONBLOCK,
     }
-    Ok(socket.into())
 }
 
 /// Whether the path is a socket on which nobody listens.

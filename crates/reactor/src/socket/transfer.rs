@@ -57,12 +57,13 @@ pub fn send(fd: Fd, buf: &[u8]) -> io::Result<Attempt<usize>> {
     attempt(|| rustix::net::send(fd, buf, SendFlags::NOSIGNAL))
 }
 
-/// Sends, and says that the end follows at once (MSG_MORE): a FIN by [`shutdown_write`] then goes
-/// in the same segment.
+/// Sends, and says that more follows at once (MSG_MORE): it then goes in the same segment as that,
+/// or as a FIN by [`shutdown_write`]. If nothing follows, it goes when the peer says something, or
+/// after the time of a retransmission, 200 ms at least.
 ///
 /// # Errors
 /// As [`send`].
-pub fn send_before_end(fd: Fd, buf: &[u8]) -> io::Result<Attempt<usize>> {
+pub fn send_before_more(fd: Fd, buf: &[u8]) -> io::Result<Attempt<usize>> {
     let fd = fd.borrow()?;
     attempt(|| rustix::net::send(fd, buf, SendFlags::NOSIGNAL | SendFlags::MORE))
 }

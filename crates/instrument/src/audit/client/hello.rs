@@ -2,7 +2,35 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use super::super::server::hello::{GROUPS, name_of as name_in};
 use super::super::wire::{Reading, hello_extension as extension};
+
+/// Groups that clients offer beyond those which servers are asked for.
+const MORE_GROUPS: [(u16, &str); 12] = [
+    (0x0015, "secp224r1"),
+    (0x0016, "secp256k1"),
+    (0x001a, "brainpoolP256r1"),
+    (0x001b, "brainpoolP384r1"),
+    (0x001c, "brainpoolP512r1"),
+    (0x0102, "ffdhe4096"),
+    (0x0103, "ffdhe6144"),
+    (0x0104, "ffdhe8192"),
+    (0x0201, "MLKEM768"),
+    (0x0202, "MLKEM1024"),
+    (0x11ed, "SecP384r1MLKEM1024"),
+    (0x6399, "X25519Kyber768Draft00"),
+];
+
+/// The names of groups.
+pub(super) fn group_names(ids: &[u16]) -> Vec<String> {
+    let known = |id: &u16| MORE_GROUPS.iter().any(|(more, _)| more == id);
+    ids.iter()
+        .map(|id| name_in(if known(id) { &MORE_GROUPS } else { &GROUPS }, *id))
+        .collect()
+}
+
+/// How a session is called that goes by its id.
+pub(super) const SESSION_ID: &str = "id";
 
 /// What a client offers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -102,7 +130,7 @@ fn parse(body: &[u8]) -> Option<ClientHello> {
     }
     // In TLS 1.3 the id is there for the sake of middleboxes (RFC 8446 D.4).
     let old_id = !session_id.is_empty() && hello.supported_versions.is_empty();
-    let id = old_id.then(|| name_of("id", session_id));
+    let id = old_id.then(|| name_of(SESSION_ID, session_id));
     hello.session = hello.session.or(ticket).or(id);
     Some(hello)
 }

@@ -4,53 +4,44 @@
 //! certificate is handed to the client through the environment. Every ClientHello is read before
 //! the engine gets it.
 
+mod environment;
 mod hello;
 mod peer;
+mod requests;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dormouse_reactor::process;
-use dormouse_reactor::signal::Signals;
+use dormouse_reactor::signal::{self, Signals};
 use dormouse_reactor::socket::Attempt;
 
+use self::environment::Environment;
 use self::peer::{Peer, Seen};
 use super::again;
 use super::model::{Audit, ClientFigures, Measured};
-use super::server::hello::{GROUPS, name_of};
-use super::software;
+use super::software::{self, Kind, Software};
+use crate::ending;
 use crate::measure::{CpuTime, ProcessTree, TreeSample};
 use crate::model::Sample;
-use crate::server::end;
-use crate::session::{Console, Progress};
+use crate::session::{Console, Progress, Whose};
 use crate::signals;
 use crate::trouble::Trouble;
 
-/// Variables by which programs are told whom to trust.
-const TRUST_VARIABLES: [&str; 11] = [
-    "SSL_CERT_FILE",
-    "NODE_EXTRA_CA_CERTS",
-    "REQUESTS_CA_BUNDLE",
-    "CURL_CA_BUNDLE",
-    "PERL_LWP_SSL_CA_FILE",
-    "HTTPS_CA_FILE",
-    "GIT_SSL_CAINFO",
-    "AWS_CA_BUNDLE",
-    "CARGO_HTTP_CAINFO",
-    "PIP_CERT",
-    "DORMOUSE_CA",
-];
 /// Connections that are kept one by one.
 const RAW_MAX: usize = 1000;
+/// A client may be gone in a few milliseconds; one that stays need not be looked at so often.
+const SAMPLE_FIRST: Duration = Duration::from_millis(5);
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
+/// How long a client has to end when it is asked to.
+const STOP_WAIT: Duration = Duration::from_secs(2);
 const SAMPLES_MAX: usize = 2000;
-/// How long a client may take to end when it is told to.
-const END_WAIT: Duration = Duration::from_secs(2);
 
 /// What is to be audited, and how.
 #[derive(Clone, PartialEq, Debug)]
@@ -95,34 +86,26 @@ fn look(
 ) -> Result<(), Trouble> {
     let signals = signals::open();
     let peer = Peer::open(spec.listen, spec.relay)?;
-    let directory = Directory::make()?;
-    let ca = spec
-        .ca_file
-        .clone()
-        .unwrap_or_else(|| directory.0.join("ca.pem"));
-    std::fs::write(&ca, peer.authority_pem())
-        .map_err(|error| Trouble::system(format!("cannot write {}: {error}", ca.display())))?;
     let address = peer.address();
+    let environment = Environment::make(address, peer.authority(), spec.ca_file.clone())?;
     let mut put =
         |name: &str, value: String| drop(audit.settings.insert(name.into(), value.into()));
     put("address", address.to_string());
-    put("ca", ca.display().to_string());
+    put("ca", environment.ca().display().to_string());
     if let Some(relay) = spec.relay {
         put("relay", relay.to_string());
     }
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::new(Mutex::new(Seen::default()));
     let server = peer.start(Arc::clone(&seen), Arc::clone(&stop), began);
-    let title = if spec.command.is_empty() {
-        format!(
-            "listening on https://localhost:{} (CA: {})",
-            address.port(),
-            ca.display()
-        )
+    if spec.command.is_empty() {
+        let (port, ca) = (address.port(), environment.ca().display());
+        let title = format!("listening on https://localhost:{port} (CA: {ca})");
+        console.stage(&title, None);
     } else {
-        "the client runs".into()
-    };
-    console.stage(&title, None);
+        // What it says goes to the same terminal, where a bar would be in its way.
+        console.note("the client runs; what it says follows");
+    }
     let mut watch = Watch {
         spec,
         console,
@@ -130,26 +113,38 @@ fn look(
         began,
         samples: Vec::new(),
         memory_max: 0,
-        software: None,
     };
     let cpu_before = children_ms();
+    let run_ms;
     let ended = if spec.command.is_empty() {
-        watch.wait(None, &seen)
+        let ended = watch.wait(None, &seen);
+        run_ms = began.elapsed().as_secs_f64() * 1e3;
+        ended.map(|()| None)
     } else {
-        let child = start(spec, address, &ca)?;
-        watch.wait(Some(child), &seen)
+        let mut client = Client::start(spec, &environment)?;
+        let recognition = Recognition::begin(client.tree.clone());
+        let ended = watch.wait(Some(&client), &seen);
+        run_ms = began.elapsed().as_secs_f64() * 1e3;
+        let left = client.others();
+        let status = client.end();
+        audit.software = recognition.end();
+        if ended.is_ok() && left > 0 {
+            audit.notes.push(format!(
+                "the command ended and left {left} process(es) running; they were ended too"
+            ));
+        }
+        ended.map(|()| Some(status.and_then(|status| status.code()).unwrap_or(128)))
     };
-    watch.console.stage_over();
+    if spec.command.is_empty() {
+        watch.console.stage_over();
+    }
     stop.store(true, Ordering::Relaxed);
     let _ = server.join();
     let cpu_ms = children_ms() - cpu_before;
     audit.samples = watch.samples;
-    if let Some(software) = watch.software {
-        audit.software = Measured::Measured(software);
-    }
     let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
     let mut figures = figures(&seen);
-    figures.run_ms = began.elapsed().as_secs_f64() * 1e3;
+    figures.run_ms = run_ms;
     if spec.command.is_empty() {
         let foreign = "the client was started by somebody else";
         figures.cpu_ms = Measured::not(foreign);
@@ -210,54 +205,53 @@ fn failures(figures: &ClientFigures) -> String {
     }
 }
 
-/// A directory that goes away with the run.
-struct Directory(PathBuf);
+/// The client, with all that it starts. It is ended with this.
+struct Client {
+    child: Child,
+    tree: ProcessTree,
+}
 
-impl Directory {
-    fn make() -> Result<Self, Trouble> {
-        let path = std::env::temp_dir().join(format!("dormouse-audit-{}", std::process::id()));
-        std::fs::create_dir_all(&path)
-            .map_err(|error| Trouble::system(format!("cannot make {}: {error}", path.display())))?;
-        Ok(Self(path))
+impl Client {
+    fn start(spec: &ClientSpec, environment: &Environment) -> Result<Self, Trouble> {
+        use std::os::fd::AsFd;
+        use std::os::unix::process::CommandExt;
+        let mut words = spec.command.iter().map(|word| environment.fill(word));
+        let program = words.next().unwrap_or_default();
+        process::set_subreaper()
+            .map_err(|error| Trouble::system(format!("becoming a subreaper: {error}")))?;
+        let mut command = Command::new(&program);
+        command.args(words).stdin(Stdio::null()).process_group(0);
+        // The results alone go to the standard output.
+        let stderr = std::io::stderr();
+        if let Ok(copy) = stderr.as_fd().try_clone_to_owned() {
+            command.stdout(Stdio::from(copy));
+        }
+        command.envs(environment.variables());
+        let child = signal::unblocked(&mut command)
+            .spawn()
+            .map_err(|error| Trouble::usage(format!("cannot start {program:?}: {error}")))?;
+        let number = |id: u32| i32::try_from(id).unwrap_or(i32::MAX);
+        let tree = ProcessTree::of_child(number(child.id()), number(std::process::id()));
+        Ok(Self { child, tree })
+    }
+
+    /// How many go on beside the one that was started.
+    fn others(&self) -> usize {
+        let all = self.tree.pids().unwrap_or_default();
+        all.iter().filter(|pid| **pid != self.tree.root()).count()
+    }
+
+    fn end(&mut self) -> Option<ExitStatus> {
+        ending::end(&mut self.child, &self.tree, STOP_WAIT)
     }
 }
 
-impl Drop for Directory {
+impl Drop for Client {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        if ending::goes_on(&self.child) {
+            self.end();
+        }
     }
-}
-
-fn start(spec: &ClientSpec, address: SocketAddr, ca: &Path) -> Result<Child, Trouble> {
-    use std::os::unix::process::CommandExt;
-    let url = format!("https://localhost:{}/", address.port());
-    let fill = |word: &String| {
-        word.replace("{url}", &url)
-            .replace("{address}", &address.to_string())
-            .replace("{port}", &address.port().to_string())
-            .replace("{ca}", &ca.display().to_string())
-    };
-    let mut words = spec.command.iter().map(fill);
-    let program = words.next().unwrap_or_default();
-    process::set_subreaper()
-        .map_err(|error| Trouble::system(format!("becoming a subreaper: {error}")))?;
-    let mut command = Command::new(&program);
-    command.args(words).stdin(Stdio::null()).process_group(0);
-    // The results alone go to the standard output.
-    let stderr = std::io::stderr();
-    use std::os::fd::AsFd;
-    if let Ok(copy) = stderr.as_fd().try_clone_to_owned() {
-        command.stdout(Stdio::from(copy));
-    }
-    for variable in TRUST_VARIABLES {
-        command.env(variable, ca);
-    }
-    command.env("DORMOUSE_URL", &url);
-    command.env("DORMOUSE_ADDRESS", address.to_string());
-    command.env("DORMOUSE_PORT", address.port().to_string());
-    command
-        .spawn()
-        .map_err(|error| Trouble::usage(format!("cannot start {program:?}: {error}")))
 }
 
 /// The CPU time of children that were waited for, in milliseconds.
@@ -281,57 +275,54 @@ struct Watch<'a> {
     began: Instant,
     samples: Vec<Sample>,
     memory_max: u64,
-    software: Option<software::Software>,
 }
 
 impl Watch<'_> {
-    /// Waits for the end: the client's, the limit, or an interrupt. The exit status, if there is one.
-    fn wait(&mut self, child: Option<Child>, seen: &Mutex<Seen>) -> Result<Option<i32>, Trouble> {
-        let own = i32::try_from(std::process::id()).unwrap_or(0);
-        let id = child
-            .as_ref()
-            .and_then(|child| i32::try_from(child.id()).ok());
-        let tree = id.map(|id| ProcessTree::of_child(id, own));
-        let mut child = child;
+    /// Waits for the end: the client's, the limit, or an interrupt.
+    fn wait(&mut self, client: Option<&Client>, seen: &Mutex<Seen>) -> Result<(), Trouble> {
         loop {
-            let ended = child.as_mut().map_or(Ok(None), Child::try_wait);
-            if let Some(status) = ended.map_err(|error| Trouble::system(error.to_string()))? {
-                return Ok(Some(status.code().unwrap_or(128)));
+            if let Some(client) = client {
+                if !ending::goes_on(&client.child) {
+                    return Ok(());
+                }
+                self.sample(&client.tree);
             }
-            if let Some(tree) = &tree {
-                self.sample(tree);
+            if client.is_none() {
+                self.say_how_far(seen);
             }
-            let count = seen
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .connections();
-            self.console.progress(&Progress {
-                done: count,
-                total: None,
-                alive: 0,
-                failed: 0,
-                pss_bytes: self.samples.last().map(|sample| sample.pss_bytes),
-                elapsed: self.began.elapsed(),
-                left: None,
-            });
             let interrupted = matches!(
                 self.signals.as_ref().map(Signals::receive),
                 Some(Ok(Attempt::Done(_)))
             );
             if interrupted || self.began.elapsed() > self.spec.limit {
-                let command = child.is_some();
-                stop(child, tree.as_ref());
-                return match (command, interrupted) {
-                    (true, true) => Err(Trouble::lost("interrupted; figures so far")),
-                    (true, false) => Err(Trouble::target(format!(
+                return match (client, interrupted) {
+                    (Some(_), true) => Err(Trouble::lost("interrupted; figures so far")),
+                    (Some(_), false) => Err(Trouble::target(format!(
                         "the client did not end within {} s (--limit)",
                         self.spec.limit.as_secs()
                     ))),
-                    (false, _) => Ok(None),
+                    (None, _) => Ok(()),
                 };
             }
-            std::thread::sleep(SAMPLE_EVERY);
+            let pause = (self.began.elapsed() / 20).clamp(SAMPLE_FIRST, SAMPLE_EVERY);
+            std::thread::sleep(pause);
         }
+    }
+
+    fn say_how_far(&mut self, seen: &Mutex<Seen>) {
+        let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (done, failed) = (seen.connections(), seen.failed.values().sum());
+        drop(seen);
+        self.console.progress(&Progress {
+            done,
+            total: None,
+            alive: 0,
+            failed,
+            whose: Whose::Client,
+            pss_bytes: self.samples.last().map(|sample| sample.pss_bytes),
+            elapsed: self.began.elapsed(),
+            left: None,
+        });
     }
 
     fn sample(&mut self, tree: &ProcessTree) {
@@ -339,14 +330,6 @@ impl Watch<'_> {
             return;
         };
         self.memory_max = self.memory_max.max(sample.memory.pss);
-        if self
-            .software
-            .as_ref()
-            .is_none_or(|software| software.kind == software::Kind::Unknown)
-        {
-            let processes = tree.describe().unwrap_or_default();
-            self.software = software::recognise(&processes, None).ok();
-        }
         if self.samples.len() < SAMPLES_MAX {
             let cpu: CpuTime = sample.cpu;
             self.samples.push(Sample {
@@ -360,10 +343,44 @@ impl Watch<'_> {
     }
 }
 
-/// Ends a client which does not end by itself, with all that it started.
-fn stop(child: Option<Child>, tree: Option<&ProcessTree>) {
-    if let (Some(mut child), Some(tree)) = (child, tree) {
-        end(&mut child, tree, END_WAIT);
+/// Looks what the client is, beside everything else: its program may be large, and it may be gone soon.
+struct Recognition {
+    over: Arc<AtomicBool>,
+    looks: Option<JoinHandle<Option<Software>>>,
+}
+
+impl Recognition {
+    fn begin(tree: ProcessTree) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let look = move || {
+            let mut best = None;
+            loop {
+                let processes = tree.describe().unwrap_or_default();
+                if let Ok(found) = software::recognise(&processes, None) {
+                    let known = found.kind != Kind::Unknown;
+                    best = Some(found);
+                    if known {
+                        return best;
+                    }
+                }
+                if told.load(Ordering::Relaxed) {
+                    return best;
+                }
+                std::thread::sleep(SAMPLE_FIRST);
+            }
+        };
+        let looks = std::thread::Builder::new().spawn(look).ok();
+        Self { over, looks }
+    }
+
+    fn end(self) -> Measured<Software> {
+        self.over.store(true, Ordering::Relaxed);
+        let found = self.looks.and_then(|looks| looks.join().ok().flatten());
+        found.map_or_else(
+            || Measured::not("the client ended before it could be looked at"),
+            Measured::Measured,
+        )
     }
 }
 
@@ -388,13 +405,16 @@ fn figures(seen: &Seen) -> ClientFigures {
         figures.handshake_ms += raw.handshake_ms;
         *figures.versions.entry(raw.version.clone()).or_default() += 1;
         figures.without_sni += u64::from(visit.hello.server_name.is_none());
-        figures.compression_offered |= visit.hello.compression;
         let (least, most) = figures.hello_bytes;
         figures.hello_bytes = (least.min(raw.hello_bytes), most.max(raw.hello_bytes));
         if let Some(session) = &raw.offered {
             figures.offered += 1;
             let count = uses.entry(session).or_default();
             *count += 1;
+            // A session id stays the same for as long as its session lives.
+            if !session.starts_with(hello::SESSION_ID) {
+                figures.same_session_max = figures.same_session_max.max(*count);
+            }
             figures.tickets_reused += u64::from(*count > 1 && raw.version == "TLS 1.3");
         }
         if figures.raw.len() < RAW_MAX {
@@ -402,16 +422,18 @@ fn figures(seen: &Seen) -> ClientFigures {
         }
     }
     figures.sessions_offered = uses.len() as u64;
-    figures.same_session_max = uses.values().copied().max().unwrap_or(0);
     if figures.connections == 0 {
         figures.hello_bytes = (0, 0);
     }
-    if let Some(first) = seen.visits.first() {
-        figures.versions_offered = first.hello.versions();
-        let names = |ids: &[u16]| ids.iter().map(|id| name_of(&GROUPS, *id)).collect();
-        figures.groups_offered = names(&first.hello.groups);
-        figures.key_shares = names(&first.hello.key_shares);
-        figures.alpn = first.hello.alpn.clone();
+    // What a client offers is also seen where it comes to nothing.
+    let completed = seen.visits.iter().map(|visit| &visit.hello);
+    let mut hellos = completed.chain(&seen.in_vain);
+    figures.compression_offered = hellos.clone().any(|hello| hello.compression);
+    if let Some(first) = hellos.next() {
+        figures.versions_offered = first.versions();
+        figures.groups_offered = hello::group_names(&first.groups);
+        figures.key_shares = hello::group_names(&first.key_shares);
+        figures.alpn = first.alpn.clone();
     }
     figures
 }

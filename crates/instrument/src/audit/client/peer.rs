@@ -1,15 +1,17 @@
 //! The server that an audited client meets: our engine, one thread per connection, and a book in
 //! which every connection is written down.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dormouse_engine::{Handshake, HandshakeLimits, Identity, ServerContext, ServerSettings};
+use dormouse_engine::{
+    Handshake, HandshakeLimits, Identity, ServerContext, ServerSessions, ServerSettings,
+};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
 };
@@ -17,17 +19,20 @@ use rcgen::{
 use super::super::connection::{Came, Established, is_late, shake_hands};
 use super::super::model::ClientConnection;
 use super::hello::{self, ClientHello};
+use super::requests::{Heard, Requests};
 use crate::trouble::Trouble;
 
 /// Connections that are served at a time; a client which needs more waits.
-const THREADS_MAX: usize = 256;
+const THREADS_MAX: usize = 1024;
 /// Connections that are written down.
 const VISITS_MAX: usize = 100_000;
 const IDLE: Duration = Duration::from_millis(200);
-const ANSWER: &[u8] =
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 6\r\n\r\nhello\n";
-/// How much of a request's head is kept while its end is looked for.
-const HEAD_MAX: usize = 64 * 1024;
+/// Sessions that are kept for clients which go by ids.
+const SESSIONS_MAX: usize = 10_000;
+/// What is kept of handshakes that came to nothing.
+const IN_VAIN_MAX: usize = 1000;
+/// How much of what a client says first is kept until its hello is whole.
+const HELLO_MAX: usize = 64 * 1024;
 
 /// One connection, with what is not in the report.
 pub(super) struct Visit {
@@ -41,6 +46,8 @@ pub(super) struct Visit {
 pub(super) struct Seen {
     pub(super) visits: Vec<Visit>,
     pub(super) failed: BTreeMap<String, u64>,
+    /// The hellos of handshakes that failed.
+    pub(super) in_vain: Vec<ClientHello>,
 }
 
 impl Seen {
@@ -54,7 +61,7 @@ pub(super) struct Peer {
     listener: TcpListener,
     address: SocketAddr,
     context: ServerContext,
-    authority_pem: String,
+    authority: Authority,
     relay: Option<SocketAddr>,
 }
 
@@ -66,15 +73,17 @@ impl Peer {
             .local_addr()
             .and_then(|address| listener.set_nonblocking(true).map(|()| address));
         let address = address.map_err(|error| Trouble::system(error.to_string()))?;
-        let (authority_pem, identity) = authority(address)
+        let (authority, identity) = Authority::make(address)
             .map_err(|why| Trouble::system(format!("making a certificate: {why}")))?;
-        let context = ServerContext::new(ServerSettings::new(vec![identity]))
-            .map_err(|error| Trouble::system(error.to_string()))?;
+        let mut settings = ServerSettings::new(vec![identity]);
+        settings.sessions_by_id = Some(Arc::new(ById::default()));
+        let context =
+            ServerContext::new(settings).map_err(|error| Trouble::system(error.to_string()))?;
         Ok(Self {
             listener,
             address,
             context,
-            authority_pem,
+            authority,
             relay,
         })
     }
@@ -83,8 +92,8 @@ impl Peer {
         self.address
     }
 
-    pub(super) fn authority_pem(&self) -> &str {
-        &self.authority_pem
+    pub(super) fn authority(&self) -> &Authority {
+        &self.authority
     }
 
     /// Serves until told to stop.
@@ -103,15 +112,17 @@ impl Peer {
                     continue;
                 };
                 let (context, relay) = (self.context.clone(), self.relay);
-                let (seen, stop, busy) = (Arc::clone(&seen), Arc::clone(&stop), Arc::clone(&busy));
+                let (seen, stop) = (Arc::clone(&seen), Arc::clone(&stop));
                 busy.fetch_add(1, Ordering::Relaxed);
-                thread::spawn(move || {
+                let here = Here(Arc::clone(&busy));
+                // Without a thread the client is refused, and will say so.
+                let _ = thread::Builder::new().spawn(move || {
+                    let _here = here;
                     let at_s = began.elapsed().as_secs_f64();
                     if let Err(reason) = serve(stream, &context, relay, &seen, &stop, at_s) {
                         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
                         *seen.failed.entry(reason).or_default() += 1;
                     }
-                    busy.fetch_sub(1, Ordering::Relaxed);
                 });
             }
             let until = Instant::now() + Duration::from_secs(2);
@@ -122,38 +133,84 @@ impl Peer {
     }
 }
 
-/// An authority and a certificate for this address, both for this run only.
-fn authority(address: SocketAddr) -> Result<(String, Identity), String> {
-    let words = |error: rcgen::Error| error.to_string();
-    let mut params = CertificateParams::new(Vec::new()).map_err(words)?;
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "dormouse audit, for this run only");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    let issuer =
-        CertifiedIssuer::self_signed(params, KeyPair::generate().map_err(words)?).map_err(words)?;
-    let mut names = vec![
-        "localhost".to_owned(),
-        "127.0.0.1".to_owned(),
-        "::1".to_owned(),
-    ];
-    if !address.ip().is_loopback() && !address.ip().is_unspecified() {
-        names.push(address.ip().to_string());
+/// Sessions of TLS 1.2 for clients which know no tickets: such a client resumes only by an id, so it
+/// must be given one before it can be said that it does not.
+#[derive(Debug, Default)]
+struct ById(Mutex<HashMap<Vec<u8>, Vec<u8>>>);
+
+impl ById {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    let key = KeyPair::generate().map_err(words)?;
-    let leaf = CertificateParams::new(names)
-        .and_then(|params| params.signed_by(&key, &issuer))
-        .map_err(words)?;
-    let pem = leaf.pem();
-    let identity = Identity::from_pem(
-        pem.as_bytes(),
-        key.serialize_pem().as_bytes(),
-        "certificate",
-        "key",
-    )
-    .map_err(|error| error.to_string())?;
-    Ok((issuer.pem(), identity))
+}
+
+impl ServerSessions for ById {
+    fn put(&self, id: &[u8], sealed: &[u8]) -> bool {
+        let mut sessions = self.sessions();
+        if sessions.len() >= SESSIONS_MAX {
+            return false;
+        }
+        sessions.insert(id.to_vec(), sealed.to_vec());
+        true
+    }
+
+    fn get(&self, id: &[u8]) -> Option<Vec<u8>> {
+        self.sessions().get(id).cloned()
+    }
+
+    fn take(&self, id: &[u8]) -> Option<Vec<u8>> {
+        self.sessions().remove(id)
+    }
+}
+
+/// One that is served is counted for as long as it is.
+struct Here(Arc<AtomicUsize>);
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The certificate of an authority for this run only.
+pub(super) struct Authority {
+    pub(super) pem: String,
+    pub(super) der: Vec<u8>,
+}
+
+impl Authority {
+    /// Makes one, and a certificate for this address.
+    fn make(address: SocketAddr) -> Result<(Self, Identity), String> {
+        let words = |error: rcgen::Error| error.to_string();
+        let mut params = CertificateParams::new(Vec::new()).map_err(words)?;
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "dormouse audit, for this run only");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let key = KeyPair::generate().map_err(words)?;
+        let issuer = CertifiedIssuer::self_signed(params, key).map_err(words)?;
+        let mut names = vec![
+            "localhost".to_owned(),
+            "127.0.0.1".to_owned(),
+            "::1".to_owned(),
+        ];
+        if !address.ip().is_loopback() && !address.ip().is_unspecified() {
+            names.push(address.ip().to_string());
+        }
+        let key = KeyPair::generate().map_err(words)?;
+        let leaf = CertificateParams::new(names)
+            .and_then(|params| params.signed_by(&key, &issuer))
+            .map_err(words)?;
+        let (chain, key) = (leaf.pem(), key.serialize_pem());
+        let identity = Identity::from_pem(chain.as_bytes(), key.as_bytes(), "certificate", "key")
+            .map_err(|error| error.to_string())?;
+        let authority = Self {
+            pem: issuer.pem(),
+            der: issuer.der().to_vec(),
+        };
+        Ok((authority, identity))
+    }
 }
 
 fn serve(
@@ -174,13 +231,25 @@ fn serve(
     stream.set_read_timeout(Some(IDLE)).map_err(words)?;
     let mut handshake = Handshake::server(context, HandshakeLimits::default());
     let go_on = || !stop.load(Ordering::Relaxed);
-    let passed = shake_hands(&mut stream, &mut handshake, "the client", go_on)?;
-    let handshake_ms = began.elapsed().as_secs_f64() * 1e3;
-    let (connection, rested) = Established::rest(stream, handshake)?;
-    let hello = match hello::read(&passed.received) {
-        hello::Read::Whole(hello) => *hello,
-        hello::Read::More | hello::Read::Not => ClientHello::default(),
+    let mut overheard = Overheard {
+        stream: &mut stream,
+        heard: Vec::new(),
     };
+    let shaken = shake_hands(&mut overheard, &mut handshake, "the client", go_on);
+    let handshake_ms = began.elapsed().as_secs_f64() * 1e3;
+    let hello = match hello::read(&overheard.heard) {
+        hello::Read::Whole(hello) => Some(*hello),
+        hello::Read::More | hello::Read::Not => None,
+    };
+    if let Err(reason) = shaken {
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.in_vain.len() < IN_VAIN_MAX {
+            seen.in_vain.extend(hello);
+        }
+        return Err(reason);
+    }
+    let hello = hello.ok_or("a ClientHello could not be read")?;
+    let (connection, rested) = Established::rest(stream, handshake)?;
     let raw = ClientConnection {
         at_s,
         version: rested.info.protocol.to_string(),
@@ -215,8 +284,8 @@ fn serve(
             .map(TcpStream::connect)
             .transpose()
             .map_err(|error| format!("the relay's server: {error}"))?,
-        head: Vec::new(),
-        requests: 0,
+        requests: Requests::default(),
+        over: false,
     };
     if let Some(backend) = &talk.backend {
         backend
@@ -226,13 +295,40 @@ fn serve(
     talk.go(stop, count)
 }
 
+/// A stream, of which the beginning of what it brings is kept.
+struct Overheard<'a> {
+    stream: &'a mut TcpStream,
+    heard: Vec<u8>,
+}
+
+impl Read for Overheard<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let count = self.stream.read(room)?;
+        if self.heard.len() < HELLO_MAX {
+            self.heard
+                .extend_from_slice(room.get(..count).unwrap_or_default());
+        }
+        Ok(count)
+    }
+}
+
+impl Write for Overheard<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 /// An established connection.
 struct Talk {
     connection: Established<TcpStream>,
     backend: Option<TcpStream>,
-    /// The head of a request, as far as it came.
-    head: Vec<u8>,
-    requests: u64,
+    requests: Requests,
+    /// The client has asked for the end of the connection, and was answered.
+    over: bool,
 }
 
 impl Talk {
@@ -247,8 +343,8 @@ impl Talk {
         }
         loop {
             let ended = self.open()?;
-            count(self.requests);
-            if ended || !self.relay_back(&mut room)? {
+            count(self.requests.count);
+            if ended || self.over || !self.relay_back(&mut room)? {
                 self.connection.close();
                 return Ok(());
             }
@@ -285,26 +381,18 @@ impl Talk {
                 .and_then(|()| backend.set_nonblocking(true))
                 .map_err(|error| format!("the relay's server: {error}"))?;
         }
-        self.head.extend_from_slice(heard);
-        while let Some(end) = self.head.windows(4).position(|four| four == b"\r\n\r\n") {
-            self.head.drain(..end + 4);
-            self.requests += 1;
-            if self.backend.is_none() {
-                self.connection.say(ANSWER)?;
+        for heard in self.requests.hear(heard) {
+            if self.backend.is_some() || self.over {
+                continue;
             }
-        }
-        if self.backend.is_none()
-            && self.requests == 0
-            && self.head.ends_with(b"\n")
-            && !self.head.contains(&b'\r')
-        {
-            // Lines which are no HTTP are echoed.
-            let line = std::mem::take(&mut self.head);
-            self.connection.say(&line)?;
-        }
-        // Bodies are not looked at; a head has its bound.
-        if self.head.len() > HEAD_MAX {
-            self.head.clear();
+            match heard {
+                Heard::Request(request) => {
+                    self.connection.say(&request.answer())?;
+                    self.over = request.close;
+                }
+                Heard::Expects => self.connection.say(b"HTTP/1.1 100 Continue\r\n\r\n")?,
+                Heard::Lines(lines) => self.connection.say(&lines)?,
+            }
         }
         Ok(())
     }

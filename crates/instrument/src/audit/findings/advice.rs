@@ -27,6 +27,8 @@ pub(super) fn of(kind: Kind, id: &str) -> String {
         | "client-tickets-reused" => client(kind),
         "renegotiation-by-client" => renegotiation(kind),
         "client-no-keep-alive" => keep_alive(kind),
+        "client-cpu" => client_cpu(kind),
+        "old-versions" => versions(kind),
         "handshake-cpu" | "resumption-not-cheaper" => cpu(kind),
         _ => None,
     };
@@ -50,10 +52,10 @@ fn renegotiation(kind: Kind) -> Option<&'static str> {
 fn memory(kind: Kind) -> Option<&'static str> {
     Some(match kind {
         Kind::Python => {
-            "use a Protocol in place of streams, and set asyncio.sslproto.SSLProtocol.max_size (no public setting) to 16 * 1024: its read buffer is 256 kB per connection. Tried with {{compare.asyncio}}. OpenSSL's two record buffers remain (the ssl module cannot set SSL_MODE_RELEASE_BUFFERS); with TLS ended by `dormouse serve` in front, both together took {{behind.asyncio}}"
+            "use a Protocol in place of streams, and set asyncio.sslproto.SSLProtocol.max_size (no public setting) to 16 * 1024: its read buffer is 256 kB per connection. Tried with {{compare.asyncio}}. The ssl module gives OpenSSL's record buffers back by itself; what remains are the two memory BIOs between asyncio and OpenSSL, which grow to 21 kB each when 16 kB come at a time and never shrink. With TLS ended by `dormouse serve` in front, both together took {{behind.asyncio}}"
         }
         Kind::Twisted => {
-            "make the context with twisted.internet.ssl.CertificateOptions, which sets SSL_MODE_RELEASE_BUFFERS, in place of DefaultOpenSSLContextFactory. Tried with {{compare.twisted}}. It turns sessions and tickets off: add enableSessionTickets=True ({{advice.twisted.sessions}}; {{advice.twisted.sessions-memory}} with it)"
+            "make the context with twisted.internet.ssl.CertificateOptions, which sets SSL_MODE_RELEASE_BUFFERS, in place of DefaultOpenSSLContextFactory. Tried with {{compare.twisted}}. It turns sessions and tickets off: add enableSessionTickets=True ({{advice.twisted.sessions}}; {{advice.twisted.sessions-memory}} with it). The two memory BIOs between Twisted and OpenSSL remain, which grow to 21 kB each when 16 kB come at a time and never shrink"
         }
         Kind::NettyJdk => {
             "use netty-tcnative (BoringSSL) in place of the JDK's SSLEngine (after the change: {{compare.netty-tcnative}}, the second with the settings which follow). Staying with the JDK: the serial collector with small free ratios, which gives free heap back, and small pool chunks. Tried with {{compare.netty-jdk}}. Buffers of 512 bytes to receive into were tried alone with {{advice.netty-jdk.small-buffers}}. With TLS ended by `dormouse serve` in front, both together took {{behind.netty}}"
@@ -88,6 +90,9 @@ fn memory(kind: Kind) -> Option<&'static str> {
         Kind::OpenSsl => {
             "SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS), and take the program's own buffers only while there is something in them. Tried with a server on {{advice.openssl.release-buffers}}"
         }
+        Kind::Dormouse => {
+            "its own part is a slot ({{compare.dormouse}}); the rest is the server behind it, where that is in the same process tree: audit that one by itself"
+        }
         Kind::Perl => {
             "SSL_MODE_RELEASE_BUFFERS on the context: Net::SSLeay::CTX_set_mode($ctx->{context}, Net::SSLeay::MODE_RELEASE_BUFFERS()). Tried with IO::Socket::SSL and {{advice.perl.release-buffers}}"
         }
@@ -111,16 +116,19 @@ fn growth(kind: Kind) -> Option<&'static str> {
             "the serial collector and small pool chunks: tried with {{advice.netty-tcnative.serial}}. A smaller session cache, SslContextBuilder.sessionCacheSize(100), was tried with {{advice.netty-tcnative.small-cache}}"
         }
         Kind::NettyJdk | Kind::Jvm => {
-            "look whether the growth ends after some rounds: a JVM lets its heap grow before it collects; -Xmx, or the serial collector with -XX:MaxHeapFreeRatio, bounds it. Not tried for growth under churn"
+            "look whether the growth ends after some rounds: a JVM lets its heap grow before it collects. The serial collector with -XX:MaxHeapFreeRatio=15, and small pool chunks, were tried with {{advice.netty-jdk.serial}}; a bound alone, -Xmx64m, with {{advice.netty-jdk.heap-max}}"
         }
         Kind::OpenSsl | Kind::Perl => {
             "bound OpenSSL's cache, SSL_CTX_sess_set_cache_size(ctx, 100): for clients without tickets it keeps up to 20,480 sessions of TLS 1.2 in the heap. Tried with a server on {{advice.openssl.small-cache}}. Or do without it and leave tickets on, SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF): tried with {{advice.openssl.cache-off}}"
+        }
+        Kind::Dormouse => {
+            "look at the server behind it, where that is in the same process tree: audit that one by itself"
         }
         Kind::Twisted => {
             "context.set_session_cache_mode(SSL.SESS_CACHE_OFF), with tickets: for clients without them OpenSSL's cache keeps up to 20,480 sessions of TLS 1.2 in the heap. Tried with {{advice.twisted.cache-off}}"
         }
         Kind::Python => {
-            "the ssl module has no switch for OpenSSL's cache, which lies in the heap up to its bound of 20,480 sessions: allow TLS 1.3 only, which keeps nothing in it, or let `dormouse serve` terminate TLS in front. Not tried here"
+            "the ssl module has no switch for OpenSSL's cache, which lies in the heap up to its bound of 20,480 sessions: allow TLS 1.3 only, which keeps nothing in it (tried with {{advice.python.tls13}}), or let `dormouse serve` terminate TLS in front"
         }
         _ => return None,
     })
@@ -210,20 +218,39 @@ fn resumption(kind: Kind) -> Option<&'static str> {
     })
 }
 
+/// An OpenSSL that can compress can be had today (Debian 13's), and two switches stand before it: the option and the
+/// security level.
 fn compression(kind: Kind) -> Option<&'static str> {
     Some(match kind {
         Kind::Node => {
-            "update it, or secureOptions: constants.SSL_OP_NO_COMPRESSION. In the case this project began with (Node 0.4) turning it off took 200 connections from 200 MB to 15 MB"
+            "update it: Node.js 20 is built without zlib and has no switch which would turn compression on. Before that, secureOptions: constants.SSL_OP_NO_COMPRESSION; in the case this project began with (Node 0.4) it took 200 connections from 200 MB to 15 MB. With a library of today: {{advice.openssl.compression}}"
         }
         Kind::Twisted => {
-            "context.set_options(SSL.OP_NO_COMPRESSION). In the case this project began with: 1.15 GB → about 300 MB"
+            "update pyOpenSSL: the library in cryptography's wheels is built without zlib. Before that, context.set_options(SSL.OP_NO_COMPRESSION); in the case this project began with: 1.15 GB → about 300 MB. With a library of today: {{advice.openssl.compression}}"
         }
         Kind::Python => {
-            "context.options |= ssl.OP_NO_COMPRESSION (the default since Python 3.6). Not tried here"
+            "leave ssl.OP_NO_COMPRESSION in context.options, where it is by default since Python 3.6, and @SECLEVEL in set_ciphers at 2. Tried with {{advice.python.compression}}"
         }
-        Kind::Apache => "SSLCompression off (the default since 2.4.4). Not tried here",
-        Kind::Nginx | Kind::Haproxy | Kind::Hitch | Kind::Stunnel | Kind::OpenSsl | Kind::Perl => {
-            "update OpenSSL to 1.1.0 or later, or set SSL_OP_NO_COMPRESSION. Not tried here"
+        Kind::Apache => {
+            "SSLCompression off (the default since 2.4.4), no Compression in SSLOpenSSLConfCmd Options, and @SECLEVEL in SSLCipherSuite at 2. Tried with {{advice.apache.compression}}"
+        }
+        Kind::Nginx => {
+            "nginx turns it off by itself: take Compression out of ssl_conf_command Options, and leave @SECLEVEL in ssl_ciphers at 2. Tried with {{advice.nginx.compression}}"
+        }
+        Kind::Stunnel => {
+            "take `compression` and `options = -NO_COMPRESSION` out of its configuration, and leave securityLevel at 2. Tried with {{advice.stunnel.compression}}"
+        }
+        Kind::Haproxy => {
+            "update it: HAProxy turns compression off by itself ({{advice.haproxy.compression}}, at security level 0, were compressed)"
+        }
+        Kind::Hitch => {
+            "update it: hitch turns compression off by itself ({{advice.hitch.compression}}, at security level 0, were compressed)"
+        }
+        Kind::OpenSsl => {
+            "leave SSL_OP_NO_COMPRESSION set, as it is by default since OpenSSL 1.1.0, and the security level at 2. Tried with {{advice.openssl.compression}}"
+        }
+        Kind::Perl => {
+            "leave SSL_OP_NO_COMPRESSION set, as IO::Socket::SSL does by default. Not tried with it; with {{advice.openssl.compression}}"
         }
         _ => return None,
     })
@@ -251,7 +278,7 @@ fn client(kind: Kind) -> Option<&'static str> {
             "one SSLContext for all connections; sessions live in it, by host name and port. Tried with HttpsURLConnection and {{advice.java.context}}"
         }
         Kind::NettyTcnative => {
-            "one SslContext for all connections, with newHandler(allocator, host, port): sessions are kept by host and port. Not tried here"
+            "one SslContext for all connections, with newHandler(allocator, host, port), for sessions are kept by host and port. Tried with {{advice.netty-client.context}}; without host and port, {{advice.netty-client.unnamed}}"
         }
         Kind::OpenSsl => {
             "one SSL_CTX for all; keep the session from SSL_CTX_sess_set_new_cb (in TLS 1.3 it comes after the handshake), give it to the next connection by SSL_set_session, and renew it. Tried through Python, which does so: {{advice.python.session}}"
@@ -281,25 +308,58 @@ fn keep_alive(kind: Kind) -> Option<&'static str> {
     })
 }
 
+fn client_cpu(kind: Kind) -> Option<&'static str> {
+    Some(match kind {
+        Kind::Python => {
+            "make one ssl.SSLContext: each new one which trusts the usual authorities parses some 140 certificates. Tried with http.client and {{advice.http-client.roots}}"
+        }
+        Kind::Jvm | Kind::NettyJdk | Kind::NettyTcnative => {
+            "make one SSLContext, and one process for many requests: a JVM loads and interprets its code at first. Tried with HttpsURLConnection, whose trust store had one certificate, and {{advice.java.roots}}"
+        }
+        _ => return None,
+    })
+}
+
+fn versions(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Go => Some(
+            "tls.Config.MinVersion = tls.VersionTLS12; or `go 1.22` or later in go.mod, from which on it is so by itself (tried: with `go 1.19` there, a server built by Go 1.26.8 accepts TLS 1.0)",
+        ),
+        _ => None,
+    }
+}
+
 fn cpu(kind: Kind) -> Option<&'static str> {
     Some(match kind {
         Kind::Node => {
             "make the secure context once (tls.createSecureContext) and do not pass `ca` to every connection: in the case this project began with (Node 0.4) one shared, parsed-once store took 70 requests per second to 700"
         }
         Kind::Python | Kind::Twisted => {
-            "make one SSLContext and share it: load_verify_locations or load_default_certs for each connection parses all root certificates again. Not tried here"
+            "make one SSLContext and share it: load_verify_locations for each connection parses all root certificates again. Tried with the ssl module, some 140 certificates, and a context for each connection → one: {{advice.python.context-cpu}}"
         }
         Kind::Nginx => {
-            "an ECDSA P-256 certificate beside or in place of RSA, and tickets on, so that most handshakes are resumed. Tried with {{figures.nginx}}"
+            "an ECDSA P-256 certificate beside or in place of RSA, and tickets on, so that most handshakes are resumed. Tried with {{advice.nginx.keys}}"
         }
         Kind::Haproxy => {
-            "an ECDSA P-256 certificate beside or in place of RSA, and tickets on, so that most handshakes are resumed. Tried with {{figures.haproxy}}"
+            "an ECDSA P-256 certificate beside or in place of RSA, and tickets on, so that most handshakes are resumed. Tried with {{advice.haproxy.keys}}"
         }
-        Kind::Hitch | Kind::Stunnel | Kind::Apache => {
-            "an ECDSA P-256 certificate beside or in place of RSA, and tickets on, so that most handshakes are resumed. Not tried with it; with {{figures.nginx}}"
+        Kind::Hitch => {
+            "an ECDSA P-256 certificate in place of RSA, and tickets on, so that most handshakes are resumed. Tried with {{advice.hitch.keys}}"
+        }
+        Kind::Stunnel => {
+            "an ECDSA P-256 certificate in place of RSA, and tickets on, so that most handshakes are resumed; a thread is started for each connection all the same. Tried with {{advice.stunnel.keys}}"
+        }
+        Kind::Apache => {
+            "an ECDSA P-256 certificate beside or in place of RSA, and tickets on, so that most handshakes are resumed. Tried with {{advice.apache.keys}}"
         }
         Kind::OpenSsl => {
-            "one SSL_CTX for all connections; no SSL_CTX_load_verify_locations per connection; an ECDSA certificate. Not tried here"
+            "one SSL_CTX for all connections; no SSL_CTX_load_verify_locations per connection (tried through Python's ssl module, with some 140 root certificates: {{advice.python.context-cpu}}); an ECDSA P-256 certificate (tried with {{advice.nginx.keys}})"
+        }
+        Kind::Jvm | Kind::NettyJdk | Kind::NettyTcnative => {
+            "measure again when it has run for a while: a JVM interprets and compiles its code during the first ten thousands of handshakes. Then: one SSLContext or SslContext for all connections. Tried as a client, whose trust store has one certificate: {{advice.java.roots}}"
+        }
+        Kind::Dormouse => {
+            "what the server behind it needs is counted as well, where that is in the same process tree: audit each by itself"
         }
         _ => return None,
     })
@@ -327,6 +387,9 @@ fn general(id: &str) -> &'static str {
         }
         "leak-per-connection" => {
             "look for what is allocated when a connection begins and has no counterpart when it ends; the size of the blocks that become more is above"
+        }
+        "shared-memory-fills" => {
+            "nothing, if its bound suits the machine: for nginx `ssl_session_cache shared:NAME:SIZE`, for Apache `SSLSessionCache shmcb:PATH(SIZE)`, for HAProxy tune.ssl.cachesize"
         }
         "grows-under-churn" => {
             "turn the session cache off and audit again: if it still grows, something of each connection is never freed"

@@ -1,10 +1,13 @@
 //! Findings about a client.
 
 use super::super::model::ClientFigures;
+use super::quoted::filled;
 use super::{About, Confidence, Finding, Severity, bytes, percent, whole};
 
-/// Connections from which on a client could have resumed.
-const ENOUGH: u64 = 4;
+/// Connections which could have resumed, from which on a client that does not is at fault.
+const ENOUGH: u64 = 3;
+/// Connections from which on a cost for each of them is one.
+const SOME: u64 = 4;
 /// Connections with one and the same session from which on it is for ever.
 const FOR_EVER: u64 = 8;
 /// A hello beyond this does not fit into one segment.
@@ -37,7 +40,7 @@ pub(super) fn judge(about: &About, client: &ClientFigures, findings: &mut Vec<Fi
         .cpu_ms
         .value()
         .map(|ms| ms / client.connections.max(1) as f64);
-    if let Some(ms) = per_connection.filter(|ms| *ms > 30.0 && client.connections >= ENOUGH) {
+    if let Some(ms) = per_connection.filter(|ms| *ms > 30.0 && client.connections >= SOME) {
         let memory = client.memory_max_bytes.value().copied().unwrap_or(0);
         add(
             "client-cpu",
@@ -49,7 +52,7 @@ pub(super) fn judge(about: &About, client: &ClientFigures, findings: &mut Vec<Fi
                 client.connections,
                 bytes(memory as f64)
             ),
-            "well below a millisecond; its start is counted too",
+            "what its handshakes need; the start of the program is counted too",
             "the trust store, or a whole context, is loaded for each connection; or a process is started for each",
             Confidence::Low,
         );
@@ -67,7 +70,8 @@ fn resumption(
         resumed,
         ..
     } = *client;
-    if connections >= ENOUGH && offered == 0 {
+    let chances = chances(client);
+    if chances >= ENOUGH && offered == 0 {
         add(
             "client-never-resumes",
             Severity::High,
@@ -77,12 +81,14 @@ fn resumption(
             "a new TLS context for each connection, in which no session can be; or sessions are thrown away",
             Confidence::High,
         );
-    } else if connections >= ENOUGH && resumed * 2 < connections {
+    } else if chances >= ENOUGH && resumed * 2 < chances {
         add(
             "client-seldom-resumes",
             Severity::Medium,
-            "the client resumes less than half of its connections".into(),
-            format!("{resumed} of {connections} resumed, {offered} offered a session"),
+            "the client resumes less than half of the connections that could be".into(),
+            format!(
+                "{resumed} of {connections} resumed, {offered} offered a session, {chances} could have"
+            ),
             "all but the first resume",
             "several contexts, many connections at the same time, or tickets which come too late to be kept",
             Confidence::Low,
@@ -128,6 +134,19 @@ fn resumption(
     }
 }
 
+/// Connections that were begun when there was a session to offer. Those which a client opens side by
+/// side as its first have none.
+fn chances(client: &ClientFigures) -> u64 {
+    let ends = client
+        .raw
+        .iter()
+        .map(|one| one.at_s + one.handshake_ms / 1e3);
+    let first_end = ends.fold(f64::INFINITY, f64::min);
+    let later = client.raw.iter().filter(|one| one.at_s > first_end).count() as u64;
+    // Those that are not kept one by one came later than those that are.
+    later + client.connections.saturating_sub(client.raw.len() as u64)
+}
+
 fn hello(
     client: &ClientFigures,
     add: &mut impl FnMut(&str, Severity, String, String, &str, &str, Confidence),
@@ -138,7 +157,9 @@ fn hello(
             Severity::High,
             "the client offers TLS compression".into(),
             "DEFLATE in its ClientHello".into(),
-            "none (CRIME; and some 500 kB per connection where it is accepted)",
+            &filled(
+                "none (CRIME; and it takes memory where it is accepted; without it, {{advice.openssl.compression}})",
+            ),
             "a library that was built with zlib, and compression not switched off",
             Confidence::High,
         );
@@ -164,8 +185,8 @@ fn hello(
             "the client sends no server name".into(),
             measured,
             "the name, wherever it is not an address",
-            "it connects by address, or does not set the name",
-            Confidence::Medium,
+            "it connects by address, or does not set the name; Java sends none that has no dot, as `localhost` here",
+            Confidence::Low,
         );
     }
     if client.hello_bytes.1 > SEGMENT {
@@ -195,5 +216,30 @@ fn hello(
             "its first key share is for an unusual group",
             Confidence::High,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::model::ClientConnection;
+
+    #[test]
+    fn who_begins_side_by_side_has_nothing_to_resume() {
+        let begun = |times: [f64; 5]| {
+            let raw = times.map(|at_s| ClientConnection {
+                at_s,
+                handshake_ms: 20.0,
+                ..ClientConnection::default()
+            });
+            ClientFigures {
+                connections: 1_005,
+                raw: raw.to_vec(),
+                ..ClientFigures::default()
+            }
+        };
+        assert_eq!(chances(&begun([1.0, 1.001, 1.002, 1.003, 1.004])), 1_000);
+        assert_eq!(chances(&begun([1.0, 1.001, 1.03, 1.04, 1.05])), 1_003);
+        assert_eq!(chances(&ClientFigures::default()), 0);
     }
 }

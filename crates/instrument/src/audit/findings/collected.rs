@@ -32,12 +32,19 @@ pub(super) struct Kept {
     pub(super) severity: Severity,
     pub(super) cause: String,
     pub(super) confidence: Confidence,
+    /// Bytes of it for each connection, where that is known better than by the whole process's memory.
+    pub(super) per_connection: Option<f64>,
     /// What was measured, beside the growth itself.
     pub(super) measured: String,
 }
 
-/// `None`: it was garbage, or a heap which had not its size yet.
-pub(super) fn judge(memory: &MemoryFigures, growth: &Growth) -> Option<Kept> {
+/// `None`: it was garbage, or a heap which had not its size yet. Where the process's memory does not
+/// surely grow, what outlives collections still may.
+pub(super) fn judge(memory: &MemoryFigures, growth: &Growth, grows: bool) -> Option<Kept> {
+    look(memory, growth).filter(|kept| grows || kept.severity > Severity::Low)
+}
+
+fn look(memory: &MemoryFigures, growth: &Growth) -> Option<Kept> {
     let Some(collected) = memory.growth_collected.value() else {
         let why = memory.growth_collected.why_not().unwrap_or("?");
         return Some(unknown(format!("what outlives a collection: {why}")));
@@ -68,6 +75,7 @@ fn asked(by: &str, collected: &Collected) -> Option<Kept> {
             severity: Severity::High,
             cause,
             confidence: Confidence::High,
+            per_connection: Some(per_connection),
             measured: format!(
                 "after each of {rounds} more rounds, {}: {} per connection{}",
                 living_words.unwrap_or_default(),
@@ -85,6 +93,7 @@ fn asked(by: &str, collected: &Collected) -> Option<Kept> {
             severity: Severity::High,
             cause: "after full collections the runtime's own objects do not become more, but blocks of the C library do: native memory of connections which nobody frees".into(),
             confidence: Confidence::Medium,
+            per_connection: blocks.bytes_per_connection(),
             measured: format!(
                 "after each of {rounds} more rounds, {}",
                 span(&blocks, "blocks of malloc")
@@ -136,6 +145,7 @@ fn unknown(measured: String) -> Kept {
         severity: Severity::Low,
         cause: "garbage which was not collected yet, the heap of a runtime that grows to its size, its compiled code; or a leak. It was not seen to collect, so these can't be told apart; more rounds (--thorough) may".into(),
         confidence: Confidence::Low,
+        per_connection: None,
         measured,
     }
 }
@@ -246,7 +256,7 @@ mod tests {
         collected: Collected,
     ) -> Option<(&'static str, Severity, Confidence)> {
         let (memory, growth) = memory(rounds, Measured::Measured(collected));
-        let kept = judge(&memory, &growth)?;
+        let kept = judge(&memory, &growth, true)?;
         Some((kept.id, kept.severity, kept.confidence))
     }
 
@@ -274,7 +284,8 @@ mod tests {
         );
         // Nor has one which nobody looked at that closely.
         let (memory, growth) = memory(&NETTY, Measured::not("jcmd is missing"));
-        let kept = judge(&memory, &growth).unwrap();
+        assert!(judge(&memory, &growth, false).is_none());
+        let kept = judge(&memory, &growth, true).unwrap();
         assert_eq!(
             (kept.id, kept.severity),
             ("grows-under-churn", Severity::Low)
@@ -293,6 +304,13 @@ mod tests {
             .collect();
         let mut leak = collected(Some("the JVM"), &points);
         let high = |id| Some((id, Severity::High, Confidence::High));
+        // Also where the heap is so large that nobody else sees it.
+        let (flat, none) = memory(&[378_000_000; 4], Measured::Measured(leak.clone()));
+        let kept = judge(&flat, &none, false).unwrap();
+        assert_eq!(
+            (kept.id, kept.per_connection),
+            ("leak-per-connection", Some(2020.0))
+        );
         assert_eq!(judged(&NETTY, leak.clone()), high("leak-per-connection"));
         leak.grown = vec![
             ("[B".into(), 9_000, 10_500, 900_000),

@@ -55,8 +55,14 @@ mod tests {
     /// Every quotation is in the table, and everything in the table is quoted.
     #[test]
     fn advice_and_table_fit() {
-        let advice = include_str!("advice.rs");
-        let named: Vec<&str> = advice
+        let texts = [
+            include_str!("advice.rs"),
+            include_str!("client.rs"),
+            include_str!("memory.rs"),
+            include_str!("server.rs"),
+        ]
+        .concat();
+        let named: Vec<&str> = texts
             .split(OPEN)
             .skip(1)
             .filter_map(|rest| rest.split_once(CLOSE))

@@ -8,6 +8,7 @@ use super::html::section;
 use super::parts::bytes;
 use crate::model::grouped;
 use crate::report::escape;
+use crate::stats::Verdict;
 
 /// Where the whole of an audit is on the page.
 pub(super) fn anchor(number: usize) -> String {
@@ -48,15 +49,15 @@ const SERVER_COLUMNS: [&str; 7] = [
 ];
 const CLIENT_COLUMNS: [&str; 5] = ["", "connections", "requests", "resumed", "findings"];
 
-/// The cells behind the name; the weight is that of the heaviest in the group.
-type Row = fn(&Audit, f64) -> String;
+/// What is in the cells behind the name; the weight is that of the heaviest in the group.
+type Row = fn(&Audit, f64) -> Vec<String>;
 
 fn table(audits: &[(usize, &Audit)], columns: &[&str], row: Row) -> String {
-    let mut body = String::from("<div class=\"scroll\"><table class=\"compare\"><tr>");
+    let mut body = String::from("<table class=\"compare\"><thead><tr>");
     for column in columns {
-        let _ = write!(body, "<th>{column}</th>");
+        let _ = write!(body, "<th scope=\"col\">{column}</th>");
     }
-    body.push_str("</tr>");
+    body.push_str("</tr></thead><tbody>");
     for group in audits.chunk_by(|a, b| group_of(a.1).is_some() && group_of(a.1) == group_of(b.1)) {
         let heaviest = group
             .iter()
@@ -65,7 +66,7 @@ fn table(audits: &[(usize, &Audit)], columns: &[&str], row: Row) -> String {
         if let Some(name) = group.first().and_then(|(_, audit)| group_of(audit)) {
             let _ = write!(
                 body,
-                "<tr class=\"group\"><th colspan=\"{}\">{}</th></tr>",
+                "<tr class=\"group\"><th scope=\"rowgroup\" colspan=\"{}\">{}</th></tr>",
                 columns.len(),
                 escape(name)
             );
@@ -82,15 +83,19 @@ fn table(audits: &[(usize, &Audit)], columns: &[&str], row: Row) -> String {
             };
             let _ = write!(
                 body,
-                "<tr{own}><th><a href=\"#{}\">{}</a></th>{}<td class=\"found\">{}</td></tr>",
+                "<tr{own}><th scope=\"row\"><a href=\"#{}\">{}</a></th>",
                 anchor(*number),
-                escape(name),
-                row(audit, heaviest),
-                found(audit)
+                escape(name)
             );
+            let cells = row(audit, heaviest);
+            // On a telephone a row is a card, in which each cell says what it is.
+            for (column, cell) in columns.iter().skip(1).zip(cells) {
+                let _ = write!(body, "<td data-what=\"{column}\">{cell}</td>");
+            }
+            let _ = write!(body, "<td class=\"found\">{}</td></tr>", found(audit));
         }
     }
-    body + "</table></div>"
+    body + "</tbody></table>"
 }
 
 fn group_of(audit: &Audit) -> Option<&str> {
@@ -104,11 +109,16 @@ fn weight(audit: &Audit) -> f64 {
         .unwrap_or_default()
 }
 
-fn server_row(audit: &Audit, heaviest: f64) -> String {
+fn server_row(audit: &Audit, heaviest: f64) -> Vec<String> {
     let server = audit.server.as_ref();
     let memory: Option<&MemoryFigures> = server.and_then(|server| server.memory.value());
     let per = findings::bytes_per_connection(audit).value().copied();
-    let growth = memory.and_then(|memory| memory.growth.value()?.slope);
+    let growth = memory.and_then(|memory| memory.growth.value());
+    let growth = growth.and_then(|growth| match growth.verdict {
+        Verdict::NoGrowth => Some("none".to_owned()),
+        Verdict::Grows => Some(bytes(growth.slope?.per_unit)),
+        Verdict::Unclear => Some(format!("{}, unclear", bytes(growth.slope?.per_unit))),
+    });
     let cpu = server.and_then(|server| server.cpu.value());
     let share = |version: &str| {
         let by_ticket = |entry: &&_| is_by_ticket(entry, version);
@@ -120,34 +130,37 @@ fn server_row(audit: &Audit, heaviest: f64) -> String {
         let width = 100.0 * (value / heaviest).clamp(0.0, 1.0);
         format!("<span class=\"meter\"><i style=\"width:{width:.1}%\"></i></span>")
     });
-    format!(
-        "<td>{}{bar}</td><td>{}</td><td>{}</td><td>{}</td><td>{} / {}</td>",
-        per.map_or_else(dash, bytes),
-        memory.map_or_else(dash, |memory| bytes(memory.left_bytes)),
-        growth.map_or_else(dash, |slope| bytes(slope.per_unit)),
+    vec![
+        format!("{}{bar}", per.map_or_else(dash, bytes)),
+        memory.map_or_else(dash, |memory| bytes(memory.left_bytes.max(0.0))),
+        growth.unwrap_or_else(dash),
         cpu.map_or_else(dash, |cpu| format!("{} µs", grouped(cpu.full_us, 0))),
-        share("TLS 1.3").unwrap_or_else(dash),
-        share("TLS 1.2").unwrap_or_else(dash),
-    )
+        format!(
+            "{} / {}",
+            share("TLS 1.3").unwrap_or_else(dash),
+            share("TLS 1.2").unwrap_or_else(dash)
+        ),
+    ]
 }
 
 fn is_by_ticket(entry: &super::super::model::Resumption, version: &str) -> bool {
     entry.version == version && entry.by == "ticket"
 }
 
-fn client_row(audit: &Audit, _: f64) -> String {
+fn client_row(audit: &Audit, _: f64) -> Vec<String> {
     let Some(client) = &audit.client else {
-        return String::new();
+        return Vec::new();
     };
     // The first one has nothing to resume.
     let resumed = match client.connections {
         0 | 1 => "–".to_owned(),
         all => format!("{} of {all}", client.resumed),
     };
-    format!(
-        "<td>{}</td><td>{}</td><td>{resumed}</td>",
-        client.connections, client.requests
-    )
+    vec![
+        client.connections.to_string(),
+        client.requests.to_string(),
+        resumed,
+    ]
 }
 
 /// What weighs something by its name, and how much there is besides.

@@ -5,8 +5,7 @@ use std::fmt::Write;
 use super::super::findings::Severity;
 use super::super::model::Audit;
 use super::beside;
-use super::parts;
-use super::pictures;
+use super::{brief, client, flights, parts, pictures, timeline};
 use crate::report::{STYLE, escape};
 
 const AUDIT_STYLE: &str = include_str!("audit.css");
@@ -17,12 +16,30 @@ const SEVERITIES: [Severity; 4] = [
     Severity::Info,
 ];
 
+/// The headline of a page about one audit.
+pub fn title(audit: &Audit) -> String {
+    match audit
+        .software
+        .value()
+        .filter(|_| audit.label == audit.target)
+    {
+        Some(software) => format!("{} at {}, audited", software.title(), audit.target),
+        None => format!("{}, audited", audit.label),
+    }
+}
+
 /// Draws the page.
 pub fn page(title: &str, audits: &[Audit]) -> String {
     let mut body = String::new();
     let _ = write!(body, "<header><h1>{}</h1>", escape(title));
     if let [audit] = audits {
-        let _ = write!(body, "<p>{}</p>{}", about(audit), verdict(audit));
+        let _ = write!(
+            body,
+            "<p>{}</p>{}{}",
+            about(audit),
+            verdict(audit),
+            brief::tiles(audit)
+        );
     } else if let Some(first) = audits.first() {
         let _ = write!(
             body,
@@ -42,11 +59,12 @@ pub fn page(title: &str, audits: &[Audit]) -> String {
         } else {
             let _ = write!(
                 body,
-                "<details id=\"{}\"><summary><b>{}</b> {}</summary><p class=\"what\">{}</p>\n{}</details>\n",
+                "<details id=\"{}\"><summary><b>{}</b> {}</summary><p class=\"what\">{}</p>\n{}{}</details>\n",
                 beside::anchor(number),
                 escape(&audit.label),
                 verdict(audit),
                 about(audit),
+                brief::tiles(audit),
                 one(audit)
             );
         }
@@ -66,7 +84,7 @@ fn about(audit: &Audit) -> String {
         .value()
         .map_or_else(|| "software unknown".into(), |s| s.title());
     format!(
-        "{} · {} · {} · {:.0} s · {}",
+        "{} · {} · {} · took {:.0} s · {}",
         escape(&software),
         escape(&audit.target),
         machine(audit) + &busy(std::slice::from_ref(audit)),
@@ -135,18 +153,32 @@ fn one(audit: &Audit) -> String {
     let mut body = found(audit);
     if let Some(server) = &audit.server {
         body.push_str(&pictures::where_bytes_go(server));
-        body.push_str(&pictures::over_time(audit, server));
+        body.push_str(&timeline::over_time(audit));
         body.push_str(&pictures::rounds(server));
-        body.push_str(&pictures::sequence(&server.flights));
+        body.push_str(&flights::sequences(&server.flights));
         body.push_str(&pictures::processor(server));
     }
-    body.push_str(&connections(audit));
+    if let Some(figures) = &audit.client {
+        body.push_str(&client::connections(figures));
+        body.push_str(&client::sessions(figures));
+        body.push_str(&client::time(figures));
+        body.push_str(&timeline::over_time(audit));
+    }
     body.push_str(&figures(audit));
     body
 }
 
 pub(super) fn section(title: &str, what: &str, body: &str) -> String {
-    format!("<section><h2>{title}</h2><p class=\"what\">{what}</p>\n{body}</section>\n")
+    boxed("", title, what, body)
+}
+
+/// A section which stays on one page of paper.
+pub(super) fn picture(title: &str, what: &str, body: &str) -> String {
+    boxed(" class=\"picture\"", title, what, body)
+}
+
+fn boxed(class: &str, title: &str, what: &str, body: &str) -> String {
+    format!("<section{class}><h2>{title}</h2><p class=\"what\">{what}</p>\n{body}</section>\n")
 }
 
 fn found(audit: &Audit) -> String {
@@ -203,36 +235,6 @@ fn worded(text: &str) -> String {
     out
 }
 
-/// A client's connections, one square each.
-fn connections(audit: &Audit) -> String {
-    let Some(client) = &audit.client else {
-        return String::new();
-    };
-    let mut strip = String::from("<div class=\"strip\">");
-    for connection in client.raw.iter().take(400) {
-        let (class, word) = match (&connection.offered, connection.resumed) {
-            (_, true) => ("c2", "resumed"),
-            (Some(_), false) => ("c4", "offered a session in vain"),
-            (None, false) => ("c0", "full handshake"),
-        };
-        let title = format!(
-            "{:.2} s: {}, {word}, {} requests",
-            connection.at_s, connection.version, connection.requests
-        );
-        let _ = write!(
-            strip,
-            "<i class=\"{class}\" title=\"{}\"></i>",
-            escape(&title)
-        );
-    }
-    strip.push_str("</div><div class=\"legend\"><span class=\"c0\"><span class=\"swatch\"></span>full</span><span class=\"c4\"><span class=\"swatch\"></span>session offered in vain</span><span class=\"c2\"><span class=\"swatch\"></span>resumed</span></div>");
-    section(
-        "Connections",
-        &format!("{} connections, in order.", client.connections),
-        &strip,
-    )
-}
-
 fn figures(audit: &Audit) -> String {
     let mut body = String::new();
     for (title, rows) in parts::sections(audit) {
@@ -245,9 +247,10 @@ fn figures(audit: &Audit) -> String {
             };
             let _ = write!(
                 body,
-                "<tr><td>{}</td><td{class}>{}</td></tr>",
+                "<tr><th scope=\"row\">{}</th><td{class}>{}</td></tr>",
                 escape(&row.title),
-                escape(&row.value)
+                // Names of suites are long.
+                escape(&row.value).replace('_', "_<wbr>")
             );
         }
         body.push_str("</table>");

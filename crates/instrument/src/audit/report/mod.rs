@@ -1,14 +1,18 @@
 //! Audits for people: text for a terminal, and one self-contained page.
 
 mod beside;
+mod brief;
+mod client;
+mod flights;
 mod html;
 mod parts;
 mod pictures;
 mod resumption;
 mod text;
+mod timeline;
 
-pub use html::page;
-pub use text::text;
+pub use html::{page, title};
+pub use text::{Form, text};
 
 use super::model::{Audit, SCHEMA};
 use crate::report::read_as;

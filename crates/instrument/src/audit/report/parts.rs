@@ -56,6 +56,15 @@ pub(super) fn grows(growth: &Growth) -> String {
     growth.to_string().replace("more --rounds", "--thorough")
 }
 
+/// CPU time, which the operating system counts in ticks of 10 ms.
+pub(super) fn cpu_ms(ms: f64) -> String {
+    if ms < 1.0 {
+        "less than 1 ms".to_owned()
+    } else {
+        format!("{} ms", grouped(ms, 0))
+    }
+}
+
 /// How many of something: `2`, `1.4`.
 pub(super) fn times(count: f64) -> String {
     let exact = (count - count.round()).abs() < 0.05;
@@ -85,14 +94,27 @@ pub(super) fn sections(audit: &Audit) -> Vec<(&'static str, Vec<Row>)> {
 }
 
 fn of_client(client: &ClientFigures) -> Vec<Row> {
-    let share = |part: u64| format!("{part} of {}", client.connections);
-    let list = |names: &[String]| {
-        if names.is_empty() {
-            "none".to_owned()
-        } else {
-            names.join(", ")
-        }
+    let failed = client
+        .failed
+        .iter()
+        .map(|(reason, count)| row("failed", format!("{count} × {reason}")));
+    let mut rows = if client.connections > 0 {
+        of_connections(client)
+    } else {
+        let none = "no handshake was completed";
+        vec![
+            row("connections", "0"),
+            missing("requests, sessions, time in handshakes", none),
+        ]
     };
+    rows.extend(failed);
+    rows.extend(of_hello(client));
+    rows.extend(of_process(client));
+    rows
+}
+
+fn of_connections(client: &ClientFigures) -> Vec<Row> {
+    let share = |part: u64| format!("{part} of {}", client.connections);
     let counts = |counts: &BTreeMap<String, u64>| {
         counts
             .iter()
@@ -100,11 +122,11 @@ fn of_client(client: &ClientFigures) -> Vec<Row> {
             .collect::<Vec<_>>()
             .join(", ")
     };
-    let mut rows = vec![
+    vec![
         row("connections", client.connections.to_string()),
         row("requests", client.requests.to_string()),
         row(
-            "connections with more than one request",
+            "of them with several requests",
             client.kept_alive.to_string(),
         ),
         row("offered a session", share(client.offered)),
@@ -118,30 +140,57 @@ fn of_client(client: &ClientFigures) -> Vec<Row> {
             client.same_session_max.to_string(),
         ),
         row("versions agreed on", counts(&client.versions)),
-        row("versions offered", list(&client.versions_offered)),
-        row("groups offered", list(&client.groups_offered)),
-        row("key shares", list(&client.key_shares)),
-        row("application protocols", list(&client.alpn)),
         row("without a server name", share(client.without_sni)),
         row(
-            "compression offered",
-            if client.compression_offered {
-                "yes"
-            } else {
-                "no"
-            },
-        ),
-        row(
             "ClientHello",
-            format!("{} to {} bytes", client.hello_bytes.0, client.hello_bytes.1),
+            match client.hello_bytes {
+                (least, most) if least == most => format!("{most} bytes"),
+                (least, most) => format!("{least} to {most} bytes"),
+            },
         ),
         row("another round trip", share(client.retried)),
         row(
             "time in handshakes",
-            format!("{:.1} ms of {:.0} ms", client.handshake_ms, client.run_ms),
+            format!(
+                "{} ms; the run took {} ms",
+                grouped(client.handshake_ms, 1),
+                grouped(client.run_ms, 0)
+            ),
         ),
-        of("CPU time of the client", &client.cpu_ms, |ms| {
-            format!("{ms:.0} ms")
+    ]
+}
+
+/// What the first hello offers, which may be one that came to nothing.
+fn of_hello(client: &ClientFigures) -> Vec<Row> {
+    if client.versions_offered.is_empty() {
+        return vec![missing("what is offered", "no ClientHello was seen")];
+    }
+    let list = |names: &[String]| {
+        if names.is_empty() {
+            "none".to_owned()
+        } else {
+            names.join(", ")
+        }
+    };
+    let compression = if client.compression_offered {
+        "yes"
+    } else {
+        "no"
+    };
+    vec![
+        row("versions offered", list(&client.versions_offered)),
+        row("groups offered", list(&client.groups_offered)),
+        row("key shares", list(&client.key_shares)),
+        row("application protocols", list(&client.alpn)),
+        row("compression offered", compression),
+    ]
+}
+
+fn of_process(client: &ClientFigures) -> Vec<Row> {
+    vec![
+        of("CPU time of the client", &client.cpu_ms, |ms| match ms {
+            ..10.0 => "less than 10 ms".to_owned(),
+            ms => cpu_ms(*ms),
         }),
         of(
             "most memory of the client",
@@ -149,14 +198,7 @@ fn of_client(client: &ClientFigures) -> Vec<Row> {
             |most| bytes(*most as f64),
         ),
         of("exit status", &client.exit_status, i32::to_string),
-    ];
-    rows.extend(
-        client
-            .failed
-            .iter()
-            .map(|(reason, count)| row("failed", format!("{count} × {reason}"))),
-    );
-    rows
+    ]
 }
 
 fn offered(offer: &Measured<Offer>) -> Vec<Row> {

@@ -22,12 +22,13 @@ pub(super) trait Rounds {
     fn pss_bytes(&mut self) -> Option<u64>;
 }
 
-/// Looks at more rounds of so many connections. `began_bytes`: where the growth began.
+/// Looks at more rounds of so many connections. `began_bytes`: where the growth began; none if it is not
+/// clear whether there is any, and then only who can be asked is looked at.
 pub(super) fn watch<R: Rounds>(
     rounds: &mut R,
     connections_per_round: u64,
-    began_bytes: u64,
-) -> Result<Collected, R::Trouble> {
+    began_bytes: Option<u64>,
+) -> Result<Option<Collected>, R::Trouble> {
     let mut collected = Collected {
         by: None,
         points: Vec::new(),
@@ -58,12 +59,15 @@ pub(super) fn watch<R: Rounds>(
                     break;
                 }
             }
-            // It has collected by itself.
-            None if pss_bytes <= began_bytes => break,
-            None => {}
+            None => match began_bytes {
+                None => return Ok(None),
+                // It has collected by itself.
+                Some(began) if pss_bytes <= began => break,
+                Some(_) => {}
+            },
         }
     }
-    Ok(collected)
+    Ok(Some(collected))
 }
 
 fn grown(second: Option<&Told>, last: &Told) -> Vec<(String, u64, u64, u64)> {

@@ -460,14 +460,16 @@ impl Work {
         self.census(session, log, "round_last", 0);
         log.full = Some((spent, established));
         log.growth = Some(Growth::judge(&after, self.sizes.per_round));
-        if self.collects && log.grew() {
-            let began = after.get(1).copied().unwrap_or(0);
+        // A heap that breathes hides what stays in it.
+        let unclear = log.growth.as_ref();
+        let unclear = unclear.is_some_and(|growth| growth.verdict != Verdict::NoGrowth);
+        if self.collects && unclear {
+            let began = log.grew().then(|| after.get(1).copied().unwrap_or(0));
             let mut rounds = Beside {
                 work: self,
                 session,
             };
-            let collected = collecting::watch(&mut rounds, self.sizes.per_round, began)?;
-            log.collected = Some(collected);
+            log.collected = collecting::watch(&mut rounds, self.sizes.per_round, began)?;
         }
         Ok(())
     }

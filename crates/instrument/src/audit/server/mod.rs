@@ -33,7 +33,7 @@ use super::model::{Audit, FirstConnection, Measured, Offer, ServerFigures};
 use super::software;
 use crate::load::{IdentityFiles, Launcher, Talk, TlsVersion, Trust, is_this_machine};
 use crate::server::{Server, ServerSource};
-use crate::session::{Console, Progress};
+use crate::session::{Console, Progress, Whose};
 use crate::signals;
 use crate::trouble::Trouble;
 
@@ -419,6 +419,7 @@ fn age(
             failed: 0,
             pss_bytes: None,
             elapsed: began.elapsed(),
+            whose: Whose::Server,
             left: ageing::last(&waiting).checked_duration_since(Instant::now()),
         });
         match due.checked_duration_since(Instant::now()) {

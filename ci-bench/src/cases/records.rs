@@ -1,0 +1,69 @@
+//! A connection at rest: a record comes, one goes back.
+
+use std::hint::black_box;
+
+use dormouse_record::{
+    KeyIv, OpenKey, Opened, Protocol, RecordRoom, Role, SealKey, State, Suite, open, record_room,
+    seal_in_place,
+};
+
+use super::Once;
+use crate::watch::Watch;
+
+/// Where the expanded keys come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keys {
+    /// From the secrets, for this one record.
+    Expanded,
+    /// They are there already.
+    Kept,
+}
+
+/// The client's record of `len` bytes is opened, and one as long is sealed.
+pub(super) fn echo(protocol: Protocol, suite: Suite, keys: Keys, len: usize) -> Once {
+    let (mut server, mut client) = ends(protocol, suite);
+    let mut client_key = SealKey::new(&client);
+    let mut kept = (OpenKey::new(&server), SealKey::new(&server));
+    let RecordRoom { header, trailer } = record_room(&client);
+    let mut record = vec![7; header + len + trailer];
+    Box::new(move |watch: Watch| {
+        seal_in_place(&mut client, &mut client_key, &mut record, len).expect("room");
+        watch.count(|| match keys {
+            Keys::Expanded => {
+                let mut expanded = (OpenKey::new(&server), SealKey::new(&server));
+                answer(&mut server, &mut expanded, &mut record, len);
+            }
+            Keys::Kept => answer(&mut server, &mut kept, &mut record, len),
+        });
+    })
+}
+
+fn answer(server: &mut State, keys: &mut (OpenKey, SealKey), record: &mut [u8], len: usize) {
+    let opened = open(server, &mut keys.0, record).expect("the client's record");
+    assert!(matches!(opened, Opened::Data { plaintext, .. } if plaintext.len() == len));
+    black_box(seal_in_place(server, &mut keys.1, record, len).expect("room"));
+}
+
+fn ends(protocol: Protocol, suite: Suite) -> (State, State) {
+    let (up, down) = ([1; 48], [2; 48]);
+    let (mut server, mut client) = (State::empty(), State::empty());
+    let established = match protocol {
+        Protocol::Tls13 => {
+            let [up, down] = [&up, &down].map(|secret| &secret[..suite.secret_len()]);
+            server
+                .establish_tls13(Role::Server, suite, up, 0, down, 0)
+                .and(client.establish_tls13(Role::Client, suite, down, 0, up, 0))
+        }
+        Protocol::Tls12 => {
+            let [up, down] = [&up, &down].map(|secret| KeyIv {
+                key: &secret[..suite.key_len()],
+                iv: &secret[..12],
+            });
+            server
+                .establish_tls12(Role::Server, suite, up, 0, down, 0)
+                .and(client.establish_tls12(Role::Client, suite, down, 0, up, 0))
+        }
+    };
+    established.expect("secrets of the right length");
+    (server, client)
+}
