@@ -27,6 +27,7 @@ SERVERS = [
     ("Twisted", "twisted", {
         "DefaultOpenSSLContextFactory": "default",
         "CertificateOptions": "memory",
+        "CertificateOptions with enableSessionTickets": "sessions",
         "listenTCP, behind dormouse": "front plain",
     }),
     ("asyncio", "asyncio", {

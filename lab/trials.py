@@ -207,7 +207,8 @@ class Kept:
 
     def write_text(self, lines):
         text = "\n".join([self.about(), *lines]) + "\n"
-        replace(self.path.with_suffix(".txt"), text)
+        if self.trials:
+            replace(self.path.with_suffix(".txt"), text)
         print("\n" + text + "".join(f"FAILED {name}\n" for name in self.failed))
         return 1 if self.failed else 0
 

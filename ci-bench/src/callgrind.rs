@@ -6,6 +6,9 @@ use std::process::Command;
 use crate::cases::Case;
 use crate::watch::COUNTED_IN;
 
+/// malloc as workers have it (`gateway/src/keeper/mod.rs`).
+const MALLOC: &str = "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1";
+
 /// Runs `case` in the binary `counted` and says how many instructions one round took. The profile, with which function
 /// took how many, is left in `profile`.
 pub fn count(counted: &Path, case: &Case, profile: &Path) -> Result<u64, String> {
@@ -15,8 +18,9 @@ pub fn count(counted: &Path, case: &Case, profile: &Path) -> Result<u64, String>
         .arg(format!("--callgrind-out-file={}", profile.display()))
         .arg(counted)
         .arg(case.name)
-        // Hash tables and paths of the caller must not change what is counted.
+        // What the caller's happens to be must not change what is counted.
         .env_clear()
+        .env("GLIBC_TUNABLES", MALLOC)
         .output()
         .map_err(|error| format!("valgrind: {error}"))?;
     let said = String::from_utf8_lossy(&output.stderr);

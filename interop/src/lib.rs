@@ -19,6 +19,7 @@ pub mod admin;
 pub mod backend;
 pub mod certificates;
 pub mod cgroup;
+pub mod checks;
 pub mod client;
 pub mod content;
 pub mod counts;

@@ -59,6 +59,17 @@ pub fn unavailable(why: &str) -> bool {
     false
 }
 
+/// What starts nginx with this configuration, its complaints where they can be read.
+pub fn nginx(configuration: &Path) -> Vec<String> {
+    let file = configuration.display().to_string();
+    let flags = ["-e", "stderr", "-c"].map(str::to_owned);
+    [path("nginx")]
+        .into_iter()
+        .chain(flags)
+        .chain([file])
+        .collect()
+}
+
 /// The program under test: `DORMOUSE_BIN`, or what this workspace builds.
 ///
 /// # Panics

@@ -293,13 +293,7 @@ http {{
     );
     let file = folder.join("nginx.conf");
     fs::write(&file, text).expect("written");
-    let command = [
-        tools::path("nginx"),
-        "-e".to_owned(),
-        "stderr".to_owned(),
-        "-c".to_owned(),
-        file.display().to_string(),
-    ];
+    let command = tools::nginx(&file);
     let process = Process::start("nginx", &command, folder);
     wait::until("nginx to listen", PATIENCE, || {
         TcpStream::connect(listen).ok()

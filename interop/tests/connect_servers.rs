@@ -110,7 +110,7 @@ fn nginx() {
              }}"
         );
         let file = write(folder.path(), "nginx.conf", &config);
-        let command = [tools::path("nginx"), "-c".to_owned(), file];
+        let command = tools::nginx(Path::new(&file));
         let _server = serving("nginx", &command, address, folder.path());
         all_but_one_resume(address, "", Some("reused=r"));
     }

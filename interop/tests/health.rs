@@ -9,10 +9,11 @@ use std::sync::mpsc::{Sender, channel};
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::backend::Backend;
+use dormouse_interop::checks;
 use dormouse_interop::peer::Peer;
-use dormouse_interop::process::{Process, signal};
-use dormouse_interop::scene::{self, TLS_PORT, applies, unused_host};
-use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
+use dormouse_interop::process::signal;
+use dormouse_interop::scene::{applies, unused_host};
+use dormouse_interop::terminator::Can;
 use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -58,33 +59,8 @@ impl Web {
     }
 }
 
-fn start(
-    to: &[SocketAddr],
-    change: impl FnOnce(&mut Settings),
-) -> (Process, Admin, Settings, tempfile::TempDir) {
-    let listen = SocketAddr::new(unused_host(), TLS_PORT);
-    let mut settings = Settings::new(listen, Target::Tcp(to[0]));
-    let listed: Vec<String> = to.iter().map(|to| format!("\"{to}\"")).collect();
-    settings
-        .options
-        .push(("to", format!("[{}]", listed.join(", "))));
-    settings.option("check_every", "100ms");
-    Admin::in_folder(&mut settings);
-    change(&mut settings);
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let terminator = scene::start(Terminator::Dormouse, &settings, folder.path());
-    let admin = Admin::at(&folder.path().join("admin.sock"));
-    (terminator, admin, settings, folder)
-}
-
 fn backend(admin: &Admin, number: usize) -> Value {
     admin.status()["backends"][number].clone()
-}
-
-fn until_check(admin: &Admin, number: usize, check: &str) {
-    wait::until(&format!("backend {number} to be {check}"), PATIENCE, || {
-        (backend(admin, number)["check"] == check).then_some(())
-    });
 }
 
 /// A server that answers with an error gets no connections until it answers well again, though it
@@ -98,13 +74,14 @@ fn a_bad_answer_takes_a_backend_out_and_a_good_one_brings_it_back() {
     let (sender, requests) = channel();
     let webs = [8080, 8081].map(|port| Web::start(SocketAddr::new(host, port), sender.clone()));
     let to = [webs[0].address, webs[1].address];
-    let (terminator, admin, settings, folder) = start(&to, |settings| {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (terminator, admin, settings) = checks::start(&to, folder.path(), |settings| {
         settings.option("check", "GET /healthz?x=1");
         settings.option("check_status", "200-299");
         settings.option("proxy_protocol", "v2");
     });
-    until_check(&admin, 0, "well");
-    until_check(&admin, 1, "well");
+    checks::until(&admin, 0, "well");
+    checks::until(&admin, 1, "well");
     let local = "\r\n\r\n\0\r\nQUIT\n \0\0\0";
     let expected = format!("{local}GET /healthz?x=1 HTTP/1.1\r\nHost: {host}:808");
     let request = requests.recv().expect("a request");
@@ -124,7 +101,7 @@ fn a_bad_answer_takes_a_backend_out_and_a_good_one_brings_it_back() {
         "{both:?}"
     );
     webs[0].status.store(503, Ordering::SeqCst);
-    until_check(&admin, 0, "not well");
+    checks::until(&admin, 0, "not well");
     assert_eq!(backend(&admin, 0)["up"], false);
     assert!((0..6).all(|_| served_by() == "8081"));
     let (_, metrics) = admin.ask("GET", "/metrics");
@@ -147,14 +124,14 @@ fn a_bad_answer_takes_a_backend_out_and_a_good_one_brings_it_back() {
     });
     signal(scout.expect("a scout"), Signal::KILL);
     webs[0].status.store(204, Ordering::SeqCst);
-    until_check(&admin, 0, "well");
+    checks::until(&admin, 0, "well");
     assert!((0..4).any(|_| served_by() == "8080"));
 
     // Both are ill: marks that would make an outage are not believed.
     webs.iter()
         .for_each(|web| web.status.store(500, Ordering::SeqCst));
-    until_check(&admin, 0, "not well");
-    until_check(&admin, 1, "not well");
+    checks::until(&admin, 0, "not well");
+    checks::until(&admin, 1, "not well");
     assert_eq!(served_by().len(), 4);
     ends_with_the_option(&admin, &webs[0], folder.path());
 }
@@ -169,7 +146,7 @@ fn ends_with_the_option(admin: &Admin, web: &Web, folder: &Path) {
         .collect();
     std::fs::write(&file, without.join("\n")).expect("written");
     admin.order("/reload").expect("reloaded");
-    until_check(admin, 0, "off");
+    checks::until(admin, 0, "off");
     wait::until("both to be up", PATIENCE, || {
         let is_up = |n| backend(admin, n)["up"] == true;
         (0..2).all(is_up).then_some(())
@@ -187,13 +164,14 @@ fn a_backend_that_is_gone_is_found_before_a_client_comes() {
     let host = unused_host();
     let addresses = [8080, 8081].map(|port| SocketAddr::new(host, port));
     let servers = addresses.map(Backend::tcp);
-    let (_terminator, admin, settings, _folder) = start(&addresses, |settings| {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (_terminator, admin, settings) = checks::start(&addresses, folder.path(), |settings| {
         settings.option("check", "connect");
     });
-    until_check(&admin, 1, "well");
+    checks::until(&admin, 1, "well");
     let [first, second] = servers;
     second.stop();
-    until_check(&admin, 1, "not well");
+    checks::until(&admin, 1, "not well");
     for _ in 0..6 {
         let mut peer = Peer::saying(settings.listen, "echo");
         peer.echo().expect("an echo");
@@ -204,6 +182,6 @@ fn a_backend_that_is_gone_is_found_before_a_client_comes() {
         "nobody had to find out"
     );
     let _second = Backend::tcp(addresses[1]);
-    until_check(&admin, 1, "well");
+    checks::until(&admin, 1, "well");
     drop(first);
 }

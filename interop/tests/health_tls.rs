@@ -6,41 +6,24 @@ use std::path::Path;
 
 use dormouse_interop::admin::Admin;
 use dormouse_interop::certificates::{Files, Kind, authority};
+use dormouse_interop::checks;
 use dormouse_interop::process::Process;
-use dormouse_interop::scene::{self, TLS_PORT, applies, unused_host};
-use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
+use dormouse_interop::scene::{TLS_PORT, applies, unused_host};
+use dormouse_interop::terminator::{Can, Settings};
 use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 use rcgen::date_time_ymd;
 
-/// The terminator with these backends, which all are to be `localhost`.
-fn start(to: &[SocketAddr], folder: &Path, change: impl FnOnce(&mut Settings)) -> (Process, Admin) {
-    let listen = SocketAddr::new(unused_host(), TLS_PORT);
-    let mut settings = Settings::new(listen, Target::Tcp(to[0]));
-    let listed: Vec<String> = to.iter().map(|to| format!("\"{to}\"")).collect();
-    settings
-        .options
-        .push(("to", format!("[{}]", listed.join(", "))));
-    settings.option("check_every", "100ms");
+/// One answer is enough to know.
+fn at_once(settings: &mut Settings) {
     settings.option("check_fall", "1");
     settings.option("check_rise", "1");
-    Admin::in_folder(&mut settings);
-    change(&mut settings);
-    let terminator = scene::start(Terminator::Dormouse, &settings, folder);
-    let admin = Admin::at(&folder.join("admin.sock"));
-    (terminator, admin)
 }
 
 fn encrypt_again(settings: &mut Settings) {
     settings.option("backend_tls", "true");
     settings.option("backend_ca", &authority().trust().display().to_string());
     settings.option("backend_name", "localhost");
-}
-
-fn until_check(admin: &Admin, number: usize, check: &str) {
-    wait::until(&format!("backend {number} to be {check}"), PATIENCE, || {
-        (admin.status()["backends"][number]["check"] == check).then_some(())
-    });
 }
 
 fn serving(name: &str, command: &[String], address: SocketAddr, folder: &Path) -> Process {
@@ -84,15 +67,10 @@ http {{
     );
     let file = folder.path().join("nginx.conf");
     fs::write(&file, text).expect("written");
-    let command = [
-        tools::path("nginx"),
-        "-e".to_owned(),
-        "stderr".to_owned(),
-        "-c".to_owned(),
-        file.display().to_string(),
-    ];
+    let command = tools::nginx(&file);
     let _nginx = serving("nginx", &command, address, folder.path());
-    let (terminator, admin) = start(&[address], folder.path(), |settings| {
+    let (terminator, admin, _) = checks::start(&[address], folder.path(), |settings| {
+        at_once(settings);
         encrypt_again(settings);
         settings.option("proxy_protocol", "v1");
         settings.option("check", "GET /healthz");
@@ -104,7 +82,7 @@ http {{
             .options
             .push(("backend_alpn", "[\"h2\", \"http/1.1\"]".to_owned()));
     });
-    until_check(&admin, 0, "well");
+    checks::until(&admin, 0, "well");
     for resumed in [".", "r"] {
         let wanted = format!("GET /healthz HTTP/1.1 204 SUCCESS localhost {resumed}http/1.1");
         wait::until(&format!("nginx to log `{wanted}`"), PATIENCE, || {
@@ -113,10 +91,10 @@ http {{
         });
     }
     fs::write(folder.path().join("down"), "").expect("written");
-    until_check(&admin, 0, "not well");
+    checks::until(&admin, 0, "not well");
     assert_eq!(terminator.lines_with("status 503").len(), 1, "said once");
     fs::remove_file(folder.path().join("down")).expect("removed");
-    until_check(&admin, 0, "well");
+    checks::until(&admin, 0, "well");
 }
 
 /// A server of OpenSSL's with this certificate.
@@ -167,12 +145,13 @@ fn what_is_wrong_with_a_handshake_is_said() {
     let mut words: Vec<&str> = servers.iter().map(|(_, words)| *words).collect();
     to.extend([silent.local_addr().expect("an address"), nobody]);
     words.extend(["no TLS handshake within 1000 ms", "refused"]);
-    let (terminator, admin) = start(&to, here, |settings| {
+    let (terminator, admin, _) = checks::start(&to, here, |settings| {
+        at_once(settings);
         encrypt_again(settings);
         settings.option("check", "tls");
     });
     for (number, words) in words.iter().enumerate() {
-        until_check(
+        checks::until(
             &admin,
             number,
             if words.is_empty() { "well" } else { "not well" },
@@ -225,6 +204,6 @@ fn not_judged_where_it_passes_through(to: &[SocketAddr]) {
     through.wait_for_line("ready", PATIENCE);
     let admin = Admin::at(&pass.path().join("admin.sock"));
     for number in 0..3 {
-        until_check(&admin, number, "well");
+        checks::until(&admin, number, "well");
     }
 }

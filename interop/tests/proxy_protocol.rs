@@ -412,16 +412,9 @@ fn version_2_says_whose_certificate_was_verified() {
     let told = |config| {
         let tcp = connect_from(CLIENT, scene.address);
         let mut peer = Peer::over(tcp, peer::client(config)).expect("a handshake");
-        let (mut behind, _) = listener.accept().expect("a connection");
+        let (behind, _) = listener.accept().expect("a connection");
         behind.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let mut head = [0; 16];
-        behind.read_exact(&mut head).expect("a header");
-        let mut body = vec![0; usize::from(u16::from_be_bytes([head[14], head[15]]))];
-        behind.read_exact(&mut body).expect("its body");
-        // With the answer the client reads its tickets.
-        behind.write_all(b"answer").expect("sent");
-        peer.stream().read_exact(&mut [0; 6]).expect("an answer");
-        of_certificate(&body[12..])
+        of_certificate(&told_behind(behind, &mut peer)[12..])
     };
     let alice = authority().give_out("alice", Kind::EcdsaP256, 2034, folder.path());
     let alice = peer::config_showing(&alice);
@@ -512,19 +505,24 @@ fn version_2_passes_the_certificate_on() {
 type Told = (u8, Option<Vec<u8>>, [Option<String>; 5]);
 
 fn told_of(mut peer: Peer, listener: &std::net::TcpListener) -> Told {
-    let (mut behind, _) = listener.accept().expect("a connection");
+    let (behind, _) = listener.accept().expect("a connection");
     behind.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let ssl = find(&told_behind(behind, &mut peer)[12..], 0x20).expect("PP2_TYPE_SSL");
+    let part = |kind| find(&ssl[5..], kind);
+    let text = |kind| part(kind).map(|value| String::from_utf8_lossy(&value).into_owned());
+    (ssl[0], part(0x28), [0x22, 0x24, 0x25, 0x26, 0x27].map(text))
+}
+
+/// What follows the head of a version 2 header; and the client gets an answer, with which it reads
+/// its tickets.
+fn told_behind(mut behind: impl Read + Write, peer: &mut Peer) -> Vec<u8> {
     let mut head = [0; 16];
     behind.read_exact(&mut head).expect("a header");
     let mut body = vec![0; usize::from(u16::from_be_bytes([head[14], head[15]]))];
     behind.read_exact(&mut body).expect("its body");
-    // With the answer the client reads its tickets.
     behind.write_all(b"answer").expect("sent");
     peer.stream().read_exact(&mut [0; 6]).expect("an answer");
-    let ssl = find(&body[12..], 0x20).expect("PP2_TYPE_SSL");
-    let part = |kind| find(&ssl[5..], kind);
-    let text = |kind| part(kind).map(|value| String::from_utf8_lossy(&value).into_owned());
-    (ssl[0], part(0x28), [0x22, 0x24, 0x25, 0x26, 0x27].map(text))
+    body
 }
 
 fn tls_with(tcp: TcpStream, config: rustls::ClientConfig) -> Peer {

@@ -5,9 +5,13 @@
 //!
 //! | part | format | read by |
 //! |---|---|---|
-//! | for the keeper: log, names, bounds | JSON | keeper |
+//! | for the keeper: log, names, bounds; what has changed since it was written | JSON | keeper, worker |
 //! | configuration, certificates, numbers of descriptors | JSON | worker |
 //! | private keys, ticket keys | bytes | worker |
+//!
+//! What a worker itself changes, numbers of descriptors and addresses of backends, stands in the first
+//! part and goes before what the second says: so the second, which is as long as there are
+//! certificates, is copied then and not read and written.
 //!
 //! A keeper never has the secrets in its memory: it reads the first part with `pread` and maps
 //! nothing. It is data, not objects: a new binary can read what an old one wrote.
@@ -20,7 +24,9 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::memory::{Mapping, PAGE, read_at};
 use dormouse_reactor::process::{self, User};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::time::SystemTime;
 use zeroize::{Zeroize as _, Zeroizing};
 
@@ -105,6 +111,40 @@ pub(crate) struct ForKeeper {
     /// Names of the counters in the order in which the writer of this has them: another binary
     /// may have others.
     pub(crate) counts: Vec<String>,
+    /// What a worker has changed.
+    #[serde(default)]
+    pub(crate) changed: Changed,
+}
+
+/// What a worker has changed since main wrote its handover.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Changed {
+    /// The numbers which descriptors have in its table.
+    pub(crate) descriptors: Option<Descriptors>,
+    /// What names of backends stand for now.
+    pub(crate) addresses: BTreeMap<String, Vec<SocketAddr>>,
+}
+
+impl Changed {
+    fn apply(self, handover: &mut Handover) {
+        if let Some(descriptors) = self.descriptors {
+            handover.descriptors = descriptors;
+        }
+        if self.addresses.is_empty() {
+            return;
+        }
+        let upstreams = handover
+            .config
+            .routes
+            .iter_mut()
+            .flat_map(|route| &mut route.to);
+        for backend in upstreams.map(|upstream| &mut upstream.backend) {
+            let found = backend.name().and_then(|name| self.addresses.get(name));
+            if let Some(found) = found {
+                backend.set_addresses(found);
+            }
+        }
+    }
 }
 
 /// A chain and its key as PEM.
@@ -135,6 +175,7 @@ pub(crate) struct OriginPem {
 
 /// Numbers of inherited descriptors.
 #[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(Default))]
 pub(crate) struct Descriptors {
     /// Listening sockets, each with the number of its route.
     pub(crate) listeners: Vec<(i32, u16)>,
@@ -214,6 +255,7 @@ impl ForKeeper {
             counters: handover.descriptors.counters,
             orders: handover.descriptors.orders,
             counts: Count::ALL.iter().map(|c| c.name().to_owned()).collect(),
+            changed: Changed::default(),
         })
     }
 
@@ -221,6 +263,14 @@ impl ForKeeper {
     pub(crate) fn read(fd: Fd) -> io::Result<ForKeeper> {
         let [keeper, ..] = parts(fd)?;
         Ok(serde_json::from_slice(&part(fd, keeper)?)?)
+    }
+
+    /// Writes it before what else stands in `fd`, which is copied. A worker does so: it can't look
+    /// up who it is.
+    pub(crate) fn write_before(&self, fd: Fd) -> io::Result<Fd> {
+        let [_, public, secrets] = parts(fd)?;
+        let keeper = serde_json::to_vec(self)?;
+        write_parts(&keeper, &part(fd, public)?, &part(fd, secrets)?)
     }
 }
 
@@ -230,12 +280,6 @@ impl Handover {
         let keeper = serde_json::to_vec(&ForKeeper::of(self)?)?;
         let public = serde_json::to_vec(self)?;
         write_parts(&keeper, &public, &self.secrets())
-    }
-
-    /// Writes it with this part for the keeper. A worker does so: it can't look up who it is.
-    pub(crate) fn write_for(&self, keeper: &ForKeeper) -> io::Result<Fd> {
-        let keeper = serde_json::to_vec(keeper)?;
-        write_parts(&keeper, &serde_json::to_vec(self)?, &self.secrets())
     }
 
     /// Writes it anew with what `fd` has for secrets, which are not read but copied.
@@ -270,7 +314,9 @@ impl Handover {
     /// Reads all but the secrets: keys are empty.
     pub(crate) fn read_without_secrets(fd: Fd) -> io::Result<Handover> {
         let [_, public, _] = parts(fd)?;
-        Ok(serde_json::from_slice(&part(fd, public)?)?)
+        let mut handover = serde_json::from_slice(&part(fd, public)?)?;
+        ForKeeper::read(fd)?.changed.apply(&mut handover);
+        Ok(handover)
     }
 
     /// Each with its length before it: keys in the order of the certificates, those of

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The idea that rules everything here: between two events a connection is its [`slot::Slot`] and
-//! nothing else. The loop ([`worker`]) loads it, works in memory that all connections of the
+//! nothing else. The loop (`worker`) loads it, works in memory that all connections of the
 //! thread share, and writes it back.
 #![forbid(unsafe_code)]
 

@@ -43,7 +43,7 @@ pub struct Slot {
     pub tls_watch: u8,
     /// As `tls_watch`, for the plain side.
     pub plain_watch: u8,
-    /// Index of the route in the configuration this connection was accepted under.
+    /// Number of its route: it keeps its meaning, whatever reloads do (`supervisor::numbers`).
     pub route: u16,
     /// Flags (24 bits); above them the phase (4 bits), and what the timer runs for (4 bits).
     bits: u32,

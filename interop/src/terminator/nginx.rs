@@ -58,13 +58,7 @@ stream {{
     );
     let file = write(folder, "nginx.conf", &text);
     Launch {
-        command: vec![
-            tools::path("nginx"),
-            "-c".into(),
-            file,
-            "-e".into(),
-            "stderr".into(),
-        ],
+        command: tools::nginx(Path::new(&file)),
         ready_line: None,
     }
 }

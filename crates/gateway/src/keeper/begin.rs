@@ -12,7 +12,7 @@ use crate::origin;
 use crate::route;
 use crate::session_cache::Sessions;
 use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
-use crate::worker::{End, Inheritance, Worker};
+use crate::worker::{End, Inheritance, Remembered, Worker};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::sandbox::Role;
@@ -71,6 +71,7 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker, Sandbox)>
     routes.extend(route::originations(&handover.config, origins));
     let mut routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
     let sessions = Sessions::adopt(&handover.descriptors)?;
+    let remembered = Remembered::of(&handover);
     let mut late = LateContexts::new(handover, sessions);
     let mut identities = Identities::default();
     if adopted.live == 0 {
@@ -95,6 +96,7 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker, Sandbox)>
         limits,
         orders: Fd(descriptors.orders),
         handover: fd,
+        remembered,
         set_logs,
         moved: adopted.moved,
         keep,

@@ -95,12 +95,12 @@ impl Work<'_> {
         let id = client.id(self.tools.id_seed, slot);
         let whose = Whose {
             peer: client,
-            id: Some(&id),
+            id: Some(id),
         };
         let each = self.limits.log_handshakes;
         reporting::log_done(&rested.info, whose, took_ms, each);
         // Before the first byte of the client the backend hears who that is.
-        let mut first = client.introduction(self.route, slot, &rested.info, &id);
+        let mut first = client.introduction(self.route, slot, &rested.info, id);
         let introduced = first.len();
         first.extend_from_slice(&rested.leftover);
         let pending = &mut self.tools.pending;

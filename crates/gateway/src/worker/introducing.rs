@@ -47,8 +47,12 @@ impl Client {
     }
 
     /// Names the connection: random for the worker, then the time and the connection's own number.
-    pub(super) fn id(&self, seed: u64, slot: &Slot) -> String {
-        format!("{seed:016x}{:08x}{:08x}", slot.opened_s, slot.generation)
+    pub(super) fn id(&self, seed: u64, slot: &Slot) -> Id {
+        Id {
+            seed,
+            opened_s: slot.opened_s,
+            generation: slot.generation,
+        }
     }
 
     /// What the backend hears before the client's first byte; empty if nothing.
@@ -57,7 +61,7 @@ impl Client {
         route: &Route,
         slot: &Slot,
         info: &HandshakeInfo,
-        id: &str,
+        id: Id,
     ) -> Vec<u8> {
         match route.access.proxy_protocol {
             ProxyProtocol::Off => Vec::new(),
@@ -65,6 +69,7 @@ impl Client {
             ProxyProtocol::V2 | ProxyProtocol::V2Certificate => {
                 let whole = route.access.proxy_protocol == ProxyProtocol::V2Certificate;
                 let algorithms = info.algorithms.as_deref();
+                let id = id.to_string();
                 let tls = Tls {
                     version: match info.protocol {
                         Version::Tls12 => "TLSv1.2",
@@ -115,6 +120,25 @@ impl Client {
 /// A link-local address comes with the number of an interface, which means nothing elsewhere.
 fn without_scope(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port())
+}
+
+/// A connection's name. It is only written out where somebody is to read it.
+#[derive(Clone, Copy)]
+pub(super) struct Id {
+    seed: u64,
+    opened_s: u32,
+    generation: u32,
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Id {
+            seed,
+            opened_s,
+            generation,
+        } = self;
+        write!(f, "{seed:016x}{opened_s:08x}{generation:08x}")
+    }
 }
 
 impl fmt::Display for Client {

@@ -13,7 +13,7 @@
 //!                choosing      by which route           queue         whose turn it is
 //!                handshaking   not established yet      in_flight     one of those
 //!                through       TLS that is not ours     challenges    showing that a name is ours
-//! to a server    connecting    from plaintext to a backend            connects  how long it takes
+//! to a server    connecting    in plain text            connects      how long that takes
 //!                originating   by TLS                   under_way     those on their way
 //!                trouble       when it fails            warm          connections kept ready
 //! established    established   a slot is lent out       work          one step with it
@@ -28,7 +28,6 @@
 //!                reloading     other routes             ending        stop and drain
 //!                reporting     what is logged           bursts        and how often
 //!                token         what epoll gives back
-//! ```
 //! ```
 
 mod accepting;
@@ -97,6 +96,7 @@ use kernel_memory::KernelMemory;
 use originating::{Errand, Plain};
 use passing::Passing;
 use recover::Doubts;
+pub(crate) use reloading::Remembered;
 use std::io;
 use std::sync::atomic::Ordering;
 use token::Token;
@@ -162,6 +162,8 @@ pub(crate) struct Inheritance {
     pub(crate) orders: Fd,
     /// Where the next worker will find its handover: a reload puts another in its place.
     pub(crate) handover: Fd,
+    /// What it goes by, of that.
+    pub(crate) remembered: Remembered,
     /// Sets what is logged.
     pub(crate) set_logs: fn(&Log),
     /// A slot that the predecessor was moving when it died: where it was, and where it is.
@@ -196,6 +198,7 @@ pub(crate) struct Worker {
     limits: Limits,
     orders: Fd,
     handover: Fd,
+    remembered: Remembered,
     set_logs: fn(&Log),
     /// Listeners that came for a reload which is still to come.
     arrived: Vec<Fd>,
@@ -235,6 +238,7 @@ impl Worker {
             limits,
             orders,
             handover,
+            remembered,
             set_logs,
             moved,
             keep,
@@ -271,6 +275,7 @@ impl Worker {
             ending: Ends::default(),
             leaving: 0,
             handover,
+            remembered,
             set_logs,
             arrived: Vec::new(),
             compaction: Compaction::default(),

@@ -13,14 +13,15 @@
 use super::Worker;
 use super::accepting::Listener;
 use crate::backend_tls;
-use crate::config::{Backend, Originate};
+use crate::config::Originate;
 use crate::contexts;
-use crate::handover::{Descriptors, ForKeeper, Handover, OriginPem};
+use crate::handover::{Changed, Descriptors, ForKeeper, Handover, OriginPem};
 use crate::orders::{self, Word};
 use crate::origin;
 use crate::route::{self, Route};
 use crate::session_cache::Sessions;
 use dormouse_reactor::{Fd, OnExec, process};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::SocketAddr;
 
@@ -49,8 +50,8 @@ impl Worker {
 
     fn take_over(&mut self, told: Fd, listeners: &[Fd]) -> io::Result<()> {
         let mut handover = Handover::read(told)?;
-        let own = Handover::read(self.handover)?;
-        let sessions = Sessions::adopt(&own.descriptors)?;
+        let own = &self.remembered.descriptors;
+        let sessions = Sessions::adopt(own)?;
         let mut routes = contexts::routes(
             &handover.config,
             &handover.certificates,
@@ -72,17 +73,21 @@ impl Worker {
         handover.descriptors = Descriptors {
             listeners: numbers.into_iter().zip(routes_of_listeners).collect(),
             doors: handover.descriptors.doors.clone(),
-            ..own.descriptors.clone()
+            ..own.clone()
         };
         let origins = origin::of_worker(&handover)?;
         let originations = route::originations(&handover.config, origins);
         let keeper = ForKeeper {
-            slots: own.descriptors.slots,
-            counters: own.descriptors.counters,
-            orders: own.descriptors.orders,
+            slots: own.slots,
+            counters: own.counters,
+            orders: own.orders,
+            changed: Changed {
+                descriptors: Some(handover.descriptors.clone()),
+                ..Changed::default()
+            },
             ..ForKeeper::read(told)?
         };
-        let written = handover.write_for(&keeper)?;
+        let written = keeper.write_before(told)?;
         written.set_on_exec(OnExec::Keep)?;
 
         // From here on nothing fails. What is no more polled is polled by nobody: after a crash
@@ -105,7 +110,7 @@ impl Worker {
         self.descriptors_reserved = (self.descriptors_reserved + listeners.len() as u64)
             .saturating_sub(former.len() as u64);
 
-        let changed = self.place_routes(routes, originations, &handover, &own);
+        let changed = self.place_routes(routes, originations, &handover);
         self.limits = handover.share.limits(&handover.config);
         self.limit_steps();
         self.tools.paced.end_all();
@@ -133,18 +138,13 @@ impl Worker {
     }
 
     fn write_addresses(&self, name: &str, addresses: &[SocketAddr]) -> io::Result<()> {
-        let mut own = Handover::read(self.handover)?;
-        let upstreams = own.config.routes.iter_mut().flat_map(|route| &mut route.to);
-        let is_named = |backend: &&mut Backend| backend.name() == Some(name);
-        let mut backends = upstreams.map(|upstream| &mut upstream.backend);
-        let mut has_changed = false;
-        while let Some(backend) = backends.find(is_named) {
-            has_changed |= backend.set_addresses(addresses);
-        }
-        if !has_changed {
+        let mut keeper = ForKeeper::read(self.handover)?;
+        let known = &mut keeper.changed.addresses;
+        let former = known.insert(name.to_owned(), addresses.to_vec());
+        if former.is_some_and(|former| former == addresses) {
             return Ok(());
         }
-        let written = own.write_for(&ForKeeper::read(self.handover)?)?;
+        let written = keeper.write_before(self.handover)?;
         let moved = written
             .set_on_exec(OnExec::Keep)
             .and_then(|()| written.move_to(self.handover));
@@ -158,16 +158,16 @@ impl Worker {
         mut routes: Vec<Route>,
         originations: Vec<Route>,
         handover: &Handover,
-        own: &Handover,
     ) -> Vec<u16> {
+        let remembered = self.remembered.after(handover);
         let mut former: Vec<Option<Route>> = std::mem::take(&mut self.routes)
             .into_iter()
             .map(Some)
             .collect();
         let mut unchanged = Vec::new();
-        for (route, new) in originations.into_iter().zip(originations_of(handover)) {
-            let same = originations_of(own).any(|old| old == new);
-            let (number, ..) = new;
+        for (route, &new) in originations.into_iter().zip(&remembered.originations) {
+            let same = self.remembered.originations.contains(&new);
+            let (number, _) = new;
             let kept = former.get_mut(usize::from(number)).filter(|_| same);
             match kept.and_then(Option::take) {
                 Some(kept) => {
@@ -177,18 +177,50 @@ impl Worker {
                 None => routes.push(route),
             }
         }
+        self.remembered = remembered;
         self.routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
         let all = 0..self.routes.len().max(former.len()) as u16;
         all.filter(|number| !unchanged.contains(number)).collect()
     }
 }
 
-/// Number, configuration, trust and certificate of each.
-fn originations_of(
-    handover: &Handover,
-) -> impl Iterator<Item = (u16, &Originate, &OriginPem)> + '_ {
-    let config = &handover.config;
-    let numbers = handover.numbers.iter().skip(config.routes.len());
-    let all = numbers.zip(&config.originate).zip(&handover.origins);
-    all.map(|((&number, originate), pem)| (number, originate, pem))
+/// What a worker remembers of the handover it goes by, so that it need not be read again: with many
+/// certificates that takes long.
+#[cfg_attr(test, derive(Default))]
+pub(crate) struct Remembered {
+    descriptors: Descriptors,
+    /// The number of each, and what tells it from another: configuration, trust and certificate.
+    originations: Vec<(u16, u64)>,
+    hasher: RandomState,
+}
+
+impl Remembered {
+    /// Of the first handover.
+    pub(crate) fn of(handover: &Handover) -> Remembered {
+        Remembered::with(RandomState::new(), handover)
+    }
+
+    /// Of the next one.
+    fn after(&self, handover: &Handover) -> Remembered {
+        Remembered::with(self.hasher.clone(), handover)
+    }
+
+    fn with(hasher: RandomState, handover: &Handover) -> Remembered {
+        let config = &handover.config;
+        let numbers = handover.numbers.iter().skip(config.routes.len());
+        let all = numbers.zip(config.originate.iter().zip(&handover.origins));
+        let known = |(&number, (originate, pem)): (&u16, (&Originate, &OriginPem))| {
+            let OriginPem { roots, identity } = pem;
+            let own = (identity.as_ref()).map(|own| (&own.name, &own.chain, &own.key));
+            (
+                number,
+                hasher.hash_one((format!("{originate:?}"), roots, own)),
+            )
+        };
+        Remembered {
+            descriptors: handover.descriptors.clone(),
+            originations: all.map(known).collect(),
+            hasher,
+        }
+    }
 }

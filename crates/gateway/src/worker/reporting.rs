@@ -1,5 +1,6 @@
 //! What is told of handshakes: counters always, a line for each if it is asked for.
 
+use super::introducing::Id;
 use crate::counters::{Count, Counters};
 use dormouse_engine::{
     CertificateProblem, FailureKind, HandshakeFailure, HandshakeInfo, ResumptionRefused, Version,
@@ -96,7 +97,7 @@ pub(super) fn is_refused_client(failure: &HandshakeFailure) -> bool {
 pub(super) struct Whose<'a> {
     pub(super) peer: &'a dyn fmt::Display,
     /// What a backend knows the connection by.
-    pub(super) id: Option<&'a str>,
+    pub(super) id: Option<Id>,
 }
 
 /// The line of a handshake that is done.
@@ -110,7 +111,7 @@ pub(super) fn log_done(
         ($level:ident) => {
             tracing::$level!(
                 peer = %peer,
-                id,
+                id = id.map(|id| id.to_string()),
                 version = %info.protocol,
                 suite = info.suite,
                 group = info.group,

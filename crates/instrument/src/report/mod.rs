@@ -61,10 +61,15 @@ pub fn page(title: &str, runs: &[Run]) -> String {
     ] {
         body.push_str(&section);
     }
+    document(&title, STYLE, &body)
+}
+
+/// A whole page: the title and the body are HTML already.
+pub(crate) fn document(title: &str, style: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{style}</style>\n</head>\n\
          <body>\n<main>\n{body}</main>\n</body>\n</html>\n"
     )
 }
@@ -117,6 +122,51 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("&lt;script&gt;"));
+    }
+
+    /// Colours of the page by name, in one of its schemes.
+    fn colours(scheme: &str) -> Vec<(&str, [f64; 3])> {
+        let pairs = scheme.split("--").skip(1);
+        let colours = pairs.filter_map(|pair| pair.split_once(": #"));
+        colours
+            .map(|(name, rest)| {
+                let part = |at: usize| {
+                    let part = u8::from_str_radix(&rest[at..at + 2], 16).unwrap();
+                    f64::from(part) / 255.0
+                };
+                (name, [part(0), part(2), part(4)])
+            })
+            .collect()
+    }
+
+    /// How much two colours differ for the eye (WCAG 2.2).
+    fn contrast(a: [f64; 3], b: [f64; 3]) -> f64 {
+        let light = |colour: [f64; 3]| {
+            let linear = colour.map(|part| match part {
+                ..=0.04045 => part / 12.92,
+                _ => ((part + 0.055) / 1.055).powf(2.4),
+            });
+            0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05
+        };
+        let (a, b) = (light(a), light(b));
+        a.max(b) / a.min(b)
+    }
+
+    #[test]
+    fn everything_written_can_be_read() {
+        let schemes: Vec<_> = STYLE.split(":root {").skip(1).take(2).collect();
+        assert_eq!(schemes.len(), 2);
+        for scheme in schemes {
+            let colours = colours(scheme.split('}').next().unwrap());
+            let of = |name: &str| colours.iter().find(|(own, _)| *own == name).unwrap().1;
+            let inks = [
+                "ink", "soft", "bad", "c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7",
+            ];
+            for (ink, paper) in inks.iter().flat_map(|ink| [(ink, "paper"), (ink, "card")]) {
+                let contrast = contrast(of(ink), of(paper));
+                assert!(contrast >= 4.5, "{ink} on {paper}: {contrast:.2}");
+            }
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 #[cfg(debug_assertions)]
 mod dying;
 
-use super::super::{Inheritance, Limits};
+use super::super::{Inheritance, Limits, Remembered};
 use super::*;
 use crate::backends::Backends;
 use crate::clients::{ClientLimits, Clients};
@@ -128,6 +128,7 @@ impl World {
                 },
                 orders: self.orders[1],
                 handover: Fd::NONE,
+                remembered: Remembered::default(),
                 set_logs: |_| {},
                 moved: adopted.moved,
                 // Other tests of this process have descriptors, too.

@@ -4,6 +4,7 @@
 //! certificate is handed to the client through the environment. Every ClientHello is read before
 //! the engine gets it.
 
+mod command;
 mod environment;
 mod hello;
 mod peer;
@@ -12,22 +13,18 @@ mod requests;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dormouse_reactor::process;
-use dormouse_reactor::signal::{self, Signals};
+use dormouse_reactor::signal::Signals;
 use dormouse_reactor::socket::Attempt;
 
+use self::command::{Client, Recognition, children_ms};
 use self::environment::Environment;
 use self::peer::{Peer, Seen};
 use super::again;
 use super::model::{Audit, ClientFigures, Measured};
-use super::software::{self, Kind, Software};
-use crate::ending;
 use crate::measure::{CpuTime, ProcessTree, TreeSample};
 use crate::model::Sample;
 use crate::session::{Console, Progress, Whose};
@@ -39,8 +36,6 @@ const RAW_MAX: usize = 1000;
 /// A client may be gone in a few milliseconds; one that stays need not be looked at so often.
 const SAMPLE_FIRST: Duration = Duration::from_millis(5);
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
-/// How long a client has to end when it is asked to.
-const STOP_WAIT: Duration = Duration::from_secs(2);
 const SAMPLES_MAX: usize = 2000;
 
 /// What is to be audited, and how.
@@ -115,32 +110,18 @@ fn look(
         memory_max: 0,
     };
     let cpu_before = children_ms();
-    let run_ms;
-    let ended = if spec.command.is_empty() {
-        let ended = watch.wait(None, &seen);
-        run_ms = began.elapsed().as_secs_f64() * 1e3;
-        ended.map(|()| None)
-    } else {
-        let mut client = Client::start(spec, &environment)?;
-        let recognition = Recognition::begin(client.tree.clone());
-        let ended = watch.wait(Some(&client), &seen);
-        run_ms = began.elapsed().as_secs_f64() * 1e3;
-        let left = client.others();
-        let status = client.end();
-        audit.software = recognition.end();
-        if ended.is_ok() && left > 0 {
-            audit.notes.push(format!(
-                "the command ended and left {left} process(es) running; they were ended too"
-            ));
-        }
-        ended.map(|()| Some(status.and_then(|status| status.code()).unwrap_or(128)))
-    };
-    if spec.command.is_empty() {
+    let attended = if spec.command.is_empty() {
+        let ended = watch.wait(None, &seen).map(|()| None);
+        let run_ms = watch.elapsed_ms();
         watch.console.stage_over();
-    }
+        Ok((ended, run_ms))
+    } else {
+        watch.attend(&environment, &seen, audit)
+    };
     stop.store(true, Ordering::Relaxed);
     let _ = server.join();
     let cpu_ms = children_ms() - cpu_before;
+    let (ended, run_ms) = attended?;
     audit.samples = watch.samples;
     let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
     let mut figures = figures(&seen);
@@ -205,68 +186,6 @@ fn failures(figures: &ClientFigures) -> String {
     }
 }
 
-/// The client, with all that it starts. It is ended with this.
-struct Client {
-    child: Child,
-    tree: ProcessTree,
-}
-
-impl Client {
-    fn start(spec: &ClientSpec, environment: &Environment) -> Result<Self, Trouble> {
-        use std::os::fd::AsFd;
-        use std::os::unix::process::CommandExt;
-        let mut words = spec.command.iter().map(|word| environment.fill(word));
-        let program = words.next().unwrap_or_default();
-        process::set_subreaper()
-            .map_err(|error| Trouble::system(format!("becoming a subreaper: {error}")))?;
-        let mut command = Command::new(&program);
-        command.args(words).stdin(Stdio::null()).process_group(0);
-        // The results alone go to the standard output.
-        let stderr = std::io::stderr();
-        if let Ok(copy) = stderr.as_fd().try_clone_to_owned() {
-            command.stdout(Stdio::from(copy));
-        }
-        command.envs(environment.variables());
-        let child = signal::unblocked(&mut command)
-            .spawn()
-            .map_err(|error| Trouble::usage(format!("cannot start {program:?}: {error}")))?;
-        let number = |id: u32| i32::try_from(id).unwrap_or(i32::MAX);
-        let tree = ProcessTree::of_child(number(child.id()), number(std::process::id()));
-        Ok(Self { child, tree })
-    }
-
-    /// How many go on beside the one that was started.
-    fn others(&self) -> usize {
-        let all = self.tree.pids().unwrap_or_default();
-        all.iter().filter(|pid| **pid != self.tree.root()).count()
-    }
-
-    fn end(&mut self) -> Option<ExitStatus> {
-        ending::end(&mut self.child, &self.tree, STOP_WAIT)
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        if ending::goes_on(&self.child) {
-            self.end();
-        }
-    }
-}
-
-/// The CPU time of children that were waited for, in milliseconds.
-fn children_ms() -> f64 {
-    let own = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let (_, fields) = own.rsplit_once(')').unwrap_or_default();
-    let ticks: u64 = fields
-        .split_whitespace()
-        .skip(13)
-        .take(2)
-        .filter_map(|ticks| ticks.parse::<u64>().ok())
-        .sum();
-    ticks as f64 * 1e3 / rustix::param::clock_ticks_per_second().max(1) as f64
-}
-
 /// What happens while the client runs.
 struct Watch<'a> {
     spec: &'a ClientSpec,
@@ -277,12 +196,41 @@ struct Watch<'a> {
     memory_max: u64,
 }
 
+/// How the client ended, and how long it ran.
+type Attended = (Result<Option<i32>, Trouble>, f64);
+
 impl Watch<'_> {
+    fn elapsed_ms(&self) -> f64 {
+        self.began.elapsed().as_secs_f64() * 1e3
+    }
+
+    /// Has the command run, from its start to its end.
+    fn attend(
+        &mut self,
+        environment: &Environment,
+        seen: &Mutex<Seen>,
+        audit: &mut Audit,
+    ) -> Result<Attended, Trouble> {
+        let mut client = Client::start(self.spec, environment)?;
+        let recognition = Recognition::begin(client.tree.clone());
+        let ended = self.wait(Some(&client), seen);
+        let run_ms = self.elapsed_ms();
+        let left = client.others();
+        let status = client.end().and_then(|status| status.code());
+        audit.software = recognition.end();
+        if ended.is_ok() && left > 0 {
+            audit.notes.push(format!(
+                "the command ended and left {left} process(es) running; they were ended too"
+            ));
+        }
+        Ok((ended.map(|()| Some(status.unwrap_or(128))), run_ms))
+    }
+
     /// Waits for the end: the client's, the limit, or an interrupt.
     fn wait(&mut self, client: Option<&Client>, seen: &Mutex<Seen>) -> Result<(), Trouble> {
         loop {
             if let Some(client) = client {
-                if !ending::goes_on(&client.child) {
+                if !client.goes_on() {
                     return Ok(());
                 }
                 self.sample(&client.tree);
@@ -340,47 +288,6 @@ impl Watch<'_> {
                 cpu_s: cpu.total_ns as f64 / 1e9,
             });
         }
-    }
-}
-
-/// Looks what the client is, beside everything else: its program may be large, and it may be gone soon.
-struct Recognition {
-    over: Arc<AtomicBool>,
-    looks: Option<JoinHandle<Option<Software>>>,
-}
-
-impl Recognition {
-    fn begin(tree: ProcessTree) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&over);
-        let look = move || {
-            let mut best = None;
-            loop {
-                let processes = tree.describe().unwrap_or_default();
-                if let Ok(found) = software::recognise(&processes, None) {
-                    let known = found.kind != Kind::Unknown;
-                    best = Some(found);
-                    if known {
-                        return best;
-                    }
-                }
-                if told.load(Ordering::Relaxed) {
-                    return best;
-                }
-                std::thread::sleep(SAMPLE_FIRST);
-            }
-        };
-        let looks = std::thread::Builder::new().spawn(look).ok();
-        Self { over, looks }
-    }
-
-    fn end(self) -> Measured<Software> {
-        self.over.store(true, Ordering::Relaxed);
-        let found = self.looks.and_then(|looks| looks.join().ok().flatten());
-        found.map_or_else(
-            || Measured::not("the client ended before it could be looked at"),
-            Measured::Measured,
-        )
     }
 }
 

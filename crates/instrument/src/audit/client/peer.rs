@@ -51,9 +51,22 @@ pub(super) struct Seen {
 }
 
 impl Seen {
+    /// Writes a connection down, and says where; `None`: there are too many.
+    fn write_down(&mut self, visit: Visit) -> Option<usize> {
+        if self.visits.len() >= VISITS_MAX {
+            return None;
+        }
+        self.visits.push(visit);
+        Some(self.visits.len() - 1)
+    }
+
     pub(super) fn connections(&self) -> u64 {
         self.visits.len() as u64
     }
+}
+
+fn book(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The listening server.
@@ -120,8 +133,7 @@ impl Peer {
                     let _here = here;
                     let at_s = began.elapsed().as_secs_f64();
                     if let Err(reason) = serve(stream, &context, relay, &seen, &stop, at_s) {
-                        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                        *seen.failed.entry(reason).or_default() += 1;
+                        *book(&seen).failed.entry(reason).or_default() += 1;
                     }
                 });
             }
@@ -242,7 +254,7 @@ fn serve(
         hello::Read::More | hello::Read::Not => None,
     };
     if let Err(reason) = shaken {
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = book(seen);
         if seen.in_vain.len() < IN_VAIN_MAX {
             seen.in_vain.extend(hello);
         }
@@ -259,22 +271,17 @@ fn serve(
         requests: 0,
         handshake_ms,
     };
-    let place = {
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.visits.len() >= VISITS_MAX {
-            return Ok(());
-        }
-        let retried = rested.info.retried;
-        seen.visits.push(Visit {
-            raw,
-            hello,
-            retried,
-        });
-        seen.visits.len() - 1
+    let retried = rested.info.retried;
+    let visit = Visit {
+        raw,
+        hello,
+        retried,
+    };
+    let Some(place) = book(seen).write_down(visit) else {
+        return Ok(());
     };
     let count = |requests: u64| {
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(visit) = seen.visits.get_mut(place) {
+        if let Some(visit) = book(seen).visits.get_mut(place) {
             visit.raw.requests = requests;
         }
     };

@@ -365,6 +365,12 @@ fn holes(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) -
     let (name, left) = moments
         .filter_map(|name| Some((name, free(name)? - before)))
         .max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let more_used = used(name)? - used("none")?;
+    // What was in use before any connection, and is free now, is none of theirs.
+    let left = left + more_used.min(0.0);
+    if left < 2.0 * more_used {
+        return None;
+    }
     let connections = memory.phases.iter().map(|phase| phase.connections).max()?;
     let each = left / connections.max(1) as f64;
     let level = |levels: [(f64, Severity); 2], bytes: f64| {
@@ -372,10 +378,6 @@ fn holes(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) -
         reached.map(|level| level.1)
     };
     let severity = level(LEFT, left)?.min(level(LEFT_EACH, each).unwrap_or(Severity::Low));
-    let more_used = used(name)? - used("none")?;
-    if left < 2.0 * more_used {
-        return None;
-    }
     Some(Finding {
         id: "heap-fragmented".into(),
         severity,

@@ -83,7 +83,7 @@ pub(super) fn sessions(client: &ClientFigures) -> String {
     }
     body.push_str("</div>");
     let what = format!(
-        "How many connections offered the same session; {} different ones were offered.",
+        "How many connections offered the same session; sessions in all: {}.",
         client.sessions_offered
     );
     picture("Sessions", &what, &body)

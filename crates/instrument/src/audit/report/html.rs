@@ -6,7 +6,8 @@ use super::super::findings::Severity;
 use super::super::model::Audit;
 use super::beside;
 use super::{brief, client, flights, parts, pictures, timeline};
-use crate::report::{STYLE, escape};
+use crate::model::grouped;
+use crate::report::{STYLE, document, escape};
 
 const AUDIT_STYLE: &str = include_str!("audit.css");
 const SEVERITIES: [Severity; 4] = [
@@ -69,13 +70,7 @@ pub fn page(title: &str, audits: &[Audit]) -> String {
             );
         }
     }
-    let title = escape(title);
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}{AUDIT_STYLE}</style>\n</head>\n\
-         <body>\n<main>\n{body}</main>\n</body>\n</html>\n"
-    )
+    document(&escape(title), &[STYLE, AUDIT_STYLE].concat(), &body)
 }
 
 fn about(audit: &Audit) -> String {
@@ -84,11 +79,11 @@ fn about(audit: &Audit) -> String {
         .value()
         .map_or_else(|| "software unknown".into(), |s| s.title());
     format!(
-        "{} · {} · {} · took {:.0} s · {}",
+        "{} · {} · {} · took {} s · {}",
         escape(&software),
         escape(&audit.target),
         machine(audit) + &busy(std::slice::from_ref(audit)),
-        audit.duration_s,
+        grouped(audit.duration_s, usize::from(audit.duration_s < 10.0)),
         escape(&audit.tool)
     )
 }
@@ -212,10 +207,15 @@ fn found(audit: &Audit) -> String {
         }
         body.push_str("</dl></div>\n");
     }
-    if body.is_empty() {
-        body.push_str("<p>Nothing was found.</p>");
+    if !body.is_empty() {
+        return section("Findings", "The weightiest first.", &body);
     }
-    section("Findings", "The weightiest first.", &body)
+    let nothing = if audit.outcome.complete {
+        "Nothing was found."
+    } else {
+        "Nothing was found, as far as it came."
+    };
+    section("Findings", nothing, "")
 }
 
 /// Text with words between backticks, which are code.
@@ -236,6 +236,9 @@ fn worded(text: &str) -> String {
 }
 
 fn figures(audit: &Audit) -> String {
+    if audit.server.is_none() && audit.client.is_none() {
+        return String::new();
+    }
     let mut body = String::new();
     for (title, rows) in parts::sections(audit) {
         let _ = write!(body, "<h3>{title}</h3><table class=\"figures\">");

@@ -3,6 +3,7 @@
 mod beside;
 mod brief;
 mod client;
+mod client_rows;
 mod flights;
 mod html;
 mod parts;

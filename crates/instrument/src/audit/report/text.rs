@@ -77,7 +77,7 @@ impl Out {
                 self.row(&row.title, &row.value);
             }
         }
-        self.findings(&audit.findings);
+        self.findings(audit);
         for note in &audit.notes {
             self.paragraph("note", note);
         }
@@ -129,13 +129,16 @@ impl Out {
         self.text.push('\n');
     }
 
-    fn findings(&mut self, findings: &[Finding]) {
-        if findings.is_empty() {
-            self.heading("findings: none");
+    fn findings(&mut self, audit: &Audit) {
+        if audit.findings.is_empty() {
+            self.heading(match audit.outcome.complete {
+                true => "findings: none",
+                false => "findings: none, as far as it came",
+            });
             return;
         }
         self.heading("findings, the weightiest first");
-        for finding in findings {
+        for finding in &audit.findings {
             self.finding(finding);
         }
     }
