@@ -15,6 +15,7 @@ mod modes;
 pub mod report;
 mod server;
 mod session;
+mod signals;
 mod spec;
 pub mod stats;
 mod trouble;

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use dormouse_reactor::OnExec;
-use dormouse_reactor::signal::{Signal, Signals};
+use dormouse_reactor::signal::Signals;
 use dormouse_reactor::socket::{Addr, Attempt};
 
 use crate::load::{Fleet, Harvest, Launcher, Order, Plan, Setup, Talk, Tally, spare_strangers};
 use crate::measure::{CpuTime, KernelMemory, ProcessTree, TreeSample};
 use crate::model::{Run, Sample};
 use crate::server::Server;
+use crate::signals;
 use crate::spec::Spec;
 use crate::stats::Latencies;
 use crate::trouble::Trouble;
@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
             run.note(note);
         }
         // From now on Ctrl-C is noticed, and does not end the process.
-        let signals = Signals::open(&[Signal::Interrupt, Signal::Terminate], OnExec::Close).ok();
+        let signals = signals::open();
         let now = Instant::now();
         let mut watch = Watch {
             console,

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use dormouse_instrument::audit::model::{AddressTrials, AgedTicket, Measured, Trials};
+use dormouse_instrument::audit::model::{
+    AddressTrials, AgedTicket, Collected, CollectedPoint, Measured, Trials,
+};
 use dormouse_instrument::audit::{Audit, report};
 use serde_json::Value;
 
@@ -39,6 +41,18 @@ fn complete(audit: &mut Audit) {
         load_between: true,
         resumed: Measured::Measured(true),
     }]);
+    if let Measured::Measured(memory) = &mut server.memory {
+        memory.growth_collected = Measured::Measured(Collected {
+            by: Some("the JVM".into()),
+            points: vec![CollectedPoint {
+                pss_bytes: 100_000_000,
+                living_bytes: Some(9_000_000),
+                in_use_bytes: Some(12_000_000),
+            }],
+            connections_per_round: 250,
+            grown: vec![("[B".into(), 1000, 2000, 24_000)],
+        });
+    }
 }
 
 fn collect(value: &Value, place: &str, objects: &mut Objects) {

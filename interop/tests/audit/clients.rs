@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use dormouse_interop::process::signal;
 use dormouse_interop::web::Web;
@@ -41,6 +41,85 @@ fn an_interrupted_client() {
         let goes_on = |pid: &str| Path::new(&format!("/proc/{pid}")).exists();
         (!pids.split_whitespace().any(goes_on)).then_some(())
     });
+}
+
+/// By each signal that ends a run, in each of its parts: the exit status says how it ended, and nothing is
+/// left, neither files nor processes, also of a client which will not end and has left its group.
+#[test]
+fn an_interrupted_client_leaves_nothing_behind() {
+    if !tools::present(&["curl"]) {
+        return;
+    }
+    let web = Web::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let relay = web.address().to_string();
+    let relay = ["--relay", relay.as_str()];
+    // With a command that is there, what was measured is told (1); who only listened has nothing to say (3).
+    let parts: [(&str, &[&str], bool, i32); 3] = [
+        ("a command", &[], true, 1),
+        ("a relay", &relay, true, 1),
+        ("listening", &[], false, 3),
+    ];
+    std::thread::scope(|scope| {
+        for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+            for (part, words, with_command, status) in parts {
+                scope.spawn(move || {
+                    let ended = interrupted(signal, words, with_command);
+                    assert_eq!(ended, Some(status), "{part}, {signal:?}");
+                });
+            }
+        }
+    });
+}
+
+/// Interrupts it once its client has made a connection, or it listens. Its exit status.
+fn interrupted(by: Signal, words: &[&str], with_command: bool) -> Option<i32> {
+    let (folder, temporary) = (tempfile::tempdir(), tempfile::tempdir());
+    let (folder, temporary) = (folder.expect("a folder"), temporary.expect("a folder"));
+    let mark = folder.path().join("mark");
+    let listen = format!("127.0.0.1:{}", unused_port());
+    let stubborn = format!(
+        "trap '' TERM INT HUP; setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 1; done' & \
+         curl -sS {{url}}bytes/10 >&2; echo $$ $! > {}; while :; do sleep 1; done",
+        mark.display()
+    );
+    let mut command = Command::new(tools::dormouse());
+    command
+        .args(["audit", "client", "-q", "--json", "-", "--listen", &listen])
+        .args(words)
+        .env("TMPDIR", temporary.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    if with_command {
+        command.args(["--", "sh", "-c", &stubborn]);
+    }
+    let running = command.spawn().expect("the audit can be started");
+    let pids = wait::until("the client, or a listener", PATIENCE, || {
+        if with_command {
+            let text = std::fs::read_to_string(&mark).ok();
+            return text.filter(|text| text.ends_with('\n'));
+        }
+        let listens = std::net::TcpStream::connect(&listen).is_ok();
+        // Its certificate is there before anybody is told of it.
+        listens.then(String::new)
+    });
+    signal(running.id(), by);
+    let (audit, status) = read(&running.wait_with_output().expect("an end"));
+    if with_command {
+        assert_eq!(audit["client"]["connections"], 1, "{audit:#}");
+        let message = audit["outcome"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains("interrupted"), "{message}");
+    }
+    for pid in pids.split_whitespace() {
+        let goes_on = Path::new(&format!("/proc/{pid}")).exists();
+        assert!(!goes_on, "{by:?}: process {pid} goes on");
+    }
+    let left: Vec<_> = std::fs::read_dir(temporary.path())
+        .expect("the folder")
+        .collect();
+    assert!(left.is_empty(), "{by:?}: {left:?}");
+    assert!(std::net::TcpListener::bind(&listen).is_ok(), "{by:?}");
+    status
 }
 
 fn curl(url: &str, trust: &Path, out: &Path) -> bool {

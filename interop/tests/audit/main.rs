@@ -4,6 +4,7 @@
 mod care;
 mod census;
 mod clients;
+mod collectors;
 mod limits;
 mod offered;
 mod page;

@@ -1,5 +1,6 @@
 //! What a server offers and asks for.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use dormouse_interop::certificates::{Kind, authority};
@@ -144,6 +145,67 @@ fn renegotiation_is_tried() {
     });
 }
 
+/// Java without RFC 5746, as it was before 2010: who renegotiates then may go on with what another client
+/// began (CVE-2009-3555), where that is allowed. It is a matter of system properties to this day.
+#[test]
+fn renegotiation_without_protection() {
+    if !tools::present(&["java", "openssl"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = &key_store(folder.path());
+    let program = &tools::home().join("servers/Echo.java");
+    let java = &|port: u16, properties: &[&str]| {
+        let mut command = Command::new(tools::path("java"));
+        command
+            .arg("-Djdk.tls.server.disableExtensions=renegotiation_info")
+            .arg("-Djdk.tls.allowLegacyHelloMessages=true")
+            .args(properties)
+            .arg(program)
+            .arg(port.to_string())
+            .arg(store);
+        command
+    };
+    let insecure = "renegotiation-insecure";
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let unsafe_one = "-Dsun.security.ssl.allowUnsafeRenegotiation=true";
+            let audit = look(|port| java(port, &[unsafe_one]));
+            let offer = &audit["server"]["offer"]["measured"];
+            assert_eq!(offer["secure_renegotiation"], false, "{offer:#}");
+            assert_eq!(offer["client_renegotiation"], true, "{offer:#}");
+            let mut findings = audit["findings"].as_array().expect("findings").iter();
+            let finding = findings.find(|finding| finding["id"] == insecure);
+            let finding = finding.unwrap_or_else(|| panic!("{:#}", audit["findings"]));
+            assert_eq!(finding["severity"], "high");
+        });
+        // By itself Java refuses it; that it does not know RFC 5746 is said.
+        scope.spawn(|| {
+            let audit = look(|port| java(port, &[]));
+            let offer = &audit["server"]["offer"]["measured"];
+            assert_eq!(offer["client_renegotiation"], false, "{offer:#}");
+            assert!(!finds(&audit, insecure) && finds(&audit, "no-renegotiation-info"));
+        });
+    });
+}
+
+/// A certificate with its key as Java reads it, with the password "interop".
+pub(crate) fn key_store(folder: &Path) -> PathBuf {
+    let files = authority().certificate(Kind::EcdsaP256);
+    let store = folder.join("store.p12");
+    let mut openssl = Command::new("openssl");
+    openssl
+        .args(["pkcs12", "-export", "-passout", "pass:interop", "-in"])
+        .arg(&files.cert)
+        .arg("-inkey")
+        .arg(&files.key)
+        .arg("-out")
+        .arg(&store);
+    let made = openssl.output().expect("openssl can be started");
+    assert!(made.status.success(), "{made:?}");
+    store
+}
+
 /// An echo server; its arguments are the port, how many renegotiations it allows, certificate and key.
 pub(crate) const NODE: &str = "
 const { readFileSync } = require('node:fs');
@@ -159,8 +221,8 @@ server.on('tlsClientError', () => {});
 server.listen(Number(port), '127.0.0.1');
 ";
 
-/// Whether it was accepted, in which words, and whether that is among the findings.
-fn answer(server: impl Fn(u16) -> Command) -> (Option<bool>, String, bool) {
+/// The audit of a server that listens on a port which it is told.
+fn look(server: impl Fn(u16) -> Command) -> Value {
     let port = unused_port();
     let _server = Started::new(&mut server(port));
     let target = format!("127.0.0.1:{port}");
@@ -169,6 +231,12 @@ fn answer(server: impl Fn(u16) -> Command) -> (Option<bool>, String, bool) {
     });
     let (audit, status) = read(&audit(&["server", &target, "--insecure", "--quick", "-q"]));
     assert_eq!(status, Some(0), "{audit:#}");
+    audit
+}
+
+/// Whether it was accepted, in which words, and whether that is among the findings.
+fn answer(server: impl Fn(u16) -> Command) -> (Option<bool>, String, bool) {
+    let audit = look(server);
     let offer: &Value = &audit["server"]["offer"]["measured"];
     let words = offer["client_renegotiation_answer"].as_str();
     if words.is_none() {

@@ -48,6 +48,11 @@ pub(super) fn shake_hands(
                 Ok(0) => return Err(format!("{peer} closed the connection during the handshake")),
                 Ok(count) => break count,
                 Err(error) if is_late(&error) && go_on() => {}
+                Err(error) if is_late(&error) => {
+                    return Err(format!(
+                        "during the handshake: {peer} kept us waiting too long"
+                    ));
+                }
                 Err(error) => return Err(words(error)),
             }
         };
@@ -99,6 +104,15 @@ impl<S: Read + Write> Established<S> {
         let sent = established.stream.write_all(&rested.unsent);
         sent.map_err(|error| format!("during the handshake: {error}"))?;
         Ok((established, rested))
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(stream: S, tls: State) -> Self {
+        Self {
+            stream,
+            tls: Box::new(tls),
+            partial: Vec::new(),
+        }
     }
 
     pub(super) fn tls(&self) -> &State {

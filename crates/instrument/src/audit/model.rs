@@ -295,6 +295,39 @@ pub struct MemoryFigures {
     pub growth: Measured<Growth>,
     /// Growth over rounds of resumed handshakes; only looked at when the former grows.
     pub growth_resumed: Measured<Growth>,
+    /// What a runtime which collects garbage still holds after more rounds; only looked at when its
+    /// memory grows. Missing in audits of older versions.
+    #[serde(default = "not_looked_at")]
+    pub growth_collected: Measured<Collected>,
+}
+
+fn not_looked_at() -> Measured<Collected> {
+    Measured::not("older versions did not look at it")
+}
+
+/// What a runtime with a garbage collector holds from round to round.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Collected {
+    /// Who was asked to collect before each point (`the JVM`, `V8`); nobody: it collects when it likes.
+    pub by: Option<String>,
+    /// After each round, the first one included.
+    pub points: Vec<CollectedPoint>,
+    /// Connections that came and went per round.
+    pub connections_per_round: u64,
+    /// Classes of which there are more at the last point than at the second: class, instances then
+    /// and now, bytes more.
+    pub grown: Vec<(String, u64, u64, u64)>,
+}
+
+/// One moment of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CollectedPoint {
+    /// Memory (PSS) of the process tree.
+    pub pss_bytes: u64,
+    /// Bytes of objects that outlived the collection.
+    pub living_bytes: Option<u64>,
+    /// Bytes in blocks of malloc, where they can be read.
+    pub in_use_bytes: Option<u64>,
 }
 
 impl MemoryFigures {

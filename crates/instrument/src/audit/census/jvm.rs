@@ -10,7 +10,8 @@ type Classes = BTreeMap<String, (u64, u64)>;
 /// The classes of a process; `None` when it is no JVM.
 ///
 /// `-all` counts unreachable objects too, and so makes no collection: the process is left as it was.
-pub(super) fn histogram(pid: i32) -> Option<Result<Classes, String>> {
+/// For the `living` alone the JVM makes a full collection first.
+pub(super) fn histogram(pid: i32, living: bool) -> Option<Result<Classes, String>> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     if !maps.contains("libjvm.so") {
         return None;
@@ -19,8 +20,10 @@ pub(super) fn histogram(pid: i32) -> Option<Result<Classes, String>> {
     let own = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
     let own = own.with_file_name("jcmd");
     let jcmd = if own.is_file() { own } else { "jcmd".into() };
+    let all = if living { None } else { Some("-all") };
     let output = Command::new(jcmd)
-        .args([&pid.to_string(), "GC.class_histogram", "-all"])
+        .args([&pid.to_string(), "GC.class_histogram"])
+        .args(all)
         .stdin(Stdio::null())
         .output();
     Some(match output {

@@ -259,11 +259,48 @@ pub fn grown(before: &Snapshot, after: &Snapshot) -> Vec<(u64, u64, u64)> {
     grown
 }
 
+impl Told {
+    /// Who told, and the bytes of all objects.
+    pub fn bytes(&self) -> Option<(&'static str, u64)> {
+        let bytes = self.classes.values().map(|(_, bytes)| bytes).sum();
+        Some((self.by?, bytes))
+    }
+
+    /// Classes of which there are more than there were: class, instances then and now, bytes more.
+    pub fn more_than(&self, before: &Told) -> Vec<(String, u64, u64, u64)> {
+        let mut grown: Vec<_> = self
+            .classes
+            .iter()
+            .map(|(class, &(instances, bytes))| {
+                let had = before.classes.get(class).copied().unwrap_or_default();
+                (class.clone(), had.0, instances, bytes.saturating_sub(had.1))
+            })
+            .filter(|(_, had, has, more)| has > had && *more > 0)
+            .collect();
+        grown.sort_by_key(|(_, _, _, more)| std::cmp::Reverse(*more));
+        grown.truncate(MANAGED_MAX);
+        grown
+    }
+}
+
 /// Asks the runtimes among these processes which objects they hold.
 pub fn ask(pids: &[i32]) -> Told {
+    told(pids, false)
+}
+
+/// The same of those objects alone that outlive a full collection, which is made for it.
+pub fn ask_living(pids: &[i32]) -> Told {
+    told(pids, true)
+}
+
+fn told(pids: &[i32], living: bool) -> Told {
     let mut told = Told::default();
     for &pid in pids {
-        let answers = [("the JVM", jvm::histogram(pid)), ("V8", v8::classes(pid))];
+        // A snapshot of V8 is of what lives, anyhow.
+        let answers = [
+            ("the JVM", jvm::histogram(pid, living)),
+            ("V8", v8::classes(pid)),
+        ];
         for (who, answer) in answers {
             match answer {
                 None => {}

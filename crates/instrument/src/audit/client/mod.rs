@@ -17,8 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dormouse_reactor::OnExec;
-use dormouse_reactor::signal::{Signal, Signals};
+use dormouse_reactor::signal::Signals;
 use dormouse_reactor::socket::Attempt;
 
 use self::command::{Client, Recognition, children_ms};
@@ -29,6 +28,7 @@ use super::model::{Audit, ClientFigures, Measured};
 use crate::measure::{CpuTime, ProcessTree, TreeSample};
 use crate::model::Sample;
 use crate::session::{Console, Progress, Whose};
+use crate::signals;
 use crate::trouble::Trouble;
 
 /// Connections that are kept one by one.
@@ -79,7 +79,7 @@ fn look(
     audit: &mut Audit,
     began: Instant,
 ) -> Result<(), Trouble> {
-    let signals = Signals::open(&[Signal::Interrupt, Signal::Terminate], OnExec::Close).ok();
+    let signals = signals::open();
     let peer = Peer::open(spec.listen, spec.relay)?;
     let address = peer.address();
     let environment = Environment::make(address, peer.authority(), spec.ca_file.clone())?;

@@ -6,9 +6,9 @@ use super::super::server::load::GROWTH_BYTES;
 use super::super::software::Kind;
 use super::advice::HOLES;
 use super::quoted::filled;
-use super::{About, Confidence, Finding, Severity, bytes, percent, whole};
+use super::{About, Confidence, Finding, Severity, bytes, collected, percent, whole};
 use crate::measure::Memory;
-use crate::stats::{Growth, Verdict};
+use crate::stats::{Growth, Slope, Verdict};
 
 /// Bytes per quiet connection.
 const PER_CONNECTION: [(f64, Severity); 3] = [
@@ -22,7 +22,7 @@ const RECORD_BUFFER: std::ops::RangeInclusive<u64> = 16_384..=36_000;
 const CONTEXT_BLOCKS: f64 = 220.0;
 const CONTEXT_BYTES: f64 = 20_000.0;
 /// Growth per round below this is not worth a finding, whatever it comes to per connection.
-const GROWTH_PER_ROUND: f64 = 50_000.0;
+pub(super) const GROWTH_PER_ROUND: f64 = 50_000.0;
 /// Bytes of holes in the heap: in all, and for each of the connections that there were at a time. A heap of some megabytes
 /// which served thousands is none to look after.
 const LEFT: [(f64, Severity); 2] = [(16e6, Severity::High), (1.5e6, Severity::Medium)];
@@ -211,17 +211,29 @@ fn general(
     }
 }
 
+/// A slope as uncertain as it is steep may be a warm-up which has not ended.
+pub(super) fn is_sure(slope: &Slope) -> bool {
+    slope
+        .plus_minus
+        .is_some_and(|plus_minus| plus_minus < 0.5 * slope.per_unit)
+}
+
 /// Memory that grows from round to round: what kind of growth is it?
 fn growth(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) -> Option<Finding> {
     let growth = memory.growth.value()?;
     let per_connection = growth.bytes_per_connection()?;
     let slope = growth.slope?;
     let material = per_connection > GROWTH_BYTES && slope.per_unit > GROWTH_PER_ROUND;
-    // A slope as uncertain as it is steep may be a warm-up which has not ended.
-    let sure = slope
-        .plus_minus
-        .is_some_and(|plus_minus| plus_minus < 0.5 * slope.per_unit);
-    if growth.verdict != Verdict::Grows || !material || !sure {
+    let grows = growth.verdict == Verdict::Grows && material && is_sure(&slope);
+    if about.kind.collects() {
+        let kept = collected::judge(memory, growth, grows)?;
+        let measured = format!("{growth}; {}", kept.measured);
+        let each = kept.per_connection.unwrap_or(per_connection);
+        let mut finding = grown_finding(about, kept.id, each, measured, kept.cause);
+        (finding.severity, finding.confidence) = (kept.severity, kept.confidence);
+        return Some(finding);
+    }
+    if !grows {
         return None;
     }
     let at = |of: fn(&CensusReport) -> &std::collections::BTreeMap<String, u64>, name: &str| {
@@ -250,12 +262,7 @@ fn growth(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) 
             Confidence::High,
         ),
         Some((in_use, _)) if in_use < 0.3 * grown => {
-            // A runtime which collects lets its heap grow first: that is no fault yet.
-            let collects = about.kind.collects();
-            if collects {
-                severity = Severity::Low;
-            }
-            ("grows-under-churn", outside_of_malloc(collects), Confidence::Low)
+            ("grows-under-churn", OUTSIDE_OF_MALLOC.to_owned(), Confidence::Low)
         }
         _ => living(memory.growth_resumed.value(), growth),
     };
@@ -275,9 +282,21 @@ fn growth(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) 
             whole(*has as f64)
         );
     }
-    Some(Finding {
+    let mut finding = grown_finding(about, id, per_connection, measured, cause);
+    (finding.severity, finding.confidence) = (severity, confidence);
+    Some(finding)
+}
+
+fn grown_finding(
+    about: &About,
+    id: &str,
+    per_connection: f64,
+    measured: String,
+    cause: String,
+) -> Finding {
+    Finding {
         id: id.into(),
-        severity,
+        severity: Severity::High,
         title: format!(
             "memory grows by {} for every connection that has come and gone",
             bytes(per_connection)
@@ -285,10 +304,10 @@ fn growth(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) 
         measured,
         reference: "none: what a connection took comes back".into(),
         cause,
-        confidence,
+        confidence: Confidence::Low,
         advice: about.advice(id),
         command: about.bench("churn", "-n 5000 -c 50 --rounds 5"),
-    })
+    }
 }
 
 /// How much of what the rounds added lies in memory that is shared.
@@ -309,16 +328,7 @@ fn share_in_shared_memory(memory: &MemoryFigures) -> f64 {
 }
 
 /// Growth which the blocks of the C library do not explain.
-fn outside_of_malloc(collects: bool) -> String {
-    let what = if collects {
-        "the heap of the runtime, which grows until it collects, and its compiled code"
-    } else {
-        "mappings, stacks, or another allocator"
-    };
-    format!(
-        "neither blocks nor holes of malloc's heap have grown so: it is {what}; more rounds (--thorough) show whether it ends"
-    )
-}
+const OUTSIDE_OF_MALLOC: &str = "neither blocks nor holes of malloc's heap have grown so: it is mappings, stacks, or another allocator; more rounds (--thorough) show whether it ends";
 
 /// Growth of what is in use: with every connection, or with every new session?
 fn living(resumed: Option<&Growth>, full: &Growth) -> (&'static str, String, Confidence) {
@@ -413,6 +423,7 @@ mod tests {
             left_bytes: 0.0,
             growth: Measured::not("not asked"),
             growth_resumed: Measured::not("not asked"),
+            growth_collected: Measured::not("no collector"),
         }
     }
 

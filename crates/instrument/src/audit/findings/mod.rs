@@ -2,6 +2,7 @@
 
 mod advice;
 mod client;
+mod collected;
 mod memory;
 mod quoted;
 mod resumption;

@@ -10,6 +10,9 @@ use super::offer::TICKET_WAIT;
 use super::resumption::{context, visit};
 use super::{Effort, Means, version_name};
 
+/// The part of its lifetime at which a ticket is offered that would be too old later.
+const NEARLY: f64 = 0.9;
+
 /// A ticket that was set aside; it is in the store of a context of its own.
 pub(super) struct SetAside {
     protocols: Protocols,
@@ -39,6 +42,7 @@ pub(super) fn set_aside(
 ) -> Result<Vec<SetAside>, String> {
     let mut all = Vec::new();
     for &protocols in means.versions(versions) {
+        let mut latest = Duration::ZERO;
         for &age_s in effort.ages() {
             let context = context(means, protocols, "ticket")?;
             let giver = visit(means, &context, TICKET_WAIT)?;
@@ -46,13 +50,18 @@ pub(super) fn set_aside(
             let lifetime_s = giver.tickets.first().map(|ticket| ticket.lifetime_s);
             giver.close();
             let Some(lifetime_s) = lifetime_s else { break };
-            all.push(SetAside {
-                protocols,
-                context,
-                taken: Instant::now(),
-                lifetime_s,
-                age: Duration::from_secs(age_s),
-            });
+            let age = within(Duration::from_secs(age_s), lifetime_s);
+            // Where several are beyond its lifetime, one before its end is enough.
+            if age > latest {
+                latest = age;
+                all.push(SetAside {
+                    protocols,
+                    context,
+                    taken: Instant::now(),
+                    lifetime_s,
+                    age,
+                });
+            }
         }
     }
     if all.is_empty() {
@@ -62,9 +71,24 @@ pub(super) fn set_aside(
     Ok(all)
 }
 
+/// An age at which a ticket still lives by the server's own account: no client offers one that is older.
+fn within(age: Duration, lifetime_s: u32) -> Duration {
+    match lifetime_s {
+        // It does not say.
+        0 => age,
+        _ => age.min(Duration::from_secs(lifetime_s.into()).mul_f64(NEARLY)),
+    }
+}
+
 /// When the next one is to be offered.
 pub(super) fn due(all: &[SetAside]) -> Option<Instant> {
     all.first().map(|ticket| ticket.taken + ticket.age)
+}
+
+/// When the last one is; at once if there is none.
+pub(super) fn last(all: &[SetAside]) -> Instant {
+    let dues = all.iter().map(|ticket| ticket.taken + ticket.age);
+    dues.max().unwrap_or_else(Instant::now)
 }
 
 /// Offers one.
@@ -89,5 +113,19 @@ pub(super) fn offer(means: &Means<'_>, ticket: &SetAside, load_between: bool) ->
         lifetime_s: ticket.lifetime_s,
         load_between,
         resumed: Measured::from(resumed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tickets_are_offered_while_they_live() {
+        let s = Duration::from_secs;
+        assert_eq!(within(s(60), 300), s(60));
+        assert_eq!(within(s(600), 300), s(270));
+        assert_eq!(within(s(600), 0), s(600));
+        assert_eq!(within(s(600), 7200), s(600));
     }
 }

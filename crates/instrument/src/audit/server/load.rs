@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::super::census::{self, CensusReport, PageSample, Snapshot, Told};
-use super::super::model::{CpuFigures, Measured, MemoryFigures, Phase, Reference, Trials};
+use super::super::model::{
+    Collected, CpuFigures, Measured, MemoryFigures, Phase, Reference, Trials,
+};
+use super::collecting::{self, Rounds};
 use super::{ServerSpec, Sizes};
 use crate::load::{Cycle, Expect, Harvest, Launcher, Order, Speak, Talk, Tally, Tls, TlsVersion};
 use crate::measure::{CpuTime, KernelMemory};
@@ -33,6 +36,8 @@ pub(super) struct Load<'a> {
     pub(super) root: i32,
     pub(super) talk: Talk,
     pub(super) sizes: Sizes,
+    /// Whether its runtime collects garbage.
+    pub(super) collects: bool,
     /// Versions which resume, of those that were tried.
     pub(super) resuming: Vec<TlsVersion>,
     pub(super) reference: Reference,
@@ -66,6 +71,7 @@ struct Log {
     per_gigabyte_s: Option<f64>,
     growth: Option<Growth>,
     growth_resumed: Option<Growth>,
+    collected: Option<Collected>,
     full: Option<(CpuTime, u64)>,
 }
 
@@ -80,6 +86,13 @@ impl Log {
             .iter()
             .find(|(known, _)| *known == name)
             .map(|(_, snapshot)| snapshot)
+    }
+
+    /// Whether it grows by so much that it is looked into.
+    fn grew(&self) -> bool {
+        self.growth.as_ref().is_some_and(|growth| {
+            growth.verdict == Verdict::Grows && growth.bytes_per_connection() > Some(GROWTH_BYTES)
+        })
     }
 }
 
@@ -202,6 +215,7 @@ impl Load<'_> {
                     ..
                 }
             ),
+            collects: self.collects,
             began: self.began,
         };
         let most = 2 * self.sizes.n.max(u64::from(self.sizes.lanes));
@@ -268,6 +282,10 @@ impl Load<'_> {
                 None => {
                     Measured::not("full handshakes leave nothing behind, or no session was resumed")
                 }
+            },
+            growth_collected: match &log.collected {
+                Some(collected) => Measured::Measured(collected.clone()),
+                None => Measured::not("nothing grows, or there is no collector of garbage in it"),
             },
             phases: log.phases.clone(),
         };
@@ -345,6 +363,7 @@ struct Work {
     sizes: Sizes,
     echo: bool,
     silent: bool,
+    collects: bool,
     began: Instant,
 }
 
@@ -441,6 +460,17 @@ impl Work {
         self.census(session, log, "round_last", 0);
         log.full = Some((spent, established));
         log.growth = Some(Growth::judge(&after, self.sizes.per_round));
+        // A heap that breathes hides what stays in it.
+        let unclear = log.growth.as_ref();
+        let unclear = unclear.is_some_and(|growth| growth.verdict != Verdict::NoGrowth);
+        if self.collects && unclear {
+            let began = log.grew().then(|| after.get(1).copied().unwrap_or(0));
+            let mut rounds = Beside {
+                work: self,
+                session,
+            };
+            log.collected = collecting::watch(&mut rounds, self.sizes.per_round, began)?;
+        }
         Ok(())
     }
 
@@ -476,10 +506,7 @@ impl Work {
             resumed: tally.resumed,
             outcomes: Vec::new(),
         };
-        let grew = log.growth.as_ref().is_some_and(|growth| {
-            growth.verdict == Verdict::Grows && growth.bytes_per_connection() > Some(GROWTH_BYTES)
-        });
-        if grew && log.growth_resumed.is_none() && trials.share() > 0.9 {
+        if log.grew() && log.growth_resumed.is_none() && trials.share() > 0.9 {
             let mut after = Vec::new();
             for round in 1..=self.sizes.rounds {
                 let stage = format!("resumed round {round} of {}", self.sizes.rounds);
@@ -551,6 +578,31 @@ impl Work {
             Ok(snapshot) => log.snapshots.push((name, snapshot)),
             Err(why) => log.no_census = Some(why),
         }
+    }
+}
+
+/// Rounds like those of churn, with collections of garbage between them.
+struct Beside<'w, 's, 'a> {
+    work: &'w Work,
+    session: &'s mut Session<'a>,
+}
+
+impl Rounds for Beside<'_, '_, '_> {
+    type Trouble = Trouble;
+
+    fn round(&mut self, title: &str) -> Result<(), Trouble> {
+        let connections = self.work.sizes.per_round;
+        self.work
+            .cycle(self.session, title, connections)
+            .map(|_| ())
+    }
+
+    fn pids(&self) -> Vec<i32> {
+        pids(self.session)
+    }
+
+    fn pss_bytes(&mut self) -> Option<u64> {
+        Some(self.session.settled(0)?.memory.pss)
     }
 }
 

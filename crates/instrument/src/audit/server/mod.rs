@@ -3,6 +3,7 @@
 mod addresses;
 mod ageing;
 mod baseline;
+mod collecting;
 mod effort;
 mod first;
 pub(super) mod hello;
@@ -18,8 +19,7 @@ use std::time::{Duration, Instant};
 use dormouse_engine::{
     ClientContext, ClientSettings, Group, Identity, Protocols, ResumptionSettings, Roots,
 };
-use dormouse_reactor::OnExec;
-use dormouse_reactor::signal::{Signal, Signals};
+use dormouse_reactor::signal::Signals;
 use dormouse_reactor::socket::{Addr, Attempt};
 
 pub use self::effort::Effort;
@@ -33,7 +33,8 @@ use super::model::{Audit, FirstConnection, Measured, Offer, ServerFigures};
 use super::software;
 use crate::load::{IdentityFiles, Launcher, Talk, TlsVersion, Trust, is_this_machine};
 use crate::server::{Server, ServerSource};
-use crate::session::Console;
+use crate::session::{Console, Progress, Whose};
+use crate::signals;
 use crate::trouble::Trouble;
 
 /// Why the parts that need load are missing.
@@ -218,8 +219,7 @@ fn look(
     audit: &mut Audit,
     began: Instant,
 ) -> Result<(), Trouble> {
-    let interrupts =
-        Interrupts(Signals::open(&[Signal::Interrupt, Signal::Terminate], OnExec::Close).ok());
+    let interrupts = Interrupts(signals::open());
     let (target, addresses) = addresses(spec, audit)?;
     let spec = &ServerSpec {
         target: target.to_string(),
@@ -270,6 +270,7 @@ fn look(
     let server = server.filter(|_| free);
     if let Some(server) = &server {
         let figures = audit.server.as_ref();
+        let software = audit.software.value();
         let mut load = Load {
             spec,
             launcher,
@@ -277,6 +278,7 @@ fn look(
             root: server.tree.root(),
             talk,
             sizes: spec.sizes(),
+            collects: software.is_some_and(|software| software.kind.collects()),
             resuming: figures.map_or_else(Vec::new, |figures| resuming(&figures.resumption)),
             reference: baseline::measure(key.as_deref()).map_err(Trouble::system)?,
             began,
@@ -321,13 +323,16 @@ fn sessions(
     } else {
         TRIES_POLITE
     };
-    let learnt = resumption::try_all(means, tries);
     let Some(figures) = &mut audit.server else {
         return Ok(Err(EARLIER.into()));
     };
+    let versions = versions(figures.offer.value());
+    let learnt = resumption::try_all(means, tries, &versions);
+    if let Measured::Measured(offer) = &mut figures.offer {
+        offer::add_tickets_13(offer, &learnt.tickets_13);
+    }
     (figures.resumption, figures.flights) = (learnt.resumption, learnt.flights);
     interrupts.check()?;
-    let versions = versions(figures.offer.value());
     figures.addresses = addresses::try_all(means, addresses, &versions);
     interrupts.check()?;
     let set_aside = ageing::set_aside(means, spec.effort, &versions);
@@ -397,7 +402,9 @@ fn age(
             return Ok(());
         }
     };
-    stage(console, "tickets age");
+    let (began, all) = (Instant::now(), waiting.len() as u64);
+    console.stage_over();
+    console.stage("tickets age", Some(all));
     let mut aged = Vec::new();
     let mut outcome = Ok(());
     while let Some(due) = ageing::due(&waiting) {
@@ -405,6 +412,16 @@ fn age(
         if outcome.is_err() {
             break;
         }
+        console.progress(&Progress {
+            done: aged.len() as u64,
+            total: Some(all),
+            alive: 0,
+            failed: 0,
+            pss_bytes: None,
+            elapsed: began.elapsed(),
+            whose: Whose::Server,
+            left: ageing::last(&waiting).checked_duration_since(Instant::now()),
+        });
         match due.checked_duration_since(Instant::now()) {
             Some(left) if !left.is_zero() => {
                 std::thread::sleep(left.min(Duration::from_millis(50)));

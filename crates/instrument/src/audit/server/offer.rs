@@ -10,7 +10,7 @@ use super::super::model::{Certificate, Offer};
 use super::hello::{
     Answer, Ask, GROUPS, SUITES_12, SUITES_13, ServerHello, TLS10, TLS12, TLS13, name_of,
 };
-use super::visit::{self, Visit};
+use super::visit::{self, Ticket, Visit};
 
 /// How long tickets are waited for.
 pub(super) const TICKET_WAIT: Duration = Duration::from_millis(700);
@@ -162,17 +162,28 @@ pub(super) fn add_visit(offer: &mut Offer, visit: &mut Visit, is_13: bool) {
     }
     if is_13 {
         visit.await_tickets(TICKET_WAIT);
-        offer.tickets_13 = Some(u32::try_from(visit.tickets.len()).unwrap_or(u32::MAX));
-        let early = visit
-            .tickets
-            .iter()
-            .map(|ticket| ticket.early_data_max_bytes)
-            .max();
-        offer.early_data_max_bytes = Some(early.unwrap_or(0));
+        offer.tickets_13 = Some(0);
+        offer.early_data_max_bytes = Some(0);
+        add_tickets_13(offer, &visit.tickets);
+    } else if let Some(ticket) = visit.tickets.first() {
+        add_lifetime(offer, ticket);
     }
-    if let Some(ticket) = visit.tickets.first() {
-        offer.ticket_lifetime_s = Some(offer.ticket_lifetime_s.unwrap_or(0).max(ticket.lifetime_s));
-    }
+}
+
+/// What the tickets of a connection of TLS 1.3 add, where there were none so far: BoringSSL sends them
+/// with its first answer, and what it answers to is found out later.
+pub(super) fn add_tickets_13(offer: &mut Offer, tickets: &[Ticket]) {
+    let (Some(first), Some(0)) = (tickets.first(), offer.tickets_13) else {
+        return;
+    };
+    offer.tickets_13 = Some(u32::try_from(tickets.len()).unwrap_or(u32::MAX));
+    let early = tickets.iter().map(|ticket| ticket.early_data_max_bytes);
+    offer.early_data_max_bytes = early.max();
+    add_lifetime(offer, first);
+}
+
+fn add_lifetime(offer: &mut Offer, ticket: &Ticket) {
+    offer.ticket_lifetime_s = Some(offer.ticket_lifetime_s.unwrap_or(0).max(ticket.lifetime_s));
 }
 
 fn certificate(der: &[u8]) -> Option<Certificate> {

@@ -7,7 +7,7 @@ use dormouse_engine::{ClientContext, Protocols, ResumptionSettings, Version};
 
 use super::super::model::{FlightRow, Measured, Resumption, Trials};
 use super::offer::TICKET_WAIT;
-use super::visit::{Stream, Visit};
+use super::visit::{Stream, Ticket, Visit};
 use super::{Means, version_name};
 
 /// Connections held open at the same time, so that several processes of a server take part.
@@ -19,10 +19,15 @@ const NONE_WAIT: Duration = Duration::from_millis(50);
 pub(super) struct Learnt {
     pub(super) resumption: Vec<Resumption>,
     pub(super) flights: Vec<FlightRow>,
+    /// Tickets that came with the first connection of TLS 1.3, when the server was asked something too.
+    pub(super) tickets_13: Vec<Ticket>,
+    /// Whether the server serves one connection at a time: who waits keeps the others waiting.
+    one_by_one: bool,
 }
 
-/// Tries each version and way, with `tries` connections that offer a session.
-pub(super) fn try_all(means: &Means<'_>, tries: usize) -> Learnt {
+/// Tries each version and way, with `tries` connections that offer a session. `offered`: the versions that
+/// the server was found to have; none if that is not known, and all are tried.
+pub(super) fn try_all(means: &Means<'_>, tries: usize, offered: &[Protocols]) -> Learnt {
     let mut learnt = Learnt::default();
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         let ways: &[&str] = if protocols == Protocols::TLS12 {
@@ -31,8 +36,11 @@ pub(super) fn try_all(means: &Means<'_>, tries: usize) -> Learnt {
             &["ticket"]
         };
         for &by in ways {
-            let trials = context(means, protocols, by)
-                .and_then(|context| trials(means, &context, tries, &mut learnt.flights));
+            let is_offered = offered.is_empty() || offered.contains(&protocols);
+            let trials = is_offered
+                .then(|| context(means, protocols, by))
+                .unwrap_or_else(|| Err(format!("{} is not offered", version_name(protocols))))
+                .and_then(|context| trials(means, &context, tries, &mut learnt));
             learnt.resumption.push(Resumption {
                 version: version_name(protocols).into(),
                 by: by.into(),
@@ -78,20 +86,25 @@ fn trials(
     means: &Means<'_>,
     context: &ClientContext,
     tries: usize,
-    flights: &mut Vec<FlightRow>,
+    learnt: &mut Learnt,
 ) -> Result<Trials, String> {
     let first = visit(means, context, TICKET_WAIT)?;
     first.accepted()?;
-    keep_flights(means, flights, &first);
-    // A server which sent none within that time sends none.
+    keep_flights(means, &mut learnt.flights, &first);
+    // A server which sent none within that time sends none; and one which sent none to whom it resumed
+    // does so to nobody whom it resumes.
     let wait = if first.tickets.is_empty() {
         NONE_WAIT
     } else {
         TICKET_WAIT
     };
+    let mut wait_resumed = wait;
     // A ticket of TLS 1.3 is used once; a session of TLS 1.2 is there from now on.
     let single_use = first.info.protocol == Version::Tls13;
     let mut stock = first.tickets.len();
+    if single_use {
+        learnt.tickets_13.clone_from(&first.tickets);
+    }
     first.close();
     let mut trials = Trials::default();
     let mut held = Vec::new();
@@ -99,10 +112,22 @@ fn trials(
         if trials.outcomes.len() == tries || (single_use && stock == 0 && wait == NONE_WAIT) {
             break;
         }
-        if means.free {
+        let together = means.free && !learnt.one_by_one;
+        if together {
             shift(means, trials.outcomes.len() % TOGETHER);
         }
-        let visit = visit(means, context, wait)?;
+        let patience = |resumed| if resumed { wait_resumed } else { wait };
+        let visit = match visit_waiting(means, context, patience) {
+            Err(_) if together => {
+                held.clear();
+                learnt.one_by_one = true;
+                continue;
+            }
+            other => other?,
+        };
+        if visit.info.resumed && visit.tickets.is_empty() {
+            wait_resumed = NONE_WAIT;
+        }
         // Some servers give no new ticket to whom they resume: who had none to offer is no trial.
         if !single_use || stock > 0 {
             trials.offered += 1;
@@ -110,9 +135,9 @@ fn trials(
             trials.outcomes.push(visit.info.resumed);
         }
         stock = stock.saturating_sub(1) + visit.tickets.len();
-        keep_flights(means, flights, &visit);
+        keep_flights(means, &mut learnt.flights, &visit);
         held.push(visit);
-        if held.len() == TOGETHER {
+        if held.len() == TOGETHER || learnt.one_by_one {
             held.drain(..).for_each(Visit::close);
         }
     }
@@ -126,14 +151,19 @@ pub(super) fn visit(
     context: &ClientContext,
     wait: Duration,
 ) -> Result<Visit, String> {
+    visit_waiting(means, context, |_| wait)
+}
+
+/// The same; how long is said when it is known whether it was resumed.
+fn visit_waiting(
+    means: &Means<'_>,
+    context: &ClientContext,
+    wait: impl Fn(bool) -> Duration,
+) -> Result<Visit, String> {
     let mut visit = Visit::make(means.target, context, means.name)?;
     // Its session must be in the store before the next one is made. In TLS 1.2 it is.
     if visit.info.protocol == Version::Tls13 {
-        visit.await_tickets(wait);
-        // BoringSSL sends its tickets with the first answer.
-        if visit.tickets.is_empty() && !wait.is_zero() && visit.say(means.words).is_ok() {
-            visit.await_tickets(wait);
-        }
+        visit.await_tickets_or_ask(means.words, wait(visit.info.resumed));
     }
     Ok(visit)
 }

@@ -177,6 +177,15 @@ impl Visit {
         }
     }
 
+    /// The same, and if none comes the server is asked something: BoringSSL sends its tickets with its
+    /// first answer.
+    pub(super) fn await_tickets_or_ask(&mut self, words: &[u8], time: Duration) {
+        self.await_tickets(time);
+        if self.tickets.is_empty() && !time.is_zero() && self.say(words).is_ok() {
+            self.await_tickets(time);
+        }
+    }
+
     /// In TLS 1.3 a server judges a client's certificate, and that there is none, behind the handshake.
     ///
     /// # Errors
@@ -276,6 +285,10 @@ fn ticket_in_the_clear(received: &[u8]) -> Option<Ticket> {
 
 #[cfg(test)]
 mod tests {
+    use dormouse_engine::{Flights, Version};
+    use dormouse_record::{Role, State, Suite};
+
+    use super::super::super::connection::HANDSHAKE;
     use super::*;
 
     #[test]
@@ -296,5 +309,106 @@ mod tests {
             ticket_in_the_clear(&flight).map(|t| t.lifetime_s),
             Some(7200)
         );
+    }
+
+    /// What Netty with tcnative 2.0 (BoringSSL) sent: two tickets in one record, and not before it had
+    /// something to answer.
+    const BORINGSSL: &str = "\
+        040000b20002a300d0799ab9010000a068b7e4c65063ccd98f0b5fc6dced90a421521b9bd9af346f2b32\
+        efed3f60d69fb0c880aadf7a336c60812eff69b482372607ca8c1084160133950ad2b59eef280a64648b\
+        0bc6d92111264426b9d07b31c25a3c25910d04ebed4b68de6f2dc5c637076b7ede4d24c739d7f128209a\
+        65cdd811e54e86aff58e5bcb900920533c7d43b6eabeb653cfec8a87482723b6e278f6506968b0155549\
+        c632f4144cf5aecb00042a2a0000040000b20002a3008edbc562010100a068b7e4c65063ccd98f0b5fc6\
+        dced90a4eea1d021cf2333f6e719c1cc3f921071c060401baddeb5fe0b3db5d5d2f503d1eb18448e71eb\
+        910b15e5a7070ef890bd888da981bf94ee6d3aa7f68768667ca4383c355af2d8d6ce8f63fff254e50e2c\
+        ba4c5516d080a84a0d8b75d698e94a1d4fffeb9c7b1aa8632e76e255d8afc36c72e4d0e6915a2017ac1e\
+        a025c473fa2cd4d4a7b97e2c8388084ddf70241dae7600042a2a0000";
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let digit = |byte: &u8| (*byte as char).to_digit(16).unwrap() as u8;
+        let pairs = hex.as_bytes().chunks_exact(2);
+        pairs
+            .map(|pair| digit(&pair[0]) << 4 | digit(&pair[1]))
+            .collect()
+    }
+
+    /// Both ends of a connection of TLS 1.3, as they are behind the handshake.
+    fn behind_the_handshake() -> (Visit, Established<UnixStream>) {
+        let (near, far) = UnixStream::pair().unwrap();
+        let tls = |role, read: u8, write: u8| {
+            let mut tls = State::empty();
+            let suite = Suite::Aes128GcmSha256;
+            tls.establish_tls13(role, suite, &[read; 32], 0, &[write; 32], 0)
+                .unwrap();
+            tls
+        };
+        let info = HandshakeInfo {
+            protocol: Version::Tls13,
+            suite: "TLS13_AES_128_GCM_SHA256",
+            group: None,
+            sni: None,
+            alpn: None,
+            resumed: false,
+            retried: false,
+            signature: None,
+            verified: false,
+            client: None,
+            client_name: None,
+            client_certificate: None,
+            algorithms: None,
+            refused: None,
+            ticket_withheld: false,
+            bytes_in: 0,
+            bytes_out: 0,
+            flights: Flights::default(),
+        };
+        let visit = Visit {
+            info,
+            chain: Vec::new(),
+            took: Duration::ZERO,
+            tickets: Vec::new(),
+            connection: Established::of(Stream::Unix(near), tls(Role::Client, 1, 2)),
+            sent: Vec::new(),
+            watch: None,
+            ended: false,
+            refused: None,
+        };
+        (visit, Established::of(far, tls(Role::Server, 2, 1)))
+    }
+
+    #[test]
+    fn tickets_which_come_with_the_first_answer() {
+        let (mut visit, mut server) = behind_the_handshake();
+        let serving = std::thread::spawn(move || {
+            let mut heard = Vec::new();
+            while heard.is_empty() {
+                server.receive(&mut [0; RECEIVE]).unwrap();
+                server
+                    .open(|came| {
+                        if let Came::Data(data) = came {
+                            heard.extend_from_slice(data);
+                        }
+                        Ok(())
+                    })
+                    .unwrap();
+            }
+            server.send(HANDSHAKE, &bytes(BORINGSSL)).unwrap();
+            server.say(&heard).unwrap();
+            (server, heard)
+        });
+        // It says nothing by itself, however long that is waited for.
+        visit.await_tickets(Duration::from_millis(20));
+        assert_eq!(visit.tickets, []);
+        // Nor is it asked when nobody wants to wait.
+        visit.await_tickets_or_ask(b"hello\n", Duration::ZERO);
+        assert_eq!(visit.tickets, []);
+        visit.await_tickets_or_ask(b"hello\n", Duration::from_millis(500));
+        let ticket = Ticket {
+            lifetime_s: 172_800,
+            early_data_max_bytes: 0,
+        };
+        assert_eq!(visit.tickets, [ticket; 2]);
+        let (_server, heard) = serving.join().unwrap();
+        assert_eq!(heard, b"hello\n");
     }
 }
