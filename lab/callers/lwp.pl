@@ -7,8 +7,9 @@ use LWP::UserAgent;
 
 my ($url, $how, $version) = @ARGV;
 my %options = (verify_hostname => 1, SSL_version => $version // 'SSLv23');
+# A context of one's own has its own version; that of the agent is not asked then.
 $options{SSL_reuse_ctx} = IO::Socket::SSL::SSL_Context->new(
-    SSL_ca_file => $ENV{SSL_CERT_FILE}, SSL_verify_mode => SSL_VERIFY_PEER, SSL_session_cache_size => 64)
+    SSL_version => $options{SSL_version}, SSL_ca_file => $ENV{SSL_CERT_FILE}, SSL_verify_mode => SSL_VERIFY_PEER, SSL_session_cache_size => 64)
     if $how eq 'shared';
 my $kept = $how eq 'kept' ? LWP::UserAgent->new(ssl_opts => \%options, keep_alive => 8) : undef;
 for (1 .. 40) {

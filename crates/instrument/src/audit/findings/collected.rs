@@ -260,8 +260,8 @@ mod tests {
         Some((kept.id, kept.severity, kept.confidence))
     }
 
-    /// Netty with the JDK's engine as it comes, as it was recorded when it was called a leak: 0.16 MB
-    /// more in each round, resumed ones too, and of malloc's blocks 12 MB in use, and then 31.
+    /// Netty with the JDK's engine as it comes, when it was called a leak: 0.16 MB more in each round.
+    /// The rounds are a recorded audit's; what is said of its living objects below is made up.
     const NETTY: [u64; 4] = [377_461_760, 377_687_040, 377_810_944, 377_948_160];
 
     #[test]
@@ -337,7 +337,8 @@ mod tests {
         );
     }
 
-    /// Go's io.Copy, as it was recorded: 12 MB more in each round, until it collected.
+    /// Go's io.Copy: 12 MB more in each round of a recorded audit. The later points are made up: it
+    /// goes on, until it collects.
     #[test]
     fn who_collects_by_itself_has_no_leak() {
         let go = [141_450_240, 152_166_400, 164_904_960, 177_496_064];

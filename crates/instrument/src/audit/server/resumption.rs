@@ -37,10 +37,12 @@ pub(super) fn try_all(means: &Means<'_>, tries: usize, offered: &[Protocols]) ->
         };
         for &by in ways {
             let is_offered = offered.is_empty() || offered.contains(&protocols);
-            let trials = is_offered
-                .then(|| context(means, protocols, by))
-                .unwrap_or_else(|| Err(format!("{} is not offered", version_name(protocols))))
-                .and_then(|context| trials(means, &context, tries, &mut learnt));
+            let trials = if is_offered {
+                context(means, protocols, by)
+            } else {
+                Err(format!("{} is not offered", version_name(protocols)))
+            }
+            .and_then(|context| trials(means, &context, tries, &mut learnt));
             learnt.resumption.push(Resumption {
                 version: version_name(protocols).into(),
                 by: by.into(),
