@@ -88,13 +88,16 @@ class Server:
 
     def __enter__(self):
         self.log = tempfile.TemporaryFile("w+")
+        # What it writes goes with it. Servers which drop privileges must get there, too.
+        self.directory = tempfile.TemporaryDirectory(prefix="dormouse-lab-", ignore_cleanup_errors=True)
+        os.chmod(self.directory.name, 0o755)
         self.process = subprocess.Popen(
             self.command,
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,
             start_new_session=True,
-            env=os.environ | self.environment,
+            env=os.environ | {"TMPDIR": self.directory.name} | self.environment,
         )
         self.pid = self.process.pid
         try:
@@ -154,6 +157,7 @@ class Server:
         while any(runs(pid) for pid in tree) and time.monotonic() < give_up:
             time.sleep(0.05)
         self.log.close()
+        self.directory.cleanup()
 
 
 def backend():

@@ -146,6 +146,12 @@ impl HandshakeFailure {
         }
     }
 
+    /// A client that knows no version which is spoken here.
+    pub(crate) fn too_old() -> Self {
+        let reason = "no common protocol version: the client speaks TLS 1.1 or older";
+        HandshakeFailure::new(Blame::Peer, FailureKind::NoCommonVersion, reason)
+    }
+
     /// A client asked for this name, or none, and nothing is for it: the failure, and the alert to
     /// be sent, in the clear as all before the server's answer. unrecognized_name (RFC 6066 §3);
     /// missing_extension without a name (RFC 8446 §9.2).

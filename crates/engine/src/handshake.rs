@@ -7,7 +7,7 @@ use dormouse_record as record;
 use rustls::AlertDescription;
 use rustls::Error;
 use rustls::client::Tls12ClientSessionValue;
-use rustls::{ClientConfig, CommonState, ProtocolVersion, ServerConfig};
+use rustls::{ClientConfig, CommonState, PeerIncompatible, ProtocolVersion, ServerConfig};
 use rustls_pki_types::{ServerName, UnixTime};
 
 use crate::client::ClientContext;
@@ -64,6 +64,8 @@ pub struct Handshake {
     /// What had been sent when the output was last emptied.
     sent_before: usize,
     flights: Flights,
+    /// The client's hello is of a version before TLS 1.2.
+    is_old: bool,
     /// Client side only.
     wish: Option<Wish>,
 }
@@ -177,6 +179,7 @@ impl Handshake {
             sent: 0,
             sent_before: 0,
             flights: Flights::default(),
+            is_old: false,
             wish,
         }
     }
@@ -216,6 +219,13 @@ impl Handshake {
                     self.machine.output.truncate(written);
                     self.machine.output.extend_from_slice(&alert);
                     failure
+                }
+                (Stop::Rustls(error), None) if self.is_old && is_about_signatures(&error) => {
+                    // rustls looks for a certificate first, and old clients don't say what they take.
+                    self.machine.output.truncate(written);
+                    let alert = Some(AlertDescription::ProtocolVersion.into());
+                    self.alert_in_the_clear(alert);
+                    HandshakeFailure::too_old().with_alert(alert)
                 }
                 (Stop::Rustls(error), None) => {
                     let alert_at = self.machine.output.len();
@@ -469,6 +479,7 @@ impl Handshake {
 
     fn judge_first_bytes(&mut self) -> Result<(), HandshakeFailure> {
         let first = self.machine.inbound.first_bytes();
+        self.is_old = self.is_server() && first_bytes::is_old_hello(first);
         let refusal = if self.is_server() {
             first_bytes::refuse_client(first)
         } else {
@@ -509,6 +520,16 @@ impl Handshake {
             format!("the peer sent more than the {max} bytes a handshake may have"),
         )
     }
+}
+
+fn is_about_signatures(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::PeerIncompatible(
+            PeerIncompatible::NoSignatureSchemesInCommon
+                | PeerIncompatible::SignatureAlgorithmsExtensionRequired
+        )
+    )
 }
 
 impl fmt::Debug for Handshake {

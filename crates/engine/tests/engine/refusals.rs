@@ -143,6 +143,36 @@ fn refused(settings: PairSettings, server: impl FnOnce(&mut ServerSettings)) -> 
     }
 }
 
+/// Before TLS 1.2 clients did not say which signatures they take (RFC 5246 §7.4.1.4.1), which is not
+/// what is wrong with them.
+#[test]
+fn a_client_of_tls_1_1_is_told_that_its_version_is_too_old() {
+    for minor in [1, 2] {
+        let mut hello = vec![3, minor];
+        hello.extend_from_slice(&[7; 32]);
+        // No session; ECDHE-ECDSA-AES128-SHA and ECDHE-RSA-AES128-SHA; no compression; P-256.
+        hello.extend_from_slice(&[0, 0, 4, 0xc0, 0x09, 0xc0, 0x13, 1, 0]);
+        hello.extend_from_slice(&[0, 14, 0, 10, 0, 4, 0, 2, 0, 23, 0, 11, 0, 2, 1, 0]);
+        let mut record = vec![
+            22,
+            3,
+            1,
+            0,
+            hello.len() as u8 + 4,
+            1,
+            0,
+            0,
+            hello.len() as u8,
+        ];
+        record.extend_from_slice(&hello);
+        let mut server = server();
+        let failure = server.handle_input(now(), &record).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::NoCommonVersion, "{failure}");
+        assert_eq!(failure.blame, Blame::Peer);
+        assert_eq!(server.output(), [21, 3, 3, 0, 2, 2, 70]);
+    }
+}
+
 #[test]
 fn nothing_in_common() {
     let failure = refused(

@@ -265,16 +265,22 @@ fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
     );
     evidence.extend(library.iter().map(|library| format!("mapped {library}")));
     evidence.extend(banner.iter().map(|banner| format!("says {banner:?}")));
-    let version = banner.and_then(|banner| {
-        let (_, version) = banner.split_once('/')?;
-        version.split_whitespace().next().map(str::to_owned)
-    });
+    let version = banner.and_then(|banner| version_of(kind, banner));
     Software {
         kind,
         version,
         library,
         evidence,
     }
+}
+
+/// Its version, if the banner is its own: behind a proxy it is that of another.
+fn version_of(kind: Kind, banner: &str) -> Option<String> {
+    let of_kind = kind.name().split([' ', '/']).next()?.to_ascii_lowercase();
+    let products = banner.split_whitespace();
+    let mut versions = products.filter_map(|product| product.split_once('/'));
+    let own = versions.find(|(name, _)| name.to_ascii_lowercase().starts_with(&of_kind));
+    own.map(|(_, version)| version.to_owned())
 }
 
 /// The TLS library that is mapped.
@@ -357,6 +363,12 @@ mod tests {
             (software.kind, software.version.as_deref()),
             (Kind::Nginx, Some("1.22.1"))
         );
+        let behind = conclude(&signs("dormouse", &[], ""), Some("Apache/2.4.71 (Debian)"));
+        assert_eq!((behind.kind, behind.version), (Kind::Dormouse, None));
+        let python = version_of(Kind::Python, "SimpleHTTP/0.6 Python/3.11.7");
+        assert_eq!(python.as_deref(), Some("3.11.7"));
+        let twisted = version_of(Kind::Twisted, "TwistedWeb/26.10.0");
+        assert_eq!(twisted.as_deref(), Some("26.10.0"));
         assert!(recognise(&[], None).is_err());
     }
 
