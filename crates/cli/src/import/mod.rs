@@ -35,7 +35,7 @@ const LINE_MAX: usize = 64 << 10;
 pub(crate) enum Program {
     /// hitch.conf
     Hitch,
-    /// stunnel.conf; its clients become [[originate]]
+    /// stunnel.conf; its clients become `[[originate]]`
     Stunnel,
     /// nginx.conf, with the files that it includes: servers with `ssl` or `ssl_preread`
     Nginx,

@@ -9,10 +9,10 @@
 //!
 //! **A keeper's filter outlives it.** Filters are inherited by exec, and a keeper executes itself
 //! after a crash of its worker, and another binary at an upgrade. So what is refused there is a
-//! promise about all later builds ([`calls::NEVER`]): only calls which rule over a machine or over
+//! promise about all later builds (`NEVER` in `calls.rs`): only calls which rule over a machine or over
 //! other processes, none that a server could come to need. And a filter is set once only, however
 //! often the keeper executes itself: it answers a question that the kernel does not know
-//! ([`calls::QUESTION`]). Landlock has no such question, allows sixteen layers, and would have to
+//! (`QUESTION` there). Landlock has no such question, allows sixteen layers, and would have to
 //! let through every path that a binary may lie under: a keeper goes without.
 //!
 //! **What is refused fails with EPERM** and ends nobody: should a library come to need another
