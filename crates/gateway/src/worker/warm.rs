@@ -7,7 +7,7 @@
 
 use super::Worker;
 use super::bursts::peer_name;
-use super::flow::{self, Outcome};
+use super::flow::Outcome;
 use super::interest::{self, Side};
 use super::opening;
 use super::originating::Plain;
@@ -230,14 +230,8 @@ impl Worker {
 
 impl Work<'_> {
     pub(super) fn warm_event(&mut self, slot: &mut Slot, event: Event) -> Outcome {
-        if event.is_writable() && slot.sealing_pending.is_some() {
-            match flow::flush_sealed(slot, &mut self.tools.pending) {
-                Ok(_) => {}
-                Err(outcome) => return outcome,
-            }
-        }
-        if interest::reads_tls(slot) {
-            return opening::tls_readable(slot, self.tools);
+        if let Some(outcome) = self.flush_and_read_tls(slot, event) {
+            return outcome;
         }
         if is_broken(event) {
             return Outcome::TlsTruncated;

@@ -58,15 +58,20 @@ impl Work<'_> {
         }
     }
 
-    fn tls_event(&mut self, slot: &mut Slot, event: Event) -> Outcome {
-        if event.is_writable() && slot.sealing_pending.is_some() {
-            match flow::flush_sealed(slot, &mut self.tools.pending) {
-                Ok(_) => {}
-                Err(outcome) => return outcome,
-            }
+    /// Sends what waits for the TLS side, and reads it. `None`: it may not be read now.
+    pub(super) fn flush_and_read_tls(&mut self, slot: &mut Slot, event: Event) -> Option<Outcome> {
+        if event.is_writable()
+            && slot.sealing_pending.is_some()
+            && let Err(outcome) = flow::flush_sealed(slot, &mut self.tools.pending)
+        {
+            return Some(outcome);
         }
-        if interest::reads_tls(slot) {
-            return opening::tls_readable(slot, self.tools);
+        interest::reads_tls(slot).then(|| opening::tls_readable(slot, self.tools))
+    }
+
+    fn tls_event(&mut self, slot: &mut Slot, event: Event) -> Outcome {
+        if let Some(outcome) = self.flush_and_read_tls(slot, event) {
+            return outcome;
         }
         let ended = slot.tls.peer_closed() || slot.has(Flag::TlsEnded);
         if event.is_error() && ended {

@@ -301,6 +301,26 @@ pub struct MemoryFigures {
     pub growth_collected: Measured<Collected>,
 }
 
+#[cfg(test)]
+impl MemoryFigures {
+    /// Of which nothing is known yet.
+    pub(crate) fn not_measured() -> Self {
+        let not = || Measured::not("not asked");
+        Self {
+            phases: Vec::new(),
+            after_handshake_bytes: not(),
+            after_exchange_bytes: not(),
+            after_large_records_bytes: not(),
+            after_quiet_bytes: not(),
+            kernel_bytes: not(),
+            left_bytes: 0.0,
+            growth: Measured::not("not asked"),
+            growth_resumed: Measured::not("not asked"),
+            growth_collected: not_looked_at(),
+        }
+    }
+}
+
 fn not_looked_at() -> Measured<Collected> {
     Measured::not("older versions did not look at it")
 }

@@ -219,20 +219,12 @@ mod tests {
 
     /// Memory of which the rounds took so much, in bytes, without the first.
     fn memory(rounds: &[u64], collected: Measured<Collected>) -> (MemoryFigures, Growth) {
-        let not = || Measured::not("not looked at");
         let all: Vec<u64> = rounds.first().into_iter().chain(rounds).copied().collect();
         let growth = Growth::judge(&all, 250);
         let memory = MemoryFigures {
-            phases: Vec::new(),
-            after_handshake_bytes: not(),
-            after_exchange_bytes: not(),
-            after_large_records_bytes: not(),
-            after_quiet_bytes: not(),
-            kernel_bytes: not(),
-            left_bytes: 0.0,
             growth: Measured::Measured(growth.clone()),
-            growth_resumed: Measured::not("no session was resumed"),
             growth_collected: collected,
+            ..MemoryFigures::not_measured()
         };
         (memory, growth)
     }

@@ -396,11 +396,10 @@ fn holes(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) -
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::model::{Measured, Phase};
+    use super::super::super::model::Phase;
     use super::*;
 
     fn after_rounds(rounds: [(u64, u64); 5]) -> MemoryFigures {
-        let not = || Measured::not("not asked");
         let phase = |(number, (pss_kb, shared_kb)): (usize, (u64, u64))| Phase {
             name: format!("round_{}", number + 1),
             title: String::new(),
@@ -415,15 +414,7 @@ mod tests {
         };
         MemoryFigures {
             phases: rounds.into_iter().enumerate().map(phase).collect(),
-            after_handshake_bytes: not(),
-            after_exchange_bytes: not(),
-            after_large_records_bytes: not(),
-            after_quiet_bytes: not(),
-            kernel_bytes: not(),
-            left_bytes: 0.0,
-            growth: Measured::not("not asked"),
-            growth_resumed: Measured::not("not asked"),
-            growth_collected: Measured::not("no collector"),
+            ..MemoryFigures::not_measured()
         }
     }
 
