@@ -161,7 +161,7 @@ impl<I: Io> Worker<I> {
     fn on_accepted(&mut self, accepted: Accepted, route_index: u16, door: &Rc<[u16]>) {
         let Accepted { fd, peer } = accepted;
         match self.routes.get(usize::from(route_index)) {
-            None => fd.close(),
+            None => self.tools.io.close(fd),
             Some(route) if matches!(route.direction, Direction::Originate(_)) => {
                 let is_unix = peer == Peer::Unix;
                 let plain = Plain {
