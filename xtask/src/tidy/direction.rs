@@ -5,7 +5,7 @@ use crate::tree::Tree;
 use crate::workspace::Package;
 
 /// What each crate may stand on. A crate that is not listed is a finding: its place must be decided.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 14] = [
     ("dormouse-record", &[]),
     ("dormouse-engine", &["dormouse-record"]),
     ("dormouse-reactor", &[]),
@@ -13,16 +13,34 @@ const MAY_USE: [(&str, &[&str]); 12] = [
         "dormouse-gateway",
         &["dormouse-record", "dormouse-engine", "dormouse-reactor"],
     ),
+    ("dormouse-measure", &["dormouse-reactor"]),
     (
-        "dormouse-instrument",
-        &["dormouse-record", "dormouse-engine", "dormouse-reactor"],
+        "dormouse-bench",
+        &[
+            "dormouse-record",
+            "dormouse-engine",
+            "dormouse-reactor",
+            "dormouse-measure",
+        ],
+    ),
+    (
+        "dormouse-audit",
+        &[
+            "dormouse-record",
+            "dormouse-engine",
+            "dormouse-reactor",
+            "dormouse-measure",
+            "dormouse-bench",
+        ],
     ),
     // `check` reads certificates as `serve` does.
     (
         "dormouse",
         &[
             "dormouse-gateway",
-            "dormouse-instrument",
+            "dormouse-measure",
+            "dormouse-bench",
+            "dormouse-audit",
             "dormouse-engine",
             "dormouse-reactor",
             "dormouse-record",
