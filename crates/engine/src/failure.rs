@@ -4,7 +4,7 @@ use std::fmt;
 
 use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 
-use crate::server::NotShown;
+use crate::context::server::NotShown;
 
 /// A handshake which can't go on. [`Handshake::output`](crate::Handshake::output) still
 /// holds what should be sent to the peer, an alert usually.

@@ -14,9 +14,9 @@ use rustls_pki_types::UnixTime;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
-use crate::mint::Psk;
-use crate::session::{Session, SessionStore};
-use crate::turn::{Secret, Turn, take_turn};
+use crate::handshake::call_scope::{Secret, Turn, take_turn};
+use crate::sessions::client_session::{Session, SessionStore};
+use crate::sessions::restore::tls13::Psk;
 
 const HEADER_LEN: usize = 4;
 const NEW_SESSION_TICKET: u8 = 4;

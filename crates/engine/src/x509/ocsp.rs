@@ -13,8 +13,8 @@ use rustls_pki_types::UnixTime;
 use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate};
 use x509_parser::time::ASN1Time;
 
-use crate::der::{Der, Tag, octets, sequence, tagged};
 use crate::failure::utc;
+use crate::x509::der::{Der, Tag, octets, sequence, tagged};
 
 /// Clocks differ by so much.
 const SKEW_S: i64 = 300;

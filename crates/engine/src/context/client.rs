@@ -9,13 +9,13 @@ use rustls::SignatureScheme;
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::sign::CertifiedKey;
 
-use crate::identity::Identity;
-use crate::kept::Kept;
-use crate::mint::{Mint, noting};
-use crate::mint_tls12::MintTls12;
-use crate::settings::{Group, Protocols, SettingsError, Version, check_alpn, provider};
-use crate::turn::{SecretCatcher, TurnTime};
-use crate::verify::Roots;
+use crate::context::settings::{Group, Protocols, SettingsError, Version, check_alpn, provider};
+use crate::handshake::call_scope::{SecretCatcher, TurnTime};
+use crate::sessions::client_store::Kept;
+use crate::sessions::restore::tls12::MintTls12;
+use crate::sessions::restore::tls13::{Mint, noting};
+use crate::x509::identity::Identity;
+use crate::x509::trust::Roots;
 
 /// How a client does TLS.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use aws_lc_rs::aead::{Aad, Nonce, RandomizedNonceKey};
 use zeroize::Zeroizing;
 
 use super::keys::{TicketKeys, derive};
-use crate::settings::SettingsError;
+use crate::context::settings::SettingsError;
 
 /// What sealed keys begin with; the last byte is the version.
 const MAGIC: &[u8; 8] = b"dm-keys\x01";

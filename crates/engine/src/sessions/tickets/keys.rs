@@ -8,7 +8,7 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use rustls_pki_types::UnixTime;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::settings::SettingsError;
+use crate::context::settings::SettingsError;
 
 pub(super) const NAME_LEN: usize = 16;
 /// The longest: HMAC-SHA256 and AES-256 keys, 32 bytes each.

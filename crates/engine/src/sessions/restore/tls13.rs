@@ -34,12 +34,12 @@ use rustls::{
 };
 use rustls_pki_types::{ServerName, UnixTime};
 
+use crate::context::settings::SettingsError;
+use crate::handshake::call_scope::{Secret, SecretCatcher, TurnTime, with_turn};
 use crate::handshake::{Handshake, Progress};
-use crate::identity::Identity;
-use crate::mint_tls12;
-use crate::session::Session;
-use crate::settings::SettingsError;
-use crate::turn::{Secret, SecretCatcher, TurnTime, with_turn};
+use crate::sessions::client_session::Session;
+use crate::sessions::restore::tls12;
+use crate::x509::identity::Identity;
 
 /// Not a name that anybody has (RFC 6761 §6.4).
 pub(crate) const NAME: &str = "mint.invalid";
@@ -144,7 +144,7 @@ fn press(config: &ClientConfig, suite: CipherSuite) -> Result<Press, SettingsErr
     state.wipe();
     rested
         .tickets
-        .map(crate::ticket_watch::TicketWatch::into_kernel)
+        .map(crate::sessions::ticket_watch::TicketWatch::into_kernel)
         .ok_or_else(|| failed(&"no connection is left of it"))
 }
 
@@ -219,7 +219,7 @@ pub(crate) fn noting(suite: SupportedCipherSuite) -> SupportedCipherSuite {
         .iter()
         .find(|noting| noting.common.suite == suite.suite())
         .map(SupportedCipherSuite::Tls13);
-    let of_tls12 = || mint_tls12::noting(suite.suite()).map(SupportedCipherSuite::Tls12);
+    let of_tls12 = || tls12::noting(suite.suite()).map(SupportedCipherSuite::Tls12);
     of_tls13.or_else(of_tls12).unwrap_or(suite)
 }
 

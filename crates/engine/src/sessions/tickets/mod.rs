@@ -23,10 +23,10 @@ use rustls::server::ProducesTickets;
 use rustls_pki_types::UnixTime;
 use zeroize::Zeroizing;
 
-use crate::client_auth::{ClientAuth, POLICY_LEN};
-use crate::resumption::{self, ResumptionRefused};
-use crate::settings::SettingsError;
-use crate::turn::with_turn;
+use crate::context::settings::SettingsError;
+use crate::handshake::call_scope::with_turn;
+use crate::sessions::resumption::{self, ResumptionRefused};
+use crate::x509::client_auth::{ClientAuth, POLICY_LEN};
 use keys::{NAME_LEN, Schedule, TicketKey};
 
 pub use keys::TicketKeys;

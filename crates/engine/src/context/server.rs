@@ -11,15 +11,15 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::{ServerName, UnixTime};
 
-use crate::client_auth::{ClientAuth, ClientCertificates};
+use crate::context::settings::{Group, Protocols, SettingsError, check_alpn, provider};
+use crate::context::suites::{self, Suite};
+use crate::context::warm_up;
 use crate::failure::HandshakeFailure;
-use crate::identity::{Algorithms, Identity, Stapled};
-use crate::settings::{Group, Protocols, SettingsError, check_alpn, provider};
-use crate::store::{SealedStore, ServerSessions};
-use crate::suites::{self, Suite};
-use crate::tickets::{TicketKeys, TicketSettings, Ticketer};
-use crate::turn::{SecretCatcher, TurnTime, with_turn};
-use crate::warm_up;
+use crate::handshake::call_scope::{SecretCatcher, TurnTime, with_turn};
+use crate::sessions::server_store::{SealedStore, ServerSessions};
+use crate::sessions::tickets::{TicketKeys, TicketSettings, Ticketer};
+use crate::x509::client_auth::{ClientAuth, ClientCertificates};
+use crate::x509::identity::{Algorithms, Identity, Stapled};
 
 /// How a server does TLS.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustls::CipherSuite;
 use rustls::crypto::CryptoProvider;
 
-use crate::settings::{SettingsError, Version};
+use crate::context::settings::{SettingsError, Version};
 
 /// A cipher suite: all of them are AEAD with forward secrecy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub(crate) fn only(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{Group, provider};
+    use crate::context::settings::{Group, provider};
 
     /// A suite that the library has and we do not name would be one that can't be turned off.
     #[test]

@@ -27,12 +27,12 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
+use crate::context::settings::SettingsError;
+use crate::handshake::call_scope::{Secret, TurnTime, with_turn};
 use crate::handshake::{Handshake, Progress};
-use crate::mint::{NAME, Tray};
-use crate::overheard::Overheard;
-use crate::session::{Key, Session};
-use crate::settings::SettingsError;
-use crate::turn::{Secret, TurnTime, with_turn};
+use crate::sessions::client_session::{Key, Session};
+use crate::sessions::restore::tls13::{NAME, Tray};
+use crate::sessions::server_flight::Overheard;
 
 /// RFC 5246 §8.1.
 const MASTER_LEN: usize = 48;

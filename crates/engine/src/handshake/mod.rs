@@ -1,5 +1,11 @@
 //! A handshake in flight, either side.
 
+pub(crate) mod call_scope;
+pub(crate) mod driver;
+mod first_bytes;
+mod record_assembly;
+pub(crate) mod rest;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,19 +16,19 @@ use rustls::client::Tls12ClientSessionValue;
 use rustls::{ClientConfig, CommonState, PeerIncompatible, ProtocolVersion, ServerConfig};
 use rustls_pki_types::{ServerName, UnixTime};
 
-use crate::client::ClientContext;
+use self::call_scope::{Secret, Turn, take_turn, with_turn};
+use self::driver::{Connection, Machine, Wants};
+use self::first_bytes::HTTP_ANSWER;
+use self::rest::{Flights, Rested, Taken, establish, info};
+use crate::context::client::ClientContext;
+use crate::context::server::ServerContext;
+use crate::context::settings::SettingsError;
 use crate::failure::{Blame, FailureKind, HandshakeFailure, hidden_alert};
-use crate::first_bytes::{self, HTTP_ANSWER};
-use crate::kept::Kept;
-use crate::machine::{Connection, Machine, Wants};
-use crate::mint_tls12::{Dictated, Master};
-use crate::overheard::Overheard;
-use crate::rest::{Flights, Rested, Taken, establish, info};
-use crate::server::ServerContext;
-use crate::session::SessionStore;
-use crate::settings::SettingsError;
-use crate::ticket_watch::TicketWatch;
-use crate::turn::{Secret, Turn, take_turn, with_turn};
+use crate::sessions::client_session::SessionStore;
+use crate::sessions::client_store::Kept;
+use crate::sessions::restore::tls12::{Dictated, Master};
+use crate::sessions::server_flight::Overheard;
+use crate::sessions::ticket_watch::TicketWatch;
 
 /// What a handshake may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -550,8 +556,8 @@ impl fmt::Debug for Handshake {
 mod tests {
     use rustls::KeyLog;
 
+    use self::call_scope::SecretCatcher;
     use super::*;
-    use crate::turn::SecretCatcher;
     use crate::{ClientSettings, Identity, Roots, ServerSettings, Version};
 
     const NOW: UnixTime = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_800_000_000));

@@ -1,6 +1,6 @@
 //! The sessions of a client whose caller keeps them: what rustls sees of [`SessionStore`].
 //!
-//! Sessions go to the caller as bytes and come back by way of the [mint](crate::mint). What of TLS
+//! Sessions go to the caller as bytes and come back by way of the [mint](crate::sessions::restore::tls13). What of TLS
 //! 1.2 the mint has struck once stays here too, as rustls' value, and is used again as long as the
 //! caller's chain is the one it belongs to.
 //!
@@ -16,14 +16,14 @@ use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSes
 use rustls::{CipherSuite, NamedGroup};
 use rustls_pki_types::ServerName;
 
-use crate::client::Reuse;
-use crate::mint::Mint;
-use crate::mint_tls12::{self, MintTls12};
-use crate::overheard::Overheard;
-use crate::rest::HandshakeInfo;
-use crate::session::{Session, SessionStore};
-use crate::settings::Version;
-use crate::turn::{Turn, with_turn};
+use crate::context::client::Reuse;
+use crate::context::settings::Version;
+use crate::handshake::call_scope::{Turn, with_turn};
+use crate::handshake::rest::HandshakeInfo;
+use crate::sessions::client_session::{Session, SessionStore};
+use crate::sessions::restore::tls12::{self, MintTls12};
+use crate::sessions::restore::tls13::Mint;
+use crate::sessions::server_flight::Overheard;
 
 /// Servers are a matter of configuration, so there are few.
 const SERVERS_MAX: usize = 1_024;
@@ -101,7 +101,7 @@ impl Kept {
             Version::Tls12 => {
                 // One that was resumed has a new ticket, or is as it was.
                 let is_new = !info.resumed || overheard.ticket.is_some();
-                let session = mint_tls12::session(suite, turn.now, &turn.master, overheard);
+                let session = tls12::session(suite, turn.now, &turn.master, overheard);
                 let kept = match (chain, session.filter(|_| is_new)) {
                     (Some(chain), Some(session)) => store.put(chain, &session),
                     _ => false,

@@ -12,10 +12,10 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::context::settings::SettingsError;
 use crate::failure::CertificateProblem;
-use crate::pem;
-use crate::settings::SettingsError;
-use crate::turn::with_turn;
+use crate::handshake::call_scope::with_turn;
+use crate::x509::pem;
 
 /// Whom a client trusts to vouch for servers.
 #[derive(Debug, Clone)]

@@ -13,7 +13,7 @@ use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use rustls::{ClientConfig, CommonState, Error, ServerConfig};
 use rustls_pki_types::ServerName;
 
-use crate::inbound::Inbound;
+use crate::handshake::record_assembly::Inbound;
 
 /// Real server flights with one ECDSA certificate are near this.
 const FIRST_OUTPUT_CAPACITY: usize = 1_024;

@@ -22,12 +22,12 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::revocation_list::CertificateRevocationList;
 
-use crate::client_rules::{self, ClientRule};
+use crate::context::settings::{Group, SettingsError, provider};
 use crate::failure::{CertificateProblem, utc};
-use crate::resumption::ResumptionRefused;
-use crate::settings::{Group, SettingsError, provider};
-use crate::turn::with_turn;
-use crate::verify::problem;
+use crate::handshake::call_scope::with_turn;
+use crate::sessions::resumption::ResumptionRefused;
+use crate::x509::client_rules::{self, ClientRule};
+use crate::x509::trust::problem;
 
 /// What a ticket says of the rules it was made under: as many bytes of a digest.
 pub(crate) const POLICY_LEN: usize = 16;
@@ -281,7 +281,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::turn::{Turn, take_turn};
+    use crate::handshake::call_scope::{Turn, take_turn};
 
     fn at(seconds: u64) -> UnixTime {
         UnixTime::since_unix_epoch(Duration::from_secs(seconds))

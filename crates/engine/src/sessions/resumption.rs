@@ -6,9 +6,9 @@ use std::fmt;
 
 use rustls_pki_types::UnixTime;
 
-use crate::client_auth::ClientAuth;
-use crate::server_session::Session;
-use crate::turn::with_turn;
+use crate::handshake::call_scope::with_turn;
+use crate::sessions::server_session::Session;
+use crate::x509::client_auth::ClientAuth;
 
 /// Why a session that a client offered was not resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -13,8 +13,8 @@ use x509_parser::public_key::PublicKey;
 use zeroize::Zeroizing;
 
 use crate::failure::utc;
-use crate::ocsp::{OcspProblem, OcspTimes, check_ocsp};
-use crate::pem;
+use crate::x509::ocsp::{OcspProblem, OcspTimes, check_ocsp};
+use crate::x509::pem;
 
 /// A certificate chain with the key that belongs to it.
 #[derive(Clone)]

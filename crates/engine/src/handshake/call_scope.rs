@@ -15,13 +15,13 @@ use rustls::{KeyLog, SignatureScheme};
 use rustls_pki_types::UnixTime;
 use zeroize::Zeroize;
 
+use crate::context::server::NotShown;
 use crate::failure::CertificateProblem;
-use crate::identity::Algorithms;
-use crate::mint::Psk;
-use crate::mint_tls12::{Dictated, Master};
-use crate::resumption::Noted;
-use crate::server::NotShown;
-use crate::session::{Session, SessionStore};
+use crate::sessions::client_session::{Session, SessionStore};
+use crate::sessions::restore::tls12::{Dictated, Master};
+use crate::sessions::restore::tls13::Psk;
+use crate::sessions::resumption::Noted;
+use crate::x509::identity::Algorithms;
 
 /// The longest traffic secret: SHA-384.
 const SECRET_MAX: usize = 48;

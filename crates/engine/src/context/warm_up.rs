@@ -3,12 +3,12 @@
 use dormouse_record as record;
 use rustls_pki_types::UnixTime;
 
-use crate::client::{ClientContext, ClientSettings};
+use crate::context::client::{ClientContext, ClientSettings};
+use crate::context::server::ServerContext;
+use crate::context::settings::Protocols;
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
 use crate::handshake::{Handshake, HandshakeLimits};
-use crate::server::ServerContext;
-use crate::settings::Protocols;
-use crate::verify::Roots;
+use crate::x509::trust::Roots;
 
 /// Flights each way; a handshake has fewer.
 const ROUNDS_MAX: usize = 4;

@@ -11,13 +11,13 @@ use rustls::{
     NamedGroup, SignatureScheme,
 };
 
+use crate::context::settings::Version;
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
-use crate::identity::Algorithms;
-use crate::machine::Connection;
-use crate::resumption::ResumptionRefused;
-use crate::settings::Version;
-use crate::ticket_watch::TicketWatch;
-use crate::turn::Turn;
+use crate::handshake::call_scope::Turn;
+use crate::handshake::driver::Connection;
+use crate::sessions::resumption::ResumptionRefused;
+use crate::sessions::ticket_watch::TicketWatch;
+use crate::x509::identity::Algorithms;
 
 /// What is left of a handshake when the connection is at rest.
 #[derive(Debug)]

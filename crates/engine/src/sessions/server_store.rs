@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use rustls::server::StoresServerSessions;
 
-use crate::resumption::{self, ResumptionRefused};
-use crate::tickets::Ticketer;
-use crate::turn::with_turn;
+use crate::handshake::call_scope::with_turn;
+use crate::sessions::resumption::{self, ResumptionRefused};
+use crate::sessions::tickets::Ticketer;
 
 /// Where sealed sessions are kept. It may forget anything at any time, and must never wait.
 pub trait ServerSessions: fmt::Debug + Send + Sync {
