@@ -36,15 +36,14 @@ pub use handshake::rest::{Flights, HandshakeInfo, Rested};
 pub use handshake::{Handshake, HandshakeLimits, Progress};
 pub use rustls_pki_types::{CertificateDer, UnixTime};
 pub use sessions::client_session::{Session, SessionStore, digest};
-pub use sessions::resumption::ResumptionRefused;
+pub use sessions::refusal::ResumptionRefused;
 pub use sessions::server_store::ServerSessions;
 pub use sessions::ticket_watch::TicketWatch;
 pub use sessions::tickets::{TicketKeys, TicketSettings};
 pub use x509::client_auth::ClientCertificates;
 pub use x509::client_rules::ClientRule;
-pub use x509::identity::{
-    Algorithms, Identity, IdentityError, IdentityProblem, IdentityWarning, KeyKind,
-};
+pub use x509::identity::{Algorithms, Identity, IdentityWarning, KeyKind};
+pub use x509::identity_error::{IdentityError, IdentityProblem};
 pub use x509::ocsp::{OcspProblem, OcspTimes, check_ocsp, ocsp_question};
 pub use x509::pem::{certificates as pem_chain, read_file as read_pem_file};
 pub use x509::trust::{Roots, TrustStore};

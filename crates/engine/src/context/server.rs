@@ -9,12 +9,11 @@ use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
-use rustls_pki_types::{ServerName, UnixTime};
+use rustls_pki_types::ServerName;
 
 use crate::context::settings::{Group, Protocols, SettingsError, check_alpn, provider};
 use crate::context::suites::{self, Suite};
-use crate::context::warm_up;
-use crate::failure::HandshakeFailure;
+use crate::failure::NotShown;
 use crate::handshake::call_scope::{SecretCatcher, TurnTime, with_turn};
 use crate::sessions::server_store::{SealedStore, ServerSessions};
 use crate::sessions::tickets::{TicketKeys, TicketSettings, Ticketer};
@@ -160,15 +159,6 @@ impl ServerContext {
         })
     }
 
-    /// Does one handshake with itself for each version that is enabled, so that whatever the
-    /// first connection would find cold (tables, the random generator, code that was never
-    /// touched) is warm, and whatever can't work at all is known before somebody asks for it.
-    ///
-    /// Without a certificate it has nothing to show, and that is no fault.
-    pub fn warm_up(&self, now: UnixTime) -> Result<(), HandshakeFailure> {
-        warm_up::shake_hands(self, now)
-    }
-
     /// Takes new ticket keys into use, for this context and all its clones.
     pub fn replace_ticket_keys(&self, keys: &TicketKeys) -> Result<(), SettingsError> {
         match &self.ticketer {
@@ -227,18 +217,6 @@ struct CertificateChoice {
     unknown_name: UnknownName,
     /// In lower case.
     awaited: HashSet<String>,
-}
-
-/// Why no certificate is shown.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NotShown {
-    /// None is for that name.
-    UnknownName,
-    /// The one for that name is still to come.
-    Awaited,
-    /// The client does not want a connection, but to see that a name is ours (RFC 8737), and
-    /// nobody has asked for that.
-    Challenge,
 }
 
 impl CertificateChoice {

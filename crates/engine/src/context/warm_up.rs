@@ -13,21 +13,28 @@ use crate::x509::trust::Roots;
 /// Flights each way; a handshake has fewer.
 const ROUNDS_MAX: usize = 4;
 
-/// A version which the server does not have enabled, or a client without a certificate where one
-/// is required, ends in a refusal: that is warm enough, and no fault.
-pub(crate) fn shake_hands(server: &ServerContext, now: UnixTime) -> Result<(), HandshakeFailure> {
-    for protocols in [Protocols::TLS13, Protocols::TLS12] {
-        let mut settings = ClientSettings::new(Roots::Insecure);
-        settings.protocols = protocols;
-        settings.alpn = server.config.alpn_protocols.clone();
-        let client =
-            ClientContext::new(settings).map_err(|e| HandshakeFailure::internal(e.to_string()))?;
-        match shake(&client, server, now) {
-            Err(failure) if failure.blame == Blame::Internal => return Err(failure),
-            Ok(()) | Err(_) => {}
+impl ServerContext {
+    /// Does one handshake with itself for each version that is enabled, so that whatever the
+    /// first connection would find cold (tables, the random generator, code that was never
+    /// touched) is warm, and whatever can't work at all is known before somebody asks for it.
+    ///
+    /// Without a certificate it has nothing to show, and that is no fault.
+    pub fn warm_up(&self, now: UnixTime) -> Result<(), HandshakeFailure> {
+        for protocols in [Protocols::TLS13, Protocols::TLS12] {
+            let mut settings = ClientSettings::new(Roots::Insecure);
+            settings.protocols = protocols;
+            settings.alpn = self.config.alpn_protocols.clone();
+            let client = ClientContext::new(settings)
+                .map_err(|e| HandshakeFailure::internal(e.to_string()))?;
+            // A version that is off, or a missing client certificate, ends in a refusal: that is warm
+            // enough, and no fault.
+            match shake(&client, self, now) {
+                Err(failure) if failure.blame == Blame::Internal => return Err(failure),
+                Ok(()) | Err(_) => {}
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn shake(

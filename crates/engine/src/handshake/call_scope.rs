@@ -15,12 +15,12 @@ use rustls::{KeyLog, SignatureScheme};
 use rustls_pki_types::UnixTime;
 use zeroize::Zeroize;
 
-use crate::context::server::NotShown;
 use crate::failure::CertificateProblem;
+use crate::failure::NotShown;
 use crate::sessions::client_session::{Session, SessionStore};
+use crate::sessions::refusal::ResumptionOutcome;
 use crate::sessions::restore::tls12::{Dictated, Master};
 use crate::sessions::restore::tls13::Psk;
-use crate::sessions::resumption::Noted;
 use crate::x509::identity::Algorithms;
 
 /// The longest traffic secret: SHA-384.
@@ -55,7 +55,7 @@ pub(crate) struct Turn {
     /// Server side: the common name in it.
     pub(crate) client_name: Option<String>,
     /// Server side: what became of the session that the client offered.
-    pub(crate) resumption: Noted,
+    pub(crate) resumption: ResumptionOutcome,
     /// Server side: the client can be given a ticket.
     pub(crate) knows_tickets: bool,
     /// Client side: where its caller keeps the sessions of this server.
@@ -92,7 +92,7 @@ impl Turn {
             alpn: None,
             client: None,
             client_name: None,
-            resumption: Noted::default(),
+            resumption: ResumptionOutcome::default(),
             knows_tickets: false,
             sessions: None,
             offered: None,

@@ -15,7 +15,7 @@ use crate::context::settings::Version;
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
 use crate::handshake::call_scope::Turn;
 use crate::handshake::driver::Connection;
-use crate::sessions::resumption::ResumptionRefused;
+use crate::sessions::refusal::ResumptionRefused;
 use crate::sessions::ticket_watch::TicketWatch;
 use crate::x509::identity::Algorithms;
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod client_session;
 pub(crate) mod client_store;
+pub(crate) mod refusal;
 pub(crate) mod restore;
 pub(crate) mod resumption;
 pub(crate) mod server_flight;

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use rustls::server::StoresServerSessions;
 
 use crate::handshake::call_scope::with_turn;
-use crate::sessions::resumption::{self, ResumptionRefused};
+use crate::sessions::refusal::ResumptionRefused;
+use crate::sessions::resumption;
 use crate::sessions::tickets::Ticketer;
 
 /// Where sealed sessions are kept. It may forget anything at any time, and must never wait.

@@ -25,7 +25,7 @@ use x509_parser::revocation_list::CertificateRevocationList;
 use crate::context::settings::{Group, SettingsError, provider};
 use crate::failure::{CertificateProblem, utc};
 use crate::handshake::call_scope::with_turn;
-use crate::sessions::resumption::ResumptionRefused;
+use crate::sessions::refusal::ResumptionRefused;
 use crate::x509::client_rules::{self, ClientRule};
 use crate::x509::trust::problem;
 

@@ -10,7 +10,7 @@ use rustls_pki_types::{
 
 use zeroize::Zeroizing;
 
-use crate::x509::identity::{IdentityError, IdentityProblem};
+use crate::x509::identity_error::{IdentityError, IdentityProblem};
 
 /// No certificate or key file is as large as this.
 const FILE_MAX: usize = 1 << 20;

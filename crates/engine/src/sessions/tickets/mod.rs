@@ -25,7 +25,8 @@ use zeroize::Zeroizing;
 
 use crate::context::settings::SettingsError;
 use crate::handshake::call_scope::with_turn;
-use crate::sessions::resumption::{self, ResumptionRefused};
+use crate::sessions::refusal::ResumptionRefused;
+use crate::sessions::resumption;
 use crate::x509::client_auth::{ClientAuth, POLICY_LEN};
 use keys::{NAME_LEN, Schedule, TicketKey};
 
