@@ -27,7 +27,7 @@ mod x509;
 
 pub use client_hello::offer::Hello;
 pub use client_hello::requested::{Asked, FirstFlight};
-pub use context::client::{ClientContext, ClientSettings, ResumptionSettings, Reuse};
+pub use context::client::{ClientContext, ClientSettings, ResumptionSettings};
 pub use context::server::{ACME_TLS, ServerContext, ServerSettings, UnknownName};
 pub use context::settings::{Group, Protocols, SettingsError, Version};
 pub use context::suites::Suite;
@@ -35,7 +35,7 @@ pub use failure::{Blame, CertificateProblem, FailureKind, HandshakeFailure, aler
 pub use handshake::rest::{Flights, HandshakeInfo, Rested};
 pub use handshake::{Handshake, HandshakeLimits, Progress};
 pub use rustls_pki_types::{CertificateDer, UnixTime};
-pub use sessions::client_session::{Session, SessionStore, digest};
+pub use sessions::client_session::{Reuse, Session, SessionStore, digest};
 pub use sessions::refusal::ResumptionRefused;
 pub use sessions::server_store::ServerSessions;
 pub use sessions::ticket_watch::TicketWatch;

@@ -8,12 +8,16 @@ use rustls::ClientConfig;
 use rustls::SignatureScheme;
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::sign::CertifiedKey;
+use rustls_pki_types::ServerName;
 
 use crate::context::settings::{Group, Protocols, SettingsError, Version, check_alpn, provider};
-use crate::handshake::call_scope::{SecretCatcher, TurnTime};
-use crate::sessions::client_store::Kept;
-use crate::sessions::restore::tls12::MintTls12;
-use crate::sessions::restore::tls13::{Mint, noting};
+use crate::handshake::call_scope::{CallerTime, SecretCatcher};
+use crate::handshake::{ClientSessions, ClientSide, Handshake, HandshakeLimits};
+use crate::sessions::client_session::Reuse;
+use crate::sessions::client_store::ClientStore;
+use crate::sessions::restore::capture::capturing;
+use crate::sessions::restore::tls12::Tls12Restorer;
+use crate::sessions::restore::tls13::Tls13Restorer;
 use crate::x509::identity::Identity;
 use crate::x509::trust::Roots;
 
@@ -47,22 +51,6 @@ pub struct ResumptionSettings {
     pub by_caller: Option<Reuse>,
 }
 
-/// How often and how long what one full handshake agreed on may be used again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reuse {
-    /// Resumed handshakes after one full one.
-    pub uses_max: u32,
-    /// Seconds after it.
-    pub age_max_s: u64,
-}
-
-impl Reuse {
-    /// May it be used once more, after so many uses since then?
-    pub fn allows(&self, uses: u32, since_s: u64, now_s: u64) -> bool {
-        uses < self.uses_max && now_s.saturating_sub(since_s) < self.age_max_s
-    }
-}
-
 impl Default for ResumptionSettings {
     fn default() -> Self {
         ResumptionSettings {
@@ -90,13 +78,13 @@ impl ClientSettings {
 /// Everything that client connections have in common. Cloning it is cheap.
 #[derive(Clone)]
 pub struct ClientContext {
-    pub(crate) config: Arc<ClientConfig>,
+    config: Arc<ClientConfig>,
     /// 0: tickets are of no use.
-    pub(crate) tickets_expected: u32,
+    tickets_expected: u32,
     /// Whether servers' certificates are judged.
-    pub(crate) judges: bool,
+    judges: bool,
     /// Set if the caller keeps the sessions.
-    pub(crate) kept: Option<Arc<Kept>>,
+    client_store: Option<Arc<ClientStore>>,
 }
 
 impl ClientContext {
@@ -107,10 +95,12 @@ impl ClientContext {
         let mut provider = provider(&settings.groups)?;
         if by_caller.is_some() {
             let suites = &mut Arc::make_mut(&mut provider).cipher_suites;
-            suites.iter_mut().for_each(|suite| *suite = noting(*suite));
+            suites
+                .iter_mut()
+                .for_each(|suite| *suite = capturing(*suite));
         }
         let verifier = settings.roots.verifier(&provider)?;
-        let builder = ClientConfig::builder_with_details(provider, Arc::new(TurnTime))
+        let builder = ClientConfig::builder_with_details(provider, Arc::new(CallerTime))
             .with_protocol_versions(&settings.protocols.supported()?)?
             .dangerous()
             .with_custom_certificate_verifier(verifier);
@@ -128,15 +118,16 @@ impl ClientContext {
         config.enable_early_data = false;
         config.cert_compressors = Vec::new();
         config.cert_decompressors = Vec::new();
-        let mut kept = None;
+        let mut client_store = None;
         config.resumption = match (settings.resumption, by_caller) {
             (Some(_), Some(reuse)) => {
-                let mint = match settings.protocols.max {
-                    Version::Tls13 => Some(Mint::new(&config)?),
+                let tls13_restorer = match settings.protocols.max {
+                    Version::Tls13 => Some(Tls13Restorer::new(&config)?),
                     Version::Tls12 => None,
                 };
-                let mint_tls12 = MintTls12::new(&config)?;
-                let store = kept.insert(Arc::new(Kept::new(mint, mint_tls12, reuse)));
+                let tls12_restorer = Tls12Restorer::new(&config)?;
+                let store = ClientStore::new(tls13_restorer, tls12_restorer, reuse);
+                let store = client_store.insert(Arc::new(store));
                 Resumption::store(Arc::clone(store) as _)
             }
             (Some(resumption), None) => Resumption::in_memory_sessions(resumption.sessions_max),
@@ -145,7 +136,7 @@ impl ClientContext {
         Ok(ClientContext {
             config: Arc::new(config),
             judges: settings.roots.judges(),
-            kept,
+            client_store,
             tickets_expected: settings
                 .resumption
                 .map_or(0, |resumption| resumption.tickets_expected),
@@ -165,6 +156,29 @@ impl ClientContext {
             config: Arc::new(config),
             ..self.clone()
         }
+    }
+}
+
+impl Handshake {
+    /// A handshake with the server `server_name`, a host name or an IP address. It begins
+    /// with [`Handshake::handle_input`] without any input.
+    pub fn client(
+        context: &ClientContext,
+        server_name: &str,
+        limits: HandshakeLimits,
+    ) -> Result<Handshake, SettingsError> {
+        let name = ServerName::try_from(server_name.to_owned())
+            .map_err(|_| SettingsError::BadServerName(server_name.to_owned()))?;
+        let client_store = context.client_store.clone();
+        let side = ClientSide {
+            server_name: server_name.to_owned(),
+            tickets_expected: context.tickets_expected,
+            judges: context.judges,
+            sessions: client_store.map(|store| store as Arc<dyn ClientSessions>),
+            ..ClientSide::default()
+        };
+        let config = Arc::clone(&context.config);
+        Ok(Handshake::with_client_config(config, name, limits, side))
     }
 }
 

@@ -14,7 +14,8 @@ use rustls_pki_types::ServerName;
 use crate::context::settings::{Group, Protocols, SettingsError, check_alpn, provider};
 use crate::context::suites::{self, Suite};
 use crate::failure::NotShown;
-use crate::handshake::call_scope::{SecretCatcher, TurnTime, with_turn};
+use crate::handshake::call_scope::{CallerTime, SecretCatcher, in_scope};
+use crate::handshake::{Handshake, HandshakeLimits};
 use crate::sessions::server_store::{SealedStore, ServerSessions};
 use crate::sessions::tickets::{TicketKeys, TicketSettings, Ticketer};
 use crate::x509::client_auth::{ClientAuth, ClientCertificates};
@@ -98,7 +99,7 @@ impl ServerContext {
         }
         check_alpn(&settings.alpn)?;
         let provider = suites::only(provider(&settings.groups)?, &settings.suites)?;
-        let time = Arc::new(TurnTime);
+        let time = Arc::new(CallerTime);
         let client_auth = match &settings.client_certificates {
             Some(asked) => Some(Arc::new(ClientAuth::new(asked, &provider)?)),
             None => None,
@@ -168,6 +169,13 @@ impl ServerContext {
     }
 }
 
+impl Handshake {
+    /// A handshake with a client which has just connected.
+    pub fn server(context: &ServerContext, limits: HandshakeLimits) -> Handshake {
+        Handshake::with_server_config(Arc::clone(&context.config), limits)
+    }
+}
+
 impl fmt::Debug for ServerContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerContext").finish_non_exhaustive()
@@ -198,7 +206,7 @@ struct Shown {
 impl Shown {
     /// As it is to be shown now: what the authority has said is shown as long as it holds.
     fn now(&self) -> Arc<CertifiedKey> {
-        let now_s = with_turn(|turn| turn.now.as_secs()).unwrap_or(u64::MAX);
+        let now_s = in_scope(|scope| scope.now.as_secs()).unwrap_or(u64::MAX);
         match &self.stapled {
             Some(stapled) if now_s < stapled.until_s => Arc::clone(&stapled.certified),
             _ => Arc::clone(&self.bare),
@@ -309,21 +317,21 @@ impl ResolvesServerCert for CertificateChoice {
             ours.into_iter()
                 .find(|ours| offered.contains(&ours.as_slice()))
         });
-        with_turn(|turn| {
-            turn.server_name = hello.server_name().map(str::to_owned);
-            turn.alpn = alpn.cloned();
+        in_scope(|scope| {
+            scope.server_name = hello.server_name().map(str::to_owned);
+            scope.alpn = alpn.cloned();
         });
         if let Some(why) = self.not_shown(&hello) {
-            with_turn(|turn| turn.not_shown = Some(why));
+            in_scope(|scope| scope.not_shown = Some(why));
             return None;
         }
         // rustls has already left out the schemes which do not fit the suites offered.
         let schemes = hello.signature_schemes();
         for candidate in self.candidates(hello.server_name()) {
             if let Some(signer) = candidate.bare.key.choose_scheme(schemes) {
-                with_turn(|turn| {
-                    turn.signature = Some(signer.scheme());
-                    turn.algorithms = Some(Arc::clone(&candidate.algorithms));
+                in_scope(|scope| {
+                    scope.signature = Some(signer.scheme());
+                    scope.algorithms = Some(Arc::clone(&candidate.algorithms));
                 });
                 return Some(candidate.now());
             }

@@ -1,10 +1,10 @@
-//! What rustls is told, and what it tells, during one call.
+//! What rustls' shared objects learn about the connection of the current call, and tell about it.
 //!
 //! rustls asks for the time, hands out traffic secrets and judges certificates through
-//! objects of the shared configuration, which know nothing of the connection at hand.
-//! So each call into rustls is a *turn*: the connection's [`Turn`] is put into a slot of
-//! this thread, the call is made, and the turn is taken back. Only the box moves; a secret
-//! is written into it once and never copied through the slot.
+//! objects of the shared configuration, which know nothing of the current connection.
+//! So the connection's [`CallScope`] is put into a slot of the thread for the length of each
+//! call into rustls, and taken back after it. Only the box moves; a secret is written into it
+//! once and never copied through the slot.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,25 +13,21 @@ use rustls::client::{Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::time_provider::TimeProvider;
 use rustls::{KeyLog, SignatureScheme};
 use rustls_pki_types::UnixTime;
-use zeroize::Zeroize;
 
+use super::secrets::{Derivation, Secret};
 use crate::failure::CertificateProblem;
 use crate::failure::NotShown;
+use crate::sessions::client_session::SessionHandle;
 use crate::sessions::client_session::{Session, SessionStore};
 use crate::sessions::refusal::ResumptionOutcome;
-use crate::sessions::restore::tls12::{Dictated, Master};
-use crate::sessions::restore::tls13::Psk;
 use crate::x509::identity::Algorithms;
 
-/// The longest traffic secret: SHA-384.
-const SECRET_MAX: usize = 48;
-
 thread_local! {
-    static SLOT: RefCell<Option<Box<Turn>>> = const { RefCell::new(None) };
+    static SLOT: RefCell<Option<Box<CallScope>>> = const { RefCell::new(None) };
 }
 
-/// One connection's half of the conversation with rustls' shared objects.
-pub(crate) struct Turn {
+/// What one connection exchanges with rustls' shared objects.
+pub(crate) struct CallScope {
     /// The time, as the caller gave it for this call.
     pub(crate) now: UnixTime,
     /// `client_application_traffic_secret_0`.
@@ -58,29 +54,29 @@ pub(crate) struct Turn {
     pub(crate) resumption: ResumptionOutcome,
     /// Server side: the client can be given a ticket.
     pub(crate) knows_tickets: bool,
-    /// Client side: where its caller keeps the sessions of this server.
-    pub(crate) sessions: Option<Arc<dyn SessionStore>>,
+    /// Client side: the caller's sessions of this server.
+    pub(crate) session_store: Option<Arc<dyn SessionStore>>,
     /// The chain of the session that was offered.
-    pub(crate) offered: Option<u64>,
-    /// A TLS 1.2 session which was taken where rustls had asked for one of 1.3 first.
-    pub(crate) taken: Option<Session>,
-    /// rustls' value of the TLS 1.2 session that was made.
-    pub(crate) made: Option<Tls12ClientSessionValue>,
-    /// What is done with the master secret of TLS 1.2.
-    pub(crate) master: Master,
-    /// What the server of a handshake with ourselves gives out.
-    pub(crate) dictated: Option<Dictated>,
-    /// What is done with the key of a ticket.
-    pub(crate) psk: Psk,
-    /// A session which the mint has just struck.
-    pub(crate) struck: Option<Tls13ClientSessionValue>,
-    /// This is a handshake with ourselves, so whatever certificate comes is our own.
-    pub(crate) with_self: bool,
+    pub(crate) offered_chain: Option<u64>,
+    /// A TLS 1.2 session from the caller's store: rustls asked for one of TLS 1.3 first.
+    pub(crate) offered_tls12: Option<Session>,
+    /// rustls' value of the TLS 1.2 session that the handshake made.
+    pub(crate) tls12_value: Option<Tls12ClientSessionValue>,
+    /// rustls' value of the TLS 1.3 session that was just restored.
+    pub(crate) tls13_value: Option<Tls13ClientSessionValue>,
+    /// What the wrapped provider does with the master secret of TLS 1.2.
+    pub(crate) master_secret: Derivation,
+    /// What the wrapped provider does with a ticket's key.
+    pub(crate) psk: Derivation,
+    /// The id or ticket which the server of a loopback handshake gives out.
+    pub(crate) issued: Option<SessionHandle>,
+    /// Both ends of this handshake are ours, so its certificate is not judged.
+    pub(crate) is_loopback: bool,
 }
 
-impl Turn {
-    pub(crate) fn new() -> Box<Turn> {
-        Box::new(Turn {
+impl CallScope {
+    pub(crate) fn new() -> Box<CallScope> {
+        Box::new(CallScope {
             now: UnixTime::since_unix_epoch(std::time::Duration::ZERO),
             client_secret: Secret::empty(),
             server_secret: Secret::empty(),
@@ -94,64 +90,23 @@ impl Turn {
             client_name: None,
             resumption: ResumptionOutcome::default(),
             knows_tickets: false,
-            sessions: None,
-            offered: None,
-            taken: None,
-            made: None,
-            master: Master::Derived,
-            dictated: None,
-            psk: Psk::Derived,
-            struck: None,
-            with_self: false,
+            session_store: None,
+            offered_chain: None,
+            offered_tls12: None,
+            tls12_value: None,
+            master_secret: Derivation::Unchanged,
+            issued: None,
+            psk: Derivation::Unchanged,
+            tls13_value: None,
+            is_loopback: false,
         })
     }
 }
 
-/// Room for a traffic secret; wiped when dropped.
-pub(crate) struct Secret {
-    bytes: [u8; SECRET_MAX],
-    len: usize,
-}
-
-impl Secret {
-    pub(crate) const fn empty() -> Secret {
-        Secret {
-            bytes: [0; SECRET_MAX],
-            len: 0,
-        }
-    }
-
-    pub(crate) fn of(secret: &[u8]) -> Secret {
-        let mut room = Secret::empty();
-        room.write(secret);
-        room
-    }
-
-    /// A secret too long for any suite of TLS 1.3 leaves this empty, which is refused later.
-    pub(crate) fn write(&mut self, secret: &[u8]) {
-        self.bytes.zeroize();
-        self.len = 0;
-        if let Some(room) = self.bytes.get_mut(..secret.len()) {
-            room.copy_from_slice(secret);
-            self.len = secret.len();
-        }
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
-    }
-}
-
-impl Drop for Secret {
-    fn drop(&mut self) {
-        self.bytes.zeroize();
-    }
-}
-
-/// Makes `call` with `turn` in this thread's slot, and takes it back.
+/// Makes `call` with `scope` in this thread's slot, and takes it back.
 ///
-/// Turns nest: while rustls looks for a session, one may be made in a handshake with ourselves.
-pub(crate) fn take_turn<R>(turn: Box<Turn>, call: impl FnOnce() -> R) -> (Box<Turn>, R) {
+/// Scopes nest: while rustls looks for a session, a loopback handshake may restore it.
+pub(crate) fn enter<R>(scope: Box<CallScope>, call: impl FnOnce() -> R) -> (Box<CallScope>, R) {
     /// Clears the slot if `call` unwinds, so that no secret stays in the thread.
     struct Clear;
     impl Drop for Clear {
@@ -160,20 +115,20 @@ pub(crate) fn take_turn<R>(turn: Box<Turn>, call: impl FnOnce() -> R) -> (Box<Tu
         }
     }
 
-    let outer = SLOT.with(|slot| slot.replace(Some(turn)));
+    let outer = SLOT.with(|slot| slot.replace(Some(scope)));
     let clear = Clear;
     let result = call();
     std::mem::forget(clear);
-    let turn = SLOT.with(|slot| slot.replace(outer));
-    (turn.unwrap_or_else(Turn::new), result)
+    let scope = SLOT.with(|slot| slot.replace(outer));
+    (scope.unwrap_or_else(CallScope::new), result)
 }
 
-/// Looks at, or writes into, the turn of the call at hand, if there is one.
-pub(crate) fn with_turn<R>(f: impl FnOnce(&mut Turn) -> R) -> Option<R> {
+/// Reads or writes the scope of the current call; `None` outside of one.
+pub(crate) fn in_scope<R>(f: impl FnOnce(&mut CallScope) -> R) -> Option<R> {
     SLOT.with(|slot| slot.borrow_mut().as_deref_mut().map(f))
 }
 
-/// Catches the application traffic secrets of the connection at hand. Logs nothing, anywhere.
+/// Catches the application traffic secrets of the current connection. Logs nothing, anywhere.
 #[derive(Debug)]
 pub(crate) struct SecretCatcher;
 
@@ -182,9 +137,9 @@ const SERVER_TRAFFIC_SECRET: &str = "SERVER_TRAFFIC_SECRET_0";
 
 impl KeyLog for SecretCatcher {
     fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
-        with_turn(|turn| match label {
-            CLIENT_TRAFFIC_SECRET => turn.client_secret.write(secret),
-            SERVER_TRAFFIC_SECRET => turn.server_secret.write(secret),
+        in_scope(|scope| match label {
+            CLIENT_TRAFFIC_SECRET => scope.client_secret.write(secret),
+            SERVER_TRAFFIC_SECRET => scope.server_secret.write(secret),
             _ => {}
         });
     }
@@ -194,13 +149,13 @@ impl KeyLog for SecretCatcher {
     }
 }
 
-/// Tells rustls the time which the caller gave for the call at hand.
+/// Tells rustls the time that the caller gave for this call.
 #[derive(Debug)]
-pub(crate) struct TurnTime;
+pub(crate) struct CallerTime;
 
-impl TimeProvider for TurnTime {
+impl TimeProvider for CallerTime {
     fn current_time(&self) -> Option<UnixTime> {
-        with_turn(|turn| turn.now)
+        in_scope(|scope| scope.now)
     }
 }
 
@@ -209,32 +164,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_reach_the_turn_at_hand_and_nobody_else() {
+    fn secrets_reach_the_scope_of_the_call_and_no_other() {
         SecretCatcher.log(CLIENT_TRAFFIC_SECRET, &[], &[1; 32]);
-        let (turn, ()) = take_turn(Turn::new(), || {
+        let (scope, ()) = enter(CallScope::new(), || {
             SecretCatcher.log(CLIENT_TRAFFIC_SECRET, &[], &[2; 32]);
             SecretCatcher.log("EXPORTER_SECRET", &[], &[3; 32]);
             SecretCatcher.log(SERVER_TRAFFIC_SECRET, &[], &[4; 48]);
         });
-        assert_eq!(turn.client_secret.bytes(), [2; 32]);
-        assert_eq!(turn.server_secret.bytes(), [4; 48]);
-        assert!(with_turn(|_| ()).is_none());
+        assert_eq!(scope.client_secret.bytes(), [2; 32]);
+        assert_eq!(scope.server_secret.bytes(), [4; 48]);
+        assert!(in_scope(|_| ()).is_none());
     }
 
     #[test]
-    fn a_secret_too_long_is_not_kept() {
-        let mut secret = Secret::empty();
-        secret.write(&[7; 32]);
-        secret.write(&[7; 49]);
-        assert!(secret.bytes().is_empty());
-        assert_eq!(secret.bytes, [0; SECRET_MAX]);
-    }
-
-    #[test]
-    fn a_turn_within_a_turn_leaves_it_as_it_was() {
-        let (outer, inner) = take_turn(Turn::new(), || {
+    fn a_nested_scope_leaves_the_outer_one_as_it_was() {
+        let (outer, inner) = enter(CallScope::new(), || {
             SecretCatcher.log(CLIENT_TRAFFIC_SECRET, &[], &[1; 32]);
-            let (inner, ()) = take_turn(Turn::new(), || {
+            let (inner, ()) = enter(CallScope::new(), || {
                 SecretCatcher.log(SERVER_TRAFFIC_SECRET, &[], &[2; 32]);
             });
             inner
@@ -243,18 +189,18 @@ mod tests {
         assert!(outer.server_secret.bytes().is_empty());
         assert!(inner.client_secret.bytes().is_empty());
         assert_eq!(inner.server_secret.bytes(), [2; 32]);
-        assert!(with_turn(|_| ()).is_none());
+        assert!(in_scope(|_| ()).is_none());
     }
 
     #[test]
-    fn without_a_turn_there_is_no_time() {
-        assert!(TurnTime.current_time().is_none());
+    fn outside_of_a_call_there_is_no_time() {
+        assert!(CallerTime.current_time().is_none());
     }
 
     #[test]
     fn a_panic_leaves_no_secret_in_the_thread() {
-        let outcome = std::panic::catch_unwind(|| take_turn(Turn::new(), || panic!("as a test")));
+        let outcome = std::panic::catch_unwind(|| enter(CallScope::new(), || panic!("as a test")));
         assert!(outcome.is_err());
-        assert!(with_turn(|_| ()).is_none());
+        assert!(in_scope(|_| ()).is_none());
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod driver;
 mod first_bytes;
 mod record_assembly;
 pub(crate) mod rest;
+pub(crate) mod secrets;
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,21 +14,19 @@ use dormouse_record as record;
 use rustls::AlertDescription;
 use rustls::Error;
 use rustls::client::Tls12ClientSessionValue;
-use rustls::{ClientConfig, CommonState, PeerIncompatible, ProtocolVersion, ServerConfig};
+use rustls::{
+    CipherSuite, ClientConfig, CommonState, PeerIncompatible, ProtocolVersion, ServerConfig,
+};
 use rustls_pki_types::{ServerName, UnixTime};
 
-use self::call_scope::{Secret, Turn, take_turn, with_turn};
+use self::call_scope::{CallScope, enter, in_scope};
 use self::driver::{Connection, Machine, Wants};
 use self::first_bytes::HTTP_ANSWER;
-use self::rest::{Flights, Rested, Taken, establish, info};
-use crate::context::client::ClientContext;
-use crate::context::server::ServerContext;
-use crate::context::settings::SettingsError;
+use self::rest::{Flights, HandshakeInfo, Rested, Taken, establish, info};
+use self::secrets::{Derivation, Secret};
 use crate::failure::{Blame, FailureKind, HandshakeFailure, hidden_alert};
-use crate::sessions::client_session::SessionStore;
-use crate::sessions::client_store::Kept;
-use crate::sessions::restore::tls12::{Dictated, Master};
-use crate::sessions::server_flight::Overheard;
+use crate::sessions::client_session::{SessionHandle, SessionStore};
+use crate::sessions::server_flight::ServerFlight;
 use crate::sessions::ticket_watch::TicketWatch;
 
 /// What a handshake may cost.
@@ -61,7 +60,7 @@ pub enum Progress {
 pub struct Handshake {
     machine: Machine,
     /// Always there between calls.
-    turn: Option<Box<Turn>>,
+    scope: Option<Box<CallScope>>,
     phase: Phase,
     limits: HandshakeLimits,
     leftover: Vec<u8>,
@@ -72,31 +71,38 @@ pub struct Handshake {
     flights: Flights,
     /// The client's hello is of a version before TLS 1.2.
     is_old: bool,
-    /// Client side only.
-    wish: Option<Wish>,
+    /// `None` on the server's side.
+    client: Option<ClientSide>,
 }
 
-/// What only a client has in mind.
+/// What only a client's handshake has.
 #[derive(Default)]
-struct Wish {
-    /// Whom it asks for.
-    server_name: String,
-    /// For how many tickets it will wait.
-    tickets_expected: u32,
+pub(crate) struct ClientSide {
+    /// The server it wants to reach.
+    pub(crate) server_name: String,
+    /// How many tickets it will wait for.
+    pub(crate) tickets_expected: u32,
     /// Whether the server's certificate is judged.
-    judges: bool,
+    pub(crate) judges: bool,
     /// Set if the caller keeps the sessions.
-    kept: Option<Arc<Kept>>,
+    pub(crate) sessions: Option<Arc<dyn ClientSessions>>,
     /// What the server says of the session in the clear; only where sessions are kept.
-    overheard: Overheard,
+    pub(crate) server_flight: ServerFlight,
 }
 
-impl Wish {
-    fn failed(&self, turn: Option<&Turn>) {
-        if let (Some(kept), Some(turn)) = (&self.kept, turn) {
-            kept.failed(turn);
-        }
-    }
+/// Learns how handshakes end, for the sessions that the caller keeps.
+pub(crate) trait ClientSessions: Send + Sync {
+    /// The handshake failed: a session that was offered in it is not tried again.
+    fn failed(&self, scope: &CallScope);
+
+    /// The handshake is done. Returns the chain to which the coming tickets belong.
+    fn established(
+        &self,
+        scope: &mut CallScope,
+        info: &HandshakeInfo,
+        suite: CipherSuite,
+        flight: &ServerFlight,
+    ) -> Option<(Arc<dyn SessionStore>, u64)>;
 }
 
 enum Phase {
@@ -108,77 +114,62 @@ enum Phase {
 }
 
 impl Handshake {
-    /// A handshake with a client which has just connected.
-    pub fn server(context: &ServerContext, limits: HandshakeLimits) -> Handshake {
-        let connection = Connection::ServerToBe(Arc::clone(&context.config));
-        Handshake::new(connection, limits, None)
+    pub(crate) fn with_server_config(config: Arc<ServerConfig>, limits: HandshakeLimits) -> Self {
+        Handshake::new(Connection::ServerToBe(config), limits, None)
     }
 
-    /// A handshake with the server `server_name`, a host name or an IP address. It begins
-    /// with [`Handshake::handle_input`] without any input.
-    pub fn client(
-        context: &ClientContext,
-        server_name: &str,
+    pub(crate) fn with_client_config(
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
         limits: HandshakeLimits,
-    ) -> Result<Handshake, SettingsError> {
-        let name = ServerName::try_from(server_name.to_owned())
-            .map_err(|_| SettingsError::BadServerName(server_name.to_owned()))?;
-        let connection = Connection::ClientToBe(Arc::clone(&context.config), name);
-        let wish = Wish {
-            server_name: server_name.to_owned(),
-            tickets_expected: context.tickets_expected,
-            judges: context.judges,
-            kept: context.kept.clone(),
-            overheard: Overheard::default(),
-        };
-        Ok(Handshake::new(connection, limits, Some(wish)))
+        side: ClientSide,
+    ) -> Self {
+        Handshake::new(Connection::ClientToBe(config, name), limits, Some(side))
     }
 
     /// Takes sessions from `store` and puts new ones there; before anything else. The context's
     /// settings say that the caller keeps them.
     pub fn keep_sessions(&mut self, store: Arc<dyn SessionStore>) {
-        if let Some(turn) = &mut self.turn {
-            turn.sessions = Some(store);
-            turn.master = Master::Noted(Secret::empty());
+        if let Some(scope) = &mut self.scope {
+            scope.session_store = Some(store);
+            scope.master_secret = Derivation::Captured(Secret::empty());
         }
     }
 
-    /// The client of a handshake with ourselves.
-    pub(crate) fn with_self(config: Arc<ClientConfig>, name: ServerName<'static>) -> Handshake {
-        let wish = Wish {
+    /// The client of a loopback handshake.
+    pub(crate) fn loopback_client(config: Arc<ClientConfig>, name: ServerName<'static>) -> Self {
+        let side = ClientSide {
             tickets_expected: 1,
-            ..Wish::default()
+            ..ClientSide::default()
         };
-        let connection = Connection::ClientToBe(config, name);
-        let mut handshake = Handshake::new(connection, HandshakeLimits::default(), Some(wish));
-        if let Some(turn) = &mut handshake.turn {
-            turn.with_self = true;
+        let limits = HandshakeLimits::default();
+        let mut handshake = Handshake::with_client_config(config, name, limits, side);
+        if let Some(scope) = &mut handshake.scope {
+            scope.is_loopback = true;
         }
         handshake
     }
 
-    /// The server of a handshake with ourselves.
-    pub(crate) fn with_client(config: Arc<ServerConfig>) -> Handshake {
-        let connection = Connection::ServerToBe(config);
-        Handshake::new(connection, HandshakeLimits::default(), None)
-    }
-
-    /// What a handshake with ourselves goes by, in place of what it would agree on.
-    pub(crate) fn dictate(&mut self, master: Master, dictated: Option<Dictated>) {
-        if let Some(turn) = &mut self.turn {
-            (turn.master, turn.dictated) = (master, dictated);
+    /// Sets what a loopback handshake uses in place of what it would agree on.
+    pub(crate) fn prescribe(&mut self, master_secret: Derivation, issued: SessionHandle) {
+        if let Some(scope) = &mut self.scope {
+            (scope.master_secret, scope.issued) = (master_secret, Some(issued));
         }
     }
 
-    /// The session of TLS 1.2 which a handshake with ourselves has made.
-    pub(crate) fn take_struck(&mut self) -> Option<Tls12ClientSessionValue> {
-        self.turn.as_mut()?.made.take()
+    /// Takes rustls' value of the TLS 1.2 session that a loopback handshake has made.
+    pub(crate) fn take_tls12_value(&mut self) -> Option<Tls12ClientSessionValue> {
+        self.scope.as_mut()?.tls12_value.take()
     }
 
-    fn new(connection: Connection, limits: HandshakeLimits, wish: Option<Wish>) -> Handshake {
+    fn new(
+        connection: Connection,
+        limits: HandshakeLimits,
+        client: Option<ClientSide>,
+    ) -> Handshake {
         Handshake {
             machine: Machine::new(connection),
-            turn: Some(Turn::new()),
+            scope: Some(CallScope::new()),
             phase: Phase::FirstBytes,
             limits,
             leftover: Vec::new(),
@@ -186,7 +177,7 @@ impl Handshake {
             sent_before: 0,
             flights: Flights::default(),
             is_old: false,
-            wish,
+            client,
         }
     }
 
@@ -202,21 +193,21 @@ impl Handshake {
             Phase::Established => return self.keep(received),
             Phase::FirstBytes | Phase::Handshaking => {}
         }
-        let mut turn = self.turn.take().unwrap_or_else(Turn::new);
-        turn.now = now;
+        let mut scope = self.scope.take().unwrap_or_else(CallScope::new);
+        scope.now = now;
         let (taken, written) = (self.machine.inbound.taken(), self.machine.output.len());
-        let (mut turn, outcome) = take_turn(turn, || self.take_records(received));
+        let (mut scope, outcome) = enter(scope, || self.take_records(received));
         let from_client = self.is_server();
         self.flights
             .add(from_client, self.machine.inbound.taken() - taken);
         self.flights
             .add(!from_client, self.machine.output.len() - written);
-        let problem = turn.certificate_problem.take();
-        let client = turn.client.clone();
-        let not_shown = turn.not_shown.take();
+        let problem = scope.certificate_problem.take();
+        let client = scope.client.clone();
+        let not_shown = scope.not_shown.take();
         let not_shown =
-            not_shown.map(|why| HandshakeFailure::not_shown(why, turn.server_name.as_deref()));
-        self.turn = Some(turn);
+            not_shown.map(|why| HandshakeFailure::not_shown(why, scope.server_name.as_deref()));
+        self.scope = Some(scope);
         outcome.map_err(|stop| {
             let failure = match (stop, not_shown) {
                 (Stop::Ours(failure), _) => failure,
@@ -242,10 +233,12 @@ impl Handshake {
                     }
                     let alert = self.alert_since(alert_at).or(hidden);
                     let failure = HandshakeFailure::from_rustls(&error, problem);
-                    let failure = match &self.wish {
+                    let failure = match &self.client {
                         None => failure.about_client(client.as_deref()),
-                        Some(wish) => {
-                            wish.failed(self.turn.as_deref());
+                        Some(side) => {
+                            if let (Some(sessions), Some(scope)) = (&side.sessions, &self.scope) {
+                                sessions.failed(scope);
+                            }
                             failure
                         }
                     };
@@ -294,7 +287,7 @@ impl Handshake {
 
     /// Whether it is the server's side.
     pub fn is_server(&self) -> bool {
-        self.wish.is_none()
+        self.client.is_none()
     }
 
     /// Bytes this handshake holds on the heap in buffers, rustls' own state not counted.
@@ -328,22 +321,22 @@ impl Handshake {
                 ));
             }
         }
-        let mut turn = self.turn.take().unwrap_or_else(Turn::new);
-        let of_client = self.wish.is_some();
-        let (sni, wish) = match self.wish.take() {
-            Some(wish) => (Some(wish.server_name.clone()), wish),
-            None => (turn.server_name.clone(), Wish::default()),
+        let mut scope = self.scope.take().unwrap_or_else(CallScope::new);
+        let of_client = self.client.is_some();
+        let (sni, side) = match self.client.take() {
+            Some(side) => (Some(side.server_name.clone()), side),
+            None => (scope.server_name.clone(), ClientSide::default()),
         };
         let taken = Taken {
             sni,
-            verified: wish.judges,
+            verified: side.judges,
             of_client,
             bytes_in: self.machine.inbound.taken(),
             bytes_out: self.sent_before + self.machine.output.len(),
             flights: self.flights,
         };
         let info = match self.machine.common() {
-            Some(common) => info(common, &turn, taken)?,
+            Some(common) => info(common, &scope, taken)?,
             None => {
                 return Err(HandshakeFailure::internal(
                     "established without a connection",
@@ -354,20 +347,21 @@ impl Handshake {
             .machine
             .common()
             .and_then(CommonState::negotiated_cipher_suite);
-        let overheard = wish.overheard;
-        let chain = match (&wish.kept, suite) {
-            (Some(kept), Some(suite)) => kept.done(&mut turn, &info, suite.suite(), &overheard),
+        let chain = match (&side.sessions, suite) {
+            (Some(sessions), Some(suite)) => {
+                sessions.established(&mut scope, &info, suite.suite(), &side.server_flight)
+            }
             _ => None,
         };
-        let kernel = establish(self.machine.connection, &turn, state)?;
+        let kernel = establish(self.machine.connection, &scope, state)?;
         self.machine.output.drain(..self.sent);
         Ok(Rested {
             unsent: self.machine.output,
             leftover: self.leftover,
             info,
             tickets: kernel
-                .filter(|_| wish.tickets_expected > 0)
-                .map(|kernel| TicketWatch::new(kernel, wish.tickets_expected, chain)),
+                .filter(|_| side.tickets_expected > 0)
+                .map(|kernel| TicketWatch::new(kernel, side.tickets_expected, chain)),
         })
     }
 }
@@ -405,7 +399,7 @@ impl Handshake {
                 self.judge_first_bytes().map_err(Stop::Ours)?;
                 self.phase = Phase::Handshaking;
             }
-            self.overhear();
+            self.read_server_flight();
             if self.advance()? == Wants::Nothing {
                 break;
             }
@@ -421,9 +415,9 @@ impl Handshake {
         self.keep(received).map_err(Stop::Ours)
     }
 
-    fn overhear(&mut self) {
-        if let Some(wish) = self.wish.as_mut().filter(|wish| wish.kept.is_some()) {
-            wish.overheard.record(self.machine.inbound.completed());
+    fn read_server_flight(&mut self) {
+        if let Some(side) = self.client.as_mut().filter(|side| side.sessions.is_some()) {
+            side.server_flight.record(self.machine.inbound.completed());
         }
     }
 
@@ -448,7 +442,7 @@ impl Handshake {
             .machine
             .common()
             .is_some_and(|common| common.peer_certificates().is_some());
-        let judged = with_turn(|turn| turn.resumption.client_judged).unwrap_or_default();
+        let judged = in_scope(|scope| scope.resumption.client_judged).unwrap_or_default();
         if self.is_server() && shown && !judged {
             return Err(HandshakeFailure::internal(
                 "a client's certificate was not judged",
@@ -458,9 +452,9 @@ impl Handshake {
     }
 
     fn fetch_alert(&mut self) {
-        let turn = self.turn.take().unwrap_or_else(Turn::new);
-        let (turn, ()) = take_turn(turn, || self.machine.fetch_alert());
-        self.turn = Some(turn);
+        let scope = self.scope.take().unwrap_or_else(CallScope::new);
+        let (scope, ()) = enter(scope, || self.machine.fetch_alert());
+        self.scope = Some(scope);
     }
 
     /// rustls has no alert for what it can't parse. As long as nothing has been sent, nothing can
@@ -558,7 +552,9 @@ mod tests {
 
     use self::call_scope::SecretCatcher;
     use super::*;
-    use crate::{ClientSettings, Identity, Roots, ServerSettings, Version};
+    use crate::{
+        ClientContext, ClientSettings, Identity, Roots, ServerContext, ServerSettings, Version,
+    };
 
     const NOW: UnixTime = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_800_000_000));
 
@@ -591,10 +587,10 @@ mod tests {
             for len in [32, 48] {
                 let (client, server) = established();
                 for mut handshake in [client, server] {
-                    let turn = handshake.turn.take().unwrap();
-                    let (turn, ()) =
-                        take_turn(turn, || SecretCatcher.log(label, &[], &[7; 48][..len]));
-                    handshake.turn = Some(turn);
+                    let scope = handshake.scope.take().unwrap();
+                    let (scope, ()) =
+                        enter(scope, || SecretCatcher.log(label, &[], &[7; 48][..len]));
+                    handshake.scope = Some(scope);
                     let mut state = record::State::empty();
                     let failure = handshake.rest(&mut state).unwrap_err();
                     assert_eq!(failure.kind, FailureKind::Internal, "{failure}");

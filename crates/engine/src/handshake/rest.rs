@@ -13,7 +13,7 @@ use rustls::{
 
 use crate::context::settings::Version;
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
-use crate::handshake::call_scope::Turn;
+use crate::handshake::call_scope::CallScope;
 use crate::handshake::driver::Connection;
 use crate::sessions::refusal::ResumptionRefused;
 use crate::sessions::ticket_watch::TicketWatch;
@@ -125,7 +125,7 @@ pub(crate) struct Taken {
 /// What rustls knows; it must be asked before it gives up the connection.
 pub(crate) fn info(
     common: &CommonState,
-    turn: &Turn,
+    scope: &CallScope,
     taken: Taken,
 ) -> Result<HandshakeInfo, HandshakeFailure> {
     let (Some(protocol), Some(suite)) =
@@ -151,18 +151,18 @@ pub(crate) fn info(
         alpn: common.alpn_protocol().map(<[u8]>::to_vec),
         resumed,
         retried: kind == Some(HandshakeKind::FullWithHelloRetryRequest),
-        signature: turn.signature.filter(|_| !resumed).map(signature_name),
+        signature: scope.signature.filter(|_| !resumed).map(signature_name),
         verified: taken.verified || shown,
-        client: turn.client.clone().filter(|_| shown),
-        client_name: turn.client_name.clone().filter(|_| shown),
+        client: scope.client.clone().filter(|_| shown),
+        client_name: scope.client_name.clone().filter(|_| shown),
         client_certificate: common
             .peer_certificates()
             .and_then(<[_]>::first)
             .filter(|_| shown)
             .map(|own| own.to_vec()),
-        algorithms: turn.algorithms.clone(),
-        refused: turn.resumption.reason().filter(|_| !resumed),
-        ticket_withheld: turn.resumption.withheld,
+        algorithms: scope.algorithms.clone(),
+        refused: scope.resumption.reason().filter(|_| !resumed),
+        ticket_withheld: scope.resumption.withheld,
         bytes_in: taken.bytes_in,
         bytes_out: taken.bytes_out,
         flights: taken.flights,
@@ -176,10 +176,10 @@ type Kernel = Option<Box<KernelConnection<ClientConnectionData>>>;
 /// `KernelConnection`, which is given back.
 pub(crate) fn establish(
     connection: Connection,
-    turn: &Turn,
+    scope: &CallScope,
     state: &mut record::State,
 ) -> Result<Kernel, HandshakeFailure> {
-    let kernel = write_connection(connection, turn, state);
+    let kernel = write_connection(connection, scope, state);
     scrub_stack();
     kernel
 }
@@ -195,7 +195,7 @@ fn scrub_stack() {
 #[inline(never)]
 fn write_connection(
     connection: Connection,
-    turn: &Turn,
+    scope: &CallScope,
     state: &mut record::State,
 ) -> Result<Kernel, HandshakeFailure> {
     let refused = |error: rustls::Error| {
@@ -207,8 +207,8 @@ fn write_connection(
             let version = kernel.protocol_version();
             let direction = Direction {
                 role: record::Role::Server,
-                read: turn.client_secret.bytes(),
-                write: turn.server_secret.bytes(),
+                read: scope.client_secret.bytes(),
+                write: scope.server_secret.bytes(),
             };
             direction.write_state(version, &secrets, state)?;
             Ok(None)
@@ -218,8 +218,8 @@ fn write_connection(
             let version = kernel.protocol_version();
             let direction = Direction {
                 role: record::Role::Client,
-                read: turn.server_secret.bytes(),
-                write: turn.client_secret.bytes(),
+                read: scope.server_secret.bytes(),
+                write: scope.client_secret.bytes(),
             };
             direction.write_state(version, &secrets, state)?;
             let takes_tickets = version == rustls::ProtocolVersion::TLSv1_3;

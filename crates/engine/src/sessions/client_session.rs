@@ -45,6 +45,22 @@ pub trait SessionStore: fmt::Debug + Send + Sync {
     fn put(&self, chain: u64, session: &Session) -> bool;
 }
 
+/// How often and how long what one full handshake agreed on may be used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reuse {
+    /// Resumed handshakes after one full one.
+    pub uses_max: u32,
+    /// Seconds after it.
+    pub age_max_s: u64,
+}
+
+impl Reuse {
+    /// May it be used once more, after so many uses since then?
+    pub fn allows(&self, uses: u32, since_s: u64, now_s: u64) -> bool {
+        uses < self.uses_max && now_s.saturating_sub(since_s) < self.age_max_s
+    }
+}
+
 /// A digest (SHA-256) of texts, for naming what depends on all of them.
 pub fn digest(parts: &[&[u8]]) -> [u8; 32] {
     let mut context = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
@@ -57,15 +73,18 @@ pub fn digest(parts: &[&[u8]]) -> [u8; 32] {
     digest
 }
 
-/// What a server knows a session of TLS 1.2 by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Key<'a> {
-    Ticket(&'a [u8]),
-    Id(&'a [u8]),
+/// RFC 5246 §7.4.1.2. rustls' servers, OpenSSL and all that use it make ids of this length.
+pub(crate) const SESSION_ID_LEN: usize = 32;
+
+/// What a server finds a TLS 1.2 session by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SessionHandle {
+    Ticket(Vec<u8>),
+    Id([u8; SESSION_ID_LEN]),
 }
 
-const KEY_IS_TICKET: u32 = 0;
-const KEY_IS_ID: u32 = 1;
+const HANDLE_IS_TICKET: u32 = 0;
+const HANDLE_IS_ID: u32 = 1;
 
 /// What a session says.
 pub(crate) struct Parts<'a> {
@@ -118,23 +137,23 @@ impl Session {
         now: UnixTime,
         lifetime_s: u32,
         master: &[u8],
-        key: Key<'_>,
+        handle: &SessionHandle,
     ) -> Option<Session> {
-        let (kind, key) = match key {
-            Key::Ticket(ticket) => (KEY_IS_TICKET, ticket),
-            Key::Id(id) => (KEY_IS_ID, id),
+        let (kind, handle) = match handle {
+            SessionHandle::Ticket(ticket) => (HANDLE_IS_TICKET, ticket.as_slice()),
+            SessionHandle::Id(id) => (HANDLE_IS_ID, id.as_slice()),
         };
         let lifetime_s = lifetime_s.min(LIFETIME_MAX_S);
-        let session = Session::write(suite, now, lifetime_s, kind, master, key)?;
+        let session = Session::write(suite, now, lifetime_s, kind, master, handle)?;
         (!session.is_tls13()).then_some(session)
     }
 
-    /// What its server knows it by, if it is of TLS 1.2.
-    pub(crate) fn key(&self) -> Option<Key<'_>> {
+    /// What its server finds it by, if it is of TLS 1.2.
+    pub(crate) fn handle(&self) -> Option<SessionHandle> {
         let parts = self.parts().filter(|_| !self.is_tls13())?;
         match parts.age_add {
-            KEY_IS_TICKET => Some(Key::Ticket(parts.ticket)),
-            KEY_IS_ID => Some(Key::Id(parts.ticket)),
+            HANDLE_IS_TICKET => Some(SessionHandle::Ticket(parts.ticket.to_vec())),
+            HANDLE_IS_ID => parts.ticket.try_into().ok().map(SessionHandle::Id),
             _ => None,
         }
     }
@@ -247,15 +266,21 @@ mod tests {
     fn sessions_of_tls12_have_an_id_or_a_ticket() {
         let now = UnixTime::since_unix_epoch(Duration::from_secs(1_000));
         let suite = CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256;
-        for key in [Key::Ticket(b"tickt"), Key::Id(&[5; 32])] {
-            let session = Session::of_tls12(suite, now, 0, &[7; 48], key).unwrap();
+        for handle in [
+            SessionHandle::Ticket(b"tickt".to_vec()),
+            SessionHandle::Id([5; 32]),
+        ] {
+            let session = Session::of_tls12(suite, now, 0, &[7; 48], &handle).unwrap();
             let session = Session::from_bytes(session.bytes()).unwrap();
-            assert_eq!(session.key(), Some(key));
+            assert_eq!(session.handle(), Some(handle));
             assert!(!session.is_tls13() && !session.is_for_one_use());
             assert_eq!(session.expires_at_s(), 1_000 + u64::from(LIFETIME_MAX_S));
         }
-        assert!(Session::of_tls12(suite, now, 0, &[7; 48], Key::Id(&[])).is_none());
-        assert!(session().is_tls13() && session().key().is_none());
+        assert!(
+            Session::of_tls12(suite, now, 0, &[7; 48], &SessionHandle::Ticket(Vec::new()))
+                .is_none()
+        );
+        assert!(session().is_tls13() && session().handle().is_none());
     }
 
     #[test]

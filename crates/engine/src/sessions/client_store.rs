@@ -1,11 +1,12 @@
-//! The sessions of a client whose caller keeps them: what rustls sees of [`SessionStore`].
+//! rustls' store for clients whose caller keeps the sessions ([`SessionStore`]).
 //!
-//! Sessions go to the caller as bytes and come back by way of the [mint](crate::sessions::restore::tls13). What of TLS
-//! 1.2 the mint has struck once stays here too, as rustls' value, and is used again as long as the
+//! Sessions go to the caller as bytes and are [restored](crate::sessions::restore) when they come
+//! back. rustls' value of a restored TLS 1.2 session stays here too, and is used again while the
 //! caller's chain is the one it belongs to.
 //!
-//! Some sessions of TLS 1.2 can't be bytes: those without extended master secret, with a ticket too
-//! large for the caller, with an id of an unusual length. They stay here alone, and are counted here.
+//! Some TLS 1.2 sessions can't be bytes: those without extended master secret, with a ticket too
+//! large for the caller, or with an id of an unusual length. They stay here only, and this store
+//! counts their uses.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,23 +17,23 @@ use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSes
 use rustls::{CipherSuite, NamedGroup};
 use rustls_pki_types::ServerName;
 
-use crate::context::client::Reuse;
 use crate::context::settings::Version;
-use crate::handshake::call_scope::{Turn, with_turn};
+use crate::handshake::ClientSessions;
+use crate::handshake::call_scope::{CallScope, in_scope};
 use crate::handshake::rest::HandshakeInfo;
-use crate::sessions::client_session::{Session, SessionStore};
-use crate::sessions::restore::tls12::{self, MintTls12};
-use crate::sessions::restore::tls13::Mint;
-use crate::sessions::server_flight::Overheard;
+use crate::sessions::client_session::{Reuse, Session, SessionStore};
+use crate::sessions::restore::tls12::{self, Tls12Restorer};
+use crate::sessions::restore::tls13::Tls13Restorer;
+use crate::sessions::server_flight::ServerFlight;
 
 /// Servers are a matter of configuration, so there are few.
 const SERVERS_MAX: usize = 1_024;
 
 /// rustls' store.
-pub(crate) struct Kept {
+pub(crate) struct ClientStore {
     /// None where TLS 1.3 is off.
-    mint: Option<Mint>,
-    mint_tls12: MintTls12,
+    tls13_restorer: Option<Tls13Restorer>,
+    tls12_restorer: Tls12Restorer,
     reuse: Reuse,
     groups: Mutex<HashMap<ServerName<'static>, NamedGroup>>,
     tls12: Mutex<HashMap<StoreId, Tls12>>,
@@ -61,72 +62,35 @@ enum Chain {
     Own { uses: u32, since_s: u64 },
 }
 
-impl Kept {
-    pub(crate) fn new(mint: Option<Mint>, mint_tls12: MintTls12, reuse: Reuse) -> Kept {
-        Kept {
-            mint,
-            mint_tls12,
+impl ClientStore {
+    pub(crate) fn new(
+        tls13_restorer: Option<Tls13Restorer>,
+        tls12_restorer: Tls12Restorer,
+        reuse: Reuse,
+    ) -> ClientStore {
+        ClientStore {
+            tls13_restorer,
+            tls12_restorer,
             reuse,
             groups: Mutex::default(),
             tls12: Mutex::default(),
         }
     }
 
-    /// A handshake has failed: should a session have been offered in it, nobody tries that again.
-    pub(crate) fn failed(&self, turn: &Turn) {
-        if let Some(store) = &turn.sessions {
-            lock(&self.tls12).remove(&id(store));
-            if turn.offered.is_some() {
-                store.begin(turn.now);
-            }
-        }
-    }
-
-    /// A handshake is done. The chain to which the tickets belong that are still to come.
-    pub(crate) fn done(
-        &self,
-        turn: &mut Turn,
-        info: &HandshakeInfo,
-        suite: CipherSuite,
-        overheard: &Overheard,
-    ) -> Option<(Arc<dyn SessionStore>, u64)> {
-        let store = Arc::clone(turn.sessions.as_ref()?);
-        let chain = if info.resumed {
-            turn.offered
-        } else {
-            Some(store.begin(turn.now))
-        };
-        match info.protocol {
-            Version::Tls13 => Some((store, chain?)),
-            Version::Tls12 => {
-                // One that was resumed has a new ticket, or is as it was.
-                let is_new = !info.resumed || overheard.ticket.is_some();
-                let session = tls12::session(suite, turn.now, &turn.master, overheard);
-                let kept = match (chain, session.filter(|_| is_new)) {
-                    (Some(chain), Some(session)) => store.put(chain, &session),
-                    _ => false,
-                };
-                let callers = chain.filter(|_| kept || info.resumed);
-                self.tls12_done(turn, id(&store), callers, info.resumed);
-                None
-            }
-        }
-    }
-
     /// Keeps rustls' value of the session, of a chain of the caller's or for itself.
-    fn tls12_done(&self, turn: &mut Turn, id: StoreId, callers: Option<u64>, resumed: bool) {
+    fn tls12_done(&self, scope: &mut CallScope, id: StoreId, callers: Option<u64>, resumed: bool) {
         let mut all = lock(&self.tls12);
         let former = all.get(&id).map(|former| former.chain);
         let fresh = Chain::Own {
             uses: 0,
-            since_s: turn.now.as_secs(),
+            since_s: scope.now.as_secs(),
         };
         let chain = match (callers, former) {
             (Some(chain), _) => Chain::Callers(chain),
             (None, Some(own @ Chain::Own { .. })) if resumed => own,
             (None, _) => fresh,
         };
-        match turn.made.take() {
+        match scope.tls12_value.take() {
             Some(value) => put(&mut all, id, Tls12 { value, chain }),
             None if resumed => {}
             None => drop(all.remove(&id)),
@@ -144,12 +108,12 @@ impl Kept {
         if let Some(known) = lock(&self.tls12).get(&id).filter(|one| one.chain == chain) {
             return Some(known.value.clone());
         }
-        let value = self.mint_tls12.strike(session)?;
-        let struck = Tls12 {
+        let value = self.tls12_restorer.restore(session)?;
+        let restored = Tls12 {
             value: value.clone(),
             chain,
         };
-        put(&mut lock(&self.tls12), id, struck);
+        put(&mut lock(&self.tls12), id, restored);
         Some(value)
     }
 
@@ -169,6 +133,47 @@ impl Kept {
     }
 }
 
+impl ClientSessions for ClientStore {
+    fn failed(&self, scope: &CallScope) {
+        if let Some(store) = &scope.session_store {
+            lock(&self.tls12).remove(&id(store));
+            if scope.offered_chain.is_some() {
+                store.begin(scope.now);
+            }
+        }
+    }
+
+    fn established(
+        &self,
+        scope: &mut CallScope,
+        info: &HandshakeInfo,
+        suite: CipherSuite,
+        flight: &ServerFlight,
+    ) -> Option<(Arc<dyn SessionStore>, u64)> {
+        let store = Arc::clone(scope.session_store.as_ref()?);
+        let chain = if info.resumed {
+            scope.offered_chain
+        } else {
+            Some(store.begin(scope.now))
+        };
+        match info.protocol {
+            Version::Tls13 => Some((store, chain?)),
+            Version::Tls12 => {
+                // One that was resumed has a new ticket, or is as it was.
+                let is_new = !info.resumed || flight.ticket.is_some();
+                let session = tls12::session(suite, scope.now, &scope.master_secret, flight);
+                let kept = match (chain, session.filter(|_| is_new)) {
+                    (Some(chain), Some(session)) => store.put(chain, &session),
+                    _ => false,
+                };
+                let callers = chain.filter(|_| kept || info.resumed);
+                self.tls12_done(scope, id(&store), callers, info.resumed);
+                None
+            }
+        }
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -179,7 +184,7 @@ fn put<K: Hash + Eq, V>(all: &mut HashMap<K, V>, key: K, value: V) {
     }
 }
 
-impl ClientSessionStore for Kept {
+impl ClientSessionStore for ClientStore {
     fn set_kx_hint(&self, name: ServerName<'static>, group: NamedGroup) {
         put(&mut lock(&self.groups), name, group);
     }
@@ -190,14 +195,19 @@ impl ClientSessionStore for Kept {
 
     /// Whether it is a new one or one that was resumed is known when the handshake is done.
     fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
-        with_turn(|turn| turn.made = Some(value));
+        in_scope(|scope| scope.tls12_value = Some(value));
     }
 
     /// rustls asks for one of TLS 1.3 first.
     fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        let (store, taken, chain, now) = with_turn(|turn| {
-            let store = id(turn.sessions.as_ref()?);
-            Some((store, turn.taken.take(), turn.offered, turn.now))
+        let (store, taken, chain, now) = in_scope(|scope| {
+            let store = id(scope.session_store.as_ref()?);
+            Some((
+                store,
+                scope.offered_tls12.take(),
+                scope.offered_chain,
+                scope.now,
+            ))
         })??;
         match (taken, chain) {
             (Some(session), Some(chain)) => self.of_caller(store, chain, &session),
@@ -206,7 +216,7 @@ impl ClientSessionStore for Kept {
     }
 
     fn remove_tls12_session(&self, _: &ServerName<'static>) {
-        let store = with_turn(|turn| turn.sessions.as_ref().map(id));
+        let store = in_scope(|scope| scope.session_store.as_ref().map(id));
         if let Some(store) = store.flatten() {
             lock(&self.tls12).remove(&store);
         }
@@ -216,19 +226,19 @@ impl ClientSessionStore for Kept {
     fn insert_tls13_ticket(&self, _: ServerName<'static>, _: Tls13ClientSessionValue) {}
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        let (store, now) = with_turn(|turn| Some((turn.sessions.clone()?, turn.now)))??;
+        let (store, now) = in_scope(|scope| Some((scope.session_store.clone()?, scope.now)))??;
         let (chain, session) = SessionStore::take(&*store, now)?;
-        with_turn(|turn| turn.offered = Some(chain));
+        in_scope(|scope| scope.offered_chain = Some(chain));
         if !session.is_tls13() {
-            with_turn(|turn| turn.taken = Some(session));
+            in_scope(|scope| scope.offered_tls12 = Some(session));
             return None;
         }
-        self.mint.as_ref()?.strike(&session)
+        self.tls13_restorer.as_ref()?.restore(&session)
     }
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for ClientStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Kept")
+        f.write_str("ClientStore")
     }
 }

@@ -4,7 +4,7 @@
 
 use rustls_pki_types::UnixTime;
 
-use crate::handshake::call_scope::with_turn;
+use crate::handshake::call_scope::in_scope;
 use crate::sessions::refusal::ResumptionRefused;
 use crate::sessions::server_session::Session;
 use crate::x509::client_auth::ClientAuth;
@@ -17,14 +17,14 @@ pub(crate) fn judge(
     now: UnixTime,
 ) -> Result<(), ResumptionRefused> {
     let session = Session::read(session).ok_or(ResumptionRefused::Damaged)?;
-    let (name_fits, alpn_fits) = with_turn(|turn| {
-        let asked = turn.server_name.as_deref().map(str::as_bytes);
+    let (name_fits, alpn_fits) = in_scope(|scope| {
+        let asked = scope.server_name.as_deref().map(str::as_bytes);
         let name_fits = match (asked, session.server_name) {
             (Some(asked), Some(made_for)) => asked.eq_ignore_ascii_case(made_for),
             (None, None) => true,
             _ => false,
         };
-        (name_fits, turn.alpn.as_deref() == session.alpn)
+        (name_fits, scope.alpn.as_deref() == session.alpn)
     })
     .unwrap_or_default();
     if !name_fits {
@@ -42,9 +42,9 @@ pub(crate) fn judge(
 
 /// Notes the outcome for the connection whose turn it is.
 pub(crate) fn note(outcome: Result<Vec<u8>, ResumptionRefused>) -> Option<Vec<u8>> {
-    with_turn(|turn| match &outcome {
-        Ok(_) => turn.resumption.accepted = true,
-        Err(refused) => turn.resumption.refused = Some(*refused),
+    in_scope(|scope| match &outcome {
+        Ok(_) => scope.resumption.accepted = true,
+        Err(refused) => scope.resumption.refused = Some(*refused),
     });
     outcome.ok()
 }

@@ -1,9 +1,9 @@
-//! What a TLS 1.2 server says in the clear of the session it makes: its id, in the ServerHello
+//! What a TLS 1.2 server says in the clear about the session it makes: its id, in the ServerHello
 //! (RFC 5246 §7.4.1.3), and a ticket (RFC 5077 §3.3).
 //!
-//! rustls reads both and gives out neither, so they are read here as they pass by. Messages may be
-//! cut into records anywhere and share them (RFC 5246 §6.2.1). What makes no sense is rustls' to
-//! refuse; here it only means that nothing was heard.
+//! rustls reads both and gives out neither, so this reads them too. Messages may be cut into records
+//! anywhere and share them (RFC 5246 §6.2.1). rustls refuses a malformed message; here it only means
+//! that there is neither id nor ticket.
 
 const HEADER_LEN: usize = 4;
 const RECORD_HEADER_LEN: usize = 5;
@@ -15,9 +15,9 @@ const MESSAGE_MAX: usize = 16_384;
 /// RFC 5246 §7.4.1.3.
 const ID_MAX: usize = 32;
 
-/// A listener on one connection.
+/// What one server's flight in the clear has said so far.
 #[derive(Default)]
-pub(crate) struct Overheard {
+pub(crate) struct ServerFlight {
     /// The beginning of a message.
     message: Vec<u8>,
     /// Bytes of a message which is of no interest.
@@ -30,7 +30,7 @@ pub(crate) struct Overheard {
     pub(crate) ticket: Option<(u32, Vec<u8>)>,
 }
 
-impl Overheard {
+impl ServerFlight {
     /// One whole record, as it was received.
     pub(crate) fn record(&mut self, record: &[u8]) {
         match record.split_at_checked(RECORD_HEADER_LEN) {
@@ -108,7 +108,7 @@ mod tests {
         [&[kind], &len[1..], body].concat()
     }
 
-    fn flight() -> Vec<u8> {
+    fn messages_of_a_flight() -> Vec<u8> {
         let hello = [&[3, 3][..], &[9; 32], &[4], b"name", &[0xc0, 0x2b, 0]].concat();
         [
             message(SERVER_HELLO, &hello),
@@ -127,46 +127,46 @@ mod tests {
     }
 
     #[test]
-    fn id_and_ticket_are_heard_however_messages_are_cut() {
-        for len in 1..flight().len() + 1 {
-            let mut overheard = Overheard::default();
-            for record in records(&flight(), len) {
-                overheard.record(&record);
+    fn id_and_ticket_are_read_however_messages_are_cut() {
+        for len in 1..messages_of_a_flight().len() + 1 {
+            let mut flight = ServerFlight::default();
+            for record in records(&messages_of_a_flight(), len) {
+                flight.record(&record);
             }
-            assert_eq!(overheard.id, b"name", "records of {len}");
-            assert_eq!(overheard.ticket, Some((3_600, b"tickt".to_vec())));
+            assert_eq!(flight.id, b"name", "records of {len}");
+            assert_eq!(flight.ticket, Some((3_600, b"tickt".to_vec())));
         }
     }
 
     #[test]
-    fn nothing_is_heard_once_it_is_no_longer_in_the_clear() {
-        let mut overheard = Overheard::default();
-        overheard.record(&[20, 3, 3, 0, 1, 1]);
-        for record in records(&flight(), 100) {
-            overheard.record(&record);
+    fn nothing_is_read_behind_the_cleartext() {
+        let mut flight = ServerFlight::default();
+        flight.record(&[20, 3, 3, 0, 1, 1]);
+        for record in records(&messages_of_a_flight(), 100) {
+            flight.record(&record);
         }
-        assert!(overheard.id.is_empty() && overheard.ticket.is_none());
+        assert!(flight.id.is_empty() && flight.ticket.is_none());
     }
 
     #[test]
     fn nonsense_is_bounded_and_harmless() {
-        let mut overheard = Overheard::default();
+        let mut flight = ServerFlight::default();
         let endless = [
             &[HANDSHAKE, 3, 3, 0, 0][..],
             &[SERVER_HELLO, 0xff, 0xff, 0xff],
         ]
         .concat();
-        overheard.record(&endless);
+        flight.record(&endless);
         for _ in 0..100 {
-            overheard.record(&[&[HANDSHAKE, 3, 3, 0, 0][..], &[0xff; 16_000]].concat());
+            flight.record(&[&[HANDSHAKE, 3, 3, 0, 0][..], &[0xff; 16_000]].concat());
         }
-        assert!(overheard.message.capacity() <= 2 * MESSAGE_MAX);
+        assert!(flight.message.capacity() <= 2 * MESSAGE_MAX);
         for body in [&[][..], &[0; 34], &[0; 6], &[255; 40]] {
-            let mut overheard = Overheard::default();
+            let mut flight = ServerFlight::default();
             for kind in [SERVER_HELLO, NEW_SESSION_TICKET] {
-                overheard.record(&records(&message(kind, body), 1_000)[0]);
+                flight.record(&records(&message(kind, body), 1_000)[0]);
             }
-            assert!(overheard.id.len() <= ID_MAX && overheard.ticket.is_none());
+            assert!(flight.id.len() <= ID_MAX && flight.ticket.is_none());
         }
     }
 }

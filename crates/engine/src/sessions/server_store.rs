@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustls::server::StoresServerSessions;
 
-use crate::handshake::call_scope::with_turn;
+use crate::handshake::call_scope::in_scope;
 use crate::sessions::refusal::ResumptionRefused;
 use crate::sessions::resumption;
 use crate::sessions::tickets::Ticketer;
@@ -37,7 +37,7 @@ pub(crate) struct SealedStore {
 
 impl SealedStore {
     fn open(&self, found: Option<Vec<u8>>) -> Option<Vec<u8>> {
-        let now = with_turn(|turn| turn.now)?;
+        let now = in_scope(|scope| scope.now)?;
         let outcome = match found {
             None => Err(ResumptionRefused::NotCached),
             Some(sealed) => self.ticketer.open(&sealed, now),
@@ -48,10 +48,10 @@ impl SealedStore {
 
 impl StoresServerSessions for SealedStore {
     fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
-        if self.beside_tickets && with_turn(|turn| turn.knows_tickets) == Some(true) {
+        if self.beside_tickets && in_scope(|scope| scope.knows_tickets) == Some(true) {
             return false;
         }
-        with_turn(|turn| turn.now)
+        in_scope(|scope| scope.now)
             .and_then(|now| self.ticketer.seal(&value, now))
             .is_some_and(|sealed| self.store.put(&key, &sealed))
     }

@@ -14,9 +14,9 @@ use rustls_pki_types::UnixTime;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
-use crate::handshake::call_scope::{Secret, Turn, take_turn};
+use crate::handshake::call_scope::{CallScope, enter};
+use crate::handshake::secrets::{Derivation, Secret};
 use crate::sessions::client_session::{Session, SessionStore};
-use crate::sessions::restore::tls13::Psk;
 
 const HEADER_LEN: usize = 4;
 const NEW_SESSION_TICKET: u8 = 4;
@@ -106,13 +106,15 @@ impl TicketWatch {
 
     fn take_message(&mut self, now: UnixTime) -> Result<(), HandshakeFailure> {
         let payload = self.message.get(HEADER_LEN..).unwrap_or_default();
-        let mut turn = Turn::new();
-        turn.now = now;
+        let mut scope = CallScope::new();
+        scope.now = now;
         if self.kept.is_some() {
-            turn.psk = Psk::Noted(Secret::empty());
+            scope.psk = Derivation::Captured(Secret::empty());
         }
-        let (turn, taken) = take_turn(turn, || self.kernel.handle_new_session_ticket(payload));
-        if let (Ok(()), Some((store, chain)), Psk::Noted(psk)) = (&taken, &self.kept, &turn.psk) {
+        let (scope, taken) = enter(scope, || self.kernel.handle_new_session_ticket(payload));
+        if let (Ok(()), Some((store, chain)), Derivation::Captured(psk)) =
+            (&taken, &self.kept, &scope.psk)
+        {
             let suite = self.kernel.negotiated_cipher_suite().suite();
             if let Some(session) = Session::of_ticket(suite, now, psk.bytes(), payload) {
                 store.put(*chain, &session);

@@ -24,7 +24,7 @@ use x509_parser::revocation_list::CertificateRevocationList;
 
 use crate::context::settings::{Group, SettingsError, provider};
 use crate::failure::{CertificateProblem, utc};
-use crate::handshake::call_scope::with_turn;
+use crate::handshake::call_scope::in_scope;
 use crate::sessions::refusal::ResumptionRefused;
 use crate::x509::client_rules::{self, ClientRule};
 use crate::x509::trust::problem;
@@ -201,10 +201,10 @@ impl ClientAuth {
             judgement = Err(Error::InvalidCertificate(refused));
             found = Some(CertificateProblem::NotAllowed { claims });
         }
-        with_turn(|turn| {
-            (turn.client, turn.client_name) = names(own);
-            turn.certificate_problem = found;
-            turn.resumption.client_judged = judgement.is_ok();
+        in_scope(|scope| {
+            (scope.client, scope.client_name) = names(own);
+            scope.certificate_problem = found;
+            scope.resumption.client_judged = judgement.is_ok();
         });
         judgement
     }
@@ -281,7 +281,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::handshake::call_scope::{Turn, take_turn};
+    use crate::handshake::call_scope::{CallScope, enter};
 
     fn at(seconds: u64) -> UnixTime {
         UnixTime::since_unix_epoch(Duration::from_secs(seconds))
@@ -308,12 +308,13 @@ mod tests {
         let client_auth = ClientAuth::new(&settings, &provider(&Group::ALL).unwrap()).unwrap();
         let (before, during, after) = (at(1_735_000_000), at(1_740_000_000), at(1_760_000_000));
         for (now, good) in [(before, false), (during, true), (after, false)] {
-            let (turn, judged) =
-                take_turn(Turn::new(), || client_auth.judge_again(&[leaf.der()], now));
+            let (scope, judged) = enter(CallScope::new(), || {
+                client_auth.judge_again(&[leaf.der()], now)
+            });
             assert_eq!(judged.is_ok(), good);
-            assert_eq!(turn.resumption.client_judged, good);
+            assert_eq!(scope.resumption.client_judged, good);
         }
-        let nobody = take_turn(Turn::new(), || client_auth.judge_again(&[], during)).1;
+        let nobody = enter(CallScope::new(), || client_auth.judge_again(&[], during)).1;
         assert!(nobody.is_err(), "required, and there is none");
     }
 }

@@ -14,7 +14,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::context::settings::SettingsError;
 use crate::failure::CertificateProblem;
-use crate::handshake::call_scope::with_turn;
+use crate::handshake::call_scope::in_scope;
 use crate::x509::pem;
 
 /// Whom a client trusts to vouch for servers.
@@ -137,7 +137,7 @@ impl ServerCertVerifier for Judgement {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        if is_with_self() {
+        if is_loopback() {
             return Ok(ServerCertVerified::assertion());
         }
         let judgement =
@@ -145,7 +145,7 @@ impl ServerCertVerifier for Judgement {
                 .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         if let Err(Error::InvalidCertificate(error)) = &judgement {
             let problem = problem(error, end_entity, intermediates);
-            with_turn(|turn| turn.certificate_problem = Some(problem));
+            in_scope(|scope| scope.certificate_problem = Some(problem));
         }
         judgement
     }
@@ -156,7 +156,7 @@ impl ServerCertVerifier for Judgement {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        if is_with_self() {
+        if is_loopback() {
             return Ok(HandshakeSignatureValid::assertion());
         }
         note_signature(signed);
@@ -205,7 +205,7 @@ impl ServerCertVerifier for NoJudgement {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        if is_with_self() {
+        if is_loopback() {
             return Ok(HandshakeSignatureValid::assertion());
         }
         note_signature(signed);
@@ -236,12 +236,12 @@ impl fmt::Debug for NoJudgement {
 }
 
 /// In a handshake with ourselves nobody has anything to prove.
-fn is_with_self() -> bool {
-    with_turn(|turn| turn.with_self) == Some(true)
+fn is_loopback() -> bool {
+    in_scope(|scope| scope.is_loopback) == Some(true)
 }
 
 fn note_signature(signed: &DigitallySignedStruct) {
-    with_turn(|turn| turn.signature = Some(signed.scheme));
+    in_scope(|scope| scope.signature = Some(signed.scheme));
 }
 
 /// What is wrong, with what only the certificate itself can tell. An unknown issuer is

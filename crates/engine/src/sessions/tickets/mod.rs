@@ -24,7 +24,7 @@ use rustls_pki_types::UnixTime;
 use zeroize::Zeroizing;
 
 use crate::context::settings::SettingsError;
-use crate::handshake::call_scope::with_turn;
+use crate::handshake::call_scope::in_scope;
 use crate::sessions::refusal::ResumptionRefused;
 use crate::sessions::resumption;
 use crate::x509::client_auth::{ClientAuth, POLICY_LEN};
@@ -194,7 +194,7 @@ impl Ticketer {
     /// A ticket for the session. `None`: none is given out, which is no harm.
     pub(crate) fn seal(&self, session: &[u8], now: UnixTime) -> Option<Vec<u8>> {
         if session.len() > SESSION_MAX {
-            with_turn(|turn| turn.resumption.withheld = true);
+            in_scope(|scope| scope.resumption.withheld = true);
             return None;
         }
         let now_s = now.as_secs();
@@ -263,7 +263,7 @@ impl Ticketer {
 impl ProducesTickets for Ticketer {
     /// With TLS 1.2 rustls asks this for clients which know tickets, and for no others.
     fn enabled(&self) -> bool {
-        with_turn(|turn| turn.knows_tickets = true);
+        in_scope(|scope| scope.knows_tickets = true);
         true
     }
 
@@ -272,11 +272,11 @@ impl ProducesTickets for Ticketer {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        self.seal(plain, with_turn(|turn| turn.now)?)
+        self.seal(plain, in_scope(|scope| scope.now)?)
     }
 
     fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
-        let now = with_turn(|turn| turn.now)?;
+        let now = in_scope(|scope| scope.now)?;
         resumption::note(self.open(cipher, now))
     }
 }
