@@ -1,6 +1,6 @@
 //! Words that mean "not finished", output from libraries, and paths of one machine.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::lex;
 use crate::tree::Tree;
 use crate::workspace::Package;
