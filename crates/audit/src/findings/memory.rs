@@ -2,11 +2,11 @@
 
 use super::advice::HOLES;
 use super::quoted::filled;
-use super::{About, Confidence, Finding, Severity, bytes, collected, percent, whole};
+use super::{AuditSubject, Confidence, Finding, Severity, bytes, collected, percent, whole};
 use crate::census::{CensusReport, SizeClass};
 use crate::model::{MemoryFigures, ServerFigures};
 use crate::server::load::GROWTH_BYTES;
-use crate::software::Kind;
+use crate::software::SoftwareKind;
 use dormouse_measure::Memory;
 use dormouse_measure::{Growth, Slope, Verdict};
 
@@ -33,7 +33,7 @@ const FILLS: f64 = 0.8;
 const GREW: f64 = 0.6;
 const REFERENCE: &str = "a few hundred bytes: two traffic secrets and two sequence numbers (dormouse serve: {{compare.dormouse}})";
 
-pub(super) fn judge(about: &About, figures: &ServerFigures, findings: &mut Vec<Finding>) {
+pub(super) fn judge(about: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
     let Some(memory) = figures.memory.value() else {
         return;
     };
@@ -48,7 +48,7 @@ pub(super) fn judge(about: &About, figures: &ServerFigures, findings: &mut Vec<F
 }
 
 fn per_connection(
-    about: &About,
+    about: &AuditSubject,
     memory: &MemoryFigures,
     census: Option<&CensusReport>,
     findings: &mut Vec<Finding>,
@@ -94,7 +94,7 @@ fn per_connection(
 }
 
 fn buffers(
-    about: &About,
+    about: &AuditSubject,
     memory: &MemoryFigures,
     kept: &[&SizeClass],
     severity: Severity,
@@ -132,7 +132,7 @@ fn buffers(
     })
 }
 
-fn contexts(about: &About, census: &CensusReport, command: &str) -> Finding {
+fn contexts(about: &AuditSubject, census: &CensusReport, command: &str) -> Finding {
     let largest = census.classes.first().map_or(0, |class| class.size_bytes);
     Finding {
         id: "context-per-connection".into(),
@@ -153,7 +153,7 @@ fn contexts(about: &About, census: &CensusReport, command: &str) -> Finding {
 }
 
 fn general(
-    about: &About,
+    about: &AuditSubject,
     memory: &MemoryFigures,
     census: Option<&CensusReport>,
     severity: Severity,
@@ -176,7 +176,7 @@ fn general(
         "the library's object, buffers and the program's own state are kept for each connection"
             .to_owned();
     let mut confidence = Confidence::Low;
-    if about.kind == Kind::Dormouse {
+    if about.kind == SoftwareKind::Dormouse {
         cause = "the server behind dormouse, where that is in the same process tree".to_owned();
     }
     let largest = census.and_then(|census| census.classes.first());
@@ -219,7 +219,11 @@ pub(super) fn is_sure(slope: &Slope) -> bool {
 }
 
 /// Memory that grows from round to round: what kind of growth is it?
-fn growth(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) -> Option<Finding> {
+fn growth(
+    about: &AuditSubject,
+    memory: &MemoryFigures,
+    census: Option<&CensusReport>,
+) -> Option<Finding> {
     let growth = memory.growth.value()?;
     let per_connection = growth.bytes_per_connection()?;
     let slope = growth.slope?;
@@ -288,7 +292,7 @@ fn growth(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) 
 }
 
 fn grown_finding(
-    about: &About,
+    about: &AuditSubject,
     id: &str,
     per_connection: f64,
     measured: String,
@@ -356,7 +360,11 @@ fn living(resumed: Option<&Growth>, full: &Growth) -> (&'static str, String, Con
 }
 
 /// Holes that stay when all have closed.
-fn holes(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) -> Option<Finding> {
+fn holes(
+    about: &AuditSubject,
+    memory: &MemoryFigures,
+    census: Option<&CensusReport>,
+) -> Option<Finding> {
     let census = census?;
     let free = |name: &str| census.free_bytes.get(name).map(|bytes| *bytes as f64);
     let used = |name: &str| census.in_use_bytes.get(name).map(|bytes| *bytes as f64);
@@ -397,10 +405,10 @@ fn holes(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Phase;
+    use crate::model::MemoryPhase;
 
     fn after_rounds(rounds: [(u64, u64); 5]) -> MemoryFigures {
-        let phase = |(number, (pss_kb, shared_kb)): (usize, (u64, u64))| Phase {
+        let phase = |(number, (pss_kb, shared_kb)): (usize, (u64, u64))| MemoryPhase {
             name: format!("round_{}", number + 1),
             title: String::new(),
             at_s: 0.0,

@@ -10,9 +10,9 @@ mod server;
 
 use serde::{Deserialize, Serialize};
 
-use super::again;
 use super::model::{Audit, Measured};
-use super::software::Kind;
+use super::shell;
+use super::software::SoftwareKind;
 
 /// How much a finding matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ pub struct Thresholds {
 /// Draws all findings, the weightiest first.
 pub(super) fn judge(audit: &Audit) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let about = About::new(audit);
+    let about = AuditSubject::new(audit);
     if let Some(figures) = &audit.server {
         server::judge(&about, figures, &mut findings);
         memory::judge(&about, figures, &mut findings);
@@ -102,8 +102,8 @@ pub(super) fn judge(audit: &Audit) -> Vec<Finding> {
 }
 
 /// Whom findings are about: for advice, and for the commands which show them again.
-struct About {
-    kind: Kind,
+struct AuditSubject {
+    kind: SoftwareKind,
     target: String,
     /// The name that the target is one address of, as `audit` takes it.
     named: Option<String>,
@@ -113,7 +113,7 @@ struct About {
     options: String,
 }
 
-impl About {
+impl AuditSubject {
     fn new(audit: &Audit) -> Self {
         let setting = |name: &str| audit.settings.get(name);
         let named = ["unit", "container"]
@@ -121,7 +121,7 @@ impl About {
             .find_map(|what| Some(format!(" --{what} {}", setting(what)?.as_str()?)));
         let which = match (setting("pid"), setting("cmd").and_then(|cmd| cmd.as_str())) {
             (Some(pid), _) => named.unwrap_or_else(|| format!(" --pid {pid}")),
-            (None, Some(cmd)) => format!(" --cmd {}", again::quoted(cmd)),
+            (None, Some(cmd)) => format!(" --cmd {}", shell::quote(cmd)),
             (None, None) => String::new(),
         };
         let options = setting("options").and_then(|options| options.as_str());
@@ -129,7 +129,7 @@ impl About {
             kind: audit
                 .software
                 .value()
-                .map_or(Kind::Unknown, |software| software.kind),
+                .map_or(SoftwareKind::Unknown, |software| software.kind),
             target: audit.target.clone(),
             named: setting("named")
                 .and_then(|named| named.as_str())

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::beside;
+use super::comparison;
 use super::{brief, client, flights, parts, pictures, timeline};
 use crate::findings::Severity;
 use crate::model::Audit;
@@ -52,7 +52,7 @@ pub fn page(title: &str, audits: &[Audit]) -> String {
     }
     body.push_str("</header>\n");
     if audits.len() > 1 {
-        body.push_str(&beside::side_by_side(audits));
+        body.push_str(&comparison::side_by_side(audits));
     }
     for (number, audit) in audits.iter().enumerate() {
         if audits.len() == 1 {
@@ -61,7 +61,7 @@ pub fn page(title: &str, audits: &[Audit]) -> String {
             let _ = write!(
                 body,
                 "<details id=\"{}\"><summary><b>{}</b> {}</summary><p class=\"what\">{}</p>\n{}{}</details>\n",
-                beside::anchor(number),
+                comparison::anchor(number),
                 escape(&audit.label),
                 verdict(audit),
                 about(audit),
