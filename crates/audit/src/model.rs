@@ -301,6 +301,9 @@ pub struct MemoryFigures {
     pub growth_collected: Measured<CollectedRounds>,
 }
 
+/// Bytes per closed connection: growth below this is not looked into.
+pub(crate) const GROWTH_BYTES: f64 = 100.0;
+
 #[cfg(test)]
 impl MemoryFigures {
     /// Of which nothing is known yet.

@@ -12,8 +12,8 @@
 //! Chunks in the per-thread cache and in fast bins count as in use; they are few. Nobody stops the
 //! process meanwhile: a walk which does not end exactly at the end of its heap is tried again.
 
-use super::Snapshot;
 use super::process::{ProcessMemory, Region, regions};
+use super::snapshot::Snapshot;
 
 const PREV_INUSE: u64 = 1;
 const IS_MMAPPED: u64 = 2;

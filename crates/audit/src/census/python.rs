@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::process::{ProcessMemory, regions};
-use super::{SizeCount, Snapshot};
+use super::snapshot::{SizeCount, Snapshot};
 
 const HEADER: usize = 48;
 const POOLS: [u64; 2] = [16_384, 4_096];

@@ -1,7 +1,7 @@
 //! The server that an audited client meets: our engine, one thread per connection, and a book in
 //! which every connection is written down.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,15 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dormouse_engine::{
-    Handshake, HandshakeLimits, Identity, ServerContext, ServerSessions, ServerSettings,
-};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
-};
+use dormouse_engine::{Handshake, HandshakeLimits, ServerContext, ServerSettings};
 
+use super::authority::Authority;
 use super::client_hello::{self, ClientHello};
 use super::requests::{ClientMessage, Requests};
+use super::session_ids::SessionIdStore;
 use crate::connection::{Incoming, TlsConnection, complete_handshake, is_timeout};
 use crate::model::ClientConnection;
 use dormouse_measure::Error;
@@ -27,8 +24,6 @@ const THREADS_MAX: usize = 1024;
 /// Connections that are written down.
 const VISITS_MAX: usize = 100_000;
 const IDLE: Duration = Duration::from_millis(200);
-/// Sessions that are kept for clients which go by ids.
-const SESSIONS_MAX: usize = 10_000;
 /// What is kept of handshakes that came to nothing.
 const IN_VAIN_MAX: usize = 1000;
 /// How much of what a client says first is kept until its hello is whole.
@@ -145,83 +140,12 @@ impl AuditServer {
     }
 }
 
-/// Sessions of TLS 1.2 for clients which know no tickets: such a client resumes only by an id, so it
-/// must be given one before it can be said that it does not.
-#[derive(Debug, Default)]
-struct SessionIdStore(Mutex<HashMap<Vec<u8>, Vec<u8>>>);
-
-impl SessionIdStore {
-    fn sessions(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ServerSessions for SessionIdStore {
-    fn put(&self, id: &[u8], sealed: &[u8]) -> bool {
-        let mut sessions = self.sessions();
-        if sessions.len() >= SESSIONS_MAX {
-            return false;
-        }
-        sessions.insert(id.to_vec(), sealed.to_vec());
-        true
-    }
-
-    fn get(&self, id: &[u8]) -> Option<Vec<u8>> {
-        self.sessions().get(id).cloned()
-    }
-
-    fn take(&self, id: &[u8]) -> Option<Vec<u8>> {
-        self.sessions().remove(id)
-    }
-}
-
 /// One that is served is counted for as long as it is.
 struct BusyGuard(Arc<AtomicUsize>);
 
 impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The certificate of an authority for this run only.
-pub(super) struct Authority {
-    pub(super) pem: String,
-    pub(super) der: Vec<u8>,
-}
-
-impl Authority {
-    /// Makes one, and a certificate for this address.
-    fn make(address: SocketAddr) -> Result<(Self, Identity), String> {
-        let words = |error: rcgen::Error| error.to_string();
-        let mut params = CertificateParams::new(Vec::new()).map_err(words)?;
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "dormouse audit, for this run only");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        let key = KeyPair::generate().map_err(words)?;
-        let issuer = CertifiedIssuer::self_signed(params, key).map_err(words)?;
-        let mut names = vec![
-            "localhost".to_owned(),
-            "127.0.0.1".to_owned(),
-            "::1".to_owned(),
-        ];
-        if !address.ip().is_loopback() && !address.ip().is_unspecified() {
-            names.push(address.ip().to_string());
-        }
-        let key = KeyPair::generate().map_err(words)?;
-        let leaf = CertificateParams::new(names)
-            .and_then(|params| params.signed_by(&key, &issuer))
-            .map_err(words)?;
-        let (chain, key) = (leaf.pem(), key.serialize_pem());
-        let identity = Identity::from_pem(chain.as_bytes(), key.as_bytes(), "certificate", "key")
-            .map_err(|error| error.to_string())?;
-        let authority = Self {
-            pem: issuer.pem(),
-            der: issuer.der().to_vec(),
-        };
-        Ok((authority, identity))
     }
 }
 

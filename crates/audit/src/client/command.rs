@@ -9,8 +9,8 @@ use std::time::Duration;
 use dormouse_reactor::process;
 use dormouse_reactor::signal;
 
-use super::ClientSpec;
 use super::environment::Environment;
+use super::spec::ClientSpec;
 use crate::model::Measured;
 use crate::software::{self, Software, SoftwareKind};
 use dormouse_measure::Error;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest;
 
-use super::audit_server::Authority;
+use super::authority::Authority;
 use dormouse_measure::Error;
 
 /// Variables by which programs are told whom to trust.

@@ -5,14 +5,16 @@
 //! the engine gets it.
 
 mod audit_server;
+mod authority;
 mod client_hello;
 mod command;
 mod environment;
 mod requests;
+mod session_ids;
+mod spec;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,6 +25,7 @@ use dormouse_reactor::socket::Attempt;
 use self::audit_server::{AuditServer, ConnectionLog};
 use self::command::{Client, Recognition};
 use self::environment::Environment;
+pub use self::spec::ClientSpec;
 use super::model::{Audit, ClientFigures, Measured};
 use super::shell;
 use dormouse_bench::model::Sample;
@@ -37,25 +40,6 @@ const RAW_MAX: usize = 1000;
 const SAMPLE_FIRST: Duration = Duration::from_millis(5);
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
 const SAMPLES_MAX: usize = 2000;
-
-/// What is to be audited, and how.
-#[derive(Clone, PartialEq, Debug)]
-pub struct ClientSpec {
-    /// The client's name in reports.
-    pub label: String,
-    /// Its command: program and arguments, in which `{url}`, `{address}`, `{port}` and `{ca}` are
-    /// replaced. Empty: somebody else starts clients.
-    pub command: Vec<String>,
-    /// Where to listen.
-    pub listen: SocketAddr,
-    /// A plain server behind: what the client says goes there. `None`: every request is answered
-    /// with a short text.
-    pub relay: Option<SocketAddr>,
-    /// The end of the audit; without a command it is the only one.
-    pub limit: Duration,
-    /// Where the authority's certificate is written; `None`: into a directory for the run.
-    pub ca_file: Option<PathBuf>,
-}
 
 /// Audits a client. Whatever goes wrong is in its outcome, with the figures so far.
 pub fn run(spec: &ClientSpec, console: &mut dyn Console) -> Audit {

@@ -1,7 +1,9 @@
 //! Findings about a client.
 
+use super::finding::{Confidence, Finding, Severity};
 use super::quoted::filled;
-use super::{AuditSubject, Confidence, Finding, Severity, bytes, percent, whole};
+use super::subject::AuditSubject;
+use super::units::{bytes, percent, whole};
 use crate::model::ClientFigures;
 
 /// Connections which could have resumed, from which on a client that does not is at fault.

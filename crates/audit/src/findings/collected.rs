@@ -4,10 +4,10 @@
 //! warms up. So nothing is called a leak here that was not there after full collections, round by round;
 //! and where nobody could be asked to collect, what was seen is said, and no more.
 
-use super::memory::{GROWTH_PER_ROUND, is_sure};
-use super::{Confidence, Severity, bytes, whole};
+use super::finding::{Confidence, Severity};
+use super::units::{bytes, whole};
+use crate::model::GROWTH_BYTES;
 use crate::model::{CollectedPoint, CollectedRounds, MemoryFigures};
-use crate::server::load::GROWTH_BYTES;
 use dormouse_measure::{Growth, Verdict};
 
 /// Classes of which every connection has one, and which only a connection needs.
@@ -23,6 +23,8 @@ const OF_CONNECTIONS: [&str; 6] = [
 const OF_SESSIONS: &str = "SSLSession";
 /// Of a class which comes with every connection there are at least so many more per connection.
 const EACH: f64 = 0.5;
+/// Growth per round below this is not worth a finding, whatever it comes to per connection.
+pub(super) const GROWTH_PER_ROUND: f64 = 50_000.0;
 /// What may be left of the growth when it was garbage.
 const GIVEN_BACK: f64 = 0.1;
 
@@ -173,7 +175,7 @@ fn grows(growth: &Growth) -> bool {
         && growth.bytes_per_connection() > Some(GROWTH_BYTES)
         && growth
             .slope
-            .is_some_and(|slope| slope.per_unit > GROWTH_PER_ROUND && is_sure(&slope))
+            .is_some_and(|slope| slope.per_unit > GROWTH_PER_ROUND && slope.is_sure())
 }
 
 /// `objects: 12 MB → 15 MB`.

@@ -1,14 +1,17 @@
 //! Findings about a server's memory: what a quiet connection keeps, what stays behind.
 
 use super::advice::HOLES;
+use super::collected::{self, GROWTH_PER_ROUND};
+use super::finding::{Confidence, Finding, Severity};
 use super::quoted::filled;
-use super::{AuditSubject, Confidence, Finding, Severity, bytes, collected, percent, whole};
+use super::subject::AuditSubject;
+use super::units::{bytes, percent, whole};
 use crate::census::{CensusReport, SizeClass};
+use crate::model::GROWTH_BYTES;
 use crate::model::{MemoryFigures, ServerFigures};
-use crate::server::load::GROWTH_BYTES;
 use crate::software::SoftwareKind;
 use dormouse_measure::Memory;
-use dormouse_measure::{Growth, Slope, Verdict};
+use dormouse_measure::{Growth, Verdict};
 
 /// Bytes per quiet connection.
 const PER_CONNECTION: [(f64, Severity); 3] = [
@@ -21,8 +24,6 @@ const RECORD_BUFFER: std::ops::RangeInclusive<u64> = 16_384..=36_000;
 /// A context or a trust store of one's own is many blocks.
 const CONTEXT_BLOCKS: f64 = 220.0;
 const CONTEXT_BYTES: f64 = 20_000.0;
-/// Growth per round below this is not worth a finding, whatever it comes to per connection.
-pub(super) const GROWTH_PER_ROUND: f64 = 50_000.0;
 /// Bytes of holes in the heap: in all, and for each of the connections that there were at a time. A heap of some megabytes
 /// which served thousands is none to look after.
 const LEFT: [(f64, Severity); 2] = [(16e6, Severity::High), (1.5e6, Severity::Medium)];
@@ -211,13 +212,6 @@ fn general(
     }
 }
 
-/// A slope as uncertain as it is steep may be a warm-up which has not ended.
-pub(super) fn is_sure(slope: &Slope) -> bool {
-    slope
-        .plus_minus
-        .is_some_and(|plus_minus| plus_minus < 0.5 * slope.per_unit)
-}
-
 /// Memory that grows from round to round: what kind of growth is it?
 fn growth(
     about: &AuditSubject,
@@ -228,7 +222,7 @@ fn growth(
     let per_connection = growth.bytes_per_connection()?;
     let slope = growth.slope?;
     let material = per_connection > GROWTH_BYTES && slope.per_unit > GROWTH_PER_ROUND;
-    let grows = growth.verdict == Verdict::Grows && material && is_sure(&slope);
+    let grows = growth.verdict == Verdict::Grows && material && slope.is_sure();
     if about.kind.collects() {
         let kept = collected::judge(memory, growth, grows)?;
         let measured = format!("{growth}; {}", kept.measured);

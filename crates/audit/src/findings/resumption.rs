@@ -1,6 +1,8 @@
 //! Findings about a server's sessions.
 
-use super::{AuditSubject, Confidence, Finding, Severity, percent, whole};
+use super::finding::{Confidence, Finding, Severity};
+use super::subject::AuditSubject;
+use super::units::{percent, whole};
 use crate::model::{AddressTrials, Resumption, ServerFigures, Trials};
 
 /// Shares below which a server resumes in part, and above which it resumes at all.

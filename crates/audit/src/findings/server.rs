@@ -1,8 +1,10 @@
 //! Findings about what a server offers and spends.
 
-use super::{
-    AuditSubject, Confidence, Finding, Severity, bytes, percent, quoted, resumption, whole,
-};
+use super::finding::{Confidence, Finding, Severity};
+use super::quoted;
+use super::resumption;
+use super::subject::AuditSubject;
+use super::units::{bytes, percent, whole};
 use crate::model::{CpuFigures, FirstConnection, Offer, ServerFigures};
 
 /// CPU time of a full handshake over that of a good server.

@@ -3,11 +3,12 @@
 use std::fmt::Write;
 
 use super::comparison;
+use super::section::section;
 use super::{brief, client, flights, parts, pictures, timeline};
 use crate::findings::Severity;
 use crate::model::Audit;
 use dormouse_bench::model::grouped;
-use dormouse_bench::report::{STYLE, document, escape};
+use dormouse_bench::report::html::{STYLE, document, escape};
 
 const AUDIT_STYLE: &str = include_str!("audit.css");
 const SEVERITIES: [Severity; 4] = [
@@ -161,19 +162,6 @@ fn one(audit: &Audit) -> String {
     }
     body.push_str(&figures(audit));
     body
-}
-
-pub(super) fn section(title: &str, what: &str, body: &str) -> String {
-    boxed("", title, what, body)
-}
-
-/// A section which stays on one page of paper.
-pub(super) fn picture(title: &str, what: &str, body: &str) -> String {
-    boxed(" class=\"picture\"", title, what, body)
-}
-
-fn boxed(class: &str, title: &str, what: &str, body: &str) -> String {
-    format!("<section{class}><h2>{title}</h2><p class=\"what\">{what}</p>\n{body}</section>\n")
 }
 
 fn found(audit: &Audit) -> String {

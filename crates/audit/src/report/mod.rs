@@ -9,6 +9,8 @@ mod html;
 mod parts;
 mod pictures;
 mod resumption;
+mod rows;
+mod section;
 mod text;
 mod timeline;
 

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::html::picture;
-use super::parts::bytes;
+use super::rows::bytes;
+use super::section::picture;
 use crate::model::{Audit, MemoryPhase};
 use dormouse_bench::model::{Sample, grouped};
-use dormouse_bench::report::escape;
+use dormouse_bench::report::html::escape;
 use dormouse_bench::report::scale::Scale;
 
 const WIDTH: f64 = 680.0;

@@ -6,9 +6,9 @@
 use dormouse_engine::Protocols;
 use dormouse_reactor::socket::Addr;
 
+use super::dialer::{Dialer, version_name};
 use super::offer::TICKET_WAIT;
 use super::resumption::{context, visit};
-use super::{Dialer, version_name};
 use crate::model::{AddressTrials, Measured, Trials};
 
 /// Addresses that are looked at.

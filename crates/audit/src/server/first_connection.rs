@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dormouse_engine::Protocols;
 
-use super::Dialer;
+use super::dialer::Dialer;
 use super::probe_connection::ProbeConnection;
 use crate::model::FirstConnection;
 use dormouse_measure::Server;

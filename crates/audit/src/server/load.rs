@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::garbage::{self, ChurnRounds};
-use super::{ServerSpec, Sizes};
+use super::spec::{ServerSpec, Sizes};
 use crate::census::{self, CensusReport, ManagedHeap, PageSample, Snapshot};
 use crate::model::{
-    CollectedRounds, CpuFigures, Measured, MemoryFigures, MemoryPhase, Reference, Trials,
+    CollectedRounds, CpuFigures, GROWTH_BYTES, Measured, MemoryFigures, MemoryPhase, Reference,
+    Trials,
 };
 use dormouse_bench::load::{
     Cycle, Expect, FleetReport, Launcher, Order, Speak, Talk, Tally, Tls, TlsVersion,
@@ -26,8 +27,6 @@ const IN_FLIGHT: u32 = 32;
 const SPEAK_PER_S: f64 = 3000.0;
 /// A large record: 16 kB of plaintext, nearly the most that one holds (2^14).
 const LARGE_BYTES: u64 = 16_000;
-/// Growth of less than this per connection is not looked into.
-pub(in super::super) const GROWTH_BYTES: f64 = 100.0;
 
 /// What is needed to load a server.
 pub(super) struct Load<'a> {

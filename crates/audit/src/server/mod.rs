@@ -2,7 +2,7 @@
 
 mod addresses;
 mod baseline;
-mod effort;
+mod dialer;
 mod first_connection;
 mod garbage;
 pub(super) mod load;
@@ -12,25 +12,24 @@ pub(super) mod probe_hello;
 mod protocol;
 mod renegotiation;
 mod resumption;
+mod spec;
 mod ticket_ageing;
 
 use std::time::{Duration, Instant};
 
-use dormouse_engine::{
-    ClientContext, ClientSettings, Group, Identity, Protocols, ResumptionSettings, Roots,
-};
+use dormouse_engine::{Protocols, ResumptionSettings};
 use dormouse_reactor::signal::Signals;
 use dormouse_reactor::socket::{Addr, Attempt};
 
-pub use self::effort::Effort;
-pub(super) use self::effort::Sizes;
+use self::dialer::{Dialer, version_name};
 use self::load::Load;
 use self::offer::OfferProbe;
 use self::probe_connection::{ProbeConnection, Socket};
+pub use self::spec::{Effort, ServerSpec};
 use super::model::{Audit, FirstConnection, Measured, Offer, ServerFigures};
 use super::shell;
 use super::software;
-use dormouse_bench::load::{IdentityFiles, Launcher, Talk, TlsVersion, Trust, is_this_machine};
+use dormouse_bench::load::{Launcher, Talk, TlsVersion, Trust, is_this_machine};
 use dormouse_bench::{Console, MeasuredSide, Progress};
 use dormouse_measure::Error;
 use dormouse_measure::interrupts;
@@ -41,125 +40,8 @@ const FOREIGN: &str = "the server is on another machine: no load without --i-own
 const EARLIER: &str = "the audit ended before";
 const NO_PROCESS: &str = "the server's process is not known: give --pid or --cmd";
 
-/// What is to be audited, and how.
-#[derive(Clone, PartialEq, Debug)]
-pub struct ServerSpec {
-    /// Address: `127.0.0.1:8443`, `[::1]:8443`, `unix:/path`.
-    pub target: String,
-    /// All addresses of the server's name, where it has several; the target is among them.
-    pub addresses: Vec<String>,
-    /// How the name was given: words of a command line.
-    pub named: Option<String>,
-    /// The server's name in reports.
-    pub label: String,
-    /// Where the server comes from.
-    pub source: ServerSource,
-    /// By what its process was found: `unit` or `container`, and the name.
-    pub found_by: Option<(&'static str, String)>,
-    /// A command that starts the same server on the same address holding more, to see whether the
-    /// first connection takes time in proportion.
-    pub larger: Option<String>,
-    /// The name in the certificate and the SNI.
-    pub server_name: String,
-    /// Who is trusted.
-    pub trust: Trust,
-    /// What is shown to a server which asks for a client certificate.
-    pub identity: Option<IdentityFiles>,
-    /// What is said; `None`: find out.
-    pub talk: Option<Talk>,
-    /// How thoroughly.
-    pub effort: Effort,
-    /// Connections to hold; `None`: by the effort. Twice as many are held at most.
-    pub connections: Option<u64>,
-    /// Options by which `bench` reaches it as the audit does: trust, name, what is said.
-    pub options: Vec<String>,
-    /// Whether load on another machine is allowed.
-    pub own_server: bool,
-}
-
 /// Connections which offer a session to a server that is not ours to load.
 const TRIES_POLITE: usize = 4;
-
-impl ServerSpec {
-    fn sizes(&self) -> Sizes {
-        let sizes = self.effort.sizes();
-        Sizes {
-            n: self.connections.unwrap_or(sizes.n),
-            ..sizes
-        }
-    }
-}
-
-/// How connections are made by hand.
-#[derive(Clone, Copy)]
-pub(super) struct Dialer<'a> {
-    pub(super) target: &'a Addr,
-    pub(super) name: &'a str,
-    pub(super) trust: &'a Trust,
-    pub(super) identity: Option<&'a IdentityFiles>,
-    /// What the server answers to; nothing as long as that is not known.
-    pub(super) words: &'a [u8],
-    /// Whether there may be more than a handful of connections.
-    pub(super) free: bool,
-}
-
-impl Dialer<'_> {
-    /// The versions to try: on a machine which is not ours to load the newest alone.
-    pub(super) fn versions<'v>(&self, all: &'v [Protocols]) -> &'v [Protocols] {
-        if self.free {
-            all
-        } else {
-            all.get(..1).unwrap_or_default()
-        }
-    }
-
-    /// Bytes of the client's own chain, without the wrapping of PEM.
-    pub(super) fn chain_bytes(&self) -> Option<u32> {
-        let text = std::fs::read_to_string(&self.identity?.certificate).ok()?;
-        let mut inside = false;
-        let mut coded = 0;
-        for line in text.lines() {
-            match line.trim() {
-                "-----BEGIN CERTIFICATE-----" => inside = true,
-                line if line.starts_with("-----") => inside = false,
-                line if inside => coded += line.trim_end_matches('=').len(),
-                _ => {}
-            }
-        }
-        u32::try_from(coded / 4 * 3).ok()
-    }
-
-    pub(super) fn context(
-        &self,
-        protocols: Protocols,
-        resumption: Option<ResumptionSettings>,
-    ) -> Result<ClientContext, String> {
-        let roots = match self.trust {
-            Trust::System => Roots::System,
-            Trust::Pem(pem) => Roots::Pem(pem.clone().into_bytes()),
-            Trust::Insecure => Roots::Insecure,
-        };
-        let mut settings = ClientSettings::new(roots);
-        settings.protocols = protocols;
-        settings.resumption = resumption;
-        if let Some(files) = self.identity {
-            let identity = Identity::from_files(&files.certificate, &files.key);
-            settings.identity = Some(identity.map_err(|error| error.to_string())?);
-        }
-        settings
-            .groups
-            .retain(|group| *group != Group::X25519MlKem768);
-        ClientContext::new(settings).map_err(|error| error.to_string())
-    }
-}
-
-pub(super) fn version_name(protocols: Protocols) -> &'static str {
-    if protocols == Protocols::TLS12 {
-        "TLS 1.2"
-    } else {
-        "TLS 1.3"
-    }
-}
 
 /// Audits a server. Whatever goes wrong is in its outcome, with the figures so far.
 pub fn run(spec: &ServerSpec, launcher: &Launcher, console: &mut dyn Console) -> Audit {

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use dormouse_engine::Protocols;
 
+use super::dialer::Dialer;
 use super::probe_connection::ProbeConnection;
-use super::{Dialer, ServerSpec};
+use super::spec::ServerSpec;
 use dormouse_bench::load::{Expect, Talk};
 use dormouse_measure::Error;
 

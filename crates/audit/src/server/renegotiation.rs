@@ -16,7 +16,7 @@ use dormouse_engine::{Protocols, alert_name};
 use dormouse_record::{State, Suite};
 use zerocopy::IntoBytes;
 
-use super::Dialer;
+use super::dialer::Dialer;
 use super::probe_connection::ProbeConnection;
 use super::probe_hello::{ProbeHello, TLS12};
 use crate::connection::{ALERT, HANDSHAKE, RECEIVE, is_timeout};

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use dormouse_engine::{ClientContext, Protocols, ResumptionSettings, Version};
 
+use super::dialer::{Dialer, version_name};
 use super::offer::TICKET_WAIT;
 use super::probe_connection::{ProbeConnection, Socket, Ticket};
-use super::{Dialer, version_name};
 use crate::model::{FlightRow, Measured, Resumption, Trials};
 
 /// Connections held open at the same time, so that several processes of a server take part.

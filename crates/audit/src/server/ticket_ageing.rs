@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use dormouse_engine::{ClientContext, Protocols};
 
+use super::dialer::{Dialer, version_name};
 use super::offer::TICKET_WAIT;
 use super::resumption::{context, visit};
-use super::{Dialer, Effort, version_name};
+use super::spec::Effort;
 use crate::model::{AgedTicket, Measured};
 
 /// The part of its lifetime at which a ticket is offered that would be too old later.

@@ -5,6 +5,7 @@
 
 mod flow;
 mod opening;
+mod outcome;
 mod turn;
 
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use dormouse_audit::{ClientSpec, Effort, ServerSpec, Severity, Thresholds, shell, process_lookup};
+use dormouse_audit::{ClientSpec, Effort, ServerSpec, Severity, Thresholds, process_lookup, shell};
 use dormouse_bench::load::{Expect, Talk, Trust};
 use dormouse_measure::{Error, ServerSource};
 

@@ -12,7 +12,7 @@ use super::super::job::Job;
 use super::super::orders::Talk;
 use super::super::wire;
 use super::Generator;
-use super::opening::connect_words;
+use super::outcome::{FlowResult, NextAction, connect_words};
 
 /// Receives and sends per event, so that one busy connection starves nobody.
 const ROUNDS_PER_EVENT: usize = 8;
@@ -20,17 +20,6 @@ const ROUNDS_PER_EVENT: usize = 8;
 const TICKET_WAIT: Duration = Duration::from_secs(1);
 /// The same when the server has answered something. Servers send tickets before that, or none.
 const LATE_TICKET_WAIT: Duration = Duration::from_millis(50);
-
-/// What becomes of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum NextAction {
-    /// Wait for the next event.
-    Wait,
-    /// Close it: it has done its work.
-    Close,
-}
-
-pub(super) type FlowResult = Result<NextAction, String>;
 
 impl Generator {
     /// Something happened to a connection.

@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use dormouse_engine::{Handshake, HandshakeLimits, Progress, UnixTime};
 use dormouse_reactor::poller::{Event, Interest};
-use dormouse_reactor::socket::{self, Attempt, ConnectOptions, Shortage};
+use dormouse_reactor::socket::{self, Attempt, ConnectOptions};
 use dormouse_reactor::{Fd, OnExec};
 
 use super::super::connection::{ActiveConnection, ConnectionState, SendBuffer};
 use super::super::job::Job;
 use super::Generator;
-use super::flow::{FlowResult, NextAction};
+use super::outcome::{FlowResult, NextAction, connect_words, handshake_words};
 
 impl Generator {
     /// Begins a connection; false when there is no slot left.
@@ -165,17 +165,4 @@ impl Generator {
         }
         self.push(index, active)
     }
-}
-
-pub(super) fn connect_words(error: &std::io::Error) -> String {
-    match Shortage::of(error) {
-        Some(Shortage::Descriptors) => "connect: out of descriptors (raise `ulimit -n`)".into(),
-        Some(Shortage::Ports) => "connect: out of local ports (see net.ipv4.ip_local_port_range, or give more --source addresses)".into(),
-        _ if error.kind() == std::io::ErrorKind::ConnectionRefused => "connect: refused (nothing listens there)".into(),
-        _ => format!("connect: {error}"),
-    }
-}
-
-fn handshake_words(reason: &impl std::fmt::Display) -> String {
-    format!("handshake: {reason}")
 }

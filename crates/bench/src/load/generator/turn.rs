@@ -7,7 +7,7 @@ use super::super::exchange::{Exchange, Pattern};
 use super::super::job::{CycleJob, FAILURES_IN_ROW_MAX, Job, OpenJob, Pacer, SpeakJob};
 use super::super::orders::{Cycle, Expect, Order, Talk};
 use super::Generator;
-use super::flow::NextAction;
+use super::outcome::NextAction;
 
 /// Longest sleep.
 const IDLE: Duration = Duration::from_millis(100);
