@@ -20,7 +20,6 @@ const NOT_YET_CLEAN: &[&str] = &[
     "dormouse-helpers",
     "dormouse-instrument",
     "dormouse-interop",
-    "dormouse-record",
     "dormouse-supervisor",
     "dormouse-tables",
     "dormouse-testkit",
