@@ -18,7 +18,6 @@ const NOT_YET_CLEAN: &[&str] = &[
     "dormouse-gateway",
     "dormouse-handover",
     "dormouse-helpers",
-    "dormouse-instrument",
     "dormouse-interop",
     "dormouse-supervisor",
     "dormouse-tables",

@@ -12,7 +12,7 @@ use crate::origin;
 use crate::route;
 use crate::session_cache::Sessions;
 use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
-use crate::worker::{End, Inheritance, Remembered, Worker};
+use crate::worker::{End, Inheritance, OsIo, Remembered, Worker};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::sandbox::Role;
@@ -42,7 +42,7 @@ pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log)) -> i32 {
     }
 }
 
-fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker, Sandbox)> {
+fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker<OsIo>, Sandbox)> {
     let handover = Handover::read(fd)?;
     let sandbox = handover.config.process.sandbox;
     let descriptors = handover.descriptors.clone();
@@ -82,7 +82,8 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker, Sandbox)>
         {}
         contexts::warm_up(&routes)?;
     }
-    let worker = Worker::adopt(Inheritance {
+    let os = OsIo::adopt(slots.header().epoll())?;
+    let inheritance = Inheritance {
         slots,
         pending,
         counters,
@@ -100,7 +101,8 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker, Sandbox)>
         set_logs,
         moved: adopted.moved,
         keep,
-    })?;
+    };
+    let worker = Worker::adopt(inheritance, os)?;
     Ok((worker, sandbox))
 }
 

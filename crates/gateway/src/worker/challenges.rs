@@ -8,8 +8,9 @@
 
 use super::Worker;
 use super::introducing::Client;
+use super::io::Io;
 use crate::counters::Count;
-use crate::orders::{self, Word};
+use crate::orders::Word;
 use dormouse_engine::{
     ACME_TLS, Asked, Handshake, HandshakeLimits, Identity, ServerContext, ServerSettings,
     UnknownName,
@@ -52,7 +53,7 @@ impl Challenge {
     }
 }
 
-impl Worker {
+impl<I: Io> Worker<I> {
     /// A challenge is open from now on, or none is any more.
     pub(super) fn set_challenge(&mut self, number: u64, told: Option<Zeroizing<String>>) {
         let Some(told) = told else {
@@ -62,7 +63,7 @@ impl Worker {
         match Challenge::new(&told) {
             Ok(challenge) => {
                 self.challenge = Some(challenge);
-                orders::say(self.orders, &Word::Shows(number));
+                self.tools.io.say(self.orders, &Word::Shows(number));
             }
             Err(error) => tracing::error!(%error, "a challenge can't be shown"),
         }
@@ -72,6 +73,6 @@ impl Worker {
     pub(super) fn answered(&self, fd: Fd, client: &Client) {
         self.tools.count.add(Count::ChallengesAnswered, 1);
         tracing::info!(%client, "the ACME server, or somebody else, has seen that a name is ours");
-        fd.close();
+        self.tools.io.close(fd);
     }
 }

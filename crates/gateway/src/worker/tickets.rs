@@ -5,13 +5,13 @@
 //! over; the connection works meanwhile. What comes later is ignored, and counted.
 
 use super::flow::Tools;
+use super::io::Io;
 use crate::counters::Count;
 use crate::slot::Slot;
-use dormouse_engine::{TicketWatch, UnixTime};
+use dormouse_engine::TicketWatch;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::Range;
-use std::time::SystemTime;
 
 /// Those who still wait for tickets, by the generation of their slot.
 #[derive(Default)]
@@ -52,13 +52,14 @@ impl Tickets {
     }
 }
 
-impl Tools {
+impl<I: Io> Tools<I> {
     /// Bytes of ticket messages lie at `fragment` in the scratch buffer for opening.
     pub(super) fn take_tickets(&mut self, slot: &Slot, fragment: Range<usize>) {
         let Tools {
             tickets,
             scratch,
             count,
+            io,
             ..
         } = self;
         let Some(watch) = tickets.watches.get_mut(&slot.generation) else {
@@ -66,7 +67,7 @@ impl Tools {
         };
         let bytes = scratch.opening.get(fragment).unwrap_or_default();
         let before = watch.received();
-        let taken = watch.handle_fragment(unix_time(), bytes);
+        let taken = watch.handle_fragment(io.unix_time(), bytes);
         count.add(
             Count::TicketsKept,
             u64::from(watch.received().saturating_sub(before)),
@@ -79,11 +80,4 @@ impl Tools {
             tickets.watches.remove(&slot.generation);
         }
     }
-}
-
-pub(super) fn unix_time() -> UnixTime {
-    let since = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    UnixTime::since_unix_epoch(since)
 }
