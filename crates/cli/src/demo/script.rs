@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 use dormouse_reactor::process::{self, Pid};
 use dormouse_reactor::signal::Signal;
 
+use super::format::{count, duration, megabytes, number};
 use super::plan::Plan;
-use super::replace::upgrade;
-use super::show::{Base, End, Show};
+use super::show::{DemoError, Show};
 use super::summary::{Findings, Killed};
-use super::view::{Scene, Step};
-use super::words::{count, duration, megabytes, number};
+use super::traffic::{Pacer, ask_everybody, open_until, wake_for};
+use super::upgrade::upgrade;
+use super::view::{Chapter, Scene};
+use super::watch::Baseline;
 
 /// Longer than a killed process needs to be gone.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -18,11 +20,9 @@ const DEATH_TIMEOUT: Duration = Duration::from_secs(5);
 const DEATH_LOOK: Duration = Duration::from_micros(200);
 /// Connections woken per second while warming up.
 const WARM_UP_PER_S: f64 = 600.0;
-/// Begun per turn of the loop, so that answers are not kept waiting.
-const PER_TURN_MAX: usize = 64;
 
 /// Plays all of it, and writes down what was found.
-pub(super) fn tell(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End> {
+pub(super) fn play(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
     findings.connections = u64::from(plan.connections);
     warm_up(show, plan, findings)?;
     open(show, plan, findings)?;
@@ -35,9 +35,9 @@ pub(super) fn tell(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Res
 }
 
 /// A hundred connections, and what memory is with them.
-fn warm_up(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End> {
+fn warm_up(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
     let scene = Scene::new(
-        Step::Open,
+        Chapter::Open,
         format!("Warming up with {} connections.", plan.warm_up),
         "What a server needs once is not counted as the cost of a connection.",
     );
@@ -48,16 +48,16 @@ fn warm_up(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), 
     wake_for(show, &scene, plan.settle, WARM_UP_PER_S)?;
     show.pause(&scene, plan.settle)?;
     let bytes = show.reading(&scene)?.bytes;
-    show.base = Some(Base {
+    show.base = Some(Baseline {
         bytes,
         connections: show.fleet.census().at_rest,
     });
     Ok(())
 }
 
-fn open(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End> {
+fn open(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
     let scene = Scene::new(
-        Step::Open,
+        Chapter::Open,
         format!(
             "Opening {} TLS connections, each with a handshake of its own.",
             number(plan.connections.into())
@@ -71,26 +71,10 @@ fn open(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End
     Ok(())
 }
 
-/// Opens connections at a limited rate until `count` were begun, and none is on its way.
-fn open_until(show: &mut Show, plan: &Plan, scene: &Scene, count: u32) -> Result<(), End> {
-    let mut pacer = Pacer::new(plan.open_per_s);
-    let count = count as usize;
-    show.play(scene, |fleet, now| {
-        let mut in_flight = fleet.census().handshaking;
-        for _ in 0..pacer.due(now) {
-            if fleet.begun < count && in_flight < u64::from(plan.handshakes_max) {
-                fleet.open_next();
-                in_flight += 1;
-            }
-        }
-        fleet.begun >= count && in_flight == 0
-    })
-}
-
 /// Nothing happens: the state in which a connection spends its life.
-fn rest(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End> {
+fn rest(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
     let scene = Scene::new(
-        Step::Rest,
+        Chapter::Rest,
         "All are at rest. Nothing happens: this is how they spend their lives.".to_owned(),
         "No buffer, no task, no object is kept for them. See below what they cost.",
     );
@@ -110,9 +94,9 @@ fn rest(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End
 }
 
 /// A random part says something, again and again.
-fn wake(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End> {
+fn wake(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
     let scene = Scene::new(
-        Step::Wake,
+        Chapter::Wake,
         "Waking some by chance: each says something and waits for the echo.".to_owned(),
         "Every echo is compared byte for byte. Then the connection is at rest again.",
     );
@@ -121,27 +105,13 @@ fn wake(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End
     Ok(())
 }
 
-pub(super) fn wake_for(
-    show: &mut Show,
-    scene: &Scene,
-    length: Duration,
-    per_s: f64,
-) -> Result<(), End> {
-    let mut pacer = Pacer::new(per_s);
-    let until = Instant::now() + length;
-    show.play(scene, |fleet, now| {
-        for _ in 0..pacer.due(now) {
-            fleet.wake_any();
-        }
-        now >= until
-    })
-}
-
 /// SIGKILL to everything that holds a connection, while they talk.
-fn kill(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<Vec<Pid>, End> {
+fn kill(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<Vec<Pid>, DemoError> {
     let workers = show.workers.clone();
     if workers.is_empty() {
-        return Err(End::Trouble("no worker of `serve` was found".to_owned()));
+        return Err(DemoError::Failed(
+            "no worker of `serve` was found".to_owned(),
+        ));
     }
     let pids = workers
         .iter()
@@ -149,7 +119,7 @@ fn kill(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<Vec<Pid
         .collect::<Vec<_>>()
         .join(" ");
     let scene = Scene::new(
-        Step::Kill,
+        Chapter::Kill,
         format!("Next: kill -9 {pids}, the processes which hold all connections."),
         "Other servers lose every connection with the process that holds it.",
     );
@@ -162,7 +132,7 @@ fn kill(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<Vec<Pid
     let at = Instant::now();
     while workers.iter().any(|&worker| process::runs(worker)) {
         if at.elapsed() > DEATH_TIMEOUT {
-            return Err(End::Trouble("a killed worker does not end".to_owned()));
+            return Err(DemoError::Failed("a killed worker does not end".to_owned()));
         }
         // Not spinning: its keeper needs the processor.
         std::thread::sleep(DEATH_LOOK);
@@ -173,9 +143,14 @@ fn kill(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<Vec<Pid
 }
 
 /// Every connection is asked whether it is still there.
-fn ask(show: &mut Show, plan: &Plan, findings: &mut Findings, killed: Vec<Pid>) -> Result<(), End> {
+fn ask(
+    show: &mut Show,
+    plan: &Plan,
+    findings: &mut Findings,
+    killed: Vec<Pid>,
+) -> Result<(), DemoError> {
     let scene = Scene::new(
-        Step::Ask,
+        Chapter::Ask,
         format!(
             "{} killed; new ones took over. Asking every connection.",
             count(killed.len() as u64, "worker was", "workers were")
@@ -198,52 +173,18 @@ fn ask(show: &mut Show, plan: &Plan, findings: &mut Findings, killed: Vec<Pid>) 
         first.map_or_else(|| "never".to_owned(), duration),
     );
     let scene = Scene::new(
-        Step::Ask,
+        Chapter::Ask,
         words,
         "At most the one in a worker's hands is reset: never continued in doubt.",
     );
     show.pause(&scene, plan.linger)
 }
 
-/// Wakes all, until each has been heard of since all were expected to speak.
-pub(super) fn ask_everybody(show: &mut Show, plan: &Plan, scene: &Scene) -> Result<(), End> {
-    let asked_max = show.fleet.clients.len();
-    let mut pacer = Pacer::new(asked_max as f64 / plan.ask.as_secs_f64());
-    let mut waiting: Vec<usize> = (0..asked_max).rev().collect();
-    show.play(scene, |fleet, now| {
-        for _ in 0..pacer.due(now) {
-            let Some(index) = waiting.pop() else { break };
-            // Who is awake or was woken meanwhile has been asked, or is being asked, already.
-            fleet.wake(index);
-        }
-        if waiting.is_empty() {
-            // Some spoke before the kill and were not heard since: they must speak again.
-            waiting.extend(
-                (0..fleet.clients.len())
-                    .rev()
-                    .filter(|&index| is_unheard(fleet, index)),
-            );
-        }
-        let census = fleet.census();
-        waiting.is_empty() && census.unheard == 0 && census.awake == 0
-    })
-}
-
-fn is_unheard(fleet: &super::fleet::Fleet, index: usize) -> bool {
-    let at_rest =
-        |client: &&super::client::Client| matches!(client.phase, super::client::Phase::AtRest);
-    fleet
-        .clients
-        .get(index)
-        .filter(at_rest)
-        .is_some_and(|client| client.unheard)
-}
-
 /// All close, and memory comes back.
-fn goodbye(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End> {
+fn goodbye(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
     let before = show.readings.last().map_or(0, |reading| reading.bytes);
     let scene = Scene::new(
-        Step::Goodbye,
+        Chapter::Goodbye,
         "All say goodbye, and the memory of their records is given back.".to_owned(),
         &format!("It was {} with all of them.", megabytes(before)),
     );
@@ -260,49 +201,4 @@ fn goodbye(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), 
     show.pause(&scene, plan.settle)?;
     findings.memory_at_end = Some(show.reading(&scene)?);
     Ok(())
-}
-
-/// So many per second, without making up for long pauses all at once.
-struct Pacer {
-    per_s: f64,
-    owed: f64,
-    last: Instant,
-}
-
-impl Pacer {
-    fn new(per_s: f64) -> Pacer {
-        Pacer {
-            per_s,
-            owed: 0.0,
-            last: Instant::now(),
-        }
-    }
-
-    /// How many are due now.
-    fn due(&mut self, now: Instant) -> usize {
-        self.owed += self.per_s * now.saturating_duration_since(self.last).as_secs_f64();
-        self.last = now;
-        let due = (self.owed as usize).min(PER_TURN_MAX);
-        self.owed = (self.owed - due as f64).min(PER_TURN_MAX as f64);
-        due
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pacer_keeps_its_rate() {
-        let mut pacer = Pacer::new(100.0);
-        let start = pacer.last;
-        let mut due_at = |ms| pacer.due(start + Duration::from_millis(ms));
-        assert_eq!(due_at(5), 0);
-        assert_eq!(due_at(105), 10);
-        assert_eq!(
-            due_at(60_105),
-            PER_TURN_MAX,
-            "a minute of sleep is not made up for at once"
-        );
-    }
 }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use dormouse_reactor::process::{self, Pid};
 use dormouse_reactor::signal::Signal;
 
+use super::format::{duration, number};
 use super::plan::Plan;
-use super::show::{End, Show};
-use super::story::{ask_everybody, wake_for};
+use super::show::{DemoError, Show};
 use super::summary::{Findings, Upgraded};
-use super::view::{Scene, Step};
-use super::words::{duration, number};
+use super::traffic::{ask_everybody, wake_for};
+use super::view::{Chapter, Scene};
 
 /// Longer than an upgrade takes, even on a machine that is busy with other things.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -18,10 +18,14 @@ const UPGRADE_TIMEOUT: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// SIGUSR2 to `serve` while they talk: every process of it is replaced by the binary anew.
-pub(super) fn upgrade(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), End> {
+pub(super) fn upgrade(
+    show: &mut Show,
+    plan: &Plan,
+    findings: &mut Findings,
+) -> Result<(), DemoError> {
     let pid = show.children.serve_pid();
     let scene = Scene::new(
-        Step::Upgrade,
+        Chapter::Upgrade,
         format!("Next: `dormouse upgrade`, which replaces all of process {pid} by a binary anew."),
         "Other servers keep the old process until its last connection has gone.",
     );
@@ -41,11 +45,13 @@ pub(super) fn upgrade(show: &mut Show, plan: &Plan, findings: &mut Findings) -> 
             break;
         }
         if since.elapsed() > UPGRADE_TIMEOUT {
-            return Err(End::Trouble("the upgrade did not come about".to_owned()));
+            return Err(DemoError::Failed(
+                "the upgrade did not come about".to_owned(),
+            ));
         }
     }
     let scene = Scene::new(
-        Step::Upgrade,
+        Chapter::Upgrade,
         "Replaced: main, control, keepers and workers. Asking every connection.".to_owned(),
         "The new binary took a copy of the records, and the sockets as they were.",
     );
@@ -59,7 +65,7 @@ pub(super) fn upgrade(show: &mut Show, plan: &Plan, findings: &mut Findings) -> 
     };
     findings.upgraded = Some(upgraded);
     let scene = Scene::new(
-        Step::Upgrade,
+        Chapter::Upgrade,
         format!(
             "{} go on with the new binary. Slowest echo meanwhile: {}.",
             number(upgraded.went_on),
