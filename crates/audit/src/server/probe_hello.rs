@@ -4,11 +4,11 @@
 //! DEFLATE or with one group after the other, the hello is written here (RFC 8446 §4.1.2, RFC 5246
 //! §7.4.1.2), the answer is read as far as it is in the clear, and the connection is dropped.
 
-use crate::wire::{Reading, hello_extension};
+use crate::wire::{MessageReader, hello_extension};
 
 /// What is offered.
 #[derive(Clone, Debug)]
-pub(super) struct Ask {
+pub(super) struct ProbeHello {
     /// 0x0301 to 0x0304.
     pub(super) version: u16,
     pub(super) suites: Vec<u16>,
@@ -85,7 +85,7 @@ pub(in super::super) fn name_of(table: &[(u16, &str)], id: u16) -> String {
     known.map_or_else(|| format!("0x{id:04x}"), |(_, name)| (*name).to_owned())
 }
 
-impl Ask {
+impl ProbeHello {
     /// Everything that a version knows.
     pub(super) fn all(version: u16, name: Option<&str>) -> Self {
         let suites: &[(u16, &str)] = if version >= TLS13 {
@@ -211,7 +211,7 @@ fn push_16(out: &mut Vec<u8>, content: &[u8]) {
 
 /// What came back.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Answer {
+pub(super) enum HelloAnswer {
     /// A ServerHello, and what follows it in the clear.
     Hello(Box<ServerHello>),
     /// An alert: the number of its description.
@@ -244,35 +244,35 @@ pub(super) struct ServerHello {
 }
 
 /// Reads records as they come; `None` as long as more is needed.
-pub(super) fn read_answer(bytes: &[u8]) -> Option<Answer> {
+pub(super) fn read_answer(bytes: &[u8]) -> Option<HelloAnswer> {
     let mut messages = Vec::new();
-    let mut records = Reading::new(bytes);
+    let mut records = MessageReader::new(bytes);
     while let (Some(kind), Some(major), Some(_), Some(content)) =
         (records.u8(), records.u8(), records.u8(), records.vec_16())
     {
         match (kind, major) {
             (22, 3) => messages.extend_from_slice(content),
             (21, 3) if messages.is_empty() => {
-                return Some(Answer::Refused(content.get(1).copied().unwrap_or(0)));
+                return Some(HelloAnswer::Refused(content.get(1).copied().unwrap_or(0)));
             }
             (20 | 21 | 23, 3) => break,
-            _ => return Some(Answer::NotTls),
+            _ => return Some(HelloAnswer::NotTls),
         }
     }
     if bytes.first().is_some_and(|kind| !(20..=23).contains(kind)) {
-        return Some(Answer::NotTls);
+        return Some(HelloAnswer::NotTls);
     }
     let hello = read_messages(&messages)?;
     // In TLS 1.3 nothing else is in the clear.
     (hello.version >= TLS13 || hello.done || hello.compression != 0)
-        .then(|| Answer::Hello(Box::new(hello)))
+        .then(|| HelloAnswer::Hello(Box::new(hello)))
 }
 
 /// What is in handshake messages, as far as they came; also used for TLS 1.2 flights that the
 /// engine received.
 pub(super) fn read_messages(messages: &[u8]) -> Option<ServerHello> {
     let mut hello = None;
-    let mut reading = Reading::new(messages);
+    let mut reading = MessageReader::new(messages);
     while let (Some(kind), Some(body)) = (reading.u8(), reading.vec_24()) {
         match (kind, &mut hello) {
             (2, None) => hello = Some(server_hello(body)?),
@@ -286,7 +286,7 @@ pub(super) fn read_messages(messages: &[u8]) -> Option<ServerHello> {
 }
 
 fn server_hello(body: &[u8]) -> Option<ServerHello> {
-    let mut reading = Reading::new(body);
+    let mut reading = MessageReader::new(body);
     let mut hello = ServerHello {
         version: reading.u16()?,
         ..ServerHello::default()
@@ -295,7 +295,7 @@ fn server_hello(body: &[u8]) -> Option<ServerHello> {
     hello.session_id = !reading.vec_8()?.is_empty();
     hello.suite = reading.u16()?;
     hello.compression = reading.u8()?;
-    let mut extensions = Reading::new(reading.vec_16().unwrap_or_default());
+    let mut extensions = MessageReader::new(reading.vec_16().unwrap_or_default());
     while let (Some(kind), Some(content)) = (extensions.u16(), extensions.vec_16()) {
         let first = content
             .first_chunk()
@@ -312,7 +312,7 @@ fn server_hello(body: &[u8]) -> Option<ServerHello> {
 }
 
 fn certificates(body: &[u8]) -> Vec<Vec<u8>> {
-    let mut list = Reading::new(Reading::new(body).vec_24().unwrap_or_default());
+    let mut list = MessageReader::new(MessageReader::new(body).vec_24().unwrap_or_default());
     std::iter::from_fn(|| list.vec_24().map(<[u8]>::to_vec)).collect()
 }
 
@@ -322,13 +322,13 @@ mod tests {
 
     #[test]
     fn a_hello_has_the_lengths_it_says() {
-        let record = Ask::all(TLS13, Some("example.org")).record();
+        let record = ProbeHello::all(TLS13, Some("example.org")).record();
         let length = usize::from(u16::from_be_bytes([record[3], record[4]]));
         assert_eq!(record.len(), 5 + length);
         assert_eq!(record[5], 1);
-        let deflate = Ask {
+        let deflate = ProbeHello {
             deflate: true,
-            ..Ask::all(TLS12, None)
+            ..ProbeHello::all(TLS12, None)
         }
         .record();
         assert!(deflate.windows(3).any(|bytes| bytes == [2, 1, 0]));
@@ -338,9 +338,9 @@ mod tests {
     fn answers_are_told_apart() {
         assert_eq!(
             read_answer(&[21, 3, 3, 0, 2, 2, 70]),
-            Some(Answer::Refused(70))
+            Some(HelloAnswer::Refused(70))
         );
-        assert_eq!(read_answer(b"HTTP/1.0 400"), Some(Answer::NotTls));
+        assert_eq!(read_answer(b"HTTP/1.0 400"), Some(HelloAnswer::NotTls));
         assert_eq!(read_answer(&[22, 3, 3, 0]), None);
         // A ServerHello of TLS 1.2 which chooses DEFLATE.
         let mut body = vec![3, 3];
@@ -348,7 +348,7 @@ mod tests {
         body.extend_from_slice(&[0, 0xc0, 0x2f, 1]);
         let mut record = vec![22, 3, 3, 0, body.len() as u8 + 4, 2, 0, 0, body.len() as u8];
         record.extend_from_slice(&body);
-        let Some(Answer::Hello(hello)) = read_answer(&record) else {
+        let Some(HelloAnswer::Hello(hello)) = read_answer(&record) else {
             panic!("no hello")
         };
         assert_eq!(

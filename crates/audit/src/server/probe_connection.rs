@@ -10,21 +10,21 @@ use dormouse_engine::{
 };
 use dormouse_reactor::socket::Addr;
 
-use super::hello::{Answer, Ask, read_answer};
-use crate::connection::{Came, Established, RECEIVE, is_late, shake_hands};
-use crate::wire::{Reading, hello_extension};
+use super::probe_hello::{HelloAnswer, ProbeHello, read_answer};
+use crate::connection::{Incoming, RECEIVE, TlsConnection, complete_handshake, is_timeout};
+use crate::wire::{MessageReader, hello_extension};
 
 /// How long a server may take for anything.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const ANSWER_MAX: usize = 256 * 1024;
 
 /// A connected socket.
-pub(super) enum Stream {
+pub(super) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Stream {
+impl Socket {
     pub(super) fn connect(target: &Addr) -> io::Result<Self> {
         let stream = match target {
             Addr::Tcp(address) => {
@@ -46,7 +46,7 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for Socket {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(room),
@@ -55,7 +55,7 @@ impl Read for Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
@@ -69,25 +69,25 @@ impl Write for Stream {
 }
 
 /// Sends a hello of our own and reads the answer.
-pub(super) fn ask(target: &Addr, ask: &Ask) -> Result<Answer, String> {
-    let connected = Stream::connect(target).map_err(|error| format!("connect: {error}"));
+pub(super) fn ask(target: &Addr, ask: &ProbeHello) -> Result<HelloAnswer, String> {
+    let connected = Socket::connect(target).map_err(|error| format!("connect: {error}"));
     let mut stream = connected?;
     if stream.write_all(&ask.record()).is_err() {
-        return Ok(Answer::Closed);
+        return Ok(HelloAnswer::Closed);
     }
     let (mut bytes, mut room) = (Vec::new(), [0; 4096]);
     while bytes.len() < ANSWER_MAX {
         match stream.read(&mut room) {
-            Ok(0) => return Ok(Answer::Closed),
+            Ok(0) => return Ok(HelloAnswer::Closed),
             Ok(count) => bytes.extend_from_slice(room.get(..count).unwrap_or_default()),
-            Err(error) if is_late(&error) => return Ok(Answer::Silent),
-            Err(_) => return Ok(Answer::Closed),
+            Err(error) if is_timeout(&error) => return Ok(HelloAnswer::Silent),
+            Err(_) => return Ok(HelloAnswer::Closed),
         }
         if let Some(answer) = read_answer(&bytes) {
             return Ok(answer);
         }
     }
-    Ok(Answer::NotTls)
+    Ok(HelloAnswer::NotTls)
 }
 
 /// A ticket that a server sent.
@@ -98,14 +98,14 @@ pub(super) struct Ticket {
 }
 
 /// An established connection.
-pub(super) struct Visit {
+pub(super) struct ProbeConnection {
     pub(super) info: HandshakeInfo,
     pub(super) chain: Vec<Vec<u8>>,
     /// Wall time of connecting and the handshake.
     pub(super) took: Duration,
     /// Tickets which came, as far as it was waited for them.
     pub(super) tickets: Vec<Ticket>,
-    pub(super) connection: Established<Stream>,
+    pub(super) connection: TlsConnection<Socket>,
     /// What was sent in the handshake, as it passed.
     pub(super) sent: Vec<u8>,
     watch: Option<TicketWatch>,
@@ -113,17 +113,17 @@ pub(super) struct Visit {
     refused: Option<u8>,
 }
 
-impl Visit {
+impl ProbeConnection {
     /// Connects and makes the handshake.
     pub(super) fn make(target: &Addr, context: &ClientContext, name: &str) -> Result<Self, String> {
         let began = Instant::now();
-        let mut stream = Stream::connect(target).map_err(|error| format!("connect: {error}"))?;
+        let mut stream = Socket::connect(target).map_err(|error| format!("connect: {error}"))?;
         let mut handshake = Handshake::client(context, name, HandshakeLimits::default())
             .map_err(|error| error.to_string())?;
-        let passed = shake_hands(&mut stream, &mut handshake, "the server", || false)?;
+        let passed = complete_handshake(&mut stream, &mut handshake, "the server", || false)?;
         let took = began.elapsed();
         let chain = handshake.peer_certificates();
-        let (connection, rested) = Established::rest(stream, handshake)?;
+        let (connection, rested) = TlsConnection::rest(stream, handshake)?;
         let mut visit = Self {
             info: rested.info,
             chain,
@@ -163,7 +163,7 @@ impl Visit {
             match self.connection.receive(&mut room) {
                 Ok(0) => self.ended = true,
                 Ok(_) => self.open(&mut heard)?,
-                Err(error) if is_late(&error) => break,
+                Err(error) if is_timeout(&error) => break,
                 Err(_) => self.ended = true,
             }
         }
@@ -217,8 +217,8 @@ impl Visit {
         } = self;
         connection.open(|came| {
             match came {
-                Came::Data(data) => heard.extend_from_slice(data),
-                Came::Tickets(fragment) => {
+                Incoming::Data(data) => heard.extend_from_slice(data),
+                Incoming::Tickets(fragment) => {
                     tickets.extend(tickets_13(fragment));
                     if let Some(watch) = watch {
                         watch
@@ -226,8 +226,8 @@ impl Visit {
                             .map_err(|failure| failure.to_string())?;
                     }
                 }
-                Came::Alert(alert) => (*refused, *ended) = (Some(alert), true),
-                Came::Closed => *ended = true,
+                Incoming::Alert(alert) => (*refused, *ended) = (Some(alert), true),
+                Incoming::Closed => *ended = true,
             }
             Ok(())
         })
@@ -236,10 +236,10 @@ impl Visit {
 
 /// NewSessionTicket messages (RFC 8446 §4.6.1) in one piece of a record.
 fn tickets_13(fragment: &[u8]) -> Vec<Ticket> {
-    let mut messages = Reading::new(fragment);
+    let mut messages = MessageReader::new(fragment);
     let mut tickets = Vec::new();
     while let (Some(4), Some(body)) = (messages.u8(), messages.vec_24()) {
-        let mut reading = Reading::new(body);
+        let mut reading = MessageReader::new(body);
         let (Some(lifetime_s), Some(_), Some(_), Some(_)) = (
             reading.u32(),
             reading.u32(),
@@ -249,10 +249,10 @@ fn tickets_13(fragment: &[u8]) -> Vec<Ticket> {
             break;
         };
         let mut early_data_max_bytes = 0;
-        let mut extensions = Reading::new(reading.vec_16().unwrap_or_default());
+        let mut extensions = MessageReader::new(reading.vec_16().unwrap_or_default());
         while let (Some(kind), Some(content)) = (extensions.u16(), extensions.vec_16()) {
             if kind == hello_extension::EARLY_DATA {
-                early_data_max_bytes = Reading::new(content).u32().unwrap_or(0);
+                early_data_max_bytes = MessageReader::new(content).u32().unwrap_or(0);
             }
         }
         tickets.push(Ticket {
@@ -266,14 +266,14 @@ fn tickets_13(fragment: &[u8]) -> Vec<Ticket> {
 /// The ticket of TLS 1.2 (RFC 5077 §3.3), which is sent before the change of keys.
 fn ticket_in_the_clear(received: &[u8]) -> Option<Ticket> {
     let mut messages = Vec::new();
-    let mut records = Reading::new(received);
+    let mut records = MessageReader::new(received);
     while let (Some(22), Some(_), Some(content)) = (records.u8(), records.u16(), records.vec_16()) {
         messages.extend_from_slice(content);
     }
-    let mut reading = Reading::new(&messages);
+    let mut reading = MessageReader::new(&messages);
     while let (Some(kind), Some(body)) = (reading.u8(), reading.vec_24()) {
         if kind == 4 {
-            let lifetime_s = Reading::new(body).u32()?;
+            let lifetime_s = MessageReader::new(body).u32()?;
             return Some(Ticket {
                 lifetime_s,
                 early_data_max_bytes: 0,
@@ -333,7 +333,7 @@ mod tests {
     }
 
     /// Both ends of a connection of TLS 1.3, as they are behind the handshake.
-    fn behind_the_handshake() -> (Visit, Established<UnixStream>) {
+    fn behind_the_handshake() -> (ProbeConnection, TlsConnection<UnixStream>) {
         let (near, far) = UnixStream::pair().unwrap();
         let tls = |role, read: u8, write: u8| {
             let mut tls = State::empty();
@@ -362,18 +362,18 @@ mod tests {
             bytes_out: 0,
             flights: Flights::default(),
         };
-        let visit = Visit {
+        let visit = ProbeConnection {
             info,
             chain: Vec::new(),
             took: Duration::ZERO,
             tickets: Vec::new(),
-            connection: Established::of(Stream::Unix(near), tls(Role::Client, 1, 2)),
+            connection: TlsConnection::of(Socket::Unix(near), tls(Role::Client, 1, 2)),
             sent: Vec::new(),
             watch: None,
             ended: false,
             refused: None,
         };
-        (visit, Established::of(far, tls(Role::Server, 2, 1)))
+        (visit, TlsConnection::of(far, tls(Role::Server, 2, 1)))
     }
 
     #[test]
@@ -385,7 +385,7 @@ mod tests {
                 server.receive(&mut [0; RECEIVE]).unwrap();
                 server
                     .open(|came| {
-                        if let Came::Data(data) = came {
+                        if let Incoming::Data(data) = came {
                             heard.extend_from_slice(data);
                         }
                         Ok(())

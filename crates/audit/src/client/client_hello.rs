@@ -1,9 +1,9 @@
-//! Reading a ClientHello (RFC 8446 §4.1.2).
+//! MessageReader a ClientHello (RFC 8446 §4.1.2).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::server::hello::{GROUPS, name_of as name_in};
-use crate::wire::{Reading, hello_extension as extension};
+use crate::server::probe_hello::{GROUPS, name_of as name_in};
+use crate::wire::{MessageReader, hello_extension as extension};
 
 /// Groups that clients offer beyond those which servers are asked for.
 const MORE_GROUPS: [(u16, &str); 12] = [
@@ -49,7 +49,7 @@ pub(super) struct ClientHello {
 }
 
 /// What is known of a hello whose bytes come in pieces.
-pub(super) enum Read {
+pub(super) enum HelloBytes {
     /// More is needed.
     More,
     /// It is whole.
@@ -59,31 +59,31 @@ pub(super) enum Read {
 }
 
 /// Reads the records of a first flight.
-pub(super) fn read(bytes: &[u8]) -> Read {
+pub(super) fn read(bytes: &[u8]) -> HelloBytes {
     let mut message = Vec::new();
-    let mut records = Reading::new(bytes);
+    let mut records = MessageReader::new(bytes);
     loop {
         match (records.u8(), records.u16(), records.vec_16()) {
             (Some(22), Some(_), Some(content)) => message.extend_from_slice(content),
-            (Some(22) | None, _, None) => return Read::More,
-            _ => return Read::Not,
+            (Some(22) | None, _, None) => return HelloBytes::More,
+            _ => return HelloBytes::Not,
         }
-        let mut reading = Reading::new(&message);
+        let mut reading = MessageReader::new(&message);
         match (reading.u8(), reading.vec_24()) {
             (Some(1), Some(body)) => {
                 let bytes = body.len() as u64 + 4;
-                return parse(body).map_or(Read::Not, |hello| {
-                    Read::Whole(Box::new(ClientHello { bytes, ..hello }))
+                return parse(body).map_or(HelloBytes::Not, |hello| {
+                    HelloBytes::Whole(Box::new(ClientHello { bytes, ..hello }))
                 });
             }
             (Some(1), None) => {}
-            _ => return Read::Not,
+            _ => return HelloBytes::Not,
         }
     }
 }
 
 fn parse(body: &[u8]) -> Option<ClientHello> {
-    let mut reading = Reading::new(body);
+    let mut reading = MessageReader::new(body);
     let mut hello = ClientHello {
         legacy_version: reading.u16()?,
         ..ClientHello::default()
@@ -93,32 +93,32 @@ fn parse(body: &[u8]) -> Option<ClientHello> {
     reading.vec_16()?;
     hello.compression = reading.vec_8()?.contains(&1);
     let mut ticket = None;
-    let mut extensions = Reading::new(reading.vec_16().unwrap_or_default());
+    let mut extensions = MessageReader::new(reading.vec_16().unwrap_or_default());
     while let (Some(kind), Some(content)) = (extensions.u16(), extensions.vec_16()) {
-        let mut content = Reading::new(content);
+        let mut content = MessageReader::new(content);
         match kind {
             extension::SUPPORTED_VERSIONS => hello.supported_versions = numbers(content.vec_8()?),
             extension::SUPPORTED_GROUPS => hello.groups = numbers(content.vec_16()?),
             extension::KEY_SHARE => {
-                let mut shares = Reading::new(content.vec_16()?);
+                let mut shares = MessageReader::new(content.vec_16()?);
                 while let (Some(group), Some(_)) = (shares.u16(), shares.vec_16()) {
                     hello.key_shares.push(group);
                 }
             }
             extension::SERVER_NAME => {
-                let mut names = Reading::new(content.vec_16()?);
+                let mut names = MessageReader::new(content.vec_16()?);
                 if let (Some(0), Some(name)) = (names.u8(), names.vec_16()) {
                     hello.server_name = Some(String::from_utf8_lossy(name).into_owned());
                 }
             }
             extension::ALPN => {
-                let mut names = Reading::new(content.vec_16()?);
+                let mut names = MessageReader::new(content.vec_16()?);
                 while let Some(name) = names.vec_8() {
                     hello.alpn.push(String::from_utf8_lossy(name).into_owned());
                 }
             }
             extension::PRE_SHARED_KEY => {
-                let mut identities = Reading::new(content.vec_16()?);
+                let mut identities = MessageReader::new(content.vec_16()?);
                 hello.session = identities.vec_16().map(|identity| name_of("psk", identity));
             }
             extension::SESSION_TICKET => {
@@ -183,7 +183,7 @@ mod tests {
             Handshake::client(&context, "example.org", HandshakeLimits::default()).unwrap();
         handshake.handle_input(UnixTime::now(), &[]).unwrap();
         let bytes = handshake.output().to_vec();
-        let Read::Whole(hello) = read(&bytes) else {
+        let HelloBytes::Whole(hello) = read(&bytes) else {
             panic!("not read")
         };
         assert_eq!(hello.server_name.as_deref(), Some("example.org"));
@@ -191,8 +191,8 @@ mod tests {
         assert!(!hello.compression && hello.session.is_none() && hello.key_shares.contains(&0x1d));
         assert_eq!(hello.bytes as usize + 5, bytes.len());
         for cut in 0..bytes.len() {
-            assert!(matches!(read(&bytes[..cut]), Read::More), "{cut}");
+            assert!(matches!(read(&bytes[..cut]), HelloBytes::More), "{cut}");
         }
-        assert!(matches!(read(b"GET / HTTP/1.1\r\n\r\n"), Read::Not));
+        assert!(matches!(read(b"GET / HTTP/1.1\r\n\r\n"), HelloBytes::Not));
     }
 }

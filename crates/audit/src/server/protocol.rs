@@ -4,33 +4,35 @@ use std::time::Duration;
 
 use dormouse_engine::Protocols;
 
-use super::visit::Visit;
-use super::{Means, ServerSpec};
+use super::dialer::Dialer;
+use super::probe_connection::ProbeConnection;
+use super::spec::ServerSpec;
 use dormouse_bench::load::{Expect, Talk};
-use dormouse_measure::Trouble;
+use dormouse_measure::Error;
 
 /// One connection: how it is talked to, and what it says of itself.
-pub(super) fn probe(
+pub(super) fn detect(
     spec: &ServerSpec,
-    means: &Means<'_>,
-) -> Result<(Talk, Option<String>), Trouble> {
+    means: &Dialer<'_>,
+) -> Result<(Talk, Option<String>), Error> {
     let context = means.context(Protocols::ALL, None);
-    let visit = context.and_then(|context| Visit::make(means.target, &context, means.name));
+    let visit =
+        context.and_then(|context| ProbeConnection::make(means.target, &context, means.name));
     let mut visit = visit.map_err(|why| {
-        Trouble::target(format!(
+        Error::target(format!(
             "the first connection to {} failed: {why}",
             means.target
         ))
     })?;
     let found = talk(spec, &mut visit);
-    visit.accepted().map_err(Trouble::target)?;
+    visit.accepted().map_err(Error::target)?;
     visit.close();
     Ok(found)
 }
 
 /// What the server speaks, found out by saying something that an HTTP server understands and an
 /// echo server repeats; and what it says of itself.
-fn talk(spec: &ServerSpec, visit: &mut Visit) -> (Talk, Option<String>) {
+fn talk(spec: &ServerSpec, visit: &mut ProbeConnection) -> (Talk, Option<String>) {
     let greeting = visit
         .hear(Duration::from_millis(300), |heard, _| !heard.is_empty())
         .unwrap_or_default();

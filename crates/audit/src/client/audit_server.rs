@@ -1,7 +1,7 @@
 //! The server that an audited client meets: our engine, one thread per connection, and a book in
 //! which every connection is written down.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,33 +9,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dormouse_engine::{
-    Handshake, HandshakeLimits, Identity, ServerContext, ServerSessions, ServerSettings,
-};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
-};
+use dormouse_engine::{Handshake, HandshakeLimits, ServerContext, ServerSettings};
 
-use super::hello::{self, ClientHello};
-use super::requests::{Heard, Requests};
-use crate::connection::{Came, Established, is_late, shake_hands};
+use super::authority::Authority;
+use super::client_hello::{self, ClientHello};
+use super::requests::{ClientMessage, Requests};
+use super::session_ids::SessionIdStore;
+use crate::connection::{Incoming, TlsConnection, complete_handshake, is_timeout};
 use crate::model::ClientConnection;
-use dormouse_measure::Trouble;
+use dormouse_measure::Error;
 
 /// Connections that are served at a time; a client which needs more waits.
 const THREADS_MAX: usize = 1024;
 /// Connections that are written down.
 const VISITS_MAX: usize = 100_000;
 const IDLE: Duration = Duration::from_millis(200);
-/// Sessions that are kept for clients which go by ids.
-const SESSIONS_MAX: usize = 10_000;
 /// What is kept of handshakes that came to nothing.
 const IN_VAIN_MAX: usize = 1000;
 /// How much of what a client says first is kept until its hello is whole.
 const HELLO_MAX: usize = 64 * 1024;
 
 /// One connection, with what is not in the report.
-pub(super) struct Visit {
+pub(super) struct RecordedConnection {
     pub(super) raw: ClientConnection,
     pub(super) hello: ClientHello,
     pub(super) retried: bool,
@@ -43,16 +38,16 @@ pub(super) struct Visit {
 
 /// All connections so far.
 #[derive(Default)]
-pub(super) struct Seen {
-    pub(super) visits: Vec<Visit>,
+pub(super) struct ConnectionLog {
+    pub(super) visits: Vec<RecordedConnection>,
     pub(super) failed: BTreeMap<String, u64>,
     /// The hellos of handshakes that failed.
     pub(super) in_vain: Vec<ClientHello>,
 }
 
-impl Seen {
+impl ConnectionLog {
     /// Writes a connection down, and says where; `None`: there are too many.
-    fn write_down(&mut self, visit: Visit) -> Option<usize> {
+    fn write_down(&mut self, visit: RecordedConnection) -> Option<usize> {
         if self.visits.len() >= VISITS_MAX {
             return None;
         }
@@ -65,12 +60,12 @@ impl Seen {
     }
 }
 
-fn book(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+fn book(seen: &Mutex<ConnectionLog>) -> MutexGuard<'_, ConnectionLog> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The listening server.
-pub(super) struct Peer {
+pub(super) struct AuditServer {
     listener: TcpListener,
     address: SocketAddr,
     context: ServerContext,
@@ -78,20 +73,20 @@ pub(super) struct Peer {
     relay: Option<SocketAddr>,
 }
 
-impl Peer {
-    pub(super) fn open(listen: SocketAddr, relay: Option<SocketAddr>) -> Result<Self, Trouble> {
+impl AuditServer {
+    pub(super) fn open(listen: SocketAddr, relay: Option<SocketAddr>) -> Result<Self, Error> {
         let listener = TcpListener::bind(listen)
-            .map_err(|error| Trouble::usage(format!("cannot listen on {listen}: {error}")))?;
+            .map_err(|error| Error::usage(format!("cannot listen on {listen}: {error}")))?;
         let address = listener
             .local_addr()
             .and_then(|address| listener.set_nonblocking(true).map(|()| address));
-        let address = address.map_err(|error| Trouble::system(error.to_string()))?;
+        let address = address.map_err(|error| Error::system(error.to_string()))?;
         let (authority, identity) = Authority::make(address)
-            .map_err(|why| Trouble::system(format!("making a certificate: {why}")))?;
+            .map_err(|why| Error::system(format!("making a certificate: {why}")))?;
         let mut settings = ServerSettings::new(vec![identity]);
-        settings.sessions_by_id = Some(Arc::new(ById::default()));
+        settings.sessions_by_id = Some(Arc::new(SessionIdStore::default()));
         let context =
-            ServerContext::new(settings).map_err(|error| Trouble::system(error.to_string()))?;
+            ServerContext::new(settings).map_err(|error| Error::system(error.to_string()))?;
         Ok(Self {
             listener,
             address,
@@ -112,7 +107,7 @@ impl Peer {
     /// Serves until told to stop.
     pub(super) fn start(
         self,
-        seen: Arc<Mutex<Seen>>,
+        seen: Arc<Mutex<ConnectionLog>>,
         stop: Arc<AtomicBool>,
         began: Instant,
     ) -> JoinHandle<()> {
@@ -127,7 +122,7 @@ impl Peer {
                 let (context, relay) = (self.context.clone(), self.relay);
                 let (seen, stop) = (Arc::clone(&seen), Arc::clone(&stop));
                 busy.fetch_add(1, Ordering::Relaxed);
-                let here = Here(Arc::clone(&busy));
+                let here = BusyGuard(Arc::clone(&busy));
                 // Without a thread the client is refused, and will say so.
                 let _ = thread::Builder::new().spawn(move || {
                     let _here = here;
@@ -145,83 +140,12 @@ impl Peer {
     }
 }
 
-/// Sessions of TLS 1.2 for clients which know no tickets: such a client resumes only by an id, so it
-/// must be given one before it can be said that it does not.
-#[derive(Debug, Default)]
-struct ById(Mutex<HashMap<Vec<u8>, Vec<u8>>>);
-
-impl ById {
-    fn sessions(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ServerSessions for ById {
-    fn put(&self, id: &[u8], sealed: &[u8]) -> bool {
-        let mut sessions = self.sessions();
-        if sessions.len() >= SESSIONS_MAX {
-            return false;
-        }
-        sessions.insert(id.to_vec(), sealed.to_vec());
-        true
-    }
-
-    fn get(&self, id: &[u8]) -> Option<Vec<u8>> {
-        self.sessions().get(id).cloned()
-    }
-
-    fn take(&self, id: &[u8]) -> Option<Vec<u8>> {
-        self.sessions().remove(id)
-    }
-}
-
 /// One that is served is counted for as long as it is.
-struct Here(Arc<AtomicUsize>);
+struct BusyGuard(Arc<AtomicUsize>);
 
-impl Drop for Here {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The certificate of an authority for this run only.
-pub(super) struct Authority {
-    pub(super) pem: String,
-    pub(super) der: Vec<u8>,
-}
-
-impl Authority {
-    /// Makes one, and a certificate for this address.
-    fn make(address: SocketAddr) -> Result<(Self, Identity), String> {
-        let words = |error: rcgen::Error| error.to_string();
-        let mut params = CertificateParams::new(Vec::new()).map_err(words)?;
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "dormouse audit, for this run only");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        let key = KeyPair::generate().map_err(words)?;
-        let issuer = CertifiedIssuer::self_signed(params, key).map_err(words)?;
-        let mut names = vec![
-            "localhost".to_owned(),
-            "127.0.0.1".to_owned(),
-            "::1".to_owned(),
-        ];
-        if !address.ip().is_loopback() && !address.ip().is_unspecified() {
-            names.push(address.ip().to_string());
-        }
-        let key = KeyPair::generate().map_err(words)?;
-        let leaf = CertificateParams::new(names)
-            .and_then(|params| params.signed_by(&key, &issuer))
-            .map_err(words)?;
-        let (chain, key) = (leaf.pem(), key.serialize_pem());
-        let identity = Identity::from_pem(chain.as_bytes(), key.as_bytes(), "certificate", "key")
-            .map_err(|error| error.to_string())?;
-        let authority = Self {
-            pem: issuer.pem(),
-            der: issuer.der().to_vec(),
-        };
-        Ok((authority, identity))
     }
 }
 
@@ -229,7 +153,7 @@ fn serve(
     mut stream: TcpStream,
     context: &ServerContext,
     relay: Option<SocketAddr>,
-    seen: &Mutex<Seen>,
+    seen: &Mutex<ConnectionLog>,
     stop: &AtomicBool,
     at_s: f64,
 ) -> Result<(), String> {
@@ -243,15 +167,15 @@ fn serve(
     stream.set_read_timeout(Some(IDLE)).map_err(words)?;
     let mut handshake = Handshake::server(context, HandshakeLimits::default());
     let go_on = || !stop.load(Ordering::Relaxed);
-    let mut overheard = Overheard {
+    let mut overheard = RecordingStream {
         stream: &mut stream,
         heard: Vec::new(),
     };
-    let shaken = shake_hands(&mut overheard, &mut handshake, "the client", go_on);
+    let shaken = complete_handshake(&mut overheard, &mut handshake, "the client", go_on);
     let handshake_ms = began.elapsed().as_secs_f64() * 1e3;
-    let hello = match hello::read(&overheard.heard) {
-        hello::Read::Whole(hello) => Some(*hello),
-        hello::Read::More | hello::Read::Not => None,
+    let hello = match client_hello::read(&overheard.heard) {
+        client_hello::HelloBytes::Whole(hello) => Some(*hello),
+        client_hello::HelloBytes::More | client_hello::HelloBytes::Not => None,
     };
     if let Err(reason) = shaken {
         let mut seen = book(seen);
@@ -261,7 +185,7 @@ fn serve(
         return Err(reason);
     }
     let hello = hello.ok_or("a ClientHello could not be read")?;
-    let (connection, rested) = Established::rest(stream, handshake)?;
+    let (connection, rested) = TlsConnection::rest(stream, handshake)?;
     let raw = ClientConnection {
         at_s,
         version: rested.info.protocol.to_string(),
@@ -272,7 +196,7 @@ fn serve(
         handshake_ms,
     };
     let retried = rested.info.retried;
-    let visit = Visit {
+    let visit = RecordedConnection {
         raw,
         hello,
         retried,
@@ -285,7 +209,7 @@ fn serve(
             visit.raw.requests = requests;
         }
     };
-    let mut talk = Talk {
+    let mut talk = ClientSession {
         connection,
         backend: relay
             .map(TcpStream::connect)
@@ -303,12 +227,12 @@ fn serve(
 }
 
 /// A stream, of which the beginning of what it brings is kept.
-struct Overheard<'a> {
+struct RecordingStream<'a> {
     stream: &'a mut TcpStream,
     heard: Vec<u8>,
 }
 
-impl Read for Overheard<'_> {
+impl Read for RecordingStream<'_> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         let count = self.stream.read(room)?;
         if self.heard.len() < HELLO_MAX {
@@ -319,7 +243,7 @@ impl Read for Overheard<'_> {
     }
 }
 
-impl Write for Overheard<'_> {
+impl Write for RecordingStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.write(bytes)
     }
@@ -330,15 +254,15 @@ impl Write for Overheard<'_> {
 }
 
 /// An established connection.
-struct Talk {
-    connection: Established<TcpStream>,
+struct ClientSession {
+    connection: TlsConnection<TcpStream>,
     backend: Option<TcpStream>,
     requests: Requests,
     /// The client has asked for the end of the connection, and was answered.
     over: bool,
 }
 
-impl Talk {
+impl ClientSession {
     fn go(&mut self, stop: &AtomicBool, count: impl Fn(u64)) -> Result<(), String> {
         let mut room = vec![0; 17_000];
         if self.backend.is_some() {
@@ -358,7 +282,7 @@ impl Talk {
             match self.connection.receive(&mut room) {
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
-                Err(error) if is_late(&error) && !stop.load(Ordering::Relaxed) => {}
+                Err(error) if is_timeout(&error) && !stop.load(Ordering::Relaxed) => {}
                 // How a client leaves is its own affair.
                 Err(_) => return Ok(()),
             }
@@ -370,9 +294,9 @@ impl Talk {
         let (mut ended, mut heard) = (false, Vec::new());
         self.connection.open(|came| {
             match came {
-                Came::Data(data) => heard.extend_from_slice(data),
-                Came::Tickets(_) => {}
-                Came::Alert(_) | Came::Closed => ended = true,
+                Incoming::Data(data) => heard.extend_from_slice(data),
+                Incoming::Tickets(_) => {}
+                Incoming::Alert(_) | Incoming::Closed => ended = true,
             }
             Ok(())
         })?;
@@ -393,12 +317,12 @@ impl Talk {
                 continue;
             }
             match heard {
-                Heard::Request(request) => {
+                ClientMessage::Request(request) => {
                     self.connection.say(&request.answer())?;
                     self.over = request.close;
                 }
-                Heard::Expects => self.connection.say(b"HTTP/1.1 100 Continue\r\n\r\n")?,
-                Heard::Lines(lines) => self.connection.say(&lines)?,
+                ClientMessage::Expects => self.connection.say(b"HTTP/1.1 100 Continue\r\n\r\n")?,
+                ClientMessage::Lines(lines) => self.connection.say(&lines)?,
             }
         }
         Ok(())
@@ -423,7 +347,7 @@ impl Talk {
                         self.connection.say(&rest)?;
                     }
                 }
-                Err(error) if is_late(&error) => return Ok(true),
+                Err(error) if is_timeout(&error) => return Ok(true),
                 Err(_) => return Ok(false),
             }
         }

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::html::section;
-use super::parts::bytes;
+use super::rows::bytes;
+use super::section::section;
 use crate::findings::{self, Severity};
 use crate::model::{Audit, MemoryFigures};
 use dormouse_bench::model::grouped;
-use dormouse_bench::report::escape;
+use dormouse_bench::report::html::escape;
 use dormouse_measure::Verdict;
 
 /// Where the whole of an audit is on the page.

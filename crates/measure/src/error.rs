@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Who is to blame for a [`Trouble`].
+/// Who is to blame for a [`Error`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Blame {
     /// The server under test lost or failed something, and the run went on to its end.
@@ -17,14 +17,14 @@ pub enum Blame {
 
 /// A run, or a part of it, that could not be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Trouble {
+pub struct Error {
     /// Who is to blame.
     pub blame: Blame,
     /// What happened, where, and what would be right.
     pub message: String,
 }
 
-impl Trouble {
+impl Error {
     /// The options ask for what cannot be.
     pub fn usage(message: impl Into<String>) -> Self {
         Self {
@@ -67,10 +67,10 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for Error {}

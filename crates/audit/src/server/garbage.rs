@@ -2,20 +2,20 @@
 //! grows, there are more rounds, and before each look the runtime is asked to collect. Who cannot be
 //! asked collects when it likes: then there are so many rounds that it may.
 
-use crate::census::{self, Told};
-use crate::model::{Collected, CollectedPoint};
+use crate::census::{self, ManagedHeap};
+use crate::model::{CollectedPoint, CollectedRounds};
 
-/// Rounds, when the runtime can be asked to collect.
+/// ChurnRounds, when the runtime can be asked to collect.
 const ROUNDS_ASKED: u32 = 5;
-/// Rounds at most, when it can't.
+/// ChurnRounds at most, when it can't.
 const ROUNDS_MAX: u32 = 15;
 
 /// What the rounds are made with.
-pub(super) trait Rounds {
+pub(super) trait ChurnRounds {
     /// Why there can't be another one.
-    type Trouble;
+    type Error;
     /// Makes one; its name is for people.
-    fn round(&mut self, title: &str) -> Result<(), Self::Trouble>;
+    fn round(&mut self, title: &str) -> Result<(), Self::Error>;
     /// The server's processes.
     fn pids(&self) -> Vec<i32>;
     /// Their memory (PSS), when it has settled.
@@ -24,12 +24,12 @@ pub(super) trait Rounds {
 
 /// Looks at more rounds of so many connections. `began_bytes`: where the growth began; none if it is not
 /// clear whether there is any, and then only who can be asked is looked at.
-pub(super) fn watch<R: Rounds>(
+pub(super) fn watch<R: ChurnRounds>(
     rounds: &mut R,
     connections_per_round: u64,
     began_bytes: Option<u64>,
-) -> Result<Option<Collected>, R::Trouble> {
-    let mut collected = Collected {
+) -> Result<Option<CollectedRounds>, R::Error> {
+    let mut collected = CollectedRounds {
         by: None,
         points: Vec::new(),
         connections_per_round,
@@ -70,6 +70,6 @@ pub(super) fn watch<R: Rounds>(
     Ok(Some(collected))
 }
 
-fn grown(second: Option<&Told>, last: &Told) -> Vec<(String, u64, u64, u64)> {
+fn grown(second: Option<&ManagedHeap>, last: &ManagedHeap) -> Vec<(String, u64, u64, u64)> {
     second.map_or_else(Vec::new, |second| last.more_than(second))
 }

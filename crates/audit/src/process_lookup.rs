@@ -2,16 +2,16 @@
 
 use std::process::{Command, Stdio};
 
-use dormouse_measure::Trouble;
+use dormouse_measure::Error;
 
 /// Who knows containers, in the order in which they are asked.
-const KEEPERS: [&str; 2] = ["docker", "podman"];
+const CONTAINER_ENGINES: [&str; 2] = ["docker", "podman"];
 
 /// The main process of a unit, of the system's manager or the user's own.
 ///
 /// # Errors
 /// Where there is no systemd, or the unit does not run.
-pub fn of_unit(name: &str) -> Result<i32, Trouble> {
+pub fn pid_of_unit(name: &str) -> Result<i32, Error> {
     let mut said = String::new();
     for manager in ["--system", "--user"] {
         let words = [
@@ -23,14 +23,14 @@ pub fn of_unit(name: &str) -> Result<i32, Trouble> {
             name,
         ];
         match ask("systemctl", &words) {
-            Err(NoAnswer::Missing) => {
-                return Err(Trouble::system(
+            Err(CommandError::Missing) => {
+                return Err(Error::system(
                     "--unit: there is no systemctl here; give the process with --pid",
                 ));
             }
             // What the first one says counts: there is seldom another.
-            Err(NoAnswer::Refused(why)) if said.is_empty() => said = why,
-            Err(NoAnswer::Refused(_)) => {}
+            Err(CommandError::Refused(why)) if said.is_empty() => said = why,
+            Err(CommandError::Refused(_)) => {}
             Ok(answer) => match main_pid(&answer) {
                 Ok(pid) => return Ok(pid),
                 Err(why) if said.is_empty() => said = why,
@@ -38,7 +38,7 @@ pub fn of_unit(name: &str) -> Result<i32, Trouble> {
             },
         }
     }
-    Err(Trouble::target(format!(
+    Err(Error::target(format!(
         "--unit {name}: {said}; give the process with --pid"
     )))
 }
@@ -60,15 +60,15 @@ fn main_pid(answer: &str) -> Result<i32, String> {
 ///
 /// # Errors
 /// Where neither docker nor podman is, or the container does not run.
-pub fn of_container(name: &str) -> Result<i32, Trouble> {
+pub fn pid_of_container(name: &str) -> Result<i32, Error> {
     let mut said = Vec::new();
-    for keeper in KEEPERS {
+    for keeper in CONTAINER_ENGINES {
         match ask(
             keeper,
             &["inspect", "--format", "{{.State.Pid}}", "--", name],
         ) {
-            Err(NoAnswer::Missing) => {}
-            Err(NoAnswer::Refused(why)) => said.push(format!("{keeper}: {why}")),
+            Err(CommandError::Missing) => {}
+            Err(CommandError::Refused(why)) => said.push(format!("{keeper}: {why}")),
             Ok(answer) => match answer.trim().parse::<i32>() {
                 Ok(pid @ 1..) => return Ok(pid),
                 _ => said.push(format!("{keeper}: it does not run")),
@@ -76,38 +76,38 @@ pub fn of_container(name: &str) -> Result<i32, Trouble> {
         }
     }
     if said.is_empty() {
-        return Err(Trouble::system(
+        return Err(Error::system(
             "--container: there is neither docker nor podman here; give the process with --pid",
         ));
     }
-    Err(Trouble::target(format!(
+    Err(Error::target(format!(
         "--container {name}: {}; give the process with --pid",
         said.join("; ")
     )))
 }
 
-enum NoAnswer {
+enum CommandError {
     /// There is no such program.
     Missing,
     /// It said no.
     Refused(String),
 }
 
-fn ask(program: &str, words: &[&str]) -> Result<String, NoAnswer> {
+fn ask(program: &str, words: &[&str]) -> Result<String, CommandError> {
     let output = Command::new(program)
         .args(words)
         .stdin(Stdio::null())
         .output();
     let output = output.map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => NoAnswer::Missing,
-        _ => NoAnswer::Refused(error.to_string()),
+        std::io::ErrorKind::NotFound => CommandError::Missing,
+        _ => CommandError::Refused(error.to_string()),
     })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let line = said.lines().find(|line| !line.trim().is_empty());
-    Err(NoAnswer::Refused(
+    Err(CommandError::Refused(
         line.unwrap_or("it failed without a word").trim().to_owned(),
     ))
 }
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_name_is_never_taken_for_an_option() {
         // Wherever this runs: no such unit, no such container, or none of the programs.
-        for refused in [of_unit("--version"), of_container("--version")] {
+        for refused in [pid_of_unit("--version"), pid_of_container("--version")] {
             assert!(refused.unwrap_err().message.contains("--pid"));
         }
     }

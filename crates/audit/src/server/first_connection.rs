@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use dormouse_engine::Protocols;
 
-use super::Means;
-use super::visit::Visit;
+use super::dialer::Dialer;
+use super::probe_connection::ProbeConnection;
 use crate::model::FirstConnection;
 use dormouse_measure::Server;
 use dormouse_measure::TreeSample;
@@ -18,12 +18,12 @@ use dormouse_measure::TreeSample;
 const LATER: usize = 8;
 
 /// Makes the first connections to a server that was just started.
-pub(super) fn measure(means: &Means<'_>, server: &Server) -> Result<FirstConnection, String> {
+pub(super) fn measure(means: &Dialer<'_>, server: &Server) -> Result<FirstConnection, String> {
     let context = means.context(Protocols::ALL, None)?;
-    let sample = || server.sample().map_err(|trouble| trouble.message);
+    let sample = || server.sample().map_err(|error| error.message);
     let at_start = idle(&sample)?;
     let visit = || -> Result<Duration, String> {
-        let visit = Visit::make(means.target, &context, means.name)?;
+        let visit = ProbeConnection::make(means.target, &context, means.name)?;
         let took = visit.took;
         visit.close();
         Ok(took)

@@ -1,7 +1,7 @@
 //! The commands which show something again, as a shell takes them.
 
 /// A word as a shell takes it for one.
-pub fn quoted(word: &str) -> String {
+pub fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
@@ -10,11 +10,8 @@ pub fn quoted(word: &str) -> String {
 }
 
 /// Words as a shell takes them.
-pub fn line(words: impl IntoIterator<Item = impl AsRef<str>>) -> String {
-    let words: Vec<_> = words
-        .into_iter()
-        .map(|word| quoted(word.as_ref()))
-        .collect();
+pub fn command_line(words: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    let words: Vec<_> = words.into_iter().map(|word| quote(word.as_ref())).collect();
     words.join(" ")
 }
 
@@ -32,13 +29,13 @@ mod tests {
             "https://localhost:1/?a&b",
         ];
         let output = std::process::Command::new("/bin/sh")
-            .args(["-c", &format!("printf '%s\\0' {}", line(words))])
+            .args(["-c", &format!("printf '%s\\0' {}", command_line(words))])
             .output()
             .unwrap();
         assert_eq!(
             String::from_utf8(output.stdout).unwrap(),
             words.join("\0") + "\0"
         );
-        assert_eq!(line(["-n", "2000"]), "-n 2000");
+        assert_eq!(command_line(["-n", "2000"]), "-n 2000");
     }
 }

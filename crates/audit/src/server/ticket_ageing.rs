@@ -5,16 +5,17 @@ use std::time::{Duration, Instant};
 
 use dormouse_engine::{ClientContext, Protocols};
 
+use super::dialer::{Dialer, version_name};
 use super::offer::TICKET_WAIT;
 use super::resumption::{context, visit};
-use super::{Effort, Means, version_name};
+use super::spec::Effort;
 use crate::model::{AgedTicket, Measured};
 
 /// The part of its lifetime at which a ticket is offered that would be too old later.
 const NEARLY: f64 = 0.9;
 
 /// A ticket that was set aside; it is in the store of a context of its own.
-pub(super) struct SetAside {
+pub(super) struct AgeingTicket {
     protocols: Protocols,
     context: ClientContext,
     taken: Instant,
@@ -36,10 +37,10 @@ impl Effort {
 /// Sets tickets aside, one for each age; on a machine which is not ours to load, in the newest
 /// version alone.
 pub(super) fn set_aside(
-    means: &Means<'_>,
+    means: &Dialer<'_>,
     effort: Effort,
     versions: &[Protocols],
-) -> Result<Vec<SetAside>, String> {
+) -> Result<Vec<AgeingTicket>, String> {
     let mut all = Vec::new();
     for &protocols in means.versions(versions) {
         let mut latest = Duration::ZERO;
@@ -54,7 +55,7 @@ pub(super) fn set_aside(
             // Where several are beyond its lifetime, one before its end is enough.
             if age > latest {
                 latest = age;
-                all.push(SetAside {
+                all.push(AgeingTicket {
                     protocols,
                     context,
                     taken: Instant::now(),
@@ -81,18 +82,18 @@ fn within(age: Duration, lifetime_s: u32) -> Duration {
 }
 
 /// When the next one is to be offered.
-pub(super) fn due(all: &[SetAside]) -> Option<Instant> {
+pub(super) fn due(all: &[AgeingTicket]) -> Option<Instant> {
     all.first().map(|ticket| ticket.taken + ticket.age)
 }
 
 /// When the last one is; at once if there is none.
-pub(super) fn last(all: &[SetAside]) -> Instant {
+pub(super) fn last(all: &[AgeingTicket]) -> Instant {
     let dues = all.iter().map(|ticket| ticket.taken + ticket.age);
     dues.max().unwrap_or_else(Instant::now)
 }
 
 /// Offers one.
-pub(super) fn offer(means: &Means<'_>, ticket: &SetAside, load_between: bool) -> AgedTicket {
+pub(super) fn offer(means: &Dialer<'_>, ticket: &AgeingTicket, load_between: bool) -> AgedTicket {
     let age = ticket.taken.elapsed();
     let lifetime = Duration::from_secs(ticket.lifetime_s.into());
     let resumed = if ticket.lifetime_s > 0 && age >= lifetime {
