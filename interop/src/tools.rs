@@ -82,43 +82,71 @@ pub fn dormouse() -> &'static Path {
     })
 }
 
-/// A build of the program whose slots have another layout.
+/// Returns a build of the program whose slots have another layout, for upgrades between two layouts.
+///
+/// The binary lies in a folder of its own and shares everything but the crates that know the layout
+/// with the usual build, so that the program as it is shipped has one binary and no feature for tests.
 ///
 /// # Panics
 /// When it does not build.
 pub fn dormouse_with_another_layout() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
-        build(&[
-            "--bin=dormouse-layout-test",
-            "--features=dormouse/layout-test",
-        ])
-        .join("dormouse-layout-test")
+        let target = target_folder();
+        let other = target.join("layout-test");
+        let mut cargo = cargo_build();
+        cargo
+            .arg("--features=dormouse-gateway/layout-test")
+            .env("CARGO_BUILD_BUILD_DIR", target)
+            .env("CARGO_TARGET_DIR", &other);
+        run_build(cargo);
+        other.join(profile_folder()).join("dormouse")
     })
 }
 
-/// A binary that is older than the sources would prove nothing, so cargo has a look.
+/// Builds the program: a binary older than the sources would prove nothing.
 fn build_dormouse() -> PathBuf {
-    build(&["--bin=dormouse"]).join("dormouse")
+    run_build(cargo_build());
+    target_folder().join(profile_folder()).join("dormouse")
 }
 
-/// Builds a binary, and returns the folder it lies in.
-fn build(what: &[&str]) -> PathBuf {
-    let test = std::env::current_exe().expect("the test's own path");
-    let profile = test
-        .ancestors()
-        .nth(2)
-        .expect("target/PROFILE/deps/the-test");
+/// `cargo build` of the program with the profile of the running test.
+fn cargo_build() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
-    // Of the whole workspace: with its selection of features nothing is built twice.
-    cargo.args(["build", "--quiet", "--workspace"]).args(what);
-    if profile.ends_with("release") {
+    // The whole workspace's selection of features: nothing is compiled twice.
+    cargo.args([
+        "build",
+        "--quiet",
+        "--locked",
+        "--workspace",
+        "--bin=dormouse",
+    ]);
+    if profile_folder() == "release" {
         cargo.arg("--release");
     }
-    let built = cargo
-        .current_dir(home())
-        .status()
-        .expect("cargo can be started");
-    assert!(built.success(), "`dormouse` does not build: {what:?}");
-    profile.to_owned()
+    cargo.current_dir(home());
+    cargo
+}
+
+fn run_build(mut cargo: Command) {
+    let built = cargo.status().expect("cargo can be started");
+    assert!(built.success(), "`dormouse` does not build: {cargo:?}");
+}
+
+/// The folder `target/PROFILE/deps/TEST` of the running test, at `target`.
+fn target_folder() -> PathBuf {
+    test_ancestor(3)
+}
+
+/// The name of the profile's folder: `debug` or `release`.
+fn profile_folder() -> String {
+    let folder = test_ancestor(2);
+    let name = folder.file_name().expect("a folder with a name");
+    name.to_string_lossy().into_owned()
+}
+
+fn test_ancestor(generation: usize) -> PathBuf {
+    let test = std::env::current_exe().expect("the test's own path");
+    let folder = test.ancestors().nth(generation);
+    folder.expect("target/PROFILE/deps/TEST").to_owned()
 }

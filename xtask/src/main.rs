@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod imports;
 mod lex;
 mod tidy;
 mod tree;
@@ -17,10 +18,15 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND [DIRECTORY]
   tidy        check what the compiler does not: boundaries, lengths, dead files, links, generated text
-  generate    write generated parts of the documents anew";
+  generate    write generated parts of the documents anew
+usage: cargo xtask cycles [CRATE]
+  cycles      list import cycles, and a few imports without which they are gone";
 
 fn main() -> ExitCode {
     let command = std::env::args().nth(1).unwrap_or_default();
+    if command == "cycles" {
+        return finish(&command, cycles(std::env::args().nth(2).as_deref()));
+    }
     let elsewhere = std::env::args_os().nth(2).map(PathBuf::from);
     let root = elsewhere.unwrap_or_else(|| repository().to_path_buf());
     // Cargo answers with absolute paths.
@@ -33,6 +39,10 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    finish(&command, outcome)
+}
+
+fn finish(command: &str, outcome: Result<ExitCode, String>) -> ExitCode {
     outcome.unwrap_or_else(|error| {
         eprintln!("xtask {command}: {error}");
         ExitCode::from(3)
@@ -56,6 +66,16 @@ fn tidy(root: &Path) -> Result<ExitCode, String> {
     }
     println!("tidy: {} findings", findings.len());
     Ok(ExitCode::from(1))
+}
+
+fn cycles(package: Option<&str>) -> Result<ExitCode, String> {
+    let root = repository();
+    let tree = tree::Tree::read(root)?;
+    print!(
+        "{}",
+        tidy::cycles::report(&tree, &workspace::read(root)?, package)?
+    );
+    Ok(ExitCode::SUCCESS)
 }
 
 fn generate(root: &Path) -> Result<ExitCode, String> {

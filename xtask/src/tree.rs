@@ -111,3 +111,23 @@ impl Tree {
                 .any(|known| known == path || known.starts_with(&directory))
     }
 }
+
+pub(crate) fn directory_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(directory, _)| directory)
+}
+
+/// Joins and resolves `..`.
+pub(crate) fn join(directory: &str, path: &str) -> String {
+    let mut parts: Vec<&str> = directory
+        .split('/')
+        .filter(|part| !part.is_empty())
+        .collect();
+    for part in path.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            "." | "" => {}
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use dormouse_instrument::Trouble;
-use dormouse_instrument::audit::{self, Audit, Thresholds, report};
-use dormouse_instrument::load::Launcher;
+use dormouse_audit::{Audit, Thresholds, report};
+use dormouse_bench::load::Launcher;
+use dormouse_measure::Trouble;
 
 use crate::bench::console::Terminal;
 use crate::terminal;
@@ -86,13 +86,14 @@ fn server(args: &ServerArgs) -> Result<u8, Trouble> {
         program,
         arguments: vec!["bench".into(), "generator".into()],
     };
-    let audit = audit::server::run(&spec, &launcher, &mut Terminal::naming(args.output.quiet));
+    let audit =
+        dormouse_audit::server::run(&spec, &launcher, &mut Terminal::naming(args.output.quiet));
     publish(audit, &thresholds, &args.output)
 }
 
 fn client(args: &ClientArgs) -> Result<u8, Trouble> {
     let spec = args.spec()?;
-    let audit = audit::client::run(&spec, &mut Terminal::naming(args.output.quiet));
+    let audit = dormouse_audit::client::run(&spec, &mut Terminal::naming(args.output.quiet));
     publish(audit, &args.thresholds(), &args.output)
 }
 

@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use dormouse_instrument::load::{Launcher, generator};
-use dormouse_instrument::model::{Run, table};
-use dormouse_instrument::{Trouble, report};
+use dormouse_bench::load::{Launcher, generator};
+use dormouse_bench::model::{Run, table};
+use dormouse_bench::report;
+use dormouse_measure::Trouble;
 
 use console::Terminal;
 use options::{BulkArgs, ChurnArgs, HoldArgs, Output, RequestArgs, WakeArgs};
@@ -109,14 +110,14 @@ pub(crate) fn run(args: BenchArgs) -> ExitCode {
     }
 }
 
-fn measure(spec: &dormouse_instrument::Spec, output: &Output) -> Result<u8, Trouble> {
+fn measure(spec: &dormouse_bench::Spec, output: &Output) -> Result<u8, Trouble> {
     let program = std::env::current_exe()
         .map_err(|error| Trouble::system(format!("finding this program: {error}")))?;
     let launcher = Launcher {
         program,
         arguments: vec!["bench".into(), "generator".into()],
     };
-    let mut run = dormouse_instrument::run(spec, &launcher, &mut Terminal::new(output.quiet));
+    let mut run = dormouse_bench::run(spec, &launcher, &mut Terminal::new(output.quiet));
     for (library, version) in [
         ("rustls", env!("DORMOUSE_RUSTLS")),
         ("aws-lc-rs", env!("DORMOUSE_AWS_LC_RS")),

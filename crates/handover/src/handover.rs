@@ -18,7 +18,7 @@
 
 use crate::share::Share;
 use dormouse_config::{ClientMatch, Config, Log, Sandbox};
-use dormouse_engine::{ClientCertificates, Identity, IdentityError, UnixTime};
+use dormouse_engine::{ClientCertificates, Identity, IdentityError};
 use dormouse_reactor::Fd;
 use dormouse_reactor::memory::{Mapping, PAGE, read_at};
 use dormouse_reactor::process::{self, User};

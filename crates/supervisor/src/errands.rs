@@ -37,7 +37,7 @@ struct Entry {
 }
 
 /// What somebody was sent for.
-pub enum Task {
+pub(crate) enum Task {
     /// OCSP responses.
     Ocsp,
     /// A certificate for this name from this server. Until it has said what came of it.

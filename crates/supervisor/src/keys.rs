@@ -4,7 +4,6 @@
 use super::pairs::Pair;
 use super::{Supervisor, TOKEN_TICKET_KEYS};
 use crate::ticket_keys::Keyring;
-use dormouse_engine::UnixTime;
 use dormouse_handover::orders::Order;
 use dormouse_handover::unix_time;
 use dormouse_reactor::poller::{Interest, Poller};

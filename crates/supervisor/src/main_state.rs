@@ -45,7 +45,7 @@ pub(crate) struct PairState {
 
 impl MainState {
     /// Writes it into a memory file.
-    pub fn write(&self) -> io::Result<Fd> {
+    pub(crate) fn write(&self) -> io::Result<Fd> {
         let formats = serde_json::to_vec(&Formats::ours())?;
         write_parts(&formats, &serde_json::to_vec(self)?, &self.told.secrets())
     }

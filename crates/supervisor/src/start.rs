@@ -25,7 +25,6 @@ use dormouse_routes::backend_tls;
 use dormouse_routes::contexts;
 use dormouse_routes::identities::Identities;
 use dormouse_routes::route::Route;
-use dormouse_routes::session_cache;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};

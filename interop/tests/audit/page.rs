@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use dormouse_interop::tools;
 
 /// Audits of real systems, cut short.
-const AUDITS: &str = "../crates/instrument/tests/audits.json";
+const AUDITS: &str = "../crates/audit/tests/audits.json";
 /// What a telephone is wide, and a window.
 const WIDTHS: [u32; 2] = [390, 1_000];
 

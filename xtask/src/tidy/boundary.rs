@@ -1,6 +1,6 @@
 //! `record` and `engine` know no sockets, clocks, threads or files.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::lex;
 use crate::tree::Tree;
 use crate::workspace::Package;

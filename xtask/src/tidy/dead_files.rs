@@ -1,8 +1,8 @@
 //! A Rust file that no crate reaches is dead.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::lex;
-use crate::tree::{File, Tree};
+use crate::tree::{File, Tree, directory_of, join};
 use crate::workspace::Package;
 use std::collections::BTreeSet;
 
@@ -127,26 +127,6 @@ fn includes(file: &File) -> Vec<String> {
     let literals =
         calls.filter_map(|at| file.text[at..].strip_prefix("include!(\"")?.split_once('"'));
     literals.map(|(path, _)| path.to_string()).collect()
-}
-
-fn directory_of(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(directory, _)| directory)
-}
-
-/// Joins and resolves `..`.
-fn join(directory: &str, path: &str) -> String {
-    let mut parts: Vec<&str> = directory
-        .split('/')
-        .filter(|part| !part.is_empty())
-        .collect();
-    for part in path.split('/') {
-        match part {
-            ".." => drop(parts.pop()),
-            "." | "" => {}
-            part => parts.push(part),
-        }
-    }
-    parts.join("/")
 }
 
 #[cfg(test)]

@@ -1,73 +1,72 @@
 //! Dependencies between our crates point down only.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::tree::Tree;
 use crate::workspace::Package;
 
-/// What each crate may stand on. A crate that is not listed is a finding: its place must be decided.
-const MAY_USE: [(&str, &[&str]); 12] = [
-    ("dormouse-record", &[]),
-    ("dormouse-engine", &["dormouse-record"]),
-    ("dormouse-reactor", &[]),
+const TABLE: &str = "xtask/src/tidy/direction.rs";
+
+/// What each crate may stand on, without `dormouse-`: a crate may use only those above its own line.
+/// A crate that is not listed is a finding: its place must be decided.
+const MAY_USE: &[(&str, &str)] = &[
+    ("record", ""),
+    ("reactor", ""),
+    ("engine", "record"),
+    // Their limits are the configuration's: so they stand below it.
+    ("tables", "engine reactor"),
+    ("config", "engine reactor tables"),
+    ("handover", "record engine reactor tables config"),
+    // Apart from the data path: main and the scout make the same contexts.
+    ("routes", "engine reactor tables config handover"),
     (
-        "dormouse-gateway",
-        &["dormouse-record", "dormouse-engine", "dormouse-reactor"],
+        "dataplane",
+        "record engine reactor tables config handover routes",
     ),
     (
-        "dormouse-instrument",
-        &["dormouse-record", "dormouse-engine", "dormouse-reactor"],
+        "helpers",
+        "record engine reactor tables config handover routes",
     ),
+    (
+        "supervisor",
+        "engine reactor tables config handover routes dataplane helpers",
+    ),
+    ("measure", "reactor"),
+    ("bench", "record engine reactor measure"),
+    ("audit", "record engine reactor measure bench"),
     // `check` reads certificates as `serve` does.
     (
         "dormouse",
-        &[
-            "dormouse-gateway",
-            "dormouse-instrument",
-            "dormouse-engine",
-            "dormouse-reactor",
-            "dormouse-record",
-        ],
+        "supervisor helpers dataplane handover config audit bench measure engine reactor record",
     ),
-    ("dormouse-testkit", &["dormouse-record", "dormouse-engine"]),
-    (
-        "dormouse-sim",
-        &["dormouse-testkit", "dormouse-record", "dormouse-engine"],
-    ),
-    (
-        "dormouse-ci-bench",
-        &["dormouse-testkit", "dormouse-record", "dormouse-engine"],
-    ),
-    ("dormouse-interop", &["dormouse-testkit"]),
-    (
-        "dormouse-lab-sick",
-        &["dormouse-record", "dormouse-engine", "dormouse-reactor"],
-    ),
-    ("xtask", &[]),
+    ("testkit", "record engine"),
+    ("sim", "testkit record engine"),
+    ("ci-bench", "testkit record engine"),
+    ("interop", "testkit"),
+    ("lab-sick", "record engine reactor"),
+    ("xtask", ""),
 ];
 
+/// Packages whose whole name stands in the table.
+const WITHOUT_PREFIX: [&str; 2] = ["dormouse", "xtask"];
+
 /// What tests may use besides.
-const TESTS_MAY_USE: &str = "dormouse-testkit";
+const TESTS_MAY_USE: &str = "testkit";
 
 pub(super) fn check(_: &Tree, packages: &[Package]) -> Vec<Finding> {
-    let mut findings = Vec::new();
+    let mut findings = upward_lines();
     for package in packages {
-        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == package.name) else {
-            let message = format!(
-                "`{}` has no place in the table of xtask/src/tidy/direction.rs",
-                package.name
-            );
+        let Some((_, allowed)) = line_of(&package.name) else {
+            let message = format!("`{}` has no line in {TABLE}", package.name);
             findings.push(Finding::new("Cargo.toml", 1, message));
             continue;
         };
-        for dependency in package
-            .dependencies
-            .iter()
-            .filter(|used| is_ours(&used.name, packages))
-        {
-            let name = dependency.name.as_str();
-            let in_tests = dependency.for_tests_only && name == TESTS_MAY_USE;
-            if !allowed.contains(&name) && !in_tests {
-                let message = format!("`{}` must not depend on `{name}`", package.name);
+        for dependency in &package.dependencies {
+            let Some((used, _)) = line_of(&dependency.name) else {
+                continue;
+            };
+            let in_tests = dependency.for_tests_only && used == TESTS_MAY_USE;
+            if !words(allowed).any(|word| word == used) && !in_tests {
+                let message = format!("`{}` must not depend on `{used}`", package.name);
                 findings.push(Finding::new("Cargo.toml", 1, message));
             }
         }
@@ -75,8 +74,30 @@ pub(super) fn check(_: &Tree, packages: &[Package]) -> Vec<Finding> {
     findings
 }
 
-fn is_ours(name: &str, packages: &[Package]) -> bool {
-    name.starts_with("dormouse") || packages.iter().any(|package| package.name == name)
+fn words(list: &str) -> impl Iterator<Item = &str> {
+    list.split_whitespace()
+}
+
+fn line_of(package: &str) -> Option<(&'static str, &'static str)> {
+    let is_package = |name: &str| match package.strip_prefix("dormouse-") {
+        Some(short) => short == name,
+        None => package == name && WITHOUT_PREFIX.contains(&package),
+    };
+    MAY_USE.iter().copied().find(|(name, _)| is_package(name))
+}
+
+/// Lines of the table that name a crate which does not stand above them.
+fn upward_lines() -> Vec<Finding> {
+    let mut above = Vec::new();
+    let mut findings = Vec::new();
+    for (name, allowed) in MAY_USE {
+        for used in words(allowed).filter(|used| !above.contains(used)) {
+            let message = format!("`{name}` may use `{used}`, which does not stand above it");
+            findings.push(Finding::new(TABLE, 1, message));
+        }
+        above.push(*name);
+    }
+    findings
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //!
 //! The command is a quick script of the repository, called without a shell.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::lex;
 use crate::tree::{File, Tree};
 use crate::workspace::Package;

@@ -1,6 +1,6 @@
 //! A function fits a screen; a file has one subject.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::lex;
 use crate::tree::Tree;
 use crate::workspace::Package;

@@ -1,6 +1,6 @@
 //! What the documents point at is there: files, headings, `make` targets.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::lex;
 use crate::tree::Tree;
 use crate::workspace::Package;

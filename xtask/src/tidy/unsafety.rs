@@ -1,6 +1,6 @@
 //! `unsafe` lives in `reactor` alone; every other crate root forbids it.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::lex;
 use crate::tree::Tree;
 use crate::workspace::Package;

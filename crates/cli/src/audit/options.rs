@@ -6,11 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use dormouse_instrument::audit::{
-    ClientSpec, Effort, ServerSpec, Severity, Thresholds, again, whereabouts,
-};
-use dormouse_instrument::load::{Expect, Talk, Trust};
-use dormouse_instrument::{ServerSource, Trouble};
+use dormouse_audit::{ClientSpec, Effort, ServerSpec, Severity, Thresholds, again, whereabouts};
+use dormouse_bench::load::{Expect, Talk, Trust};
+use dormouse_measure::{ServerSource, Trouble};
 
 use crate::bench::options::identity_files;
 use crate::bench::options::values::{bytes, count, duration, resolve_all, unescape};

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use dormouse_instrument::{Console, Progress, Whose};
+use dormouse_bench::{Console, Progress, Whose};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// How often a line is printed where there is no terminal.

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use dormouse_instrument::load::{Expect, IdentityFiles, Talk, Tls, TlsVersion, Trust};
-use dormouse_instrument::{Bulk, Churn, Hold, Mode, Request, ServerSource, Spec, Trouble, Wake};
+use dormouse_bench::load::{Expect, IdentityFiles, Talk, Tls, TlsVersion, Trust};
+use dormouse_bench::{Bulk, Churn, Hold, Mode, Request, Spec, Wake};
+use dormouse_measure::{ServerSource, Trouble};
 
 use values::{bytes, count, duration, rate, resolve, unescape};
 

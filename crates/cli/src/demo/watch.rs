@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dormouse_instrument::Trouble;
-use dormouse_instrument::measure::{ProcessTree, TreeSample};
+use dormouse_measure::Trouble;
+use dormouse_measure::{ProcessTree, TreeSample};
 use dormouse_reactor::process::Pid;
 
 /// Time between two readings.

@@ -1,7 +1,7 @@
 //! How a worker begins: established connections first, certificates after them.
 
 use super::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
-use crate::worker::{End, Inheritance, Remembered, Worker};
+use crate::worker::{End, Inheritance, OsIo, Remembered, Worker};
 use dormouse_config::{Log, Sandbox};
 use dormouse_handover::child::confine;
 use dormouse_handover::handover::Handover;
@@ -43,7 +43,7 @@ pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log)) -> i32 {
     }
 }
 
-fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker, Sandbox)> {
+fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker<OsIo>, Sandbox)> {
     let handover = Handover::read(fd)?;
     let sandbox = handover.config.process.sandbox;
     let descriptors = handover.descriptors.clone();
@@ -83,7 +83,8 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker, Sandbox)>
         {}
         contexts::warm_up(&routes)?;
     }
-    let worker = Worker::adopt(Inheritance {
+    let os = OsIo::adopt(slots.header().epoll())?;
+    let inheritance = Inheritance {
         slots,
         pending,
         counters,
@@ -101,7 +102,8 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker, Sandbox)>
         set_logs,
         moved: adopted.moved,
         keep,
-    })?;
+    };
+    let worker = Worker::adopt(inheritance, os)?;
     Ok((worker, sandbox))
 }
 

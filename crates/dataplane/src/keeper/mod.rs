@@ -21,22 +21,18 @@ mod take_over;
 #[cfg(test)]
 pub(crate) use begin::adopt_pending;
 
-use dormouse_config::SYSTEMD_VARIABLES;
-use dormouse_config::{Log, Sandbox};
+use dormouse_config::Log;
 use dormouse_handover::child;
 use dormouse_handover::handover::ForKeeper;
-use dormouse_handover::trial;
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, BoardReader, Ended, Inherit, Pid, Program, User, Wait};
-use dormouse_reactor::sandbox::{self, Role};
+use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::signal::{self, Signal};
 use dormouse_reactor::slab::Header;
 use dormouse_tables::counters::{Count, Counters};
-use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// A worker which can't begin (its configuration makes no sense to it) ends with this status; it
 /// is not started again.

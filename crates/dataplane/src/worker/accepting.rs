@@ -4,8 +4,8 @@
 //! another connection takes the listeners out of its epoll: what is queued is then accepted by the
 //! others, or waits in the queue until there is room again. Nothing is accepted to be refused.
 
+use super::io::Io;
 use dormouse_reactor::Fd;
-use dormouse_reactor::poller::Poller;
 use dormouse_tables::counters::{Count, Counters};
 use std::io;
 use std::rc::Rc;
@@ -123,10 +123,10 @@ impl Listeners {
 
     /// Stops polling, whatever the state of the worker says, and gives the listeners away. With
     /// the next update those are polled which have taken their place.
-    pub(super) fn replace(&mut self, poller: &Poller, by: Vec<Listener>) -> Vec<Listener> {
+    pub(super) fn replace(&mut self, io: &impl Io, by: Vec<Listener>) -> Vec<Listener> {
         if self.polled {
             for listener in &self.all {
-                let _ = poller.remove(listener.fd);
+                let _ = io.unwatch(listener.fd);
             }
             self.polled = false;
         }
@@ -158,7 +158,7 @@ impl Listeners {
         &mut self,
         limit_reached: Option<Pause>,
         now_ms: u64,
-        poller: &Poller,
+        io: &impl Io,
         count: &Counters,
     ) -> io::Result<Option<Pause>> {
         if self
@@ -176,9 +176,9 @@ impl Listeners {
         }
         for (n, listener) in self.all.iter().enumerate() {
             if poll {
-                poller.add_exclusive(listener.fd, super::token::listener(n))?;
+                io.watch_listener(listener.fd, super::token::listener(n))?;
             } else {
-                poller.remove(listener.fd)?;
+                io.unwatch(listener.fd)?;
             }
         }
         self.polled = poll;

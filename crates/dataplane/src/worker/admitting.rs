@@ -7,6 +7,7 @@
 use super::Worker;
 use super::bursts::Subject;
 use super::introducing::Client;
+use super::io::Io;
 use dormouse_routes::route::Route;
 use dormouse_tables::clients::Exceeded;
 use dormouse_tables::counters::Count;
@@ -50,7 +51,7 @@ fn network_may(route: &Route, ip: IpAddr) -> bool {
     !within(&route.access.deny) && (route.access.allow.is_empty() || within(&route.access.allow))
 }
 
-impl Worker {
+impl<I: Io> Worker<I> {
     /// May this client begin a handshake?
     pub(super) fn admit(&mut self, route: u16, client: &Client) -> bool {
         self.admit_network(route, client) && self.admit_rate(client)

@@ -6,18 +6,18 @@ use super::bursts::peer_name;
 use super::connecting;
 use super::flow::{self, Outcome};
 use super::introducing::Client;
+use super::io::Io;
 use super::opening;
 use super::originating::Plain;
 use super::reporting::{self, Whose};
 use super::work::Work;
 use dormouse_engine::Rested;
 use dormouse_handover::slot::{Flag, Phase, Slot};
-use dormouse_reactor::socket;
 use dormouse_routes::backend_tls::TICKET_WAIT_MS;
 use dormouse_routes::route::Direction;
 use std::slice::from_ref;
 
-impl Work<'_> {
+impl<I: Io> Work<'_, I> {
     /// The handshake with a server is done and the state at rest written. Without a local client
     /// the connection is a warm one.
     pub(super) fn begin_originated(
@@ -35,7 +35,10 @@ impl Work<'_> {
             tickets,
         } = rested;
         reporting::count_originated(&info, &self.tools.count);
-        let (peer, each) = (peer_name(slot.tls_fd()), self.limits.log_handshakes);
+        let (peer, each) = (
+            peer_name(&self.tools.io, slot.tls_fd()),
+            self.limits.log_handshakes,
+        );
         let whose = Whose {
             peer: &peer,
             id: None,
@@ -51,9 +54,9 @@ impl Work<'_> {
             self.tools.tickets.expect(slot.generation, watch, until_ms);
         }
         if let Some(plain) = plain {
-            attach_plain(slot, plain);
+            attach_plain(slot, &self.tools.io, plain);
             if plain.is_joined
-                && let Err(e) = socket::send(plain.fd, &connecting::CONNECTED)
+                && let Err(e) = self.tools.io.send(plain.fd, &connecting::CONNECTED)
             {
                 return Outcome::PlainFailed(e);
             }
@@ -72,12 +75,12 @@ impl Work<'_> {
 
     /// A warm connection gets its local client.
     pub(super) fn attach(&mut self, slot: &mut Slot, plain: Plain) -> Outcome {
-        attach_plain(slot, plain);
+        attach_plain(slot, &self.tools.io, plain);
         if !slot.has(Flag::OpeningBlocked) {
             slot.set(Flag::Untouched);
         }
         slot.active_s = self.now_s();
-        match flow::flush_opened(slot, &mut self.tools.pending) {
+        match flow::flush_opened(slot, &self.tools.io, &mut self.tools.pending) {
             Ok(_) => Outcome::Continues,
             Err(outcome) => outcome,
         }
@@ -100,7 +103,7 @@ impl Work<'_> {
         let each = self.limits.log_handshakes;
         reporting::log_done(&rested.info, whose, took_ms, each);
         // Before the first byte of the client the backend hears who that is.
-        let mut first = client.introduction(self.route, slot, &rested.info, id);
+        let mut first = client.introduction(&self.tools.io, self.route, slot, &rested.info, id);
         let introduced = first.len();
         first.extend_from_slice(&rested.leftover);
         let pending = &mut self.tools.pending;
@@ -130,7 +133,7 @@ impl Work<'_> {
     ) -> Outcome {
         slot.set(Flag::PassThrough);
         slot.set_phase(Phase::Connecting);
-        let mut first = client.bare_introduction(self.route, slot);
+        let mut first = client.bare_introduction(&self.tools.io, self.route, slot);
         first.extend_from_slice(received);
         let (all, none) = (0..first.len(), first.len()..first.len());
         let pending = &mut self.tools.pending;
@@ -143,8 +146,8 @@ impl Work<'_> {
     }
 }
 
-fn attach_plain(slot: &mut Slot, plain: Plain) {
-    let cookie = socket::cookie(plain.fd).unwrap_or(0) as u32;
+fn attach_plain(slot: &mut Slot, io: &impl Io, plain: Plain) {
+    let cookie = io.cookie(plain.fd).unwrap_or(0) as u32;
     slot.attach_plain(plain.fd, cookie);
     if plain.is_unix {
         slot.set(Flag::PlainIsUnix);

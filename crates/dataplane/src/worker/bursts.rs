@@ -5,10 +5,10 @@
 
 use super::closing::Ending;
 use super::introducing::Client;
+use super::io::Io;
 use super::reporting;
 use dormouse_engine::HandshakeFailure;
 use dormouse_reactor::Fd;
-use dormouse_reactor::socket::Peer;
 use dormouse_tables::counters::Counters;
 use std::fmt;
 
@@ -108,15 +108,18 @@ impl Bursts {
 }
 
 /// Who is at the other end, for the log: asked when it is written.
-pub(super) fn peer_name(fd: Fd) -> PeerName {
-    PeerName(fd)
+pub(super) fn peer_name<I: Io>(io: &I, fd: Fd) -> PeerName<'_, I> {
+    PeerName { io, fd }
 }
 
-pub(super) struct PeerName(Fd);
+pub(super) struct PeerName<'a, I> {
+    io: &'a I,
+    fd: Fd,
+}
 
-impl fmt::Display for PeerName {
+impl<I: Io> fmt::Display for PeerName<'_, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Peer::of(self.0) {
+        match self.io.peer(self.fd) {
             Ok(peer) => peer.fmt(f),
             Err(_) => f.write_str("gone"),
         }

@@ -8,11 +8,12 @@
 
 use super::Worker;
 use super::introducing::Client;
+use super::io::Io;
 use dormouse_engine::{
     ACME_TLS, Asked, Handshake, HandshakeLimits, Identity, ServerContext, ServerSettings,
     UnknownName,
 };
-use dormouse_handover::orders::{self, Word};
+use dormouse_handover::orders::Word;
 use dormouse_reactor::Fd;
 use dormouse_tables::counters::Count;
 use zeroize::Zeroizing;
@@ -21,7 +22,7 @@ use zeroize::Zeroizing;
 pub(super) const ROUTE: u16 = u16::MAX;
 
 /// The challenge that is open.
-pub struct Challenge {
+pub(super) struct Challenge {
     name: String,
     context: ServerContext,
 }
@@ -52,7 +53,7 @@ impl Challenge {
     }
 }
 
-impl Worker {
+impl<I: Io> Worker<I> {
     /// A challenge is open from now on, or none is any more.
     pub(super) fn set_challenge(&mut self, number: u64, told: Option<Zeroizing<String>>) {
         let Some(told) = told else {
@@ -62,7 +63,7 @@ impl Worker {
         match Challenge::new(&told) {
             Ok(challenge) => {
                 self.challenge = Some(challenge);
-                orders::say(self.orders, &Word::Shows(number));
+                self.tools.io.say(self.orders, &Word::Shows(number));
             }
             Err(error) => tracing::error!(%error, "a challenge can't be shown"),
         }
@@ -72,6 +73,6 @@ impl Worker {
     pub(super) fn answered(&self, fd: Fd, client: &Client) {
         self.tools.count.add(Count::ChallengesAnswered, 1);
         tracing::info!(%client, "the ACME server, or somebody else, has seen that a name is ours");
-        fd.close();
+        self.tools.io.close(fd);
     }
 }

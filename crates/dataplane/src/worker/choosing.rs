@@ -9,9 +9,9 @@ use super::Worker;
 use super::challenges;
 use super::in_flight::Step;
 use super::interest::{self, Side};
+use super::io::Io;
 use super::token;
 use dormouse_engine::{FirstFlight, HandshakeFailure};
-use dormouse_reactor::socket;
 use dormouse_routes::door;
 use dormouse_routes::route::Route;
 use dormouse_tables::counters::Count;
@@ -24,14 +24,13 @@ pub(super) fn suffices(received: &[u8]) -> bool {
     received.len() >= HELLO_LEN_MAX || FirstFlight::of(received) != FirstFlight::Incomplete
 }
 
-impl Worker {
+impl<I: Io> Worker<I> {
     /// The hello of this client is there: finds the route it is for. `None`: its handshake is that
     /// route's now.
     pub(super) fn choose_route(&mut self, index: u32, generation: u32) -> Option<Step> {
         let Worker {
             handshakes,
             routes,
-            poller,
             tools,
             challenge,
             ..
@@ -74,7 +73,7 @@ impl Worker {
         let Some(number) = chosen else {
             let (failure, alert) = HandshakeFailure::unknown_name(name.as_deref());
             let token = token::handshake(index, generation);
-            let told = entry.refuse(&alert, poller, token, &mut tools.scratch.opening);
+            let told = entry.refuse(&alert, &tools.io, token, &mut tools.scratch.opening);
             return Some(told.map_or(Step::Gone, |()| Step::Failed(failure)));
         };
         entry.route = number;
@@ -101,7 +100,7 @@ impl Worker {
         let (fd, route, watched) = (entry.fd, entry.route, entry.is_watched());
         let client = entry.client;
         let (received, Some(index)) = (entry.into_received(), self.slots.insert()) else {
-            fd.close();
+            self.tools.io.close(fd);
             return;
         };
         self.tools.count.add(Count::PassedThrough, 1);
@@ -109,9 +108,9 @@ impl Worker {
         let now_s = (self.now_ms / 1000) as u32;
         let token = token::connection(index, generation, Side::Tls);
         let adopted = self.slots.get_mut(index).map(|slot| {
-            let cookie = socket::cookie(fd).unwrap_or(0) as u32;
+            let cookie = self.tools.io.cookie(fd).unwrap_or(0) as u32;
             slot.begin(fd, cookie, route, generation, now_s);
-            interest::adopt(slot, &self.poller, token, watched)
+            interest::adopt(slot, &self.tools.io, token, watched)
         });
         let over = match adopted {
             Some(Ok(())) => {

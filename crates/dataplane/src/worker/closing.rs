@@ -9,9 +9,10 @@
 
 use super::backlog;
 use super::flow::{Outcome, Tools, flush_opened, flush_sealed};
+use super::io::Io;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
-use dormouse_reactor::socket::{self, Attempt};
+use dormouse_reactor::socket::Attempt;
 use dormouse_record::Alert;
 use dormouse_tables::counters::Count;
 use std::io;
@@ -57,7 +58,7 @@ impl Ending {
 }
 
 /// Passes on the ends that are due in each direction.
-pub(super) fn pass_ends(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
+pub(super) fn pass_ends(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome> {
     let peer_ended = slot.tls.peer_closed() || slot.has(Flag::TlsEnded);
     if peer_ended && !slot.has(Flag::OpeningBlocked) && !slot.has(Flag::PlainShut) {
         slot.set(Flag::PlainShut);
@@ -73,18 +74,18 @@ pub(super) fn pass_ends(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcom
     if slot.sealing_over() && slot.sealing_pending.is_none() && !slot.has(Flag::TlsShut) {
         slot.set(Flag::TlsShut);
         // The peer may have closed already: then there is nobody left to tell.
-        let _ = socket::shutdown_write(slot.tls_fd());
+        let _ = tools.io.shutdown_write(slot.tls_fd());
     }
     Ok(())
 }
 
 /// The plain side is told that nothing more follows.
-fn end_plain(slot: &Slot, tools: &Tools) -> io::Result<()> {
+fn end_plain(slot: &Slot, tools: &Tools<impl Io>) -> io::Result<()> {
     if slot.has(Flag::Joined) {
         // Any descriptor will do; this one is no secret to this process.
-        socket::say_end(slot.plain_fd(), tools.backends.fd())?;
+        tools.io.end_joint(slot.plain_fd(), tools.backends.fd())?;
     }
-    socket::shutdown_write(slot.plain_fd())
+    tools.io.shutdown_write(slot.plain_fd())
 }
 
 /// Have both directions ended, with everything delivered?
@@ -93,7 +94,11 @@ pub(super) fn is_over(slot: &Slot) -> bool {
 }
 
 /// The connection is aborted: what remains is to deliver what was received, then to reset.
-pub(super) fn begin_abort(slot: &mut Slot, tools: &mut Tools, outcome: &Outcome) -> Ending {
+pub(super) fn begin_abort(
+    slot: &mut Slot,
+    tools: &mut Tools<impl Io>,
+    outcome: &Outcome,
+) -> Ending {
     slot.set_phase(Phase::Draining);
     match outcome {
         Outcome::PlainFailed(_) => {
@@ -129,7 +134,7 @@ pub(super) fn begin_reset(slot: &mut Slot) {
 
 /// There is nothing behind this TLS connection (any more): it is told so properly. In TLS that is
 /// not ours nothing can be said, and an end would look like one that the backend had meant.
-pub(super) fn begin_farewell(slot: &mut Slot, tools: &mut Tools) {
+pub(super) fn begin_farewell(slot: &mut Slot, tools: &mut Tools<impl Io>) {
     if slot.has(Flag::PassThrough) {
         return begin_reset(slot);
     }
@@ -137,7 +142,7 @@ pub(super) fn begin_farewell(slot: &mut Slot, tools: &mut Tools) {
     farewell(slot, tools, Alert::CLOSE_NOTIFY);
 }
 
-fn farewell(slot: &mut Slot, tools: &mut Tools, alert: Alert) {
+fn farewell(slot: &mut Slot, tools: &mut Tools<impl Io>, alert: Alert) {
     slot.set(Flag::LingerTls);
     // If even the alert can't be sealed or sent, the TCP end behind it says the same, less well.
     if !slot.tls.closed() && tools.send_alert(slot, alert).is_err() {
@@ -146,20 +151,20 @@ fn farewell(slot: &mut Slot, tools: &mut Tools, alert: Alert) {
 }
 
 /// One look at a draining connection. `true`: it is over and can be freed.
-pub(super) fn drain(slot: &mut Slot, tools: &mut Tools, out_of_time: bool) -> bool {
+pub(super) fn drain(slot: &mut Slot, tools: &mut Tools<impl Io>, out_of_time: bool) -> bool {
     let plain_done = drain_plain(slot, tools, out_of_time);
     let tls_done = drain_tls(slot, tools, out_of_time);
     plain_done && tls_done
 }
 
-fn drain_plain(slot: &mut Slot, tools: &mut Tools, out_of_time: bool) -> bool {
+fn drain_plain(slot: &mut Slot, tools: &mut Tools<impl Io>, out_of_time: bool) -> bool {
     let fd = slot.plain_fd();
     if fd == Fd::NONE {
         return true;
     }
     // Before a reset the kernel's queue must be empty; before a close it sees to that itself.
-    let delivered = match flush_opened(slot, &mut tools.pending) {
-        Ok(true) => !slot.has(Flag::ResetPlain) || socket::unsent(fd).map_or(true, |n| n == 0),
+    let delivered = match flush_opened(slot, &tools.io, &mut tools.pending) {
+        Ok(true) => !slot.has(Flag::ResetPlain) || tools.io.unsent(fd).map_or(true, |n| n == 0),
         Ok(false) => false,
         Err(_) => true,
     };
@@ -174,23 +179,23 @@ fn drain_plain(slot: &mut Slot, tools: &mut Tools, out_of_time: bool) -> bool {
     }
     slot.detach_plain();
     if reset && !slot.has(Flag::PlainIsUnix) {
-        socket::reset(fd);
+        tools.io.reset(fd);
     } else {
         if reset && !joined {
             tools.count.add(Count::UnixTruncations, 1);
         }
-        fd.close();
+        tools.io.close(fd);
     }
     true
 }
 
-fn drain_tls(slot: &mut Slot, tools: &mut Tools, out_of_time: bool) -> bool {
+fn drain_tls(slot: &mut Slot, tools: &mut Tools<impl Io>, out_of_time: bool) -> bool {
     if out_of_time {
         return true;
     }
     if slot.has(Flag::ResetTls) {
-        return match flush_sealed(slot, &mut tools.pending) {
-            Ok(true) => socket::unsent(slot.tls_fd()).map_or(true, |n| n == 0),
+        return match flush_sealed(slot, &tools.io, &mut tools.pending) {
+            Ok(true) => tools.io.unsent(slot.tls_fd()).map_or(true, |n| n == 0),
             Ok(false) => false,
             Err(_) => true,
         };
@@ -198,25 +203,25 @@ fn drain_tls(slot: &mut Slot, tools: &mut Tools, out_of_time: bool) -> bool {
     if !slot.has(Flag::LingerTls) {
         return true;
     }
-    match flush_sealed(slot, &mut tools.pending) {
+    match flush_sealed(slot, &tools.io, &mut tools.pending) {
         Ok(true) => {}
         Ok(false) => return false,
         Err(_) => return true,
     }
     if !slot.has(Flag::TlsShut) {
         slot.set(Flag::TlsShut);
-        if socket::shutdown_write(slot.tls_fd()).is_err() {
+        if tools.io.shutdown_write(slot.tls_fd()).is_err() {
             return true;
         }
     }
-    discard(slot.tls_fd(), &mut tools.scratch.opening)
+    discard(&tools.io, slot.tls_fd(), &mut tools.scratch.opening)
 }
 
 /// Reads and forgets, so that closing does not turn into a reset which overtakes our last record.
 /// `true`: the peer has ended its side, or sends so much that it is not listening.
-pub(super) fn discard(fd: Fd, scratch: &mut [u8]) -> bool {
+pub(super) fn discard(io: &impl Io, fd: Fd, scratch: &mut [u8]) -> bool {
     for _ in 0..4 {
-        match socket::recv(fd, scratch) {
+        match io.recv(fd, scratch) {
             Ok(Attempt::Done(0)) | Err(_) => return true,
             Ok(Attempt::Done(_)) => {}
             Ok(Attempt::WouldBlock) => return false,
@@ -234,7 +239,7 @@ pub(super) struct Remains {
 
 /// Gives back the pending memory and takes the descriptors out. The caller frees the slot, then
 /// calls [`Remains::close`]: a slot never names a descriptor that is closed.
-pub(super) fn dismantle(slot: &mut Slot, tools: &mut Tools) -> Remains {
+pub(super) fn dismantle(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Remains {
     backlog::free_opening(slot, &mut tools.pending);
     backlog::free_sealed(slot, &mut tools.pending);
     Remains {
@@ -245,14 +250,14 @@ pub(super) fn dismantle(slot: &mut Slot, tools: &mut Tools) -> Remains {
 }
 
 impl Remains {
-    pub(super) fn close(self) {
+    pub(super) fn close(self, io: &impl Io) {
         if self.plain_fd != Fd::NONE {
-            self.plain_fd.close();
+            io.close(self.plain_fd);
         }
         if self.reset_tls {
-            socket::reset(self.tls_fd);
+            io.reset(self.tls_fd);
         } else {
-            self.tls_fd.close();
+            io.close(self.tls_fd);
         }
     }
 }

@@ -11,6 +11,7 @@
 
 use super::Worker;
 use super::interest::{self, Side};
+use super::io::Io;
 use super::starved::SOON_MS;
 use super::token;
 use dormouse_handover::slot::{Phase, Slot};
@@ -48,7 +49,7 @@ impl Compaction {
     }
 }
 
-impl Worker {
+impl<I: Io> Worker<I> {
     /// A turn of moving, if it is time and there is something to move.
     pub(super) fn compact(&mut self) {
         let due = self.compaction.due_ms.is_some_and(|ms| ms <= self.now_ms);
@@ -128,7 +129,7 @@ impl Worker {
             return false;
         };
         let token = token::connection(index, slot.generation, side);
-        match interest::retell(slot, &self.poller, side, token) {
+        match interest::retell(slot, &self.tools.io, side, token) {
             Ok(()) => true,
             Err(e) => {
                 tracing::error!(error = %e, "epoll refused a moved descriptor; its connection is closed");

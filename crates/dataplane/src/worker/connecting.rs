@@ -7,11 +7,12 @@ use super::backlog;
 use super::bursts::Subject;
 use super::closing::{self, Ending};
 use super::flow::Outcome;
+use super::io::Io;
 use super::originating::Errand;
 use super::work::Work;
 use dormouse_handover::slot::{Flag, Phase, Slot};
-use dormouse_reactor::socket::{self, Addr, Attempt, Connecting, Shortage};
-use dormouse_reactor::{Fd, OnExec};
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::{Addr, Attempt, Connecting, Shortage};
 use dormouse_routes::balance::{Target, Targets, Tried};
 use dormouse_routes::route::Route;
 use dormouse_tables::backends::{Backends, Change};
@@ -42,8 +43,8 @@ const SOURCES_TRIED: u32 = 4;
 const ENTERS_TRIED: u32 = 4;
 
 /// What choosing a backend, and connecting with it, depends on besides the slot.
-#[derive(Clone, Copy)]
-pub(super) struct Way<'a> {
+pub(super) struct Way<'a, I> {
+    pub(super) io: &'a I,
     pub(super) route: &'a Route,
     pub(super) known: &'a Backends,
     /// Addresses to connect from, if the backend is on this machine.
@@ -51,14 +52,15 @@ pub(super) struct Way<'a> {
     pub(super) now_ms: u64,
 }
 
-impl Work<'_> {
+impl<I: Io> Work<'_, I> {
     pub(super) fn start_connect(&mut self, slot: &mut Slot, client: Option<IpAddr>) -> Connect {
         self.tools.connects.began(slot.generation, self.now_ms);
         start(slot, self.way(), client)
     }
 
-    fn way(&self) -> Way<'_> {
+    fn way(&self) -> Way<'_, I> {
         Way {
+            io: &self.tools.io,
             route: self.route,
             known: &self.tools.backends,
             own_sources: self.limits.sources,
@@ -71,7 +73,7 @@ impl Work<'_> {
         self.tools.count.add(Count::BackendConnectsFailed, 1);
         let fd = slot.detach_plain();
         if fd != Fd::NONE {
-            fd.close();
+            self.tools.io.close(fd);
         }
         let targets = self.route.targets()?;
         let (known, now_ms) = (&self.tools.backends, self.now_ms);
@@ -164,7 +166,7 @@ impl Work<'_> {
         });
         let Some((target, server_name)) = name else {
             // This end hears of it at once.
-            end.close();
+            self.tools.io.close(end);
             return None;
         };
         Some(Errand {
@@ -189,7 +191,7 @@ impl Work<'_> {
     pub(super) fn backend_down(&mut self, slot: &mut Slot, why: &str) {
         let fd = slot.detach_plain();
         if fd != Fd::NONE {
-            fd.close();
+            self.tools.io.close(fd);
         }
         let backend = &self.route.backend_name;
         let told = if slot.has(Flag::PassThrough) {
@@ -206,8 +208,16 @@ impl Work<'_> {
     }
 }
 
+impl<I> Clone for Way<'_, I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I> Copy for Way<'_, I> {}
+
 /// Starts to connect `slot` with one of its route's backends.
-pub(super) fn start(slot: &mut Slot, way: Way<'_>, client: Option<IpAddr>) -> Connect {
+pub(super) fn start(slot: &mut Slot, way: Way<'_, impl Io>, client: Option<IpAddr>) -> Connect {
     let Way {
         route,
         known,
@@ -239,7 +249,7 @@ pub(super) fn start(slot: &mut Slot, way: Way<'_>, client: Option<IpAddr>) -> Co
 
 /// The backend of this slot has failed: starts to connect with the next one, if there is one that
 /// was not tried.
-pub(super) fn next(slot: &mut Slot, way: Way<'_>) -> Option<Connect> {
+pub(super) fn next(slot: &mut Slot, way: Way<'_, impl Io>) -> Option<Connect> {
     let Way { known, now_ms, .. } = way;
     let targets = way.route.targets()?;
     // If its address is no longer one of the name's, those which are now are tried from the first.
@@ -263,7 +273,7 @@ pub(super) fn next(slot: &mut Slot, way: Way<'_>) -> Option<Connect> {
 
 /// Counts the connection with this backend. `false`: another worker was quicker, and now the
 /// backend has as many as it may, or is tried by that one after a pause.
-fn enter(slot: &mut Slot, way: Way<'_>, target: &Target) -> bool {
+fn enter(slot: &mut Slot, way: Way<'_, impl Io>, target: &Target) -> bool {
     let Way { known, now_ms, .. } = way;
     slot.backend = target.place;
     known.enter(target.place);
@@ -283,8 +293,10 @@ pub(super) fn current<'a>(slot: &Slot, targets: &'a Targets) -> Option<(usize, &
     all.find(|(_, target)| target.place == slot.backend)
 }
 
-fn begin(slot: &mut Slot, way: Way<'_>, target: &Target) -> Connect {
-    let Way { route, known, .. } = way;
+fn begin(slot: &mut Slot, way: Way<'_, impl Io>, target: &Target) -> Connect {
+    let Way {
+        io, route, known, ..
+    } = way;
     let backend = &target.address;
     if matches!(backend, Addr::Unix(_)) {
         slot.set(Flag::PlainIsUnix);
@@ -292,10 +304,10 @@ fn begin(slot: &mut Slot, way: Way<'_>, target: &Target) -> Connect {
         slot.clear(Flag::PlainIsUnix);
     }
     if route.backend_tls.is_some() {
-        return join(slot, known);
+        return join(slot, io, known);
     }
     slot.clear(Flag::Joined);
-    let connecting = match connect(slot.generation, route, backend, way.own_sources) {
+    let connecting = match connect(io, slot.generation, route, backend, way.own_sources) {
         Ok(connecting) => connecting,
         Err(e) if Shortage::of(&e).is_some() => {
             known.leave(target.place);
@@ -305,9 +317,9 @@ fn begin(slot: &mut Slot, way: Way<'_>, target: &Target) -> Connect {
         Err(e) => return Connect::Failed(e),
     };
     let fd = connecting.fd();
-    let cookie = socket::cookie(fd).unwrap_or(0) as u32;
+    let cookie = io.cookie(fd).unwrap_or(0) as u32;
     slot.attach_plain(fd, cookie);
-    route.sockets.apply_to_backend(fd, backend);
+    io.set_backend_options(&route.sockets, fd, backend);
     match connecting {
         Connecting::Established(_) => {
             slot.set_phase(Phase::Established);
@@ -318,12 +330,12 @@ fn begin(slot: &mut Slot, way: Way<'_>, target: &Target) -> Connect {
 }
 
 /// The way to a backend that speaks TLS begins with a joint: somebody has to go the rest of it.
-fn join(slot: &mut Slot, known: &Backends) -> Connect {
-    match socket::joint(OnExec::Keep) {
+fn join(slot: &mut Slot, io: &impl Io, known: &Backends) -> Connect {
+    match io.joint() {
         Ok((ours, theirs)) => {
             slot.set(Flag::PlainIsUnix);
             slot.set(Flag::Joined);
-            let cookie = socket::cookie(ours).unwrap_or(0) as u32;
+            let cookie = io.cookie(ours).unwrap_or(0) as u32;
             slot.attach_plain(ours, cookie);
             Connect::Joined(theirs)
         }
@@ -338,6 +350,7 @@ fn join(slot: &mut Slot, known: &Backends) -> Connect {
 
 /// Connections take turns with the addresses; one without a free port is passed over.
 pub(super) fn connect(
+    io: &impl Io,
     turn: u32,
     route: &Route,
     backend: &Addr,
@@ -347,7 +360,7 @@ pub(super) fn connect(
     let mut tried = 0;
     loop {
         let source = route.source(turn.wrapping_add(tried) % count);
-        let result = socket::connect(backend, &route.sockets.connect_options(source));
+        let result = io.connect(backend, &route.sockets.connect_options(source));
         tried += 1;
         match result {
             Err(e)
@@ -359,11 +372,11 @@ pub(super) fn connect(
 }
 
 /// The socket became writable: is it connected?
-pub(super) fn finish(slot: &mut Slot) -> Connect {
+pub(super) fn finish(slot: &mut Slot, io: &impl Io) -> Connect {
     if slot.has(Flag::Joined) {
-        return finish_joint(slot);
+        return finish_joint(slot, io);
     }
-    match socket::take_error(slot.plain_fd()) {
+    match io.take_error(slot.plain_fd()) {
         Ok(()) => {
             slot.set_phase(Phase::Established);
             Connect::Done
@@ -376,8 +389,8 @@ pub(super) fn finish(slot: &mut Slot) -> Connect {
 pub(super) const CONNECTED: [u8; 1] = *b"C";
 
 /// Something has come from the other end: that it is connected, or its end.
-fn finish_joint(slot: &mut Slot) -> Connect {
-    match socket::recv(slot.plain_fd(), &mut [0; CONNECTED.len()]) {
+fn finish_joint(slot: &mut Slot, io: &impl Io) -> Connect {
+    match io.recv(slot.plain_fd(), &mut [0; CONNECTED.len()]) {
         Ok(Attempt::WouldBlock) => Connect::UnderWay,
         Ok(Attempt::Done(n)) if n > 0 => {
             slot.set_phase(Phase::Established);

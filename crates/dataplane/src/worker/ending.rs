@@ -7,6 +7,7 @@
 
 use super::Worker;
 use super::closing::Ending;
+use super::io::Io;
 use dormouse_handover::slot::Phase;
 use dormouse_handover::talk::DrainOrder;
 use std::collections::BinaryHeap;
@@ -85,7 +86,7 @@ impl Drain {
     }
 }
 
-impl Worker {
+impl<I: Io> Worker<I> {
     // ---- drain ----
 
     /// Accepts nothing more, and begins to close.

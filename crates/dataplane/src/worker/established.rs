@@ -4,12 +4,13 @@ use super::Worker;
 use super::closing::{self, Ending};
 use super::flow::Outcome;
 use super::interest::{self, Side};
+use super::io::Io;
 use super::token;
 use super::work::Work;
 use dormouse_handover::slot::{Phase, Slot};
 use dormouse_reactor::poller::Event;
 
-impl Worker {
+impl<I: Io> Worker<I> {
     pub(super) fn on_connection(&mut self, index: u32, generation: u32, side: Side, event: Event) {
         let current = self.slots.get(index).is_some_and(|slot| {
             slot.phase() != Phase::Free && slot.generation & token::GENERATION_MASK == generation
@@ -26,14 +27,13 @@ impl Worker {
     pub(super) fn work(
         &mut self,
         index: u32,
-        step: impl FnOnce(&mut Work<'_>, &mut Slot) -> Outcome,
+        step: impl FnOnce(&mut Work<'_, I>, &mut Slot) -> Outcome,
     ) -> bool {
         let now_ms = self.now_ms;
         let Worker {
             slots,
             tools,
             routes,
-            poller,
             bursts,
             limits,
             listeners,
@@ -52,7 +52,6 @@ impl Worker {
         let mut work = Work {
             tools,
             route,
-            poller,
             bursts,
             limits,
             now_ms,
@@ -127,7 +126,7 @@ impl Worker {
         self.tools.paced.forget(slot.generation);
         slot.tls.wipe();
         self.slots.free(index);
-        remains.close();
+        remains.close(&self.tools.io);
         self.tools.kernel.forget(index);
         self.compaction.note_freed(self.now_ms);
         self.listeners.resume();
@@ -139,7 +138,7 @@ impl Worker {
         };
         let tls = token::connection(index, slot.generation, Side::Tls);
         let plain = token::connection(index, slot.generation, Side::Plain);
-        if let Err(e) = interest::apply(slot, &self.poller, tls, plain) {
+        if let Err(e) = interest::apply(slot, &self.tools.io, tls, plain) {
             // Without epoll the connection would never be heard of again.
             tracing::error!(error = %e, "epoll refused a descriptor; its connection is closed");
             self.tools.count.add(Ending::Limit.count(), 1);

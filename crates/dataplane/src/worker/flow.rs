@@ -6,6 +6,7 @@
 
 use super::backlog;
 use super::connects::Connects;
+use super::io::Io;
 use super::kernel_memory::KernelMemory;
 use super::paced::Paced;
 use super::starved::{LATE_MS, SOON_MS, Starved};
@@ -13,14 +14,13 @@ use super::tickets::Tickets;
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
-use dormouse_reactor::socket::{self, Attempt};
+use dormouse_reactor::socket::Attempt;
 use dormouse_record::{Alert, AlertDescription, CONTENT_MAX, Refusal, SMALL_RECORD_MAX, SealKey};
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::ClientLimits;
 use dormouse_tables::counters::{Count, Counters};
 use dormouse_tables::pace::Pace;
 use std::fmt;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::ops::Range;
 
@@ -67,7 +67,8 @@ impl Scratch {
 }
 
 /// What a flow step works with besides the slot.
-pub(crate) struct Tools {
+pub(crate) struct Tools<I> {
+    pub(super) io: I,
     pub(super) scratch: Scratch,
     pub(super) pending: Pending,
     pub(super) count: Counters,
@@ -141,7 +142,7 @@ fn receive_max(pending_per_connection: usize) -> usize {
     records.clamp(1, RECORDS_PER_STEP) * CONTENT_MAX
 }
 
-impl Tools {
+impl<I: Io> Tools<I> {
     pub(super) fn new(
         pending: Pending,
         kernel: KernelMemory,
@@ -149,16 +150,18 @@ impl Tools {
         backends: Backends,
         pending_per_connection: usize,
         send_buffer: usize,
-    ) -> Tools {
+        io: I,
+    ) -> Tools<I> {
         let receive_max = receive_max(pending_per_connection);
         let reserve = (pending.bytes_max() / 8).min(RESERVE_BYTES_MAX);
         Tools {
+            id_seed: io.random(),
+            io,
             scratch: Scratch::new(),
             pending,
             count,
             backends,
             connects: Connects::new(),
-            id_seed: RandomState::new().build_hasher().finish(),
             tickets: Tickets::default(),
             kernel,
             starved: Starved::default(),
@@ -207,7 +210,7 @@ impl Tools {
         if has_room && queue_max >= 2 * self.send_buffer {
             return Allowance::Full;
         }
-        let Ok(unsent) = socket::unsent(towards) else {
+        let Ok(unsent) = self.io.unsent(towards) else {
             return Allowance::Nothing;
         };
         let room = queue_max.saturating_sub(unsent);
@@ -251,16 +254,6 @@ impl Tools {
         self.starved_wait_ms = LATE_MS;
     }
 
-    /// Where the contents of the next records go, for a scattered receive.
-    pub(super) fn content_ranges(slot: &Slot) -> [Range<usize>; RECORDS_PER_STEP] {
-        let room = dormouse_record::record_room(&slot.tls);
-        let stride = room.header + CONTENT_MAX + room.trailer;
-        std::array::from_fn(|n| {
-            let at = SEALED_AT + n * stride + room.header;
-            at..at + CONTENT_MAX
-        })
-    }
-
     /// Seals the `filled` bytes which lie in the content ranges and sends them; what the TLS side
     /// does not take becomes pending.
     pub(super) fn seal_and_send(
@@ -292,10 +285,11 @@ impl Tools {
             scratch,
             pending,
             count,
+            io,
             ..
         } = self;
         count.add(Count::TlsBytesOut, (end - start) as u64);
-        send_sealed(slot, pending, &scratch.sealing[start..end])
+        send_sealed(slot, io, pending, &scratch.sealing[start..end])
     }
 
     /// Seals an alert and sends it behind whatever is pending.
@@ -306,14 +300,18 @@ impl Tools {
             .map_err(|_| Outcome::KeyExhausted)?;
         if slot.tls.closed() && slot.sealing_pending.is_none() {
             // Whoever closes shuts the TCP side down next: one segment says both.
-            return match socket::send_before_more(slot.tls_fd(), &record[..n]) {
+            return match self.io.send_before_more(slot.tls_fd(), &record[..n]) {
                 Ok(Attempt::Done(sent)) if sent == n => Ok(()),
-                Ok(Attempt::Done(sent)) => send_sealed(slot, &mut self.pending, &record[sent..n]),
-                Ok(Attempt::WouldBlock) => send_sealed(slot, &mut self.pending, &record[..n]),
+                Ok(Attempt::Done(sent)) => {
+                    send_sealed(slot, &self.io, &mut self.pending, &record[sent..n])
+                }
+                Ok(Attempt::WouldBlock) => {
+                    send_sealed(slot, &self.io, &mut self.pending, &record[..n])
+                }
                 Err(e) => Err(Outcome::TlsFailed(e)),
             };
         }
-        send_sealed(slot, &mut self.pending, &record[..n])
+        send_sealed(slot, &self.io, &mut self.pending, &record[..n])
     }
 
     /// Sends the key update that is owed, if the way is free; else it goes before the next data.
@@ -326,19 +324,30 @@ impl Tools {
         let n = dormouse_record::seal_key_update(&mut slot.tls, &mut key, &mut record)
             .map_err(|_| Outcome::KeyExhausted)?;
         self.count.add(Count::KeyUpdates, 1);
-        send_sealed(slot, &mut self.pending, &record[..n])
+        send_sealed(slot, &self.io, &mut self.pending, &record[..n])
     }
+}
+
+/// Where the contents of the next records go, for a scattered receive.
+pub(super) fn content_ranges(slot: &Slot) -> [Range<usize>; RECORDS_PER_STEP] {
+    let room = dormouse_record::record_room(&slot.tls);
+    let stride = room.header + CONTENT_MAX + room.trailer;
+    std::array::from_fn(|n| {
+        let at = SEALED_AT + n * stride + room.header;
+        at..at + CONTENT_MAX
+    })
 }
 
 /// Sends sealed records in order: behind what is pending, or at once.
 pub(super) fn send_sealed(
     slot: &mut Slot,
+    io: &impl Io,
     pending: &mut Pending,
     records: &[u8],
 ) -> Result<(), Outcome> {
     let mut rest = records;
     if slot.sealing_pending.is_none() {
-        match socket::send(slot.tls_fd(), records) {
+        match io.send(slot.tls_fd(), records) {
             Ok(Attempt::Done(n)) => rest = &records[n..],
             Ok(Attempt::WouldBlock) => {}
             Err(e) => return Err(Outcome::TlsFailed(e)),
@@ -352,9 +361,13 @@ pub(super) fn send_sealed(
 }
 
 /// Sends what is pending for the TLS side. `true`: all of it went out.
-pub(super) fn flush_sealed(slot: &mut Slot, pending: &mut Pending) -> Result<bool, Outcome> {
+pub(super) fn flush_sealed(
+    slot: &mut Slot,
+    io: &impl Io,
+    pending: &mut Pending,
+) -> Result<bool, Outcome> {
     while slot.sealing_pending.is_some() {
-        match socket::send(slot.tls_fd(), pending.data(slot.sealing_pending)) {
+        match io.send(slot.tls_fd(), pending.data(slot.sealing_pending)) {
             Ok(Attempt::Done(n)) => backlog::sealed_sent(slot, pending, n),
             Ok(Attempt::WouldBlock) => return Ok(false),
             Err(e) => return Err(Outcome::TlsFailed(e)),
@@ -365,9 +378,13 @@ pub(super) fn flush_sealed(slot: &mut Slot, pending: &mut Pending) -> Result<boo
 
 /// Sends plaintext that is pending for the plain side. `true`: all of it went out. A partial
 /// record behind it stays.
-pub(super) fn flush_opened(slot: &mut Slot, pending: &mut Pending) -> Result<bool, Outcome> {
+pub(super) fn flush_opened(
+    slot: &mut Slot,
+    io: &impl Io,
+    pending: &mut Pending,
+) -> Result<bool, Outcome> {
     while slot.has(Flag::OpeningBlocked) {
-        match socket::send(slot.plain_fd(), backlog::opened(slot, pending)) {
+        match io.send(slot.plain_fd(), backlog::opened(slot, pending)) {
             Ok(Attempt::Done(n)) => backlog::opened_sent(slot, pending, n),
             Ok(Attempt::WouldBlock) => return Ok(false),
             Err(e) => return Err(Outcome::PlainFailed(e)),

@@ -11,6 +11,7 @@
 
 use super::in_flight::{InFlight, Step, With};
 use super::introducing::Client;
+use super::io::Io;
 use super::queue::Queue;
 use dormouse_engine::Handshake;
 use dormouse_reactor::Fd;
@@ -124,7 +125,7 @@ impl Handshakes {
     pub(super) fn step(
         &mut self,
         (index, generation): (u32, u32),
-        with: With<'_>,
+        with: With<'_, impl Io>,
         start: impl FnOnce(u16) -> Option<Handshake>,
     ) -> Option<Step> {
         let entry = self.entries.get_mut(index as usize)?.as_mut()?;

@@ -10,11 +10,12 @@ use super::choosing;
 use super::closing::discard;
 use super::flow::Tools;
 use super::introducing::{Client, Introduction};
+use super::io::Io;
 use crate::proxy_protocol::Refused;
 use dormouse_engine::{Handshake, HandshakeFailure, Progress, UnixTime};
 use dormouse_reactor::Fd;
-use dormouse_reactor::poller::{Interest, Poller};
-use dormouse_reactor::socket::{self, Attempt};
+use dormouse_reactor::poller::Interest;
+use dormouse_reactor::socket::Attempt;
 use std::io;
 use std::rc::Rc;
 
@@ -95,9 +96,8 @@ pub(super) enum Step {
 }
 
 /// What a step works with.
-pub(super) struct With<'a> {
-    pub(super) tools: &'a mut Tools,
-    pub(super) poller: &'a Poller,
+pub(super) struct With<'a, I> {
+    pub(super) tools: &'a mut Tools<I>,
     pub(super) token: u64,
     pub(super) now: UnixTime,
     pub(super) now_ms: u64,
@@ -149,12 +149,11 @@ impl InFlight {
 
     pub(super) fn step(
         &mut self,
-        with: With<'_>,
+        with: With<'_, impl Io>,
         start: impl FnOnce(u16) -> Option<Handshake>,
     ) -> Step {
         let With {
             tools,
-            poller,
             token,
             now,
             now_ms,
@@ -165,7 +164,7 @@ impl InFlight {
         let step = match &mut self.stage {
             Stage::Waiting => self.first_step(Vec::new(), tools, now, waited, start),
             Stage::Introducing(introduction) => {
-                match introduction.step(self.fd, &mut tools.scratch.opening) {
+                match introduction.step(&tools.io, self.fd, &mut tools.scratch.opening) {
                     Step::Introduced => self.introduced(),
                     step => step,
                 }
@@ -183,7 +182,13 @@ impl InFlight {
                 looks,
             } => {
                 *looks += 1;
-                linger(self.fd, last_words, shut, &mut tools.scratch.opening)
+                linger(
+                    &tools.io,
+                    self.fd,
+                    last_words,
+                    shut,
+                    &mut tools.scratch.opening,
+                )
             }
         };
         if let (Step::Failed(_), Stage::Shaking(handshake)) = (&step, &self.stage) {
@@ -198,11 +203,17 @@ impl InFlight {
             } = &mut self.stage
             {
                 // Tried at once; if the peer's end is there already, the deadline is soon enough.
-                linger(self.fd, last_words, shut, &mut tools.scratch.opening);
+                linger(
+                    &tools.io,
+                    self.fd,
+                    last_words,
+                    shut,
+                    &mut tools.scratch.opening,
+                );
             }
         }
         let goes_on = matches!(step, Step::Continues | Step::Failed(_));
-        if goes_on && self.watch(poller, token).is_err() {
+        if goes_on && self.watch(&tools.io, token).is_err() {
             return Step::Gone;
         }
         step
@@ -257,25 +268,25 @@ impl InFlight {
     pub(super) fn refuse(
         &mut self,
         alert: &[u8],
-        poller: &Poller,
+        io: &impl Io,
         token: u64,
         scratch: &mut [u8],
     ) -> io::Result<()> {
         let (mut last_words, mut shut) = (alert.to_vec(), false);
-        linger(self.fd, &mut last_words, &mut shut, scratch);
+        linger(io, self.fd, &mut last_words, &mut shut, scratch);
         self.stage = Stage::Lingering {
             last_words,
             shut,
             looks: 0,
         };
-        self.watch(poller, token)
+        self.watch(io, token)
     }
 
     /// The hello, or its beginning. Whoever gave up while waiting for this turn gets no answer.
     fn first_step(
         &mut self,
         early: Vec<u8>,
-        tools: &mut Tools,
+        tools: &mut Tools<impl Io>,
         now: UnixTime,
         waited: bool,
         start: impl FnOnce(u16) -> Option<Handshake>,
@@ -289,14 +300,14 @@ impl InFlight {
         } else {
             &early
         };
-        if waited && has_given_up(self.fd) {
+        if waited && has_given_up(&tools.io, self.fd) {
             return Step::GivenUp;
         }
         let Some(handshake) = start(self.route) else {
             return Step::Gone;
         };
         let mut handshake = Box::new(handshake);
-        let step = take(self.fd, &mut handshake, received, now);
+        let step = take(&tools.io, self.fd, &mut handshake, received, now);
         self.stage = Stage::Shaking(handshake);
         step
     }
@@ -351,7 +362,7 @@ impl InFlight {
         self.watch != Watch::Never
     }
 
-    fn watch(&mut self, poller: &Poller, token: u64) -> io::Result<()> {
+    fn watch(&mut self, io: &impl Io, token: u64) -> io::Result<()> {
         let blocked = match &self.stage {
             Stage::Waiting | Stage::Introducing(_) | Stage::Choosing { .. } | Stage::Known(_) => {
                 false
@@ -367,29 +378,29 @@ impl InFlight {
         };
         match self.watch {
             Watch::Armed(armed) if armed == wanted => return Ok(()),
-            Watch::Never => poller.add(self.fd, token, wanted | Interest::ONCE)?,
-            _ => poller.modify(self.fd, token, wanted | Interest::ONCE)?,
+            Watch::Never => io.watch(self.fd, token, wanted | Interest::ONCE)?,
+            _ => io.rewatch(self.fd, token, wanted | Interest::ONCE)?,
         }
         self.watch = Watch::Armed(wanted);
         Ok(())
     }
 }
 
-fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools, now: UnixTime) -> Step {
-    match flush(fd, handshake) {
+fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools<impl Io>, now: UnixTime) -> Step {
+    match flush(&tools.io, fd, handshake) {
         Ok(true) => {}
         Ok(false) => return Step::Continues,
         Err(_) => return Step::Gone,
     }
     match receive(fd, tools) {
-        Ok(Some(n)) => take(fd, handshake, &tools.scratch.opening[..n], now),
+        Ok(Some(n)) => take(&tools.io, fd, handshake, &tools.scratch.opening[..n], now),
         Ok(None) => Step::Continues,
         Err(step) => step,
     }
 }
 
 /// Receives more of a hello. Nothing is lost when it is cut anywhere.
-fn hear(fd: Fd, received: &mut Vec<u8>, tools: &mut Tools) -> Step {
+fn hear(fd: Fd, received: &mut Vec<u8>, tools: &mut Tools<impl Io>) -> Step {
     if !received.is_empty() && choosing::suffices(received) {
         return Step::Hello;
     }
@@ -406,9 +417,9 @@ fn hear(fd: Fd, received: &mut Vec<u8>, tools: &mut Tools) -> Step {
 }
 
 /// Receives into the scratch buffer. `None`: there is nothing.
-fn receive(fd: Fd, tools: &mut Tools) -> Result<Option<usize>, Step> {
+fn receive(fd: Fd, tools: &mut Tools<impl Io>) -> Result<Option<usize>, Step> {
     let room = &mut tools.scratch.opening[..super::flow::RECEIVE_MAX / 4];
-    match socket::recv(fd, room) {
+    match tools.io.recv(fd, room) {
         Ok(Attempt::Done(0)) | Err(_) => Err(Step::Gone),
         Ok(Attempt::Done(n)) => Ok(Some(n)),
         Ok(Attempt::WouldBlock) => Ok(None),
@@ -416,14 +427,14 @@ fn receive(fd: Fd, tools: &mut Tools) -> Result<Option<usize>, Step> {
 }
 
 /// Shows the handshake what was received, and sends what it has to say.
-fn take(fd: Fd, handshake: &mut Handshake, received: &[u8], now: UnixTime) -> Step {
+fn take(io: &impl Io, fd: Fd, handshake: &mut Handshake, received: &[u8], now: UnixTime) -> Step {
     match handshake.handle_input(now, received) {
-        Ok(Progress::Handshaking) => match flush(fd, handshake) {
+        Ok(Progress::Handshaking) => match flush(io, fd, handshake) {
             Ok(_) => Step::Continues,
             Err(_) => Step::Gone,
         },
         // The tickets. What the socket does not take goes with the connection, as pending bytes.
-        Ok(Progress::Established) => match flush(fd, handshake) {
+        Ok(Progress::Established) => match flush(io, fd, handshake) {
             Ok(_) => Step::Established,
             Err(_) => Step::Gone,
         },
@@ -432,17 +443,17 @@ fn take(fd: Fd, handshake: &mut Handshake, received: &[u8], now: UnixTime) -> St
 }
 
 /// Has the client ended or reset its connection behind its hello? Then nobody waits for an answer.
-fn has_given_up(fd: Fd) -> bool {
-    matches!(socket::peek(fd, &mut [0]), Ok(Attempt::Done(0)) | Err(_))
+fn has_given_up(io: &impl Io, fd: Fd) -> bool {
+    matches!(io.peek(fd, &mut [0]), Ok(Attempt::Done(0)) | Err(_))
 }
 
 /// `true`: all of its output went out.
-pub(super) fn flush(fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
+pub(super) fn flush(io: &impl Io, fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
     while !handshake.output().is_empty() {
         let sent = if handshake.output_can_wait() {
-            socket::send_before_more(fd, handshake.output())
+            io.send_before_more(fd, handshake.output())
         } else {
-            socket::send(fd, handshake.output())
+            io.send(fd, handshake.output())
         };
         match sent {
             Ok(Attempt::Done(n)) => handshake.output_sent(n),
@@ -453,9 +464,15 @@ pub(super) fn flush(fd: Fd, handshake: &mut Handshake) -> io::Result<bool> {
     Ok(true)
 }
 
-fn linger(fd: Fd, last_words: &mut Vec<u8>, shut: &mut bool, scratch: &mut [u8]) -> Step {
+fn linger(
+    io: &impl Io,
+    fd: Fd,
+    last_words: &mut Vec<u8>,
+    shut: &mut bool,
+    scratch: &mut [u8],
+) -> Step {
     while !last_words.is_empty() {
-        match socket::send(fd, last_words) {
+        match io.send(fd, last_words) {
             Ok(Attempt::Done(n)) => drop(last_words.drain(..n)),
             Ok(Attempt::WouldBlock) => return Step::Continues,
             Err(_) => return Step::Gone,
@@ -463,11 +480,11 @@ fn linger(fd: Fd, last_words: &mut Vec<u8>, shut: &mut bool, scratch: &mut [u8])
     }
     if !*shut {
         *shut = true;
-        if socket::shutdown_write(fd).is_err() {
+        if io.shutdown_write(fd).is_err() {
             return Step::Gone;
         }
     }
-    if discard(fd, scratch) {
+    if discard(io, fd, scratch) {
         Step::Gone
     } else {
         Step::Continues

@@ -8,9 +8,10 @@
 //! epoll altogether, so that a level-triggered hang-up can't spin; it is put back, and its error
 //! seen, when it is to be read again.
 
+use super::io::Io;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
-use dormouse_reactor::poller::{Interest, Poller};
+use dormouse_reactor::poller::Interest;
 use std::io;
 
 const WATCHED: u8 = 1;
@@ -87,25 +88,25 @@ pub(super) fn reads_plain(slot: &Slot) -> bool {
 }
 
 /// Tells epoll what changed.
-pub(super) fn apply(slot: &mut Slot, poller: &Poller, tls: u64, plain: u64) -> io::Result<()> {
+pub(super) fn apply(slot: &mut Slot, io: &impl Io, tls: u64, plain: u64) -> io::Result<()> {
     let (tls_watch, plain_watch) = wanted(slot);
-    change(poller, slot.tls_fd(), tls, &mut slot.tls_watch, tls_watch)?;
+    change(io, slot.tls_fd(), tls, &mut slot.tls_watch, tls_watch)?;
     let plain_fd = slot.plain_fd();
     if plain_fd != Fd::NONE {
-        change(poller, plain_fd, plain, &mut slot.plain_watch, plain_watch)?;
+        change(io, plain_fd, plain, &mut slot.plain_watch, plain_watch)?;
     }
     Ok(())
 }
 
-fn change(poller: &Poller, fd: Fd, token: u64, now: &mut u8, to: u8) -> io::Result<()> {
+fn change(io: &impl Io, fd: Fd, token: u64, now: &mut u8, to: u8) -> io::Result<()> {
     if *now == to || (*now == BROKEN && to & (READ | WRITE) == 0) {
         return Ok(());
     }
     let interest = interest_of(to);
     match (*now & WATCHED != 0, to & WATCHED != 0) {
-        (false, true) => poller.add(fd, token, interest)?,
-        (true, true) => poller.modify(fd, token, interest)?,
-        (true, false) => poller.remove(fd)?,
+        (false, true) => io.watch(fd, token, interest)?,
+        (true, true) => io.rewatch(fd, token, interest)?,
+        (true, false) => io.unwatch(fd)?,
         (false, false) => {}
     }
     *now = to;
@@ -119,7 +120,7 @@ fn interest_of(watch: u8) -> Interest {
 }
 
 /// The slot has moved: epoll gets the new token of this side, and nothing else changes.
-pub(super) fn retell(slot: &Slot, poller: &Poller, side: Side, token: u64) -> io::Result<()> {
+pub(super) fn retell(slot: &Slot, io: &impl Io, side: Side, token: u64) -> io::Result<()> {
     let (fd, watch) = match side {
         Side::Tls => (slot.tls_fd(), slot.tls_watch),
         Side::Plain => (slot.plain_fd(), slot.plain_watch),
@@ -127,16 +128,16 @@ pub(super) fn retell(slot: &Slot, poller: &Poller, side: Side, token: u64) -> io
     if watch & WATCHED == 0 {
         return Ok(());
     }
-    poller.modify(fd, token, interest_of(watch))
+    io.rewatch(fd, token, interest_of(watch))
 }
 
 /// A connection whose handshake is done: its socket is `watched` already, under another token,
 /// unless all of the handshake was there at once.
-pub(super) fn adopt(slot: &mut Slot, poller: &Poller, token: u64, watched: bool) -> io::Result<()> {
+pub(super) fn adopt(slot: &mut Slot, io: &impl Io, token: u64, watched: bool) -> io::Result<()> {
     if watched {
-        poller.modify(slot.tls_fd(), token, Interest::READ)?;
+        io.rewatch(slot.tls_fd(), token, Interest::READ)?;
     } else {
-        poller.add(slot.tls_fd(), token, Interest::READ)?;
+        io.watch(slot.tls_fd(), token, Interest::READ)?;
     }
     slot.tls_watch = WATCHED | READ;
     Ok(())
@@ -144,14 +145,14 @@ pub(super) fn adopt(slot: &mut Slot, poller: &Poller, token: u64, watched: bool)
 
 /// A side which is not being read reported an error or hang-up: out of epoll with it, until it is
 /// to be read again.
-pub(super) fn unwatch(slot: &mut Slot, poller: &Poller, side: Side) -> io::Result<()> {
+pub(super) fn unwatch(slot: &mut Slot, io: &impl Io, side: Side) -> io::Result<()> {
     let (fd, watch) = match side {
         Side::Tls => (slot.tls_fd(), &mut slot.tls_watch),
         Side::Plain => (slot.plain_fd(), &mut slot.plain_watch),
     };
     if *watch & WATCHED != 0 {
         *watch = BROKEN;
-        poller.remove(fd)?;
+        io.unwatch(fd)?;
     }
     Ok(())
 }
@@ -159,15 +160,15 @@ pub(super) fn unwatch(slot: &mut Slot, poller: &Poller, side: Side) -> io::Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::worker::io::OsIo;
     use dormouse_reactor::OnExec;
     use dormouse_reactor::poller::Events;
     use dormouse_reactor::socket;
     use zerocopy::FromZeros as _;
 
-    fn ready(poller: &Poller) -> usize {
+    fn ready(io: &OsIo) -> usize {
         let mut events = Events::with_capacity(8);
-        poller
-            .wait(&mut events, Some(0))
+        io.wait(&mut events, Some(0))
             .expect("a look at what is ready");
         events.len()
     }
@@ -176,22 +177,22 @@ mod tests {
     /// be reported for ever, and the loop would spin.
     #[test]
     fn a_broken_side_is_left_alone_until_it_is_wanted_again() {
-        let poller = Poller::create(OnExec::Close).expect("an epoll instance");
+        let io = OsIo::adopt(Fd::NONE).expect("an epoll instance");
         let (ours, theirs) = socket::pair(OnExec::Close).expect("a pair of sockets");
         let mut slot = Slot::new_zeroed();
         slot.begin(ours, 0, 0, 1, 0);
         slot.set_phase(Phase::Established);
         slot.set(Flag::OpeningBlocked);
         slot.set(Flag::Echo);
-        apply(&mut slot, &poller, 1, 2).expect("watched for nothing");
+        apply(&mut slot, &io, 1, 2).expect("watched for nothing");
         theirs.close();
-        assert_eq!(ready(&poller), 1, "the hang-up is reported");
-        unwatch(&mut slot, &poller, Side::Tls).expect("taken out");
-        apply(&mut slot, &poller, 1, 2).expect("still wanted for nothing");
-        assert_eq!(ready(&poller), 0, "and is not reported again");
+        assert_eq!(ready(&io), 1, "the hang-up is reported");
+        unwatch(&mut slot, &io, Side::Tls).expect("taken out");
+        apply(&mut slot, &io, 1, 2).expect("still wanted for nothing");
+        assert_eq!(ready(&io), 0, "and is not reported again");
         slot.clear(Flag::OpeningBlocked);
-        apply(&mut slot, &poller, 1, 2).expect("to be read again");
-        assert_eq!(ready(&poller), 1, "now its end can be read");
+        apply(&mut slot, &io, 1, 2).expect("to be read again");
+        assert_eq!(ready(&io), 1, "now its end can be read");
         ours.close();
     }
 }

@@ -2,12 +2,13 @@
 //! the backend is told.
 
 use super::in_flight::Step;
+use super::io::Io;
 use crate::proxy_protocol::{self, ClientCertificate, Ends, HEADER_MAX, Progress, Tls};
 use dormouse_config::{Network, ProxyProtocol};
 use dormouse_engine::{HandshakeInfo, Version};
 use dormouse_handover::slot::Slot;
 use dormouse_reactor::Fd;
-use dormouse_reactor::socket::{self, Addr, Attempt, Peer};
+use dormouse_reactor::socket::{Addr, Attempt, Peer};
 use dormouse_routes::route::Route;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -58,6 +59,7 @@ impl Client {
     /// What the backend hears before the client's first byte; empty if nothing.
     pub(super) fn introduction(
         &self,
+        io: &impl Io,
         route: &Route,
         slot: &Slot,
         info: &HandshakeInfo,
@@ -65,7 +67,7 @@ impl Client {
     ) -> Vec<u8> {
         match route.access.proxy_protocol {
             ProxyProtocol::Off => Vec::new(),
-            ProxyProtocol::V1 => proxy_protocol::v1(self.ends(slot.tls_fd())),
+            ProxyProtocol::V1 => proxy_protocol::v1(self.ends(io, slot.tls_fd())),
             ProxyProtocol::V2 | ProxyProtocol::V2Certificate => {
                 let whole = route.access.proxy_protocol == ProxyProtocol::V2Certificate;
                 let algorithms = info.algorithms.as_deref();
@@ -89,25 +91,25 @@ impl Client {
                     }),
                     unique_id: id.as_bytes(),
                 };
-                proxy_protocol::v2(self.ends(slot.tls_fd()), Some(&tls))
+                proxy_protocol::v2(self.ends(io, slot.tls_fd()), Some(&tls))
             }
         }
     }
 
     /// The same where TLS is not ours: there is nothing to say of it.
-    pub(super) fn bare_introduction(&self, route: &Route, slot: &Slot) -> Vec<u8> {
+    pub(super) fn bare_introduction(&self, io: &impl Io, route: &Route, slot: &Slot) -> Vec<u8> {
         match route.access.proxy_protocol {
             ProxyProtocol::Off => Vec::new(),
-            ProxyProtocol::V1 => proxy_protocol::v1(self.ends(slot.tls_fd())),
+            ProxyProtocol::V1 => proxy_protocol::v1(self.ends(io, slot.tls_fd())),
             ProxyProtocol::V2 | ProxyProtocol::V2Certificate => {
-                proxy_protocol::v2(self.ends(slot.tls_fd()), None)
+                proxy_protocol::v2(self.ends(io, slot.tls_fd()), None)
             }
         }
     }
 
-    fn ends(&self, fd: Fd) -> Option<Ends> {
+    fn ends(&self, io: &impl Io, fd: Fd) -> Option<Ends> {
         self.introduced
-            .or_else(|| match (self.peer, Addr::local(fd)) {
+            .or_else(|| match (self.peer, io.local_address(fd)) {
                 (Peer::Tcp(client), Ok(Addr::Tcp(server))) => Some(Ends {
                     client: without_scope(client),
                     server: without_scope(server),
@@ -165,8 +167,8 @@ impl Introduction {
     }
 
     /// Receives more of it.
-    pub(super) fn step(&mut self, fd: Fd, scratch: &mut [u8]) -> Step {
-        let n = match socket::recv(fd, &mut scratch[..HEADER_MAX]) {
+    pub(super) fn step(&mut self, io: &impl Io, fd: Fd, scratch: &mut [u8]) -> Step {
+        let n = match io.recv(fd, &mut scratch[..HEADER_MAX]) {
             Ok(Attempt::Done(0)) | Err(_) => return Step::Gone,
             Ok(Attempt::Done(n)) => n,
             Ok(Attempt::WouldBlock) => return Step::Continues,

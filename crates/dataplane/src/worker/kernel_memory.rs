@@ -14,10 +14,10 @@
 //! seen after some 2 KiB, as an exchange of small messages is, too; but that one has nothing queued.
 
 use super::Worker;
+use super::io::Io;
 use dormouse_handover::slot::Slot;
-use dormouse_reactor::{Fd, socket};
+use dormouse_reactor::Fd;
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 
 /// Queues up to this are not counted, and nobody gets less.
 pub(super) const UNCOUNTED_MAX: usize = 4096;
@@ -49,7 +49,7 @@ pub(super) struct KernelMemory {
 }
 
 impl KernelMemory {
-    pub(super) fn new(limit: u64) -> KernelMemory {
+    pub(super) fn new(limit: u64, seed: u64) -> KernelMemory {
         KernelMemory {
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
             sum: 0,
@@ -57,7 +57,7 @@ impl KernelMemory {
             look_ms: 0,
             look_from: 0,
             unseen: 0,
-            chance: RandomState::new().build_hasher().finish() | 1,
+            chance: seed | 1,
         }
     }
 
@@ -146,7 +146,7 @@ impl KernelMemory {
     }
 }
 
-impl Worker {
+impl<I: Io> Worker<I> {
     /// What was not taken is somebody's who is slow to read; of others it is found out by chance.
     pub(super) fn note_queues_sometimes(&mut self, index: u32) {
         let received = self.tools.received;
@@ -161,9 +161,9 @@ impl Worker {
         let Some(slot) = self.slots.get(index) else {
             return;
         };
-        let mut bytes = socket::send_memory(slot.tls_fd()).unwrap_or(0);
+        let mut bytes = self.tools.io.send_memory(slot.tls_fd()).unwrap_or(0);
         if slot.plain_fd() != Fd::NONE {
-            bytes += socket::send_memory(slot.plain_fd()).unwrap_or(0);
+            bytes += self.tools.io.send_memory(slot.plain_fd()).unwrap_or(0);
         }
         self.tools.kernel.note(index, bytes);
     }
@@ -178,7 +178,7 @@ mod tests {
     fn the_sum_comes_near_its_bound_and_does_not_pass_it() {
         const LIMIT: usize = 64 << 20;
         for slow in [1, 100, 5_000, 20_000] {
-            let mut memory = KernelMemory::new(LIMIT as u64);
+            let mut memory = KernelMemory::new(LIMIT as u64, 7);
             let mut queues = vec![0_usize; slow];
             for _ in 0..200 {
                 for (index, queue) in queues.iter_mut().enumerate() {
@@ -201,7 +201,7 @@ mod tests {
     /// counted is looked at each time.
     #[test]
     fn looks_follow_the_bytes() {
-        let mut memory = KernelMemory::new(1 << 20);
+        let mut memory = KernelMemory::new(1 << 20, 7);
         for (many, bytes) in [(1, 6), (5, 1_000), (2, 2_000), (7, 300)] {
             let mut unseen = vec![0_u64; many];
             let mut most = 0;
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn all_queues_are_looked_at_in_turn() {
-        let mut memory = KernelMemory::new(1 << 20);
+        let mut memory = KernelMemory::new(1 << 20, 7);
         for index in 0..1_000 {
             memory.note(index * 3, 8_192);
         }

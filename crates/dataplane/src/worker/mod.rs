@@ -48,6 +48,7 @@ mod handshaking;
 mod in_flight;
 mod interest;
 mod introducing;
+mod io;
 mod kernel_memory;
 mod newcomers;
 mod opening;
@@ -75,33 +76,34 @@ use challenges::Challenge;
 use closing::Ending;
 use compacting::Compaction;
 use dormouse_config::Log;
-use dormouse_handover::orders::{self, Order, Word};
+use dormouse_handover::orders::{Order, Word};
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::{Phase, Slot};
+use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
-use dormouse_reactor::poller::{Events, Poller};
+use dormouse_reactor::poller::Events;
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::timer::Wheel;
-use dormouse_reactor::{Fd, process};
 use dormouse_routes::contexts::LateContexts;
 use dormouse_routes::identities::Identities;
 use dormouse_routes::route::Route;
 use dormouse_tables::backends::Backends;
-use dormouse_tables::clients::{ClientLimits, Clients};
+use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::Counters;
 use dormouse_tables::latency::Latency;
 use ending::Ends;
 use flow::Tools;
 use handshaking::Handshakes;
+pub(crate) use io::{Io, OsIo};
 use kernel_memory::KernelMemory;
 use originating::{Errand, Plain};
 use passing::Passing;
 use recover::Doubts;
 pub(crate) use reloading::Remembered;
-use std::io;
 use std::sync::atomic::Ordering;
 use token::Token;
 use under_way::Originations;
+use warm::Pool;
 
 /// Standard streams, epoll, and what a library opens for a moment.
 const DESCRIPTORS_SPARE: u64 = 8;
@@ -148,11 +150,10 @@ pub(crate) struct Inheritance {
 }
 
 /// One thread of work.
-pub(crate) struct Worker {
+pub(crate) struct Worker<I> {
     slots: Slab<Slot>,
-    tools: Tools,
+    tools: Tools<I>,
     wheel: Wheel,
-    poller: Poller,
     handshakes: Handshakes,
     originations: Originations,
     /// Backends to connect to by TLS, once the slot is settled which they are for.
@@ -197,9 +198,9 @@ pub(crate) struct Worker {
     descriptors_looked_ms: u64,
 }
 
-impl Worker {
+impl<I: Io> Worker<I> {
     /// Takes over what there is: nothing at first, a dead predecessor's connections later.
-    pub(crate) fn adopt(inheritance: Inheritance) -> io::Result<Worker> {
+    pub(crate) fn adopt(inheritance: Inheritance, io: I) -> std::io::Result<Worker<I>> {
         let Inheritance {
             slots,
             pending,
@@ -218,8 +219,7 @@ impl Worker {
             moved,
             keep,
         } = inheritance;
-        let now_ms = process::boottime_ms();
-        let poller = recover::poller(&slots)?;
+        let now_ms = io.boottime_ms();
         let listeners = listeners
             .into_iter()
             .map(|(fd, door)| Listener::new(fd, &door))
@@ -228,19 +228,19 @@ impl Worker {
         let send_buffer = send_buffers.max().unwrap_or(0);
         let mut worker = Worker {
             wheel: Wheel::new(now_ms),
-            poller,
             handshakes: Handshakes::new(),
-            originations: Originations::new(Worker::pools(&routes)),
+            originations: Originations::new(Pool::of(&routes)),
             errands: Vec::new(),
             left_behind: None,
             listeners: Listeners::new(listeners),
             tools: Tools::new(
                 pending,
-                KernelMemory::new(limits.kernel_bytes_max),
+                KernelMemory::new(limits.kernel_bytes_max, io.random()),
                 counters,
                 backends,
                 limits.pending_per_connection,
                 send_buffer,
+                io,
             ),
             generation: 0,
             bursts: Bursts::default(),
@@ -275,13 +275,13 @@ impl Worker {
         worker.recover(moved, &keep)?;
         worker.count_phases();
         if worker.late.is_none() {
-            orders::say(worker.orders, &Word::Ready);
+            worker.tools.io.say(worker.orders, &Word::Ready);
         }
         Ok(worker)
     }
 
     /// Works until told to stop, and everything is closed; or until told to hand over.
-    pub(crate) fn run(mut self) -> io::Result<End> {
+    pub(crate) fn run(mut self) -> std::io::Result<End> {
         let mut events = Events::with_capacity(256);
         let mut newcomers = Vec::with_capacity(256);
         loop {
@@ -292,10 +292,10 @@ impl Worker {
         }
     }
 
-    fn turn(&mut self, events: &mut Events, newcomers: &mut Vec<Token>) -> io::Result<()> {
-        self.poller.wait(events, self.timeout_ms())?;
-        self.now_ms = process::boottime_ms();
-        let begun_us = process::monotonic_us();
+    fn turn(&mut self, events: &mut Events, newcomers: &mut Vec<Token>) -> std::io::Result<()> {
+        self.tools.io.wait(events, self.timeout_ms())?;
+        self.now_ms = self.tools.io.boottime_ms();
+        let begun_us = self.tools.io.monotonic_us();
         self.slots
             .header()
             .heartbeat()
@@ -331,7 +331,7 @@ impl Worker {
         self.until_timed = match self.until_timed.checked_sub(1) {
             Some(left) => left,
             None => {
-                let took_us = process::monotonic_us().saturating_sub(begun_us);
+                let took_us = self.tools.io.monotonic_us().saturating_sub(begun_us);
                 self.tools.count.observe(Latency::Wake, took_us);
                 TURNS_PER_TIMED - 1
             }
@@ -386,7 +386,7 @@ impl Worker {
     // ---- orders ----
 
     fn on_orders(&mut self) {
-        match orders::receive(self.orders) {
+        match self.tools.io.receive_order(self.orders) {
             Ok(Some(Order::Stop)) => self.begin_to_stop(),
             Ok(Some(Order::Drain { over_ms, order })) => self.begin_to_drain(over_ms, order),
             Ok(Some(Order::StopDrain)) => self.stop_draining(),
@@ -404,7 +404,7 @@ impl Worker {
             Err(error) => {
                 // The connections do not end with main: they are served on.
                 tracing::error!(%error, "the main process is gone; connections are served on");
-                let _ = self.poller.remove(self.orders);
+                let _ = self.tools.io.unwatch(self.orders);
             }
         }
     }

@@ -8,23 +8,22 @@ use super::challenges;
 use super::in_flight::{Step, With};
 use super::interest::{self, Side};
 use super::introducing::Client;
+use super::io::Io;
 use super::originating::Plain;
 use super::reporting;
 use super::token::{self, Token};
 use crate::proxy_protocol::Refused;
 use dormouse_engine::{Handshake, HandshakeLimits, Hello, UnixTime};
-use dormouse_handover::unix_time;
-use dormouse_reactor::socket::{self, Accepted, Attempt, Peer, Shortage};
-use dormouse_reactor::{Fd, OnExec, descriptors};
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::{Accepted, Attempt, Peer, Shortage};
 use dormouse_routes::route::Direction;
 use dormouse_tables::counters::Count;
 use dormouse_tables::latency::Latency;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 /// What newcomers may take of a turn before those who are in are looked at again. A step is not
 /// interrupted: with a signature it takes up to a millisecond, so there is rarely a second one.
-const SLICE: Duration = Duration::from_micros(200);
+const SLICE_US: u64 = 200;
 
 /// How often it is looked at how many descriptors there may be, while nobody comes.
 const DESCRIPTORS_LOOK_MS: u64 = 100;
@@ -39,27 +38,29 @@ const SILENT_PART: u64 = 4;
 /// How often that is looked at.
 const SILENT_LOOK_MS: u64 = 100;
 
-impl Worker {
+impl<I: Io> Worker<I> {
     pub(super) fn on_newcomers(&mut self, tokens: &[Token]) {
-        let until = Instant::now() + SLICE;
+        let until_us = self.tools.io.monotonic_us() + SLICE_US;
         for token in tokens {
             match *token {
                 Token::Handshake { index, generation } => {
                     self.handshakes.note_ready(index, generation, self.now_ms);
                 }
                 // Still ready in the next turn, if its time is over in this one.
-                Token::Origination { index, generation } if Instant::now() < until => {
+                Token::Origination { index, generation }
+                    if self.tools.io.monotonic_us() < until_us =>
+                {
                     self.on_origination(index, generation);
                 }
-                Token::Listener(n) => self.on_listener(n, until),
+                Token::Listener(n) => self.on_listener(n, until_us),
                 _ => {}
             }
         }
-        self.shake_hands(until);
+        self.shake_hands(until_us);
     }
 
     /// Gives turns to handshakes until the time is up; the first step is always made.
-    fn shake_hands(&mut self, until: Instant) {
+    fn shake_hands(&mut self, until_us: u64) {
         if self.handshakes.queue.has_newcomers() {
             self.sort_newcomers();
             self.make_room();
@@ -72,7 +73,7 @@ impl Worker {
                 return;
             };
             self.on_handshake(index, generation, waited);
-            if Instant::now() >= until {
+            if self.tools.io.monotonic_us() >= until_us {
                 return;
             }
         }
@@ -110,15 +111,16 @@ impl Worker {
     /// Finds out who comes back, by a look at hellos which stay in the kernel.
     fn sort_newcomers(&mut self) {
         let mut queue = std::mem::take(&mut self.handshakes.queue);
-        let (handshakes, hello) = (
+        let (handshakes, io, hello) = (
             &mut self.handshakes,
+            &self.tools.io,
             &mut self.tools.scratch.opening[..HELLO_MAX],
         );
         queue.sort(|(index, generation)| {
             let Some(entry) = handshakes.entry(index, generation) else {
                 return false;
             };
-            match socket::peek(entry.fd, hello) {
+            match io.peek(entry.fd, hello) {
                 Ok(Attempt::Done(n)) => match Hello::of(&hello[..n]) {
                     Hello::Resumption => true,
                     Hello::Full => false,
@@ -132,18 +134,18 @@ impl Worker {
         self.handshakes.queue = queue;
     }
 
-    fn on_listener(&mut self, n: usize, until: Instant) {
+    fn on_listener(&mut self, n: usize, until_us: u64) {
         let Some(Listener { fd, route, door }) = self.listeners.all().get(n).cloned() else {
             return;
         };
         self.count_descriptors();
         for accepts in 0..ACCEPTS_PER_TURN {
             // The first is always accepted: however slow the machine is, each turn gets somewhere.
-            let is_late = accepts > 0 && Instant::now() >= until;
+            let is_late = accepts > 0 && self.tools.io.monotonic_us() >= until_us;
             if is_late || self.limit_reached().is_some() {
                 break;
             }
-            match socket::accept(fd, OnExec::Keep) {
+            match self.tools.io.accept(fd) {
                 Ok(Attempt::Done(accepted)) => self.on_accepted(accepted, route, &door),
                 Ok(Attempt::WouldBlock) => break,
                 Err(e) => {
@@ -159,7 +161,7 @@ impl Worker {
     fn on_accepted(&mut self, accepted: Accepted, route_index: u16, door: &Rc<[u16]>) {
         let Accepted { fd, peer } = accepted;
         match self.routes.get(usize::from(route_index)) {
-            None => fd.close(),
+            None => self.tools.io.close(fd),
             Some(route) if matches!(route.direction, Direction::Originate(_)) => {
                 let is_unix = peer == Peer::Unix;
                 let plain = Plain {
@@ -199,11 +201,11 @@ impl Worker {
         let introduced =
             proxies.is_some_and(|route| client.is_proxy(&route.access.accept_proxy_from));
         if !introduced && !self.admit_to(route_index, door.is_some(), &client) {
-            fd.close();
+            self.tools.io.close(fd);
             return;
         }
         if let Some(route) = self.routes.get(usize::from(route_index)) {
-            route.sockets.apply_to_client(fd);
+            self.tools.io.set_client_options(&route.sockets, fd);
         }
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation & token::GENERATION_MASK;
@@ -232,7 +234,7 @@ impl Worker {
     }
 
     fn on_handshake(&mut self, index: u32, generation: u32, waited: bool) {
-        let now = unix_time();
+        let now = self.tools.io.unix_time();
         let Some(step) = self.step(index, generation, now, waited) else {
             return;
         };
@@ -307,7 +309,6 @@ impl Worker {
         let Worker {
             handshakes,
             tools,
-            poller,
             routes,
             limits,
             challenge,
@@ -315,7 +316,6 @@ impl Worker {
         } = self;
         let with = With {
             tools,
-            poller,
             token: token::handshake(index, generation),
             now,
             now_ms: self.now_ms,
@@ -374,7 +374,7 @@ impl Worker {
 
     fn drop_handshake(&mut self, index: u32, generation: u32) {
         if let Some(entry) = self.handshakes.take(index, generation) {
-            entry.fd.close();
+            self.tools.io.close(entry.fd);
             self.listeners.resume();
         }
     }
@@ -392,17 +392,17 @@ impl Worker {
         }
         let took_ms = self.now_ms.saturating_sub(entry.accepted_ms);
         let (Some(handshake), Some(index)) = (entry.into_handshake(), self.slots.insert()) else {
-            fd.close();
+            self.tools.io.close(fd);
             return;
         };
         self.slots.header().mark_busy(index);
         let now_s = (self.now_ms / 1000) as u32;
         let token = token::connection(index, generation, Side::Tls);
         let rested = self.slots.get_mut(index).map(|slot| {
-            let cookie = socket::cookie(fd).unwrap_or(0) as u32;
+            let cookie = self.tools.io.cookie(fd).unwrap_or(0) as u32;
             slot.begin(fd, cookie, route, generation, now_s);
             (
-                interest::adopt(slot, &self.poller, token, watched),
+                interest::adopt(slot, &self.tools.io, token, watched),
                 handshake.rest(&mut slot.tls),
             )
         });
@@ -464,7 +464,11 @@ impl Worker {
         } else {
             2
         };
-        let free = (descriptors::limits().soft).saturating_sub(self.descriptors_reserved);
+        let free = self
+            .tools
+            .io
+            .descriptors_max()
+            .saturating_sub(self.descriptors_reserved);
         self.descriptors_suffice_for = free / each;
     }
 
@@ -478,12 +482,9 @@ impl Worker {
         }
         let limit = self.limit_reached();
         let Worker {
-            listeners,
-            poller,
-            tools,
-            ..
+            listeners, tools, ..
         } = self;
-        match listeners.update(limit, self.now_ms, poller, &tools.count) {
+        match listeners.update(limit, self.now_ms, &tools.io, &tools.count) {
             Ok(None) => {}
             Ok(Some(pause)) => self.bursts.note(Subject::Paused, self.now_ms, |more| {
                 tracing::warn!(more, "accepting pauses: {}", pause.in_words());

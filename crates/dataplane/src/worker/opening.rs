@@ -5,12 +5,13 @@
 //! take (then nothing more is read until it did), and the beginning of a record.
 
 use super::backlog;
-use super::flow::{Allowance, Outcome, Tools};
+use super::flow::{Allowance, Outcome, Tools, content_ranges};
+use super::io::Io;
 use super::through;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_handover::trial;
 use dormouse_reactor::Fd;
-use dormouse_reactor::socket::{self, Attempt, RANGES_MAX};
+use dormouse_reactor::socket::{Attempt, RANGES_MAX};
 use dormouse_record::{Alert, CONTENT_MAX, OpenKey, Opened, RECORD_MAX, SealKey};
 use dormouse_tables::counters::Count;
 use std::ops::Range;
@@ -19,7 +20,7 @@ use std::ops::Range;
 const PIECE_MIN: usize = 4096;
 
 /// The TLS side has something to read, or has ended.
-pub(super) fn tls_readable(slot: &mut Slot, tools: &mut Tools) -> Outcome {
+pub(super) fn tls_readable(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Outcome {
     if slot.has(Flag::PassThrough) {
         return through::tls_readable(slot, tools);
     }
@@ -34,7 +35,7 @@ pub(super) fn tls_readable(slot: &mut Slot, tools: &mut Tools) -> Outcome {
 }
 
 /// Opens what is stored (bytes that came behind the handshake), without receiving.
-pub(super) fn open_stored(slot: &mut Slot, tools: &mut Tools) -> Outcome {
+pub(super) fn open_stored(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Outcome {
     let have = restore_partial(slot, tools);
     if have == 0 {
         return Outcome::Continues;
@@ -46,7 +47,7 @@ pub(super) fn open_stored(slot: &mut Slot, tools: &mut Tools) -> Outcome {
     }
 }
 
-fn open_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
+fn open_turn(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome> {
     // Derived once per wake, and not before there is something to open.
     let mut key = None;
     let mut moved = 0;
@@ -73,7 +74,10 @@ fn open_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
             }
         };
         let room = have..(have + most).min(tools.scratch.opening.len());
-        let n = match socket::recv(slot.tls_fd(), &mut tools.scratch.opening[room]) {
+        let n = match tools
+            .io
+            .recv(slot.tls_fd(), &mut tools.scratch.opening[room])
+        {
             Ok(Attempt::Done(0)) => return Err(Outcome::TlsTruncated),
             Ok(Attempt::Done(n)) => n,
             Ok(Attempt::WouldBlock) => return Ok(()),
@@ -112,9 +116,9 @@ pub(super) fn towards(slot: &Slot) -> Fd {
 
 /// How many bytes to receive so that exactly one record is whole and nothing is left over; 0 while
 /// the kernel does not have all of it. With the stream at its end: 1, so that the end is seen.
-fn one_record(slot: &Slot, tools: &mut Tools, have: usize) -> Result<usize, Outcome> {
+fn one_record(slot: &Slot, tools: &mut Tools<impl Io>, have: usize) -> Result<usize, Outcome> {
     let mut ahead = [0; 5];
-    let peeked = match socket::peek(slot.tls_fd(), &mut ahead) {
+    let peeked = match tools.io.peek(slot.tls_fd(), &mut ahead) {
         Ok(Attempt::Done(0)) => return Ok(1),
         Ok(Attempt::Done(n)) => n,
         Ok(Attempt::WouldBlock) => return Ok(0),
@@ -133,7 +137,7 @@ fn one_record(slot: &Slot, tools: &mut Tools, have: usize) -> Result<usize, Outc
     // An impossible length is refused by `open`; here it only must not make us wait for it.
     let record_len = (5 + usize::from(u16::from_be_bytes([high, low]))).min(RECORD_MAX);
     let missing = record_len.saturating_sub(have);
-    match socket::received_unread(slot.tls_fd()) {
+    match tools.io.received_unread(slot.tls_fd()) {
         Ok(unread) if unread < missing => Ok(0),
         _ => Ok(missing.max(1)),
     }
@@ -141,7 +145,7 @@ fn one_record(slot: &Slot, tools: &mut Tools, have: usize) -> Result<usize, Outc
 
 /// A record that trickles in is only added to; opening is tried when it is whole, so that single
 /// bytes cost single bytes.
-fn keep_trickle(slot: &mut Slot, tools: &mut Tools, have: usize, n: usize) -> bool {
+fn keep_trickle(slot: &mut Slot, tools: &mut Tools<impl Io>, have: usize, n: usize) -> bool {
     let [_, _, _, high, low, ..] = *backlog::partial(slot, &tools.pending) else {
         return false;
     };
@@ -154,7 +158,7 @@ fn keep_trickle(slot: &mut Slot, tools: &mut Tools, have: usize, n: usize) -> bo
 }
 
 /// Moves the stored beginning of a record to the front of the scratch buffer.
-fn restore_partial(slot: &mut Slot, tools: &mut Tools) -> usize {
+fn restore_partial(slot: &mut Slot, tools: &mut Tools<impl Io>) -> usize {
     if slot.opening_pending.is_none() {
         return 0;
     }
@@ -176,7 +180,7 @@ fn may_read(slot: &Slot) -> bool {
 /// on and stores the rest.
 fn open_received(
     slot: &mut Slot,
-    tools: &mut Tools,
+    tools: &mut Tools<impl Io>,
     key: &mut OpenKey,
     filled: usize,
 ) -> Result<(), Outcome> {
@@ -194,7 +198,7 @@ fn open_received(
 /// partial record there will be, and the fault if that is why it stopped.
 fn open_records(
     slot: &mut Slot,
-    tools: &mut Tools,
+    tools: &mut Tools<impl Io>,
     key: &mut OpenKey,
     filled: usize,
     pieces: &mut Pieces,
@@ -238,14 +242,14 @@ fn open_records(
     (filled, 0, Ok(()))
 }
 
-fn refuse_renegotiation(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
+fn refuse_renegotiation(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome> {
     tools.send_alert(slot, Alert::NO_RENEGOTIATION)
 }
 
 /// Sends the plaintext on; stores what was not taken, and the partial record `rest`.
 fn deliver(
     slot: &mut Slot,
-    tools: &mut Tools,
+    tools: &mut Tools<impl Io>,
     pieces: &Pieces,
     rest: Range<usize>,
     need: usize,
@@ -261,7 +265,7 @@ fn deliver(
     // A server which speaks first does so before there is anybody to hear it.
     let sent = match slot.phase() {
         Phase::Warm => 0,
-        _ => send_pieces(slot, &tools.scratch.opening, &pieces.ranges)?,
+        _ => send_pieces(slot, &tools.io, &tools.scratch.opening, &pieces.ranges)?,
     };
     let unsent = pieces.after(sent);
     if !unsent.is_empty() {
@@ -271,11 +275,16 @@ fn deliver(
 }
 
 /// Sends what the plain side takes, and says how much that was.
-fn send_pieces(slot: &Slot, from: &[u8], pieces: &[Range<usize>]) -> Result<usize, Outcome> {
+fn send_pieces(
+    slot: &Slot,
+    io: &impl Io,
+    from: &[u8],
+    pieces: &[Range<usize>],
+) -> Result<usize, Outcome> {
     let mut sent = 0;
     for group in pieces.chunks(RANGES_MAX) {
         let wanted: usize = group.iter().map(ExactSizeIterator::len).sum();
-        match socket::send_gathered(slot.plain_fd(), from, group) {
+        match io.send_gathered(slot.plain_fd(), from, group) {
             Ok(Attempt::Done(n)) => {
                 sent += n;
                 if n < wanted {
@@ -291,7 +300,7 @@ fn send_pieces(slot: &Slot, from: &[u8], pieces: &[Range<usize>]) -> Result<usiz
 
 fn keep(
     slot: &mut Slot,
-    tools: &mut Tools,
+    tools: &mut Tools<impl Io>,
     unsent: &[Range<usize>],
     rest: Range<usize>,
     need: usize,
@@ -315,11 +324,11 @@ fn keep(
 }
 
 /// Answers with what was said: the plaintext is moved to the sealing buffer and goes back.
-fn echo(slot: &mut Slot, tools: &mut Tools, pieces: &Pieces) -> Result<(), Outcome> {
+fn echo(slot: &mut Slot, tools: &mut Tools<impl Io>, pieces: &Pieces) -> Result<(), Outcome> {
     if slot.tls.closed() {
         return Ok(());
     }
-    let ranges = Tools::content_ranges(slot);
+    let ranges = content_ranges(slot);
     let mut key = None;
     let mut filled = 0;
     for piece in &pieces.ranges {

@@ -17,14 +17,15 @@ use super::connecting;
 use super::flow::{RECEIVE_MAX, Tools};
 use super::in_flight::flush;
 use super::interest::{self, Side};
+use super::io::Io;
 use super::token;
 use super::trouble::Trouble;
 use super::under_way::{Entry, Stage};
+use super::warm::Pool;
 use dormouse_engine::{Handshake, HandshakeLimits, Progress};
-use dormouse_handover::unix_time;
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
-use dormouse_reactor::socket::{self, Addr, Attempt, Connecting, Shortage};
+use dormouse_reactor::socket::{Addr, Attempt, Connecting, Shortage};
 use dormouse_routes::origin::Origin;
 use dormouse_routes::route::Direction;
 use dormouse_tables::counters::Count;
@@ -51,11 +52,11 @@ pub(super) struct Errand {
 }
 
 impl Plain {
-    pub(super) fn reset(self) {
+    pub(super) fn reset(self, io: &impl Io) {
         if self.is_unix {
-            self.fd.close();
+            io.close(self.fd);
         } else {
-            socket::reset(self.fd);
+            io.reset(self.fd);
         }
     }
 }
@@ -71,7 +72,7 @@ fn failed(why: &dyn fmt::Display) -> Step {
     Step::Failed(Trouble::Connection(why.to_string()))
 }
 
-impl Worker {
+impl<I: Io> Worker<I> {
     /// A local client has come.
     pub(super) fn accept_plain(&mut self, plain: Plain, route: u16) {
         self.tools.count.add(Count::Accepted, 1);
@@ -185,8 +186,8 @@ impl Worker {
         let Worker {
             originations,
             routes,
-            poller,
             limits,
+            tools,
             ..
         } = self;
         let entry = originations.entry(index, generation).ok_or_else(missing)?;
@@ -194,21 +195,24 @@ impl Worker {
         let connecting = match (&entry.errand, &route.direction) {
             (Some(errand), _) => {
                 let address = &errand.address;
-                let connecting = connecting::connect(generation, route, address, limits.sources)?;
-                route.sockets.apply_to_backend(connecting.fd(), address);
+                let connecting =
+                    connecting::connect(&tools.io, generation, route, address, limits.sources)?;
+                tools
+                    .io
+                    .set_backend_options(&route.sockets, connecting.fd(), address);
                 connecting
             }
             (None, Direction::Originate(origin)) => {
                 let target = origin.targets.get(target).ok_or_else(missing)?;
                 let options = route.sockets.connect_options(None);
-                let connecting = socket::connect(&target.address, &options)?;
-                route.sockets.apply(connecting.fd());
+                let connecting = tools.io.connect(&target.address, &options)?;
+                tools.io.set_server_options(&route.sockets, connecting.fd());
                 connecting
             }
             (None, _) => return Err(missing()),
         };
-        let added = poller.add(connecting.fd(), token, Interest::WRITE);
-        added.inspect_err(|_| connecting.fd().close())?;
+        let added = tools.io.watch(connecting.fd(), token, Interest::WRITE);
+        added.inspect_err(|_| tools.io.close(connecting.fd()))?;
         Ok(connecting)
     }
 
@@ -248,7 +252,7 @@ impl Worker {
         let Some(entry) = originations.entry(index, generation) else {
             return Step::Continues;
         };
-        if let Err(error) = socket::take_error(entry.fd) {
+        if let Err(error) = tools.io.take_error(entry.fd) {
             return failed(&error);
         }
         let route = routes.get(usize::from(entry.route));
@@ -260,7 +264,7 @@ impl Worker {
             // A new socket takes a few hundred bytes at once.
             let said = match errand.preface.is_empty() {
                 true => Ok(Attempt::Done(0)),
-                false => socket::send(entry.fd, &errand.preface),
+                false => tools.io.send(entry.fd, &errand.preface),
             };
             if !matches!(said, Ok(Attempt::Done(n)) if n == errand.preface.len()) {
                 return failed(&"it can't be told who the client is");
@@ -309,7 +313,7 @@ impl Worker {
             return;
         }
         entry.watched = wanted;
-        if let Err(error) = self.poller.modify(entry.fd, token, wanted) {
+        if let Err(error) = self.tools.io.rewatch(entry.fd, token, wanted) {
             let trouble = Trouble::Connection(error.to_string());
             self.attempt_failed(index, generation, &trouble);
         }
@@ -329,8 +333,8 @@ impl Worker {
         } = entry;
         let took_ms = self.now_ms.saturating_sub(begun_ms);
         let (Stage::Shaking(handshake), Some(index)) = (entry.stage, self.slots.insert()) else {
-            fd.close();
-            plain.inspect(|plain| plain.reset());
+            self.tools.io.close(fd);
+            plain.inspect(|plain| plain.reset(&self.tools.io));
             self.note_warm(plain.is_none(), route, None);
             return;
         };
@@ -338,10 +342,10 @@ impl Worker {
         let now_s = (self.now_ms / 1000) as u32;
         let token = token::connection(index, generation, Side::Tls);
         let rested = self.slots.get_mut(index).map(|slot| {
-            let cookie = socket::cookie(fd).unwrap_or(0) as u32;
+            let cookie = self.tools.io.cookie(fd).unwrap_or(0) as u32;
             slot.begin(fd, cookie, route, generation, now_s);
             (
-                interest::adopt(slot, &self.poller, token, true),
+                interest::adopt(slot, &self.tools.io, token, true),
                 handshake.rest(&mut slot.tls),
             )
         });
@@ -350,7 +354,7 @@ impl Worker {
                 work.begin_originated(slot, rested, plain, took_ms)
             }),
             _ => {
-                plain.inspect(|plain| plain.reset());
+                plain.inspect(|plain| plain.reset(&self.tools.io));
                 true
             }
         };
@@ -373,7 +377,7 @@ impl Worker {
 
     /// These routes were changed: who is under way begins anew, and the warm ones are renewed.
     pub(super) fn originate_anew(&mut self, changed: &[u16]) {
-        let pools = Worker::pools(&self.routes);
+        let pools = Pool::of(&self.routes);
         self.originations.forget(changed, pools);
         for (index, generation) in self.originations.all() {
             let entry = self.originations.entry(index, generation);
@@ -384,7 +388,7 @@ impl Worker {
             entry.stage = Stage::Connecting;
             let fd = std::mem::replace(&mut entry.fd, Fd::NONE);
             if fd != Fd::NONE {
-                fd.close();
+                self.tools.io.close(fd);
             }
             if entry.plain.is_some() {
                 self.try_next(index, generation);
@@ -405,16 +409,19 @@ impl Worker {
 
 impl Entry {
     /// Sends, receives, works.
-    fn shake(&mut self, tools: &mut Tools) -> Step {
+    fn shake(&mut self, tools: &mut Tools<impl Io>) -> Step {
         let Stage::Shaking(handshake) = &mut self.stage else {
             return Step::Continues;
         };
-        match flush(self.fd, handshake) {
+        match flush(&tools.io, self.fd, handshake) {
             Ok(true) => {}
             Ok(false) => return Step::Continues,
             Err(error) => return failed(&error),
         }
-        let n = match socket::recv(self.fd, &mut tools.scratch.opening[..RECEIVE_MAX / 4]) {
+        let n = match tools
+            .io
+            .recv(self.fd, &mut tools.scratch.opening[..RECEIVE_MAX / 4])
+        {
             Ok(Attempt::Done(0)) => {
                 return failed(&"it closed the connection during the handshake");
             }
@@ -426,13 +433,13 @@ impl Entry {
     }
 
     /// Takes the first `n` bytes of the scratch buffer: none at first.
-    fn handle(&mut self, n: usize, tools: &mut Tools) -> Step {
+    fn handle(&mut self, n: usize, tools: &mut Tools<impl Io>) -> Step {
         let Stage::Shaking(handshake) = &mut self.stage else {
             return Step::Continues;
         };
         let received = tools.scratch.opening.get(..n).unwrap_or_default();
-        let progress = handshake.handle_input(unix_time(), received);
-        match (progress, flush(self.fd, handshake)) {
+        let progress = handshake.handle_input(tools.io.unix_time(), received);
+        match (progress, flush(&tools.io, self.fd, handshake)) {
             (Err(failure), _) => Step::Failed(Trouble::Handshake(failure)),
             (_, Err(error)) => failed(&error),
             (Ok(Progress::Handshaking), Ok(_)) => Step::Continues,

@@ -9,6 +9,7 @@
 use super::Worker;
 use super::bursts::{Subject, peer_name};
 use super::flow::Tools;
+use super::io::Io;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_record::Role;
 use dormouse_tables::clients::{ClientLimits, Clients};
@@ -91,7 +92,7 @@ pub(super) enum Slowed {
     All,
 }
 
-impl Tools {
+impl<I: Io> Tools<I> {
     /// The step on this slot has received `self.received` bytes: they are paid for, and the slot
     /// waits if it must. Returns for whose sake.
     pub(super) fn pay(
@@ -124,7 +125,7 @@ impl Tools {
     }
 }
 
-impl Worker {
+impl<I: Io> Worker<I> {
     /// Those whose wait is over are read again.
     pub(super) fn end_waits(&mut self) {
         while let Some((index, generation)) = self.tools.paced.next_due(self.now_ms) {
@@ -147,7 +148,7 @@ impl Worker {
         let Some(slot) = self.slots.get(index) else {
             return;
         };
-        let peer = peer_name(slot.tls_fd());
+        let peer = peer_name(&self.tools.io, slot.tls_fd());
         let (subject, why) = match slowed {
             Slowed::Client => (
                 Subject::PacedClient,

@@ -1,9 +1,10 @@
 //! The first and the last moments of a worker that passes connections on: what is put off until
 //! those who are in are served, and how it ends so that another binary can go on.
 
+use super::io::Io;
 use super::{End, Worker};
 use dormouse_engine::TicketKeys;
-use dormouse_handover::orders::{self, Word};
+use dormouse_handover::orders::Word;
 
 /// Turns of the loop that go before the next certificate is parsed, as long as there is something
 /// to do in each.
@@ -26,7 +27,7 @@ pub(super) enum Passing {
     Over,
 }
 
-impl Worker {
+impl<I: Io> Worker<I> {
     // ---- the first moments ----
 
     /// What was put off is done in pieces, each after a turn of the loop.
@@ -42,7 +43,7 @@ impl Worker {
             Ok(true) => {}
             Ok(false) => {
                 self.late = None;
-                orders::say(self.orders, &Word::Ready);
+                self.tools.io.say(self.orders, &Word::Ready);
             }
             Err(error) => {
                 // The predecessor could read them. Those who are in are served on.
@@ -105,7 +106,7 @@ impl Worker {
         // Its slots are to be beyond doubt, and its certificates known to be good.
         if (live == 0 || until_ms <= self.now_ms) && !self.is_behind() {
             self.passing = Passing::Quiet;
-            orders::say(self.orders, &Word::Quiet);
+            self.tools.io.say(self.orders, &Word::Quiet);
         }
     }
 
@@ -121,9 +122,9 @@ impl Worker {
         if self.passing == Passing::Over {
             // The epoll instance stays, and would go on reporting these.
             for listener in self.listeners.all() {
-                let _ = self.poller.remove(listener.fd);
+                let _ = self.tools.io.unwatch(listener.fd);
             }
-            let _ = self.poller.remove(self.orders);
+            let _ = self.tools.io.unwatch(self.orders);
             return Some(End::HandedOver);
         }
         self.is_finished().then_some(End::Stopped)

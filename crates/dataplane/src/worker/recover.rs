@@ -11,23 +11,15 @@
 //! then, and its doubt is settled before anything is done with it.
 
 use super::backlog;
+use super::io::Io;
 use super::token;
 use super::{Ending, Worker};
-use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
-use dormouse_reactor::poller::{Interest, Poller};
-use dormouse_reactor::slab::Slab;
+use dormouse_handover::slot::{Flag, Phase, TimerPurpose};
+use dormouse_reactor::Fd;
+use dormouse_reactor::poller::Interest;
 use dormouse_reactor::timer::Timer;
-use dormouse_reactor::{Fd, OnExec, descriptors, socket};
 use dormouse_tables::counters::Count;
 use std::io;
-
-/// The poller of the predecessor, if there was one, else a new one.
-pub(super) fn poller(slots: &Slab<Slot>) -> io::Result<Poller> {
-    match slots.header().epoll() {
-        Fd::NONE => Poller::create(OnExec::Keep),
-        fd => Poller::adopt(fd).or_else(|_| Poller::create(OnExec::Keep)),
-    }
-}
 
 /// Doubts that are settled after a turn of the loop, while nothing else is asked for.
 const SETTLED_PER_TURN: usize = 256;
@@ -111,19 +103,19 @@ impl FdSet {
     }
 }
 
-impl Worker {
+impl<I: Io> Worker<I> {
     /// Puts right what the predecessor left; does nothing after a first start.
     pub(super) fn recover(&mut self, moved: Option<(u32, u32)>, keep: &[Fd]) -> io::Result<()> {
         let former = self.slots.header().epoll();
         let is_restart = former != Fd::NONE;
-        let same_poller = former == self.poller.fd();
-        self.slots.header().set_epoll(self.poller.fd());
+        let same_poller = former == self.tools.io.poller();
+        self.slots.header().set_epoll(self.tools.io.poller());
         if is_restart {
             // Whether it was polling when it died does not matter: we begin by not polling.
             for listener in self.listeners.all() {
-                let _ = self.poller.remove(listener.fd);
+                let _ = self.tools.io.unwatch(listener.fd);
             }
-            let _ = self.poller.remove(self.orders);
+            let _ = self.tools.io.unwatch(self.orders);
             self.reset_busy();
             let named = self.drop_unsound();
             self.close_strangers(keep, named)?;
@@ -141,8 +133,9 @@ impl Worker {
         let live: Vec<u32> = self.slots.indices().collect();
         let found = live.into_iter().filter_map(|index| self.slots.get(index));
         self.tools.backends.recount(found.map(|slot| slot.backend));
-        self.poller
-            .add(self.orders, token::orders(), Interest::READ)
+        self.tools
+            .io
+            .watch(self.orders, token::orders(), Interest::READ)
     }
 
     /// The connection that was being worked on is reset on both sides, whatever its state.
@@ -157,8 +150,8 @@ impl Worker {
             slot.tls.wipe();
             self.give_up(index);
             for (fd, cookie) in fds.into_iter().zip(cookies) {
-                if fd.0 > 2 && is_still(fd, cookie) {
-                    socket::reset(fd);
+                if fd.0 > 2 && is_still(&self.tools.io, fd, cookie) {
+                    self.tools.io.reset(fd);
                 }
             }
             if was_established {
@@ -211,8 +204,8 @@ impl Worker {
             return false;
         };
         let (tls, plain) = (slot.tls_fd(), slot.plain_fd());
-        let are_still = is_still(tls, slot.tls_cookie)
-            && (plain == Fd::NONE || is_still(plain, slot.plain_cookie));
+        let are_still = is_still(&self.tools.io, tls, slot.tls_cookie)
+            && (plain == Fd::NONE || is_still(&self.tools.io, plain, slot.plain_cookie));
         if !are_still {
             self.wheel.cancel(&mut self.slots, index);
             self.drop_nonsense(index);
@@ -243,7 +236,7 @@ impl Worker {
 
     /// Closes whatever is open in the shared table and belongs to nobody: above all handshakes.
     fn close_strangers(&mut self, keep: &[Fd], mut known: FdSet) -> io::Result<()> {
-        let ours = [Fd(0), Fd(1), Fd(2), self.orders, self.poller.fd()];
+        let ours = [Fd(0), Fd(1), Fd(2), self.orders, self.tools.io.poller()];
         let listeners = self.listeners.all().iter().map(|listener| listener.fd);
         for fd in ours
             .into_iter()
@@ -252,7 +245,7 @@ impl Worker {
         {
             known.insert(fd);
         }
-        descriptors::close_all_but(&mut known.sorted())
+        self.tools.io.close_all_but(&mut known.sorted())
     }
 
     /// Epoll may know a slot that was being moved by its former index, on either side: it is told
@@ -262,7 +255,7 @@ impl Worker {
             return;
         };
         for fd in [slot.tls_fd(), slot.plain_fd()] {
-            let _ = self.poller.remove(fd);
+            let _ = self.tools.io.unwatch(fd);
         }
         (slot.tls_watch, slot.plain_watch) = (0, 0);
     }
@@ -291,8 +284,8 @@ impl Worker {
 }
 
 /// Is this descriptor the very socket it was?
-fn is_still(fd: Fd, cookie: u32) -> bool {
-    socket::cookie(fd).is_ok_and(|now| now as u32 == cookie)
+fn is_still(io: &impl Io, fd: Fd, cookie: u32) -> bool {
+    io.cookie(fd).is_ok_and(|now| now as u32 == cookie)
 }
 
 #[cfg(test)]

@@ -12,10 +12,11 @@
 
 use super::Worker;
 use super::accepting::Listener;
+use super::io::Io;
 use dormouse_config::Originate;
 use dormouse_handover::handover::{Changed, Descriptors, ForKeeper, Handover, OriginPem};
-use dormouse_handover::orders::{self, Word};
-use dormouse_reactor::{Fd, OnExec, process};
+use dormouse_handover::orders::Word;
+use dormouse_reactor::{Fd, OnExec};
 use dormouse_routes::backend_tls;
 use dormouse_routes::contexts;
 use dormouse_routes::origin;
@@ -25,7 +26,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::SocketAddr;
 
-impl Worker {
+impl<I: Io> Worker<I> {
     /// Goes by this handover from now on, or stays with the one before.
     pub(super) fn reload(&mut self, told: Fd, edition: u64) {
         let listeners = std::mem::take(&mut self.arrived);
@@ -34,18 +35,18 @@ impl Worker {
         let word = match reloaded {
             Ok(()) => {
                 if self.late.take().is_some() {
-                    orders::say(self.orders, &Word::Ready);
+                    self.tools.io.say(self.orders, &Word::Ready);
                 }
                 Word::Reloaded(edition)
             }
             Err(error) => {
-                listeners.iter().for_each(|fd| fd.close());
+                listeners.iter().for_each(|&fd| self.tools.io.close(fd));
                 tracing::error!(%error, "the new configuration can't be used; the old one stays");
                 Word::NotReloaded(edition, error.to_string())
             }
         };
-        process::return_heap();
-        orders::say(self.orders, &word);
+        self.tools.io.return_heap();
+        self.tools.io.say(self.orders, &word);
     }
 
     fn take_over(&mut self, told: Fd, listeners: &[Fd]) -> io::Result<()> {
@@ -93,7 +94,7 @@ impl Worker {
         // From here on nothing fails. What is no more polled is polled by nobody: after a crash
         // between these lines the next worker begins with either handover, and polls its own.
         let former = self.listeners.replace(
-            &self.poller,
+            &self.tools.io,
             handover
                 .descriptors
                 .doors()
@@ -103,10 +104,12 @@ impl Worker {
         );
         if let Err(error) = written.move_to(self.handover) {
             written.close();
-            self.listeners.replace(&self.poller, former);
+            self.listeners.replace(&self.tools.io, former);
             return Err(error);
         }
-        former.iter().for_each(|listener| listener.fd.close());
+        former
+            .iter()
+            .for_each(|listener| self.tools.io.close(listener.fd));
         self.descriptors_reserved = (self.descriptors_reserved + listeners.len() as u64)
             .saturating_sub(former.len() as u64);
 

@@ -4,17 +4,18 @@
 //! the scratch buffer (`[header][content][trailer]`, four of them), sealed where it lies and sent
 //! with one call. Nothing is copied.
 
-use super::flow::{Allowance, Outcome, Tools};
+use super::flow::{Allowance, Outcome, Tools, content_ranges};
+use super::io::Io;
 use super::through;
 use dormouse_handover::slot::{Flag, Slot};
-use dormouse_reactor::socket::{self, Attempt, Received};
+use dormouse_reactor::socket::{Attempt, Received};
 use dormouse_record::{CONTENT_MAX, SealKey};
 use dormouse_tables::counters::Count;
 use std::io;
 use std::ops::Range;
 
 /// The plain side has something to read, or has ended.
-pub(super) fn plain_readable(slot: &mut Slot, tools: &mut Tools) -> Outcome {
+pub(super) fn plain_readable(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Outcome {
     if slot.has(Flag::PassThrough) {
         return through::plain_readable(slot, tools);
     }
@@ -24,7 +25,7 @@ pub(super) fn plain_readable(slot: &mut Slot, tools: &mut Tools) -> Outcome {
     }
 }
 
-fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
+fn seal_turn(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome> {
     // Derived once per wake, and not before there is something to seal.
     let mut key = None;
     let mut moved = 0;
@@ -40,12 +41,12 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
                 return Ok(());
             }
         };
-        let mut ranges = Tools::content_ranges(slot);
+        let mut ranges = content_ranges(slot);
         if records == 1 {
             ranges[0].end = ranges[0].start + most.min(CONTENT_MAX);
         }
         let ranges = &ranges[..records];
-        let (n, is_end) = match receive(slot, &mut tools.scratch.sealing, ranges) {
+        let (n, is_end) = match receive(slot, &tools.io, &mut tools.scratch.sealing, ranges) {
             Ok(Attempt::Done(Received { bytes, is_end })) => (bytes, is_end),
             Ok(Attempt::WouldBlock) => return Ok(()),
             Err(e) => return Err(Outcome::PlainFailed(e)),
@@ -70,17 +71,20 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
 }
 
 /// What the plain side says, and whether that was the last of it.
-fn receive(slot: &Slot, buf: &mut [u8], ranges: &[Range<usize>]) -> io::Result<Attempt<Received>> {
+fn receive(
+    slot: &Slot,
+    io: &impl Io,
+    buf: &mut [u8],
+    ranges: &[Range<usize>],
+) -> io::Result<Attempt<Received>> {
     if slot.has(Flag::Joined) {
-        return socket::recv_from_joint(slot.plain_fd(), buf, ranges);
+        return io.recv_from_joint(slot.plain_fd(), buf, ranges);
     }
-    Ok(
-        match socket::recv_scattered(slot.plain_fd(), buf, ranges)? {
-            Attempt::Done(bytes) => Attempt::Done(Received {
-                bytes,
-                is_end: bytes == 0,
-            }),
-            Attempt::WouldBlock => Attempt::WouldBlock,
-        },
-    )
+    Ok(match io.recv_scattered(slot.plain_fd(), buf, ranges)? {
+        Attempt::Done(bytes) => Attempt::Done(Received {
+            bytes,
+            is_end: bytes == 0,
+        }),
+        Attempt::WouldBlock => Attempt::WouldBlock,
+    })
 }

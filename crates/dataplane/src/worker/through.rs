@@ -7,15 +7,16 @@
 use super::backlog;
 use super::flow::{Allowance, Outcome, Tools, send_sealed};
 use super::interest;
+use super::io::Io;
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_handover::trial;
 use dormouse_reactor::Fd;
-use dormouse_reactor::socket::{self, Attempt};
+use dormouse_reactor::socket::Attempt;
 use dormouse_tables::counters::Count;
 use std::slice::from_ref;
 
 /// The client has something to say, or has ended.
-pub(super) fn tls_readable(slot: &mut Slot, tools: &mut Tools) -> Outcome {
+pub(super) fn tls_readable(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Outcome {
     match inward(slot, tools) {
         Ok(()) => Outcome::Continues,
         Err(outcome) => outcome,
@@ -23,20 +24,23 @@ pub(super) fn tls_readable(slot: &mut Slot, tools: &mut Tools) -> Outcome {
 }
 
 /// The backend has something to say, or has ended.
-pub(super) fn plain_readable(slot: &mut Slot, tools: &mut Tools) -> Outcome {
+pub(super) fn plain_readable(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Outcome {
     match outward(slot, tools) {
         Ok(()) => Outcome::Continues,
         Err(outcome) => outcome,
     }
 }
 
-fn inward(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
+fn inward(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome> {
     let mut moved = 0;
     while moved < tools.turn_max() && interest::reads_tls(slot) {
         let Some(most) = room(slot, tools, slot.plain_fd(), Flag::Starved) else {
             return Ok(());
         };
-        let n = match socket::recv(slot.tls_fd(), &mut tools.scratch.opening[..most]) {
+        let n = match tools
+            .io
+            .recv(slot.tls_fd(), &mut tools.scratch.opening[..most])
+        {
             Ok(Attempt::Done(0)) => {
                 slot.set(Flag::TlsEnded);
                 return Ok(());
@@ -51,7 +55,7 @@ fn inward(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
         } = tools;
         let received = &scratch.opening[..n];
         trial::crash_on(received);
-        let sent = match socket::send(slot.plain_fd(), received) {
+        let sent = match tools.io.send(slot.plain_fd(), received) {
             Ok(Attempt::Done(sent)) => sent,
             Ok(Attempt::WouldBlock) => 0,
             Err(e) => return Err(Outcome::PlainFailed(e)),
@@ -72,13 +76,16 @@ fn inward(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
     Ok(())
 }
 
-fn outward(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
+fn outward(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome> {
     let mut moved = 0;
     while moved < tools.turn_max() && interest::reads_plain(slot) {
         let Some(most) = room(slot, tools, slot.tls_fd(), Flag::SealingStarved) else {
             return Ok(());
         };
-        let n = match socket::recv(slot.plain_fd(), &mut tools.scratch.sealing[..most]) {
+        let n = match tools
+            .io
+            .recv(slot.plain_fd(), &mut tools.scratch.sealing[..most])
+        {
             Ok(Attempt::Done(0)) => {
                 slot.set(Flag::PlainEnded);
                 return Ok(());
@@ -89,9 +96,12 @@ fn outward(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
         };
         tools.note_received(Count::PlainBytesIn, n);
         let Tools {
-            scratch, pending, ..
+            io,
+            scratch,
+            pending,
+            ..
         } = tools;
-        send_sealed(slot, pending, &scratch.sealing[..n])?;
+        send_sealed(slot, io, pending, &scratch.sealing[..n])?;
         moved += n;
         if n < most {
             break;
@@ -102,7 +112,7 @@ fn outward(slot: &mut Slot, tools: &mut Tools) -> Result<(), Outcome> {
 
 /// How much to receive, if it is to leave by `towards`. `None`: nothing for now; the flow `starved`
 /// is gone on with later.
-fn room(slot: &mut Slot, tools: &mut Tools, towards: Fd, starved: Flag) -> Option<usize> {
+fn room(slot: &mut Slot, tools: &mut Tools<impl Io>, towards: Fd, starved: Flag) -> Option<usize> {
     match tools.allowance(towards) {
         Allowance::Full => Some(tools.receive_max()),
         Allowance::Lean(room) => Some(room),

@@ -5,9 +5,9 @@
 //! over; the connection works meanwhile. What comes later is ignored, and counted.
 
 use super::flow::Tools;
-use dormouse_engine::{TicketWatch, UnixTime};
+use super::io::Io;
+use dormouse_engine::TicketWatch;
 use dormouse_handover::slot::Slot;
-use dormouse_handover::unix_time;
 use dormouse_tables::counters::Count;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -52,13 +52,14 @@ impl Tickets {
     }
 }
 
-impl Tools {
+impl<I: Io> Tools<I> {
     /// Bytes of ticket messages lie at `fragment` in the scratch buffer for opening.
     pub(super) fn take_tickets(&mut self, slot: &Slot, fragment: Range<usize>) {
         let Tools {
             tickets,
             scratch,
             count,
+            io,
             ..
         } = self;
         let Some(watch) = tickets.watches.get_mut(&slot.generation) else {
@@ -66,7 +67,7 @@ impl Tools {
         };
         let bytes = scratch.opening.get(fragment).unwrap_or_default();
         let before = watch.received();
-        let taken = watch.handle_fragment(unix_time(), bytes);
+        let taken = watch.handle_fragment(io.unix_time(), bytes);
         count.add(
             Count::TicketsKept,
             u64::from(watch.received().saturating_sub(before)),

@@ -3,9 +3,10 @@
 
 use super::Worker;
 use super::flow::Allowance;
+use super::io::Io;
 use super::opening;
 use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
-use dormouse_reactor::{Fd, process};
+use dormouse_reactor::Fd;
 use dormouse_tables::counters::Count;
 
 /// How often a draining connection's send queue is looked at.
@@ -17,7 +18,7 @@ const SURVEYED_PER_TURN: u32 = 128;
 /// How soon a connect is tried again for which there was no descriptor or port.
 const RETRY_CONNECT_MS: u64 = 200;
 
-impl Worker {
+impl<I: Io> Worker<I> {
     /// Which timer the slot's state asks for; armed when it is not the one that runs.
     pub(super) fn set_timer(&mut self, index: u32) {
         let Some(slot) = self.slots.get(index) else {
@@ -99,7 +100,7 @@ impl Worker {
         self.feed_starved();
         self.end_waits();
         if self.handshakes.burst_ended() || tickets_done {
-            process::return_heap();
+            self.tools.io.return_heap();
             self.slots.trim();
             self.tools.pending.trim();
         }

@@ -4,6 +4,7 @@
 use super::Worker;
 use super::bursts::Subject;
 use super::in_flight::flush;
+use super::io::Io;
 use super::reporting;
 use super::under_way::Stage;
 use dormouse_engine::HandshakeFailure;
@@ -31,7 +32,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-impl Worker {
+impl<I: Io> Worker<I> {
     pub(super) fn attempt_failed(&mut self, index: u32, generation: u32, trouble: &Trouble) {
         let now_ms = self.now_ms;
         let Some(entry) = self.originations.entry(index, generation) else {
@@ -44,12 +45,12 @@ impl Worker {
         if let Stage::Shaking(handshake) = &mut entry.stage {
             self.tools.count.add(Count::ConnectHandshakesFailed, 1);
             // The alert, if there is one; nobody waits for it to be read.
-            let _ = flush(fd, handshake);
+            let _ = flush(&self.tools.io, fd, handshake);
         }
         entry.fd = Fd::NONE;
         entry.stage = Stage::Connecting;
         if fd != Fd::NONE {
-            fd.close();
+            self.tools.io.close(fd);
         }
         match errand {
             Some((backend, server_name)) => self.report_errand(&backend, &server_name, trouble),
@@ -99,14 +100,14 @@ impl Worker {
             return;
         };
         if entry.fd != Fd::NONE {
-            entry.fd.close();
+            self.tools.io.close(entry.fd);
         }
         match entry.plain {
             Some(plain) => {
                 if !plain.is_joined {
                     self.tools.count.add(Count::ConnectGivenUp, 1);
                 }
-                plain.reset();
+                plain.reset(&self.tools.io);
             }
             None => self.note_warm(true, entry.route, None),
         }

@@ -9,13 +9,13 @@ use super::Worker;
 use super::bursts::peer_name;
 use super::flow::Outcome;
 use super::interest::{self, Side};
+use super::io::Io;
 use super::opening;
 use super::originating::Plain;
 use super::work::{Work, is_broken};
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::poller::Event;
 use dormouse_reactor::slab::Slab;
-use dormouse_reactor::socket;
 use dormouse_record::Alert;
 use dormouse_routes::route::Direction;
 use dormouse_tables::counters::Count;
@@ -49,6 +49,18 @@ impl Pool {
             look_ms: (wanted > 0).then_some(0),
             ..Pool::default()
         }
+    }
+
+    /// How many warm connections each origination wants here.
+    pub(super) fn of(routes: &[dormouse_routes::route::Route]) -> Vec<Pool> {
+        let wanted = |direction: &Direction| match direction {
+            Direction::Originate(origin) => origin.warm,
+            Direction::Terminate { .. } | Direction::PassThrough(_) | Direction::Gone => 0,
+        };
+        routes
+            .iter()
+            .map(|route| Pool::new(wanted(&route.direction)))
+            .collect()
     }
 
     pub(super) fn look_ms(&self) -> Option<u64> {
@@ -125,7 +137,7 @@ fn is_warm(slots: &Slab<Slot>, (index, generation): (u32, u32)) -> bool {
         .is_some_and(|slot| slot.phase() == Phase::Warm && slot.generation == generation)
 }
 
-impl Worker {
+impl<I: Io> Worker<I> {
     /// Gives a local client one of the warm connections. `Some`: there was none.
     pub(super) fn give_warm(&mut self, route: u16, plain: Plain) -> Option<Plain> {
         while let Some((index, generation)) = self.pop_warm(route) {
@@ -214,21 +226,9 @@ impl Worker {
             }
         }
     }
-
-    /// How many warm connections each origination wants here.
-    pub(super) fn pools(routes: &[dormouse_routes::route::Route]) -> Vec<Pool> {
-        let wanted = |direction: &Direction| match direction {
-            Direction::Originate(origin) => origin.warm,
-            Direction::Terminate { .. } | Direction::PassThrough(_) | Direction::Gone => 0,
-        };
-        routes
-            .iter()
-            .map(|route| Pool::new(wanted(&route.direction)))
-            .collect()
-    }
 }
 
-impl Work<'_> {
+impl<I: Io> Work<'_, I> {
     pub(super) fn warm_event(&mut self, slot: &mut Slot, event: Event) -> Outcome {
         if let Some(outcome) = self.flush_and_read_tls(slot, event) {
             return outcome;
@@ -245,7 +245,7 @@ impl Work<'_> {
             return opening::tls_readable(slot, self.tools);
         }
         // It has spoken already, and waits to be heard.
-        match socket::take_error(slot.tls_fd()) {
+        match self.tools.io.take_error(slot.tls_fd()) {
             Ok(()) => Outcome::Continues,
             Err(e) => Outcome::TlsFailed(e),
         }
@@ -261,7 +261,7 @@ impl Work<'_> {
         let lasted_s = self.now_s().saturating_sub(slot.opened_s);
         self.warm_lost_after_s = Some(lasted_s);
         let fd = slot.tls_fd();
-        tracing::debug!(peer = %peer_name(fd), lasted_s, "a warm connection has ended: {outcome}");
+        tracing::debug!(peer = %peer_name(&self.tools.io, fd), lasted_s, "a warm connection has ended: {outcome}");
         if !slot.tls.closed() {
             let _ = self.tools.send_alert(slot, Alert::CLOSE_NOTIFY);
         }
@@ -276,7 +276,7 @@ impl Work<'_> {
             is_joined: false,
             is_unix: slot.has(Flag::PlainIsUnix),
         };
-        if interest::unwatch(slot, self.poller, Side::Plain).is_ok() {
+        if interest::unwatch(slot, &self.tools.io, Side::Plain).is_ok() {
             slot.detach_plain();
             self.left_behind = Some(plain);
             self.tools.count.add(Count::WarmReplaced, 1);

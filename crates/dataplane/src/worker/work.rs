@@ -7,21 +7,21 @@ use super::closing::{self, Ending};
 use super::connecting;
 use super::flow::{self, Outcome, Tools};
 use super::interest::{self, Side};
+use super::io::Io;
 use super::originating::{Errand, Plain};
 use super::{opening, sealing};
 use dormouse_config::Truncation;
 use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
-use dormouse_reactor::poller::{Event, Poller};
-use dormouse_reactor::socket::{self, Peer};
+use dormouse_reactor::poller::Event;
+use dormouse_reactor::socket::Peer;
 use dormouse_record::Role;
 use dormouse_routes::route::Route;
 use dormouse_tables::counters::Count;
 
 /// What a step works with: everything but the slot, all of it the worker's.
-pub(super) struct Work<'a> {
-    pub(super) tools: &'a mut Tools,
+pub(super) struct Work<'a, I> {
+    pub(super) tools: &'a mut Tools<I>,
     pub(super) route: &'a Route,
-    pub(super) poller: &'a Poller,
     pub(super) bursts: &'a mut Bursts,
     pub(super) limits: &'a Limits,
     pub(super) now_ms: u64,
@@ -36,7 +36,7 @@ pub(super) struct Work<'a> {
     pub(super) left_behind: Option<Plain>,
 }
 
-impl Work<'_> {
+impl<I: Io> Work<'_, I> {
     /// A side of the connection is ready for something.
     pub(super) fn event(&mut self, slot: &mut Slot, side: Side, event: Event) -> Outcome {
         match (slot.phase(), side) {
@@ -49,7 +49,7 @@ impl Work<'_> {
             }
             (Phase::Warm, _) => self.warm_event(slot, event),
             (Phase::Connecting, Side::Plain) => {
-                let connect = connecting::finish(slot);
+                let connect = connecting::finish(slot, &self.tools.io);
                 self.connected(slot, connect)
             }
             (Phase::Connecting, Side::Tls) => self.tls_event_while_connecting(slot, event),
@@ -62,7 +62,7 @@ impl Work<'_> {
     pub(super) fn flush_and_read_tls(&mut self, slot: &mut Slot, event: Event) -> Option<Outcome> {
         if event.is_writable()
             && slot.sealing_pending.is_some()
-            && let Err(outcome) = flow::flush_sealed(slot, &mut self.tools.pending)
+            && let Err(outcome) = flow::flush_sealed(slot, &self.tools.io, &mut self.tools.pending)
         {
             return Some(outcome);
         }
@@ -76,7 +76,7 @@ impl Work<'_> {
         let ended = slot.tls.peer_closed() || slot.has(Flag::TlsEnded);
         if event.is_error() && ended {
             // It has nothing more to say, and no longer hears what is said to it.
-            let error = socket::take_error(slot.tls_fd()).err();
+            let error = self.tools.io.take_error(slot.tls_fd()).err();
             let reset = || std::io::ErrorKind::ConnectionReset.into();
             return Outcome::TlsFailed(error.unwrap_or_else(reset));
         }
@@ -107,13 +107,13 @@ impl Work<'_> {
     fn tls_event_while_connecting(&mut self, slot: &mut Slot, event: Event) -> Outcome {
         if is_broken(event) {
             // The client has gone before there was a backend for it.
-            return match socket::take_error(slot.tls_fd()) {
+            return match self.tools.io.take_error(slot.tls_fd()) {
                 Ok(()) => Outcome::TlsTruncated,
                 Err(e) => Outcome::TlsFailed(e),
             };
         }
         slot.set(Flag::TlsWaits);
-        match flow::flush_sealed(slot, &mut self.tools.pending) {
+        match flow::flush_sealed(slot, &self.tools.io, &mut self.tools.pending) {
             Ok(_) => Outcome::Continues,
             Err(outcome) => outcome,
         }
@@ -123,7 +123,7 @@ impl Work<'_> {
         if !is_broken(event) {
             return Outcome::Continues;
         }
-        match interest::unwatch(slot, self.poller, side) {
+        match interest::unwatch(slot, &self.tools.io, side) {
             Ok(()) => Outcome::Continues,
             Err(e) => Outcome::NotWatched(e),
         }
@@ -131,7 +131,7 @@ impl Work<'_> {
 
     /// What waits for the plain side goes first; then what came behind the handshake is opened.
     pub(super) fn open_after_flush(&mut self, slot: &mut Slot) -> Outcome {
-        match flow::flush_opened(slot, &mut self.tools.pending) {
+        match flow::flush_opened(slot, &self.tools.io, &mut self.tools.pending) {
             Ok(true) => opening::open_stored(slot, self.tools),
             Ok(false) => Outcome::Continues,
             Err(outcome) => outcome,
@@ -144,7 +144,7 @@ impl Work<'_> {
         slot.set_timer_purpose(TimerPurpose::None);
         match purpose {
             TimerPurpose::RetryConnect => {
-                let client = match Peer::of(slot.tls_fd()) {
+                let client = match self.tools.io.peer(slot.tls_fd()) {
                     Ok(Peer::Tcp(address)) => Some(address.ip()),
                     _ => None,
                 };
@@ -163,7 +163,7 @@ impl Work<'_> {
                 let fd = slot.tls_fd();
                 self.bursts
                     .note(Subject::PartialRecord, self.now_ms, |more| {
-                        tracing::info!(peer = %peer_name(fd), more,
+                        tracing::info!(peer = %peer_name(&self.tools.io, fd), more,
                         "record not completed within partial_record_timeout; connection closed");
                     });
                 self.end(slot, Ending::Limit);
@@ -281,7 +281,7 @@ impl Work<'_> {
         let fd = slot.tls_fd();
         let now_ms = self.now_ms;
         self.bursts.note(Subject::of(ending), now_ms, |more| {
-            tracing::info!(peer = %peer_name(fd), more, "connection aborted: {outcome}");
+            tracing::info!(peer = %peer_name(&self.tools.io, fd), more, "connection aborted: {outcome}");
         });
     }
 

@@ -160,7 +160,7 @@ impl Drop for Binding {
 }
 
 /// Does what main wants of ACME servers.
-pub struct Acme {
+pub(super) struct Acme {
     connector: Arc<Connector>,
     channel: Fd,
     /// The one that was used last, and where.

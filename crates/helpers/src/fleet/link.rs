@@ -3,7 +3,7 @@
 use super::{Report, Settings, Started, StoreState, Told, message, wire};
 use crate::beside::{self, Standing};
 use dormouse_config::Config;
-use dormouse_engine::{TicketKeys, UnixTime};
+use dormouse_engine::TicketKeys;
 use dormouse_handover::child;
 use dormouse_handover::unix_time;
 use dormouse_reactor::poller::{Events, Interest, Poller};

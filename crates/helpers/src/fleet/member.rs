@@ -4,14 +4,14 @@ use super::resp::{self, Store};
 use super::{Report, Started, StoreState, Told, message, wire};
 use crate::beside::{self, Standing};
 use dormouse_config::{Log, StoreAddress};
-use dormouse_engine::{TicketKeys, UnixTime};
+use dormouse_engine::TicketKeys;
 use dormouse_handover::unix_time;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
 use dormouse_reactor::{Fd, OnExec};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use std::{fmt, io};
 use zeroize::Zeroizing;
 

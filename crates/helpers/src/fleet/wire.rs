@@ -2,9 +2,7 @@
 //! deadline.
 
 use dormouse_config::StoreAddress;
-use dormouse_engine::{
-    ClientContext, ClientSettings, Handshake, HandshakeLimits, Progress, Roots, UnixTime,
-};
+use dormouse_engine::{ClientContext, ClientSettings, Handshake, HandshakeLimits, Progress, Roots};
 use dormouse_handover::unix_time;
 use dormouse_record::{
     Alert, CONTENT_MAX, OpenKey, Opened, SMALL_RECORD_MAX, SealKey, State, open, record_room,
@@ -12,7 +10,7 @@ use dormouse_record::{
 };
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// What is kept of records which were not taken yet.
 const RECEIVED_MAX: usize = 64 << 10;

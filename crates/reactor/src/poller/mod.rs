@@ -43,6 +43,18 @@ impl Interest {
         }
     }
 
+    /// What epoll reports of a socket that is ready for this.
+    fn ready(self) -> EventFlags {
+        let mut flags = EventFlags::empty();
+        if self.contains(Interest::READ) {
+            flags |= EventFlags::IN;
+        }
+        if self.contains(Interest::WRITE) {
+            flags |= EventFlags::OUT;
+        }
+        flags
+    }
+
     fn flags(self) -> EventFlags {
         let mut flags = EventFlags::empty();
         if self.contains(Interest::READ) {
@@ -117,6 +129,25 @@ impl fmt::Debug for Event {
     }
 }
 
+/// What a socket reports besides being readable or writable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Condition(EventFlags);
+
+impl Condition {
+    /// Nothing.
+    pub const NONE: Condition = Condition(EventFlags::empty());
+    /// The peer sends nothing more.
+    pub const READ_CLOSED: Condition = Condition(EventFlags::RDHUP);
+    /// Both directions are closed.
+    pub const HUNG_UP: Condition = Condition(EventFlags::HUP.union(EventFlags::RDHUP));
+    /// There is an error to be taken, and both directions are closed.
+    pub const ERROR: Condition = Condition(
+        EventFlags::ERR
+            .union(EventFlags::HUP)
+            .union(EventFlags::RDHUP),
+    );
+}
+
 /// Room for the events of one turn, used again every turn.
 pub struct Events {
     ready: Vec<epoll::Event>,
@@ -143,6 +174,18 @@ impl Events {
     /// The event at `index`: to go through them without keeping the buffer borrowed.
     pub fn get(&self, index: usize) -> Option<Event> {
         self.ready.get(index).map(event)
+    }
+
+    /// Adds an event: what a simulated poller reports. `interest` is what the socket is ready for.
+    pub fn push(&mut self, token: u64, interest: Interest, condition: Condition) {
+        let flags = condition.0 | interest.ready();
+        let data = EventData::new_u64(token);
+        self.ready.push(epoll::Event { flags, data });
+    }
+
+    /// Forgets the events of the last turn.
+    pub fn clear(&mut self) {
+        self.ready.clear();
     }
 
     /// All events of the turn.

@@ -89,3 +89,16 @@ fn a_listener_is_watched_by_several_and_stops_for_one() {
         .into_iter()
         .for_each(Fd::close);
 }
+
+#[test]
+fn events_can_be_made_up() {
+    let mut events = Events::with_capacity(1);
+    events.push(7, Interest::READ, Condition::NONE);
+    events.push(8, Interest::READ | Interest::WRITE, Condition::ERROR);
+    let made: Vec<Event> = events.iter().collect();
+    assert_eq!((made[0].token(), made[1].token()), (7, 8));
+    assert!(made[0].is_readable() && !made[0].is_writable() && !made[0].is_hung_up());
+    assert!(made[1].is_error() && made[1].is_hung_up() && made[1].is_writable());
+    events.clear();
+    assert!(events.is_empty());
+}

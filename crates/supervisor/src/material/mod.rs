@@ -4,14 +4,13 @@ pub(crate) mod acme;
 mod files;
 
 use dormouse_config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Route};
-use dormouse_engine::{Identity, OcspProblem, Roots, TrustStore, UnixTime, read_pem_file};
+use dormouse_engine::{Identity, OcspProblem, Roots, TrustStore, read_pem_file};
 use dormouse_handover::handover::{ClientTrust, OriginPem, Pem};
 use dormouse_handover::unix_time;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 pub use files::{PairFiles, pairs};
 

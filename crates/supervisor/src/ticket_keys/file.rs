@@ -4,9 +4,8 @@ use dormouse_engine::TicketKeys;
 use dormouse_helpers::fleet::{Secret, read_private};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use zeroize::Zeroizing;
 
 /// No key file, and no secret, is as large as this.
 const FILE_MAX: u64 = 64 << 10;

@@ -12,7 +12,7 @@ mod foreign;
 
 use dormouse_config::{Config, KeySource, StoreAddress, Tickets};
 use dormouse_engine::{TicketKeys, UnixTime};
-use dormouse_helpers::fleet::{self, Link, Secret, StoreState};
+use dormouse_helpers::fleet::{self, Link, Secret};
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{Ended, Pid};
 use dormouse_reactor::shared::Shared;

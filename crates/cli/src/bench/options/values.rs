@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use dormouse_instrument::Trouble;
+use dormouse_measure::Trouble;
 
 /// The address, and the host's name as it was written.
 pub(crate) fn resolve(target: &str) -> Result<(String, String), Trouble> {

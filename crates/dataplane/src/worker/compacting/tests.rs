@@ -3,7 +3,7 @@
 #[cfg(debug_assertions)]
 mod dying;
 
-use super::super::{Inheritance, Limits, Remembered};
+use super::super::{Inheritance, Limits, OsIo, Remembered};
 use super::*;
 use crate::keeper::adopt_pending;
 use dormouse_config::{self as config, Flag as Given, Machine, Purpose, Truncation};
@@ -35,7 +35,7 @@ struct World {
     tls: Pair,
     /// By generation.
     ends: BTreeMap<u32, Ends>,
-    worker: Option<Worker>,
+    worker: Option<Worker<OsIo>>,
 }
 
 struct Ends {
@@ -96,49 +96,53 @@ impl World {
             sources: Vec::new(),
             takes: dormouse_routes::door::Takes::default(),
         };
+        let os = OsIo::adopt(slots.header().epoll()).expect("a poller");
         self.worker = Some(
-            Worker::adopt(Inheritance {
-                slots,
-                pending,
-                counters: Counters::new(self.counters.block(0).expect("a block")),
-                clients: Clients::create(PLACES, 1).expect("a table"),
-                backends: Backends::create(1).expect("a table"),
-                routes: vec![route],
-                identities: Identities::default(),
-                listeners: Vec::new(),
-                late: None,
-                limits: Limits {
-                    handshake_grace_ms: 1_000,
-                    heartbeat_ms: None,
-                    connections_max: PLACES,
-                    handshakes_max: 10,
-                    handshake_bytes_max: 65_536,
-                    pending_per_connection: 131_072,
-                    per_client: ClientLimits::default(),
-                    kernel_bytes_max: 1 << 30,
-                    sources: 1,
-                    handshake_timeout_ms: 10_000,
-                    idle_timeout_ms: Some(3_600_000),
-                    total_timeout_ms: None,
-                    partial_record_timeout_ms: 60_000,
-                    backend_connect_timeout_ms: 5_000,
-                    drain_timeout_ms: 10_000,
-                    log_handshakes: false,
-                    shutdown_grace_ms: 10_000,
+            Worker::adopt(
+                Inheritance {
+                    slots,
+                    pending,
+                    counters: Counters::new(self.counters.block(0).expect("a block")),
+                    clients: Clients::create(PLACES, 1).expect("a table"),
+                    backends: Backends::create(1).expect("a table"),
+                    routes: vec![route],
+                    identities: Identities::default(),
+                    listeners: Vec::new(),
+                    late: None,
+                    limits: Limits {
+                        handshake_grace_ms: 1_000,
+                        heartbeat_ms: None,
+                        connections_max: PLACES,
+                        handshakes_max: 10,
+                        handshake_bytes_max: 65_536,
+                        pending_per_connection: 131_072,
+                        per_client: ClientLimits::default(),
+                        kernel_bytes_max: 1 << 30,
+                        sources: 1,
+                        handshake_timeout_ms: 10_000,
+                        idle_timeout_ms: Some(3_600_000),
+                        total_timeout_ms: None,
+                        partial_record_timeout_ms: 60_000,
+                        backend_connect_timeout_ms: 5_000,
+                        drain_timeout_ms: 10_000,
+                        log_handshakes: false,
+                        shutdown_grace_ms: 10_000,
+                    },
+                    orders: self.orders[1],
+                    handover: Fd::NONE,
+                    remembered: Remembered::default(),
+                    set_logs: |_| {},
+                    moved: adopted.moved,
+                    // Other tests of this process have descriptors, too.
+                    keep: (3..20_000).map(Fd).collect(),
                 },
-                orders: self.orders[1],
-                handover: Fd::NONE,
-                remembered: Remembered::default(),
-                set_logs: |_| {},
-                moved: adopted.moved,
-                // Other tests of this process have descriptors, too.
-                keep: (3..20_000).map(Fd).collect(),
-            })
+                os,
+            )
             .expect("a worker"),
         );
     }
 
-    fn worker(&mut self) -> &mut Worker {
+    fn worker(&mut self) -> &mut Worker<OsIo> {
         self.worker.as_mut().expect("a worker")
     }
 

@@ -16,7 +16,7 @@ const RECORDS_MAX: usize = 256;
 const ALIASES_MAX: usize = 16;
 
 /// A question.
-pub struct Asked {
+pub(super) struct Asked {
     message: Message<Vec<u8>>,
     kind: Rtype,
 }

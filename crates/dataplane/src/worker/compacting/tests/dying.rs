@@ -239,7 +239,7 @@ impl Drop for Play {
                     slot.plain_fd().close();
                 }
             }
-            worker.poller.fd().close();
+            worker.tools.io.poller().close();
         }
         for fd in [world.slots, world.pending, world.counters.fd()] {
             fd.close();

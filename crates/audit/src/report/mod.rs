@@ -1,0 +1,28 @@
+//! Audits for people: text for a terminal, and one self-contained page.
+
+mod beside;
+mod brief;
+mod client;
+mod client_rows;
+mod flights;
+mod html;
+mod parts;
+mod pictures;
+mod resumption;
+mod text;
+mod timeline;
+
+pub use html::{page, title};
+pub use text::{Form, text};
+
+use super::model::{Audit, SCHEMA};
+use dormouse_bench::report::read_as;
+
+/// Reads audits: one object, a list of objects, or one object per line.
+///
+/// # Errors
+/// In words, when the text is something else.
+pub fn read(text: &str) -> Result<Vec<Audit>, String> {
+    let what = "audit of dormouse";
+    read_as(text, what, SCHEMA, |audit: &Audit| audit.schema)
+}

@@ -1,0 +1,167 @@
+//! Files and the imports between them; cycles, and where to cut them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+#[derive(Default)]
+pub(crate) struct Graph {
+    /// By importing file, then by imported file: the names, with the line that mentions each first.
+    imports: BTreeMap<String, BTreeMap<String, BTreeMap<String, usize>>>,
+}
+
+/// The import of one file by another.
+pub(crate) struct Arrow<'a> {
+    pub(crate) from: &'a str,
+    pub(crate) to: &'a str,
+    /// The imported names, with the line in `from` that mentions each first.
+    pub(crate) names: &'a BTreeMap<String, usize>,
+}
+
+impl Arrow<'_> {
+    pub(crate) fn line(&self) -> usize {
+        self.names.values().copied().min().unwrap_or(1)
+    }
+}
+
+impl Graph {
+    pub(crate) fn add(&mut self, from: &str, to: &str, line: usize, name: &str) {
+        if from != to {
+            let imported = self.imports.entry(from.to_string()).or_default();
+            let names = imported.entry(to.to_string()).or_default();
+            let first = names.entry(name.to_string()).or_insert(line);
+            *first = line.min(*first);
+        }
+    }
+
+    /// All imports of files in `among` by files in `among`.
+    pub(crate) fn arrows<'a>(&'a self, among: &BTreeSet<&'a str>) -> Vec<Arrow<'a>> {
+        let mut arrows = Vec::new();
+        for (from, imported) in &self.imports {
+            for (to, names) in imported {
+                if among.contains(from.as_str()) && among.contains(to.as_str()) {
+                    arrows.push(Arrow { from, to, names });
+                }
+            }
+        }
+        arrows
+    }
+
+    /// Sets of more than one file in which each file reaches every other; the largest first.
+    pub(crate) fn components(&self) -> Vec<BTreeSet<&str>> {
+        let reach: BTreeMap<&str, BTreeSet<&str>> = self
+            .imports
+            .keys()
+            .map(|file| (file.as_str(), self.reached_from(file)))
+            .collect();
+        let mut components = BTreeSet::new();
+        for (file, reached) in &reach {
+            let both_ways = |other: &&str| reach.get(other).is_some_and(|back| back.contains(file));
+            let component: BTreeSet<&str> = reached.iter().copied().filter(both_ways).collect();
+            if component.len() > 1 {
+                components.insert(component);
+            }
+        }
+        let mut components: Vec<_> = components.into_iter().collect();
+        components.sort_by_key(|component| std::cmp::Reverse(component.len()));
+        components
+    }
+
+    fn imported_by(&self, file: &str) -> impl Iterator<Item = &str> {
+        let imported = self.imports.get(file).into_iter();
+        imported.flat_map(|imported| imported.keys().map(String::as_str))
+    }
+
+    fn reached_from(&self, file: &str) -> BTreeSet<&str> {
+        let mut reached = BTreeSet::new();
+        let mut waiting: Vec<&str> = self.imported_by(file).collect();
+        while let Some(next) = waiting.pop() {
+            if reached.insert(next) {
+                waiting.extend(self.imported_by(next));
+            }
+        }
+        reached
+    }
+
+    /// One of the shortest cycles in `component`: the first file imports the second, the last the first.
+    pub(crate) fn shortest_cycle<'a>(&'a self, component: &BTreeSet<&'a str>) -> Vec<Arrow<'a>> {
+        let cycles = component
+            .iter()
+            .filter_map(|file| self.shortest_cycle_through(file));
+        let files = cycles.min_by_key(Vec::len).unwrap_or_default();
+        let next = files.iter().cycle().skip(1);
+        let pairs = files.iter().zip(next);
+        pairs
+            .filter_map(|(from, to)| self.arrow(from, to))
+            .collect()
+    }
+
+    fn shortest_cycle_through<'a>(&'a self, start: &str) -> Option<Vec<&'a str>> {
+        let mut came_from: BTreeMap<&str, &str> = BTreeMap::new();
+        let mut waiting: VecDeque<&str> = VecDeque::from([start]);
+        while let Some(file) = waiting.pop_front() {
+            for next in self.imported_by(file) {
+                if !came_from.contains_key(next) {
+                    let before = self.imports.get_key_value(file)?.0;
+                    came_from.insert(next, before);
+                    waiting.push_back(next);
+                }
+            }
+        }
+        let mut cycle: Vec<&str> = vec![came_from.get(start)?];
+        while cycle[cycle.len() - 1] != start {
+            cycle.push(came_from.get(cycle[cycle.len() - 1])?);
+        }
+        cycle.reverse();
+        Some(cycle)
+    }
+
+    fn arrow<'a>(&'a self, from: &'a str, to: &'a str) -> Option<Arrow<'a>> {
+        let names = self.imports.get(from)?.get(to)?;
+        Some(Arrow { from, to, names })
+    }
+
+    /// A small set of imports without which `component` has no cycle. Few, but not surely the fewest:
+    /// it takes files out one by one (Eades, Lin, Smyth 1993), importers first, and cuts what points back.
+    pub(crate) fn cuts<'a>(&'a self, component: &BTreeSet<&'a str>) -> Vec<Arrow<'a>> {
+        let arrows = self.arrows(component);
+        let mut left = component.clone();
+        let (mut importers, mut imported) = (Vec::new(), Vec::new());
+        while !left.is_empty() {
+            let weight = |file: &str| {
+                let (mut out, mut into) = (0_isize, 0_isize);
+                for arrow in &arrows {
+                    if left.contains(arrow.from) && left.contains(arrow.to) {
+                        out += isize::from(arrow.from == file) * arrow.names.len().cast_signed();
+                        into += isize::from(arrow.to == file) * arrow.names.len().cast_signed();
+                    }
+                }
+                (out, into)
+            };
+            let weighed: Vec<(&str, (isize, isize))> =
+                left.iter().map(|file| (*file, weight(file))).collect();
+            let imports_nothing = weighed.iter().find(|(_, (out, _))| *out == 0);
+            let taken = match imports_nothing {
+                Some((file, _)) => {
+                    imported.push(*file);
+                    *file
+                }
+                None => {
+                    let best = weighed
+                        .iter()
+                        .max_by_key(|(_, (out, into))| (*into == 0, out - into));
+                    let file = best.map_or("", |(file, _)| *file);
+                    importers.push(file);
+                    file
+                }
+            };
+            left.remove(taken);
+        }
+        importers.extend(imported.into_iter().rev());
+        let place: BTreeMap<&str, usize> = importers
+            .iter()
+            .enumerate()
+            .map(|(at, file)| (*file, at))
+            .collect();
+        let points_back = |arrow: &Arrow<'_>| place[arrow.from] > place[arrow.to];
+        arrows.into_iter().filter(points_back).collect()
+    }
+}
