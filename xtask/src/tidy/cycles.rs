@@ -14,7 +14,6 @@ const NOT_YET_CLEAN: &[&str] = &[
     "dormouse-ci-bench",
     "dormouse-config",
     "dormouse-dataplane",
-    "dormouse-engine",
     "dormouse-handover",
     "dormouse-helpers",
     "dormouse-interop",
