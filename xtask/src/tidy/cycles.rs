@@ -17,7 +17,6 @@ const NOT_YET_CLEAN: &[&str] = &[
     "dormouse-handover",
     "dormouse-helpers",
     "dormouse-interop",
-    "dormouse-record",
     "dormouse-routes",
     "dormouse-supervisor",
     "dormouse-tables",

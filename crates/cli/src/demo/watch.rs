@@ -37,6 +37,21 @@ pub(super) enum Measure {
     Resident,
 }
 
+/// What was there when only the warm-up connections were open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Baseline {
+    pub(super) bytes: u64,
+    pub(super) connections: u64,
+}
+
+impl Baseline {
+    /// Bytes per connection beyond it; `None` while there are too few to tell.
+    pub(super) fn per_connection(self, bytes: u64, connections: u64) -> Option<u64> {
+        let more = connections.checked_sub(self.connections)?;
+        (more >= 2 * self.connections).then(|| bytes.saturating_sub(self.bytes) / more)
+    }
+}
+
 /// The thread which reads.
 pub(super) struct Watch {
     readings: Receiver<Result<Reading, String>>,

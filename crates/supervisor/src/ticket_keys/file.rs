@@ -67,8 +67,8 @@ fn replace(path: &Path, beside: &Path, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt as _;
     use dormouse_engine::UnixTime;
+    use std::os::unix::fs::MetadataExt as _;
     use std::os::unix::fs::PermissionsExt as _;
     use std::time::Duration;
 
