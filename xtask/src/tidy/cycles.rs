@@ -14,7 +14,6 @@ const NOT_YET_CLEAN: &[&str] = &[
     "dormouse-ci-bench",
     "dormouse-config",
     "dormouse-dataplane",
-    "dormouse-engine",
     "dormouse-gateway",
     "dormouse-handover",
     "dormouse-helpers",
