@@ -12,7 +12,7 @@ use dormouse_gateway::config::{
 use dormouse_gateway::{PairFiles, acme_file, certificate_pairs};
 use time::OffsetDateTime;
 
-use crate::check::{Row, row};
+use crate::table::{Row, row};
 
 /// Certificates which end within so many days deserve a word.
 const SOON_DAYS: u64 = 14;

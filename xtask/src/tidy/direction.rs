@@ -13,9 +13,14 @@ const MAY_USE: &[(&str, &str)] = &[
     ("reactor", ""),
     ("engine", "record"),
     ("gateway", "record engine reactor"),
-    ("instrument", "record engine reactor"),
+    ("measure", "reactor"),
+    ("bench", "record engine reactor measure"),
+    ("audit", "record engine reactor measure bench"),
     // `check` reads certificates as `serve` does.
-    ("dormouse", "gateway instrument engine reactor record"),
+    (
+        "dormouse",
+        "gateway audit bench measure engine reactor record",
+    ),
     ("testkit", "record engine"),
     ("sim", "testkit record engine"),
     ("ci-bench", "testkit record engine"),
