@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use dormouse_gateway::config::{self, Config, Machine, Mistake, OptionSpec, Severity, Source};
+use dormouse_config::{self as config, Config, Machine, Mistake, OptionSpec, Severity, Source};
 
 use super::fault::Spot;
 use super::words::{self, Suites};
