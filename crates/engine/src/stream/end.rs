@@ -9,7 +9,7 @@ use crate::failure::{HandshakeFailure, alert_name};
 /// Why nothing more comes from the peer.
 ///
 /// Only [`End::Closed`] says that everything the peer sent has arrived.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     /// The peer sent close_notify (RFC 8446 §6.1). The other direction is still open.
     Closed,
