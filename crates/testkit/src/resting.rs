@@ -4,6 +4,8 @@ use dormouse_engine::stream::{self, End, Incoming};
 use dormouse_engine::{HandshakeInfo, Rested, TicketWatch};
 use dormouse_record as record;
 
+use crate::clock::now;
+
 /// A connection at rest, and the bytes which have come for it.
 pub struct Resting {
     /// The record state.
@@ -92,7 +94,7 @@ impl Resting {
                 Incoming::Ticket { consumed, fragment } => {
                     if let Some(tickets) = &mut self.tickets {
                         tickets
-                            .handle_fragment(crate::now(), &buffer[at..][fragment])
+                            .handle_fragment(now(), &buffer[at..][fragment])
                             .expect("a ticket");
                     }
                     consumed
