@@ -16,6 +16,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("measure", "reactor"),
     ("bench", "record engine reactor measure"),
     ("audit", "record engine reactor measure bench"),
+    ("import", "gateway"),
     // `check` reads certificates as `serve` does.
     (
         "dormouse",
