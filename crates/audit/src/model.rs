@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::census::CensusReport;
 use super::findings::Finding;
 use super::software::Software;
-use dormouse_bench::model::{Outcome, Sample};
+use dormouse_bench::model::{RunOutcome, Sample};
 use dormouse_measure::Growth;
 use dormouse_measure::{KernelMemory, Machine, Memory, ProcessInfo};
 
@@ -100,7 +100,7 @@ pub struct Audit {
     /// What a reader must know.
     pub notes: Vec<String>,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
 }
 
 /// Everything about a server.
@@ -259,7 +259,7 @@ pub struct FlightRow {
 
 /// The server's memory at one moment.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Phase {
+pub struct MemoryPhase {
     /// Stable name: `before`, `n`, `2n`, `after_exchange`, …
     pub name: String,
     /// For people.
@@ -278,7 +278,7 @@ pub struct Phase {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct MemoryFigures {
     /// All moments, in order.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<MemoryPhase>,
     /// Bytes (PSS) of an idle connection right after the handshake: the slope from none to 2N.
     pub after_handshake_bytes: Measured<f64>,
     /// The same after an exchange.
@@ -298,8 +298,11 @@ pub struct MemoryFigures {
     /// What a runtime which collects garbage still holds after more rounds; only looked at when its
     /// memory grows. Missing in audits of older versions.
     #[serde(default = "not_looked_at")]
-    pub growth_collected: Measured<Collected>,
+    pub growth_collected: Measured<CollectedRounds>,
 }
+
+/// Bytes per closed connection: growth below this is not looked into.
+pub(crate) const GROWTH_BYTES: f64 = 100.0;
 
 #[cfg(test)]
 impl MemoryFigures {
@@ -321,13 +324,13 @@ impl MemoryFigures {
     }
 }
 
-fn not_looked_at() -> Measured<Collected> {
+fn not_looked_at() -> Measured<CollectedRounds> {
     Measured::not("older versions did not look at it")
 }
 
 /// What a runtime with a garbage collector holds from round to round.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Collected {
+pub struct CollectedRounds {
     /// Who was asked to collect before each point (`the JVM`, `V8`); nobody: it collects when it likes.
     pub by: Option<String>,
     /// After each round, the first one included.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use dormouse_audit::model::{
-    AddressTrials, AgedTicket, Collected, CollectedPoint, Measured, Trials,
+    AddressTrials, AgedTicket, CollectedPoint, CollectedRounds, Measured, Trials,
 };
 use dormouse_audit::{Audit, report};
 use serde_json::Value;
@@ -42,7 +42,7 @@ fn complete(audit: &mut Audit) {
         resumed: Measured::Measured(true),
     }]);
     if let Measured::Measured(memory) = &mut server.memory {
-        memory.growth_collected = Measured::Measured(Collected {
+        memory.growth_collected = Measured::Measured(CollectedRounds {
             by: Some("the JVM".into()),
             points: vec![CollectedPoint {
                 pss_bytes: 100_000_000,

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use dormouse_gateway::config::{self, Admin, Machine, Purpose, Section};
+use dormouse_config::{self as config, Admin, Machine, Purpose, Section};
 use serde_json::Value;
 
 use crate::outcome::Outcome;

@@ -4,9 +4,9 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use dormouse_gateway::config::{
-    self, Admin, Backend, ByteSize, Config, Count, Loaded, Machine, Originate, Plan, Purpose,
-    Route, Section, Server, TlsVersion, Upstream, show_duration, show_number,
+use dormouse_config::{
+    self as config, Admin, Backend, ByteSize, Config, Count, Loaded, Machine, Originate, Plan,
+    Purpose, Route, Section, Server, TlsVersion, Upstream, show_duration, show_number,
 };
 
 use crate::arguments::CheckArgs;

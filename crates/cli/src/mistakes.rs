@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use dormouse_gateway::config::{Mistake, Mistakes, Severity};
+use dormouse_config::{Mistake, Mistakes, Severity};
 
 use crate::outcome::Outcome;
 use crate::{journal, terminal};

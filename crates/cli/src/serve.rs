@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use dormouse_gateway::config::{self, Flag, Machine, Purpose, Section};
-use dormouse_gateway::{ServeError, Source};
+use dormouse_config::{self as config, Flag, Machine, Purpose, Section};
+use dormouse_supervisor::{ServeError, Source};
 
 use crate::arguments::{ConnectArgs, PlaceArgs, ServeArgs};
 use crate::outcome::Outcome;
@@ -33,7 +33,7 @@ fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArg
     };
     if let Some(state) = place.resume {
         // The running configuration goes on, whatever the file says by now.
-        return ended(dormouse_gateway::resume(state, source, logs::start));
+        return ended(dormouse_supervisor::resume(state, source, logs::start));
     }
     let loaded = config::load(file, section, flags, &Machine::read(), Purpose::Serve);
     let loaded = match loaded {
@@ -42,12 +42,12 @@ fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArg
     };
     mistakes::show(&loaded.warnings);
     if let Some(state) = place.try_resume {
-        return match dormouse_gateway::try_resume(state) {
-            Ok(()) => ExitCode::from(dormouse_gateway::CAN_RESUME),
+        return match dormouse_supervisor::try_resume(state) {
+            Ok(()) => ExitCode::from(dormouse_supervisor::CAN_RESUME),
             Err(error) => ended(Err(error)),
         };
     }
-    ended(dormouse_gateway::serve(&loaded, source, logs::start))
+    ended(dormouse_supervisor::serve(&loaded, source, logs::start))
 }
 
 fn ended(result: Result<(), ServeError>) -> ExitCode {

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use dormouse_gateway::config::show_number;
+use dormouse_config::show_number;
 use serde_json::Value;
 
 use crate::admin::{AdminAddress, AdminArgs};

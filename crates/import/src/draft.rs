@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use dormouse_gateway::config::{self, Config, Machine, Mistake, OptionSpec, Severity, Source};
+use dormouse_config::{self as config, Config, Machine, Mistake, OptionSpec, Severity, Source};
 
 use crate::error::Position;
 use crate::section::{Options, Remarks, Section, harmless, set};

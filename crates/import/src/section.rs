@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dormouse_gateway::config;
+use dormouse_config as config;
 
 use crate::error::Position;
 use crate::openssl::{self, Suites};

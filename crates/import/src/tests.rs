@@ -3,7 +3,7 @@
 //! result is right is asked of the program itself.
 
 use super::*;
-use dormouse_gateway::config::{self, Machine};
+use dormouse_config::{self as config, Machine};
 use proptest::prelude::*;
 
 const EXAMPLES: [(Program, &str); 9] = [

@@ -9,6 +9,7 @@ mod jvm;
 mod pages;
 mod process;
 mod python;
+mod snapshot;
 mod v8;
 
 use std::collections::BTreeMap;
@@ -16,66 +17,17 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use pages::PageSample;
+pub use snapshot::{SizeCount, Snapshot};
 
 /// Classes of a managed heap that are kept in a report.
 const MANAGED_MAX: usize = 20;
 /// Size classes that are kept in a report.
 const CLASSES_MAX: usize = 24;
 
-/// Blocks of one size, over the process tree.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct SizeCount {
-    /// How many are in use.
-    pub blocks: u64,
-    /// Bytes of them that are zero, in words of eight.
-    pub zero_bytes: u64,
-    /// Bytes of them which are resident: what was never touched takes nothing.
-    #[serde(default)]
-    pub resident_bytes: u64,
-}
-
-/// The heap at one moment.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Snapshot {
-    /// Connections open.
-    pub connections: u64,
-    /// Bytes in blocks in use.
-    pub in_use_bytes: u64,
-    /// Bytes of free blocks that are resident.
-    pub free_bytes: u64,
-    /// Bytes in heaps altogether.
-    pub heap_bytes: u64,
-    /// Blocks in use by size.
-    pub sizes: BTreeMap<u64, SizeCount>,
-    /// Blocks in use of CPython's own allocator, by size.
-    pub small: BTreeMap<u64, SizeCount>,
-    /// Processes of the tree that could not be read, and why.
-    pub refused: Vec<String>,
-}
-
-impl Snapshot {
-    fn add(&mut self, other: &Snapshot) {
-        self.in_use_bytes += other.in_use_bytes;
-        self.free_bytes += other.free_bytes;
-        self.heap_bytes += other.heap_bytes;
-        for (size, count) in &other.sizes {
-            let own = self.sizes.entry(*size).or_default();
-            own.blocks += count.blocks;
-            own.zero_bytes += count.zero_bytes;
-            own.resident_bytes += count.resident_bytes;
-        }
-        for (size, count) in &other.small {
-            let own = self.small.entry(*size).or_default();
-            own.blocks += count.blocks;
-            own.resident_bytes += count.resident_bytes;
-        }
-    }
-}
-
 /// Blocks of one size which come with connections.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SizeClass {
-    /// Whose blocks: `malloc`, or `CPython`.
+    /// MeasuredSide blocks: `malloc`, or `CPython`.
     #[serde(default = "malloc")]
     pub heap: String,
     /// Bytes of a block, its header included.
@@ -116,7 +68,7 @@ pub struct ClassCount {
 
 /// What a runtime tells of its own heap at one moment.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Told {
+pub struct ManagedHeap {
     /// Who told: `the JVM`, `V8`.
     by: Option<&'static str>,
     /// Objects and bytes by class.
@@ -259,7 +211,7 @@ pub fn grown(before: &Snapshot, after: &Snapshot) -> Vec<(u64, u64, u64)> {
     grown
 }
 
-impl Told {
+impl ManagedHeap {
     /// Who told, and the bytes of all objects.
     pub fn bytes(&self) -> Option<(&'static str, u64)> {
         let bytes = self.classes.values().map(|(_, bytes)| bytes).sum();
@@ -267,7 +219,7 @@ impl Told {
     }
 
     /// Classes of which there are more than there were: class, instances then and now, bytes more.
-    pub fn more_than(&self, before: &Told) -> Vec<(String, u64, u64, u64)> {
+    pub fn more_than(&self, before: &ManagedHeap) -> Vec<(String, u64, u64, u64)> {
         let mut grown: Vec<_> = self
             .classes
             .iter()
@@ -284,17 +236,17 @@ impl Told {
 }
 
 /// Asks the runtimes among these processes which objects they hold.
-pub fn ask(pids: &[i32]) -> Told {
+pub fn ask(pids: &[i32]) -> ManagedHeap {
     told(pids, false)
 }
 
 /// The same of those objects alone that outlive a full collection, which is made for it.
-pub fn ask_living(pids: &[i32]) -> Told {
+pub fn ask_living(pids: &[i32]) -> ManagedHeap {
     told(pids, true)
 }
 
-fn told(pids: &[i32], living: bool) -> Told {
-    let mut told = Told::default();
+fn told(pids: &[i32], living: bool) -> ManagedHeap {
+    let mut told = ManagedHeap::default();
     for &pid in pids {
         // A snapshot of V8 is of what lives, anyhow.
         let answers = [
@@ -338,7 +290,12 @@ pub fn without_malloc(why: &str) -> CensusReport {
 }
 
 /// Adds what runtimes told at none and at 2N connections.
-pub fn add_classes(report: &mut CensusReport, none: &Told, two_n: &Told, connections: u64) {
+pub fn add_classes(
+    report: &mut CensusReport,
+    none: &ManagedHeap,
+    two_n: &ManagedHeap,
+    connections: u64,
+) {
     report.notes.extend(two_n.refused.iter().cloned());
     let Some(by) = two_n.by else { return };
     report.method = format!("{}, classes of {by}", report.method);
@@ -418,7 +375,7 @@ mod tests {
 
     #[test]
     fn classes_are_counted_per_connection() {
-        let told = |count| Told {
+        let told = |count| ManagedHeap {
             by: Some("V8"),
             classes: BTreeMap::from([("TLSSocket".into(), (count, 200 * count))]),
             refused: Vec::new(),

@@ -1,7 +1,9 @@
 //! Findings about a client.
 
+use super::finding::{Confidence, Finding, Severity};
 use super::quoted::filled;
-use super::{About, Confidence, Finding, Severity, bytes, percent, whole};
+use super::subject::AuditSubject;
+use super::units::{bytes, percent, whole};
 use crate::model::ClientFigures;
 
 /// Connections which could have resumed, from which on a client that does not is at fault.
@@ -13,7 +15,7 @@ const FOR_EVER: u64 = 8;
 /// A hello beyond this does not fit into one segment.
 const SEGMENT: u64 = 1_440;
 
-pub(super) fn judge(about: &About, client: &ClientFigures, findings: &mut Vec<Finding>) {
+pub(super) fn judge(about: &AuditSubject, client: &ClientFigures, findings: &mut Vec<Finding>) {
     let command = format!("dormouse audit client -- {}", about.target);
     let mut add = |id: &str,
                    severity,

@@ -4,10 +4,10 @@
 //! warms up. So nothing is called a leak here that was not there after full collections, round by round;
 //! and where nobody could be asked to collect, what was seen is said, and no more.
 
-use super::memory::{GROWTH_PER_ROUND, is_sure};
-use super::{Confidence, Severity, bytes, whole};
-use crate::model::{Collected, CollectedPoint, MemoryFigures};
-use crate::server::load::GROWTH_BYTES;
+use super::finding::{Confidence, Severity};
+use super::units::{bytes, whole};
+use crate::model::GROWTH_BYTES;
+use crate::model::{CollectedPoint, CollectedRounds, MemoryFigures};
 use dormouse_measure::{Growth, Verdict};
 
 /// Classes of which every connection has one, and which only a connection needs.
@@ -23,11 +23,13 @@ const OF_CONNECTIONS: [&str; 6] = [
 const OF_SESSIONS: &str = "SSLSession";
 /// Of a class which comes with every connection there are at least so many more per connection.
 const EACH: f64 = 0.5;
+/// Growth per round below this is not worth a finding, whatever it comes to per connection.
+pub(super) const GROWTH_PER_ROUND: f64 = 50_000.0;
 /// What may be left of the growth when it was garbage.
 const GIVEN_BACK: f64 = 0.1;
 
 /// What grows, as far as it is known.
-pub(super) struct Kept {
+pub(super) struct CollectedGrowth {
     pub(super) id: &'static str,
     pub(super) severity: Severity,
     pub(super) cause: String,
@@ -40,11 +42,15 @@ pub(super) struct Kept {
 
 /// `None`: it was garbage, or a heap which had not its size yet. Where the process's memory does not
 /// surely grow, what outlives collections still may.
-pub(super) fn judge(memory: &MemoryFigures, growth: &Growth, grows: bool) -> Option<Kept> {
+pub(super) fn judge(
+    memory: &MemoryFigures,
+    growth: &Growth,
+    grows: bool,
+) -> Option<CollectedGrowth> {
     look(memory, growth).filter(|kept| grows || kept.severity > Severity::Low)
 }
 
-fn look(memory: &MemoryFigures, growth: &Growth) -> Option<Kept> {
+fn look(memory: &MemoryFigures, growth: &Growth) -> Option<CollectedGrowth> {
     let Some(collected) = memory.growth_collected.value() else {
         let why = memory.growth_collected.why_not().unwrap_or("?");
         return Some(unknown(format!("what outlives a collection: {why}")));
@@ -56,7 +62,7 @@ fn look(memory: &MemoryFigures, growth: &Growth) -> Option<Kept> {
 }
 
 /// It was asked to collect before each point.
-fn asked(by: &str, collected: &Collected) -> Option<Kept> {
+fn asked(by: &str, collected: &CollectedRounds) -> Option<CollectedGrowth> {
     let living = growth_of(collected, |point| point.living_bytes);
     let blocks = growth_of(collected, |point| point.in_use_bytes);
     let memory = growth_of(collected, |point| Some(point.pss_bytes))?;
@@ -70,7 +76,7 @@ fn asked(by: &str, collected: &Collected) -> Option<Kept> {
     if let Some(living) = living.as_ref().filter(|living| grows(living)) {
         let per_connection = living.bytes_per_connection()?;
         let (id, cause) = whose(collected);
-        return Some(Kept {
+        return Some(CollectedGrowth {
             id,
             severity: Severity::High,
             cause,
@@ -88,7 +94,7 @@ fn asked(by: &str, collected: &Collected) -> Option<Kept> {
     if let Some(blocks) =
         blocks.filter(|blocks| grows(blocks) && rise(&memory) > 0.5 * rise(blocks))
     {
-        return Some(Kept {
+        return Some(CollectedGrowth {
             id: "leak-per-connection",
             severity: Severity::High,
             cause: "after full collections the runtime's own objects do not become more, but blocks of the C library do: native memory of connections which nobody frees".into(),
@@ -103,7 +109,7 @@ fn asked(by: &str, collected: &Collected) -> Option<Kept> {
     if !grows(&memory) {
         return None;
     }
-    Some(Kept {
+    Some(CollectedGrowth {
         measured: format!(
             "after each of {rounds} more rounds, {}",
             living_words.unwrap_or_default()
@@ -114,7 +120,11 @@ fn asked(by: &str, collected: &Collected) -> Option<Kept> {
 }
 
 /// Nobody could be asked: has it collected by itself?
-fn unasked(memory: &MemoryFigures, growth: &Growth, collected: &Collected) -> Option<Kept> {
+fn unasked(
+    memory: &MemoryFigures,
+    growth: &Growth,
+    collected: &CollectedRounds,
+) -> Option<CollectedGrowth> {
     let first = growth.rounds.first()?.1;
     let last = growth.rounds.last()?.1;
     let resumed = memory.growth_resumed.value();
@@ -139,8 +149,8 @@ fn unasked(memory: &MemoryFigures, growth: &Growth, collected: &Collected) -> Op
     )))
 }
 
-fn unknown(measured: String) -> Kept {
-    Kept {
+fn unknown(measured: String) -> CollectedGrowth {
+    CollectedGrowth {
         id: "grows-under-churn",
         severity: Severity::Low,
         cause: "garbage which was not collected yet, the heap of a runtime that grows to its size, its compiled code; or a leak. It was not seen to collect, so these can't be told apart; more rounds (--thorough) may".into(),
@@ -150,7 +160,10 @@ fn unknown(measured: String) -> Kept {
     }
 }
 
-fn growth_of(collected: &Collected, of: fn(&CollectedPoint) -> Option<u64>) -> Option<Growth> {
+fn growth_of(
+    collected: &CollectedRounds,
+    of: fn(&CollectedPoint) -> Option<u64>,
+) -> Option<Growth> {
     let points: Option<Vec<u64>> = collected.points.iter().map(of).collect();
     let growth = Growth::judge(&points?, collected.connections_per_round);
     growth.slope.is_some().then_some(growth)
@@ -162,7 +175,7 @@ fn grows(growth: &Growth) -> bool {
         && growth.bytes_per_connection() > Some(GROWTH_BYTES)
         && growth
             .slope
-            .is_some_and(|slope| slope.per_unit > GROWTH_PER_ROUND && is_sure(&slope))
+            .is_some_and(|slope| slope.per_unit > GROWTH_PER_ROUND && slope.is_sure())
 }
 
 /// `objects: 12 MB → 15 MB`.
@@ -173,7 +186,7 @@ fn span(growth: &Growth, what: &str) -> String {
 }
 
 /// What the classes say that became more: connections, or sessions?
-fn whose(collected: &Collected) -> (&'static str, String) {
+fn whose(collected: &CollectedRounds) -> (&'static str, String) {
     // The classes are those between the second point and the last.
     let rounds = collected.points.len().saturating_sub(2) as u64;
     let connections = (rounds * collected.connections_per_round).max(1) as f64;
@@ -200,7 +213,7 @@ fn whose(collected: &Collected) -> (&'static str, String) {
 }
 
 /// The class that grew most.
-fn classes(collected: &Collected) -> String {
+fn classes(collected: &CollectedRounds) -> String {
     let Some((class, had, has, more)) = collected.grown.first() else {
         return String::new();
     };
@@ -218,7 +231,7 @@ mod tests {
     use crate::model::Measured;
 
     /// Memory of which the rounds took so much, in bytes, without the first.
-    fn memory(rounds: &[u64], collected: Measured<Collected>) -> (MemoryFigures, Growth) {
+    fn memory(rounds: &[u64], collected: Measured<CollectedRounds>) -> (MemoryFigures, Growth) {
         let all: Vec<u64> = rounds.first().into_iter().chain(rounds).copied().collect();
         let growth = Growth::judge(&all, 250);
         let memory = MemoryFigures {
@@ -229,13 +242,13 @@ mod tests {
         (memory, growth)
     }
 
-    fn collected(by: Option<&str>, points: &[(u64, Option<u64>, Option<u64>)]) -> Collected {
+    fn collected(by: Option<&str>, points: &[(u64, Option<u64>, Option<u64>)]) -> CollectedRounds {
         let point = |&(pss_bytes, living_bytes, in_use_bytes): &_| CollectedPoint {
             pss_bytes,
             living_bytes,
             in_use_bytes,
         };
-        Collected {
+        CollectedRounds {
             by: by.map(str::to_owned),
             points: points.iter().map(point).collect(),
             connections_per_round: 250,
@@ -245,7 +258,7 @@ mod tests {
 
     fn judged(
         rounds: &[u64],
-        collected: Collected,
+        collected: CollectedRounds,
     ) -> Option<(&'static str, Severity, Confidence)> {
         let (memory, growth) = memory(rounds, Measured::Measured(collected));
         let kept = judge(&memory, &growth, true)?;

@@ -1,14 +1,17 @@
 //! Findings about a server's memory: what a quiet connection keeps, what stays behind.
 
 use super::advice::HOLES;
+use super::collected::{self, GROWTH_PER_ROUND};
+use super::finding::{Confidence, Finding, Severity};
 use super::quoted::filled;
-use super::{About, Confidence, Finding, Severity, bytes, collected, percent, whole};
+use super::subject::AuditSubject;
+use super::units::{bytes, percent, whole};
 use crate::census::{CensusReport, SizeClass};
+use crate::model::GROWTH_BYTES;
 use crate::model::{MemoryFigures, ServerFigures};
-use crate::server::load::GROWTH_BYTES;
-use crate::software::Kind;
+use crate::software::SoftwareKind;
 use dormouse_measure::Memory;
-use dormouse_measure::{Growth, Slope, Verdict};
+use dormouse_measure::{Growth, Verdict};
 
 /// Bytes per quiet connection.
 const PER_CONNECTION: [(f64, Severity); 3] = [
@@ -21,8 +24,6 @@ const RECORD_BUFFER: std::ops::RangeInclusive<u64> = 16_384..=36_000;
 /// A context or a trust store of one's own is many blocks.
 const CONTEXT_BLOCKS: f64 = 220.0;
 const CONTEXT_BYTES: f64 = 20_000.0;
-/// Growth per round below this is not worth a finding, whatever it comes to per connection.
-pub(super) const GROWTH_PER_ROUND: f64 = 50_000.0;
 /// Bytes of holes in the heap: in all, and for each of the connections that there were at a time. A heap of some megabytes
 /// which served thousands is none to look after.
 const LEFT: [(f64, Severity); 2] = [(16e6, Severity::High), (1.5e6, Severity::Medium)];
@@ -33,7 +34,7 @@ const FILLS: f64 = 0.8;
 const GREW: f64 = 0.6;
 const REFERENCE: &str = "a few hundred bytes: two traffic secrets and two sequence numbers (dormouse serve: {{compare.dormouse}})";
 
-pub(super) fn judge(about: &About, figures: &ServerFigures, findings: &mut Vec<Finding>) {
+pub(super) fn judge(about: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
     let Some(memory) = figures.memory.value() else {
         return;
     };
@@ -48,7 +49,7 @@ pub(super) fn judge(about: &About, figures: &ServerFigures, findings: &mut Vec<F
 }
 
 fn per_connection(
-    about: &About,
+    about: &AuditSubject,
     memory: &MemoryFigures,
     census: Option<&CensusReport>,
     findings: &mut Vec<Finding>,
@@ -94,7 +95,7 @@ fn per_connection(
 }
 
 fn buffers(
-    about: &About,
+    about: &AuditSubject,
     memory: &MemoryFigures,
     kept: &[&SizeClass],
     severity: Severity,
@@ -132,7 +133,7 @@ fn buffers(
     })
 }
 
-fn contexts(about: &About, census: &CensusReport, command: &str) -> Finding {
+fn contexts(about: &AuditSubject, census: &CensusReport, command: &str) -> Finding {
     let largest = census.classes.first().map_or(0, |class| class.size_bytes);
     Finding {
         id: "context-per-connection".into(),
@@ -153,7 +154,7 @@ fn contexts(about: &About, census: &CensusReport, command: &str) -> Finding {
 }
 
 fn general(
-    about: &About,
+    about: &AuditSubject,
     memory: &MemoryFigures,
     census: Option<&CensusReport>,
     severity: Severity,
@@ -176,7 +177,7 @@ fn general(
         "the library's object, buffers and the program's own state are kept for each connection"
             .to_owned();
     let mut confidence = Confidence::Low;
-    if about.kind == Kind::Dormouse {
+    if about.kind == SoftwareKind::Dormouse {
         cause = "the server behind dormouse, where that is in the same process tree".to_owned();
     }
     let largest = census.and_then(|census| census.classes.first());
@@ -211,20 +212,17 @@ fn general(
     }
 }
 
-/// A slope as uncertain as it is steep may be a warm-up which has not ended.
-pub(super) fn is_sure(slope: &Slope) -> bool {
-    slope
-        .plus_minus
-        .is_some_and(|plus_minus| plus_minus < 0.5 * slope.per_unit)
-}
-
 /// Memory that grows from round to round: what kind of growth is it?
-fn growth(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) -> Option<Finding> {
+fn growth(
+    about: &AuditSubject,
+    memory: &MemoryFigures,
+    census: Option<&CensusReport>,
+) -> Option<Finding> {
     let growth = memory.growth.value()?;
     let per_connection = growth.bytes_per_connection()?;
     let slope = growth.slope?;
     let material = per_connection > GROWTH_BYTES && slope.per_unit > GROWTH_PER_ROUND;
-    let grows = growth.verdict == Verdict::Grows && material && is_sure(&slope);
+    let grows = growth.verdict == Verdict::Grows && material && slope.is_sure();
     if about.kind.collects() {
         let kept = collected::judge(memory, growth, grows)?;
         let measured = format!("{growth}; {}", kept.measured);
@@ -288,7 +286,7 @@ fn growth(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) 
 }
 
 fn grown_finding(
-    about: &About,
+    about: &AuditSubject,
     id: &str,
     per_connection: f64,
     measured: String,
@@ -356,7 +354,11 @@ fn living(resumed: Option<&Growth>, full: &Growth) -> (&'static str, String, Con
 }
 
 /// Holes that stay when all have closed.
-fn holes(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) -> Option<Finding> {
+fn holes(
+    about: &AuditSubject,
+    memory: &MemoryFigures,
+    census: Option<&CensusReport>,
+) -> Option<Finding> {
     let census = census?;
     let free = |name: &str| census.free_bytes.get(name).map(|bytes| *bytes as f64);
     let used = |name: &str| census.in_use_bytes.get(name).map(|bytes| *bytes as f64);
@@ -397,10 +399,10 @@ fn holes(about: &About, memory: &MemoryFigures, census: Option<&CensusReport>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Phase;
+    use crate::model::MemoryPhase;
 
     fn after_rounds(rounds: [(u64, u64); 5]) -> MemoryFigures {
-        let phase = |(number, (pss_kb, shared_kb)): (usize, (u64, u64))| Phase {
+        let phase = |(number, (pss_kb, shared_kb)): (usize, (u64, u64))| MemoryPhase {
             name: format!("round_{}", number + 1),
             title: String::new(),
             at_s: 0.0,

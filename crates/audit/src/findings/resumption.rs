@@ -1,19 +1,21 @@
 //! Findings about a server's sessions.
 
-use super::{About, Confidence, Finding, Severity, percent, whole};
+use super::finding::{Confidence, Finding, Severity};
+use super::subject::AuditSubject;
+use super::units::{percent, whole};
 use crate::model::{AddressTrials, Resumption, ServerFigures, Trials};
 
 /// Shares below which a server resumes in part, and above which it resumes at all.
 const RESUMES: f64 = 0.9;
 const RESUMES_AT_ALL: f64 = 0.02;
 
-pub(super) fn judge(about: &About, figures: &ServerFigures, findings: &mut Vec<Finding>) {
+pub(super) fn judge(about: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
     at_one_address(about, &figures.resumption, findings);
     findings.extend(across_addresses(about, figures));
     findings.extend(over_time(about, figures));
 }
 
-fn at_one_address(about: &About, all: &[Resumption], findings: &mut Vec<Finding>) {
+fn at_one_address(about: &AuditSubject, all: &[Resumption], findings: &mut Vec<Finding>) {
     let by_ticket: Vec<(&str, &Trials)> = all
         .iter()
         .filter(|entry| entry.by == "ticket")
@@ -94,7 +96,7 @@ fn at_one_address(about: &About, all: &[Resumption], findings: &mut Vec<Finding>
 }
 
 /// Machines behind one name which resume their own sessions, and not each other's.
-fn across_addresses(about: &About, figures: &ServerFigures) -> Option<Finding> {
+fn across_addresses(about: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
     let all = figures.addresses.value()?;
     let known = |entry: &&AddressTrials| {
         entry
@@ -163,7 +165,7 @@ fn across_addresses(about: &About, figures: &ServerFigures) -> Option<Finding> {
 }
 
 /// Tickets which are refused before the time that the server gave them is over.
-fn over_time(about: &About, figures: &ServerFigures) -> Option<Finding> {
+fn over_time(about: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
     let resumes = |version: &str| {
         figures
             .resumption

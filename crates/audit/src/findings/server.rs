@@ -1,6 +1,10 @@
 //! Findings about what a server offers and spends.
 
-use super::{About, Confidence, Finding, Severity, bytes, percent, quoted, resumption, whole};
+use super::finding::{Confidence, Finding, Severity};
+use super::quoted;
+use super::resumption;
+use super::subject::AuditSubject;
+use super::units::{bytes, percent, whole};
 use crate::model::{CpuFigures, FirstConnection, Offer, ServerFigures};
 
 /// CPU time of a full handshake over that of a good server.
@@ -18,7 +22,7 @@ const DAY_S: i64 = 86_400;
 /// What a server may send before the first acknowledgement (RFC 6928): ten segments.
 const FIRST_WINDOW: u32 = 14_600;
 
-pub(super) fn judge(about: &About, figures: &ServerFigures, findings: &mut Vec<Finding>) {
+pub(super) fn judge(about: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
     if let Some(offer) = figures.offer.value() {
         offered(about, offer, findings);
     }
@@ -52,7 +56,7 @@ pub(super) fn judge(about: &About, figures: &ServerFigures, findings: &mut Vec<F
     }
 }
 
-fn offered(about: &About, offer: &Offer, findings: &mut Vec<Finding>) {
+fn offered(about: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
     let mut add =
         |id: &str, severity, title: &str, measured: String, reference: &str, cause: &str| {
             findings.push(Finding {
@@ -186,7 +190,7 @@ fn expiry(offer: &Offer, add: &mut impl FnMut(&str, Severity, &str, String, &str
     );
 }
 
-fn handshakes(about: &About, cpu: &CpuFigures, findings: &mut Vec<Finding>) {
+fn handshakes(about: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding>) {
     let good = cpu.reference.handshake_us + cpu.reference.tcp_us;
     let ratio = cpu.full_us / good.max(1.0);
     let r = &cpu.reference;
@@ -272,7 +276,7 @@ fn why_dear(compiles: bool, kernel: f64, severity: Severity) -> &'static str {
     }
 }
 
-fn first_connection(about: &About, first: &FirstConnection) -> Option<Finding> {
+fn first_connection(about: &AuditSubject, first: &FirstConnection) -> Option<Finding> {
     let more = first.first_cpu_ms - first.later_cpu_ms;
     let (_, severity) = FIRST_MS.iter().find(|(limit, _)| more > *limit)?;
     if first.first_cpu_ms < 5.0 * first.later_cpu_ms {

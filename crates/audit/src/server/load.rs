@@ -3,18 +3,21 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::collecting::{self, Rounds};
-use super::{ServerSpec, Sizes};
-use crate::census::{self, CensusReport, PageSample, Snapshot, Told};
-use crate::model::{Collected, CpuFigures, Measured, MemoryFigures, Phase, Reference, Trials};
+use super::garbage::{self, ChurnRounds};
+use super::spec::{ServerSpec, Sizes};
+use crate::census::{self, CensusReport, ManagedHeap, PageSample, Snapshot};
+use crate::model::{
+    CollectedRounds, CpuFigures, GROWTH_BYTES, Measured, MemoryFigures, MemoryPhase, Reference,
+    Trials,
+};
 use dormouse_bench::load::{
-    Cycle, Expect, Harvest, Launcher, Order, Speak, Talk, Tally, Tls, TlsVersion,
+    Cycle, Expect, FleetReport, Launcher, Order, Speak, Talk, Tally, Tls, TlsVersion,
 };
 use dormouse_bench::model::{Run, Sample};
 use dormouse_bench::{Churn, Mode, Spec};
 use dormouse_bench::{Console, Session};
 use dormouse_measure::ServerSource;
-use dormouse_measure::{Blame, Trouble};
+use dormouse_measure::{Blame, Error};
 use dormouse_measure::{CpuTime, KernelMemory};
 use dormouse_measure::{Growth, Verdict};
 
@@ -24,8 +27,6 @@ const IN_FLIGHT: u32 = 32;
 const SPEAK_PER_S: f64 = 3000.0;
 /// A large record: 16 kB of plaintext, nearly the most that one holds (2^14).
 const LARGE_BYTES: u64 = 16_000;
-/// Growth of less than this per connection is not looked into.
-pub(in super::super) const GROWTH_BYTES: f64 = 100.0;
 
 /// What is needed to load a server.
 pub(super) struct Load<'a> {
@@ -45,7 +46,7 @@ pub(super) struct Load<'a> {
 }
 
 /// What came of it.
-pub(super) struct Loaded {
+pub(super) struct LoadFigures {
     pub(super) memory: MemoryFigures,
     pub(super) census: Measured<CensusReport>,
     pub(super) cpu: CpuFigures,
@@ -56,14 +57,14 @@ pub(super) struct Loaded {
 
 /// What is gathered on the way.
 #[derive(Default)]
-struct Log {
+struct LoadLog {
     /// Why connections cannot be held which have not asked for anything.
     silence_refused: Option<String>,
-    phases: Vec<Phase>,
+    phases: Vec<MemoryPhase>,
     snapshots: Vec<(&'static str, Snapshot)>,
     no_census: Option<String>,
     /// What runtimes told of their heaps at none and at 2N connections.
-    told: [Option<Told>; 2],
+    told: [Option<ManagedHeap>; 2],
     /// A sample of pages, where malloc's heap explains little.
     pages: Option<Result<PageSample, String>>,
     samples: Vec<Sample>,
@@ -71,11 +72,11 @@ struct Log {
     per_gigabyte_s: Option<f64>,
     growth: Option<Growth>,
     growth_resumed: Option<Growth>,
-    collected: Option<Collected>,
+    collected: Option<CollectedRounds>,
     full: Option<(CpuTime, u64)>,
 }
 
-impl Log {
+impl LoadLog {
     fn pss(&self, name: &str) -> Option<f64> {
         let phase = self.phases.iter().find(|phase| phase.name == name)?;
         Some(phase.memory.pss as f64)
@@ -98,8 +99,8 @@ impl Log {
 
 impl Load<'_> {
     /// Makes all measurements.
-    pub(super) fn run(&mut self) -> Result<Loaded, Trouble> {
-        let mut log = Log::default();
+    pub(super) fn run(&mut self) -> Result<LoadFigures, Error> {
+        let mut log = LoadLog::default();
         let http = matches!(self.talk, Talk::Http { .. });
         let silent = Talk::Say {
             message: b"-".to_vec(),
@@ -112,11 +113,11 @@ impl Load<'_> {
             load.hold(session, log, !http)
         });
         match held {
-            Err(trouble) if http && trouble.blame == Blame::Target => {
+            Err(error) if http && error.blame == Blame::Target => {
                 // To some a connection which asked nothing is one that keeps a thread waiting.
-                log = Log {
-                    silence_refused: Some(trouble.message),
-                    ..Log::default()
+                log = LoadLog {
+                    silence_refused: Some(error.message),
+                    ..LoadLog::default()
                 };
             }
             other => other?,
@@ -196,10 +197,10 @@ impl Load<'_> {
     fn session(
         &mut self,
         spec: &Spec,
-        log: &mut Log,
-        work: impl FnOnce(&Work, &mut Session<'_>, &mut Log) -> Result<(), Trouble>,
-    ) -> Result<(), Trouble> {
-        let parts = Work {
+        log: &mut LoadLog,
+        work: impl FnOnce(&LoadSteps, &mut Session<'_>, &mut LoadLog) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let parts = LoadSteps {
             sizes: self.sizes,
             echo: matches!(
                 self.talk,
@@ -235,10 +236,10 @@ impl Load<'_> {
 
     fn conclude(
         &self,
-        log: Log,
+        log: LoadLog,
         resumed_us: BTreeMap<String, Measured<f64>>,
         trials: Vec<(TlsVersion, Trials)>,
-    ) -> Loaded {
+    ) -> LoadFigures {
         let two_n = 2.0 * self.sizes.n as f64;
         let before = log.pss("before").unwrap_or(0.0);
         let per = |name: &str, why: &str| match log.pss(name) {
@@ -302,7 +303,7 @@ impl Load<'_> {
                 Measured::Measured,
             ),
         };
-        Loaded {
+        LoadFigures {
             census: census_of(&log, 2 * self.sizes.n),
             memory,
             cpu,
@@ -319,7 +320,7 @@ fn title(version: TlsVersion) -> &'static str {
     }
 }
 
-fn census_of(log: &Log, connections: u64) -> Measured<CensusReport> {
+fn census_of(log: &LoadLog, connections: u64) -> Measured<CensusReport> {
     // What a connection keeps is what it still has after an exchange and a while of quiet.
     let last = log.snapshot("after_quiet").or_else(|| log.snapshot("2n"));
     let (Some(none), Some(n), Some(two_n)) = (log.snapshot("before"), log.snapshot("n"), last)
@@ -349,7 +350,7 @@ fn census_of(log: &Log, connections: u64) -> Measured<CensusReport> {
 }
 
 /// Adds what is known of memory that is not malloc's.
-fn add_told(report: &mut CensusReport, log: &Log, connections: u64) {
+fn add_told(report: &mut CensusReport, log: &LoadLog, connections: u64) {
     if let [Some(none), Some(two_n)] = &log.told {
         census::add_classes(report, none, two_n, connections);
     }
@@ -359,7 +360,7 @@ fn add_told(report: &mut CensusReport, log: &Log, connections: u64) {
 }
 
 /// What the steps need to know.
-struct Work {
+struct LoadSteps {
     sizes: Sizes,
     echo: bool,
     silent: bool,
@@ -367,14 +368,14 @@ struct Work {
     began: Instant,
 }
 
-impl Work {
+impl LoadSteps {
     /// No, N and 2N connections, and what they do.
     fn hold(
         &self,
         session: &mut Session<'_>,
-        log: &mut Log,
+        log: &mut LoadLog,
         exchanges: bool,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Error> {
         let Sizes { n, quiet, .. } = self.sizes;
         // Whatever a server sets up once is not the price of a connection.
         open(session, "warming up", n.min(100))?;
@@ -412,7 +413,7 @@ impl Work {
     }
 
     /// The same for HTTP, where a held connection has had an answer.
-    fn hold_requests(&self, session: &mut Session<'_>, log: &mut Log) -> Result<(), Trouble> {
+    fn hold_requests(&self, session: &mut Session<'_>, log: &mut LoadLog) -> Result<(), Error> {
         let n = self.sizes.n;
         open(session, "opening with a request", 2 * n)?;
         self.phase(session, log, ("after_exchange", "after a request"), 2 * n);
@@ -420,7 +421,7 @@ impl Work {
         self.close(session, log)
     }
 
-    fn quiet(&self, session: &mut Session<'_>, log: &mut Log, length: Duration) {
+    fn quiet(&self, session: &mut Session<'_>, log: &mut LoadLog, length: Duration) {
         let alive = 2 * self.sizes.n;
         let (began, before) = (Instant::now(), session.server_cpu());
         session.pause("quiet", length, alive);
@@ -431,7 +432,7 @@ impl Work {
         self.census(session, log, "after_quiet", alive);
     }
 
-    fn close(&self, session: &mut Session<'_>, log: &mut Log) -> Result<(), Trouble> {
+    fn close(&self, session: &mut Session<'_>, log: &mut LoadLog) -> Result<(), Error> {
         session.order("closing", None, &Order::Close, |tally| tally.closed)?;
         session.pause("after closing", self.sizes.after, 0);
         log.phases.retain(|phase| phase.name != "after_close");
@@ -441,8 +442,8 @@ impl Work {
         Ok(())
     }
 
-    /// Rounds of connections which come and go.
-    fn churn(&self, session: &mut Session<'_>, log: &mut Log) -> Result<(), Trouble> {
+    /// ChurnRounds of connections which come and go.
+    fn churn(&self, session: &mut Session<'_>, log: &mut LoadLog) -> Result<(), Error> {
         let (mut after, mut spent, mut established) = (Vec::new(), CpuTime::default(), 0);
         for round in 1..=self.sizes.rounds {
             let before = session.server_cpu();
@@ -465,17 +466,17 @@ impl Work {
         let unclear = unclear.is_some_and(|growth| growth.verdict != Verdict::NoGrowth);
         if self.collects && unclear {
             let began = log.grew().then(|| after.get(1).copied().unwrap_or(0));
-            let mut rounds = Beside {
+            let mut rounds = SessionRounds {
                 work: self,
                 session,
             };
-            log.collected = collecting::watch(&mut rounds, self.sizes.per_round, began)?;
+            log.collected = garbage::watch(&mut rounds, self.sizes.per_round, began)?;
         }
         Ok(())
     }
 
     /// Echoed bytes.
-    fn bulk(&self, session: &mut Session<'_>, log: &mut Log) -> Result<(), Trouble> {
+    fn bulk(&self, session: &mut Session<'_>, log: &mut LoadLog) -> Result<(), Error> {
         if !self.echo {
             return Ok(());
         }
@@ -495,7 +496,7 @@ impl Work {
     }
 
     /// Handshakes that resume; and when full ones left something behind, whether these do.
-    fn resume(&self, session: &mut Session<'_>, log: &mut Log) -> Result<(f64, Trials), Trouble> {
+    fn resume(&self, session: &mut Session<'_>, log: &mut LoadLog) -> Result<(f64, Trials), Error> {
         let lanes = u64::from(self.sizes.lanes);
         self.cycle(session, "first handshakes", lanes)?;
         let before = session.server_cpu();
@@ -536,7 +537,7 @@ impl Work {
         session: &mut Session<'_>,
         stage: &str,
         connections: u64,
-    ) -> Result<Tally, Trouble> {
+    ) -> Result<Tally, Error> {
         let order = Order::Cycle(self.cycle_of(connections, self.sizes.lanes));
         let harvest = session.order(stage, Some(connections), &order, |tally| tally.closed)?;
         whole(&harvest)?;
@@ -547,14 +548,14 @@ impl Work {
     fn phase(
         &self,
         session: &mut Session<'_>,
-        log: &mut Log,
+        log: &mut LoadLog,
         (name, title): (&str, &str),
         connections: u64,
     ) {
         let Some(sample) = session.settled(connections) else {
             return;
         };
-        log.phases.push(Phase {
+        log.phases.push(MemoryPhase {
             name: name.to_owned(),
             title: title.to_owned(),
             at_s: self.began.elapsed().as_secs_f64(),
@@ -567,7 +568,7 @@ impl Work {
     fn census(
         &self,
         session: &mut Session<'_>,
-        log: &mut Log,
+        log: &mut LoadLog,
         name: &'static str,
         connections: u64,
     ) {
@@ -581,16 +582,16 @@ impl Work {
     }
 }
 
-/// Rounds like those of churn, with collections of garbage between them.
-struct Beside<'w, 's, 'a> {
-    work: &'w Work,
+/// ChurnRounds like those of churn, with collections of garbage between them.
+struct SessionRounds<'w, 's, 'a> {
+    work: &'w LoadSteps,
     session: &'s mut Session<'a>,
 }
 
-impl Rounds for Beside<'_, '_, '_> {
-    type Trouble = Trouble;
+impl ChurnRounds for SessionRounds<'_, '_, '_> {
+    type Error = Error;
 
-    fn round(&mut self, title: &str) -> Result<(), Trouble> {
+    fn round(&mut self, title: &str) -> Result<(), Error> {
         let connections = self.work.sizes.per_round;
         self.work
             .cycle(self.session, title, connections)
@@ -615,7 +616,7 @@ fn pids(session: &Session<'_>) -> Vec<i32> {
 }
 
 /// Whether most of what connections cost is not in malloc's heap.
-fn explains_little(log: &Log, n: u64) -> bool {
+fn explains_little(log: &LoadLog, n: u64) -> bool {
     let (Some(before), Some(at)) = (log.pss("before"), log.pss("2n")) else {
         return false;
     };
@@ -627,7 +628,7 @@ fn explains_little(log: &Log, n: u64) -> bool {
     grown / (2 * n) as f64 > 2048.0 && heap < grown / 2.0
 }
 
-fn open(session: &mut Session<'_>, stage: &str, alive: u64) -> Result<(), Trouble> {
+fn open(session: &mut Session<'_>, stage: &str, alive: u64) -> Result<(), Error> {
     let order = Order::Open {
         alive,
         per_s: 0.0,
@@ -638,7 +639,7 @@ fn open(session: &mut Session<'_>, stage: &str, alive: u64) -> Result<(), Troubl
     go_on(session)?;
     if harvest.of.tally.alive < alive {
         let reasons: Vec<_> = harvest.of.failures.keys().cloned().collect();
-        return Err(Trouble::target(format!(
+        return Err(Error::target(format!(
             "only {} of {alive} connections are open: {}",
             harvest.of.tally.alive,
             reasons.join("; ")
@@ -647,7 +648,7 @@ fn open(session: &mut Session<'_>, stage: &str, alive: u64) -> Result<(), Troubl
     Ok(())
 }
 
-fn speak(session: &mut Session<'_>, stage: &str, messages: u64, bytes: u64) -> Result<(), Trouble> {
+fn speak(session: &mut Session<'_>, stage: &str, messages: u64, bytes: u64) -> Result<(), Error> {
     let order = Order::Speak(Speak {
         per_s: SPEAK_PER_S,
         messages,
@@ -661,20 +662,20 @@ fn speak(session: &mut Session<'_>, stage: &str, messages: u64, bytes: u64) -> R
     go_on(session)
 }
 
-fn whole(harvest: &Harvest) -> Result<(), Trouble> {
+fn whole(harvest: &FleetReport) -> Result<(), Error> {
     match &harvest.of.gave_up {
         None => Ok(()),
         Some(why) => {
             let reason = harvest.of.failures.keys().next();
             let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
-            Err(Trouble::target(format!("{why}{reason}")))
+            Err(Error::target(format!("{why}{reason}")))
         }
     }
 }
 
-fn go_on(session: &Session<'_>) -> Result<(), Trouble> {
+fn go_on(session: &Session<'_>) -> Result<(), Error> {
     if session.is_over() {
-        return Err(Trouble::lost("it ended early"));
+        return Err(Error::lost("it ended early"));
     }
     Ok(())
 }

@@ -6,39 +6,40 @@ use dormouse_reactor::socket::Addr;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key::PublicKey;
 
-use super::hello::{
-    Answer, Ask, GROUPS, SUITES_12, SUITES_13, ServerHello, TLS10, TLS12, TLS13, name_of,
+use super::probe_connection::{self, ProbeConnection, Ticket};
+use super::probe_hello::{
+    GROUPS, HelloAnswer, ProbeHello, SUITES_12, SUITES_13, ServerHello, TLS10, TLS12, TLS13,
+    name_of,
 };
-use super::visit::{self, Ticket, Visit};
 use crate::model::{Certificate, Offer};
 
 /// How long tickets are waited for.
 pub(super) const TICKET_WAIT: Duration = Duration::from_millis(700);
 
 /// What is asked of a server.
-pub(super) struct Questions<'a> {
+pub(super) struct OfferProbe<'a> {
     pub(super) target: &'a Addr,
     pub(super) name: Option<&'a str>,
     /// Whether one may ask as often as it takes.
     pub(super) all: bool,
 }
 
-impl Questions<'_> {
-    fn hello(&self, ask: &Ask) -> Result<Option<ServerHello>, String> {
-        Ok(match visit::ask(self.target, ask)? {
-            Answer::Hello(hello) => Some(*hello),
-            Answer::Refused(_) | Answer::Closed => None,
-            Answer::Silent => return Err("the server did not answer".into()),
-            Answer::NotTls => return Err("the server does not speak TLS here".into()),
+impl OfferProbe<'_> {
+    fn hello(&self, ask: &ProbeHello) -> Result<Option<ServerHello>, String> {
+        Ok(match probe_connection::ask(self.target, ask)? {
+            HelloAnswer::Hello(hello) => Some(*hello),
+            HelloAnswer::Refused(_) | HelloAnswer::Closed => None,
+            HelloAnswer::Silent => return Err("the server did not answer".into()),
+            HelloAnswer::NotTls => return Err("the server does not speak TLS here".into()),
         })
     }
 
     /// Asks until the server has chosen from everything: its own order.
     fn one_by_one(
         &self,
-        ask: &mut Ask,
+        ask: &mut ProbeHello,
         chosen: impl Fn(&ServerHello) -> Option<u16>,
-        list: impl Fn(&mut Ask) -> &mut Vec<u16>,
+        list: impl Fn(&mut ProbeHello) -> &mut Vec<u16>,
     ) -> Result<Vec<u16>, String> {
         let mut found = Vec::new();
         while !list(ask).is_empty() {
@@ -58,7 +59,7 @@ impl Questions<'_> {
 }
 
 /// Asks for everything.
-pub(super) fn offer(questions: &Questions<'_>) -> Result<Offer, String> {
+pub(super) fn offer(questions: &OfferProbe<'_>) -> Result<Offer, String> {
     let mut offer = Offer::default();
     let mut twelve = None;
     for (version, title) in [
@@ -67,7 +68,7 @@ pub(super) fn offer(questions: &Questions<'_>) -> Result<Offer, String> {
         (TLS12, "TLS 1.2"),
         (TLS13, "TLS 1.3"),
     ] {
-        let ask = Ask::all(version, questions.name);
+        let ask = ProbeHello::all(version, questions.name);
         let hello = questions
             .hello(&ask)?
             .filter(|hello| hello.version == version);
@@ -85,9 +86,9 @@ pub(super) fn offer(questions: &Questions<'_>) -> Result<Offer, String> {
             offer.secure_renegotiation = Some(hello.renegotiation_info);
             offer.tickets_12 = Some(hello.ticket);
             // Who may give a ticket gives no id with it (RFC 5077 §3.4).
-            let ids = Ask {
+            let ids = ProbeHello {
                 tickets: false,
-                ..Ask::all(TLS12, questions.name)
+                ..ProbeHello::all(TLS12, questions.name)
             };
             let answer = questions.hello(&ids)?;
             offer.session_ids_12 = Some(answer.is_some_and(|hello| hello.session_id));
@@ -97,9 +98,9 @@ pub(super) fn offer(questions: &Questions<'_>) -> Result<Offer, String> {
                 .iter()
                 .filter_map(|der| certificate(der))
                 .collect();
-            let deflate = Ask {
+            let deflate = ProbeHello {
                 deflate: true,
-                ..Ask::all(TLS12, questions.name)
+                ..ProbeHello::all(TLS12, questions.name)
             };
             // A server which refuses to talk to whom offers DEFLATE does not compress either.
             let answer = questions.hello(&deflate)?;
@@ -121,7 +122,7 @@ pub(super) fn offer(questions: &Questions<'_>) -> Result<Offer, String> {
     Ok(offer)
 }
 
-fn lists(questions: &Questions<'_>, offer: &mut Offer) -> Result<(), String> {
+fn lists(questions: &OfferProbe<'_>, offer: &mut Offer) -> Result<(), String> {
     if !questions.all {
         let why = "it takes a connection for each, and the server is on another machine: say --i-own-this-server";
         for what in ["suites_12", "suites_13", "groups"] {
@@ -134,17 +135,17 @@ fn lists(questions: &Questions<'_>, offer: &mut Offer) -> Result<(), String> {
         ids.into_iter().map(|id| name_of(table, id)).collect()
     };
     if has(offer, "TLS 1.2") {
-        let mut ask = Ask::all(TLS12, questions.name);
+        let mut ask = ProbeHello::all(TLS12, questions.name);
         let suites =
             questions.one_by_one(&mut ask, |hello| Some(hello.suite), |ask| &mut ask.suites)?;
         offer.suites_12 = names(&SUITES_12, suites);
     }
     if has(offer, "TLS 1.3") {
-        let mut ask = Ask::all(TLS13, questions.name);
+        let mut ask = ProbeHello::all(TLS13, questions.name);
         let suites =
             questions.one_by_one(&mut ask, |hello| Some(hello.suite), |ask| &mut ask.suites)?;
         offer.suites_13 = names(&SUITES_13, suites);
-        let mut ask = Ask::all(TLS13, questions.name);
+        let mut ask = ProbeHello::all(TLS13, questions.name);
         let groups = questions.one_by_one(&mut ask, |hello| hello.group, |ask| &mut ask.groups)?;
         offer.groups = names(&GROUPS, groups);
     }
@@ -152,7 +153,7 @@ fn lists(questions: &Questions<'_>, offer: &mut Offer) -> Result<(), String> {
 }
 
 /// What an established connection adds.
-pub(super) fn add_visit(offer: &mut Offer, visit: &mut Visit, is_13: bool) {
+pub(super) fn add_visit(offer: &mut Offer, visit: &mut ProbeConnection, is_13: bool) {
     if offer.chain.is_empty() {
         offer.chain = visit
             .chain

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use dormouse_engine::{ClientContext, Protocols, ResumptionSettings, Version};
 
+use super::dialer::{Dialer, version_name};
 use super::offer::TICKET_WAIT;
-use super::visit::{Stream, Ticket, Visit};
-use super::{Means, version_name};
+use super::probe_connection::{ProbeConnection, Socket, Ticket};
 use crate::model::{FlightRow, Measured, Resumption, Trials};
 
 /// Connections held open at the same time, so that several processes of a server take part.
@@ -16,7 +16,7 @@ const NONE_WAIT: Duration = Duration::from_millis(50);
 
 /// Everything that was learnt by resuming.
 #[derive(Default)]
-pub(super) struct Learnt {
+pub(super) struct ResumptionFindings {
     pub(super) resumption: Vec<Resumption>,
     pub(super) flights: Vec<FlightRow>,
     /// Tickets that came with the first connection of TLS 1.3, when the server was asked something too.
@@ -27,8 +27,12 @@ pub(super) struct Learnt {
 
 /// Tries each version and way, with `tries` connections that offer a session. `offered`: the versions that
 /// the server was found to have; none if that is not known, and all are tried.
-pub(super) fn try_all(means: &Means<'_>, tries: usize, offered: &[Protocols]) -> Learnt {
-    let mut learnt = Learnt::default();
+pub(super) fn try_all(
+    means: &Dialer<'_>,
+    tries: usize,
+    offered: &[Protocols],
+) -> ResumptionFindings {
+    let mut learnt = ResumptionFindings::default();
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         let ways: &[&str] = if protocols == Protocols::TLS12 {
             &["ticket", "session id"]
@@ -50,13 +54,13 @@ pub(super) fn try_all(means: &Means<'_>, tries: usize, offered: &[Protocols]) ->
             });
         }
         // With a certificate to show, the flights without it are looked at too, where that is allowed.
-        let bare = Means {
+        let bare = Dialer {
             identity: None,
             ..*means
         };
         if means.identity.is_some()
             && let Ok(visit) = context(&bare, protocols, "ticket")
-                .and_then(|context| Visit::make(means.target, &context, means.name))
+                .and_then(|context| ProbeConnection::make(means.target, &context, means.name))
         {
             keep_flights(&bare, &mut learnt.flights, &visit);
             visit.close();
@@ -67,7 +71,7 @@ pub(super) fn try_all(means: &Means<'_>, tries: usize, offered: &[Protocols]) ->
 
 /// A client of one version, which resumes by one way.
 pub(super) fn context(
-    means: &Means<'_>,
+    means: &Dialer<'_>,
     protocols: Protocols,
     by: &str,
 ) -> Result<ClientContext, String> {
@@ -85,10 +89,10 @@ pub(super) fn context(
 }
 
 fn trials(
-    means: &Means<'_>,
+    means: &Dialer<'_>,
     context: &ClientContext,
     tries: usize,
-    learnt: &mut Learnt,
+    learnt: &mut ResumptionFindings,
 ) -> Result<Trials, String> {
     let first = visit(means, context, TICKET_WAIT)?;
     first.accepted()?;
@@ -140,29 +144,29 @@ fn trials(
         keep_flights(means, &mut learnt.flights, &visit);
         held.push(visit);
         if held.len() == TOGETHER || learnt.one_by_one {
-            held.drain(..).for_each(Visit::close);
+            held.drain(..).for_each(ProbeConnection::close);
         }
     }
-    held.into_iter().for_each(Visit::close);
+    held.into_iter().for_each(ProbeConnection::close);
     Ok(trials)
 }
 
 /// A connection, whose tickets are waited for.
 pub(super) fn visit(
-    means: &Means<'_>,
+    means: &Dialer<'_>,
     context: &ClientContext,
     wait: Duration,
-) -> Result<Visit, String> {
+) -> Result<ProbeConnection, String> {
     visit_waiting(means, context, |_| wait)
 }
 
 /// The same; how long is said when it is known whether it was resumed.
 fn visit_waiting(
-    means: &Means<'_>,
+    means: &Dialer<'_>,
     context: &ClientContext,
     wait: impl Fn(bool) -> Duration,
-) -> Result<Visit, String> {
-    let mut visit = Visit::make(means.target, context, means.name)?;
+) -> Result<ProbeConnection, String> {
+    let mut visit = ProbeConnection::make(means.target, context, means.name)?;
     // Its session must be in the store before the next one is made. In TLS 1.2 it is.
     if visit.info.protocol == Version::Tls13 {
         visit.await_tickets_or_ask(means.words, wait(visit.info.resumed));
@@ -172,13 +176,13 @@ fn visit_waiting(
 
 /// Connections without a handshake. Where processes or machines take turns, the one which gave a
 /// ticket would otherwise never be asked next, or always.
-fn shift(means: &Means<'_>, count: usize) {
+fn shift(means: &Dialer<'_>, count: usize) {
     for _ in 0..count {
-        let _ = Stream::connect(means.target);
+        let _ = Socket::connect(means.target);
     }
 }
 
-fn keep_flights(means: &Means<'_>, flights: &mut Vec<FlightRow>, visit: &Visit) {
+fn keep_flights(means: &Dialer<'_>, flights: &mut Vec<FlightRow>, visit: &ProbeConnection) {
     let bytes = visit.info.flights.bytes();
     // It comes in a later flight of the client's than the hello, which is small without it.
     let mut later = bytes.iter().skip(2).step_by(2);

@@ -1,9 +1,9 @@
 //! Figures that several modes have.
 
-use crate::load::Harvest;
+use crate::load::FleetReport;
 use crate::model::Run;
 use crate::session::Session;
-use dormouse_measure::Trouble;
+use dormouse_measure::Error;
 use dormouse_measure::{CpuTime, KernelMemory, TreeSample};
 
 /// Memory at one moment, in the three ways to count it.
@@ -159,13 +159,13 @@ pub(super) fn generators(session: &mut Session<'_>, before: TreeSample, connecti
 }
 
 /// A part that ended before it was done ends the run: what follows would measure something else.
-pub(super) fn must_be_whole(harvest: &Harvest) -> Result<(), Trouble> {
+pub(super) fn must_be_whole(harvest: &FleetReport) -> Result<(), Error> {
     match &harvest.of.gave_up {
         None => Ok(()),
         Some(why) => {
             let reason = harvest.of.failures.iter().max_by_key(|(_, count)| **count);
             let reason = reason.map_or_else(String::new, |(reason, _)| format!(": {reason}"));
-            Err(Trouble::target(format!("{why}{reason}")))
+            Err(Error::target(format!("{why}{reason}")))
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use dormouse_gateway::config::show_number;
+use dormouse_config::show_number;
 use serde_json::Value;
 
 use crate::paint::{Canvas, Style};

@@ -183,7 +183,7 @@ fn sessions(context: &Context<'_>, server: &Directive, draft: &mut Draft) {
 }
 
 fn config_time(ms: u64) -> String {
-    dormouse_gateway::config::show_duration(std::time::Duration::from_millis(ms))
+    dormouse_config::show_duration(std::time::Duration::from_millis(ms))
 }
 
 /// Certificates of clients.
