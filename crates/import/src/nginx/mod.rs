@@ -5,85 +5,29 @@
 //! carried over: where a server only hands everything on, connections go where it hands them;
 //! otherwise nginx stays behind us, without TLS, for what is done with requests.
 
+mod context;
 mod options;
 mod syntax;
 mod target;
 
-use super::said::{HTTP2, PROXY_FROM_WHOM};
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::draft::{Draft, Section, list, quoted, quoted_list};
-use super::fault::{Fault, Spot};
-use super::words::time;
+use crate::advice::{HTTP2, PROXY_FROM_WHOM};
+use crate::draft::Draft;
+use crate::error::{ImportError, Position};
+use crate::section::Section;
+use crate::toml::{list, quoted, quoted_list};
+use crate::value::time;
+use context::{Context, address};
 use syntax::Directive;
-use target::Case;
+use target::TargetCase;
 
-/// `stream` or `http`, and what its servers share.
-struct Context<'a> {
-    is_http: bool,
-    block: &'a Directive,
-    /// The folder of the main file, from which relative paths count.
-    folder: PathBuf,
-    /// For each address, the server for clients which ask for no name that is there.
-    defaults: HashMap<String, usize>,
-    /// Addresses that several servers share.
-    shared: HashMap<String, usize>,
-}
-
-impl<'a> Context<'a> {
-    fn new(block: &'a Directive, folder: &Path) -> Context<'a> {
-        let mut defaults = HashMap::new();
-        let mut shared: HashMap<String, usize> = HashMap::new();
-        for (number, server) in block.all("server").enumerate() {
-            for listen in server.all("listen") {
-                let address = address(listen.word(1)).unwrap_or_default();
-                *shared.entry(address.clone()).or_default() += 1;
-                let is_said = listen.says("default_server") || listen.says("default");
-                if is_said || !defaults.contains_key(&address) {
-                    defaults.insert(address, number);
-                }
-            }
-        }
-        Context {
-            is_http: block.name() == "http",
-            block,
-            folder: folder.to_owned(),
-            defaults,
-            shared,
-        }
-    }
-
-    /// A directive of a server, or of the context around it.
-    fn find(&self, server: &'a Directive, name: &str) -> Option<&'a Directive> {
-        server.find(name).or_else(|| self.block.find(name))
-    }
-
-    /// The same where there may be several: the server's replace those around it.
-    fn all(&self, server: &'a Directive, name: &'a str) -> Vec<&'a Directive> {
-        let own: Vec<&Directive> = server.all(name).collect();
-        if own.is_empty() {
-            return self.block.all(name).collect();
-        }
-        own
-    }
-
-    fn is_on(&self, server: &'a Directive, name: &str) -> bool {
-        self.find(server, name)
-            .is_some_and(|one| one.word(1) == "on")
-    }
-
-    fn path(&self, text: &str) -> String {
-        self.folder.join(text).display().to_string()
-    }
-}
-
-pub(super) fn read(text: &str, spot: &Spot, file: &Path) -> Result<Draft, Fault> {
+pub(super) fn read(text: &str, position: &Position, file: &Path) -> Result<Draft, ImportError> {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    let (whole, missing) = syntax::parse(text, spot, &file)?;
+    let (whole, missing) = syntax::parse(text, position, &file)?;
     let mut draft = Draft::default();
-    for (spot, what) in &missing {
-        draft.leave_out(spot, what, "this file is not there");
+    for (position, what) in &missing {
+        draft.leave_out(position, what, "this file is not there");
     }
     let folder = file.parent().unwrap_or(Path::new(""));
     for block in &whole.block {
@@ -144,14 +88,14 @@ fn routes(
     let title = format!("{} server {}", context.block.name(), names.join(" "));
     if context.is_on(server, "ssl_reject_handshake") {
         let why = "clients that ask for no name of the others are refused here anyway";
-        draft.leave_out(&server.spot, &title, why);
+        draft.leave_out(&server.position, &title, why);
         return;
     }
     let mut base = Section::new(false, title.trim_end());
     listen(context, server, listens, &mut base, draft);
     if !is_default && !names_of(server, &names, &mut base) {
         let why = "no client comes here: another server has its address, and it has no name";
-        draft.leave_out(&server.spot, &base.title, why);
+        draft.leave_out(&server.position, &base.title, why);
         return;
     }
     if passes_through {
@@ -170,32 +114,36 @@ fn routes(
         options::left_out(context, server, passes_through, &mut base, draft);
     }
     for (n, case) in cases.into_iter().enumerate() {
-        let Case {
+        let TargetCase {
             names,
             protocols,
             target,
-            spot,
+            position,
         } = case;
-        let mut section = if n == 0 { base.clone() } else { base.again() };
+        let mut section = if n == 0 {
+            base.clone()
+        } else {
+            base.without_remarks()
+        };
         if !names.is_empty() {
             section.set("server_names", quoted_list(&names));
         }
         if !protocols.is_empty() {
             section.set("alpn", quoted_list(&protocols));
         }
-        target::set(context, server, &target, &spot, &mut section);
+        target::set(context, server, &target, &position, &mut section);
         draft.sections.push(section);
     }
 }
 
 /// Names as we have them. False: none, so that nobody would come here.
 fn names_of(server: &Directive, names: &[&str], section: &mut Section) -> bool {
-    let spot = server
+    let position = server
         .find("server_name")
-        .map_or(&server.spot, |one| &one.spot);
+        .map_or(&server.position, |one| &one.position);
     let mut ours = Vec::new();
     for name in names {
-        ours.extend(target::name(name, spot, section));
+        ours.extend(target::name(name, position, section));
     }
     section.set("server_names", quoted_list(&ours));
     !ours.is_empty()
@@ -216,24 +164,26 @@ fn listen(
                 addresses.push(quoted(&address.replace("[::]:", ":")));
             }
             Some(address) => addresses.push(quoted(&address)),
-            None => section.do_this(
-                &one.spot,
+            None => section.add_to_do(
+                &one.position,
                 "we listen on TCP addresses only: give one to `listen`",
             ),
         }
         for word in one.values().skip(1) {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
             match name {
-                "backlog" => draft.number("backlog", value, &one.spot, &one.shown()),
+                "backlog" => draft.number("backlog", value, &one.position, &one.shown()),
                 "so_keepalive" => keepalive(value, draft),
-                "http2" => section.leave_out(&one.spot, word, HTTP2),
-                "udp" | "quic" => section.leave_out(&one.spot, word, "there is TCP only here"),
+                "http2" => section.leave_out(&one.position, word, HTTP2),
+                "udp" | "quic" => section.leave_out(&one.position, word, "there is TCP only here"),
                 "fastopen" | "setfib" | "accept_filter" => {
-                    section.leave_out(&one.spot, word, "no counterpart")
+                    section.leave_out(&one.position, word, "no counterpart")
                 }
-                "rcvbuf" | "sndbuf" => {
-                    section.leave_out(&one.spot, word, "see `receive_buffer` and `socket_buffer`")
-                }
+                "rcvbuf" | "sndbuf" => section.leave_out(
+                    &one.position,
+                    word,
+                    "see `receive_buffer` and `socket_buffer`",
+                ),
                 _ => {}
             }
         }
@@ -247,7 +197,7 @@ fn listen(
             .filter(|network| *network != "unix:")
             .collect();
         if trusted.is_empty() {
-            section.do_this(&listens[0].spot, PROXY_FROM_WHOM);
+            section.add_to_do(&listens[0].position, PROXY_FROM_WHOM);
         } else {
             section.set("accept_proxy_from", quoted_list(&trusted));
         }
@@ -263,31 +213,10 @@ fn keepalive(value: &str, draft: &mut Draft) {
             .and_then(|part| time(part, 1000))
             .map(|ms| ms / 1000);
         if let Some(seconds) = seconds.filter(|seconds| *seconds > 0) {
-            draft.say(name, &format!("{seconds}s"));
+            draft.set_text(name, &format!("{seconds}s"));
         }
     }
     if let Some(count) = parts.next().and_then(|part| part.parse::<u32>().ok()) {
         draft.set("keepalive_count", count.to_string());
     }
-}
-
-/// `443`, `*:443`, `[::]:443`, `127.0.0.1:443`, `127.0.0.1`. `None`: it is no TCP address.
-fn address(text: &str) -> Option<String> {
-    if text.starts_with("unix:") {
-        return None;
-    }
-    if text.bytes().all(|b| b.is_ascii_digit()) {
-        return Some(format!("0.0.0.0:{text}"));
-    }
-    if let Some(port) = text.strip_prefix("*:") {
-        return Some(format!("0.0.0.0:{port}"));
-    }
-    let has_port = text
-        .rsplit_once(':')
-        .is_some_and(|(host, _)| !host.contains(':') || host.ends_with(']'));
-    Some(if has_port {
-        text.to_owned()
-    } else {
-        format!("{text}:80")
-    })
 }

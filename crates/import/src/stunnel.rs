@@ -1,80 +1,24 @@
 //! stunnel.conf: `key = value` in `[services]`, with defaults above them (stunnel(8)).
 
-use super::said::{CLIENTS_UNCHECKED, NAME_OF_SERVER, NOT_VERIFIED, ONE_CA_FILE, PINNED};
+mod services;
+
 use std::path::Path;
 
-use super::draft::{
-    Backend, Certificate, Draft, Section, backends, certificates, list, quoted, quoted_list,
-};
-use super::fault::{Fault, Spot};
-use super::words::version;
-use super::{files_in, read as read_file};
+use crate::advice::{CLIENTS_UNCHECKED, NAME_OF_SERVER, NOT_VERIFIED, ONE_CA_FILE, PINNED};
+use crate::draft::Draft;
+use crate::error::{ImportError, Position};
+use crate::openssl::version;
+use crate::section::Section;
+use crate::toml::{Backend, Certificate, backends, certificates, list, quoted, quoted_list};
+use services::{Service, ServiceReader, StunnelSetting};
 
-/// Files that are included, in all.
-const INCLUDES_MAX: usize = 200;
-
-#[derive(Clone, Debug)]
-struct Entry {
-    spot: Spot,
-    key: String,
-    value: String,
-}
-
-impl Entry {
-    fn shown(&self) -> String {
-        format!("{} = {}", self.key, self.value)
-    }
-}
-
-struct Service {
-    name: String,
-    spot: Spot,
-    entries: Vec<Entry>,
-}
-
-impl Service {
-    /// The last one counts.
-    fn find(&self, key: &str) -> Option<&Entry> {
-        self.entries
-            .iter()
-            .rev()
-            .find(|one| one.key.eq_ignore_ascii_case(key))
-    }
-
-    fn value(&self, key: &str) -> Option<&str> {
-        self.find(key).map(|one| one.value.as_str())
-    }
-
-    fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a Entry> {
-        self.entries
-            .iter()
-            .filter(move |one| one.key.eq_ignore_ascii_case(key))
-    }
-
-    fn is_on(&self, key: &str) -> bool {
-        self.value(key) == Some("yes")
-    }
-}
-
-/// What is being read.
-#[derive(Default)]
-struct Reader {
-    services: Vec<Service>,
-    /// What stands above all services.
-    defaults: Vec<Entry>,
-    draft: Draft,
-    included: usize,
-}
-
-pub(super) fn read(text: &str, spot: &Spot, folder: &Path) -> Result<Draft, Fault> {
-    let mut reader = Reader::default();
-    reader.text(text, spot, folder, 0)?;
-    let Reader {
+pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Draft, ImportError> {
+    let ServiceReader {
         services,
         defaults,
         mut draft,
         ..
-    } = reader;
+    } = ServiceReader::read(text, position, folder)?;
     let (of_services, of_program): (Vec<_>, Vec<_>) = defaults
         .into_iter()
         .partition(|one| is_of_service(&one.key));
@@ -91,87 +35,6 @@ pub(super) fn read(text: &str, spot: &Spot, folder: &Path) -> Result<Draft, Faul
         of_program.iter().for_each(|one| program(one, &mut draft));
     }
     Ok(draft)
-}
-
-impl Reader {
-    fn text(&mut self, text: &str, spot: &Spot, folder: &Path, depth: usize) -> Result<(), Fault> {
-        for (n, line) in text.lines().enumerate() {
-            let spot = spot.at(n + 1);
-            let line = line.trim();
-            if line.is_empty() || line.starts_with([';', '#']) {
-                continue;
-            }
-            if let Some(inner) = line.strip_prefix('[') {
-                let Some(name) = inner.strip_suffix(']') else {
-                    return Err(Fault::new(
-                        &spot,
-                        n + 1,
-                        "the `[` in this line is never closed",
-                        "a service begins with [NAME]",
-                    ));
-                };
-                self.services.push(Service {
-                    name: name.to_owned(),
-                    spot,
-                    entries: Vec::new(),
-                });
-                continue;
-            }
-            let Some((key, value)) = line.split_once('=') else {
-                self.draft
-                    .leave_out(&spot, line, "this is no `key = value`");
-                continue;
-            };
-            let (key, value) = (key.trim().to_owned(), value.trim().to_owned());
-            if key == "include" {
-                self.include(&value, &spot, folder, depth)?;
-                continue;
-            }
-            let entry = Entry { spot, key, value };
-            match self.services.last_mut() {
-                Some(service) => service.entries.push(entry),
-                None => self.defaults.push(entry),
-            }
-        }
-        Ok(())
-    }
-
-    /// All files of a folder, in the order of their names.
-    fn include(
-        &mut self,
-        value: &str,
-        spot: &Spot,
-        folder: &Path,
-        depth: usize,
-    ) -> Result<(), Fault> {
-        let path = folder.join(value);
-        if !path.is_dir() {
-            self.draft.leave_out(
-                spot,
-                &format!("include = {value}"),
-                "this folder is not there",
-            );
-            return Ok(());
-        }
-        for file in files_in(&path, |_| true) {
-            self.included += 1;
-            if depth >= 10 || self.included > INCLUDES_MAX {
-                let what = format!(
-                    "{} is one file too many: 200 are read, 10 deep",
-                    file.display()
-                );
-                return Err(Fault::new(
-                    spot,
-                    spot.line,
-                    what,
-                    "do they include each other?",
-                ));
-            }
-            let spot = Spot::included(&file.display().to_string());
-            self.text(&read_file(&file, &spot)?, &spot, folder, depth + 1)?;
-        }
-        Ok(())
-    }
 }
 
 fn is_of_service(key: &str) -> bool {
@@ -195,20 +58,20 @@ fn is_of_service(key: &str) -> bool {
     !OF_PROGRAM.contains(&key) && !key.starts_with("engineC") && !key.starts_with("engineD")
 }
 
-fn program(one: &Entry, draft: &mut Draft) {
+fn program(one: &StunnelSetting, draft: &mut Draft) {
     let why = match one.key.as_str() {
         "debug" if matches!(one.value.as_str(), "debug" | "7") => {
-            return draft.say("log_level", "debug");
+            return draft.set_text("log_level", "debug");
         }
-        "setuid" => return draft.say("user", &one.value),
-        "setgid" => return draft.say("group", &one.value),
+        "setuid" => return draft.set_text("user", &one.value),
+        "setgid" => return draft.set_text("group", &one.value),
         "pid" | "foreground" | "debug" | "syslog" | "RNDfile" | "RNDbytes" => return,
         "fips" if one.value == "no" => return,
         "output" | "log" => "the log goes to standard error",
         "chroot" => "workers confine themselves (`sandbox`); paths are as they are",
         _ => "no counterpart",
     };
-    draft.leave_out(&one.spot, &one.shown(), why);
+    draft.leave_out(&one.position, &one.shown(), why);
 }
 
 fn read_service(service: &Service, all: &[Service], draft: &mut Draft) {
@@ -223,7 +86,7 @@ fn read_service(service: &Service, all: &[Service], draft: &mut Draft) {
                 Some(listen) => listen,
                 None => {
                     return draft.leave_out(
-                        &service.spot,
+                        &service.position,
                         &title,
                         "the service that `sni` names is not there",
                     );
@@ -231,21 +94,21 @@ fn read_service(service: &Service, all: &[Service], draft: &mut Draft) {
             }
         }
         (None, _) => {
-            return draft.leave_out(&service.spot, &title, "it accepts nothing (inetd mode)");
+            return draft.leave_out(&service.position, &title, "it accepts nothing (inetd mode)");
         }
     };
-    section.say("listen", &listen);
+    section.set_text("listen", &listen);
     if !connect(service, &mut section) {
         return draft.leave_out(
-            &service.spot,
+            &service.position,
             &title,
             "it has no `connect` (`exec` is not done here)",
         );
     }
     if let Some(cert) = service.find("cert") {
         if cert.value.starts_with("pkcs11:") {
-            section.do_this(
-                &cert.spot,
+            section.add_to_do(
+                &cert.position,
                 "keys are read from files: give them to `certificates`",
             );
         } else {
@@ -321,13 +184,13 @@ fn trust(service: &Service, section: &mut Section) {
     let (chain, peer) = verifies(service);
     let ca = service.value("CAfile");
     match (chain || peer, ca) {
-        (true, Some(file)) => section.say("ca", file),
+        (true, Some(file)) => section.set_text("ca", file),
         // A folder of hashed certificates is what the operating system has.
-        (true, None) => section.say("ca", "system"),
+        (true, None) => section.set_text("ca", "system"),
         (false, _) => {
             section.set("insecure", "true");
             let why = NOT_VERIFIED;
-            section.leave_out(&service.spot, "verifyChain", why);
+            section.leave_out(&service.position, "verifyChain", why);
         }
     }
     if let (true, Some(one)) = (
@@ -336,16 +199,16 @@ fn trust(service: &Service, section: &mut Section) {
             .find("CApath")
             .filter(|one| ca.is_none() && one.value != "/etc/ssl/certs"),
     ) {
-        section.leave_out(&one.spot, &one.shown(), ONE_CA_FILE);
+        section.leave_out(&one.position, &one.shown(), ONE_CA_FILE);
     }
     let name = service
         .find("checkHost")
         .or(service.find("sni"))
         .or(service.find("checkIP"));
     match name.filter(|name| !name.value.is_empty()) {
-        Some(name) => section.say("server_name", &name.value),
+        Some(name) => section.set_text("server_name", &name.value),
         None if chain || peer => {
-            section.leave_out(&service.spot, "checkHost", NAME_OF_SERVER);
+            section.leave_out(&service.position, "checkHost", NAME_OF_SERVER);
         }
         None => {}
     }
@@ -385,7 +248,7 @@ fn clients(service: &Service, section: &mut Section) {
         section.set("client_allow", quoted_list(&hosts));
     }
     if peer {
-        section.do_this(&service.spot, PINNED);
+        section.add_to_do(&service.position, PINNED);
     }
 }
 
@@ -398,10 +261,12 @@ fn crypto(service: &Service, section: &mut Section) {
             _ => continue,
         };
         match version(&one.value) {
-            Some(ours) => options.iter().for_each(|option| section.say(option, ours)),
+            Some(ours) => options
+                .iter()
+                .for_each(|option| section.set_text(option, ours)),
             // Older ones may be the oldest: then ours is.
             None if one.value == "all" || one.key == "sslVersionMin" => {}
-            None => section.leave_out(&one.spot, &one.shown(), "TLS 1.2 is the oldest here"),
+            None => section.leave_out(&one.position, &one.shown(), "TLS 1.2 is the oldest here"),
         }
     }
     if section.originate {
@@ -409,40 +274,40 @@ fn crypto(service: &Service, section: &mut Section) {
     }
     let (tls12, tls13) = (service.find("ciphers"), service.find("ciphersuites"));
     if let Some(one) = tls12.or(tls13) {
-        let text = |one: Option<&Entry>| one.map(|one| one.value.clone());
+        let text = |one: Option<&StunnelSetting>| one.map(|one| one.value.clone());
         section.suites(
-            &one.spot,
+            &one.position,
             &one.shown(),
             text(tls12).as_deref(),
             text(tls13).as_deref(),
         );
     }
     if let Some(one) = service.find("curves") {
-        section.groups(&one.spot, &one.shown(), &one.value);
+        section.groups(&one.position, &one.shown(), &one.value);
     }
 }
 
-fn rest(one: &Entry, service: &Service, section: &mut Section, draft: &mut Draft) {
+fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &mut Draft) {
     let shown = one.shown();
     let mut seconds = |name| match one.value.parse::<u64>() {
-        Ok(n) => draft.longest(name, n.saturating_mul(1000), &one.spot, &shown),
-        Err(_) => draft.leave_out(&one.spot, &shown, "it is no number of seconds"),
+        Ok(n) => draft.longest(name, n.saturating_mul(1000), &one.position, &shown),
+        Err(_) => draft.leave_out(&one.position, &shown, "it is no number of seconds"),
     };
     let why = match one.key.as_str() {
         "TIMEOUTidle" => return seconds("idle_timeout"),
         "TIMEOUTconnect" => return seconds("backend_connect_timeout"),
         "TIMEOUTbusy" => return seconds("handshake_timeout"),
-        "TIMEOUTclose" if one.value == "0" => return section.say("truncation", "close"),
+        "TIMEOUTclose" if one.value == "0" => return section.set_text("truncation", "close"),
         "protocol" if one.value == "proxy" && !section.originate => {
-            return section.say("proxy_protocol", "v1");
+            return section.set_text("proxy_protocol", "v1");
         }
-        "local" if !section.originate => return section.say("source_addresses", &one.value),
+        "local" if !section.originate => return section.set_text("source_addresses", &one.value),
         "sessionResume" if one.value == "no" => match section.originate {
             true => return section.set("resume_uses", "0"),
             false => return draft.set("tickets", "0"),
         },
         "sessionCacheTimeout" if section.originate => {
-            return section.say("resume_age", &format!("{}s", one.value));
+            return section.set_text("resume_age", &format!("{}s", one.value));
         }
         "alpn" => return section.set("alpn", quoted_list(&[&one.value])),
         "options" if one.value == "NO_TICKET" => {
@@ -450,7 +315,7 @@ fn rest(one: &Entry, service: &Service, section: &mut Section, draft: &mut Draft
         }
         "protocol" => "it speaks in the clear before TLS begins, which is not done here",
         "OCSPaia" | "OCSP" | "checkEmail" | "checkIP" if asks_clients(service) => {
-            return section.do_this(&one.spot, &format!("{shown}: {CLIENTS_UNCHECKED}"));
+            return section.add_to_do(&one.position, &format!("{shown}: {CLIENTS_UNCHECKED}"));
         }
         "OCSPaia" | "OCSP" | "checkEmail" => "not checked here",
         "CRLfile" | "CRLpath" if section.originate => "revocation lists are for clients only",
@@ -468,7 +333,7 @@ fn rest(one: &Entry, service: &Service, section: &mut Section, draft: &mut Draft
         _ if is_known(&one.key) || service.find("connect").is_none() => return,
         _ => "no counterpart",
     };
-    section.leave_out(&one.spot, &shown, why);
+    section.leave_out(&one.position, &shown, why);
 }
 
 fn is_known(key: &str) -> bool {

@@ -5,16 +5,16 @@ use std::rc::Rc;
 
 /// A line of a file; line 0 is the file as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Spot {
+pub struct Position {
     /// As it is shown. The file that was asked for needs no name in comments.
     pub(super) file: Rc<str>,
     pub(super) is_included: bool,
     pub(super) line: usize,
 }
 
-impl Spot {
-    pub(super) fn new(file: &str) -> Spot {
-        Spot {
+impl Position {
+    pub(super) fn new(file: &str) -> Position {
+        Position {
             file: file.into(),
             is_included: false,
             line: 0,
@@ -22,15 +22,15 @@ impl Spot {
     }
 
     /// In a file that another one includes.
-    pub(super) fn included(file: &str) -> Spot {
-        Spot {
+    pub(super) fn included(file: &str) -> Position {
+        Position {
             is_included: true,
-            ..Spot::new(file)
+            ..Position::new(file)
         }
     }
 
-    pub(super) fn at(&self, line: usize) -> Spot {
-        Spot {
+    pub(super) fn at(&self, line: usize) -> Position {
+        Position {
             line,
             ..self.clone()
         }
@@ -38,7 +38,7 @@ impl Spot {
 }
 
 /// As comments name it.
-impl fmt::Display for Spot {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.is_included, self.line) {
             (true, line) => write!(f, "{}:{line}", self.file),
@@ -49,33 +49,33 @@ impl fmt::Display for Spot {
 
 /// What keeps a file from being understood at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub struct ImportError {
     pub(super) what: String,
-    pub(super) spot: Spot,
+    pub(super) position: Position,
     pub(super) help: String,
 }
 
-impl Fault {
+impl ImportError {
     pub(super) fn new(
-        spot: &Spot,
+        position: &Position,
         line: usize,
         what: impl Into<String>,
         help: impl Into<String>,
-    ) -> Fault {
-        Fault {
+    ) -> ImportError {
+        ImportError {
             what: what.into(),
-            spot: spot.at(line),
+            position: position.at(line),
             help: help.into(),
         }
     }
 }
 
 /// In the form in which mistakes of our own configuration are told.
-impl fmt::Display for Fault {
+impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n  --> {}", self.what, self.spot.file)?;
-        if self.spot.line > 0 {
-            write!(f, ":{}", self.spot.line)?;
+        write!(f, "{}\n  --> {}", self.what, self.position.file)?;
+        if self.position.line > 0 {
+            write!(f, ":{}", self.position.line)?;
         }
         write!(f, "\n   = help: {}", self.help)
     }

@@ -1,18 +1,21 @@
 //! `bind ADDRESS ssl crt FILE …`
 
-use crate::import::said::{BY_THEIR_NAMES, PROXY_FROM_WHOM};
 use std::path::Path;
 
-use super::Config;
+use super::config::Config;
 use super::syntax::Line;
-use crate::import::draft::{Certificate, Draft, Section, certificates, list, quoted, quoted_list};
-use crate::import::fault::Spot;
-use crate::import::read as read_file;
-use crate::import::words::{time, version};
+use crate::advice::{BY_THEIR_NAMES, PROXY_FROM_WHOM};
+use crate::draft::Draft;
+use crate::error::Position;
+use crate::openssl::version;
+use crate::section::Section;
+use crate::source::read as read_file;
+use crate::toml::{Certificate, certificates, list, quoted, quoted_list};
+use crate::value::time;
 
 /// What a bind says about TLS, before its defaults are added.
 #[derive(Default)]
-struct Said {
+struct BindSettings {
     certificates: Vec<Certificate>,
     verify: Option<String>,
     ca: Option<String>,
@@ -32,63 +35,64 @@ pub(super) fn read(
     draft: &mut Draft,
 ) {
     listen(line, section);
-    let mut said = Said::default();
+    let mut settings = BindSettings::default();
     if let Some(options) = config.global("ssl-default-bind-options") {
         words(
             options,
             options.behind(1),
             config,
-            &mut said,
+            &mut settings,
             section,
             draft,
         );
     }
-    words(line, line.behind(2), config, &mut said, section, draft);
+    words(line, line.behind(2), config, &mut settings, section, draft);
     if !has_tls {
         section.set("pass_through", "true");
         return;
     }
-    if !said.certificates.is_empty() {
-        section.set("certificates", certificates(&said.certificates));
+    if !settings.certificates.is_empty() {
+        section.set("certificates", certificates(&settings.certificates));
     }
     let default = |name: &str| config.global(name).map(|line| line.word(1).to_owned());
     let (tls12, tls13) = (
-        said.ciphers.or(default("ssl-default-bind-ciphers")),
-        said.ciphersuites
+        settings.ciphers.or(default("ssl-default-bind-ciphers")),
+        settings
+            .ciphersuites
             .or(default("ssl-default-bind-ciphersuites")),
     );
     if tls12.is_some() || tls13.is_some() {
         section.suites(
-            &line.spot,
+            &line.position,
             "ciphers, ciphersuites",
             tls12.as_deref(),
             tls13.as_deref(),
         );
     }
-    if let Some(curves) = said.curves.or(default("ssl-default-bind-curves")) {
-        section.groups(&line.spot, &format!("curves {curves}"), &curves);
+    if let Some(curves) = settings.curves.or(default("ssl-default-bind-curves")) {
+        section.groups(&line.position, &format!("curves {curves}"), &curves);
     }
-    match said.no_tls.as_slice() {
+    match settings.no_tls.as_slice() {
         [] => {}
-        no if no.contains(&"1.3") => section.say("max_version", "1.2"),
-        _ => section.say("min_version", "1.3"),
+        no if no.contains(&"1.3") => section.set_text("max_version", "1.2"),
+        _ => section.set_text("min_version", "1.3"),
     }
-    if said.no_tickets {
+    if settings.no_tickets {
         // Its sessions are kept in a cache then; some 200 bytes each.
         let cache = config
             .global("tune.ssl.cachesize")
             .map_or(20_000, |line| line.word(1).parse::<u64>().unwrap_or(20_000));
         match cache {
             0 => draft.set("tickets", "0"),
-            sessions => draft.say("session_cache", &format!("{} KiB", (sessions / 4).max(64))),
+            sessions => draft.set_text("session_cache", &format!("{} KiB", (sessions / 4).max(64))),
         }
     }
-    match said.verify.as_deref() {
+    match settings.verify.as_deref() {
         None | Some("none") => {}
         Some(how) => section.clients(
             if how == "optional" { how } else { "required" },
-            said.ca.as_deref(),
-            &said.crls,
+            settings.ca.as_deref(),
+            &settings.crls,
         ),
     }
 }
@@ -99,8 +103,8 @@ fn listen(line: &Line, section: &mut Section) {
     for one in line.word(1).split(',') {
         match address(one, line.says("v4v6")) {
             Some(address) => all.push(quoted(&address)),
-            None => section.do_this(
-                &line.spot,
+            None => section.add_to_do(
+                &line.position,
                 &format!("we listen on TCP addresses with one port: not on {one}"),
             ),
         }
@@ -134,56 +138,56 @@ fn words(
     line: &Line,
     all: &[String],
     config: &Config,
-    said: &mut Said,
+    settings: &mut BindSettings,
     section: &mut Section,
     draft: &mut Draft,
 ) {
-    let spot = &line.spot;
+    let position = &line.position;
     let mut rest = all.iter();
     while let Some(word) = rest.next() {
         let mut value = || rest.next().map_or("", String::as_str);
         match word.as_str() {
-            "crt" => said
+            "crt" => settings
                 .certificates
                 .push(certificate(&config.path("crt-base", value()))),
             "crt-list" => crt_list(
                 &config.path("crt-base", value()),
                 config,
-                spot,
-                said,
+                position,
+                settings,
                 section,
             ),
             "alpn" => section.set("alpn", quoted_list(&value().split(',').collect::<Vec<_>>())),
-            "ssl-min-ver" => oldest(value(), spot, section),
+            "ssl-min-ver" => oldest(value(), position, section),
             "ssl-max-ver" => match version(value()) {
                 Some("1.3") => section.remove("max_version"),
-                Some(ours) => section.say("max_version", ours),
-                None => section.leave_out(spot, "ssl-max-ver", "TLS 1.2 is the oldest here"),
+                Some(ours) => section.set_text("max_version", ours),
+                None => section.leave_out(position, "ssl-max-ver", "TLS 1.2 is the oldest here"),
             },
-            "force-tlsv12" => said.no_tls.push("1.3"),
-            "force-tlsv13" => said.no_tls.push("1.2"),
-            "no-tlsv12" => said.no_tls.push("1.2"),
-            "no-tlsv13" => said.no_tls.push("1.3"),
-            "no-tls-tickets" => said.no_tickets = true,
+            "force-tlsv12" => settings.no_tls.push("1.3"),
+            "force-tlsv13" => settings.no_tls.push("1.2"),
+            "no-tlsv12" => settings.no_tls.push("1.2"),
+            "no-tlsv13" => settings.no_tls.push("1.3"),
+            "no-tls-tickets" => settings.no_tickets = true,
             "tls-ticket-keys" => {
                 let keys = format!("file:{}", value());
                 draft.set("ticket_keys", quoted_list(&[keys]));
             }
-            "verify" => said.verify = Some(value().to_owned()),
-            "ca-file" => said.ca = Some(config.path("ca-base", value())),
-            "crl-file" => said.crls.push(config.path("ca-base", value())),
-            "ciphers" => said.ciphers = Some(value().to_owned()),
-            "ciphersuites" => said.ciphersuites = Some(value().to_owned()),
-            "curves" | "ecdhe" => said.curves = Some(value().to_owned()),
-            "strict-sni" => section.say("unknown_name", "refuse"),
-            "accept-proxy" => section.do_this(spot, PROXY_FROM_WHOM),
-            "backlog" => draft.number("backlog", value(), spot, "backlog"),
+            "verify" => settings.verify = Some(value().to_owned()),
+            "ca-file" => settings.ca = Some(config.path("ca-base", value())),
+            "crl-file" => settings.crls.push(config.path("ca-base", value())),
+            "ciphers" => settings.ciphers = Some(value().to_owned()),
+            "ciphersuites" => settings.ciphersuites = Some(value().to_owned()),
+            "curves" | "ecdhe" => settings.curves = Some(value().to_owned()),
+            "strict-sni" => section.set_text("unknown_name", "refuse"),
+            "accept-proxy" => section.add_to_do(position, PROXY_FROM_WHOM),
+            "backlog" => draft.number("backlog", value(), position, "backlog"),
             "tcp-ut" => {
                 if let Some(ms) = time(value(), 1) {
-                    draft.longest("user_timeout", ms, spot, "tcp-ut");
+                    draft.longest("user_timeout", ms, position, "tcp-ut");
                 }
             }
-            _ => no_option(word, &mut rest, spot, section),
+            _ => no_option(word, &mut rest, position, section),
         }
     }
 }
@@ -192,31 +196,35 @@ fn words(
 fn no_option<'a>(
     word: &str,
     rest: &mut impl Iterator<Item = &'a String>,
-    spot: &Spot,
+    position: &Position,
     section: &mut Section,
 ) {
     let mut with_value = || format!("{word} {}", rest.next().map_or("", String::as_str));
     match word {
         "maxconn" => {
             let shown = with_value();
-            section.leave_out(spot, &shown, "`max_connections` is for all routes together");
+            section.leave_out(
+                position,
+                &shown,
+                "`max_connections` is for all routes together",
+            );
         }
         "interface" | "namespace" => {
             let shown = with_value();
             let what = "name in `listen` the addresses it has, and no others";
-            section.do_this(spot, &format!("{shown} has no counterpart: {what}"));
+            section.add_to_do(position, &format!("{shown} has no counterpart: {what}"));
         }
         "ca-ignore-err" | "crt-ignore-err" => {
             let shown = with_value();
-            section.leave_out(spot, &shown, "a certificate that is no good is refused");
+            section.leave_out(position, &shown, "a certificate that is no good is refused");
         }
-        "allow-0rtt" => section.leave_out(spot, word, "0-RTT data is never accepted"),
+        "allow-0rtt" => section.leave_out(position, word, "0-RTT data is never accepted"),
         "tfo" | "generate-certificates" | "transparent" => {
-            section.leave_out(spot, word, "no counterpart");
+            section.leave_out(position, word, "no counterpart");
         }
         "npn" | "ca-verify-file" | "ca-sign-file" | "ca-sign-pass" | "proto" => {
             let shown = with_value();
-            section.leave_out(spot, &shown, "no counterpart");
+            section.leave_out(position, &shown, "no counterpart");
         }
         "name"
         | "id"
@@ -238,13 +246,13 @@ fn no_option<'a>(
     }
 }
 
-fn oldest(text: &str, spot: &Spot, section: &mut Section) {
+fn oldest(text: &str, position: &Position, section: &mut Section) {
     match version(text) {
-        Some("1.3") => section.say("min_version", "1.3"),
+        Some("1.3") => section.set_text("min_version", "1.3"),
         // Ours, whatever the defaults of all binds say.
         Some(_) => section.remove("min_version"),
         None => section.leave_out(
-            spot,
+            position,
             &format!("ssl-min-ver {text}"),
             "TLS 1.2 is the oldest here",
         ),
@@ -265,12 +273,18 @@ fn certificate(file: &str) -> Certificate {
 }
 
 /// A file with a line for each certificate: `FILE [options] names…`.
-fn crt_list(file: &str, config: &Config, spot: &Spot, said: &mut Said, section: &mut Section) {
+fn crt_list(
+    file: &str,
+    config: &Config,
+    position: &Position,
+    settings: &mut BindSettings,
+    section: &mut Section,
+) {
     let shown = format!("crt-list {file}");
-    let inner = Spot::included(file);
+    let inner = Position::included(file);
     let Ok(text) = read_file(Path::new(file), &inner) else {
-        return section.do_this(
-            spot,
+        return section.add_to_do(
+            position,
             &format!("{shown} is not there: name its files in `certificates`"),
         );
     };
@@ -280,7 +294,8 @@ fn crt_list(file: &str, config: &Config, spot: &Spot, said: &mut Said, section: 
             continue;
         }
         let (cert, more) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-        said.certificates
+        settings
+            .certificates
             .push(certificate(&config.path("crt-base", cert)));
         if !more.trim().is_empty() {
             let why = BY_THEIR_NAMES;

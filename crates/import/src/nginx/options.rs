@@ -1,11 +1,13 @@
 //! What else a server says: certificates, TLS, clients, networks, times; and what has no
 //! counterpart.
 
-use super::Context;
+use super::context::Context;
 use super::syntax::Directive;
-use crate::import::draft::{Certificate, Draft, Section, certificates, quoted_list};
-use crate::import::said::{CONNECTIONS_OF_ALL, KEYS_ARE_PLAIN};
-use crate::import::words::time;
+use crate::advice::{CONNECTIONS_OF_ALL, KEYS_ARE_PLAIN};
+use crate::draft::Draft;
+use crate::section::Section;
+use crate::toml::{Certificate, certificates, quoted_list};
+use crate::value::time;
 
 /// Options of the program.
 pub(super) fn of_program(whole: &Directive, draft: &mut Draft) {
@@ -13,33 +15,33 @@ pub(super) fn of_program(whole: &Directive, draft: &mut Draft) {
         let shown = one.shown();
         match one.name() {
             "worker_processes" if one.word(1) != "auto" => {
-                draft.number("workers", one.word(1), &one.spot, &shown);
+                draft.number("workers", one.word(1), &one.position, &shown);
             }
             "user" => {
-                draft.say("user", one.word(1));
+                draft.set_text("user", one.word(1));
                 if !one.word(2).is_empty() {
-                    draft.say("group", one.word(2));
+                    draft.set_text("group", one.word(2));
                 }
             }
             "worker_rlimit_nofile" => {
                 draft.leave_out(
-                    &one.spot,
+                    &one.position,
                     &shown,
                     "set it where the program is started: LimitNOFILE= or ulimit -Hn",
                 );
             }
             "worker_shutdown_timeout" => {
                 if let Some(ms) = time(one.word(1), 1000) {
-                    draft.longest("shutdown_grace", ms, &one.spot, &shown);
+                    draft.longest("shutdown_grace", ms, &one.position, &shown);
                 }
             }
             "events" => {
                 if let Some(one) = one.find("worker_connections") {
-                    draft.leave_out(&one.spot, &one.shown(), CONNECTIONS_OF_ALL);
+                    draft.leave_out(&one.position, &one.shown(), CONNECTIONS_OF_ALL);
                 }
             }
             "ssl_engine" | "env" | "working_directory" => {
-                draft.leave_out(&one.spot, &shown, "no counterpart")
+                draft.leave_out(&one.position, &shown, "no counterpart")
             }
             _ => {}
         }
@@ -61,7 +63,7 @@ pub(super) fn of_context(context: &Context<'_>, draft: &mut Draft) {
             }
             _ => continue,
         };
-        draft.leave_out(&one.spot, &one.shown(), why);
+        draft.leave_out(&one.position, &one.shown(), why);
     }
 }
 
@@ -75,8 +77,8 @@ pub(super) fn show(context: &Context<'_>, server: &Directive, section: &mut Sect
     let mut all = Vec::new();
     for (n, cert) in certs.iter().enumerate() {
         if cert.word(1).contains('$') || cert.word(1).starts_with("data:") {
-            section.do_this(
-                &cert.spot,
+            section.add_to_do(
+                &cert.position,
                 "files are named here, or a directory of them: `certificates`",
             );
             continue;
@@ -94,7 +96,7 @@ pub(super) fn show(context: &Context<'_>, server: &Directive, section: &mut Sect
         section.set("certificates", certificates(&all));
     }
     if let Some(one) = context.find(server, "ssl_password_file") {
-        section.do_this(&one.spot, KEYS_ARE_PLAIN);
+        section.add_to_do(&one.position, KEYS_ARE_PLAIN);
     }
 }
 
@@ -107,7 +109,7 @@ pub(super) fn crypto(
 ) {
     let find = |name: &str| context.find(server, name);
     if let Some(one) = find("ssl_protocols") {
-        section.versions(&one.spot, &one.shown(), one.values());
+        section.versions(&one.position, &one.shown(), one.values());
     }
     let suites13 = context
         .all(server, "ssl_conf_command")
@@ -116,14 +118,14 @@ pub(super) fn crypto(
     if let Some(one) = find("ssl_ciphers").or(suites13) {
         let tls12 = find("ssl_ciphers").map(|one| one.word(1));
         section.suites(
-            &one.spot,
+            &one.position,
             &one.shown(),
             tls12,
             suites13.map(|one| one.word(2)),
         );
     }
     if let Some(one) = find("ssl_ecdh_curve") {
-        section.groups(&one.spot, &one.shown(), one.word(1));
+        section.groups(&one.position, &one.shown(), one.word(1));
     }
     if let Some(one) = find("ssl_alpn") {
         section.set("alpn", quoted_list(&one.values().collect::<Vec<_>>()));
@@ -142,7 +144,7 @@ pub(super) fn crypto(
         ("ssl_verify_depth", "chains may have the usual length"),
     ] {
         if let Some(one) = find(name).filter(|one| one.word(1) != "off") {
-            section.leave_out(&one.spot, &one.shown(), why);
+            section.leave_out(&one.position, &one.shown(), why);
         }
     }
 }
@@ -159,15 +161,15 @@ fn sessions(context: &Context<'_>, server: &Directive, draft: &mut Draft) {
     let no_tickets = find("ssl_session_tickets").is_some_and(|one| one.word(1) == "off");
     match (no_tickets, size) {
         // Tickets hold the sessions otherwise; who knows no tickets has a cache anyway.
-        (true, Some(size)) => draft.say("session_cache", &size),
+        (true, Some(size)) => draft.set_text("session_cache", &size),
         (true, None) => draft.set("tickets", "0"),
         (false, _) => {}
     }
     if let Some(ms) = find("ssl_session_timeout").and_then(|one| time(one.word(1), 1000)) {
         let lifetime = config_time(ms.clamp(60_000, 7 * 86_400_000));
-        draft.say("ticket_lifetime", &lifetime);
+        draft.set_text("ticket_lifetime", &lifetime);
         if ms > 12 * 3_600_000 {
-            draft.say("ticket_rotation", &lifetime);
+            draft.set_text("ticket_rotation", &lifetime);
         }
     }
     let keys: Vec<String> = context
@@ -194,7 +196,7 @@ pub(super) fn clients(context: &Context<'_>, server: &Directive, section: &mut S
         "optional" => "optional",
         "optional_no_ca" => {
             section.leave_out(
-                &verify.spot,
+                &verify.position,
                 &verify.shown(),
                 "who shows a certificate has to show a good one here",
             );
@@ -235,7 +237,7 @@ pub(super) fn networks(context: &Context<'_>, server: &Directive, section: &mut 
             (_, network) => {
                 if !allow.is_empty() {
                     section.leave_out(
-                        &one.spot,
+                        &one.position,
                         &one.shown(),
                         "carried over, but here `deny` goes before `allow`, whatever stands first",
                     );
@@ -264,17 +266,17 @@ pub(super) fn times(context: &Context<'_>, server: &Directive, draft: &mut Draft
             continue;
         };
         match time(one.word(1), 1000) {
-            Some(ms) => draft.longest(option, ms, &one.spot, &one.shown()),
-            None => draft.leave_out(&one.spot, &one.shown(), NO_TIME),
+            Some(ms) => draft.longest(option, ms, &one.position, &one.shown()),
+            None => draft.leave_out(&one.position, &one.shown(), NO_TIME),
         }
     }
     if !context.is_http {
         // Its default is ten minutes; ours is never.
         match context.find(server, "proxy_timeout") {
-            None => draft.longest("idle_timeout", 600_000, &server.spot, ""),
+            None => draft.longest("idle_timeout", 600_000, &server.position, ""),
             Some(one) => match time(one.word(1), 1000) {
-                Some(ms) => draft.longest("idle_timeout", ms, &one.spot, &one.shown()),
-                None => draft.leave_out(&one.spot, &one.shown(), NO_TIME),
+                Some(ms) => draft.longest("idle_timeout", ms, &one.position, &one.shown()),
+                None => draft.leave_out(&one.position, &one.shown(), NO_TIME),
             },
         }
     }
@@ -298,20 +300,20 @@ pub(super) fn left_out(
             && one.word(1).parse::<std::net::IpAddr>().is_ok()
             && !one.says("transparent")
         {
-            section.say("source_addresses", one.word(1));
+            section.set_text("source_addresses", one.word(1));
         } else if name == "health_check" && !context.is_http {
             health_check(one, context.is_on(server, "proxy_ssl"), section);
         } else if is_known(name) || (passes_through && name.starts_with("ssl_")) {
         } else if matches!(name, "proxy_upload_rate" | "proxy_download_rate") {
-            section.leave_out(&one.spot, &one.shown(), "see `bytes_per_client`");
+            section.leave_out(&one.position, &one.shown(), "see `bytes_per_client`");
         } else if context.is_http {
             section.leave_out(
-                &one.spot,
+                &one.position,
                 &one.shown(),
                 "stays with nginx, or the server behind",
             );
         } else {
-            section.leave_out(&one.spot, &one.shown(), "no counterpart");
+            section.leave_out(&one.position, &one.shown(), "no counterpart");
         }
     }
 }
@@ -371,7 +373,7 @@ fn is_known(name: &str) -> bool {
 fn limit(one: &Directive, section: &mut Section, draft: &mut Draft) {
     match one.word(2).parse::<u64>() {
         Ok(n) => draft.largest("connections_per_client", n),
-        Err(_) => section.leave_out(&one.spot, &one.shown(), "see `connections_per_client`"),
+        Err(_) => section.leave_out(&one.position, &one.shown(), "see `connections_per_client`"),
     }
 }
 
@@ -381,7 +383,7 @@ fn health_check(one: &Directive, has_tls: bool, section: &mut Section) {
         one.values()
             .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
     };
-    section.say("check", if has_tls { "tls" } else { "connect" });
+    section.set_text("check", if has_tls { "tls" } else { "connect" });
     section.time(
         "check_every",
         value("interval").and_then(|text| time(text, 1000)),

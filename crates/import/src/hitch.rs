@@ -1,25 +1,27 @@
 //! hitch.conf: `key = value`, and blocks in braces (hitch.conf(5)).
 
-use super::draft::{Certificate, Draft, Section, certificates, list, quoted, quoted_list};
-use super::fault::{Fault, Spot};
-use super::said::{NO_WRITE_IP, PROXY_FROM_WHOM};
-use super::words::is_on;
+use crate::advice::{NO_WRITE_IP, PROXY_FROM_WHOM};
+use crate::draft::Draft;
+use crate::error::{ImportError, Position};
+use crate::section::Section;
+use crate::toml::{Certificate, certificates, list, quoted, quoted_list};
+use crate::value::is_on;
 
 /// A value: a text, or a block of more.
 #[derive(Clone, Debug)]
 enum Value {
     Text(String),
-    Block(Vec<Entry>),
+    Block(Vec<HitchSetting>),
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
-    spot: Spot,
+struct HitchSetting {
+    position: Position,
     key: String,
     value: Value,
 }
 
-impl Entry {
+impl HitchSetting {
     fn text(&self) -> &str {
         match &self.value {
             Value::Text(text) => text,
@@ -27,7 +29,7 @@ impl Entry {
         }
     }
 
-    fn block(&self) -> &[Entry] {
+    fn block(&self) -> &[HitchSetting] {
         match &self.value {
             Value::Text(_) => &[],
             Value::Block(entries) => entries,
@@ -42,28 +44,28 @@ impl Entry {
     }
 
     fn of_block(&self, key: &str) -> Option<&str> {
-        find(self.block(), key).map(Entry::text)
+        find(self.block(), key).map(HitchSetting::text)
     }
 }
 
 /// The last one counts.
-fn find<'a>(entries: &'a [Entry], key: &str) -> Option<&'a Entry> {
+fn find<'a>(entries: &'a [HitchSetting], key: &str) -> Option<&'a HitchSetting> {
     entries.iter().rev().find(|entry| entry.key == key)
 }
 
-pub(super) fn read(text: &str, spot: &Spot) -> Result<Draft, Fault> {
+pub(super) fn read(text: &str, position: &Position) -> Result<Draft, ImportError> {
     let mut draft = Draft::default();
-    let entries = parse(text, spot, &mut draft)?;
+    let entries = parse(text, position, &mut draft)?;
     let Some(backend) = find(&entries, "backend") else {
         return Ok(draft);
     };
     let mut base = Section::new(false, "all frontends without settings of their own");
-    base.say("to", &backend_address(backend.text()));
+    base.set_text("to", &backend_address(backend.text()));
     for entry in &entries {
         program(entry, &mut base, &mut draft);
     }
     if find(&entries, "proxy-client-cert").is_some_and(|one| is_on(one.text())) {
-        base.say("proxy_protocol", "v2-certificate");
+        base.set_text("proxy_protocol", "v2-certificate");
     }
     // Frontends with nothing of their own are one route; each other one is a route by itself.
     let mut listen = Vec::new();
@@ -76,7 +78,7 @@ pub(super) fn read(text: &str, spot: &Spot) -> Result<Draft, Fault> {
         }
         let mut route = base.clone();
         route.title = format!("frontend {address}");
-        route.say("listen", &address);
+        route.set_text("listen", &address);
         // Its own go before those of all.
         tls(&[&own[..], &entries[..]], &mut route);
         routes.push(route);
@@ -94,13 +96,13 @@ pub(super) fn read(text: &str, spot: &Spot) -> Result<Draft, Fault> {
 }
 
 /// Its address, and what it has of its own.
-fn frontend(entry: &Entry) -> (String, Vec<Entry>) {
+fn frontend(entry: &HitchSetting) -> (String, Vec<HitchSetting>) {
     match &entry.value {
         Value::Text(text) => {
             // [HOST]:PORT, with an optional +PEM behind it.
             let (address, file) = text.split_once('+').unwrap_or((text, ""));
-            let pem = Entry {
-                spot: entry.spot.clone(),
+            let pem = HitchSetting {
+                position: entry.position.clone(),
                 key: "pem-file".to_owned(),
                 value: Value::Text(file.to_owned()),
             };
@@ -126,7 +128,7 @@ fn frontend(entry: &Entry) -> (String, Vec<Entry>) {
 }
 
 /// Everything about TLS; where something stands in the first of the levels, it goes before the next.
-fn tls(levels: &[&[Entry]], route: &mut Section) {
+fn tls(levels: &[&[HitchSetting]], route: &mut Section) {
     let found = |key: &str| levels.iter().find_map(|entries| find(entries, key));
     let mut pems = Vec::new();
     for entries in levels {
@@ -148,36 +150,36 @@ fn tls(levels: &[&[Entry]], route: &mut Section) {
     }
     if let Some(one) = found("pem-dir-glob").filter(|one| !matches!(one.text(), "*.pem" | "*")) {
         route.leave_out(
-            &one.spot,
+            &one.position,
             &one.shown(),
             "in a directory every NAME.pem is used",
         );
     }
     if found("sni-nomatch-abort").is_some_and(|one| is_on(one.text())) {
-        route.say("unknown_name", "refuse");
+        route.set_text("unknown_name", "refuse");
     }
     if let Some(one) = found("tls-protos") {
-        route.versions(&one.spot, &one.shown(), one.text().split_whitespace());
+        route.versions(&one.position, &one.shown(), one.text().split_whitespace());
     }
     let (tls12, tls13) = (found("ciphers"), found("ciphersuites"));
     if let Some(one) = tls12.or(tls13) {
         route.suites(
-            &one.spot,
+            &one.position,
             &one.shown(),
-            tls12.map(Entry::text),
-            tls13.map(Entry::text),
+            tls12.map(HitchSetting::text),
+            tls13.map(HitchSetting::text),
         );
     }
     if let Some(one) = found("ecdh-curve") {
-        route.groups(&one.spot, &one.shown(), one.text());
+        route.groups(&one.position, &one.shown(), one.text());
     }
-    let how = found("client-verify").map_or("none", Entry::text);
+    let how = found("client-verify").map_or("none", HitchSetting::text);
     if matches!(how, "optional" | "required") {
-        route.clients(how, found("client-verify-ca").map(Entry::text), &[]);
+        route.clients(how, found("client-verify-ca").map(HitchSetting::text), &[]);
     }
 }
 
-fn pem(entry: &Entry) -> Option<Certificate> {
+fn pem(entry: &HitchSetting) -> Option<Certificate> {
     match &entry.value {
         Value::Text(file) => Some(Certificate::whole(file)),
         Value::Block(_) => {
@@ -212,38 +214,38 @@ fn backend_address(text: &str) -> String {
 }
 
 /// Options which are for all frontends.
-fn program(entry: &Entry, route: &mut Section, draft: &mut Draft) {
-    let (text, shown, spot) = (entry.text(), entry.shown(), &entry.spot);
+fn program(entry: &HitchSetting, route: &mut Section, draft: &mut Draft) {
+    let (text, shown, position) = (entry.text(), entry.shown(), &entry.position);
     let on = is_on(text);
     let seconds = format!("{text}s");
     match entry.key.as_str() {
-        "workers" if text != "auto" => draft.number("workers", text, spot, &shown),
-        "backlog" => draft.number("backlog", text, spot, &shown),
-        "keepalive" => draft.say("keepalive_idle", &seconds),
-        "backend-connect-timeout" => draft.say("backend_connect_timeout", &seconds),
-        "ssl-handshake-timeout" => draft.say("handshake_timeout", &seconds),
-        "backend-refresh" if text != "0" => draft.say("resolve_every", &seconds),
+        "workers" if text != "auto" => draft.number("workers", text, position, &shown),
+        "backlog" => draft.number("backlog", text, position, &shown),
+        "keepalive" => draft.set_text("keepalive_idle", &seconds),
+        "backend-connect-timeout" => draft.set_text("backend_connect_timeout", &seconds),
+        "ssl-handshake-timeout" => draft.set_text("handshake_timeout", &seconds),
+        "backend-refresh" if text != "0" => draft.set_text("resolve_every", &seconds),
         "alpn-protos" => {
             let names = text.split(',').map(str::trim);
             let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
             route.set("alpn", quoted_list(&names));
         }
-        "write-proxy-v1" if on => route.say("proxy_protocol", "v1"),
-        "write-proxy-v2" | "write-proxy" if on => route.say("proxy_protocol", "v2"),
+        "write-proxy-v1" if on => route.set_text("proxy_protocol", "v1"),
+        "write-proxy-v2" | "write-proxy" if on => route.set_text("proxy_protocol", "v2"),
         "proxy-proxy" if on => {
-            route.say("proxy_protocol", "v2");
-            route.do_this(spot, PROXY_FROM_WHOM);
+            route.set_text("proxy_protocol", "v2");
+            route.add_to_do(position, PROXY_FROM_WHOM);
         }
-        "write-ip" if on => route.do_this(spot, NO_WRITE_IP),
-        "user" => draft.say("user", text),
-        "group" => draft.say("group", text),
-        "log-level" if text == "0" => draft.say("log_level", "error"),
+        "write-ip" if on => route.add_to_do(position, NO_WRITE_IP),
+        "user" => draft.set_text("user", text),
+        "group" => draft.set_text("group", text),
+        "log-level" if text == "0" => draft.set_text("log_level", "error"),
         _ => no_option(entry, draft),
     }
 }
 
 /// What has another form here, or none.
-fn no_option(entry: &Entry, draft: &mut Draft) {
+fn no_option(entry: &HitchSetting, draft: &mut Draft) {
     let why = match entry.key.as_str() {
         "tcp-fastopen" if !is_on(entry.text()) => return,
         "ocsp-dir" if entry.text().is_empty() => {
@@ -296,15 +298,19 @@ fn no_option(entry: &Entry, draft: &mut Draft) {
         | "ocsp-verify-staple" => return,
         _ => "no counterpart",
     };
-    draft.leave_out(&entry.spot, &entry.shown(), why);
+    draft.leave_out(&entry.position, &entry.shown(), why);
 }
 
-fn parse(text: &str, spot: &Spot, draft: &mut Draft) -> Result<Vec<Entry>, Fault> {
-    let mut stack: Vec<(usize, String, Vec<Entry>)> = Vec::new();
+fn parse(
+    text: &str,
+    position: &Position,
+    draft: &mut Draft,
+) -> Result<Vec<HitchSetting>, ImportError> {
+    let mut stack: Vec<(usize, String, Vec<HitchSetting>)> = Vec::new();
     let mut entries = Vec::new();
     for (n, line) in text.lines().enumerate() {
         let number = n + 1;
-        let fault = |what: &str, help: &str| Fault::new(spot, number, what, help);
+        let fault = |what: &str, help: &str| ImportError::new(position, number, what, help);
         let mut rest = without_comment(line).trim();
         while !rest.is_empty() {
             if let Some(after) = rest.strip_prefix('}') {
@@ -315,8 +321,8 @@ fn parse(text: &str, spot: &Spot, draft: &mut Draft) -> Result<Vec<Entry>, Fault
                     ));
                 };
                 let inner = std::mem::replace(&mut entries, outer);
-                entries.push(Entry {
-                    spot: spot.at(line),
+                entries.push(HitchSetting {
+                    position: position.at(line),
                     key,
                     value: Value::Block(inner),
                 });
@@ -324,7 +330,7 @@ fn parse(text: &str, spot: &Spot, draft: &mut Draft) -> Result<Vec<Entry>, Fault
                 continue;
             }
             let Some((key, value)) = rest.split_once('=') else {
-                draft.leave_out(&spot.at(number), rest, "this is no `key = value`");
+                draft.leave_out(&position.at(number), rest, "this is no `key = value`");
                 break;
             };
             let (key, value) = (key.trim().to_owned(), value.trim_start());
@@ -345,8 +351,8 @@ fn parse(text: &str, spot: &Spot, draft: &mut Draft) -> Result<Vec<Entry>, Fault
                     "add the quote that is missing",
                 ));
             };
-            entries.push(Entry {
-                spot: spot.at(number),
+            entries.push(HitchSetting {
+                position: position.at(number),
                 key,
                 value: Value::Text(text.to_owned()),
             });
@@ -354,8 +360,8 @@ fn parse(text: &str, spot: &Spot, draft: &mut Draft) -> Result<Vec<Entry>, Fault
         }
     }
     match stack.first() {
-        Some((line, ..)) => Err(Fault::new(
-            spot,
+        Some((line, ..)) => Err(ImportError::new(
+            position,
             *line,
             "the `{` in this line is never closed",
             "add the `}` that is missing",

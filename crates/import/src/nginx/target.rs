@@ -1,75 +1,82 @@
 //! Where connections go: `proxy_pass`, upstreams, and maps of names to either.
 
-use super::Context;
+use super::context::Context;
 use super::syntax::Directive;
-use crate::import::draft::{Backend, Certificate, Section, backends, certificates, quoted_list};
-use crate::import::fault::Spot;
-use crate::import::said::{BACKENDS_ARE_JUDGED, KEYS_ARE_PLAIN, NGINX_SEES_NO_TLS, NGINX_STAYS};
-use crate::import::words::time;
+use crate::advice::{BACKENDS_ARE_JUDGED, KEYS_ARE_PLAIN, NGINX_SEES_NO_TLS, NGINX_STAYS};
+use crate::error::Position;
+use crate::section::Section;
+use crate::toml::{Backend, Certificate, backends, certificates, quoted_list};
+use crate::value::time;
 
 /// What is behind a server for clients which ask for one of these names, or offer one of these
 /// protocols; for all others, if there are none.
-pub(super) struct Case {
+pub(super) struct TargetCase {
     pub(super) names: Vec<String>,
     pub(super) protocols: Vec<String>,
     /// What follows `proxy_pass`. Empty: nginx itself.
     pub(super) target: String,
-    pub(super) spot: Spot,
+    pub(super) position: Position,
 }
 
-impl Case {
-    fn whole(target: &str, spot: &Spot) -> Case {
-        Case {
+impl TargetCase {
+    fn whole(target: &str, position: &Position) -> TargetCase {
+        TargetCase {
             names: Vec::new(),
             protocols: Vec::new(),
             target: target.to_owned(),
-            spot: spot.clone(),
+            position: position.clone(),
         }
     }
 }
 
 /// The ways on from a server.
-pub(super) fn cases(context: &Context<'_>, server: &Directive, section: &mut Section) -> Vec<Case> {
+pub(super) fn cases(
+    context: &Context<'_>,
+    server: &Directive,
+    section: &mut Section,
+) -> Vec<TargetCase> {
     if context.is_http {
         let pass = only_hands_on(context, server);
-        return vec![pass.map_or(Case::whole("", &server.spot), |pass| {
-            Case::whole(pass.word(1), &pass.spot)
-        })];
+        return vec![
+            pass.map_or(TargetCase::whole("", &server.position), |pass| {
+                TargetCase::whole(pass.word(1), &pass.position)
+            }),
+        ];
     }
     let Some(pass) = server.find("proxy_pass") else {
-        return vec![Case::whole("", &server.spot)];
+        return vec![TargetCase::whole("", &server.position)];
     };
     let Some(variable) = pass.word(1).strip_prefix('$') else {
-        return vec![Case::whole(pass.word(1), &pass.spot)];
+        return vec![TargetCase::whole(pass.word(1), &pass.position)];
     };
     let is_it = |map: &&Directive| map.word(2).strip_prefix('$') == Some(variable);
     match context.block.all("map").find(is_it) {
         Some(map) => of_map(map, section),
         None => {
-            section.do_this(
-                &pass.spot,
+            section.add_to_do(
+                &pass.position,
                 "where this leads is decided for each connection: give backends to `to`",
             );
-            Vec::from([Case::whole("$", &pass.spot)])
+            Vec::from([TargetCase::whole("$", &pass.position)])
         }
     }
 }
 
 /// A map from the server name or the protocols of a client.
-fn of_map(map: &Directive, section: &mut Section) -> Vec<Case> {
+fn of_map(map: &Directive, section: &mut Section) -> Vec<TargetCase> {
     let by_name = matches!(map.word(1), "$ssl_preread_server_name" | "$ssl_server_name");
     let by_protocol = matches!(
         map.word(1),
         "$ssl_preread_alpn_protocols" | "$ssl_alpn_protocol"
     );
     if !by_name && !by_protocol {
-        section.do_this(
-            &map.spot,
+        section.add_to_do(
+            &map.position,
             "routes are chosen by server name and protocol: give backends to `to`",
         );
-        return Vec::from([Case::whole("$", &map.spot)]);
+        return Vec::from([TargetCase::whole("$", &map.position)]);
     }
-    let mut cases: Vec<Case> = Vec::new();
+    let mut cases: Vec<TargetCase> = Vec::new();
     for line in &map.block {
         let (pattern, target) = (line.name().trim_start_matches('\\'), line.word(1));
         if matches!(pattern, "hostnames" | "volatile") && target.is_empty() {
@@ -78,13 +85,13 @@ fn of_map(map: &Directive, section: &mut Section) -> Vec<Case> {
         let (mut names, mut protocols) = (Vec::new(), Vec::new());
         match pattern {
             "default" => {}
-            _ if by_name => names = name(pattern, &line.spot, section),
-            _ => protocols = protocol(pattern, &line.spot, section),
+            _ if by_name => names = name(pattern, &line.position, section),
+            _ => protocols = protocol(pattern, &line.position, section),
         }
         if pattern != "default" && names.is_empty() && protocols.is_empty() {
             continue;
         }
-        let is_same = |case: &&mut Case| {
+        let is_same = |case: &&mut TargetCase| {
             case.target == target
                 && case.names.is_empty() == names.is_empty()
                 && case.protocols.is_empty() == protocols.is_empty()
@@ -94,11 +101,11 @@ fn of_map(map: &Directive, section: &mut Section) -> Vec<Case> {
                 case.names.extend(names);
                 case.protocols.extend(protocols);
             }
-            None => cases.push(Case {
+            None => cases.push(TargetCase {
                 names,
                 protocols,
                 target: target.to_owned(),
-                spot: line.spot.clone(),
+                position: line.position.clone(),
             }),
         }
     }
@@ -106,12 +113,12 @@ fn of_map(map: &Directive, section: &mut Section) -> Vec<Case> {
 }
 
 /// A server name as we have it: `.example.com` is two.
-pub(super) fn name(text: &str, spot: &Spot, section: &mut Section) -> Vec<String> {
+pub(super) fn name(text: &str, position: &Position, section: &mut Section) -> Vec<String> {
     match text {
         "" | "_" | "\"\"" => Vec::new(),
         _ if text.starts_with('~') || text.ends_with(".*") || text.contains('$') => {
             section.leave_out(
-                spot,
+                position,
                 text,
                 "names are written out here, or as \"*.example.com\"",
             );
@@ -119,12 +126,12 @@ pub(super) fn name(text: &str, spot: &Spot, section: &mut Section) -> Vec<String
         }
         _ => match text.strip_prefix('.') {
             Some(name) => {
-                section.leave_out(spot, text, ONE_LABEL);
+                section.leave_out(position, text, ONE_LABEL);
                 vec![name.to_owned(), format!("*.{name}")]
             }
             None => {
                 if text.starts_with("*.") {
-                    section.leave_out(spot, text, ONE_LABEL);
+                    section.leave_out(position, text, ONE_LABEL);
                 }
                 vec![text.to_owned()]
             }
@@ -135,7 +142,7 @@ pub(super) fn name(text: &str, spot: &Spot, section: &mut Section) -> Vec<String
 const ONE_LABEL: &str = "carried over, but `*` stands for one label here, for any number in nginx";
 
 /// `h2`, `h2,http/1.1` or `~\bh2\b`.
-fn protocol(text: &str, spot: &Spot, section: &mut Section) -> Vec<String> {
+fn protocol(text: &str, position: &Position, section: &mut Section) -> Vec<String> {
     let plain = text.trim_start_matches('~').replace("\\b", "");
     let is_name = |name: &str| {
         !name.is_empty()
@@ -147,7 +154,7 @@ fn protocol(text: &str, spot: &Spot, section: &mut Section) -> Vec<String> {
     if names.iter().all(|name| is_name(name)) {
         return names;
     }
-    section.leave_out(spot, text, "protocols are written out here: see `alpn`");
+    section.leave_out(position, text, "protocols are written out here: see `alpn`");
     Vec::new()
 }
 
@@ -212,15 +219,15 @@ pub(super) fn set(
     context: &Context<'_>,
     server: &Directive,
     target: &str,
-    spot: &Spot,
+    position: &Position,
     section: &mut Section,
 ) {
     if target.is_empty() {
         if context.is_http {
             stays_behind(server, section);
         } else {
-            section.do_this(
-                spot,
+            section.add_to_do(
+                position,
                 "this server passes its connections to nobody: give backends to `to`",
             );
         }
@@ -254,20 +261,20 @@ pub(super) fn set(
     }
     if has_tls && !section.has("pass_through") {
         let location = server.all("location").next().unwrap_or(server);
-        tls(context, server, location, target, spot, section);
+        tls(context, server, location, target, position, section);
     }
     if !context.is_http && context.is_on(server, "proxy_protocol") {
-        section.say("proxy_protocol", "v1");
+        section.set_text("proxy_protocol", "v1");
     }
 }
 
 /// nginx goes on with requests, in the clear and behind us.
 fn stays_behind(server: &Directive, section: &mut Section) {
-    section.say("to", "127.0.0.1:8080");
-    section.say("proxy_protocol", "v1");
-    section.do_this(&server.spot, NGINX_STAYS);
+    section.set_text("to", "127.0.0.1:8080");
+    section.set_text("proxy_protocol", "v1");
+    section.add_to_do(&server.position, NGINX_STAYS);
     if let Some(one) = of_tls(&server.block) {
-        section.do_this(&one.spot, NGINX_SEES_NO_TLS);
+        section.add_to_do(&one.position, NGINX_SEES_NO_TLS);
     }
 }
 
@@ -320,7 +327,7 @@ fn of_upstream(upstream: &Directive, port: &str, section: &mut Section) {
                 ("weight", n) => one.weight = n.parse().ok(),
                 ("max_conns", n) => one.max_connections = n.parse().ok().filter(|n| *n > 0),
                 ("max_fails", "0") => section.leave_out(
-                    &server.spot,
+                    &server.position,
                     word,
                     "a backend that fails is always passed over for a while",
                 ),
@@ -332,14 +339,14 @@ fn of_upstream(upstream: &Directive, port: &str, section: &mut Section) {
                 // Names are looked up again and again anyway.
                 ("resolve", _) => {}
                 _ => section.leave_out(
-                    &server.spot,
+                    &server.position,
                     &server.shown(),
                     &format!("{word}: no counterpart"),
                 ),
             }
         }
         if is_down {
-            section.leave_out(&server.spot, &server.shown(), "it is down");
+            section.leave_out(&server.position, &server.shown(), "it is down");
         } else {
             all.push(one);
         }
@@ -356,18 +363,18 @@ fn balance(upstream: &Directive, section: &mut Section) {
         match one.name() {
             "server" | "zone" | "keepalive" | "keepalive_timeout" | "keepalive_requests"
             | "resolver" => {}
-            "least_conn" => section.say("balance", "least-connections"),
-            "ip_hash" => section.say("balance", "client-hash"),
-            "hash" if by_client => section.say("balance", "client-hash"),
+            "least_conn" => section.set_text("balance", "least-connections"),
+            "ip_hash" => section.set_text("balance", "client-hash"),
+            "hash" if by_client => section.set_text("balance", "client-hash"),
             "least_time" | "random" => {
-                section.say("balance", "least-connections");
+                section.set_text("balance", "least-connections");
                 section.leave_out(
-                    &one.spot,
+                    &one.position,
                     &one.shown(),
                     "the nearest to it is least-connections",
                 );
             }
-            _ => section.leave_out(&one.spot, &one.shown(), "no counterpart"),
+            _ => section.leave_out(&one.position, &one.shown(), "no counterpart"),
         }
     }
 }
@@ -378,7 +385,7 @@ fn tls(
     server: &Directive,
     location: &Directive,
     target: &str,
-    spot: &Spot,
+    position: &Position,
     section: &mut Section,
 ) {
     let find = |name: &str| {
@@ -389,8 +396,8 @@ fn tls(
     };
     section.set("backend_tls", "true");
     match find("proxy_ssl_trusted_certificate") {
-        Some(file) => section.say("backend_ca", &context.path(file.word(1))),
-        None => section.do_this(spot, BACKENDS_ARE_JUDGED),
+        Some(file) => section.set_text("backend_ca", &context.path(file.word(1))),
+        None => section.add_to_do(position, BACKENDS_ARE_JUDGED),
     }
     let is_group = context
         .block
@@ -398,13 +405,13 @@ fn tls(
         .any(|upstream| upstream.word(1) == target);
     match find("proxy_ssl_name") {
         Some(name) if name.word(1).starts_with('$') => section.leave_out(
-            &name.spot,
+            &name.position,
             &name.shown(),
             "`backend_name` is one name for all, or none for that of each backend",
         ),
-        Some(name) => section.say("backend_name", name.word(1)),
+        Some(name) => section.set_text("backend_name", name.word(1)),
         // The name of the group is asked for then.
-        None if is_group && target.contains('.') => section.say("backend_name", target),
+        None if is_group && target.contains('.') => section.set_text("backend_name", target),
         None => {}
     }
     if let (Some(cert), Some(key)) = (
@@ -437,7 +444,7 @@ fn tls(
                 "proxy_ssl_password_file" => KEYS_ARE_PLAIN,
                 _ => "TLS 1.2 and 1.3 with AEAD suites are spoken with backends",
             };
-            section.leave_out(&one.spot, &one.shown(), why);
+            section.leave_out(&one.position, &one.shown(), why);
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Who may connect, and what else is said of connections.
 
-use super::Config;
-use super::syntax::{Line, Part, Test, asks_for_source, condition};
-use crate::import::draft::{Section, quoted_list};
-use crate::import::said::{RULES, WHO_MAY_COME};
+use super::config::Config;
+use super::syntax::{HaproxySection, Line, Test, asks_for_source, condition};
+use crate::advice::{RULES, WHO_MAY_COME};
+use crate::section::Section;
+use crate::toml::quoted_list;
 
 /// `tcp-request connection` with `src`: networks. There the first rule that fits decides.
-pub(super) fn networks(part: &Part, config: &Config, section: &mut Section) {
+pub(super) fn networks(part: &HaproxySection, config: &Config, section: &mut Section) {
     let (mut allow, mut deny, mut proxies) = (Vec::new(), Vec::new(), Vec::new());
     let mut accepted = Vec::new();
     for line in part.all("tcp-request") {
@@ -39,7 +40,7 @@ pub(super) fn networks(part: &Part, config: &Config, section: &mut Section) {
             },
             // Who was kept out would come in.
             _ if rejects && tests.as_ref().is_none_or(asks_for_source) => {
-                section.do_this(&line.spot, &format!("{}: {WHO_MAY_COME}", line.shown()));
+                section.add_to_do(&line.position, &format!("{}: {WHO_MAY_COME}", line.shown()));
             }
             _ => rate(line, section),
         }
@@ -56,7 +57,7 @@ pub(super) fn networks(part: &Part, config: &Config, section: &mut Section) {
 }
 
 /// `accept if { req_ssl_hello_type 1 }`, `reject if !{ req.ssl_hello_type 1 }`, `reject`.
-fn is_about_tls(line: &Line, part: &Part, config: &Config) -> bool {
+fn is_about_tls(line: &Line, part: &HaproxySection, config: &Config) -> bool {
     let is_tls = |test: &Test| match test {
         Test::Tls => true,
         Test::Not(test) => **test == Test::Tls,
@@ -76,11 +77,11 @@ fn rate(line: &Line, section: &mut Section) {
     } else {
         RULES
     };
-    section.leave_out(&line.spot, &shown, why);
+    section.leave_out(&line.position, &shown, why);
 }
 
 /// What has no counterpart, or another one.
-pub(super) fn left_out(part: &Part, section: &mut Section) {
+pub(super) fn left_out(part: &HaproxySection, section: &mut Section) {
     for line in &part.lines {
         let why = match line.word(0) {
             "stick-table" => "see `connections_per_client` and `handshakes_per_client`",
@@ -99,6 +100,6 @@ pub(super) fn left_out(part: &Part, section: &mut Section) {
             },
             _ => continue,
         };
-        section.leave_out(&line.spot, &line.shown(), why);
+        section.leave_out(&line.position, &line.shown(), why);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::import::fault::{Fault, Spot};
-use crate::import::{files_in, read};
+use crate::error::{ImportError, Position};
+use crate::source::{files_in, read};
 
 /// Files that are included, in all.
 const INCLUDES_MAX: usize = 500;
@@ -12,7 +12,7 @@ const DEPTH_MAX: usize = 30;
 
 #[derive(Clone, Debug)]
 pub(super) struct Directive {
-    pub(super) spot: Spot,
+    pub(super) position: Position,
     pub(super) words: Vec<String>,
     pub(super) block: Vec<Directive>,
 }
@@ -21,9 +21,9 @@ const NO_END: &str = "this has no `;` at its end";
 const ENDS: &str = "a directive ends with `;`, a block with `}`";
 
 impl Directive {
-    fn new(spot: Spot, words: Vec<String>) -> Directive {
+    fn new(position: Position, words: Vec<String>) -> Directive {
         Directive {
-            spot,
+            position,
             words,
             block: Vec::new(),
         }
@@ -64,19 +64,19 @@ impl Directive {
 /// A whole configuration as one block, and the includes that were not there.
 pub(super) fn parse(
     text: &str,
-    spot: &Spot,
+    position: &Position,
     file: &Path,
-) -> Result<(Directive, Vec<(Spot, String)>), Fault> {
-    let mut reader = Reader {
+) -> Result<(Directive, Vec<(Position, String)>), ImportError> {
+    let mut reader = DirectiveReader {
         // nginx takes relative paths from the folder of its main file.
         folder: file.parent().unwrap_or(Path::new("")).to_owned(),
         left: INCLUDES_MAX,
         open: vec![same(file)],
         missing: Vec::new(),
     };
-    let block = reader.text(text, spot, 0)?;
+    let block = reader.text(text, position, 0)?;
     let whole = Directive {
-        spot: spot.clone(),
+        position: position.clone(),
         words: Vec::new(),
         block,
     };
@@ -88,26 +88,31 @@ fn same(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-struct Reader {
+struct DirectiveReader {
     folder: PathBuf,
     left: usize,
     /// The files that are being read.
     open: Vec<PathBuf>,
-    missing: Vec<(Spot, String)>,
+    missing: Vec<(Position, String)>,
 }
 
 /// The tokens of a file, and how far we are.
 struct Tokens<'a> {
-    spot: &'a Spot,
+    position: &'a Position,
     all: Vec<(usize, Token)>,
     at: usize,
 }
 
-impl Reader {
-    fn text(&mut self, text: &str, spot: &Spot, depth: usize) -> Result<Vec<Directive>, Fault> {
+impl DirectiveReader {
+    fn text(
+        &mut self,
+        text: &str,
+        position: &Position,
+        depth: usize,
+    ) -> Result<Vec<Directive>, ImportError> {
         let mut tokens = Tokens {
-            spot,
-            all: tokens(text, spot)?,
+            position,
+            all: tokens(text, position)?,
             at: 0,
         };
         self.block(&mut tokens, None, depth)
@@ -119,9 +124,10 @@ impl Reader {
         tokens: &mut Tokens<'_>,
         opened: Option<usize>,
         depth: usize,
-    ) -> Result<Vec<Directive>, Fault> {
-        let spot = tokens.spot;
-        let fault = |line, what: &str, help: &str| Err(Fault::new(spot, line, what, help));
+    ) -> Result<Vec<Directive>, ImportError> {
+        let position = tokens.position;
+        let fault =
+            |line, what: &str, help: &str| Err(ImportError::new(position, line, what, help));
         let mut block = Vec::new();
         let mut words: Vec<String> = Vec::new();
         let mut line = 0;
@@ -138,7 +144,7 @@ impl Reader {
                     return fault(number, "there is nothing before this `;`", "remove it");
                 }
                 Token::Semicolon => {
-                    let one = Directive::new(spot.at(line), std::mem::take(&mut words));
+                    let one = Directive::new(position.at(line), std::mem::take(&mut words));
                     match one.name() {
                         "include" => block.extend(self.include(&one, depth)?),
                         _ => block.push(one),
@@ -149,7 +155,7 @@ impl Reader {
                     return fault(number, what, "nobody means that; is this the right file?");
                 }
                 Token::Open => {
-                    let mut one = Directive::new(spot.at(line), std::mem::take(&mut words));
+                    let mut one = Directive::new(position.at(line), std::mem::take(&mut words));
                     one.block = self.block(tokens, Some(number), depth + 1)?;
                     block.push(one);
                 }
@@ -172,7 +178,7 @@ impl Reader {
     }
 
     /// A file, or all that fit `folder/*.conf`.
-    fn include(&mut self, one: &Directive, depth: usize) -> Result<Vec<Directive>, Fault> {
+    fn include(&mut self, one: &Directive, depth: usize) -> Result<Vec<Directive>, ImportError> {
         let path = self.folder.join(one.word(1));
         let name = path
             .file_name()
@@ -186,7 +192,7 @@ impl Reader {
             }),
             _ if path.is_file() => vec![path],
             _ => {
-                self.missing.push((one.spot.clone(), one.shown()));
+                self.missing.push((one.position.clone(), one.shown()));
                 Vec::new()
             }
         };
@@ -202,9 +208,15 @@ impl Reader {
         one: &Directive,
         file: &Path,
         depth: usize,
-    ) -> Result<Vec<Directive>, Fault> {
-        let fault =
-            |what: String, help: &str| Err(Fault::new(&one.spot, one.spot.line, what, help));
+    ) -> Result<Vec<Directive>, ImportError> {
+        let fault = |what: String, help: &str| {
+            Err(ImportError::new(
+                &one.position,
+                one.position.line,
+                what,
+                help,
+            ))
+        };
         let shown = file.display();
         if self.open.contains(&same(file)) {
             return fault(
@@ -220,9 +232,9 @@ impl Reader {
         }
         self.left -= 1;
         self.open.push(same(file));
-        let spot = Spot::included(&shown.to_string());
-        let text = read(file, &spot)?;
-        let block = self.text(&text, &spot, depth + 1)?;
+        let position = Position::included(&shown.to_string());
+        let text = read(file, &position)?;
+        let block = self.text(&text, &position, depth + 1)?;
         self.open.pop();
         Ok(block)
     }
@@ -236,7 +248,7 @@ enum Token {
     Close,
 }
 
-fn tokens(text: &str, spot: &Spot) -> Result<Vec<(usize, Token)>, Fault> {
+fn tokens(text: &str, position: &Position) -> Result<Vec<(usize, Token)>, ImportError> {
     let mut all = Vec::new();
     let mut word: Option<String> = None;
     let mut line = 1;
@@ -272,8 +284,8 @@ fn tokens(text: &str, spot: &Spot) -> Result<Vec<(usize, Token)>, Fault> {
                         }
                         None => {
                             let what = format!("the {c} in this line is never closed");
-                            return Err(Fault::new(
-                                spot,
+                            return Err(ImportError::new(
+                                position,
                                 opened,
                                 what,
                                 "add the quote that is missing",

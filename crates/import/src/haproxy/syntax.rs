@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use crate::import::fault::{Fault, Spot};
-use crate::import::read;
+use crate::error::{ImportError, Position};
+use crate::source::read;
 
 #[derive(Clone, Debug)]
 pub(super) struct Line {
-    pub(super) spot: Spot,
+    pub(super) position: Position,
     pub(super) words: Vec<String>,
 }
 
@@ -32,14 +32,14 @@ impl Line {
 
 /// A section, with what its `defaults` say at its beginning.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
-    pub(super) spot: Spot,
+pub(super) struct HaproxySection {
+    pub(super) position: Position,
     pub(super) kind: String,
     pub(super) name: String,
     pub(super) lines: Vec<Line>,
 }
 
-impl Part {
+impl HaproxySection {
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Line> {
         self.lines.iter().filter(move |line| line.word(0) == name)
     }
@@ -60,7 +60,7 @@ impl Part {
     }
 }
 
-pub(super) fn parse(text: &str, spot: &Spot) -> Result<Vec<Part>, Fault> {
+pub(super) fn parse(text: &str, position: &Position) -> Result<Vec<HaproxySection>, ImportError> {
     const KINDS: [&str; 17] = [
         "global",
         "defaults",
@@ -80,40 +80,46 @@ pub(super) fn parse(text: &str, spot: &Spot) -> Result<Vec<Part>, Fault> {
         "crt-store",
         "traces",
     ];
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<HaproxySection> = Vec::new();
     for (n, line) in text.lines().enumerate() {
-        let spot = spot.at(n + 1);
-        let words = words(line, &spot)?;
+        let position = position.at(n + 1);
+        let words = words(line, &position)?;
         let Some(first) = words.first() else { continue };
         if KINDS.contains(&first.as_str()) {
-            let mut part = Part {
+            let mut part = HaproxySection {
                 kind: first.clone(),
                 name: words.get(1).cloned().unwrap_or_default(),
                 lines: Vec::new(),
-                spot,
+                position,
             };
             if matches!(first.as_str(), "frontend" | "backend" | "listen") {
                 part.lines = defaults_of(&parts, &words);
             }
             parts.push(part);
         } else if let Some(part) = parts.last_mut() {
-            part.lines.push(Line { spot, words });
+            part.lines.push(Line { position, words });
         } else {
             let help = "the first line of haproxy.cfg begins a section, such as `global`";
-            return Err(Fault::new(&spot, n + 1, "this stands in no section", help));
+            return Err(ImportError::new(
+                &position,
+                n + 1,
+                "this stands in no section",
+                help,
+            ));
         }
     }
     Ok(parts)
 }
 
 /// What holds for a new section: the defaults above it, or those it names with `from`.
-fn defaults_of(parts: &[Part], words: &[String]) -> Vec<Line> {
+fn defaults_of(parts: &[HaproxySection], words: &[String]) -> Vec<Line> {
     let from = words
         .iter()
         .position(|word| word == "from")
         .and_then(|at| words.get(at + 1));
-    let is_it =
-        |part: &&Part| part.kind == "defaults" && from.is_none_or(|name| part.name == *name);
+    let is_it = |part: &&HaproxySection| {
+        part.kind == "defaults" && from.is_none_or(|name| part.name == *name)
+    };
     parts
         .iter()
         .rev()
@@ -121,7 +127,7 @@ fn defaults_of(parts: &[Part], words: &[String]) -> Vec<Line> {
         .map_or(Vec::new(), |part| part.lines.clone())
 }
 
-fn words(line: &str, spot: &Spot) -> Result<Vec<String>, Fault> {
+fn words(line: &str, position: &Position) -> Result<Vec<String>, ImportError> {
     let mut all = Vec::new();
     let mut word: Option<String> = None;
     let mut chars = line.chars();
@@ -141,9 +147,9 @@ fn words(line: &str, spot: &Spot) -> Result<Vec<String>, Fault> {
     }
     if let Some(quote) = quote {
         let what = format!("the {quote} in this line is never closed");
-        return Err(Fault::new(
-            spot,
-            spot.line,
+        return Err(ImportError::new(
+            position,
+            position.line,
             what,
             "add the quote that is missing",
         ));
@@ -173,7 +179,11 @@ pub(super) enum Test {
 pub(super) type Condition = Vec<Vec<Test>>;
 
 /// What stands behind `if`. `None`: there is no condition.
-pub(super) fn condition(words: &[String], part: &Part, folder: &Path) -> Option<Condition> {
+pub(super) fn condition(
+    words: &[String],
+    part: &HaproxySection,
+    folder: &Path,
+) -> Option<Condition> {
     let start = words
         .iter()
         .position(|word| word == "if" || word == "unless")?;
@@ -188,7 +198,7 @@ pub(super) fn condition(words: &[String], part: &Part, folder: &Path) -> Option<
     })
 }
 
-fn ways(mut rest: &[String], part: &Part, folder: &Path) -> Condition {
+fn ways(mut rest: &[String], part: &HaproxySection, folder: &Path) -> Condition {
     let mut all = vec![Vec::new()];
     let mut is_negated = false;
     while let Some((word, behind)) = rest.split_first() {
@@ -251,7 +261,7 @@ pub(super) fn asks_for_source(condition: &Condition) -> bool {
 }
 
 /// A test that an `acl` gives a name to. Several lines of one name are alternatives.
-fn named(name: &str, part: &Part, folder: &Path) -> Test {
+fn named(name: &str, part: &HaproxySection, folder: &Path) -> Test {
     if name == "TRUE" {
         return Test::Tls;
     }
@@ -291,8 +301,8 @@ fn test(words: &[String], folder: &Path) -> Test {
             },
             "-f" => {
                 let path = folder.join(rest.next().map_or("", String::as_str));
-                let spot = Spot::included(&path.display().to_string());
-                let Ok(text) = read(&path, &spot) else {
+                let position = Position::included(&path.display().to_string());
+                let Ok(text) = read(&path, &position) else {
                     return other();
                 };
                 let lines = text

@@ -2,29 +2,29 @@
 
 use std::path::Path;
 
-use super::Config;
-use super::syntax::{Line, Part, Test, condition};
-use crate::import::fault::Spot;
-use crate::import::read;
+use super::config::Config;
+use super::syntax::{HaproxySection, Line, Test, condition};
+use crate::error::Position;
+use crate::source::read;
 
 /// A backend for clients which ask for one of these names, or offer one of these protocols; for all
 /// others, if there are none.
-pub(super) struct Case<'a> {
+pub(super) struct BackendCase<'a> {
     pub(super) names: Vec<String>,
     pub(super) protocols: Vec<String>,
-    pub(super) backend: Option<&'a Part>,
-    pub(super) spot: Spot,
+    pub(super) backend: Option<&'a HaproxySection>,
+    pub(super) position: Position,
 }
 
 /// The ways on from a frontend, and those which are chosen by what we do not look at.
 #[derive(Default)]
-pub(super) struct Cases<'a> {
-    pub(super) all: Vec<Case<'a>>,
+pub(super) struct BackendCases<'a> {
+    pub(super) all: Vec<BackendCase<'a>>,
     pub(super) not_ours: Vec<(&'static str, &'a Line)>,
 }
 
-pub(super) fn cases<'a>(part: &'a Part, config: &'a Config) -> Cases<'a> {
-    let mut cases = Cases::default();
+pub(super) fn cases<'a>(part: &'a HaproxySection, config: &'a Config) -> BackendCases<'a> {
+    let mut cases = BackendCases::default();
     for line in part.all("use_backend") {
         let name = line.word(1);
         let ways = condition(&line.words, part, &config.folder);
@@ -47,18 +47,18 @@ pub(super) fn cases<'a>(part: &'a Part, config: &'a Config) -> Cases<'a> {
         }
     }
     // What is above holds for everybody already.
-    let is_for_all = |case: &Case<'_>| case.names.is_empty() && case.protocols.is_empty();
+    let is_for_all = |case: &BackendCase<'_>| case.names.is_empty() && case.protocols.is_empty();
     if cases.all.iter().any(is_for_all) {
         return cases;
     }
     if let Some(line) = part.find(&["default_backend"]) {
         cases.add(Vec::new(), Vec::new(), config.backend(line.word(1)), line);
     } else if part.all("server").next().is_some() {
-        cases.all.push(Case {
+        cases.all.push(BackendCase {
             names: Vec::new(),
             protocols: Vec::new(),
             backend: Some(part),
-            spot: part.spot.clone(),
+            position: part.position.clone(),
         });
     }
     cases
@@ -78,15 +78,15 @@ fn way_in(way: &[Test]) -> Option<(Vec<String>, Vec<String>)> {
     Some((names, protocols))
 }
 
-impl<'a> Cases<'a> {
+impl<'a> BackendCases<'a> {
     fn add(
         &mut self,
         names: Vec<String>,
         protocols: Vec<String>,
-        backend: Option<&'a Part>,
+        backend: Option<&'a HaproxySection>,
         line: &Line,
     ) {
-        let id = |part: Option<&Part>| part.map(|part| part.spot.line);
+        let id = |part: Option<&HaproxySection>| part.map(|part| part.position.line);
         // More names for the same backend: the same route.
         let same = self.all.iter_mut().find(|case| {
             id(case.backend) == id(backend)
@@ -97,11 +97,11 @@ impl<'a> Cases<'a> {
         });
         match same {
             Some(case) => case.names.extend(names),
-            None => self.all.push(Case {
+            None => self.all.push(BackendCase {
                 names,
                 protocols,
                 backend,
-                spot: line.spot.clone(),
+                position: line.position.clone(),
             }),
         }
     }
@@ -113,7 +113,7 @@ impl<'a> Cases<'a> {
             return false;
         };
         let path = Path::new(&config.path("", file)).to_owned();
-        let Ok(text) = read(&path, &Spot::included(file)) else {
+        let Ok(text) = read(&path, &Position::included(file)) else {
             return false;
         };
         for entry in text.lines() {

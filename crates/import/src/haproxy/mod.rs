@@ -7,60 +7,30 @@
 
 mod bind;
 mod cases;
+mod config;
 mod rules;
 mod server;
 mod syntax;
 
-use super::said::{HAPROXY_SEES_NO_TLS, HAPROXY_STAYS};
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::draft::{Draft, Section, quoted_list};
-use super::fault::{Fault, Spot};
-use super::words::time;
-use cases::{Cases, cases};
-use syntax::{Line, Part};
+use crate::advice::{HAPROXY_SEES_NO_TLS, HAPROXY_STAYS};
+use crate::draft::Draft;
+use crate::error::{ImportError, Position};
+use crate::section::Section;
+use crate::toml::quoted_list;
+use crate::value::time;
+use cases::{BackendCases, cases};
+use config::Config;
+use syntax::{HaproxySection, Line};
 
-/// All that there is.
-struct Config {
-    global: Vec<Line>,
-    parts: Vec<Part>,
-    backends: HashMap<String, usize>,
-    /// From which the paths count that are not absolute.
-    folder: PathBuf,
-}
-
-impl Config {
-    fn backend(&self, name: &str) -> Option<&Part> {
-        self.backends.get(name).and_then(|at| self.parts.get(*at))
-    }
-
-    /// The last line of `global` with this name.
-    fn global(&self, name: &str) -> Option<&Line> {
-        self.global.iter().rev().find(|line| line.word(0) == name)
-    }
-
-    /// A file, from a folder that `global` gives for its kind.
-    fn path(&self, base: &str, file: &str) -> String {
-        let base = self.global(base).map_or("", |line| line.word(1));
-        let relative_to_file = self
-            .global("default-path")
-            .is_some_and(|line| line.word(1) == "config");
-        let file = Path::new(base).join(file);
-        match relative_to_file {
-            true => self.folder.join(file).display().to_string(),
-            false => file.display().to_string(),
-        }
-    }
-}
-
-pub(super) fn read(text: &str, spot: &Spot, folder: &Path) -> Result<Draft, Fault> {
-    let parts = syntax::parse(text, spot)?;
+pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Draft, ImportError> {
+    let parts = syntax::parse(text, position)?;
     let global = parts
         .iter()
         .filter(|part| part.kind == "global")
         .flat_map(|part| part.lines.clone());
-    let is_backend = |part: &Part| matches!(part.kind.as_str(), "backend" | "listen");
+    let is_backend = |part: &HaproxySection| matches!(part.kind.as_str(), "backend" | "listen");
     let backends = parts
         .iter()
         .enumerate()
@@ -83,7 +53,7 @@ pub(super) fn read(text: &str, spot: &Spot, folder: &Path) -> Result<Draft, Faul
     Ok(draft)
 }
 
-fn frontend(part: &Part, config: &Config, draft: &mut Draft) {
+fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
     let cases = cases(part, config);
     let passes_through = !part.is_http() && chooses_by_hello(part);
     for line in part.all("bind") {
@@ -107,24 +77,28 @@ fn frontend(part: &Part, config: &Config, draft: &mut Draft) {
                     .any(|name| words.clone().any(|word| word.contains(name)))
             };
             if let Some(line) = lines.find(asks) {
-                base.do_this(&line.spot, HAPROXY_SEES_NO_TLS);
+                base.add_to_do(&line.position, HAPROXY_SEES_NO_TLS);
             }
             draft.sections.push(base);
             continue;
         }
         rules::left_out(part, &mut base);
         for (why, line) in &cases.not_ours {
-            base.leave_out(&line.spot, &line.shown(), why);
+            base.leave_out(&line.position, &line.shown(), why);
         }
         if cases.all.is_empty() {
-            base.do_this(
-                &part.spot,
+            base.add_to_do(
+                &part.position,
                 "it passes its connections to nobody: give backends to `to`",
             );
             draft.sections.push(base.clone());
         }
         for (n, case) in cases.all.iter().enumerate() {
-            let mut section = if n == 0 { base.clone() } else { base.again() };
+            let mut section = if n == 0 {
+                base.clone()
+            } else {
+                base.without_remarks()
+            };
             if !case.names.is_empty() {
                 section.set("server_names", quoted_list(&case.names));
             }
@@ -136,8 +110,8 @@ fn frontend(part: &Part, config: &Config, draft: &mut Draft) {
                     server::read(backend, config, &mut section);
                     times(backend, draft);
                 }
-                None => section.do_this(
-                    &case.spot,
+                None => section.add_to_do(
+                    &case.position,
                     "this backend is not there: give its servers to `to`",
                 ),
             }
@@ -150,7 +124,7 @@ fn frontend(part: &Part, config: &Config, draft: &mut Draft) {
 }
 
 /// Whether TLS passes through: somebody looks into the ClientHello.
-fn chooses_by_hello(part: &Part) -> bool {
+fn chooses_by_hello(part: &HaproxySection) -> bool {
     let looks = |word: &String| {
         ["req.ssl_", "req_ssl_"]
             .iter()
@@ -164,7 +138,7 @@ fn chooses_by_hello(part: &Part) -> bool {
 }
 
 /// Whether something is done with requests.
-fn does_more(part: &Part, cases: &Cases<'_>) -> bool {
+fn does_more(part: &HaproxySection, cases: &BackendCases<'_>) -> bool {
     const DOES: [&str; 14] = [
         "http-request",
         "http-response",
@@ -194,13 +168,13 @@ fn does_more(part: &Part, cases: &Cases<'_>) -> bool {
 
 /// HAProxy goes on with requests, in the clear and behind us.
 fn stays_behind(bind: &Line, section: &mut Section) {
-    section.say("to", "127.0.0.1:8080");
-    section.say("proxy_protocol", "v2");
-    section.do_this(&bind.spot, HAPROXY_STAYS);
+    section.set_text("to", "127.0.0.1:8080");
+    section.set_text("proxy_protocol", "v2");
+    section.add_to_do(&bind.position, HAPROXY_STAYS);
 }
 
 /// Bytes are passed on as they are, and HTTP/2 ended at HAProxy.
-fn without_http2(bind: &Line, backend: Option<&Part>, section: &mut Section) {
+fn without_http2(bind: &Line, backend: Option<&HaproxySection>, section: &mut Section) {
     let speaks_it = |line: &Line| line.words.windows(2).any(|pair| pair == ["proto", "h2"]);
     let knows = backend.is_some_and(|part| part.all("server").all(speaks_it));
     if bind.says("alpn")
@@ -212,7 +186,7 @@ fn without_http2(bind: &Line, backend: Option<&Part>, section: &mut Section) {
     {
         section.remove("alpn");
         section.leave_out(
-            &bind.spot,
+            &bind.position,
             "alpn h2",
             "bytes are passed on as they are: only if what is behind us speaks HTTP/2 in the clear",
         );
@@ -225,33 +199,33 @@ fn program(config: &Config, draft: &mut Draft) {
         let (shown, value) = (line.shown(), line.word(1));
         let why = match line.word(0) {
             "nbthread" => {
-                draft.number("workers", value, &line.spot, &shown);
+                draft.number("workers", value, &line.position, &shown);
                 continue;
             }
             "maxconn" => {
-                draft.number("max_connections", value, &line.spot, &shown);
+                draft.number("max_connections", value, &line.position, &shown);
                 continue;
             }
             "user" | "uid" => {
-                draft.say("user", value);
+                draft.set_text("user", value);
                 continue;
             }
             "group" | "gid" => {
-                draft.say("group", value);
+                draft.set_text("group", value);
                 continue;
             }
             "hard-stop-after" => {
                 draft.longest(
                     "shutdown_grace",
                     time(value, 1).unwrap_or(0),
-                    &line.spot,
+                    &line.position,
                     &shown,
                 );
                 continue;
             }
             "tune.ssl.lifetime" => {
                 if let Some(seconds) = time(value, 1000).map(|ms| (ms / 1000).clamp(60, 43_200)) {
-                    draft.say("ticket_lifetime", &format!("{seconds}s"));
+                    draft.set_text("ticket_lifetime", &format!("{seconds}s"));
                 }
                 continue;
             }
@@ -271,24 +245,26 @@ fn program(config: &Config, draft: &mut Draft) {
             "ssl-engine" | "ssl-mode-async" | "lua-load" | "nbproc" | "cpu-map" => "no counterpart",
             _ => continue,
         };
-        draft.leave_out(&line.spot, &shown, why);
+        draft.leave_out(&line.position, &shown, why);
     }
 }
 
 /// Times that hold for the whole program here.
-fn times(part: &Part, draft: &mut Draft) {
+fn times(part: &HaproxySection, draft: &mut Draft) {
     // In a tunnel, as every connection is here, `tunnel` holds in the place of both others.
     let has_tunnel = part.find(&["timeout", "tunnel"]).is_some();
     for line in part.all("timeout") {
         let Some(ms) = time(line.word(2), 1) else {
-            draft.leave_out(&line.spot, &line.shown(), "this is no time");
+            draft.leave_out(&line.position, &line.shown(), "this is no time");
             continue;
         };
         match line.word(1) {
-            "connect" => draft.longest("backend_connect_timeout", ms, &line.spot, &line.shown()),
-            "tunnel" => draft.longest("idle_timeout", ms, &line.spot, &line.shown()),
+            "connect" => {
+                draft.longest("backend_connect_timeout", ms, &line.position, &line.shown())
+            }
+            "tunnel" => draft.longest("idle_timeout", ms, &line.position, &line.shown()),
             "client" | "server" if !has_tunnel => {
-                draft.longest("idle_timeout", ms, &line.spot, &line.shown())
+                draft.longest("idle_timeout", ms, &line.position, &line.shown())
             }
             _ => {}
         }

@@ -1,5 +1,5 @@
 //! Examples that the programs ship or document, and what becomes of them: `examples/NAME` becomes
-//! `examples/NAME.toml`. `DORMOUSE_BLESS=1 cargo test -p dormouse import` writes these anew. That the
+//! `examples/NAME.toml`. `DORMOUSE_BLESS=1 cargo test -p dormouse-import` writes these anew. That the
 //! result is right is asked of the program itself.
 
 use super::*;
@@ -19,9 +19,9 @@ const EXAMPLES: [(Program, &str); 9] = [
 ];
 
 /// What becomes of a text, as if it stood in /etc/there.
-fn import(program: Program, text: &str) -> Result<draft::Page, Fault> {
+fn import(program: Program, text: &str) -> Result<ImportedConfig, ImportError> {
     let file = Path::new("/etc/there/there.conf");
-    let draft = understand(program, text, &Spot::new("there.conf"), file)?;
+    let draft = parse(program, text, &Position::new("there.conf"), file)?;
     Ok(draft.finish("there.conf"))
 }
 
@@ -32,7 +32,7 @@ fn errors(page: &str) -> usize {
 
 #[test]
 fn the_examples_become_this() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/import/examples");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     for (program, name) in EXAMPLES {
         let text = std::fs::read_to_string(folder.join(name)).expect("an example");
         let page = import(program, &text).expect("it is understood");
@@ -55,7 +55,7 @@ fn the_examples_become_this() {
 
 /// Each bad file, and the line that is to blame.
 #[test]
-fn what_is_wrong_with_a_file_is_said_with_its_line() {
+fn what_is_wrong_with_a_file_is_explicit_with_its_line() {
     let cases = [
         (
             Program::Nginx,
@@ -92,7 +92,7 @@ fn what_is_wrong_with_a_file_is_said_with_its_line() {
     ];
     for (program, text, line, what) in cases {
         let fault = import(program, text).map(|page| page.text).expect_err(text);
-        assert_eq!(fault.spot.line, line, "{text}: {fault}");
+        assert_eq!(fault.position.line, line, "{text}: {fault}");
         assert!(fault.what.contains(what), "{text}: {fault}");
     }
     let deep = "x { ".repeat(100_000);
@@ -106,7 +106,7 @@ fn files_that_are_none_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let at = |name: &str| folder.path().join(name);
     let write = |name: &str, bytes: &[u8]| std::fs::write(at(name), bytes).expect("written");
-    let refused = |program, name: &str| match draft_of(program, &at(name)) {
+    let refused = |program, name: &str| match read(program, &at(name)) {
         Ok(_) => panic!("{name} was read"),
         Err(fault) => fault.to_string(),
     };
@@ -165,7 +165,7 @@ fn what_is_included_is_carried_over() {
         "conf.d/a.conf~",
         "server { listen 444 ssl; proxy_pass 10.0.0.1:80; }\n",
     );
-    let page = draft_of(Program::Nginx, &folder.path().join("nginx.conf"))
+    let page = read(Program::Nginx, &folder.path().join("nginx.conf"))
         .expect("read")
         .finish("x");
     for part in [
@@ -193,7 +193,7 @@ fn what_is_quoted_stays_quoted() {
 #[test]
 fn a_file_without_tls_gives_nothing() {
     let empty = |program, text: &str| {
-        let draft = understand(program, text, &Spot::new("x"), Path::new("x"));
+        let draft = parse(program, text, &Position::new("x"), Path::new("x"));
         draft.expect("understood").is_empty()
     };
     assert!(empty(Program::Nginx, "http { server { listen 80; } }"));
@@ -205,13 +205,13 @@ fn a_file_without_tls_gives_nothing() {
 /// Pieces of all the examples, shuffled: whatever comes of it is TOML that says what it lacks.
 fn piece() -> impl Strategy<Value = String> {
     let examples = [
-        include_str!("examples/hitch-all.conf"),
-        include_str!("examples/stunnel-all.conf"),
-        include_str!("examples/nginx-stream.conf"),
-        include_str!("examples/nginx-preread.conf"),
-        include_str!("examples/nginx-http.conf"),
-        include_str!("examples/haproxy-shipped.cfg"),
-        include_str!("examples/haproxy-names.cfg"),
+        include_str!("../examples/hitch-all.conf"),
+        include_str!("../examples/stunnel-all.conf"),
+        include_str!("../examples/nginx-stream.conf"),
+        include_str!("../examples/nginx-preread.conf"),
+        include_str!("../examples/nginx-http.conf"),
+        include_str!("../examples/haproxy-shipped.cfg"),
+        include_str!("../examples/haproxy-names.cfg"),
     ];
     let lines: Vec<String> = examples
         .iter()

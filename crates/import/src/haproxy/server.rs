@@ -1,15 +1,16 @@
 //! `server NAME ADDRESS …`, and how one is chosen and checked.
 
-use super::Config;
-use super::syntax::{Line, Part};
-use crate::import::draft::{Backend, Certificate, Section, backends, certificates, quoted_list};
-use crate::import::fault::Spot;
-use crate::import::said::BACKENDS_ARE_JUDGED;
-use crate::import::words::time;
+use super::config::Config;
+use super::syntax::{HaproxySection, Line};
+use crate::advice::BACKENDS_ARE_JUDGED;
+use crate::error::Position;
+use crate::section::Section;
+use crate::toml::{Backend, Certificate, backends, certificates, quoted_list};
+use crate::value::time;
 
 /// What servers say about all of the route.
 #[derive(Default)]
-struct Said {
+struct ServerSettings {
     has_tls: bool,
     is_verified: bool,
     ca: Option<String>,
@@ -19,9 +20,9 @@ struct Said {
 }
 
 /// Sets `to` and all that belongs to it.
-pub(super) fn read(part: &Part, config: &Config, section: &mut Section) {
+pub(super) fn read(part: &HaproxySection, config: &Config, section: &mut Section) {
     let mut all = Vec::new();
-    let mut said = Said::default();
+    let mut settings = ServerSettings::default();
     for line in part.all("server") {
         let mut one = Backend {
             address: address(line.word(2)),
@@ -34,11 +35,18 @@ pub(super) fn read(part: &Part, config: &Config, section: &mut Section) {
                 defaults.behind(1),
                 config,
                 &mut one,
-                &mut said,
+                &mut settings,
                 section,
             );
         }
-        is_used &= words(line, line.behind(3), config, &mut one, &mut said, section);
+        is_used &= words(
+            line,
+            line.behind(3),
+            config,
+            &mut one,
+            &mut settings,
+            section,
+        );
         if is_used {
             all.push(one);
         }
@@ -48,7 +56,14 @@ pub(super) fn read(part: &Part, config: &Config, section: &mut Section) {
             address: address(line.word(3)),
             ..Backend::default()
         };
-        if words(line, line.behind(4), config, &mut one, &mut said, section) {
+        if words(
+            line,
+            line.behind(4),
+            config,
+            &mut one,
+            &mut settings,
+            section,
+        ) {
             all.push(one);
         }
     }
@@ -56,12 +71,12 @@ pub(super) fn read(part: &Part, config: &Config, section: &mut Section) {
         section.set("to", backends(&all));
     }
     // With TLS from end to end between others.
-    if said.has_tls && !section.has("pass_through") {
-        tls(&said, &part.spot, section);
+    if settings.has_tls && !section.has("pass_through") {
+        tls(&settings, &part.position, section);
     }
     balance(part, section);
-    if said.is_checked {
-        let by_tls = said.has_tls || said.is_checked_by_tls;
+    if settings.is_checked {
+        let by_tls = settings.has_tls || settings.is_checked_by_tls;
         check(part, if by_tls { "tls" } else { "connect" }, section);
     }
 }
@@ -72,10 +87,10 @@ fn words(
     all: &[String],
     config: &Config,
     one: &mut Backend,
-    said: &mut Said,
+    settings: &mut ServerSettings,
     section: &mut Section,
 ) -> bool {
-    let spot = &line.spot;
+    let position = &line.position;
     let mut is_used = true;
     let mut rest = all.iter();
     while let Some(word) = rest.next() {
@@ -83,7 +98,7 @@ fn words(
         match word.as_str() {
             "weight" => match value() {
                 "0" => {
-                    section.leave_out(spot, &line.shown(), "weight 0: it gets no connections");
+                    section.leave_out(position, &line.shown(), "weight 0: it gets no connections");
                     is_used = false;
                 }
                 n => one.weight = n.parse().ok(),
@@ -91,25 +106,25 @@ fn words(
             "maxconn" => one.max_connections = value().parse().ok().filter(|n| *n > 0),
             "backup" => one.is_backup = true,
             "disabled" => {
-                section.leave_out(spot, &line.shown(), "it is disabled");
+                section.leave_out(position, &line.shown(), "it is disabled");
                 is_used = false;
             }
-            "send-proxy" => section.say("proxy_protocol", "v1"),
+            "send-proxy" => section.set_text("proxy_protocol", "v1"),
             "send-proxy-v2" | "send-proxy-v2-ssl" | "send-proxy-v2-ssl-cn" => {
-                section.say("proxy_protocol", "v2")
+                section.set_text("proxy_protocol", "v2")
             }
             "slowstart" => section.time("slow_start", time(value(), 1)),
-            "check" => said.is_checked = true,
-            "check-ssl" => said.is_checked_by_tls = true,
+            "check" => settings.is_checked = true,
+            "check-ssl" => settings.is_checked_by_tls = true,
             "inter" => section.time("check_every", time(value(), 1)),
             "rise" => number("check_rise", value(), section),
             "fall" => number("check_fall", value(), section),
             "error-limit" => number("backend_failures", value(), section),
-            "ssl" => said.has_tls = true,
-            "verify" => said.is_verified = value() == "required",
-            "ca-file" => said.ca = Some(config.path("ca-base", value())),
-            "sni" => sni(value(), spot, said, section),
-            "verifyhost" => said.name = Some(value().to_owned()),
+            "ssl" => settings.has_tls = true,
+            "verify" => settings.is_verified = value() == "required",
+            "ca-file" => settings.ca = Some(config.path("ca-base", value())),
+            "sni" => sni(value(), position, settings, section),
+            "verifyhost" => settings.name = Some(value().to_owned()),
             "crt" => {
                 let one = Certificate::whole(config.path("crt-base", value()));
                 section.set("backend_certificates", certificates(&[one]));
@@ -118,7 +133,7 @@ fn words(
                 "backend_alpn",
                 quoted_list(&value().split(',').collect::<Vec<_>>()),
             ),
-            "source" => source(value(), spot, section),
+            "source" => source(value(), position, section),
             "port" | "addr" | "check-sni" | "check-alpn" | "check-proto" | "agent-port"
             | "agent-addr" | "agent-inter" | "agent-send" | "minconn" | "maxqueue" | "crl-file"
             | "ciphers" | "ciphersuites" | "ssl-min-ver" | "ssl-max-ver" | "track" | "socks4"
@@ -129,7 +144,7 @@ fn words(
                     "no counterpart"
                 };
                 let shown = format!("{word} {}", value());
-                section.leave_out(spot, &shown, why);
+                section.leave_out(position, &shown, why);
             }
             "cookie" | "proxy-v2-options" | "fastinter" | "downinter" | "id" | "observe"
             | "on-error" | "on-marked-down" | "on-marked-up" | "init-addr" | "resolvers"
@@ -138,7 +153,7 @@ fn words(
             | "log-proto" | "ws" | "curves" => drop(value()),
             "check-send-proxy" | "enabled" | "no-ssl" | "no-check" | "ssl-reuse"
             | "no-ssl-reuse" | "stick" | "non-stick" | "tfo" | "no-tls-tickets" | "allow-0rtt" => {}
-            _ => section.leave_out(spot, word, "no counterpart"),
+            _ => section.leave_out(position, word, "no counterpart"),
         }
     }
     is_used
@@ -150,59 +165,59 @@ fn number(name: &'static str, text: &str, section: &mut Section) {
     }
 }
 
-fn source(text: &str, spot: &Spot, section: &mut Section) {
+fn source(text: &str, position: &Position, section: &mut Section) {
     match text.parse::<std::net::IpAddr>() {
-        Ok(ip) => section.say("source_addresses", &ip.to_string()),
-        Err(_) => section.leave_out(spot, "source", "`source_addresses` takes IP addresses"),
+        Ok(ip) => section.set_text("source_addresses", &ip.to_string()),
+        Err(_) => section.leave_out(position, "source", "`source_addresses` takes IP addresses"),
     }
 }
 
 /// `str(app.example)`, or a fetch.
-fn sni(value: &str, spot: &Spot, said: &mut Said, section: &mut Section) {
+fn sni(value: &str, position: &Position, settings: &mut ServerSettings, section: &mut Section) {
     match value
         .strip_prefix("str(")
         .and_then(|rest| rest.strip_suffix(')'))
     {
-        Some(name) => said.name = Some(name.to_owned()),
+        Some(name) => settings.name = Some(name.to_owned()),
         None => section.leave_out(
-            spot,
+            position,
             &format!("sni {value}"),
             "`backend_name` is one name for all, or none for that of each backend",
         ),
     }
 }
 
-fn tls(said: &Said, spot: &Spot, section: &mut Section) {
+fn tls(settings: &ServerSettings, position: &Position, section: &mut Section) {
     section.set("backend_tls", "true");
-    match &said.ca {
+    match &settings.ca {
         Some(file) if file.ends_with("@system-ca") => {}
-        Some(file) => section.say("backend_ca", file),
-        None if said.is_verified => {}
-        None => section.do_this(spot, BACKENDS_ARE_JUDGED),
+        Some(file) => section.set_text("backend_ca", file),
+        None if settings.is_verified => {}
+        None => section.add_to_do(position, BACKENDS_ARE_JUDGED),
     }
-    if let Some(name) = &said.name {
-        section.say("backend_name", name);
+    if let Some(name) = &settings.name {
+        section.set_text("backend_name", name);
     }
 }
 
-fn balance(part: &Part, section: &mut Section) {
+fn balance(part: &HaproxySection, section: &mut Section) {
     let Some(line) = part.find(&["balance"]) else {
         return;
     };
     match line.word(1).split('(').next().unwrap_or_default() {
-        "leastconn" => section.say("balance", "least-connections"),
-        "source" => section.say("balance", "client-hash"),
+        "leastconn" => section.set_text("balance", "least-connections"),
+        "source" => section.set_text("balance", "client-hash"),
         "roundrobin" | "static-rr" => {}
         "random" => {
-            section.say("balance", "least-connections");
+            section.set_text("balance", "least-connections");
             section.leave_out(
-                &line.spot,
+                &line.position,
                 &line.shown(),
                 "the nearest to it is least-connections",
             );
         }
         _ => section.leave_out(
-            &line.spot,
+            &line.position,
             &line.shown(),
             "no counterpart: one after the other by weight",
         ),
@@ -210,8 +225,8 @@ fn balance(part: &Part, section: &mut Section) {
 }
 
 /// `check` is a connection or a handshake, unless an option says more.
-fn check(part: &Part, how: &str, section: &mut Section) {
-    section.say("check", how);
+fn check(part: &HaproxySection, how: &str, section: &mut Section) {
+    section.set_text("check", how);
     section.time(
         "check_timeout",
         part.find(&["timeout", "check"])
@@ -224,23 +239,23 @@ fn check(part: &Part, how: &str, section: &mut Section) {
         let kind = line.word(1);
         let is_other = kind.ends_with("-check") && kind != "tcp-check";
         if kind == "ssl-hello-chk" {
-            section.say("check", "tls");
+            section.set_text("check", "tls");
         } else if is_other || kind == "smtpchk" {
-            section.leave_out(&line.spot, &line.shown(), "checked by connecting");
+            section.leave_out(&line.position, &line.shown(), "checked by connecting");
         }
     }
     for line in part
         .all("tcp-check")
         .filter(|line| line.word(1) != "connect")
     {
-        section.leave_out(&line.spot, &line.shown(), "checked by connecting");
+        section.leave_out(&line.position, &line.shown(), "checked by connecting");
     }
 }
 
 /// `option httpchk METHOD PATH`, and `http-check send`, `http-check expect status`.
-fn http_check(part: &Part, line: &Line, section: &mut Section) {
+fn http_check(part: &HaproxySection, line: &Line, section: &mut Section) {
     let send = part.find(&["http-check", "send"]);
-    let said = |name: &str| {
+    let settings = |name: &str| {
         let send = send?;
         let at = send.words.iter().position(|word| word == name)?;
         send.words.get(at + 1).map(String::as_str)
@@ -250,29 +265,32 @@ fn http_check(part: &Part, line: &Line, section: &mut Section) {
         (path, "") => ("OPTIONS", path),
         (method, path) => (method, path),
     };
-    let (method, path) = (said("meth").unwrap_or(method), said("uri").unwrap_or(path));
-    section.say("check", &format!("GET {path}"));
+    let (method, path) = (
+        settings("meth").unwrap_or(method),
+        settings("uri").unwrap_or(path),
+    );
+    section.set_text("check", &format!("GET {path}"));
     if method != "GET" {
         section.leave_out(
-            &line.spot,
+            &line.position,
             &line.shown(),
             &format!("asked with GET, not with {method}"),
         );
     }
-    if let Some(host) = said("hdr") {
-        let spot = send.map_or(&line.spot, |line| &line.spot);
+    if let Some(host) = settings("hdr") {
+        let position = send.map_or(&line.position, |line| &line.position);
         section.leave_out(
-            spot,
+            position,
             &format!("hdr {host}"),
             "the backend's own address is its Host",
         );
     }
     match part.find(&["http-check", "expect"]) {
         Some(expect) if expect.word(2) == "status" && !expect.word(3).contains(',') => {
-            section.say("check_status", expect.word(3))
+            section.set_text("check_status", expect.word(3))
         }
         Some(expect) => section.leave_out(
-            &expect.spot,
+            &expect.position,
             &expect.shown(),
             "only the status is looked at: `check_status`",
         ),
