@@ -8,11 +8,11 @@
 //! | [`errand`] | asks the authorities of certificates (OCSP, ACME), and ends |
 //! | [`fleet`] | shares ticket keys through a store |
 //!
-//! [`beside`] is what they have in common.
+//! [`helper`] is what they have in common.
 #![forbid(unsafe_code)]
 
-pub mod beside;
 pub mod control;
 pub mod errand;
 pub mod fleet;
+pub mod helper;
 pub mod scout;

@@ -5,7 +5,7 @@ use super::{Supervisor, TOKEN_CONTROL};
 use dormouse_config::{Admin, Config};
 use dormouse_handover::child;
 use dormouse_handover::talk;
-use dormouse_helpers::beside::{self, Standing};
+use dormouse_helpers::helper::{self, Standing};
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::shared::Shared;
@@ -200,7 +200,7 @@ impl Control {
             restarts: self.restarts,
         };
         let inherited = vec![self.address.listener, theirs, counters, backends];
-        let started = beside::start("control", &self.standing, &told, inherited);
+        let started = helper::start("control", &self.standing, &told, inherited);
         theirs.close();
         counters.close();
         backends.close();

@@ -9,8 +9,8 @@ use dormouse_engine::{ocsp_question, pem_chain};
 use dormouse_handover::handover::{self, Pem};
 use dormouse_handover::talk;
 use dormouse_handover::unix_time;
-use dormouse_helpers::beside::{self, Standing};
 use dormouse_helpers::errand::{Found, Had, Job, Told};
+use dormouse_helpers::helper::{self, Standing};
 use dormouse_reactor::poller::Interest;
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
@@ -248,7 +248,7 @@ impl Supervisor {
             trust: trust.map(|fd| fd.0),
         };
         let inherited = trust.into_iter().chain([theirs]).collect();
-        let started = beside::start("errand", &standing, &told, inherited);
+        let started = helper::start("errand", &standing, &told, inherited);
         trust.into_iter().for_each(Fd::close);
         theirs.close();
         let pid = started.inspect_err(|_| ours.close())?;

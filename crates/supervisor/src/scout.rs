@@ -12,7 +12,7 @@ use dormouse_config::{self as config, Config, Probe, Upstream};
 use dormouse_handover::child;
 use dormouse_handover::orders::Order;
 use dormouse_handover::talk;
-use dormouse_helpers::beside::{self, Standing};
+use dormouse_helpers::helper::{self, Standing};
 use dormouse_helpers::scout::{self, Check, Finding, Task, Told};
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::process::{self, Ended, Pid};
@@ -100,7 +100,7 @@ impl Sent {
             channel: channel.0,
         };
         let started = standing(config, task)
-            .and_then(|standing| beside::start("scout", &standing, &told, vec![file, channel]));
+            .and_then(|standing| helper::start("scout", &standing, &told, vec![file, channel]));
         file.close();
         started
     }

@@ -19,7 +19,7 @@ mod metrics;
 mod status;
 mod view;
 
-use crate::beside::{self, Standing};
+use crate::helper::{self, Standing};
 use answers::Reply;
 use client::{Client, Next};
 use dormouse_config::Log;
@@ -47,7 +47,7 @@ const TOKEN_CLIENTS: u64 = 100;
 
 /// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
 pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
-    beside::live("control", args, start_logs, |standing, told| {
+    helper::run("control", args, start_logs, |standing, told| {
         Control::begin(standing, told)?.run()
     })
 }

@@ -10,8 +10,8 @@
 
 use super::http::{self, Request};
 use super::{Found, Job};
-use crate::beside;
 use crate::fleet::Connector;
+use crate::helper;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
@@ -299,7 +299,7 @@ impl Acme {
             .await;
         let (account, credentials) = made?;
         let text = Zeroizing::new(serde_json::to_vec(&credentials)?);
-        beside::tell(
+        helper::tell(
             self.channel,
             &Found::Account(serde_json::from_slice(&text)?),
         )
@@ -319,7 +319,7 @@ impl Acme {
             chain,
             key: KeyLines::of(&key),
         };
-        beside::tell(self.channel, &Found::Challenge(challenge)).map_err(other)?;
+        helper::tell(self.channel, &Found::Challenge(challenge)).map_err(other)?;
         while Instant::now() < deadline {
             match talk::receive(self.channel).map_err(other)? {
                 Some(Job::Proceed) => return Ok(()),

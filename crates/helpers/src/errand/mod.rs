@@ -15,7 +15,7 @@ mod ocsp;
 
 pub use acme::{Asked, Binding, Challenge, Credentials, Had, Server, Wanted, Window};
 
-use crate::beside::{self, Standing};
+use crate::helper::{self, Standing};
 use acme::Acme;
 use dormouse_config::Log;
 use dormouse_handover::handover;
@@ -73,7 +73,7 @@ pub enum Found {
 
 /// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
 pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
-    beside::live("errand", args, start_logs, run)
+    helper::run("errand", args, start_logs, run)
 }
 
 fn run(standing: &Standing, told: &Told) -> io::Result<()> {
@@ -88,7 +88,7 @@ fn run(standing: &Standing, told: &Told) -> io::Result<()> {
     };
     while let Some(job) = talk::receive(channel)? {
         if let Some(found) = find(job, acme.as_mut()) {
-            beside::tell(channel, &found)?;
+            helper::tell(channel, &found)?;
         }
     }
     Ok(())

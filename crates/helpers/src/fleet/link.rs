@@ -1,7 +1,7 @@
 //! Main's end of the process that talks to the store.
 
 use super::{Report, Settings, Started, StoreState, Told, message, wire};
-use crate::beside::{self, Standing};
+use crate::helper::{self, Standing};
 use dormouse_config::Config;
 use dormouse_engine::TicketKeys;
 use dormouse_handover::child;
@@ -73,7 +73,7 @@ impl Link {
         let started = Started { channel: theirs.0 };
         let begun = match socket::send_message(ours, &told, &[]) {
             Ok(Attempt::Done(())) => {
-                beside::start("ticket-store", &self.standing, &started, vec![theirs])
+                helper::start("ticket-store", &self.standing, &started, vec![theirs])
             }
             Ok(Attempt::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(error) => Err(error),

@@ -2,7 +2,7 @@
 
 use super::resp::{self, Store};
 use super::{Report, Started, StoreState, Told, message, wire};
-use crate::beside::{self, Standing};
+use crate::helper::{self, Standing};
 use dormouse_config::{Log, StoreAddress};
 use dormouse_engine::TicketKeys;
 use dormouse_handover::unix_time;
@@ -29,7 +29,7 @@ const ROTATIONS_KEPT: u64 = 4;
 
 /// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
 pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
-    beside::live("ticket-store", args, start_logs, |standing, started| {
+    helper::run("ticket-store", args, start_logs, |standing, started| {
         Member::begin(standing, started)?.run()
     })
 }

@@ -4,10 +4,10 @@
 //! nothing is said. Questions go out one by one in the order of their times, each time up to a
 //! fifth sooner than the interval, so that backends are not all asked at once.
 
-use super::question::{Next, Question};
+use super::attempt::{Next, Question};
 use super::speech::Spoken;
 use super::{Check, Finding, Heard, Speech};
-use crate::beside;
+use crate::helper;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::socket::Addr;
 use dormouse_reactor::{Fd, OnExec, process};
@@ -236,7 +236,7 @@ impl Checks {
         }
         let backend = asked.check.backend.clone();
         let well = well.map_err(|why| why.chars().take(WORDS_MAX).collect());
-        beside::tell(self.channel, &Finding::Health { backend, well })
+        helper::tell(self.channel, &Finding::Health { backend, well })
     }
 
     /// Not known to anybody outside: what the standard library seeds its own tables with.

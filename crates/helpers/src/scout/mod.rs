@@ -14,13 +14,13 @@
 //!   speech   its TLS
 //! ```
 
+mod attempt;
 mod checks;
 mod dns;
-mod names;
-mod question;
+mod lookups;
 mod speech;
 
-use crate::beside::{self, Standing};
+use crate::helper::{self, Standing};
 use checks::Checks;
 use dormouse_config::{Log, StatusCodes};
 use dormouse_handover::handover::{self, OriginPem};
@@ -133,15 +133,15 @@ pub enum Finding {
 
 /// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
 pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
-    beside::live("scout", args, start_logs, run)
+    helper::run("scout", args, start_logs, run)
 }
 
 fn run(standing: &Standing, told: &Told) -> io::Result<()> {
     let (task, channel) = (Task::read(Fd(told.task))?, Fd(told.channel));
     standing.confine(Role::Scout)?;
-    let searches = names::begin(&task.names, task.again, channel);
+    let searches = lookups::begin(&task.names, task.again, channel);
     if task.checks.is_empty() {
-        return names::wait(searches);
+        return lookups::wait(searches);
     }
     let checks = Checks::begin(task.checks, &task.speeches, channel)?;
     // Made into contexts; the text of the keys is wiped.

@@ -11,12 +11,12 @@
 //!   machine   what /etc says of names
 //! ```
 
-mod machine;
 mod message;
+mod resolver_files;
 #[cfg(test)]
 mod tests;
 
-pub(super) use machine::Machine;
+pub(super) use resolver_files::Machine;
 
 use message::{Asked, Rtype, Said, Unfit};
 use std::io::{self, Read as _, Write as _};

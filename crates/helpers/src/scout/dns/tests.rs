@@ -1,7 +1,7 @@
 //! Answers as they come, from servers that are right, lie, say nothing, or lead in circles.
 
-use super::machine::Machine;
 use super::message::{Asked, Rtype, Said, Unfit};
+use super::resolver_files::Machine;
 use super::{Lifetime, of_kind, of_name};
 use proptest::prelude::*;
 use std::io::{Read as _, Write as _};

@@ -6,7 +6,7 @@
 
 use super::dns::{self, Lifetime, Machine};
 use super::{Again, Finding};
-use crate::beside;
+use crate::helper;
 use dormouse_config as config;
 use dormouse_reactor::Fd;
 use std::cmp::Reverse;
@@ -62,7 +62,7 @@ fn search(names: &[String], again: Option<Again>, channel: Fd) -> io::Result<()>
             due.push(Reverse((began + wait, name)));
         }
         let name = name.clone();
-        beside::tell(channel, &Finding::Name { name, found })?;
+        helper::tell(channel, &Finding::Name { name, found })?;
     }
     Ok(())
 }

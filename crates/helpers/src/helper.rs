@@ -79,7 +79,7 @@ pub fn start(
 
 /// The life of the process `name`; `args` is what follows the subcommand. `None`: nobody has told
 /// it what to do, so it was not main that started it.
-pub(crate) fn live<T: DeserializeOwned>(
+pub(crate) fn run<T: DeserializeOwned>(
     name: &str,
     args: &[String],
     start_logs: fn(&Log),
@@ -119,7 +119,7 @@ mod tests {
         let not_told = [vec![], vec!["{}".to_owned()], vec![String::new(); 2]];
         for args in not_told {
             let work = |_: &Standing, (): &()| -> io::Result<()> { unreachable!("not told") };
-            assert!(live("scout", &args, |_| {}, work).is_none(), "{args:?}");
+            assert!(run("scout", &args, |_| {}, work).is_none(), "{args:?}");
         }
     }
 }
