@@ -1,10 +1,5 @@
-//! Processes beside main and the workers: what takes its time, or means to read what strangers
-//! have sent, is done by none of these.
-//!
-//! Each does one thing, as nobody, with no more of the system than that needs: `control` answers
-//! questions, a `scout` looks names up and asks backends whether they are well, an `errand` fetches
-//! something and ends, the `ticket-store` shares keys with a fleet. Main starts them all in the same
-//! way, and they begin in the same way: both ends are here.
+//! Start of a helper process, at both ends: main starts each of them in the same way, and they begin
+//! in the same way. Each does one thing, as the user nobody, confined to what that thing needs.
 
 use dormouse_config::{Config, Log, Sandbox};
 use dormouse_handover::child;
@@ -20,78 +15,80 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-/// Whom they become when main is root.
+/// User and group of helpers when main is root.
 const NOBODY: (u32, u32) = (65_534, 65_534);
 
-/// When a channel is full, it is tried again after so long.
-const AGAIN: Duration = Duration::from_millis(20);
+/// Pause before the next try when a channel is full.
+const RETRY: Duration = Duration::from_millis(20);
 
-/// As whom, and how confined, a process does its work.
+/// A helper's user, its sandbox, and what it logs.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct Standing {
-    /// Whom to become: user and group.
+pub struct Privileges {
+    /// User and group to become. `None`: those of main.
     user: Option<(u32, u32)>,
     sandbox: Sandbox,
     log: Log,
 }
 
-impl Standing {
-    /// Nobody's, if that can be had.
-    pub fn nobody(config: &Config) -> Standing {
-        Standing::of((process::user_id() == 0).then_some(NOBODY), config)
+impl Privileges {
+    /// The user nobody if main is root, else main's own.
+    pub fn nobody(config: &Config) -> Privileges {
+        Privileges::of((process::user_id() == 0).then_some(NOBODY), config)
     }
 
-    /// That of a user and group, or of whom main is.
-    pub fn of(user: Option<(u32, u32)>, config: &Config) -> Standing {
-        Standing {
+    /// A user and group, or main's own.
+    pub fn of(user: Option<(u32, u32)>, config: &Config) -> Privileges {
+        Privileges {
             user,
             sandbox: config.process.sandbox,
             log: config.log.clone(),
         }
     }
 
-    /// No way back to what main may. Comes before the process reads anything but what main says.
+    /// Gives up main's privileges for good. Comes before the process reads anything but main's words.
     pub(crate) fn assume(&self) -> io::Result<()> {
         process::drop_privileges(self.user.map(|(uid, gid)| User { uid, gid }))?;
         process::forbid_core_dumps()
     }
 
-    /// No way to more of the system than this role needs. Comes when what lies outside is open.
+    /// Confines the process to what its role needs. Comes when everything outside is open.
     pub(crate) fn confine(&self, role: Role) -> io::Result<()> {
         child::confine(role, Some(self.sandbox))
     }
 }
 
-/// Starts the process `name`, which gets these descriptors at the same numbers. What it is told is
-/// seen by everybody, on its command line: nothing secret.
+/// Starts the process `name`, which gets these descriptors at the same numbers. Its arguments stand
+/// on its command line, where everybody can read them: nothing secret.
 pub fn start(
     name: &str,
-    standing: &Standing,
-    told: &impl Serialize,
+    privileges: &Privileges,
+    arguments: &impl Serialize,
     inherited: Vec<Fd>,
 ) -> io::Result<Pid> {
-    let told = serde_json::to_string(&(standing, told))?;
-    let command = ["dormouse", name, &told].map(str::to_owned);
+    let arguments = serde_json::to_string(&(privileges, arguments))?;
+    let command = ["dormouse", name, &arguments].map(str::to_owned);
     let mut program = Program::this(command).with(Inherit::Only(inherited));
     program.environment = Some(child::environment());
     program.start()
 }
 
-/// The life of the process `name`; `args` is what follows the subcommand. `None`: nobody has told
-/// it what to do, so it was not main that started it.
+/// Runs the process `name`; `args` is what follows the subcommand. `None`: main has not started it,
+/// since its arguments are missing.
 pub(crate) fn run<T: DeserializeOwned>(
     name: &str,
     args: &[String],
     start_logs: fn(&Log),
-    work: impl FnOnce(&Standing, &T) -> io::Result<()>,
+    work: impl FnOnce(&Privileges, &T) -> io::Result<()>,
 ) -> Option<ExitCode> {
-    let [told] = args else {
+    let [arguments] = args else {
         return None;
     };
-    let (standing, told): (Standing, T) = serde_json::from_str(told).ok()?;
-    start_logs(&standing.log);
+    let (privileges, arguments): (Privileges, T) = serde_json::from_str(arguments).ok()?;
+    start_logs(&privileges.log);
     let _ = process::set_name(name);
-    let worked = standing.assume().and_then(|()| work(&standing, &told));
+    let worked = privileges
+        .assume()
+        .and_then(|()| work(&privileges, &arguments));
     Some(match worked {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -101,11 +98,10 @@ pub(crate) fn run<T: DeserializeOwned>(
     })
 }
 
-/// Tells main. A main that does not listen is waited for: it has other things to do, and so long
-/// nobody needs to know.
-pub(crate) fn tell(channel: Fd, found: &impl Serialize) -> io::Result<()> {
-    while let Attempt::WouldBlock = talk::send(channel, found)? {
-        thread::sleep(AGAIN);
+/// Sends a report to main. Waits while the channel is full: main is busy with something else.
+pub(crate) fn report(channel: Fd, report: &impl Serialize) -> io::Result<()> {
+    while let Attempt::WouldBlock = talk::send(channel, report)? {
+        thread::sleep(RETRY);
     }
     Ok(())
 }
@@ -115,10 +111,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_not_told_by_main_does_nothing() {
-        let not_told = [vec![], vec!["{}".to_owned()], vec![String::new(); 2]];
-        for args in not_told {
-            let work = |_: &Standing, (): &()| -> io::Result<()> { unreachable!("not told") };
+    fn a_process_that_main_has_not_started_does_nothing() {
+        let arguments = [vec![], vec!["{}".to_owned()], vec![String::new(); 2]];
+        for args in arguments {
+            let work = |_: &Privileges, (): &()| -> io::Result<()> { unreachable!("it runs") };
             assert!(run("scout", &args, |_| {}, work).is_none(), "{args:?}");
         }
     }

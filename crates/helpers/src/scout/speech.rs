@@ -7,7 +7,7 @@
 //! are used for the next checks, but each tenth handshake is a full one, as is each after a failure:
 //! what was resumed says nothing of the certificate.
 
-use super::Speech;
+use super::task::TlsProfile;
 use dormouse_engine::{
     ClientContext, Handshake, HandshakeLimits, Progress, Roots, TicketWatch, TrustStore,
 };
@@ -31,8 +31,8 @@ pub(super) struct Spoken {
 }
 
 impl Spoken {
-    pub(super) fn new(speech: &Speech) -> Result<Spoken, String> {
-        let pem = &speech.pem;
+    pub(super) fn new(profile: &TlsProfile) -> Result<Spoken, String> {
+        let pem = &profile.pem;
         let roots = match &pem.roots {
             Some(text) => {
                 let store = TrustStore::from_pem(text.as_bytes());
@@ -41,7 +41,7 @@ impl Spoken {
             None => Roots::Insecure,
         };
         let make = |resumes| {
-            backend_tls::context(&speech.alpn, roots.clone(), pem.identity.as_ref(), resumes)
+            backend_tls::context(&profile.alpn, roots.clone(), pem.identity.as_ref(), resumes)
         };
         Ok(Spoken {
             full: make(false)?,
