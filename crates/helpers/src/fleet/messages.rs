@@ -64,7 +64,7 @@ pub(super) fn message(content: &impl Serialize) -> Result<Zeroizing<Vec<u8>>, St
 
 /// The state of the store, as a machine of the fleet sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum StoreState {
+pub(crate) enum StoreState {
     /// The keys are the fleet's.
     Reachable = 1,
     /// It does not answer, or not in time.
