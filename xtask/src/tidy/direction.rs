@@ -33,10 +33,11 @@ const MAY_USE: &[(&str, &str)] = &[
     ("measure", "reactor"),
     ("bench", "record engine reactor measure"),
     ("audit", "record engine reactor measure bench"),
+    ("import", "config"),
     // `check` reads certificates as `serve` does.
     (
         "dormouse",
-        "supervisor helpers dataplane handover config audit bench measure engine reactor record",
+        "supervisor helpers dataplane handover config import audit bench measure engine reactor record",
     ),
     ("testkit", "record engine"),
     ("sim", "testkit record engine"),
