@@ -36,7 +36,9 @@ pub(crate) use wire::{Connector, Wire};
 
 /// How to reach the store.
 pub struct Settings {
+    /// The store's address, user and password.
     pub address: StoreAddress,
+    /// The secret that seals the keys in the store.
     pub secret: Secret,
     /// Who may vouch for it: PEM; `None`: whom the system trusts.
     pub ca: Option<String>,
