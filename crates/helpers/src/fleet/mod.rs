@@ -33,7 +33,9 @@ pub use secret::{Secret, read_private};
 
 /// How to reach the store.
 pub struct Settings {
+    /// The store's address, user and password.
     pub address: StoreAddress,
+    /// The secret that seals the keys in the store.
     pub secret: Secret,
     /// Who may vouch for it: PEM; `None`: whom the system trusts.
     pub ca: Option<String>,
