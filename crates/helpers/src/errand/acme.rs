@@ -11,11 +11,11 @@
 use super::http::{self, Request};
 use super::{Found, Job};
 use crate::beside;
-use crate::fleet::Connector;
+use crate::transport::Connector;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use dormouse_engine::{CertificateDer, Identity};
+use dormouse_engine::{CertificateDer, Identity, Roots};
 use dormouse_handover::talk;
 use dormouse_reactor::Fd;
 use http_body_util::BodyExt as _;
@@ -185,7 +185,7 @@ impl Acme {
     /// `trust`: PEM of those who may vouch for servers.
     pub(super) fn new(trust: &str, channel: Fd) -> Result<Acme, String> {
         Ok(Acme {
-            connector: Arc::new(Connector::to_authority(trust)?),
+            connector: Arc::new(Connector::tls(Roots::Pem(trust.as_bytes().to_vec()))?),
             channel,
             account: None,
         })

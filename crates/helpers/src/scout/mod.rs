@@ -11,14 +11,14 @@
 //!   names    lookups, in threads: the operating system's resolver waits for its answer
 //!   dns      for how long what a name stands for may be believed
 //!   checks   whether backends are well, in one loop        question   one check of one backend
-//!   speech   its TLS
+//!   tls      its TLS
 //! ```
 
 mod checks;
 mod dns;
 mod names;
 mod question;
-mod speech;
+mod tls;
 
 use crate::beside::{self, Standing};
 use checks::Checks;
