@@ -8,7 +8,7 @@
 //! | [`errand`] | asks the authorities of certificates (OCSP, ACME), and ends |
 //! | [`fleet`] | shares ticket keys through a store |
 //!
-//! [`helper`] starts them.
+//! [`helper`] starts them; `transport` connects to stores and authorities.
 #![forbid(unsafe_code)]
 
 pub mod control;
@@ -16,3 +16,4 @@ pub mod errand;
 pub mod fleet;
 pub mod helper;
 pub mod scout;
+mod transport;

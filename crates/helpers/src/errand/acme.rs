@@ -13,12 +13,12 @@ use super::messages::{
     AcmeServer, CertificateRequest, Challenge, ErrandReport, IssuedCertificate, Job,
     PrivateKeyLines, RenewalQuery, RenewalWindow,
 };
-use crate::fleet::Connector;
 use crate::helper;
+use crate::transport::Connector;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use dormouse_engine::{CertificateDer, Identity};
+use dormouse_engine::{CertificateDer, Identity, Roots};
 use dormouse_handover::talk;
 use dormouse_reactor::Fd;
 use http_body_util::BodyExt as _;
@@ -60,7 +60,7 @@ impl AcmeClient {
     /// `trust`: PEM of the authorities that may vouch for servers.
     pub(super) fn new(trust: &str, channel: Fd) -> Result<AcmeClient, String> {
         Ok(AcmeClient {
-            connector: Arc::new(Connector::to_authority(trust)?),
+            connector: Arc::new(Connector::tls(Roots::Pem(trust.as_bytes().to_vec()))?),
             channel,
             account: None,
         })

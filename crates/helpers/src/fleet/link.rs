@@ -3,8 +3,8 @@
 use super::messages::{
     FirstMessage, StoreArguments, StoreReport, StoreSettings, StoreState, message,
 };
-use super::wire;
 use crate::helper::{self, Privileges};
+use crate::transport::Connector;
 use dormouse_config::Config;
 use dormouse_engine::TicketKeys;
 use dormouse_handover::child;
@@ -48,7 +48,7 @@ impl StoreLink {
         config: &Config,
     ) -> Result<StoreLink, String> {
         // What is wrong with a file is told now, and to whoever starts us.
-        wire::Connector::new(&settings.address, settings.ca.as_deref())?;
+        Connector::to_store(&settings.address, settings.ca.as_deref())?;
         let mut link = StoreLink {
             settings,
             privileges: Privileges::nobody(config),

@@ -2,8 +2,8 @@
 
 use super::messages::{FirstMessage, StoreArguments, StoreReport, StoreState, message};
 use super::resp::{self, Store};
-use super::wire;
 use crate::helper::{self, Privileges};
+use crate::transport::Connector;
 use dormouse_config::{Log, StoreAddress};
 use dormouse_engine::TicketKeys;
 use dormouse_handover::unix_time;
@@ -93,7 +93,7 @@ impl From<dormouse_engine::SettingsError> for Trouble {
 struct Member {
     address: StoreAddress,
     secret: Zeroizing<Vec<u8>>,
-    connector: wire::Connector,
+    connector: Connector,
     store: Option<Store>,
     keys: TicketKeys,
     /// Main has not been told of these keys.
@@ -109,7 +109,7 @@ impl Member {
         let poller = Poller::create(OnExec::Close)?;
         poller.add(channel, 0, Interest::READ)?;
         let mut told = told(channel, &poller)?;
-        let connector = wire::Connector::new(&told.address, told.ca.as_deref());
+        let connector = Connector::to_store(&told.address, told.ca.as_deref());
         let keys = TicketKeys::import(&told.keys).map_err(io::Error::other)?;
         privileges.confine(Role::Scout)?;
         Ok(Member {
@@ -147,10 +147,11 @@ impl Member {
     fn look(&mut self) -> Result<(), Trouble> {
         let mut store = match self.store.take() {
             Some(store) => store,
-            None => Store::open(
-                self.connector.connect(&self.address, PATIENCE)?,
-                &self.address,
-            )?,
+            None => {
+                let StoreAddress { host, port, .. } = &self.address;
+                let transport = self.connector.connect(host, *port, PATIENCE)?;
+                Store::open(transport, &self.address)?
+            }
         };
         store.set_deadline(PATIENCE);
         store.watch(KEY)?;

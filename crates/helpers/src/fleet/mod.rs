@@ -15,7 +15,6 @@
 //!   link      main's end: starts the process, takes its reports
 //!   member    the process: one machine of the fleet
 //!   messages  what both tell each other
-//!   wire      a connection to the store, plain or TLS, with a deadline
 //!   resp      its protocol: commands and bounded replies
 //! ```
 
@@ -24,11 +23,9 @@ mod member;
 mod messages;
 mod resp;
 mod secret;
-mod wire;
 
 pub use link::StoreLink;
 pub use member::process_entry;
 pub use messages::StoreSettings;
 pub(crate) use messages::StoreState;
 pub use secret::{Secret, read_private};
-pub(crate) use wire::{Connector, Wire};

@@ -1,7 +1,7 @@
 //! One check of one backend: connects, sends the request, reads the first line of the answer.
 
-use super::speech::Talk;
 use super::task::Check;
+use super::tls::TlsCheck;
 use dormouse_engine::ClientContext;
 use dormouse_reactor::poller::Interest;
 use dormouse_reactor::socket::{self, Addr, Attempt, ConnectOptions, Connecting, Peer};
@@ -30,7 +30,7 @@ pub(super) struct CheckAttempt {
     connected: bool,
     /// Bytes still to be sent.
     unsent: Vec<u8>,
-    talk: Option<Talk>,
+    tls: Option<TlsCheck>,
     answer: Vec<u8>,
 }
 
@@ -42,9 +42,9 @@ impl CheckAttempt {
         context: Option<&ClientContext>,
     ) -> Result<CheckAttempt, String> {
         let mut unsent = check.preface.clone();
-        let talk = match (context, &check.tls) {
+        let tls = match (context, &check.tls) {
             (Some(context), Some(tls)) => {
-                Some(Talk::begin(context, &tls.server_name, &mut unsent)?)
+                Some(TlsCheck::begin(context, &tls.server_name, &mut unsent)?)
             }
             _ => {
                 if let Some((request, _)) = &check.request {
@@ -62,7 +62,7 @@ impl CheckAttempt {
             fd: connecting.fd(),
             connected: matches!(connecting, Connecting::Established(_)),
             unsent,
-            talk,
+            tls,
             answer: Vec::with_capacity(STATUS_BYTES),
         })
     }
@@ -90,9 +90,9 @@ impl CheckAttempt {
 
     /// The time for an answer is over.
     pub(super) fn late(&self, check: &Check) -> Progress {
-        let done = match &self.talk {
+        let done = match &self.tls {
             _ if !self.connected => "connection",
-            Some(talk) if !talk.is_established() => "TLS handshake",
+            Some(tls) if !tls.is_established() => "TLS handshake",
             Some(_) if check.request.is_none() => return Progress::Passed,
             _ => "answer",
         };
@@ -114,11 +114,11 @@ impl CheckAttempt {
                     Attempt::WouldBlock => return Ok(Progress::Pending),
                 }
             }
-            if self.talk.is_none() && check.request.is_none() {
+            if self.tls.is_none() && check.request.is_none() {
                 return Ok(Progress::Passed);
             }
             let mut room = [0; RECEIVE_MAX];
-            let wanted = match self.talk {
+            let wanted = match self.tls {
                 Some(_) => RECEIVE_MAX,
                 None => STATUS_BYTES.saturating_sub(self.answer.len()),
             };
@@ -127,7 +127,7 @@ impl CheckAttempt {
                 Attempt::Done(n) => n,
                 Attempt::WouldBlock => return Ok(Progress::Pending),
             };
-            let next = self.hear(check, &room[..n]);
+            let next = self.hear(check, &mut room[..n]);
             if !matches!(next, Progress::Pending) {
                 // An alert, maybe; nobody waits for it to be read.
                 let _ = socket::send(self.fd, &self.unsent);
@@ -136,25 +136,25 @@ impl CheckAttempt {
         }
     }
 
-    fn hear(&mut self, check: &Check, received: &[u8]) -> Progress {
+    fn hear(&mut self, check: &Check, received: &mut [u8]) -> Progress {
         let request = check.request.as_ref();
-        let Some(talk) = &mut self.talk else {
+        let Some(tls) = &mut self.tls else {
             self.answer.extend_from_slice(received);
             return self.judge(check);
         };
         let request = request.map(|(request, _)| request.as_str());
-        match talk.hear(received, request, &mut self.unsent) {
+        match tls.receive(received, request, &mut self.unsent) {
             Err(why) => Progress::Failed(why),
-            Ok(heard) if request.is_none() => match heard.is_accepted {
+            Ok(came) if request.is_none() => match came.is_accepted {
                 true => Progress::Passed,
                 false => Progress::Pending,
             },
-            Ok(heard) => {
+            Ok(came) => {
                 let missing = STATUS_BYTES.saturating_sub(self.answer.len());
-                let more = heard.data.iter().take(missing);
+                let more = came.plaintext.iter().take(missing);
                 self.answer.extend(more);
                 match self.judge(check) {
-                    Progress::Pending if heard.is_end => {
+                    Progress::Pending if came.is_end => {
                         Progress::Failed("it ended without an answer".to_owned())
                     }
                     next => next,
@@ -165,10 +165,10 @@ impl CheckAttempt {
 
     /// The connection is over before there is an answer.
     fn broken(&self, check: &Check, why: &str) -> Progress {
-        match &self.talk {
+        match &self.tls {
             // It had nothing against us, or would have said so; how it ends is its own affair.
-            Some(talk) if talk.is_established() && check.request.is_none() => Progress::Passed,
-            Some(talk) if !talk.is_established() && self.connected => {
+            Some(tls) if tls.is_established() && check.request.is_none() => Progress::Passed,
+            Some(tls) if !tls.is_established() && self.connected => {
                 Progress::Failed(format!("{why} in the TLS handshake"))
             }
             _ if self.connected => Progress::Failed(format!("{why} without an answer")),

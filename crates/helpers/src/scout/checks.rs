@@ -6,8 +6,8 @@
 
 use super::attempt::{CheckAttempt, Progress};
 use super::messages::{Instruction, ScoutReport, receive_instruction};
-use super::speech::Spoken;
 use super::task::{Check, TlsProfile};
+use super::tls::TlsContexts;
 use crate::helper;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::socket::Addr;
@@ -29,7 +29,7 @@ pub(super) struct Checks {
     /// By a number that no other backend has had: an event for a backend that is gone finds nothing.
     backends: BTreeMap<u64, CheckedBackend>,
     next_number: u64,
-    spoken: Vec<Spoken>,
+    contexts: Vec<TlsContexts>,
     random: RandomState,
     attempts: u64,
 }
@@ -90,7 +90,8 @@ impl Checks {
         profiles: &[TlsProfile],
         channel: Fd,
     ) -> io::Result<Checks> {
-        let spoken: Result<Vec<Spoken>, String> = profiles.iter().map(Spoken::new).collect();
+        let contexts: Result<Vec<TlsContexts>, String> =
+            profiles.iter().map(TlsContexts::new).collect();
         let poller = Poller::create(OnExec::Close)?;
         poller.add(channel, TOKEN_MAIN, Interest::READ)?;
         let mut all = Checks {
@@ -98,7 +99,7 @@ impl Checks {
             channel,
             backends: BTreeMap::new(),
             next_number: 0,
-            spoken: spoken.map_err(io::Error::other)?,
+            contexts: contexts.map_err(io::Error::other)?,
             random: RandomState::new(),
             attempts: 0,
         };
@@ -187,8 +188,9 @@ impl Checks {
             };
         }
         let tls = backend.check.tls.as_ref();
-        let spoken = tls.and_then(|tls| self.spoken.get(tls.profile));
-        let context = spoken.map(|spoken| spoken.context(backend.attempts, backend.last_was_good));
+        let contexts = tls.and_then(|tls| self.contexts.get(tls.profile));
+        let context =
+            contexts.map(|contexts| contexts.context(backend.attempts, backend.last_was_good));
         backend.attempts += 1;
         match CheckAttempt::begin(&backend.check, &backend.address, context) {
             Ok(attempt) => {

@@ -11,7 +11,7 @@
 //!   lookups   names, in threads: the system's resolver blocks
 //!   dns       the lifetime of a name's addresses
 //!   checks    all backends, in one loop                 attempt   one check of one backend
-//!   speech    its TLS
+//!   tls       its TLS
 //! ```
 
 mod attempt;
@@ -19,8 +19,8 @@ mod checks;
 mod dns;
 mod lookups;
 mod messages;
-mod speech;
 mod task;
+mod tls;
 
 pub use messages::{ScoutArguments, ScoutReport, send_checks};
 pub use task::{Check, CheckTls, LookupSchedule, Task, TlsProfile};
