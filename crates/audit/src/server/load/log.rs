@@ -140,7 +140,7 @@ impl LoadLog {
         else {
             return match (&self.pages, &self.no_census) {
                 (Some(_), Some(why)) => {
-                    let mut report = census::without_malloc(why);
+                    let mut report = CensusReport::without_malloc(why);
                     self.add_managed(&mut report, connections);
                     Measured::Measured(report)
                 }
@@ -154,7 +154,7 @@ impl LoadLog {
             .filter(|(name, _)| !["before", "n", "after_quiet"].contains(name))
             .map(|(name, snapshot)| (*name, snapshot))
             .collect();
-        let mut report = census::compare(none, n, two_n, &later);
+        let mut report = CensusReport::compare(none, n, two_n, &later);
         if let (Some(first), Some(last)) =
             (self.snapshot("round_first"), self.snapshot("round_last"))
         {
@@ -167,10 +167,10 @@ impl LoadLog {
     /// Adds what is known of memory that is not malloc's.
     fn add_managed(&self, report: &mut CensusReport, connections: u64) {
         if let [Some(none), Some(two_n)] = &self.managed {
-            census::add_classes(report, none, two_n, connections);
+            report.add_managed(none, two_n, connections);
         }
         if let Some(sample) = &self.pages {
-            census::add_pages(report, sample.clone());
+            report.add_pages(sample.clone());
         }
     }
 

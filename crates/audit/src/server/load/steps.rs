@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::log::LoadLog;
-use crate::census;
+use crate::census::{self, ManagedHeap};
 use crate::model::{MemoryPhase, Trials};
 use crate::server::garbage::{self, ChurnRounds};
 use crate::server::spec::Sizes;
@@ -43,14 +43,14 @@ impl LoadSteps {
         session.order("warming up", None, &Order::Close, |tally| tally.closed)?;
         self.phase(session, log, ("before", "before"), 0);
         self.census(session, log, "before", 0);
-        log.managed[0] = Some(census::ask(&pids(session)));
+        log.managed[0] = Some(ManagedHeap::of(&pids(session)));
         for (count, name, title) in [(n, "n", "N connections"), (2 * n, "2n", "2N connections")] {
             open(session, "opening", count)?;
             self.phase(session, log, (name, title), count);
             self.census(session, log, name, count);
         }
         let pids = pids(session);
-        log.managed[1] = Some(census::ask(&pids));
+        log.managed[1] = Some(ManagedHeap::of(&pids));
         if log.no_census.is_some() || log.explains_little(n) {
             log.pages = Some(census::sample_pages(&pids, 2 * n));
         }
