@@ -15,21 +15,21 @@ const APPLICATION_DATA: u8 = 23;
 
 /// What a handshake was, byte by byte as it passed.
 #[derive(Default)]
-pub(super) struct Passed {
+pub(super) struct Transcript {
     pub(super) sent: Vec<u8>,
     pub(super) received: Vec<u8>,
 }
 
 /// Shakes hands. `peer` is how the other end is called in words; `go_on` is asked whenever the
 /// socket's patience is over.
-pub(super) fn shake_hands(
+pub(super) fn complete_handshake(
     stream: &mut (impl Read + Write),
     handshake: &mut Handshake,
     peer: &str,
     go_on: impl Fn() -> bool,
-) -> Result<Passed, String> {
+) -> Result<Transcript, String> {
     let words = |error: io::Error| format!("during the handshake: {error}");
-    let (mut passed, mut room) = (Passed::default(), vec![0; RECEIVE]);
+    let (mut passed, mut room) = (Transcript::default(), vec![0; RECEIVE]);
     let mut received: &[u8] = &[];
     loop {
         // A client's begins without any input; a server's makes nothing of none.
@@ -47,8 +47,8 @@ pub(super) fn shake_hands(
                 }
                 Ok(0) => return Err(format!("{peer} closed the connection during the handshake")),
                 Ok(count) => break count,
-                Err(error) if is_late(&error) && go_on() => {}
-                Err(error) if is_late(&error) => {
+                Err(error) if is_timeout(&error) && go_on() => {}
+                Err(error) if is_timeout(&error) => {
                     return Err(format!(
                         "during the handshake: {peer} kept us waiting too long"
                     ));
@@ -62,7 +62,7 @@ pub(super) fn shake_hands(
 }
 
 /// Whether the socket's patience is over, and nothing else is wrong.
-pub(super) fn is_late(error: &io::Error) -> bool {
+pub(super) fn is_timeout(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
@@ -70,7 +70,7 @@ pub(super) fn is_late(error: &io::Error) -> bool {
 }
 
 /// What an established connection brings.
-pub(super) enum Came<'a> {
+pub(super) enum Incoming<'a> {
     /// Plaintext.
     Data(&'a [u8]),
     /// Bytes of NewSessionTicket messages.
@@ -82,13 +82,13 @@ pub(super) enum Came<'a> {
 }
 
 /// An established connection.
-pub(super) struct Established<S> {
+pub(super) struct TlsConnection<S> {
     pub(super) stream: S,
     tls: Box<State>,
     partial: Vec<u8>,
 }
 
-impl<S: Read + Write> Established<S> {
+impl<S: Read + Write> TlsConnection<S> {
     /// What is left of a handshake that is done.
     pub(super) fn rest(stream: S, handshake: Handshake) -> Result<(Self, Rested), String> {
         let mut tls = Box::new(State::empty());
@@ -170,7 +170,7 @@ impl<S: Read + Write> Established<S> {
     /// Opens all whole records that were received.
     pub(super) fn open(
         &mut self,
-        mut each: impl FnMut(Came<'_>) -> Result<(), String>,
+        mut each: impl FnMut(Incoming<'_>) -> Result<(), String>,
     ) -> Result<(), String> {
         let mut bytes = std::mem::take(&mut self.partial);
         let mut key = OpenKey::new(&self.tls);
@@ -184,11 +184,11 @@ impl<S: Read + Write> Established<S> {
                     consumed,
                     plaintext,
                 } => {
-                    each(Came::Data(rest.get(plaintext).unwrap_or_default()))?;
+                    each(Incoming::Data(rest.get(plaintext).unwrap_or_default()))?;
                     consumed
                 }
                 Opened::Ticket { consumed, fragment } => {
-                    each(Came::Tickets(rest.get(fragment).unwrap_or_default()))?;
+                    each(Incoming::Tickets(rest.get(fragment).unwrap_or_default()))?;
                     consumed
                 }
                 Opened::Handled { consumed } | Opened::NoRenegotiation { consumed } => consumed,
@@ -196,11 +196,11 @@ impl<S: Read + Write> Established<S> {
                     consumed,
                     description,
                 } => {
-                    each(Came::Alert(description))?;
+                    each(Incoming::Alert(description))?;
                     consumed
                 }
                 Opened::PeerClosed { consumed } => {
-                    each(Came::Closed)?;
+                    each(Incoming::Closed)?;
                     consumed
                 }
             };

@@ -9,16 +9,16 @@
 //! handshakes, a census of the heap and advice on top. Nothing below knows of findings.
 #![forbid(unsafe_code)]
 
-pub mod again;
 pub mod census;
 pub mod client;
 mod connection;
 pub mod findings;
 pub mod model;
+pub mod process_lookup;
 pub mod report;
 pub mod server;
+pub mod shell;
 pub mod software;
-pub mod whereabouts;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -28,9 +28,9 @@ pub use findings::{Finding, Severity, Thresholds};
 pub use model::{Audit, Measured};
 pub use server::{Effort, ServerSpec};
 
-use dormouse_bench::model::{Outcome, Run};
+use dormouse_bench::model::{Run, RunOutcome};
+use dormouse_measure::Error;
 use dormouse_measure::Machine;
-use dormouse_measure::Trouble;
 
 /// The setting with the machine's load when the audit began: what others did meanwhile.
 const LOAD: &str = "load_average";
@@ -76,18 +76,18 @@ impl Audit {
     }
 
     /// Draws the findings and says how it ended.
-    fn conclude(&mut self, end: Result<(), Trouble>) {
+    fn conclude(&mut self, end: Result<(), Error>) {
         self.findings = findings::judge(self);
         self.outcome = match end {
-            Ok(()) => Outcome {
+            Ok(()) => RunOutcome {
                 complete: true,
                 message: None,
                 exit_status: 0,
             },
-            Err(trouble) => Outcome {
+            Err(error) => RunOutcome {
                 complete: false,
-                exit_status: trouble.exit_status(),
-                message: Some(trouble.message),
+                exit_status: error.exit_status(),
+                message: Some(error.message),
             },
         };
     }

@@ -15,7 +15,7 @@ const BLOCK: usize = 1 << 20;
 /// What was recognised.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum SoftwareKind {
     /// `dormouse serve`.
     Dormouse,
     /// Node.js.
@@ -52,7 +52,7 @@ pub enum Kind {
     Unknown,
 }
 
-impl Kind {
+impl SoftwareKind {
     /// Whether its runtime collects garbage in a heap of its own.
     pub fn collects(self) -> bool {
         matches!(
@@ -94,7 +94,7 @@ impl Kind {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Software {
     /// What it is.
-    pub kind: Kind,
+    pub kind: SoftwareKind,
     /// Its version, when it says so.
     pub version: Option<String>,
     /// The TLS library that it has mapped.
@@ -224,37 +224,43 @@ fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
     let word = |word: &str| signs.words.to_ascii_lowercase().contains(word);
     let jvm = file("libjvm.so").is_some();
     let rules = [
-        (program("dormouse"), Kind::Dormouse),
-        (program("nginx") || program("openresty"), Kind::Nginx),
-        (program("apache2") || program("httpd"), Kind::Apache),
-        (program("haproxy"), Kind::Haproxy),
-        (program("hitch"), Kind::Hitch),
-        (program("stunnel"), Kind::Stunnel),
-        (program("node"), Kind::Node),
-        (jvm && file("netty_tcnative").is_some(), Kind::NettyTcnative),
+        (program("dormouse"), SoftwareKind::Dormouse),
+        (
+            program("nginx") || program("openresty"),
+            SoftwareKind::Nginx,
+        ),
+        (program("apache2") || program("httpd"), SoftwareKind::Apache),
+        (program("haproxy"), SoftwareKind::Haproxy),
+        (program("hitch"), SoftwareKind::Hitch),
+        (program("stunnel"), SoftwareKind::Stunnel),
+        (program("node"), SoftwareKind::Node),
+        (
+            jvm && file("netty_tcnative").is_some(),
+            SoftwareKind::NettyTcnative,
+        ),
         (
             jvm && (file("netty").is_some() || word("netty")),
-            Kind::NettyJdk,
+            SoftwareKind::NettyJdk,
         ),
-        (jvm, Kind::Jvm),
+        (jvm, SoftwareKind::Jvm),
         (
             program("python")
                 && (file("/OpenSSL/").is_some() || file("_rust.abi3").is_some() || word("twist")),
-            Kind::Twisted,
+            SoftwareKind::Twisted,
         ),
-        (program("python"), Kind::Python),
-        (program("perl"), Kind::Perl),
-        (signs.go, Kind::Go),
-        (signs.rustls, Kind::Rustls),
-        (file("libssl.so").is_some(), Kind::OpenSsl),
-        (said("nginx"), Kind::Nginx),
-        (said("apache"), Kind::Apache),
-        (said("twisted"), Kind::Twisted),
+        (program("python"), SoftwareKind::Python),
+        (program("perl"), SoftwareKind::Perl),
+        (signs.go, SoftwareKind::Go),
+        (signs.rustls, SoftwareKind::Rustls),
+        (file("libssl.so").is_some(), SoftwareKind::OpenSsl),
+        (said("nginx"), SoftwareKind::Nginx),
+        (said("apache"), SoftwareKind::Apache),
+        (said("twisted"), SoftwareKind::Twisted),
     ];
     let kind = rules
         .iter()
         .find(|(holds, _)| *holds)
-        .map_or(Kind::Unknown, |rule| rule.1);
+        .map_or(SoftwareKind::Unknown, |rule| rule.1);
     let library = library(signs);
     let mut evidence: Vec<String> = Vec::new();
     evidence.extend(
@@ -275,7 +281,7 @@ fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
 }
 
 /// Its version, if the banner is its own: behind a proxy it is that of another.
-fn version_of(kind: Kind, banner: &str) -> Option<String> {
+fn version_of(kind: SoftwareKind, banner: &str) -> Option<String> {
     let of_kind = kind.name().split([' ', '/']).next()?.to_ascii_lowercase();
     let products = banner.split_whitespace();
     let mut versions = products.filter_map(|product| product.split_once('/'));
@@ -326,7 +332,7 @@ mod tests {
             |program, files: &[&str], words| conclude(&signs(program, files, words), None).kind;
         assert_eq!(
             kind("nginx", &["/lib/libssl.so.3"], "nginx: worker"),
-            Kind::Nginx
+            SoftwareKind::Nginx
         );
         assert_eq!(
             kind(
@@ -334,15 +340,15 @@ mod tests {
                 &["/jvm/libjvm.so", "/tmp/libnetty_tcnative_linux_x86_64.so"],
                 ""
             ),
-            Kind::NettyTcnative
+            SoftwareKind::NettyTcnative
         );
         assert_eq!(
             kind("java", &["/jvm/libjvm.so"], "java -jar lab-netty.jar"),
-            Kind::NettyJdk
+            SoftwareKind::NettyJdk
         );
         assert_eq!(
             kind("python3.11", &["/lib/libssl.so.3"], "python3 echo.py"),
-            Kind::Python
+            SoftwareKind::Python
         );
         assert_eq!(
             kind(
@@ -350,10 +356,13 @@ mod tests {
                 &["/x/cryptography/hazmat/bindings/_rust.abi3.so"],
                 ""
             ),
-            Kind::Twisted
+            SoftwareKind::Twisted
         );
-        assert_eq!(kind("something", &["/lib/libssl.so.3"], ""), Kind::OpenSsl);
-        assert_eq!(kind("something", &[], ""), Kind::Unknown);
+        assert_eq!(
+            kind("something", &["/lib/libssl.so.3"], ""),
+            SoftwareKind::OpenSsl
+        );
+        assert_eq!(kind("something", &[], ""), SoftwareKind::Unknown);
     }
 
     #[test]
@@ -361,13 +370,16 @@ mod tests {
         let software = conclude(&Signs::default(), Some("nginx/1.22.1"));
         assert_eq!(
             (software.kind, software.version.as_deref()),
-            (Kind::Nginx, Some("1.22.1"))
+            (SoftwareKind::Nginx, Some("1.22.1"))
         );
         let behind = conclude(&signs("dormouse", &[], ""), Some("Apache/2.4.71 (Debian)"));
-        assert_eq!((behind.kind, behind.version), (Kind::Dormouse, None));
-        let python = version_of(Kind::Python, "SimpleHTTP/0.6 Python/3.11.7");
+        assert_eq!(
+            (behind.kind, behind.version),
+            (SoftwareKind::Dormouse, None)
+        );
+        let python = version_of(SoftwareKind::Python, "SimpleHTTP/0.6 Python/3.11.7");
         assert_eq!(python.as_deref(), Some("3.11.7"));
-        let twisted = version_of(Kind::Twisted, "TwistedWeb/26.10.0");
+        let twisted = version_of(SoftwareKind::Twisted, "TwistedWeb/26.10.0");
         assert_eq!(twisted.as_deref(), Some("26.10.0"));
         assert!(recognise(&[], None).is_err());
     }
@@ -380,7 +392,7 @@ mod tests {
         };
         let software = recognise(&[own], None).unwrap();
         assert!(
-            matches!(software.kind, Kind::Rustls | Kind::Dormouse),
+            matches!(software.kind, SoftwareKind::Rustls | SoftwareKind::Dormouse),
             "{software:?}"
         );
     }

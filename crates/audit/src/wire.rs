@@ -1,4 +1,4 @@
-//! Reading handshake messages: vectors with lengths before them (RFC 8446 §3.4), bytes by bytes,
+//! MessageReader handshake messages: vectors with lengths before them (RFC 8446 §3.4), bytes by bytes,
 //! and never beyond their end.
 
 /// Numbers of extensions.
@@ -19,9 +19,9 @@ pub(crate) mod hello_extension {
 }
 
 /// What is left to be read.
-pub(crate) struct Reading<'a>(&'a [u8]);
+pub(crate) struct MessageReader<'a>(&'a [u8]);
 
-impl<'a> Reading<'a> {
+impl<'a> MessageReader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }

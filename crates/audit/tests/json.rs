@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use dormouse_audit::model::{
-    AddressTrials, AgedTicket, Collected, CollectedPoint, Measured, Trials,
+    AddressTrials, AgedTicket, CollectedPoint, CollectedRounds, Measured, Trials,
 };
 use dormouse_audit::{Audit, report};
 use serde_json::Value;
@@ -42,7 +42,7 @@ fn complete(audit: &mut Audit) {
         resumed: Measured::Measured(true),
     }]);
     if let Measured::Measured(memory) = &mut server.memory {
-        memory.growth_collected = Measured::Measured(Collected {
+        memory.growth_collected = Measured::Measured(CollectedRounds {
             by: Some("the JVM".into()),
             points: vec![CollectedPoint {
                 pss_bytes: 100_000_000,
@@ -125,4 +125,16 @@ fn the_guide_has_every_field_and_no_other() {
             "the guide knows {place:?}, which no audit has printed"
         );
     }
+}
+
+#[test]
+fn an_unknown_finding_is_refused_by_its_name() {
+    let known = include_str!("audits.json");
+    let changed = known.replace("\"id\":\"handshake-cpu\"", "\"id\":\"warp-core-breach\"");
+    assert_ne!(changed, known);
+    let error = report::read(&changed).unwrap_err();
+    assert!(
+        error.contains("unknown finding \"warp-core-breach\""),
+        "{error}"
+    );
 }

@@ -17,5 +17,5 @@ mod session;
 mod spec;
 
 pub use modes::run;
-pub use session::{Console, Progress, Session, Whose};
+pub use session::{Console, MeasuredSide, Progress, Session};
 pub use spec::{Bulk, Churn, Hold, Mode, Request, Spec, Wake};

@@ -2,16 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use dormouse_reactor::signal::Signals;
-use dormouse_reactor::socket::{Addr, Attempt};
+use dormouse_reactor::socket::Addr;
 
-use crate::load::{Fleet, Harvest, Launcher, Order, Plan, Setup, Talk, Tally, spare_strangers};
+use crate::load::{
+    Fleet, FleetReport, Launcher, Order, Plan, Setup, Talk, Tally, refuse_foreign_load,
+};
 use crate::model::{Run, Sample};
 use crate::spec::Spec;
+use dormouse_measure::Error;
+use dormouse_measure::Interrupts;
 use dormouse_measure::Latencies;
 use dormouse_measure::Server;
-use dormouse_measure::Trouble;
-use dormouse_measure::interrupts;
 use dormouse_measure::{CpuTime, KernelMemory, ProcessTree, TreeSample};
 
 /// Shortest time between two samples.
@@ -35,7 +36,7 @@ pub trait Console {
 
 /// Whom a run measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Whose {
+pub enum MeasuredSide {
     /// A server's memory.
     Server,
     /// A client's.
@@ -55,7 +56,7 @@ pub struct Progress {
     pub failed: u64,
     /// What is measured: a server, whose connections are counted in `alive`, or a client, whose are
     /// in `done`.
-    pub whose: Whose,
+    pub whose: MeasuredSide,
     /// Its proportional set in bytes, as last sampled.
     pub pss_bytes: Option<u64>,
     /// Since the part began.
@@ -76,18 +77,18 @@ pub struct Session<'a> {
     pub server: Option<Server>,
     /// Established connections that ended before they were to.
     pub lost: u64,
-    watch: Watch<'a>,
+    watch: RunMonitor<'a>,
 }
 
 /// What happens beside the load: signals, samples, progress.
-struct Watch<'a> {
+struct RunMonitor<'a> {
     console: &'a mut dyn Console,
-    signals: Option<Signals>,
+    interrupts: Interrupts,
     interrupted: bool,
     began: Instant,
     next_sample: Instant,
     samples: Vec<Sample>,
-    server_died: Option<Trouble>,
+    server_died: Option<Error>,
 }
 
 impl<'a> Session<'a> {
@@ -98,14 +99,14 @@ impl<'a> Session<'a> {
         console: &'a mut dyn Console,
         connections: u64,
         run: &mut Run,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, Error> {
         let target: Addr = spec
             .target
             .parse()
-            .map_err(|error| Trouble::usage(format!("{error}")))?;
+            .map_err(|error| Error::usage(format!("{error}")))?;
         if !spec.own_server {
             let http = matches!(spec.talk, Talk::Http { .. });
-            spare_strangers(spec.mode.connections_in_all(http), &target)?;
+            refuse_foreign_load(spec.mode.connections_in_all(http), &target)?;
         }
         let plan = Plan::new(
             connections,
@@ -119,11 +120,11 @@ impl<'a> Session<'a> {
             run.note(note);
         }
         // From now on Ctrl-C is noticed, and does not end the process.
-        let signals = interrupts::open();
+        let interrupts = Interrupts::open();
         let now = Instant::now();
-        let mut watch = Watch {
+        let mut watch = RunMonitor {
             console,
-            signals,
+            interrupts,
             interrupted: false,
             began: now,
             next_sample: now,
@@ -173,13 +174,9 @@ impl<'a> Session<'a> {
     }
 
     /// Why it ended early.
-    pub fn early_end(&mut self) -> Option<Trouble> {
+    pub fn early_end(&mut self) -> Option<Error> {
         let died = self.watch.server_died.take();
-        died.or_else(|| {
-            self.watch
-                .interrupted
-                .then(|| Trouble::lost("interrupted; figures so far"))
-        })
+        died.or_else(|| self.watch.interrupted.then(|| Error::interrupted()))
     }
 
     /// Has an order carried out, with progress; counts failures.
@@ -189,9 +186,9 @@ impl<'a> Session<'a> {
         total: Option<u64>,
         order: &Order,
         count: fn(&Tally) -> u64,
-    ) -> Result<Harvest, Trouble> {
+    ) -> Result<FleetReport, Error> {
         if self.is_over() && *order != Order::Close {
-            let mut nothing = Harvest::default();
+            let mut nothing = FleetReport::default();
             nothing.of.tally.alive = self.fleet.alive();
             return Ok(nothing);
         }
@@ -291,7 +288,7 @@ fn too_few_descriptors(tree: &ProcessTree, connections: u64) -> Option<String> {
     })
 }
 
-impl Watch<'_> {
+impl RunMonitor<'_> {
     fn tick(
         &mut self,
         server: Option<&Server>,
@@ -319,7 +316,7 @@ impl Watch<'_> {
             total,
             alive: tally.alive,
             failed,
-            whose: Whose::Server,
+            whose: MeasuredSide::Server,
             pss_bytes,
             elapsed,
             left,
@@ -327,9 +324,7 @@ impl Watch<'_> {
     }
 
     fn interrupt_came(&mut self) -> bool {
-        while let Some(Ok(Attempt::Done(_))) = self.signals.as_ref().map(Signals::receive) {
-            self.interrupted = true;
-        }
+        self.interrupted |= self.interrupts.came();
         self.interrupted
     }
 
@@ -337,8 +332,8 @@ impl Watch<'_> {
         let began = Instant::now();
         let taken = match server?.sample() {
             Ok(taken) => taken,
-            Err(trouble) => {
-                self.server_died.get_or_insert(trouble);
+            Err(error) => {
+                self.server_died.get_or_insert(error);
                 return None;
             }
         };

@@ -3,8 +3,8 @@
 use std::fs;
 use std::ops::{AddAssign, Sub};
 
+use crate::error::Error;
 use crate::proc_files;
-use crate::trouble::Trouble;
 
 /// CPU time that was used, in nanoseconds.
 ///
@@ -21,7 +21,7 @@ pub struct CpuTime {
 
 impl CpuTime {
     /// Reads process `pid`; `None` when it is gone.
-    pub(crate) fn of(pid: i32) -> Result<Option<Self>, Trouble> {
+    pub(crate) fn of(pid: i32) -> Result<Option<Self>, Error> {
         let Some(stat) = proc_files::read(pid, "stat")? else {
             return Ok(None);
         };

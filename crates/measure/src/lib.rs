@@ -12,7 +12,8 @@
 #![forbid(unsafe_code)]
 
 mod cpu;
-pub mod interrupts;
+mod error;
+mod interrupts;
 mod kernel;
 mod machine;
 mod memory;
@@ -22,14 +23,14 @@ mod server;
 mod stats;
 pub mod termination;
 mod tree;
-mod trouble;
 
 pub use cpu::CpuTime;
+pub use error::{Blame, Error};
+pub use interrupts::Interrupts;
 pub use kernel::{KernelMemory, SLAB_CACHES};
 pub use machine::{Machine, page_bytes};
 pub use memory::Memory;
 pub use sample::TreeSample;
 pub use server::{Server, ServerSource};
-pub use stats::{Growth, Latencies, Slope, Sparse, Summary, Verdict};
+pub use stats::{Growth, Latencies, Slope, SparseHistogram, Summary, Verdict};
 pub use tree::{ProcessInfo, ProcessTree};
-pub use trouble::{Blame, Trouble};

@@ -4,8 +4,8 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::Error;
 use crate::proc_files;
-use crate::trouble::Trouble;
 
 /// Memory in bytes. `pss` is the sum of its three parts; `rss` counts shared pages in full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct Memory {
 
 impl Memory {
     /// Reads process `pid`; `None` when it is gone.
-    pub(crate) fn of(pid: i32) -> Result<Option<Self>, Trouble> {
+    pub(crate) fn of(pid: i32) -> Result<Option<Self>, Error> {
         let Some(text) = proc_files::read(pid, "smaps_rollup")? else {
             return Ok(None);
         };

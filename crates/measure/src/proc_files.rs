@@ -3,16 +3,16 @@
 use std::fs;
 use std::io;
 
-use crate::trouble::Trouble;
+use crate::error::Error;
 
 /// Reads `/proc/PID/NAME`; `None` when the process is gone.
-pub(crate) fn read(pid: i32, name: &str) -> Result<Option<String>, Trouble> {
+pub(crate) fn read(pid: i32, name: &str) -> Result<Option<String>, Error> {
     let path = format!("/proc/{pid}/{name}");
     match fs::read(&path) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if is_gone(&error) => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(forbidden(pid, name)),
-        Err(error) => Err(Trouble::system(format!("cannot read {path}: {error}"))),
+        Err(error) => Err(Error::system(format!("cannot read {path}: {error}"))),
     }
 }
 
@@ -33,11 +33,11 @@ fn libc_esrch() -> i32 {
     rustix::io::Errno::SRCH.raw_os_error()
 }
 
-fn forbidden(pid: i32, name: &str) -> Trouble {
+fn forbidden(pid: i32, name: &str) -> Error {
     let name_of = command(pid).unwrap_or_else(|| "?".into());
     let own = rustix::process::geteuid().as_raw();
     let why = why_forbidden(owner(pid), own);
-    Trouble::system(format!(
+    Error::system(format!(
         "process {pid} ({name_of}) {why} (/proc/{pid}/{name} may not be read)"
     ))
 }

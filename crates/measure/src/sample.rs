@@ -1,10 +1,10 @@
 //! One reading of a whole process tree.
 
 use crate::cpu::CpuTime;
+use crate::error::Error;
 use crate::memory::Memory;
 use crate::proc_files;
 use crate::tree::ProcessTree;
-use crate::trouble::Trouble;
 
 /// Everything that is read of a process tree in one go.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -26,7 +26,7 @@ impl TreeSample {
     ///
     /// # Errors
     /// When the root of the tree is gone, or one of its processes may not be read.
-    pub fn take(tree: &ProcessTree) -> Result<Self, Trouble> {
+    pub fn take(tree: &ProcessTree) -> Result<Self, Error> {
         let pids = tree.pids()?;
         let mut sample = Self::default();
         for &pid in &pids {
@@ -44,7 +44,7 @@ impl TreeSample {
             sample.descriptors += proc_files::count_entries(pid, "fd");
         }
         if sample.processes == 0 {
-            return Err(Trouble::target(
+            return Err(Error::target(
                 "the server has died: none of its processes is left",
             ));
         }

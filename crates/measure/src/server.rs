@@ -13,10 +13,10 @@ use dormouse_reactor::process;
 use dormouse_reactor::signal;
 use dormouse_reactor::socket::Addr;
 
+use crate::error::Error;
 use crate::sample::TreeSample;
 use crate::termination;
 use crate::tree::ProcessTree;
-use crate::trouble::Trouble;
 
 /// How long a server may take to open its port.
 const START_WAIT: Duration = Duration::from_secs(60);
@@ -57,7 +57,7 @@ impl Server {
         source: &ServerSource,
         target: &Addr,
         go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<Option<Self>, Trouble> {
+    ) -> Result<Option<Self>, Error> {
         match source {
             ServerSource::Unknown => Ok(None),
             ServerSource::Pid(pid) => {
@@ -73,19 +73,15 @@ impl Server {
         }
     }
 
-    fn start(
-        command: &str,
-        target: &Addr,
-        go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<Self, Trouble> {
+    fn start(command: &str, target: &Addr, go_on: &mut dyn FnMut() -> bool) -> Result<Self, Error> {
         if listens(target) {
-            return Err(Trouble::usage(format!(
+            return Err(Error::usage(format!(
                 "something listens on {target} already, so --cmd would be measured against the wrong server; stop it first"
             )));
         }
         // Daemons that detach come to us, and stay in the tree.
         process::set_subreaper()
-            .map_err(|error| Trouble::system(format!("becoming a subreaper: {error}")))?;
+            .map_err(|error| Error::system(format!("becoming a subreaper: {error}")))?;
         let mut shell = Command::new("/bin/sh");
         shell
             .args(["-c", command])
@@ -95,7 +91,7 @@ impl Server {
             .process_group(0);
         let mut child = signal::unblocked(&mut shell)
             .spawn()
-            .map_err(|error| Trouble::system(format!("cannot start {command:?}: {error}")))?;
+            .map_err(|error| Error::system(format!("cannot start {command:?}: {error}")))?;
         let output = Arc::new(Mutex::new(VecDeque::new()));
         if let (Some(out), Some(err)) = (child.stdout.take(), child.stderr.take()) {
             keep_lines(out, &output);
@@ -117,22 +113,22 @@ impl Server {
         command: &str,
         target: &Addr,
         go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Error> {
         let until = Instant::now() + START_WAIT;
         while !listens(target) {
             if !go_on() {
-                return Err(Trouble::lost("interrupted"));
+                return Err(Error::lost("interrupted"));
             }
             if self.tree.pids().is_err() {
                 let said = self.last_words();
-                return Err(Trouble::target(format!(
+                return Err(Error::target(format!(
                     "the server {command:?} ended before it listened on {target}{said}"
                 )));
             }
             if Instant::now() > until {
                 let said = self.last_words();
                 let waited = START_WAIT.as_secs();
-                return Err(Trouble::target(format!(
+                return Err(Error::target(format!(
                     "the server {command:?} does not listen on {target} after {waited} s{said}"
                 )));
             }
@@ -142,10 +138,10 @@ impl Server {
     }
 
     /// Reads the whole tree.
-    pub fn sample(&self) -> Result<TreeSample, Trouble> {
-        TreeSample::take(&self.tree).map_err(|mut trouble| {
-            trouble.message.push_str(&self.last_words());
-            trouble
+    pub fn sample(&self) -> Result<TreeSample, Error> {
+        TreeSample::take(&self.tree).map_err(|mut error| {
+            error.message.push_str(&self.last_words());
+            error
         })
     }
 

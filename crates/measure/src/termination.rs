@@ -19,9 +19,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// note of all that have ended. Returns how the child ended, if it did.
 ///
 /// The child must not have been waited for: for as long as nobody took note of its end, its number
-/// is nobody else's, and those of its group and session are told from strangers by it.
+/// is nobody else's, and those of its group and session are signalled from strangers by it.
 pub fn end(child: &mut Child, tree: &ProcessTree, patience: Duration) -> Option<ExitStatus> {
-    let mut members = Members::default();
+    let mut members = LiveProcesses::default();
     for (signal, patience) in [(Signal::TERM, patience), (Signal::KILL, KILL_WAIT)] {
         if members.end_by(signal, patience, tree) {
             break;
@@ -42,26 +42,26 @@ pub fn goes_on(child: &Child) -> bool {
 /// else's a moment later, and who loses its parent is in no tree until it has another; a descriptor
 /// is of one process only.
 #[derive(Default)]
-struct Members(BTreeMap<i32, Member>);
+struct LiveProcesses(BTreeMap<i32, LiveProcess>);
 
-struct Member {
+struct LiveProcess {
     process: OwnedFd,
-    told: bool,
+    signalled: bool,
 }
 
-impl Members {
+impl LiveProcesses {
     /// Tells all, and those who join later, until they are gone or `patience` is over.
     fn end_by(&mut self, signal: Signal, patience: Duration, tree: &ProcessTree) -> bool {
         for member in self.0.values_mut() {
-            member.told = false;
+            member.signalled = false;
         }
         let until = Instant::now() + patience;
         loop {
             self.find(tree);
-            for member in self.0.values_mut().filter(|member| !member.told) {
+            for member in self.0.values_mut().filter(|member| !member.signalled) {
                 // Who has ended meanwhile needs no signal.
                 let _ = pidfd_send_signal(&member.process, signal);
-                member.told = true;
+                member.signalled = true;
             }
             reap(tree);
             // A listing takes its time, and who changes its parent in the middle may be in none.
@@ -97,8 +97,8 @@ impl Members {
             .into_iter()
             .filter(|(pid, process)| still.contains(pid) && !has_ended(process))
             .map(|(pid, process)| {
-                let told = false;
-                (pid, Member { process, told })
+                let signalled = false;
+                (pid, LiveProcess { process, signalled })
             });
         self.0.extend(known);
     }

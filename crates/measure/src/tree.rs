@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use crate::error::Error;
 use crate::proc_files;
-use crate::trouble::Trouble;
 
 /// The most processes that are followed: a tree beyond this is a mistake (or a fork bomb).
 const PROCESSES_MAX: usize = 100_000;
@@ -21,7 +21,7 @@ pub struct ProcessTree {
     /// The instrument's own pid, when it is the subreaper of this server.
     reaper: Option<i32>,
     /// Children of the reaper which are not of the server (load generators).
-    strangers: BTreeSet<i32>,
+    excluded: BTreeSet<i32>,
     /// Sessions and groups the tree is known to own. A leader may die before its members.
     root_leads: bool,
 }
@@ -37,7 +37,7 @@ pub struct ProcessInfo {
 
 /// What the listing of `/proc` says of one process.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct ProcessStat {
     pid: i32,
     parent: i32,
     group: i32,
@@ -50,16 +50,16 @@ impl ProcessTree {
     ///
     /// # Errors
     /// When there is no such process.
-    pub fn of_pid(root: i32) -> Result<Self, Trouble> {
+    pub fn of_pid(root: i32) -> Result<Self, Error> {
         let Some(entry) = entry(root)? else {
-            return Err(Trouble::target(format!(
+            return Err(Error::target(format!(
                 "there is no process {root}: is the server running?"
             )));
         };
         Ok(Self {
             root,
             reaper: None,
-            strangers: BTreeSet::new(),
+            excluded: BTreeSet::new(),
             root_leads: entry.group == root || entry.session == root,
         })
     }
@@ -70,14 +70,14 @@ impl ProcessTree {
         Self {
             root,
             reaper: Some(reaper),
-            strangers: BTreeSet::new(),
+            excluded: BTreeSet::new(),
             root_leads: true,
         }
     }
 
     /// Leaves a child of the instrument out of the tree.
     pub fn exclude(&mut self, pid: i32) {
-        self.strangers.insert(pid);
+        self.excluded.insert(pid);
     }
 
     /// The process that stands for the tree.
@@ -89,10 +89,10 @@ impl ProcessTree {
     ///
     /// # Errors
     /// When `/proc` cannot be read, or nothing of the tree is left.
-    pub fn pids(&self) -> Result<Vec<i32>, Trouble> {
+    pub fn pids(&self) -> Result<Vec<i32>, Error> {
         let members = self.members(&entries()?);
         if members.is_empty() {
-            return Err(Trouble::target(format!(
+            return Err(Error::target(format!(
                 "the server (process {}) has died",
                 self.root
             )));
@@ -104,7 +104,7 @@ impl ProcessTree {
     ///
     /// # Errors
     /// As [`ProcessTree::pids`].
-    pub fn describe(&self) -> Result<Vec<ProcessInfo>, Trouble> {
+    pub fn describe(&self) -> Result<Vec<ProcessInfo>, Error> {
         let name = |pid| ProcessInfo {
             pid,
             command: proc_files::command(pid).unwrap_or_else(|| "?".into()),
@@ -124,8 +124,8 @@ impl ProcessTree {
 
     /// Ended children of the reaper that nobody has waited for.
     pub fn zombies(&self) -> Vec<i32> {
-        let of_reaper = |entry: &&Entry| {
-            Some(entry.parent) == self.reaper && !self.strangers.contains(&entry.pid)
+        let of_reaper = |entry: &&ProcessStat| {
+            Some(entry.parent) == self.reaper && !self.excluded.contains(&entry.pid)
         };
         let entries = entries().unwrap_or_default();
         entries
@@ -136,7 +136,7 @@ impl ProcessTree {
             .collect()
     }
 
-    fn members(&self, entries: &[Entry]) -> Vec<i32> {
+    fn members(&self, entries: &[ProcessStat]) -> Vec<i32> {
         let mut members = BTreeSet::from([self.root]);
         // A parent may have a greater pid than its child, so go on until nothing is added.
         loop {
@@ -157,8 +157,8 @@ impl ProcessTree {
             .collect()
     }
 
-    fn joins(&self, entry: &Entry, members: &BTreeSet<i32>) -> bool {
-        if self.strangers.contains(&entry.pid) || Some(entry.pid) == self.reaper {
+    fn joins(&self, entry: &ProcessStat, members: &BTreeSet<i32>) -> bool {
+        if self.excluded.contains(&entry.pid) || Some(entry.pid) == self.reaper {
             return false;
         }
         let leader_is_member =
@@ -170,18 +170,18 @@ impl ProcessTree {
     }
 }
 
-fn entries() -> Result<Vec<Entry>, Trouble> {
+fn entries() -> Result<Vec<ProcessStat>, Error> {
     let listing = fs::read_dir("/proc")
-        .map_err(|error| Trouble::system(format!("cannot list /proc: {error}")))?;
+        .map_err(|error| Error::system(format!("cannot list /proc: {error}")))?;
     let pids = listing
         .flatten()
         .filter_map(|item| item.file_name().to_str()?.parse::<i32>().ok());
-    let mut entries: Vec<Entry> = pids.filter_map(|pid| entry(pid).ok().flatten()).collect();
+    let mut entries: Vec<ProcessStat> = pids.filter_map(|pid| entry(pid).ok().flatten()).collect();
     entries.sort_by_key(|entry| entry.pid);
     Ok(entries)
 }
 
-fn entry(pid: i32) -> Result<Option<Entry>, Trouble> {
+fn entry(pid: i32) -> Result<Option<ProcessStat>, Error> {
     let Some(stat) = proc_files::read(pid, "stat")? else {
         return Ok(None);
     };
@@ -194,7 +194,7 @@ fn entry(pid: i32) -> Result<Option<Entry>, Trouble> {
     let (Some(parent), Some(group), Some(session)) = (number(1), number(2), number(3)) else {
         return Ok(None);
     };
-    Ok(Some(Entry {
+    Ok(Some(ProcessStat {
         pid,
         parent,
         group,
@@ -207,8 +207,8 @@ fn entry(pid: i32) -> Result<Option<Entry>, Trouble> {
 mod tests {
     use super::*;
 
-    fn process(pid: i32, parent: i32, group: i32, session: i32) -> Entry {
-        Entry {
+    fn process(pid: i32, parent: i32, group: i32, session: i32) -> ProcessStat {
+        ProcessStat {
             pid,
             parent,
             group,
@@ -222,7 +222,7 @@ mod tests {
         let tree = ProcessTree {
             root: 50,
             reaper: None,
-            strangers: BTreeSet::new(),
+            excluded: BTreeSet::new(),
             root_leads: false,
         };
         let all = [
@@ -239,7 +239,7 @@ mod tests {
         let tree = ProcessTree {
             root: 50,
             reaper: None,
-            strangers: BTreeSet::new(),
+            excluded: BTreeSet::new(),
             root_leads: false,
         };
         assert_eq!(
@@ -278,8 +278,8 @@ mod tests {
 
     #[test]
     fn a_missing_process_is_told_in_words() {
-        let trouble = ProcessTree::of_pid(i32::MAX).unwrap_err();
-        assert_eq!(trouble.exit_status(), 3);
-        assert!(trouble.message.contains("no process"), "{trouble}");
+        let error = ProcessTree::of_pid(i32::MAX).unwrap_err();
+        assert_eq!(error.exit_status(), 3);
+        assert!(error.message.contains("no process"), "{error}");
     }
 }

@@ -12,8 +12,8 @@
 //! Chunks in the per-thread cache and in fast bins count as in use; they are few. Nobody stops the
 //! process meanwhile: a walk which does not end exactly at the end of its heap is tried again.
 
-use super::Snapshot;
-use super::process::{Reader, Region, regions};
+use super::process::{ProcessMemory, Region, regions};
+use super::snapshot::Snapshot;
 
 const PREV_INUSE: u64 = 1;
 const IS_MMAPPED: u64 = 2;
@@ -43,7 +43,7 @@ pub(super) fn walk(pid: i32) -> Result<Snapshot, String> {
 
 fn walk_once(pid: i32) -> Result<Snapshot, String> {
     let regions = regions(pid)?;
-    let reader = Reader::open(pid)?;
+    let reader = ProcessMemory::open(pid)?;
     let mut snapshot = Snapshot::default();
     let mut damaged = false;
     for region in regions.iter().filter(|region| region.anonymous) {
@@ -74,7 +74,7 @@ struct Heap {
 }
 
 impl Heap {
-    fn read(reader: &Reader, start: u64, end: u64) -> Result<Self, String> {
+    fn read(reader: &ProcessMemory, start: u64, end: u64) -> Result<Self, String> {
         let resident = reader.resident(start, end)?;
         let bytes = reader.bytes(start, &resident)?;
         Ok(Self {
@@ -161,7 +161,7 @@ impl Heap {
 }
 
 /// A heap of an arena other than the main one.
-fn arena(reader: &Reader, region: &Region, into: &mut Snapshot) -> Result<(), String> {
+fn arena(reader: &ProcessMemory, region: &Region, into: &mut Snapshot) -> Result<(), String> {
     let Ok(head) = Heap::read(reader, region.start, region.start + reader.page()) else {
         return Ok(());
     };
@@ -194,7 +194,7 @@ fn arena(reader: &Reader, region: &Region, into: &mut Snapshot) -> Result<(), St
 }
 
 /// Large chunks with mappings of their own; the kernel joins neighbours into one region.
-fn mapped(reader: &Reader, region: &Region, into: &mut Snapshot) -> Result<(), String> {
+fn mapped(reader: &ProcessMemory, region: &Region, into: &mut Snapshot) -> Result<(), String> {
     let mut at = region.start;
     while at < region.end {
         let Ok(head) = Heap::read(reader, at, at + reader.page()) else {

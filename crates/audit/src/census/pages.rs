@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
 
-use super::process::{Reader, regions};
+use super::process::{ProcessMemory, regions};
 
 /// Pages that are looked at.
 const PAGES_MAX: usize = 4096;
@@ -33,7 +33,7 @@ pub(super) fn sample(pids: &[i32], connections: u64) -> Result<PageSample, Strin
         (0_u64, 0_u64, 0_u64, 0_u64, 0_u64);
     let mut places = Vec::new();
     for &pid in pids {
-        let reader = Reader::open(pid)?;
+        let reader = ProcessMemory::open(pid)?;
         for region in regions(pid)?.iter().filter(|region| region.anonymous) {
             let Ok(resident) = reader.resident(region.start, region.end) else {
                 continue;
@@ -45,10 +45,10 @@ pub(super) fn sample(pids: &[i32], connections: u64) -> Result<PageSample, Strin
     }
     resident_pages += places.len() as u64;
     let step = places.len().div_ceil(PAGES_MAX).max(1);
-    let mut reader: Option<(i32, Reader)> = None;
+    let mut reader: Option<(i32, ProcessMemory)> = None;
     for (pid, at) in places.into_iter().step_by(step) {
         if reader.as_ref().is_none_or(|(of, _)| *of != pid) {
-            reader = Some((pid, Reader::open(pid)?));
+            reader = Some((pid, ProcessMemory::open(pid)?));
         }
         let Some((_, open)) = &reader else { continue };
         // A page may go while the sample is taken.

@@ -1,4 +1,4 @@
-//! Reading another process's memory: its mappings, and only those pages that are resident, so that
+//! MessageReader another process's memory: its mappings, and only those pages that are resident, so that
 //! the reading itself makes nothing resident.
 
 use std::fs::{self, File};
@@ -61,14 +61,14 @@ fn region(line: &str) -> Option<Region> {
 }
 
 /// A process whose memory is read.
-pub(super) struct Reader {
+pub(super) struct ProcessMemory {
     pid: i32,
     memory: File,
     pagemap: File,
     page: u64,
 }
 
-impl Reader {
+impl ProcessMemory {
     pub(super) fn open(pid: i32) -> Result<Self, String> {
         let open = |name: &str| {
             File::open(format!("/proc/{pid}/{name}")).map_err(|error| words(pid, name, &error))
@@ -160,7 +160,7 @@ mod tests {
     fn this_process_can_be_read() {
         let own = i32::try_from(std::process::id()).unwrap();
         let block = std::hint::black_box(vec![0xa5_u8; 1 << 20]);
-        let reader = Reader::open(own).unwrap();
+        let reader = ProcessMemory::open(own).unwrap();
         let start = (block.as_ptr() as u64).next_multiple_of(reader.page());
         let resident = reader.resident(start, start + 4 * reader.page()).unwrap();
         assert_eq!(resident, [true; 4]);

@@ -13,8 +13,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use super::process::{Reader, regions};
-use super::{SizeCount, Snapshot};
+use super::process::{ProcessMemory, regions};
+use super::snapshot::{SizeCount, Snapshot};
 
 const HEADER: usize = 48;
 const POOLS: [u64; 2] = [16_384, 4_096];
@@ -27,7 +27,7 @@ pub(super) fn walk(pid: i32, into: &mut Snapshot) -> Result<(), String> {
     if !is_python(pid) {
         return Ok(());
     }
-    let reader = Reader::open(pid)?;
+    let reader = ProcessMemory::open(pid)?;
     for region in regions(pid)? {
         if !region.anonymous || !region.name.is_empty() {
             continue;

@@ -85,7 +85,7 @@ fn listener(line: &str, own: &BTreeSet<String>) -> Option<u16> {
 /// The path of the inspector's WebSocket, if this is an inspector.
 fn path_of(address: SocketAddr) -> Option<String> {
     #[derive(Deserialize)]
-    struct Entry {
+    struct InspectorTarget {
         #[serde(rename = "webSocketDebuggerUrl")]
         url: String,
     }
@@ -98,7 +98,7 @@ fn path_of(address: SocketAddr) -> Option<String> {
         answer.extend_from_slice(room.get(..count)?);
         let text = String::from_utf8_lossy(&answer);
         let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        if let Ok(entries) = serde_json::from_str::<Vec<Entry>>(body) {
+        if let Ok(entries) = serde_json::from_str::<Vec<InspectorTarget>>(body) {
             let url = &entries.first()?.url;
             let (_, path) = url.strip_prefix("ws://")?.split_once('/')?;
             return Some(format!("/{path}"));
@@ -200,21 +200,21 @@ fn receive(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
 /// Counts the nodes of a snapshot by class.
 fn count(text: &str) -> Result<Classes, String> {
     #[derive(Deserialize)]
-    struct Snapshot {
-        snapshot: Head,
+    struct HeapSnapshot {
+        snapshot: SnapshotHead,
         nodes: Vec<u64>,
         strings: Vec<String>,
     }
     #[derive(Deserialize)]
-    struct Head {
-        meta: Meta,
+    struct SnapshotHead {
+        meta: SnapshotMeta,
     }
     #[derive(Deserialize)]
-    struct Meta {
+    struct SnapshotMeta {
         node_fields: Vec<String>,
         node_types: Vec<Value>,
     }
-    let read: Snapshot =
+    let read: HeapSnapshot =
         serde_json::from_str(text).map_err(|error| format!("the heap snapshot: {error}"))?;
     let meta = &read.snapshot.meta;
     let place = |name: &str| meta.node_fields.iter().position(|field| field == name);

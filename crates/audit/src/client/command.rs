@@ -9,12 +9,12 @@ use std::time::Duration;
 use dormouse_reactor::process;
 use dormouse_reactor::signal;
 
-use super::ClientSpec;
 use super::environment::Environment;
+use super::spec::ClientSpec;
 use crate::model::Measured;
-use crate::software::{self, Kind, Software};
+use crate::software::{self, Software, SoftwareKind};
+use dormouse_measure::Error;
 use dormouse_measure::ProcessTree;
-use dormouse_measure::Trouble;
 use dormouse_measure::termination;
 
 /// How long it has to end when it is asked to.
@@ -29,13 +29,13 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn start(spec: &ClientSpec, environment: &Environment) -> Result<Self, Trouble> {
+    pub(super) fn start(spec: &ClientSpec, environment: &Environment) -> Result<Self, Error> {
         use std::os::fd::AsFd;
         use std::os::unix::process::CommandExt;
         let mut words = spec.command.iter().map(|word| environment.fill(word));
         let program = words.next().unwrap_or_default();
         process::set_subreaper()
-            .map_err(|error| Trouble::system(format!("becoming a subreaper: {error}")))?;
+            .map_err(|error| Error::system(format!("becoming a subreaper: {error}")))?;
         let mut command = Command::new(&program);
         command.args(words).stdin(Stdio::null()).process_group(0);
         // The results alone go to the standard output.
@@ -46,7 +46,7 @@ impl Client {
         command.envs(environment.variables());
         let child = signal::unblocked(&mut command)
             .spawn()
-            .map_err(|error| Trouble::usage(format!("cannot start {program:?}: {error}")))?;
+            .map_err(|error| Error::usage(format!("cannot start {program:?}: {error}")))?;
         let number = |id: u32| i32::try_from(id).unwrap_or(i32::MAX);
         let tree = ProcessTree::of_child(number(child.id()), number(std::process::id()));
         Ok(Self { child, tree })
@@ -91,7 +91,7 @@ impl Recognition {
             loop {
                 let processes = tree.describe().unwrap_or_default();
                 if let Ok(found) = software::recognise(&processes, None) {
-                    let known = found.kind != Kind::Unknown;
+                    let known = found.kind != SoftwareKind::Unknown;
                     best = Some(found);
                     if known {
                         return best;

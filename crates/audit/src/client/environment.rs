@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest;
 
-use super::peer::Authority;
-use dormouse_measure::Trouble;
+use super::authority::Authority;
+use dormouse_measure::Error;
 
 /// Variables by which programs are told whom to trust.
 const TRUST_VARIABLES: [&str; 14] = [
@@ -48,7 +48,7 @@ impl Environment {
         address: SocketAddr,
         authority: &Authority,
         ca_file: Option<PathBuf>,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, Error> {
         let directory = Directory::make()?;
         let environment = Self {
             address,
@@ -62,7 +62,7 @@ impl Environment {
         ];
         for (path, content) in files {
             std::fs::write(path, content).map_err(|error| {
-                Trouble::system(format!("cannot write {}: {error}", path.display()))
+                Error::system(format!("cannot write {}: {error}", path.display()))
             })?;
         }
         Ok(environment)
@@ -150,7 +150,7 @@ struct Directory(PathBuf);
 
 impl Directory {
     /// It must not be there already: whoever made it could change what the client trusts.
-    fn make() -> Result<Self, Trouble> {
+    fn make() -> Result<Self, Error> {
         use std::os::unix::fs::DirBuilderExt;
         let mut builder = std::fs::DirBuilder::new();
         builder.mode(0o755);
@@ -164,7 +164,7 @@ impl Directory {
                 break;
             }
         }
-        made.map_err(|error| Trouble::system(format!("cannot make {}: {error}", path.display())))?;
+        made.map_err(|error| Error::system(format!("cannot make {}: {error}", path.display())))?;
         Ok(Self(path))
     }
 }

@@ -4,31 +4,31 @@
 //! certificate is handed to the client through the environment. Every ClientHello is read before
 //! the engine gets it.
 
+mod audit_server;
+mod authority;
+mod client_hello;
 mod command;
 mod environment;
-mod hello;
-mod peer;
 mod requests;
+mod session_ids;
+mod spec;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dormouse_reactor::signal::Signals;
-use dormouse_reactor::socket::Attempt;
-
+use self::audit_server::{AuditServer, ConnectionLog};
 use self::command::{Client, Recognition};
 use self::environment::Environment;
-use self::peer::{Peer, Seen};
-use super::again;
+pub use self::spec::ClientSpec;
 use super::model::{Audit, ClientFigures, Measured};
+use super::shell;
 use dormouse_bench::model::Sample;
-use dormouse_bench::{Console, Progress, Whose};
-use dormouse_measure::Trouble;
-use dormouse_measure::interrupts;
+use dormouse_bench::{Console, MeasuredSide, Progress};
+use dormouse_measure::Error;
+use dormouse_measure::Interrupts;
 use dormouse_measure::{CpuTime, ProcessTree, TreeSample};
 
 /// Connections that are kept one by one.
@@ -38,28 +38,9 @@ const SAMPLE_FIRST: Duration = Duration::from_millis(5);
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
 const SAMPLES_MAX: usize = 2000;
 
-/// What is to be audited, and how.
-#[derive(Clone, PartialEq, Debug)]
-pub struct ClientSpec {
-    /// The client's name in reports.
-    pub label: String,
-    /// Its command: program and arguments, in which `{url}`, `{address}`, `{port}` and `{ca}` are
-    /// replaced. Empty: somebody else starts clients.
-    pub command: Vec<String>,
-    /// Where to listen.
-    pub listen: SocketAddr,
-    /// A plain server behind: what the client says goes there. `None`: every request is answered
-    /// with a short text.
-    pub relay: Option<SocketAddr>,
-    /// The end of the audit; without a command it is the only one.
-    pub limit: Duration,
-    /// Where the authority's certificate is written; `None`: into a directory for the run.
-    pub ca_file: Option<PathBuf>,
-}
-
 /// Audits a client. Whatever goes wrong is in its outcome, with the figures so far.
 pub fn run(spec: &ClientSpec, console: &mut dyn Console) -> Audit {
-    let command = again::line(&spec.command);
+    let command = shell::command_line(&spec.command);
     let target = if command.is_empty() {
         spec.listen.to_string()
     } else {
@@ -78,9 +59,9 @@ fn look(
     console: &mut dyn Console,
     audit: &mut Audit,
     began: Instant,
-) -> Result<(), Trouble> {
-    let signals = interrupts::open();
-    let peer = Peer::open(spec.listen, spec.relay)?;
+) -> Result<(), Error> {
+    let interrupts = Interrupts::open();
+    let peer = AuditServer::open(spec.listen, spec.relay)?;
     let address = peer.address();
     let environment = Environment::make(address, peer.authority(), spec.ca_file.clone())?;
     let mut put =
@@ -91,7 +72,7 @@ fn look(
         put("relay", relay.to_string());
     }
     let stop = Arc::new(AtomicBool::new(false));
-    let seen = Arc::new(Mutex::new(Seen::default()));
+    let seen = Arc::new(Mutex::new(ConnectionLog::default()));
     let server = peer.start(Arc::clone(&seen), Arc::clone(&stop), began);
     if spec.command.is_empty() {
         let (port, ca) = (address.port(), environment.ca().display());
@@ -101,10 +82,10 @@ fn look(
         // What it says goes to the same terminal, where a bar would be in its way.
         console.note("the client runs; what it says follows");
     }
-    let mut watch = Watch {
+    let mut watch = ClientMonitor {
         spec,
         console,
-        signals,
+        interrupts,
         began,
         samples: Vec::new(),
         memory_max: 0,
@@ -150,7 +131,7 @@ fn judge_end(
     address: SocketAddr,
     figures: &mut ClientFigures,
     audit: &mut Audit,
-) -> Result<(), Trouble> {
+) -> Result<(), Error> {
     if let Some(status) = status {
         figures.exit_status = Measured::Measured(status);
         if status != 0 {
@@ -170,7 +151,7 @@ fn judge_end(
         Some(_) => format!("{whose} made no TLS connection to {address}{reasons}"),
         None => format!("{whose} made a TLS connection to {address}{reasons}"),
     };
-    Err(Trouble::target(words))
+    Err(Error::target(words))
 }
 
 fn failures(figures: &ClientFigures) -> String {
@@ -187,19 +168,19 @@ fn failures(figures: &ClientFigures) -> String {
 }
 
 /// What happens while the client runs.
-struct Watch<'a> {
+struct ClientMonitor<'a> {
     spec: &'a ClientSpec,
     console: &'a mut dyn Console,
-    signals: Option<Signals>,
+    interrupts: Interrupts,
     began: Instant,
     samples: Vec<Sample>,
     memory_max: u64,
 }
 
 /// How the client ended, and how long it ran.
-type Attended = (Result<Option<i32>, Trouble>, f64);
+type ClientRun = (Result<Option<i32>, Error>, f64);
 
-impl Watch<'_> {
+impl ClientMonitor<'_> {
     fn elapsed_ms(&self) -> f64 {
         self.began.elapsed().as_secs_f64() * 1e3
     }
@@ -208,9 +189,9 @@ impl Watch<'_> {
     fn attend(
         &mut self,
         environment: &Environment,
-        seen: &Mutex<Seen>,
+        seen: &Mutex<ConnectionLog>,
         audit: &mut Audit,
-    ) -> Result<Attended, Trouble> {
+    ) -> Result<ClientRun, Error> {
         let mut client = Client::start(self.spec, environment)?;
         let recognition = Recognition::begin(client.tree.clone());
         let ended = self.wait(Some(&client), seen);
@@ -227,7 +208,7 @@ impl Watch<'_> {
     }
 
     /// Waits for the end: the client's, the limit, or an interrupt.
-    fn wait(&mut self, client: Option<&Client>, seen: &Mutex<Seen>) -> Result<(), Trouble> {
+    fn wait(&mut self, client: Option<&Client>, seen: &Mutex<ConnectionLog>) -> Result<(), Error> {
         loop {
             if let Some(client) = client {
                 if !client.goes_on() {
@@ -238,14 +219,11 @@ impl Watch<'_> {
             if client.is_none() {
                 self.say_how_far(seen);
             }
-            let interrupted = matches!(
-                self.signals.as_ref().map(Signals::receive),
-                Some(Ok(Attempt::Done(_)))
-            );
+            let interrupted = self.interrupts.came();
             if interrupted || self.began.elapsed() > self.spec.limit {
                 return match (client, interrupted) {
-                    (Some(_), true) => Err(Trouble::lost("interrupted; figures so far")),
-                    (Some(_), false) => Err(Trouble::target(format!(
+                    (Some(_), true) => Err(Error::interrupted()),
+                    (Some(_), false) => Err(Error::target(format!(
                         "the client did not end within {} s (--limit)",
                         self.spec.limit.as_secs()
                     ))),
@@ -257,7 +235,7 @@ impl Watch<'_> {
         }
     }
 
-    fn say_how_far(&mut self, seen: &Mutex<Seen>) {
+    fn say_how_far(&mut self, seen: &Mutex<ConnectionLog>) {
         let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
         let (done, failed) = (seen.connections(), seen.failed.values().sum());
         drop(seen);
@@ -266,7 +244,7 @@ impl Watch<'_> {
             total: None,
             alive: 0,
             failed,
-            whose: Whose::Client,
+            whose: MeasuredSide::Client,
             pss_bytes: self.samples.last().map(|sample| sample.pss_bytes),
             elapsed: self.began.elapsed(),
             left: None,
@@ -292,7 +270,7 @@ impl Watch<'_> {
 }
 
 /// What the connections say together.
-fn figures(seen: &Seen) -> ClientFigures {
+fn figures(seen: &ConnectionLog) -> ClientFigures {
     let mut figures = ClientFigures {
         failed: seen.failed.clone(),
         cpu_ms: Measured::not("not yet"),
@@ -319,7 +297,7 @@ fn figures(seen: &Seen) -> ClientFigures {
             let count = uses.entry(session).or_default();
             *count += 1;
             // A session id stays the same for as long as its session lives.
-            if !session.starts_with(hello::SESSION_ID) {
+            if !session.starts_with(client_hello::SESSION_ID) {
                 figures.same_session_max = figures.same_session_max.max(*count);
             }
             figures.tickets_reused += u64::from(*count > 1 && raw.version == "TLS 1.3");
@@ -338,8 +316,8 @@ fn figures(seen: &Seen) -> ClientFigures {
     figures.compression_offered = hellos.clone().any(|hello| hello.compression);
     if let Some(first) = hellos.next() {
         figures.versions_offered = first.versions();
-        figures.groups_offered = hello::group_names(&first.groups);
-        figures.key_shares = hello::group_names(&first.key_shares);
+        figures.groups_offered = client_hello::group_names(&first.groups);
+        figures.key_shares = client_hello::group_names(&first.key_shares);
         figures.alpn = first.alpn.clone();
     }
     figures

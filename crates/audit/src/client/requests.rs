@@ -7,7 +7,7 @@ const HEAD_MAX: usize = 64 * 1024;
 #[derive(Default)]
 pub(super) struct Requests {
     kept: Vec<u8>,
-    next: Next,
+    next: ParserState,
     /// The request whose body is coming.
     begun: Request,
     /// Requests so far.
@@ -27,7 +27,7 @@ pub(super) struct Request {
 
 /// What comes next of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Next {
+enum ParserState {
     #[default]
     Head,
     /// So many bytes of the body.
@@ -42,7 +42,7 @@ enum Next {
 
 /// What follows from what was heard.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Heard {
+pub(super) enum ClientMessage {
     /// A whole request.
     Request(Request),
     /// The client waits with its body until it is asked for it.
@@ -69,7 +69,7 @@ impl Request {
 
 impl Requests {
     /// Takes what came next.
-    pub(super) fn hear(&mut self, bytes: &[u8]) -> Vec<Heard> {
+    pub(super) fn hear(&mut self, bytes: &[u8]) -> Vec<ClientMessage> {
         self.kept.extend_from_slice(bytes);
         let mut heard = Vec::new();
         while self.step(&mut heard) {}
@@ -80,41 +80,41 @@ impl Requests {
     }
 
     /// Whether there was enough to go on.
-    fn step(&mut self, heard: &mut Vec<Heard>) -> bool {
+    fn step(&mut self, heard: &mut Vec<ClientMessage>) -> bool {
         match self.next {
-            Next::Head => return self.head(heard),
-            Next::Body(left) => {
+            ParserState::Head => return self.head(heard),
+            ParserState::Body(left) => {
                 let Some(left) = self.skip(left) else {
                     return false;
                 };
-                self.next = Next::Body(left);
+                self.next = ParserState::Body(left);
                 if left > 0 {
                     return false;
                 }
                 self.complete(heard);
             }
-            Next::ChunkLine => {
+            ParserState::ChunkLine => {
                 let Some(line) = self.line() else {
                     return false;
                 };
                 let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
                 let digits = std::str::from_utf8(digits).unwrap_or_default();
                 self.next = match u64::from_str_radix(digits.trim(), 16) {
-                    Ok(0) | Err(_) => Next::Trailer,
-                    Ok(length) => Next::Chunk(length.saturating_add(2)),
+                    Ok(0) | Err(_) => ParserState::Trailer,
+                    Ok(length) => ParserState::Chunk(length.saturating_add(2)),
                 };
             }
-            Next::Chunk(left) => {
+            ParserState::Chunk(left) => {
                 let Some(left) = self.skip(left) else {
                     return false;
                 };
                 self.next = if left > 0 {
-                    Next::Chunk(left)
+                    ParserState::Chunk(left)
                 } else {
-                    Next::ChunkLine
+                    ParserState::ChunkLine
                 };
             }
-            Next::Trailer => match self.line() {
+            ParserState::Trailer => match self.line() {
                 None => return false,
                 Some(line) if line.is_empty() => self.complete(heard),
                 Some(_) => {}
@@ -141,20 +141,20 @@ impl Requests {
         Some(line)
     }
 
-    fn complete(&mut self, heard: &mut Vec<Heard>) {
-        self.next = Next::Head;
+    fn complete(&mut self, heard: &mut Vec<ClientMessage>) {
+        self.next = ParserState::Head;
         self.count += 1;
-        heard.push(Heard::Request(self.begun));
+        heard.push(ClientMessage::Request(self.begun));
     }
 
-    fn head(&mut self, heard: &mut Vec<Heard>) -> bool {
+    fn head(&mut self, heard: &mut Vec<ClientMessage>) -> bool {
         // RFC 9112 §2.2: empty lines before a request mean nothing.
         while self.kept.starts_with(b"\r\n") {
             self.kept.drain(..2);
         }
         let Some(end) = self.kept.windows(4).position(|four| four == b"\r\n\r\n") else {
             if self.count == 0 && self.kept.ends_with(b"\n") && !self.kept.contains(&b'\r') {
-                heard.push(Heard::Lines(std::mem::take(&mut self.kept)));
+                heard.push(ClientMessage::Lines(std::mem::take(&mut self.kept)));
             }
             return false;
         };
@@ -176,12 +176,12 @@ impl Requests {
             stays: old,
         };
         self.next = if value("transfer-encoding").contains("chunked") {
-            Next::ChunkLine
+            ParserState::ChunkLine
         } else {
-            Next::Body(value("content-length").parse().unwrap_or(0))
+            ParserState::Body(value("content-length").parse().unwrap_or(0))
         };
         if value("expect") == "100-continue" {
-            heard.push(Heard::Expects);
+            heard.push(ClientMessage::Expects);
         }
         true
     }
@@ -207,16 +207,16 @@ mod tests {
             let plain = Request::default();
             let (head, stays, close) = (true, true, true);
             let expected = [
-                Heard::Request(plain),
-                Heard::Expects,
-                Heard::Request(plain),
-                Heard::Request(plain),
-                Heard::Request(Request {
+                ClientMessage::Request(plain),
+                ClientMessage::Expects,
+                ClientMessage::Request(plain),
+                ClientMessage::Request(plain),
+                ClientMessage::Request(Request {
                     head,
                     stays,
                     ..plain
                 }),
-                Heard::Request(Request {
+                ClientMessage::Request(Request {
                     close,
                     stays,
                     ..plain
@@ -231,7 +231,10 @@ mod tests {
     fn what_is_no_http_is_lines() {
         let mut requests = Requests::default();
         assert_eq!(requests.hear(b"hel"), []);
-        assert_eq!(requests.hear(b"lo\n"), [Heard::Lines(b"hello\n".to_vec())]);
+        assert_eq!(
+            requests.hear(b"lo\n"),
+            [ClientMessage::Lines(b"hello\n".to_vec())]
+        );
         assert_eq!(requests.hear(&[b'x'; HEAD_MAX + 1]), []);
         assert_eq!(requests.kept.len(), 0);
     }

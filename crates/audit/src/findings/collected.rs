@@ -4,10 +4,11 @@
 //! warms up. So nothing is called a leak here that was not there after full collections, round by round;
 //! and where nobody could be asked to collect, what was seen is said, and no more.
 
-use super::memory::{GROWTH_PER_ROUND, is_sure};
-use super::{Confidence, Severity, bytes, whole};
-use crate::model::{Collected, CollectedPoint, MemoryFigures};
-use crate::server::load::GROWTH_BYTES;
+use super::catalogue::FindingId;
+use super::finding::{Confidence, Severity};
+use super::units::{bytes, whole};
+use crate::model::GROWTH_BYTES;
+use crate::model::{CollectedPoint, CollectedRounds, MemoryFigures};
 use dormouse_measure::{Growth, Verdict};
 
 /// Classes of which every connection has one, and which only a connection needs.
@@ -23,12 +24,14 @@ const OF_CONNECTIONS: [&str; 6] = [
 const OF_SESSIONS: &str = "SSLSession";
 /// Of a class which comes with every connection there are at least so many more per connection.
 const EACH: f64 = 0.5;
+/// Growth per round below this is not worth a finding, whatever it comes to per connection.
+pub(super) const GROWTH_PER_ROUND: f64 = 50_000.0;
 /// What may be left of the growth when it was garbage.
 const GIVEN_BACK: f64 = 0.1;
 
 /// What grows, as far as it is known.
-pub(super) struct Kept {
-    pub(super) id: &'static str,
+pub(super) struct CollectedGrowth {
+    pub(super) id: FindingId,
     pub(super) severity: Severity,
     pub(super) cause: String,
     pub(super) confidence: Confidence,
@@ -40,11 +43,15 @@ pub(super) struct Kept {
 
 /// `None`: it was garbage, or a heap which had not its size yet. Where the process's memory does not
 /// surely grow, what outlives collections still may.
-pub(super) fn judge(memory: &MemoryFigures, growth: &Growth, grows: bool) -> Option<Kept> {
+pub(super) fn judge(
+    memory: &MemoryFigures,
+    growth: &Growth,
+    grows: bool,
+) -> Option<CollectedGrowth> {
     look(memory, growth).filter(|kept| grows || kept.severity > Severity::Low)
 }
 
-fn look(memory: &MemoryFigures, growth: &Growth) -> Option<Kept> {
+fn look(memory: &MemoryFigures, growth: &Growth) -> Option<CollectedGrowth> {
     let Some(collected) = memory.growth_collected.value() else {
         let why = memory.growth_collected.why_not().unwrap_or("?");
         return Some(unknown(format!("what outlives a collection: {why}")));
@@ -56,7 +63,7 @@ fn look(memory: &MemoryFigures, growth: &Growth) -> Option<Kept> {
 }
 
 /// It was asked to collect before each point.
-fn asked(by: &str, collected: &Collected) -> Option<Kept> {
+fn asked(by: &str, collected: &CollectedRounds) -> Option<CollectedGrowth> {
     let living = growth_of(collected, |point| point.living_bytes);
     let blocks = growth_of(collected, |point| point.in_use_bytes);
     let memory = growth_of(collected, |point| Some(point.pss_bytes))?;
@@ -70,7 +77,7 @@ fn asked(by: &str, collected: &Collected) -> Option<Kept> {
     if let Some(living) = living.as_ref().filter(|living| grows(living)) {
         let per_connection = living.bytes_per_connection()?;
         let (id, cause) = whose(collected);
-        return Some(Kept {
+        return Some(CollectedGrowth {
             id,
             severity: Severity::High,
             cause,
@@ -88,8 +95,8 @@ fn asked(by: &str, collected: &Collected) -> Option<Kept> {
     if let Some(blocks) =
         blocks.filter(|blocks| grows(blocks) && rise(&memory) > 0.5 * rise(blocks))
     {
-        return Some(Kept {
-            id: "leak-per-connection",
+        return Some(CollectedGrowth {
+            id: FindingId::LeakPerConnection,
             severity: Severity::High,
             cause: "after full collections the runtime's own objects do not become more, but blocks of the C library do: native memory of connections which nobody frees".into(),
             confidence: Confidence::Medium,
@@ -103,7 +110,7 @@ fn asked(by: &str, collected: &Collected) -> Option<Kept> {
     if !grows(&memory) {
         return None;
     }
-    Some(Kept {
+    Some(CollectedGrowth {
         measured: format!(
             "after each of {rounds} more rounds, {}",
             living_words.unwrap_or_default()
@@ -114,7 +121,11 @@ fn asked(by: &str, collected: &Collected) -> Option<Kept> {
 }
 
 /// Nobody could be asked: has it collected by itself?
-fn unasked(memory: &MemoryFigures, growth: &Growth, collected: &Collected) -> Option<Kept> {
+fn unasked(
+    memory: &MemoryFigures,
+    growth: &Growth,
+    collected: &CollectedRounds,
+) -> Option<CollectedGrowth> {
     let first = growth.rounds.first()?.1;
     let last = growth.rounds.last()?.1;
     let resumed = memory.growth_resumed.value();
@@ -139,9 +150,9 @@ fn unasked(memory: &MemoryFigures, growth: &Growth, collected: &Collected) -> Op
     )))
 }
 
-fn unknown(measured: String) -> Kept {
-    Kept {
-        id: "grows-under-churn",
+fn unknown(measured: String) -> CollectedGrowth {
+    CollectedGrowth {
+        id: FindingId::GrowsUnderChurn,
         severity: Severity::Low,
         cause: "garbage which was not collected yet, the heap of a runtime that grows to its size, its compiled code; or a leak. It was not seen to collect, so these can't be told apart; more rounds (--thorough) may".into(),
         confidence: Confidence::Low,
@@ -150,7 +161,10 @@ fn unknown(measured: String) -> Kept {
     }
 }
 
-fn growth_of(collected: &Collected, of: fn(&CollectedPoint) -> Option<u64>) -> Option<Growth> {
+fn growth_of(
+    collected: &CollectedRounds,
+    of: fn(&CollectedPoint) -> Option<u64>,
+) -> Option<Growth> {
     let points: Option<Vec<u64>> = collected.points.iter().map(of).collect();
     let growth = Growth::judge(&points?, collected.connections_per_round);
     growth.slope.is_some().then_some(growth)
@@ -162,7 +176,7 @@ fn grows(growth: &Growth) -> bool {
         && growth.bytes_per_connection() > Some(GROWTH_BYTES)
         && growth
             .slope
-            .is_some_and(|slope| slope.per_unit > GROWTH_PER_ROUND && is_sure(&slope))
+            .is_some_and(|slope| slope.per_unit > GROWTH_PER_ROUND && slope.is_sure())
 }
 
 /// `objects: 12 MB → 15 MB`.
@@ -173,7 +187,7 @@ fn span(growth: &Growth, what: &str) -> String {
 }
 
 /// What the classes say that became more: connections, or sessions?
-fn whose(collected: &Collected) -> (&'static str, String) {
+fn whose(collected: &CollectedRounds) -> (FindingId, String) {
     // The classes are those between the second point and the last.
     let rounds = collected.points.len().saturating_sub(2) as u64;
     let connections = (rounds * collected.connections_per_round).max(1) as f64;
@@ -187,20 +201,20 @@ fn whose(collected: &Collected) -> (&'static str, String) {
         let cause = format!(
             "connections that are closed are still held: there is one {class} more for each, after full collections"
         );
-        return ("leak-per-connection", cause);
+        return (FindingId::LeakPerConnection, cause);
     }
     if let Some((class, ..)) = each(&[OF_SESSIONS]) {
         let cause = format!(
             "sessions: one {class} more for each connection, after full collections, and nothing of connections: a cache without a bound, or one that is not full yet"
         );
-        return ("session-cache-grows", cause);
+        return (FindingId::SessionCacheGrows, cause);
     }
     let cause = "something of each connection is never let go: it outlives full collections, and it is neither connections nor sessions of the TLS library";
-    ("leak-per-connection", cause.into())
+    (FindingId::LeakPerConnection, cause.into())
 }
 
 /// The class that grew most.
-fn classes(collected: &Collected) -> String {
+fn classes(collected: &CollectedRounds) -> String {
     let Some((class, had, has, more)) = collected.grown.first() else {
         return String::new();
     };
@@ -218,7 +232,7 @@ mod tests {
     use crate::model::Measured;
 
     /// Memory of which the rounds took so much, in bytes, without the first.
-    fn memory(rounds: &[u64], collected: Measured<Collected>) -> (MemoryFigures, Growth) {
+    fn memory(rounds: &[u64], collected: Measured<CollectedRounds>) -> (MemoryFigures, Growth) {
         let all: Vec<u64> = rounds.first().into_iter().chain(rounds).copied().collect();
         let growth = Growth::judge(&all, 250);
         let memory = MemoryFigures {
@@ -229,13 +243,13 @@ mod tests {
         (memory, growth)
     }
 
-    fn collected(by: Option<&str>, points: &[(u64, Option<u64>, Option<u64>)]) -> Collected {
+    fn collected(by: Option<&str>, points: &[(u64, Option<u64>, Option<u64>)]) -> CollectedRounds {
         let point = |&(pss_bytes, living_bytes, in_use_bytes): &_| CollectedPoint {
             pss_bytes,
             living_bytes,
             in_use_bytes,
         };
-        Collected {
+        CollectedRounds {
             by: by.map(str::to_owned),
             points: points.iter().map(point).collect(),
             connections_per_round: 250,
@@ -245,8 +259,8 @@ mod tests {
 
     fn judged(
         rounds: &[u64],
-        collected: Collected,
-    ) -> Option<(&'static str, Severity, Confidence)> {
+        collected: CollectedRounds,
+    ) -> Option<(FindingId, Severity, Confidence)> {
         let (memory, growth) = memory(rounds, Measured::Measured(collected));
         let kept = judge(&memory, &growth, true)?;
         Some((kept.id, kept.severity, kept.confidence))
@@ -272,7 +286,7 @@ mod tests {
         let of = judged(&NETTY, collected(Some("the JVM"), &points));
         assert_eq!(
             of,
-            Some(("grows-under-churn", Severity::Low, Confidence::Low))
+            Some((FindingId::GrowsUnderChurn, Severity::Low, Confidence::Low))
         );
         // Nor has one which nobody looked at that closely.
         let (memory, growth) = memory(&NETTY, Measured::not("jcmd is missing"));
@@ -280,7 +294,7 @@ mod tests {
         let kept = judge(&memory, &growth, true).unwrap();
         assert_eq!(
             (kept.id, kept.severity),
-            ("grows-under-churn", Severity::Low)
+            (FindingId::GrowsUnderChurn, Severity::Low)
         );
         assert!(
             kept.measured.contains("jcmd is missing"),
@@ -301,17 +315,23 @@ mod tests {
         let kept = judge(&flat, &none, false).unwrap();
         assert_eq!(
             (kept.id, kept.per_connection),
-            ("leak-per-connection", Some(2020.0))
+            (FindingId::LeakPerConnection, Some(2020.0))
         );
-        assert_eq!(judged(&NETTY, leak.clone()), high("leak-per-connection"));
+        assert_eq!(
+            judged(&NETTY, leak.clone()),
+            high(FindingId::LeakPerConnection)
+        );
         leak.grown = vec![
             ("[B".into(), 9_000, 10_500, 900_000),
             ("sun.security.ssl.SSLSessionImpl".into(), 500, 1250, 200_000),
         ];
-        assert_eq!(judged(&NETTY, leak.clone()), high("session-cache-grows"));
+        assert_eq!(
+            judged(&NETTY, leak.clone()),
+            high(FindingId::SessionCacheGrows)
+        );
         let engine = "sun.security.ssl.SSLEngineImpl".into();
         leak.grown.push((engine, 500, 1250, 60_000));
-        assert_eq!(judged(&NETTY, leak), high("leak-per-connection"));
+        assert_eq!(judged(&NETTY, leak), high(FindingId::LeakPerConnection));
     }
 
     #[test]
@@ -325,7 +345,11 @@ mod tests {
         let of = judged(&NETTY, collected(Some("the JVM"), &points));
         assert_eq!(
             of,
-            Some(("leak-per-connection", Severity::High, Confidence::Medium))
+            Some((
+                FindingId::LeakPerConnection,
+                Severity::High,
+                Confidence::Medium
+            ))
         );
     }
 
@@ -336,7 +360,7 @@ mod tests {
         let go = [141_450_240, 152_166_400, 164_904_960, 177_496_064];
         let goes_on = |i: u64| (177_496_064 + 12_000_000 * i, None, None);
         let mut points: Vec<_> = (1..=15).map(goes_on).collect();
-        let low = Some(("grows-under-churn", Severity::Low, Confidence::Low));
+        let low = Some((FindingId::GrowsUnderChurn, Severity::Low, Confidence::Low));
         assert_eq!(judged(&go, collected(None, &points)), low);
         points.push((15_550_000, None, None));
         assert_eq!(judged(&go, collected(None, &points)), None);

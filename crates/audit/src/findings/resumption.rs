@@ -1,19 +1,22 @@
 //! Findings about a server's sessions.
 
-use super::{About, Confidence, Finding, Severity, percent, whole};
+use super::catalogue::FindingId;
+use super::finding::{Confidence, Finding, Severity};
+use super::subject::AuditSubject;
+use super::units::{percent, whole};
 use crate::model::{AddressTrials, Resumption, ServerFigures, Trials};
 
 /// Shares below which a server resumes in part, and above which it resumes at all.
 const RESUMES: f64 = 0.9;
 const RESUMES_AT_ALL: f64 = 0.02;
 
-pub(super) fn judge(about: &About, figures: &ServerFigures, findings: &mut Vec<Finding>) {
-    at_one_address(about, &figures.resumption, findings);
-    findings.extend(across_addresses(about, figures));
-    findings.extend(over_time(about, figures));
+pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
+    at_one_address(subject, &figures.resumption, findings);
+    findings.extend(across_addresses(subject, figures));
+    findings.extend(over_time(subject, figures));
 }
 
-fn at_one_address(about: &About, all: &[Resumption], findings: &mut Vec<Finding>) {
+fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec<Finding>) {
     let by_ticket: Vec<(&str, &Trials)> = all
         .iter()
         .filter(|entry| entry.by == "ticket")
@@ -33,23 +36,23 @@ fn at_one_address(about: &About, all: &[Resumption], findings: &mut Vec<Finding>
         .filter(|(_, trials)| trials.share() < RESUMES_AT_ALL)
         .collect();
     let reference = "all of them; a resumed handshake needs no signature and no certificate";
-    let mut add = |id: &str, severity, title: String, cause: String, confidence| {
+    let mut add = |id: FindingId, severity, title: String, cause: String, confidence| {
         findings.push(Finding {
-            id: id.into(),
+            id,
             severity,
             title,
             measured: each.join("; "),
             reference: reference.into(),
             cause,
             confidence,
-            advice: about.advice(id),
-            command: about.bench("churn", "-n 1000 -c 8 --resume"),
+            advice: subject.advice(id),
+            command: subject.bench("churn", "-n 1000 -c 8 --resume"),
         });
     };
     if !none.is_empty() && none.len() == by_ticket.len() {
         if id_share < RESUMES_AT_ALL {
             add(
-                "no-resumption",
+                FindingId::NoResumption,
                 Severity::High,
                 "no session is ever resumed".into(),
                 "tickets and session cache are off, or the keys change with every connection"
@@ -58,7 +61,7 @@ fn at_one_address(about: &About, all: &[Resumption], findings: &mut Vec<Finding>
             );
         } else {
             add(
-                "no-tickets",
+                FindingId::NoTickets,
                 Severity::Low,
                 "sessions are resumed by id only".into(),
                 "tickets are off".into(),
@@ -67,7 +70,7 @@ fn at_one_address(about: &About, all: &[Resumption], findings: &mut Vec<Finding>
         }
     } else if let Some((version, _)) = none.first() {
         add(
-            "no-resumption-in-one-version",
+            FindingId::NoResumptionInOneVersion,
             Severity::Low,
             format!("no session of {version} is resumed"),
             "tickets are off for it".into(),
@@ -84,7 +87,7 @@ fn at_one_address(about: &About, all: &[Resumption], findings: &mut Vec<Finding>
             percent(trials.share())
         );
         add(
-            "resumption-partial",
+            FindingId::ResumptionPartial,
             Severity::High,
             title,
             why_partly(trials.share()),
@@ -94,7 +97,7 @@ fn at_one_address(about: &About, all: &[Resumption], findings: &mut Vec<Finding>
 }
 
 /// Machines behind one name which resume their own sessions, and not each other's.
-fn across_addresses(about: &About, figures: &ServerFigures) -> Option<Finding> {
+fn across_addresses(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
     let all = figures.addresses.value()?;
     let known = |entry: &&AddressTrials| {
         entry
@@ -136,7 +139,7 @@ fn across_addresses(about: &About, figures: &ServerFigures) -> Option<Finding> {
     pairs.truncate(4);
     let more = if count > 4 { ", …" } else { "" };
     Some(Finding {
-        id: "resumption-not-shared".into(),
+        id: FindingId::ResumptionNotShared,
         severity: if taken == 0 {
             Severity::High
         } else {
@@ -157,13 +160,13 @@ fn across_addresses(about: &About, figures: &ServerFigures) -> Option<Finding> {
         reference: "all of them: a client that comes back may meet any of the machines".into(),
         cause: "the machines have ticket keys or session caches of their own".into(),
         confidence: Confidence::High,
-        advice: about.advice("resumption-not-shared"),
-        command: about.audit(),
+        advice: subject.advice(FindingId::ResumptionNotShared),
+        command: subject.audit(),
     })
 }
 
 /// Tickets which are refused before the time that the server gave them is over.
-fn over_time(about: &About, figures: &ServerFigures) -> Option<Finding> {
+fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
     let resumes = |version: &str| {
         figures
             .resumption
@@ -192,7 +195,7 @@ fn over_time(about: &About, figures: &ServerFigures) -> Option<Finding> {
         )
     };
     Some(Finding {
-        id: "resumption-ends-early".into(),
+        id: FindingId::ResumptionEndsEarly,
         severity,
         title: "a session is forgotten before its time is over".into(),
         measured: format!(
@@ -205,8 +208,8 @@ fn over_time(about: &About, figures: &ServerFigures) -> Option<Finding> {
         ),
         cause: cause.into(),
         confidence,
-        advice: about.advice("resumption-ends-early"),
-        command: about.audit(),
+        advice: subject.advice(FindingId::ResumptionEndsEarly),
+        command: subject.audit(),
     })
 }
 

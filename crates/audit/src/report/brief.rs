@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::parts::bytes;
+use super::rows::bytes;
 use crate::model::{Audit, ClientFigures, Measured, ServerFigures};
 use dormouse_bench::model::grouped;
-use dormouse_bench::report::escape;
+use dormouse_bench::report::html::escape;
 use dormouse_measure::Verdict;
 
 /// One number.
@@ -185,8 +185,8 @@ fn of_client(client: &ClientFigures) -> Vec<Tile> {
             let each = ms / client.connections.max(1) as f64;
             tile(
                 "CPU time",
-                super::parts::cpu_ms(*ms),
-                format!("{} for each connection", super::parts::cpu_ms(each)),
+                super::rows::cpu_ms(*ms),
+                format!("{} for each connection", super::rows::cpu_ms(each)),
             )
         }
     });

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use super::html::picture;
 use super::pictures::step;
+use super::section::picture;
 use crate::model::ClientFigures;
 use dormouse_bench::model::grouped;
-use dormouse_bench::report::escape;
+use dormouse_bench::report::html::escape;
 
 /// Connections with a square of their own.
 const SQUARES_MAX: usize = 400;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::parts::{Row, bytes, cpu_ms, missing, of, row};
+use super::rows::{Row, bytes, cpu_ms, missing, of, row};
 use crate::model::ClientFigures;
 use dormouse_bench::model::grouped;
 

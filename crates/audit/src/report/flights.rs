@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::html::picture;
 use super::parts;
+use super::section::picture;
 use crate::model::FlightRow;
 use dormouse_bench::model::grouped;
-use dormouse_bench::report::escape;
+use dormouse_bench::report::html::escape;
 
 const WIDTH: f64 = 340.0;
 const CLIENT: f64 = 30.0;

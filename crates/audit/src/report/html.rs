@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
-use super::beside;
+use super::comparison;
+use super::section::section;
 use super::{brief, client, flights, parts, pictures, timeline};
 use crate::findings::Severity;
 use crate::model::Audit;
 use dormouse_bench::model::grouped;
-use dormouse_bench::report::{STYLE, document, escape};
+use dormouse_bench::report::html::{STYLE, document, escape};
 
 const AUDIT_STYLE: &str = include_str!("audit.css");
 const SEVERITIES: [Severity; 4] = [
@@ -52,7 +53,7 @@ pub fn page(title: &str, audits: &[Audit]) -> String {
     }
     body.push_str("</header>\n");
     if audits.len() > 1 {
-        body.push_str(&beside::side_by_side(audits));
+        body.push_str(&comparison::side_by_side(audits));
     }
     for (number, audit) in audits.iter().enumerate() {
         if audits.len() == 1 {
@@ -61,7 +62,7 @@ pub fn page(title: &str, audits: &[Audit]) -> String {
             let _ = write!(
                 body,
                 "<details id=\"{}\"><summary><b>{}</b> {}</summary><p class=\"what\">{}</p>\n{}{}</details>\n",
-                beside::anchor(number),
+                comparison::anchor(number),
                 escape(&audit.label),
                 verdict(audit),
                 about(audit),
@@ -163,19 +164,6 @@ fn one(audit: &Audit) -> String {
     body
 }
 
-pub(super) fn section(title: &str, what: &str, body: &str) -> String {
-    boxed("", title, what, body)
-}
-
-/// A section which stays on one page of paper.
-pub(super) fn picture(title: &str, what: &str, body: &str) -> String {
-    boxed(" class=\"picture\"", title, what, body)
-}
-
-fn boxed(class: &str, title: &str, what: &str, body: &str) -> String {
-    format!("<section{class}><h2>{title}</h2><p class=\"what\">{what}</p>\n{body}</section>\n")
-}
-
 fn found(audit: &Audit) -> String {
     let mut body = String::new();
     for finding in &audit.findings {
@@ -183,7 +171,7 @@ fn found(audit: &Audit) -> String {
         let _ = write!(
             body,
             "<div class=\"finding {severity}\"><span class=\"chip\">{severity}</span> <small>{}</small><h3>{}</h3><dl>",
-            escape(&finding.id),
+            finding.id,
             escape(&finding.title)
         );
         let confidence = format!("{:?}", finding.confidence).to_lowercase();

@@ -1,14 +1,16 @@
 //! Audits for people: text for a terminal, and one self-contained page.
 
-mod beside;
 mod brief;
 mod client;
 mod client_rows;
+mod comparison;
 mod flights;
 mod html;
 mod parts;
 mod pictures;
 mod resumption;
+mod rows;
+mod section;
 mod text;
 mod timeline;
 

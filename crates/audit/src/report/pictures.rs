@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::html::picture;
-use super::parts::{self, bytes};
+use super::rows::{self, bytes};
+use super::section::picture;
 use crate::census::SizeClass;
 use crate::model::{Measured, ServerFigures};
 use dormouse_bench::model::grouped;
-use dormouse_bench::report::escape;
+use dormouse_bench::report::html::escape;
 
 /// Block sizes with a piece of their own in the picture.
 const PIECES: usize = 5;
@@ -101,7 +101,7 @@ fn blocks_of(server: &ServerFigures, quiet: f64) -> Vec<(String, f64)> {
             };
             let name = format!(
                 "{whose}{} × {} bytes, {:.0} % zeros{part}",
-                parts::times(class.per_connection),
+                rows::times(class.per_connection),
                 grouped(class.size_bytes as f64, 0),
                 100.0 * class.zero_share
             );
@@ -149,13 +149,13 @@ pub(super) fn rounds(server: &ServerFigures) -> String {
     let mut what = format!(
         "Memory after each round of {} connections: {}.",
         grouped(growth.connections_per_round as f64, 0),
-        escape(&parts::grows(growth))
+        escape(&rows::grows(growth))
     );
     if let Some(resumed) = memory.growth_resumed.value() {
         let _ = write!(
             what,
             " With resumed handshakes: {}.",
-            escape(&parts::grows(resumed))
+            escape(&rows::grows(resumed))
         );
     }
     picture("Rounds of churn", &what, &body)

@@ -1,6 +1,6 @@
 //! Rows about resumption: by version and way, after a while, and across the addresses of a name.
 
-use super::parts::{Row, missing, of, row};
+use super::rows::{Row, missing, of, row};
 use crate::model::{AgedTicket, Measured, Resumption, ServerFigures};
 use dormouse_bench::model::grouped;
 

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::html::picture;
-use super::parts::bytes;
-use crate::model::{Audit, Phase};
+use super::rows::bytes;
+use super::section::picture;
+use crate::model::{Audit, MemoryPhase};
 use dormouse_bench::model::{Sample, grouped};
-use dormouse_bench::report::escape;
+use dormouse_bench::report::html::escape;
 use dormouse_bench::report::scale::Scale;
 
 const WIDTH: f64 = 680.0;
@@ -56,7 +56,7 @@ pub(super) fn over_time(audit: &Audit) -> String {
     picture("Memory over time", what, &body)
 }
 
-fn draw(samples: &[Sample], phases: &[Phase]) -> String {
+fn draw(samples: &[Sample], phases: &[MemoryPhase]) -> String {
     let first = samples.first().map_or(0.0, |sample| sample.at_s);
     let points: Vec<(f64, f64)> = samples
         .iter()

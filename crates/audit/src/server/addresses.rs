@@ -6,9 +6,9 @@
 use dormouse_engine::Protocols;
 use dormouse_reactor::socket::Addr;
 
+use super::dialer::{Dialer, version_name};
 use super::offer::TICKET_WAIT;
 use super::resumption::{context, visit};
-use super::{Means, version_name};
 use crate::model::{AddressTrials, Measured, Trials};
 
 /// Addresses that are looked at.
@@ -19,7 +19,7 @@ const TICKETS: usize = 3;
 /// Offers tickets of all addresses to all addresses; on machines which are not ours to load, one
 /// ticket of each to itself and to the next one, in the newest version alone.
 pub(super) fn try_all(
-    means: &Means<'_>,
+    dialer: &Dialer<'_>,
     addresses: &[Addr],
     versions: &[Protocols],
 ) -> Measured<Vec<AddressTrials>> {
@@ -28,14 +28,14 @@ pub(super) fn try_all(
     }
     let addresses = addresses.get(..ADDRESSES_MAX).unwrap_or(addresses);
     let mut all = Vec::new();
-    for &protocols in means.versions(versions) {
+    for &protocols in dialer.versions(versions) {
         for (place, from) in addresses.iter().enumerate() {
             let next = (place + 1) % addresses.len();
             let to = addresses.iter().enumerate();
-            let to = to.filter(|(other, _)| means.free || *other == place || *other == next);
-            let at = Means {
+            let to = to.filter(|(other, _)| dialer.free || *other == place || *other == next);
+            let at = Dialer {
                 target: from,
-                ..*means
+                ..*dialer
             };
             let to: Vec<&Addr> = to.map(|(_, to)| to).collect();
             from_one(&at, &to, protocols, &mut all);
@@ -44,7 +44,7 @@ pub(super) fn try_all(
     Measured::Measured(all)
 }
 
-fn from_one(from: &Means<'_>, to: &[&Addr], protocols: Protocols, all: &mut Vec<AddressTrials>) {
+fn from_one(from: &Dialer<'_>, to: &[&Addr], protocols: Protocols, all: &mut Vec<AddressTrials>) {
     let mut none = None;
     for &to in to {
         let trials = match &none {
@@ -65,8 +65,8 @@ fn from_one(from: &Means<'_>, to: &[&Addr], protocols: Protocols, all: &mut Vec<
     }
 }
 
-fn pair(from: &Means<'_>, to: &Addr, protocols: Protocols) -> Result<Trials, String> {
-    let at = Means {
+fn pair(from: &Dialer<'_>, to: &Addr, protocols: Protocols) -> Result<Trials, String> {
+    let at = Dialer {
         target: to,
         ..*from
     };

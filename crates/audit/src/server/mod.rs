@@ -1,166 +1,42 @@
 //! `audit server`: what a TLS server offers, resumes, keeps and spends.
 
 mod addresses;
-mod ageing;
 mod baseline;
-mod collecting;
-mod effort;
-mod first;
-pub(super) mod hello;
+mod dialer;
+mod first_connection;
+mod garbage;
 pub(super) mod load;
 mod offer;
-mod probe;
+mod probe_connection;
+pub(super) mod probe_hello;
+mod protocol;
 mod renegotiation;
 mod resumption;
-mod visit;
+mod spec;
+mod target;
+mod ticket_ageing;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use dormouse_engine::{
-    ClientContext, ClientSettings, Group, Identity, Protocols, ResumptionSettings, Roots,
-};
-use dormouse_reactor::signal::Signals;
-use dormouse_reactor::socket::{Addr, Attempt};
+use dormouse_engine::Protocols;
+use dormouse_reactor::socket::Addr;
 
-pub use self::effort::Effort;
-pub(super) use self::effort::Sizes;
+use self::dialer::{Dialer, version_name};
 use self::load::Load;
-use self::offer::Questions;
-use self::probe::probe;
-use self::visit::{Stream, Visit};
-use super::again;
-use super::model::{Audit, FirstConnection, Measured, Offer, ServerFigures};
-use super::software;
-use dormouse_bench::load::{IdentityFiles, Launcher, Talk, TlsVersion, Trust, is_this_machine};
-use dormouse_bench::{Console, Progress, Whose};
-use dormouse_measure::Trouble;
-use dormouse_measure::interrupts;
-use dormouse_measure::{Server, ServerSource};
+pub use self::spec::{Effort, ServerSpec};
+use crate::model::{Audit, FirstConnection, Measured, Offer, Resumption, ServerFigures};
+use crate::{shell, software};
+use dormouse_bench::Console;
+use dormouse_bench::load::{Launcher, Talk, TlsVersion, Trust};
+use dormouse_measure::{Error, Interrupts, Server, ServerSource};
 
 /// Why the parts that need load are missing.
 const FOREIGN: &str = "the server is on another machine: no load without --i-own-this-server";
 const EARLIER: &str = "the audit ended before";
 const NO_PROCESS: &str = "the server's process is not known: give --pid or --cmd";
 
-/// What is to be audited, and how.
-#[derive(Clone, PartialEq, Debug)]
-pub struct ServerSpec {
-    /// Address: `127.0.0.1:8443`, `[::1]:8443`, `unix:/path`.
-    pub target: String,
-    /// All addresses of the server's name, where it has several; the target is among them.
-    pub addresses: Vec<String>,
-    /// How the name was given: words of a command line.
-    pub named: Option<String>,
-    /// The server's name in reports.
-    pub label: String,
-    /// Where the server comes from.
-    pub source: ServerSource,
-    /// By what its process was found: `unit` or `container`, and the name.
-    pub found_by: Option<(&'static str, String)>,
-    /// A command that starts the same server on the same address holding more, to see whether the
-    /// first connection takes time in proportion.
-    pub larger: Option<String>,
-    /// The name in the certificate and the SNI.
-    pub server_name: String,
-    /// Who is trusted.
-    pub trust: Trust,
-    /// What is shown to a server which asks for a client certificate.
-    pub identity: Option<IdentityFiles>,
-    /// What is said; `None`: find out.
-    pub talk: Option<Talk>,
-    /// How thoroughly.
-    pub effort: Effort,
-    /// Connections to hold; `None`: by the effort. Twice as many are held at most.
-    pub connections: Option<u64>,
-    /// Options by which `bench` reaches it as the audit does: trust, name, what is said.
-    pub options: Vec<String>,
-    /// Whether load on another machine is allowed.
-    pub own_server: bool,
-}
-
 /// Connections which offer a session to a server that is not ours to load.
 const TRIES_POLITE: usize = 4;
-
-impl ServerSpec {
-    fn sizes(&self) -> Sizes {
-        let sizes = self.effort.sizes();
-        Sizes {
-            n: self.connections.unwrap_or(sizes.n),
-            ..sizes
-        }
-    }
-}
-
-/// How connections are made by hand.
-#[derive(Clone, Copy)]
-pub(super) struct Means<'a> {
-    pub(super) target: &'a Addr,
-    pub(super) name: &'a str,
-    pub(super) trust: &'a Trust,
-    pub(super) identity: Option<&'a IdentityFiles>,
-    /// What the server answers to; nothing as long as that is not known.
-    pub(super) words: &'a [u8],
-    /// Whether there may be more than a handful of connections.
-    pub(super) free: bool,
-}
-
-impl Means<'_> {
-    /// The versions to try: on a machine which is not ours to load the newest alone.
-    pub(super) fn versions<'v>(&self, all: &'v [Protocols]) -> &'v [Protocols] {
-        if self.free {
-            all
-        } else {
-            all.get(..1).unwrap_or_default()
-        }
-    }
-
-    /// Bytes of the client's own chain, without the wrapping of PEM.
-    pub(super) fn chain_bytes(&self) -> Option<u32> {
-        let text = std::fs::read_to_string(&self.identity?.certificate).ok()?;
-        let mut inside = false;
-        let mut coded = 0;
-        for line in text.lines() {
-            match line.trim() {
-                "-----BEGIN CERTIFICATE-----" => inside = true,
-                line if line.starts_with("-----") => inside = false,
-                line if inside => coded += line.trim_end_matches('=').len(),
-                _ => {}
-            }
-        }
-        u32::try_from(coded / 4 * 3).ok()
-    }
-
-    pub(super) fn context(
-        &self,
-        protocols: Protocols,
-        resumption: Option<ResumptionSettings>,
-    ) -> Result<ClientContext, String> {
-        let roots = match self.trust {
-            Trust::System => Roots::System,
-            Trust::Pem(pem) => Roots::Pem(pem.clone().into_bytes()),
-            Trust::Insecure => Roots::Insecure,
-        };
-        let mut settings = ClientSettings::new(roots);
-        settings.protocols = protocols;
-        settings.resumption = resumption;
-        if let Some(files) = self.identity {
-            let identity = Identity::from_files(&files.certificate, &files.key);
-            settings.identity = Some(identity.map_err(|error| error.to_string())?);
-        }
-        settings
-            .groups
-            .retain(|group| *group != Group::X25519MlKem768);
-        ClientContext::new(settings).map_err(|error| error.to_string())
-    }
-}
-
-pub(super) fn version_name(protocols: Protocols) -> &'static str {
-    if protocols == Protocols::TLS12 {
-        "TLS 1.2"
-    } else {
-        "TLS 1.3"
-    }
-}
 
 /// Audits a server. Whatever goes wrong is in its outcome, with the figures so far.
 pub fn run(spec: &ServerSpec, launcher: &Launcher, console: &mut dyn Console) -> Audit {
@@ -178,7 +54,7 @@ fn describe(spec: &ServerSpec, audit: &mut Audit) {
         |name: &str, value: serde_json::Value| drop(audit.settings.insert(name.into(), value));
     put("effort", format!("{:?}", spec.effort).to_lowercase().into());
     put("server_name", spec.server_name.clone().into());
-    put("options", again::line(&spec.options).into());
+    put("options", shell::command_line(&spec.options).into());
     if let Some(named) = &spec.named {
         put("named", named.clone().into());
     }
@@ -200,33 +76,21 @@ fn describe(spec: &ServerSpec, audit: &mut Audit) {
     }
 }
 
-/// Signals which are looked at between the parts; the parts with load look by themselves.
-struct Interrupts(Option<Signals>);
-
-impl Interrupts {
-    fn check(&self) -> Result<(), Trouble> {
-        match self.0.as_ref().map(Signals::receive) {
-            Some(Ok(Attempt::Done(_))) => Err(Trouble::lost("interrupted; figures so far")),
-            _ => Ok(()),
-        }
-    }
-}
-
 fn look(
     spec: &ServerSpec,
     launcher: &Launcher,
     console: &mut dyn Console,
     audit: &mut Audit,
     began: Instant,
-) -> Result<(), Trouble> {
-    let interrupts = Interrupts(interrupts::open());
-    let (target, addresses) = addresses(spec, audit)?;
+) -> Result<(), Error> {
+    let interrupts = Interrupts::open();
+    let (target, addresses) = target::addresses(spec, audit)?;
     let spec = &ServerSpec {
         target: target.to_string(),
         ..spec.clone()
     };
-    let free = addresses.iter().all(is_near) || spec.own_server;
-    let means = Means {
+    let free = addresses.iter().all(target::is_near) || spec.own_server;
+    let dialer = Dialer {
         target: &target,
         name: &spec.server_name,
         trust: &spec.trust,
@@ -235,22 +99,22 @@ fn look(
         free,
     };
     stage(console, "starting");
-    let more = larger(spec, &means, &interrupts)?;
+    let larger = first_connection::measure_larger(spec, &dialer, &interrupts)?;
     let server = Server::open(&spec.source, &target, &mut || interrupts.check().is_ok())?;
     if let Some(server) = &server {
         audit.processes = server.tree.describe()?;
     }
-    let first = first(spec, &means, server.as_ref(), more);
+    let first = first_connection::measure(spec, &dialer, server.as_ref(), larger);
     interrupts.check()?;
 
     stage(console, "what is offered");
-    let offered = look_at_offer(spec, &means, free);
+    let offered = offer::examine(&dialer);
     // A server that cannot be reached at all ends the audit.
     let asked = offered
         .value()
         .and_then(|offer| offer.client_certificate_asked);
     let want = asked == Some(true) && spec.identity.is_none();
-    let (talk, banner) = probe(spec, &means).map_err(|trouble| with_hint(trouble, want))?;
+    let (talk, banner) = protocol::detect(spec, &dialer).map_err(|error| with_hint(error, want))?;
     keep_talk(spec, &talk, audit);
     interrupts.check()?;
     if let Some(server) = &server {
@@ -262,11 +126,11 @@ fn look(
     let key = offered.value().and_then(Offer::key);
     audit.server = Some(so_far(offered, first, why));
     let words = words(&talk);
-    let means = Means {
+    let dialer = Dialer {
         words: &words,
-        ..means
+        ..dialer
     };
-    let set_aside = sessions(spec, &means, &addresses, &interrupts, console, audit)?;
+    let set_aside = sessions(spec, &dialer, &addresses, &interrupts, console, audit)?;
     let server = server.filter(|_| free);
     if let Some(server) = &server {
         let figures = audit.server.as_ref();
@@ -280,14 +144,26 @@ fn look(
             sizes: spec.sizes(),
             collects: software.is_some_and(|software| software.kind.collects()),
             resuming: figures.map_or_else(Vec::new, |figures| resuming(&figures.resumption)),
-            reference: baseline::measure(key.as_deref()).map_err(Trouble::system)?,
+            reference: baseline::measure(key.as_deref()).map_err(Error::system)?,
             began,
         };
-        let loaded = load.run().map_err(|trouble| with_hint(trouble, want));
+        let loaded = load.run().map_err(|error| with_hint(error, want));
         keep(audit, loaded)?;
     }
     let load_between = server.is_some();
-    age(&means, set_aside, load_between, &interrupts, console, audit)
+    let (aged, end) = match set_aside {
+        Ok(tickets) => {
+            console.stage_over();
+            let (aged, end) =
+                ticket_ageing::offer_all(&dialer, tickets, load_between, &interrupts, console);
+            (Measured::Measured(aged), end)
+        }
+        Err(why) => (Measured::not(why), Ok(())),
+    };
+    if let Some(figures) = &mut audit.server {
+        figures.aged = aged;
+    }
+    end
 }
 
 /// What is known before the rest is looked at. `why`: why there will be no load, if there is none.
@@ -305,20 +181,20 @@ fn so_far(offer: Measured<Offer>, first: Measured<FirstConnection>, why: &str) -
     }
 }
 
-/// Tickets which wait to be old enough, or why there are none.
-type Waiting = Result<Vec<ageing::SetAside>, String>;
+/// Tickets that wait to be old enough, or why there are none.
+type SetAside = Result<Vec<ticket_ageing::AgeingTicket>, String>;
 
 /// Whether sessions are resumed, here and at the other addresses; and some are set aside.
 fn sessions(
     spec: &ServerSpec,
-    means: &Means<'_>,
+    dialer: &Dialer<'_>,
     addresses: &[Addr],
     interrupts: &Interrupts,
     console: &mut dyn Console,
     audit: &mut Audit,
-) -> Result<Waiting, Trouble> {
+) -> Result<SetAside, Error> {
     stage(console, "resumption");
-    let tries = if means.free {
+    let tries = if dialer.free {
         spec.sizes().tries
     } else {
         TRIES_POLITE
@@ -327,49 +203,17 @@ fn sessions(
         return Ok(Err(EARLIER.into()));
     };
     let versions = versions(figures.offer.value());
-    let learnt = resumption::try_all(means, tries, &versions);
+    let learnt = resumption::try_all(dialer, tries, &versions);
     if let Measured::Measured(offer) = &mut figures.offer {
         offer::add_tickets_13(offer, &learnt.tickets_13);
     }
     (figures.resumption, figures.flights) = (learnt.resumption, learnt.flights);
     interrupts.check()?;
-    figures.addresses = addresses::try_all(means, addresses, &versions);
+    figures.addresses = addresses::try_all(dialer, addresses, &versions);
     interrupts.check()?;
-    let set_aside = ageing::set_aside(means, spec.effort, &versions);
+    let set_aside = ticket_ageing::set_aside(dialer, spec.effort, &versions);
     console.stage_over();
     Ok(set_aside)
-}
-
-/// The server's address, and all of its name's. Of several it is the first which answers.
-fn addresses(spec: &ServerSpec, audit: &mut Audit) -> Result<(Addr, Vec<Addr>), Trouble> {
-    let read = |text: &String| {
-        text.parse::<Addr>()
-            .map_err(|error| Trouble::usage(format!("{error}")))
-    };
-    let target = read(&spec.target)?;
-    let mut all = spec
-        .addresses
-        .iter()
-        .map(read)
-        .collect::<Result<Vec<_>, _>>()?;
-    if all.len() < 2 || matches!(spec.source, ServerSource::Command(_)) {
-        return Ok((target.clone(), vec![target]));
-    }
-    let answering = all
-        .iter()
-        .find(|address| Stream::connect(address).is_ok())
-        .cloned()
-        .unwrap_or(target);
-    if answering.to_string() != spec.target {
-        let note = format!(
-            "{} does not answer; all but resumption across addresses is about {answering}",
-            spec.target
-        );
-        audit.notes.push(note);
-        audit.target = answering.to_string();
-    }
-    all.dedup();
-    Ok((answering, all))
 }
 
 /// The versions that are offered, the newest first.
@@ -381,69 +225,16 @@ fn versions(offer: Option<&Offer>) -> Vec<Protocols> {
     both.into_iter().filter(offered).collect()
 }
 
-/// Offers the tickets that were set aside, each when it has its age.
-fn age(
-    means: &Means<'_>,
-    set_aside: Waiting,
-    load_between: bool,
-    interrupts: &Interrupts,
-    console: &mut dyn Console,
-    audit: &mut Audit,
-) -> Result<(), Trouble> {
-    let mut keep = |aged| {
-        if let Some(figures) = &mut audit.server {
-            figures.aged = aged;
-        }
-    };
-    let mut waiting = match set_aside {
-        Ok(waiting) => waiting,
-        Err(why) => {
-            keep(Measured::not(why));
-            return Ok(());
-        }
-    };
-    let (began, all) = (Instant::now(), waiting.len() as u64);
-    console.stage_over();
-    console.stage("tickets age", Some(all));
-    let mut aged = Vec::new();
-    let mut outcome = Ok(());
-    while let Some(due) = ageing::due(&waiting) {
-        outcome = interrupts.check();
-        if outcome.is_err() {
-            break;
-        }
-        console.progress(&Progress {
-            done: aged.len() as u64,
-            total: Some(all),
-            alive: 0,
-            failed: 0,
-            pss_bytes: None,
-            elapsed: began.elapsed(),
-            whose: Whose::Server,
-            left: ageing::last(&waiting).checked_duration_since(Instant::now()),
-        });
-        match due.checked_duration_since(Instant::now()) {
-            Some(left) if !left.is_zero() => {
-                std::thread::sleep(left.min(Duration::from_millis(50)));
-            }
-            _ => aged.push(ageing::offer(means, &waiting.remove(0), load_between)),
-        }
-    }
-    console.stage_over();
-    keep(Measured::Measured(aged));
-    outcome
-}
-
 /// What helps when a server wants a client certificate and got none.
-fn with_hint(trouble: Trouble, want: bool) -> Trouble {
+fn with_hint(error: Error, want: bool) -> Error {
     let hint = if want {
         "; it asks for a client certificate: --cert and --key"
     } else {
         ""
     };
-    Trouble {
-        message: format!("{}{hint}", trouble.message),
-        ..trouble
+    Error {
+        message: format!("{}{hint}", error.message),
+        ..error
     }
 }
 
@@ -461,7 +252,7 @@ fn words(talk: &Talk) -> Vec<u8> {
 fn keep_talk(spec: &ServerSpec, talk: &Talk, audit: &mut Audit) {
     if let (None, Talk::Http { path, .. }) = (&spec.talk, talk) {
         let given = spec.options.iter().map(String::as_str);
-        let options = again::line(given.chain(["--http", path]));
+        let options = shell::command_line(given.chain(["--http", path]));
         audit.settings.insert("options".into(), options.into());
     }
 }
@@ -471,19 +262,19 @@ fn stage(console: &mut dyn Console, name: &str) {
     console.stage(name, None);
 }
 
-fn keep(audit: &mut Audit, loaded: Result<load::Loaded, Trouble>) -> Result<(), Trouble> {
+fn keep(audit: &mut Audit, loaded: Result<load::LoadFigures, Error>) -> Result<(), Error> {
     let Some(figures) = &mut audit.server else {
         return loaded.map(drop);
     };
     let loaded = match loaded {
         Ok(loaded) => loaded,
-        Err(trouble) => {
+        Err(error) => {
             // What the load did not reach is said as what it is, not as something nobody asked for.
-            let why = &trouble.message;
+            let why = &error.message;
             figures.memory = Measured::not(why.clone());
             figures.census = Measured::not(why.clone());
             figures.cpu = Measured::not(why.clone());
-            return Err(trouble);
+            return Err(error);
         }
     };
     audit.samples = loaded.samples;
@@ -512,63 +303,7 @@ fn keep(audit: &mut Audit, loaded: Result<load::Loaded, Trouble>) -> Result<(), 
     Ok(())
 }
 
-fn is_near(target: &Addr) -> bool {
-    match target {
-        Addr::Tcp(address) => is_this_machine(address.ip()),
-        Addr::Unix(_) => true,
-    }
-}
-
-fn look_at_offer(spec: &ServerSpec, means: &Means<'_>, free: bool) -> Measured<Offer> {
-    // An address is no server name (RFC 6066 §3).
-    let name = spec.server_name.parse::<std::net::IpAddr>().is_err();
-    let questions = Questions {
-        target: means.target,
-        name: name.then_some(spec.server_name.as_str()),
-        all: free,
-    };
-    let mut offered = offer::offer(&questions);
-    if let Ok(offer) = &mut offered {
-        for protocols in [Protocols::TLS13, Protocols::TLS12] {
-            if offer.versions.get(version_name(protocols)) != Some(&true) {
-                continue;
-            }
-            let resumption = Some(ResumptionSettings::default());
-            let visit = means
-                .context(protocols, resumption)
-                .and_then(|context| Visit::make(means.target, &context, means.name));
-            match visit {
-                Ok(mut visit) => {
-                    offer::add_visit(offer, &mut visit, protocols == Protocols::TLS13);
-                    visit.close();
-                }
-                Err(why) => drop(
-                    offer
-                        .not_measured
-                        .insert(format!("a handshake with {}", version_name(protocols)), why),
-                ),
-            }
-        }
-    }
-    if let Ok(offer) = &mut offered
-        && let Some(announced) = offer.secure_renegotiation
-    {
-        match renegotiation::attempt(means, questions.name, announced) {
-            Ok(answer) => {
-                offer.client_renegotiation = Some(answer.accepted);
-                offer.client_renegotiation_answer = Some(answer.words);
-            }
-            Err(why) => drop(
-                offer
-                    .not_measured
-                    .insert("client_renegotiation".into(), why),
-            ),
-        }
-    }
-    Measured::from(offered)
-}
-
-fn resuming(resumption: &[super::model::Resumption]) -> Vec<TlsVersion> {
+fn resuming(resumption: &[Resumption]) -> Vec<TlsVersion> {
     let mut versions = Vec::new();
     for entry in resumption.iter().filter(|entry| entry.by == "ticket") {
         let some = entry
@@ -584,42 +319,4 @@ fn resuming(resumption: &[super::model::Resumption]) -> Vec<TlsVersion> {
         }
     }
     versions
-}
-
-/// The first connection, while it is still to be had.
-fn first(
-    spec: &ServerSpec,
-    means: &Means<'_>,
-    server: Option<&Server>,
-    larger: Option<FirstConnection>,
-) -> Measured<FirstConnection> {
-    let (ServerSource::Command(_), Some(server)) = (&spec.source, server) else {
-        return Measured::not("the server ran already: only with --cmd it is the first connection");
-    };
-    let measured = first::measure(means, server).map(|first| FirstConnection {
-        larger: larger.map(Box::new),
-        ..first
-    });
-    Measured::from(measured)
-}
-
-/// The first connection to the server that holds more, which is started before the other one and
-/// stopped again.
-fn larger(
-    spec: &ServerSpec,
-    means: &Means<'_>,
-    interrupts: &Interrupts,
-) -> Result<Option<FirstConnection>, Trouble> {
-    let Some(command) = &spec.larger else {
-        return Ok(None);
-    };
-    let source = ServerSource::Command(command.clone());
-    let server = Server::open(&source, means.target, &mut || interrupts.check().is_ok())?;
-    let Some(server) = server else {
-        return Ok(None);
-    };
-    let measured = first::measure(means, &server);
-    measured
-        .map(Some)
-        .map_err(|why| Trouble::target(format!("--cmd-larger: {why}")))
 }

@@ -2,43 +2,47 @@
 
 use std::time::Duration;
 
+use dormouse_engine::{Protocols, ResumptionSettings};
 use dormouse_reactor::socket::Addr;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key::PublicKey;
 
-use super::hello::{
-    Answer, Ask, GROUPS, SUITES_12, SUITES_13, ServerHello, TLS10, TLS12, TLS13, name_of,
+use super::dialer::{Dialer, version_name};
+use super::probe_connection::{self, ProbeConnection, Ticket};
+use super::probe_hello::{
+    GROUPS, HelloAnswer, ProbeHello, SUITES_12, SUITES_13, ServerHello, TLS10, TLS12, TLS13,
+    name_of,
 };
-use super::visit::{self, Ticket, Visit};
-use crate::model::{Certificate, Offer};
+use super::renegotiation;
+use crate::model::{Certificate, Measured, Offer};
 
 /// How long tickets are waited for.
 pub(super) const TICKET_WAIT: Duration = Duration::from_millis(700);
 
 /// What is asked of a server.
-pub(super) struct Questions<'a> {
-    pub(super) target: &'a Addr,
-    pub(super) name: Option<&'a str>,
+struct OfferProbe<'a> {
+    target: &'a Addr,
+    name: Option<&'a str>,
     /// Whether one may ask as often as it takes.
-    pub(super) all: bool,
+    all: bool,
 }
 
-impl Questions<'_> {
-    fn hello(&self, ask: &Ask) -> Result<Option<ServerHello>, String> {
-        Ok(match visit::ask(self.target, ask)? {
-            Answer::Hello(hello) => Some(*hello),
-            Answer::Refused(_) | Answer::Closed => None,
-            Answer::Silent => return Err("the server did not answer".into()),
-            Answer::NotTls => return Err("the server does not speak TLS here".into()),
+impl OfferProbe<'_> {
+    fn hello(&self, ask: &ProbeHello) -> Result<Option<ServerHello>, String> {
+        Ok(match probe_connection::ask(self.target, ask)? {
+            HelloAnswer::Hello(hello) => Some(*hello),
+            HelloAnswer::Refused(_) | HelloAnswer::Closed => None,
+            HelloAnswer::Silent => return Err("the server did not answer".into()),
+            HelloAnswer::NotTls => return Err("the server does not speak TLS here".into()),
         })
     }
 
     /// Asks until the server has chosen from everything: its own order.
     fn one_by_one(
         &self,
-        ask: &mut Ask,
+        ask: &mut ProbeHello,
         chosen: impl Fn(&ServerHello) -> Option<u16>,
-        list: impl Fn(&mut Ask) -> &mut Vec<u16>,
+        list: impl Fn(&mut ProbeHello) -> &mut Vec<u16>,
     ) -> Result<Vec<u16>, String> {
         let mut found = Vec::new();
         while !list(ask).is_empty() {
@@ -57,8 +61,67 @@ impl Questions<'_> {
     }
 }
 
+/// Finds out what the server offers, by asking and by handshakes.
+pub(super) fn examine(dialer: &Dialer<'_>) -> Measured<Offer> {
+    // An address is no server name (RFC 6066 §3).
+    let name = dialer.name.parse::<std::net::IpAddr>().is_err();
+    let questions = OfferProbe {
+        target: dialer.target,
+        name: name.then_some(dialer.name),
+        all: dialer.free,
+    };
+    let mut offered = ask_all(&questions);
+    if let Ok(offer) = &mut offered {
+        add_handshakes(dialer, offer);
+        add_renegotiation(dialer, questions.name, offer);
+    }
+    Measured::from(offered)
+}
+
+/// Adds what an established connection of each version shows.
+fn add_handshakes(dialer: &Dialer<'_>, offer: &mut Offer) {
+    for protocols in [Protocols::TLS13, Protocols::TLS12] {
+        if offer.versions.get(version_name(protocols)) != Some(&true) {
+            continue;
+        }
+        let resumption = Some(ResumptionSettings::default());
+        let visit = dialer
+            .context(protocols, resumption)
+            .and_then(|context| ProbeConnection::make(dialer.target, &context, dialer.name));
+        match visit {
+            Ok(mut visit) => {
+                add_visit(offer, &mut visit, protocols == Protocols::TLS13);
+                visit.close();
+            }
+            Err(why) => drop(
+                offer
+                    .not_measured
+                    .insert(format!("a handshake with {}", version_name(protocols)), why),
+            ),
+        }
+    }
+}
+
+/// Adds what becomes of a client that renegotiates.
+fn add_renegotiation(dialer: &Dialer<'_>, name: Option<&str>, offer: &mut Offer) {
+    let Some(announced) = offer.secure_renegotiation else {
+        return;
+    };
+    match renegotiation::attempt(dialer, name, announced) {
+        Ok(answer) => {
+            offer.client_renegotiation = Some(answer.accepted);
+            offer.client_renegotiation_answer = Some(answer.words);
+        }
+        Err(why) => drop(
+            offer
+                .not_measured
+                .insert("client_renegotiation".into(), why),
+        ),
+    }
+}
+
 /// Asks for everything.
-pub(super) fn offer(questions: &Questions<'_>) -> Result<Offer, String> {
+fn ask_all(questions: &OfferProbe<'_>) -> Result<Offer, String> {
     let mut offer = Offer::default();
     let mut twelve = None;
     for (version, title) in [
@@ -67,7 +130,7 @@ pub(super) fn offer(questions: &Questions<'_>) -> Result<Offer, String> {
         (TLS12, "TLS 1.2"),
         (TLS13, "TLS 1.3"),
     ] {
-        let ask = Ask::all(version, questions.name);
+        let ask = ProbeHello::all(version, questions.name);
         let hello = questions
             .hello(&ask)?
             .filter(|hello| hello.version == version);
@@ -85,9 +148,9 @@ pub(super) fn offer(questions: &Questions<'_>) -> Result<Offer, String> {
             offer.secure_renegotiation = Some(hello.renegotiation_info);
             offer.tickets_12 = Some(hello.ticket);
             // Who may give a ticket gives no id with it (RFC 5077 §3.4).
-            let ids = Ask {
+            let ids = ProbeHello {
                 tickets: false,
-                ..Ask::all(TLS12, questions.name)
+                ..ProbeHello::all(TLS12, questions.name)
             };
             let answer = questions.hello(&ids)?;
             offer.session_ids_12 = Some(answer.is_some_and(|hello| hello.session_id));
@@ -97,9 +160,9 @@ pub(super) fn offer(questions: &Questions<'_>) -> Result<Offer, String> {
                 .iter()
                 .filter_map(|der| certificate(der))
                 .collect();
-            let deflate = Ask {
+            let deflate = ProbeHello {
                 deflate: true,
-                ..Ask::all(TLS12, questions.name)
+                ..ProbeHello::all(TLS12, questions.name)
             };
             // A server which refuses to talk to whom offers DEFLATE does not compress either.
             let answer = questions.hello(&deflate)?;
@@ -121,7 +184,7 @@ pub(super) fn offer(questions: &Questions<'_>) -> Result<Offer, String> {
     Ok(offer)
 }
 
-fn lists(questions: &Questions<'_>, offer: &mut Offer) -> Result<(), String> {
+fn lists(questions: &OfferProbe<'_>, offer: &mut Offer) -> Result<(), String> {
     if !questions.all {
         let why = "it takes a connection for each, and the server is on another machine: say --i-own-this-server";
         for what in ["suites_12", "suites_13", "groups"] {
@@ -134,17 +197,17 @@ fn lists(questions: &Questions<'_>, offer: &mut Offer) -> Result<(), String> {
         ids.into_iter().map(|id| name_of(table, id)).collect()
     };
     if has(offer, "TLS 1.2") {
-        let mut ask = Ask::all(TLS12, questions.name);
+        let mut ask = ProbeHello::all(TLS12, questions.name);
         let suites =
             questions.one_by_one(&mut ask, |hello| Some(hello.suite), |ask| &mut ask.suites)?;
         offer.suites_12 = names(&SUITES_12, suites);
     }
     if has(offer, "TLS 1.3") {
-        let mut ask = Ask::all(TLS13, questions.name);
+        let mut ask = ProbeHello::all(TLS13, questions.name);
         let suites =
             questions.one_by_one(&mut ask, |hello| Some(hello.suite), |ask| &mut ask.suites)?;
         offer.suites_13 = names(&SUITES_13, suites);
-        let mut ask = Ask::all(TLS13, questions.name);
+        let mut ask = ProbeHello::all(TLS13, questions.name);
         let groups = questions.one_by_one(&mut ask, |hello| hello.group, |ask| &mut ask.groups)?;
         offer.groups = names(&GROUPS, groups);
     }
@@ -152,7 +215,7 @@ fn lists(questions: &Questions<'_>, offer: &mut Offer) -> Result<(), String> {
 }
 
 /// What an established connection adds.
-pub(super) fn add_visit(offer: &mut Offer, visit: &mut Visit, is_13: bool) {
+fn add_visit(offer: &mut Offer, visit: &mut ProbeConnection, is_13: bool) {
     if offer.chain.is_empty() {
         offer.chain = visit
             .chain

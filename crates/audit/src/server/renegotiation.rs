@@ -16,11 +16,11 @@ use dormouse_engine::{Protocols, alert_name};
 use dormouse_record::{State, Suite};
 use zerocopy::IntoBytes;
 
-use super::Means;
-use super::hello::{Ask, TLS12};
-use super::visit::Visit;
-use crate::connection::{ALERT, HANDSHAKE, RECEIVE, is_late};
-use crate::wire::Reading;
+use super::dialer::Dialer;
+use super::probe_connection::ProbeConnection;
+use super::probe_hello::{ProbeHello, TLS12};
+use crate::connection::{ALERT, HANDSHAKE, RECEIVE, is_timeout};
+use crate::wire::MessageReader;
 
 /// How long an answer is waited for. Who reads answers at once.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
@@ -36,22 +36,22 @@ const FATAL: u8 = 2;
 
 /// What a server did when its client wanted to renegotiate.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Answer {
+pub(super) struct RenegotiationAnswer {
     pub(super) accepted: bool,
     pub(super) words: String,
 }
 
 /// Tries it, on a connection made for that. `announced`: whether the server knows RFC 5746.
 pub(super) fn attempt(
-    means: &Means<'_>,
+    dialer: &Dialer<'_>,
     name: Option<&str>,
     announced: bool,
-) -> Result<Answer, String> {
-    let context = means.context(Protocols::TLS12, None)?;
-    let mut visit = Visit::make(means.target, &context, means.name)?;
+) -> Result<RenegotiationAnswer, String> {
+    let context = dialer.context(Protocols::TLS12, None)?;
+    let mut visit = ProbeConnection::make(dialer.target, &context, dialer.name)?;
     let verify_data = verify_data(visit.connection.tls(), &visit.sent);
     let verify_data = verify_data.ok_or("the Finished message that was sent was not found")?;
-    let mut ask = Ask::all(TLS12, name);
+    let mut ask = ProbeHello::all(TLS12, name);
     ask.renegotiating = Some(if announced { verify_data } else { Vec::new() });
     visit.connection.send(HANDSHAKE, &ask.message())?;
     let answer = listen(&mut visit)?;
@@ -59,9 +59,9 @@ pub(super) fn attempt(
     Ok(answer)
 }
 
-fn listen(visit: &mut Visit) -> Result<Answer, String> {
+fn listen(visit: &mut ProbeConnection) -> Result<RenegotiationAnswer, String> {
     let answer = |accepted, words: &str| {
-        Ok(Answer {
+        Ok(RenegotiationAnswer {
             accepted,
             words: words.into(),
         })
@@ -72,7 +72,7 @@ fn listen(visit: &mut Visit) -> Result<Answer, String> {
     let mut bytes = visit.connection.take_unopened();
     let mut room = vec![0; RECEIVE];
     loop {
-        let mut records = Reading::new(&bytes);
+        let mut records = MessageReader::new(&bytes);
         let mut opened = 0;
         while let Some(record) = whole_record(&mut records) {
             let content = opened_record(visit.connection.tls(), Side::Read, sequence, record);
@@ -114,7 +114,7 @@ fn listen(visit: &mut Visit) -> Result<Answer, String> {
         patience.map_err(|error| error.to_string())?;
         match visit.connection.receive(&mut room) {
             Ok(1..) => bytes.append(&mut visit.connection.take_unopened()),
-            Err(error) if is_late(&error) => {}
+            Err(error) if is_timeout(&error) => {}
             Ok(_) | Err(_) if begun => return answer(false, BEGUN_AND_ENDED),
             Ok(_) => return answer(false, "the connection was closed"),
             Err(_) => return answer(false, "the connection was reset"),
@@ -123,7 +123,7 @@ fn listen(visit: &mut Visit) -> Result<Answer, String> {
 }
 
 /// The next record, header included, if all of it is there.
-fn whole_record<'a>(records: &mut Reading<'a>) -> Option<&'a [u8]> {
+fn whole_record<'a>(records: &mut MessageReader<'a>) -> Option<&'a [u8]> {
     let rest = records.rest();
     let length = u16::from_be_bytes([*rest.get(3)?, *rest.get(4)?]);
     records.take(5 + usize::from(length))
@@ -131,14 +131,14 @@ fn whole_record<'a>(records: &mut Reading<'a>) -> Option<&'a [u8]> {
 
 /// The `verify_data` of our own Finished: the first record of its kind behind the change of keys.
 fn verify_data(tls: &State, sent: &[u8]) -> Option<Vec<u8>> {
-    let mut records = Reading::new(sent);
+    let mut records = MessageReader::new(sent);
     let mut changed = false;
     while let Some(record) = whole_record(&mut records) {
         match record.first() {
             Some(20) => changed = true,
             Some(&HANDSHAKE) if changed => {
                 let finished = opened_record(tls, Side::Write, 0, record)?;
-                let mut reading = Reading::new(&finished);
+                let mut reading = MessageReader::new(&finished);
                 return match (reading.u8(), reading.vec_24()) {
                     (Some(FINISHED), Some(data)) if data.len() == VERIFY_DATA => {
                         Some(data.to_vec())
@@ -152,7 +152,7 @@ fn verify_data(tls: &State, sent: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// Whose keys: those for what is received, or for what is sent.
+/// MeasuredSide keys: those for what is received, or for what is sent.
 #[derive(Clone, Copy)]
 enum Side {
     Read,

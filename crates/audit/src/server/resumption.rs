@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use dormouse_engine::{ClientContext, Protocols, ResumptionSettings, Version};
 
+use super::dialer::{Dialer, version_name};
 use super::offer::TICKET_WAIT;
-use super::visit::{Stream, Ticket, Visit};
-use super::{Means, version_name};
+use super::probe_connection::{ProbeConnection, Socket, Ticket};
 use crate::model::{FlightRow, Measured, Resumption, Trials};
 
 /// Connections held open at the same time, so that several processes of a server take part.
@@ -16,7 +16,7 @@ const NONE_WAIT: Duration = Duration::from_millis(50);
 
 /// Everything that was learnt by resuming.
 #[derive(Default)]
-pub(super) struct Learnt {
+pub(super) struct ResumptionFindings {
     pub(super) resumption: Vec<Resumption>,
     pub(super) flights: Vec<FlightRow>,
     /// Tickets that came with the first connection of TLS 1.3, when the server was asked something too.
@@ -27,8 +27,12 @@ pub(super) struct Learnt {
 
 /// Tries each version and way, with `tries` connections that offer a session. `offered`: the versions that
 /// the server was found to have; none if that is not known, and all are tried.
-pub(super) fn try_all(means: &Means<'_>, tries: usize, offered: &[Protocols]) -> Learnt {
-    let mut learnt = Learnt::default();
+pub(super) fn try_all(
+    dialer: &Dialer<'_>,
+    tries: usize,
+    offered: &[Protocols],
+) -> ResumptionFindings {
+    let mut learnt = ResumptionFindings::default();
     for protocols in [Protocols::TLS13, Protocols::TLS12] {
         let ways: &[&str] = if protocols == Protocols::TLS12 {
             &["ticket", "session id"]
@@ -38,11 +42,11 @@ pub(super) fn try_all(means: &Means<'_>, tries: usize, offered: &[Protocols]) ->
         for &by in ways {
             let is_offered = offered.is_empty() || offered.contains(&protocols);
             let trials = if is_offered {
-                context(means, protocols, by)
+                context(dialer, protocols, by)
             } else {
                 Err(format!("{} is not offered", version_name(protocols)))
             }
-            .and_then(|context| trials(means, &context, tries, &mut learnt));
+            .and_then(|context| trials(dialer, &context, tries, &mut learnt));
             learnt.resumption.push(Resumption {
                 version: version_name(protocols).into(),
                 by: by.into(),
@@ -50,13 +54,13 @@ pub(super) fn try_all(means: &Means<'_>, tries: usize, offered: &[Protocols]) ->
             });
         }
         // With a certificate to show, the flights without it are looked at too, where that is allowed.
-        let bare = Means {
+        let bare = Dialer {
             identity: None,
-            ..*means
+            ..*dialer
         };
-        if means.identity.is_some()
+        if dialer.identity.is_some()
             && let Ok(visit) = context(&bare, protocols, "ticket")
-                .and_then(|context| Visit::make(means.target, &context, means.name))
+                .and_then(|context| ProbeConnection::make(dialer.target, &context, dialer.name))
         {
             keep_flights(&bare, &mut learnt.flights, &visit);
             visit.close();
@@ -67,7 +71,7 @@ pub(super) fn try_all(means: &Means<'_>, tries: usize, offered: &[Protocols]) ->
 
 /// A client of one version, which resumes by one way.
 pub(super) fn context(
-    means: &Means<'_>,
+    dialer: &Dialer<'_>,
     protocols: Protocols,
     by: &str,
 ) -> Result<ClientContext, String> {
@@ -76,7 +80,7 @@ pub(super) fn context(
         tickets_expected: 1,
         ..ResumptionSettings::default()
     };
-    let context = means.context(protocols, Some(resumption))?;
+    let context = dialer.context(protocols, Some(resumption))?;
     Ok(if by == "session id" {
         context.with_session_ids_only()
     } else {
@@ -85,14 +89,14 @@ pub(super) fn context(
 }
 
 fn trials(
-    means: &Means<'_>,
+    dialer: &Dialer<'_>,
     context: &ClientContext,
     tries: usize,
-    learnt: &mut Learnt,
+    learnt: &mut ResumptionFindings,
 ) -> Result<Trials, String> {
-    let first = visit(means, context, TICKET_WAIT)?;
+    let first = visit(dialer, context, TICKET_WAIT)?;
     first.accepted()?;
-    keep_flights(means, &mut learnt.flights, &first);
+    keep_flights(dialer, &mut learnt.flights, &first);
     // A server which sent none within that time sends none; and one which sent none to whom it resumed
     // does so to nobody whom it resumes.
     let wait = if first.tickets.is_empty() {
@@ -114,12 +118,12 @@ fn trials(
         if trials.outcomes.len() == tries || (single_use && stock == 0 && wait == NONE_WAIT) {
             break;
         }
-        let together = means.free && !learnt.one_by_one;
+        let together = dialer.free && !learnt.one_by_one;
         if together {
-            shift(means, trials.outcomes.len() % TOGETHER);
+            shift(dialer, trials.outcomes.len() % TOGETHER);
         }
         let patience = |resumed| if resumed { wait_resumed } else { wait };
-        let visit = match visit_waiting(means, context, patience) {
+        let visit = match visit_waiting(dialer, context, patience) {
             Err(_) if together => {
                 held.clear();
                 learnt.one_by_one = true;
@@ -137,52 +141,52 @@ fn trials(
             trials.outcomes.push(visit.info.resumed);
         }
         stock = stock.saturating_sub(1) + visit.tickets.len();
-        keep_flights(means, &mut learnt.flights, &visit);
+        keep_flights(dialer, &mut learnt.flights, &visit);
         held.push(visit);
         if held.len() == TOGETHER || learnt.one_by_one {
-            held.drain(..).for_each(Visit::close);
+            held.drain(..).for_each(ProbeConnection::close);
         }
     }
-    held.into_iter().for_each(Visit::close);
+    held.into_iter().for_each(ProbeConnection::close);
     Ok(trials)
 }
 
 /// A connection, whose tickets are waited for.
 pub(super) fn visit(
-    means: &Means<'_>,
+    dialer: &Dialer<'_>,
     context: &ClientContext,
     wait: Duration,
-) -> Result<Visit, String> {
-    visit_waiting(means, context, |_| wait)
+) -> Result<ProbeConnection, String> {
+    visit_waiting(dialer, context, |_| wait)
 }
 
 /// The same; how long is said when it is known whether it was resumed.
 fn visit_waiting(
-    means: &Means<'_>,
+    dialer: &Dialer<'_>,
     context: &ClientContext,
     wait: impl Fn(bool) -> Duration,
-) -> Result<Visit, String> {
-    let mut visit = Visit::make(means.target, context, means.name)?;
+) -> Result<ProbeConnection, String> {
+    let mut visit = ProbeConnection::make(dialer.target, context, dialer.name)?;
     // Its session must be in the store before the next one is made. In TLS 1.2 it is.
     if visit.info.protocol == Version::Tls13 {
-        visit.await_tickets_or_ask(means.words, wait(visit.info.resumed));
+        visit.await_tickets_or_ask(dialer.words, wait(visit.info.resumed));
     }
     Ok(visit)
 }
 
 /// Connections without a handshake. Where processes or machines take turns, the one which gave a
 /// ticket would otherwise never be asked next, or always.
-fn shift(means: &Means<'_>, count: usize) {
+fn shift(dialer: &Dialer<'_>, count: usize) {
     for _ in 0..count {
-        let _ = Stream::connect(means.target);
+        let _ = Socket::connect(dialer.target);
     }
 }
 
-fn keep_flights(means: &Means<'_>, flights: &mut Vec<FlightRow>, visit: &Visit) {
+fn keep_flights(dialer: &Dialer<'_>, flights: &mut Vec<FlightRow>, visit: &ProbeConnection) {
     let bytes = visit.info.flights.bytes();
     // It comes in a later flight of the client's than the hello, which is small without it.
     let mut later = bytes.iter().skip(2).step_by(2);
-    let shown = means.chain_bytes();
+    let shown = dialer.chain_bytes();
     let row = FlightRow {
         version: visit.info.protocol.to_string(),
         resumed: visit.info.resumed,

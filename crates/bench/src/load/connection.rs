@@ -1,7 +1,7 @@
 //! What a generator keeps of a connection.
 //!
 //! A quiet connection is its [`Slot`]: 192 bytes in a slab, and eight for the empty place of its
-//! [`Active`] part. Whatever is going on with a connection is in the active part, on the heap, and
+//! [`ActiveConnection`] part. Whatever is going on with a connection is in the active part, on the heap, and
 //! goes away when the connection is quiet again.
 
 use std::time::Instant;
@@ -43,13 +43,13 @@ impl Slot {
 }
 
 /// What is going on with a connection.
-pub(super) struct Active {
-    pub(super) step: Step,
+pub(super) struct ActiveConnection {
+    pub(super) step: ConnectionState,
     /// When the step must be over; `None` at rest.
     pub(super) deadline: Option<Instant>,
     pub(super) began: Instant,
     /// Ciphertext to be sent.
-    pub(super) out: Outgoing,
+    pub(super) out: SendBuffer,
     /// Ciphertext received, less than a record.
     pub(super) partial: Vec<u8>,
     pub(super) tickets: Option<TicketWatch>,
@@ -61,7 +61,7 @@ pub(super) struct Active {
 }
 
 /// How far a connection is.
-pub(super) enum Step {
+pub(super) enum ConnectionState {
     Connecting,
     Handshaking(Box<Handshake>),
     Established,
@@ -69,10 +69,10 @@ pub(super) enum Step {
     AwaitingTicket,
 }
 
-impl Active {
+impl ActiveConnection {
     pub(super) fn connecting(now: Instant, deadline: Instant) -> Self {
         Self {
-            step: Step::Connecting,
+            step: ConnectionState::Connecting,
             deadline: Some(deadline),
             greeted: false,
             ..Self::at_rest(now)
@@ -82,10 +82,10 @@ impl Active {
     /// For a quiet connection that has just woken up.
     pub(super) fn at_rest(now: Instant) -> Self {
         Self {
-            step: Step::Established,
+            step: ConnectionState::Established,
             deadline: None,
             began: now,
-            out: Outgoing::default(),
+            out: SendBuffer::default(),
             partial: Vec::new(),
             tickets: None,
             exchange: None,
@@ -97,7 +97,7 @@ impl Active {
 
     /// Whether the slot alone is enough.
     pub(super) fn can_rest(&self) -> bool {
-        matches!(self.step, Step::Established)
+        matches!(self.step, ConnectionState::Established)
             && self.exchange.is_none()
             && self.out.is_empty()
             && self.partial.is_empty()
@@ -108,12 +108,12 @@ impl Active {
 
 /// Bytes on their way out.
 #[derive(Default)]
-pub(super) struct Outgoing {
+pub(super) struct SendBuffer {
     bytes: Vec<u8>,
     sent: usize,
 }
 
-impl Outgoing {
+impl SendBuffer {
     pub(super) fn new(bytes: Vec<u8>) -> Self {
         Self { bytes, sent: 0 }
     }

@@ -95,13 +95,13 @@ pub(super) struct Exchange {
     say: u64,
     said: u64,
     heard: u64,
-    answer: Answer,
+    answer: ExpectedAnswer,
     /// Whether it belongs to the opening of the connection: a greeting, a first request.
     pub(super) opening: bool,
 }
 
 #[derive(Debug)]
-enum Answer {
+enum ExpectedAnswer {
     Echo,
     Any,
     Nothing,
@@ -110,20 +110,20 @@ enum Answer {
 
 /// Where an exchange stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Standing {
+pub(super) enum ExchangeState {
     /// More is to be said or heard.
     Open,
     /// Done; whether the connection can be used again.
-    Done { again: bool },
+    Done { reusable: bool },
 }
 
 impl Exchange {
     /// A message of `say` bytes.
     pub(super) fn say(pattern: Pattern, say: u64, expect: Expect, now: Instant) -> Self {
         let answer = match expect {
-            Expect::Echo => Answer::Echo,
-            Expect::Any => Answer::Any,
-            Expect::Nothing => Answer::Nothing,
+            Expect::Echo => ExpectedAnswer::Echo,
+            Expect::Any => ExpectedAnswer::Any,
+            Expect::Nothing => ExpectedAnswer::Nothing,
         };
         Self {
             started: now,
@@ -144,7 +144,7 @@ impl Exchange {
     /// A request.
     pub(super) fn http(request: Arc<[u8]>, now: Instant) -> Self {
         let say = request.len() as u64;
-        let answer = Answer::Http(Response::new());
+        let answer = ExpectedAnswer::Http(Response::new());
         Self {
             started: now,
             pattern: Pattern::message(request),
@@ -181,20 +181,20 @@ impl Exchange {
     }
 
     /// Where it stands when all that was given out has been sent.
-    pub(super) fn said_all(&self) -> Standing {
+    pub(super) fn said_all(&self) -> ExchangeState {
         match self.answer {
-            Answer::Nothing if self.to_say() == 0 => Standing::Done { again: true },
-            _ => Standing::Open,
+            ExpectedAnswer::Nothing if self.to_say() == 0 => ExchangeState::Done { reusable: true },
+            _ => ExchangeState::Open,
         }
     }
 
     /// Takes plaintext that came.
-    pub(super) fn hear(&mut self, bytes: &[u8]) -> Result<Standing, String> {
+    pub(super) fn hear(&mut self, bytes: &[u8]) -> Result<ExchangeState, String> {
         let from = self.heard;
         self.heard += bytes.len() as u64;
         let to_say = self.to_say();
         match &mut self.answer {
-            Answer::Echo => {
+            ExpectedAnswer::Echo => {
                 if self.heard > self.said {
                     return Err("the echo is longer than what was said".into());
                 }
@@ -202,31 +202,33 @@ impl Exchange {
                     return Err("the echo is not what was said (integrity)".into());
                 }
                 Ok(if self.heard == self.say {
-                    Standing::Done { again: true }
+                    ExchangeState::Done { reusable: true }
                 } else {
-                    Standing::Open
+                    ExchangeState::Open
                 })
             }
-            Answer::Any if to_say == 0 && !bytes.is_empty() => Ok(Standing::Done { again: true }),
-            Answer::Any | Answer::Nothing => Ok(Standing::Open),
-            Answer::Http(response) => standing_of(response.take(bytes)?),
+            ExpectedAnswer::Any if to_say == 0 && !bytes.is_empty() => {
+                Ok(ExchangeState::Done { reusable: true })
+            }
+            ExpectedAnswer::Any | ExpectedAnswer::Nothing => Ok(ExchangeState::Open),
+            ExpectedAnswer::Http(response) => standing_of(response.take(bytes)?),
         }
     }
 
     /// The server ended the connection: an answer may end so.
-    pub(super) fn hear_end(&mut self) -> Result<Standing, String> {
+    pub(super) fn hear_end(&mut self) -> Result<ExchangeState, String> {
         match &mut self.answer {
-            Answer::Http(response) if self.heard > 0 => standing_of(Some(response.end()?)),
+            ExpectedAnswer::Http(response) if self.heard > 0 => standing_of(Some(response.end()?)),
             _ => Err("the server closed before it had answered".into()),
         }
     }
 }
 
-fn standing_of(outcome: Option<super::http::Outcome>) -> Result<Standing, String> {
+fn standing_of(outcome: Option<super::http::ResponseEnd>) -> Result<ExchangeState, String> {
     match outcome {
-        None => Ok(Standing::Open),
-        Some(outcome) if outcome.status < 400 => Ok(Standing::Done {
-            again: outcome.keep_alive,
+        None => Ok(ExchangeState::Open),
+        Some(outcome) if outcome.status < 400 => Ok(ExchangeState::Done {
+            reusable: outcome.keep_alive,
         }),
         Some(outcome) => Err(format!("HTTP status {}", outcome.status)),
     }
@@ -248,12 +250,12 @@ mod tests {
             let mut stream = vec![0; total as usize];
             exchange.next_words(&mut stream);
             prop_assert_eq!(exchange.to_say(), 0);
-            let mut last = Standing::Open;
+            let mut last = ExchangeState::Open;
             for piece in stream.chunks(cut) {
-                prop_assert_eq!(last, Standing::Open);
+                prop_assert_eq!(last, ExchangeState::Open);
                 last = exchange.hear(piece).unwrap();
             }
-            prop_assert_eq!(last, Standing::Done { again: true });
+            prop_assert_eq!(last, ExchangeState::Done { reusable: true });
 
             let mut wrong = Exchange::say(pattern, total, Expect::Echo, now);
             wrong.next_words(&mut vec![0; total as usize]);
@@ -274,12 +276,15 @@ mod tests {
     #[test]
     fn greetings_end_with_the_first_byte_and_silence_needs_no_answer() {
         let mut greeting = Exchange::greeting(Instant::now());
-        assert_eq!(greeting.hear(b""), Ok(Standing::Open));
-        assert_eq!(greeting.hear(b"w"), Ok(Standing::Done { again: true }));
+        assert_eq!(greeting.hear(b""), Ok(ExchangeState::Open));
+        assert_eq!(
+            greeting.hear(b"w"),
+            Ok(ExchangeState::Done { reusable: true })
+        );
         let pattern = Pattern::message(b"ping".to_vec().into());
         let mut silent = Exchange::say(pattern, 4, Expect::Nothing, Instant::now());
-        assert_eq!(silent.said_all(), Standing::Open);
+        assert_eq!(silent.said_all(), ExchangeState::Open);
         silent.next_words(&mut [0; 4]);
-        assert_eq!(silent.said_all(), Standing::Done { again: true });
+        assert_eq!(silent.said_all(), ExchangeState::Done { reusable: true });
     }
 }

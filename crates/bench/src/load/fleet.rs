@@ -11,10 +11,10 @@ use dormouse_reactor::socket::Addr;
 use std::os::unix::process::CommandExt;
 
 use super::limits::Plan;
-use super::orders::{Order, Report, Setup, Tally, Yield};
+use super::orders::{Order, OrderReport, Report, Setup, Tally};
 use super::sources;
+use dormouse_measure::Error;
 use dormouse_measure::Latencies;
-use dormouse_measure::Trouble;
 use dormouse_measure::{CpuTime, ProcessTree, TreeSample};
 
 /// How often the controller looks up.
@@ -36,7 +36,7 @@ pub struct Launcher {
 /// Running generators.
 pub struct Fleet {
     generators: Vec<Generator>,
-    reports: Receiver<(usize, Heard)>,
+    reports: Receiver<(usize, GeneratorMessage)>,
 }
 
 struct Generator {
@@ -46,7 +46,7 @@ struct Generator {
     busy: bool,
 }
 
-enum Heard {
+enum GeneratorMessage {
     Report(Report),
     Ended,
     Garbage(String),
@@ -54,11 +54,26 @@ enum Heard {
 
 /// An order's distributions, merged, and everything else it yielded.
 #[derive(Clone, Debug, Default)]
-pub struct Harvest {
+pub struct FleetReport {
     /// Sums and reasons.
-    pub of: Yield,
+    pub of: OrderReport,
     /// Distributions by name.
     pub latencies: BTreeMap<String, Latencies>,
+}
+
+impl FleetReport {
+    /// Refuses an order that ended before it was done: what follows it would measure something else.
+    ///
+    /// # Errors
+    /// Why the generators gave up, and the most frequent failure.
+    pub fn ensure_complete(&self) -> Result<(), Error> {
+        let Some(why) = &self.of.gave_up else {
+            return Ok(());
+        };
+        let reason = self.of.failures.iter().max_by_key(|(_, count)| **count);
+        let reason = reason.map_or_else(String::new, |(reason, _)| format!(": {reason}"));
+        Err(Error::target(format!("{why}{reason}")))
+    }
 }
 
 impl Fleet {
@@ -71,7 +86,7 @@ impl Fleet {
         setup: &Setup,
         plan: &Plan,
         target: &Addr,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, Error> {
         let (sender, reports) = sync_channel(REPORTS_WAITING);
         let mut fleet = Self {
             generators: Vec::new(),
@@ -133,7 +148,7 @@ impl Fleet {
         order: &Order,
         patience: Duration,
         tick: &mut dyn FnMut(&Tally) -> bool,
-    ) -> Result<Harvest, Trouble> {
+    ) -> Result<FleetReport, Error> {
         let count = self.generators.len() as u64;
         for (index, generator) in self.generators.iter_mut().enumerate() {
             if let Some(share) = order.share(index as u64, count) {
@@ -141,7 +156,7 @@ impl Fleet {
                 generator.busy = true;
             }
         }
-        let mut harvest = Harvest::default();
+        let mut harvest = FleetReport::default();
         let mut stopped_at: Option<Instant> = None;
         while self.generators.iter().any(|generator| generator.busy) {
             if let Some(yielded) = self.hear(TICK)? {
@@ -162,7 +177,7 @@ impl Fleet {
                 }
             }
             if stopped_at.is_some_and(|at| at.elapsed() > patience) {
-                return Err(Trouble::system("a generator did not stop in time"));
+                return Err(Error::system("a generator did not stop in time"));
             }
         }
         harvest.of.tally.alive = self.alive();
@@ -178,47 +193,47 @@ impl Fleet {
         each.sum()
     }
 
-    fn wait_idle(&mut self, patience: Duration) -> Result<(), Trouble> {
+    fn wait_idle(&mut self, patience: Duration) -> Result<(), Error> {
         let until = Instant::now() + patience;
         while self.generators.iter().any(|generator| generator.busy) {
             self.hear(TICK)?;
             if Instant::now() > until {
-                return Err(Trouble::system("a generator did not start in time"));
+                return Err(Error::system("a generator did not start in time"));
             }
         }
         Ok(())
     }
 
     /// Waits for one report.
-    fn hear(&mut self, timeout: Duration) -> Result<Option<Yield>, Trouble> {
+    fn hear(&mut self, timeout: Duration) -> Result<Option<OrderReport>, Error> {
         let (index, heard) = match self.reports.recv_timeout(timeout) {
             Ok(heard) => heard,
             Err(RecvTimeoutError::Timeout) => return Ok(None),
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(Trouble::system("all generators have ended"));
+                return Err(Error::system("all generators have ended"));
             }
         };
         let Some(generator) = self.generators.get_mut(index) else {
             return Ok(None);
         };
         match heard {
-            Heard::Report(Report::Ready) => generator.busy = false,
-            Heard::Report(Report::Progress(tally)) => generator.tally = tally,
-            Heard::Report(Report::Done(yielded)) => {
+            GeneratorMessage::Report(Report::Ready) => generator.busy = false,
+            GeneratorMessage::Report(Report::Progress(tally)) => generator.tally = tally,
+            GeneratorMessage::Report(Report::Done(yielded)) => {
                 generator.busy = false;
                 generator.tally = yielded.tally;
                 return Ok(Some(*yielded));
             }
-            Heard::Report(Report::Failed(message)) => {
-                return Err(Trouble::system(format!("generator {index}: {message}")));
+            GeneratorMessage::Report(Report::Failed(message)) => {
+                return Err(Error::system(format!("generator {index}: {message}")));
             }
-            Heard::Ended => {
-                return Err(Trouble::system(format!(
+            GeneratorMessage::Ended => {
+                return Err(Error::system(format!(
                     "generator {index} has ended unexpectedly"
                 )));
             }
-            Heard::Garbage(what) => {
-                return Err(Trouble::system(format!("generator {index} says {what:?}")));
+            GeneratorMessage::Garbage(what) => {
+                return Err(Error::system(format!("generator {index} says {what:?}")));
             }
         }
         Ok(None)
@@ -247,10 +262,10 @@ impl Generator {
         launcher: &Launcher,
         setup: &Setup,
         index: usize,
-        sender: &SyncSender<(usize, Heard)>,
-    ) -> Result<Self, Trouble> {
+        sender: &SyncSender<(usize, GeneratorMessage)>,
+    ) -> Result<Self, Error> {
         let in_words = |error: std::io::Error| {
-            Trouble::system(format!(
+            Error::system(format!(
                 "cannot start a generator ({}): {error}",
                 launcher.program.display()
             ))
@@ -264,7 +279,7 @@ impl Generator {
             .spawn()
             .map_err(in_words)?;
         let (Some(orders), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Trouble::system("a generator without pipes"));
+            return Err(Error::system("a generator without pipes"));
         };
         let sender = sender.clone();
         std::thread::Builder::new()
@@ -280,13 +295,13 @@ impl Generator {
         Ok(generator)
     }
 
-    fn obey(&mut self, order: &Order) -> Result<(), Trouble> {
+    fn obey(&mut self, order: &Order) -> Result<(), Error> {
         self.write(order)
     }
 
-    fn write(&mut self, what: &impl serde::Serialize) -> Result<(), Trouble> {
+    fn write(&mut self, what: &impl serde::Serialize) -> Result<(), Error> {
         let mut line =
-            serde_json::to_vec(what).map_err(|error| Trouble::system(error.to_string()))?;
+            serde_json::to_vec(what).map_err(|error| Error::system(error.to_string()))?;
         line.push(b'\n');
         let written = self
             .orders
@@ -294,29 +309,29 @@ impl Generator {
             .map(|orders| orders.write_all(&line).and_then(|()| orders.flush()));
         match written {
             Some(Ok(())) => Ok(()),
-            _ => Err(Trouble::system("a generator has ended unexpectedly")),
+            _ => Err(Error::system("a generator has ended unexpectedly")),
         }
     }
 }
 
 /// Passes on what a generator says, until it ends.
-fn listen(index: usize, output: ChildStdout, sender: &SyncSender<(usize, Heard)>) {
+fn listen(index: usize, output: ChildStdout, sender: &SyncSender<(usize, GeneratorMessage)>) {
     for line in BufReader::new(output).lines() {
         let Ok(line) = line else { break };
         let heard = match serde_json::from_str(&line) {
-            Ok(report) => Heard::Report(report),
-            Err(_) => Heard::Garbage(line.chars().take(200).collect()),
+            Ok(report) => GeneratorMessage::Report(report),
+            Err(_) => GeneratorMessage::Garbage(line.chars().take(200).collect()),
         };
         if sender.send((index, heard)).is_err() {
             return;
         }
     }
-    let _ = sender.send((index, Heard::Ended));
+    let _ = sender.send((index, GeneratorMessage::Ended));
 }
 
-impl Harvest {
+impl FleetReport {
     /// Adds what a generator yielded.
-    fn add(&mut self, yielded: Yield) {
+    fn add(&mut self, yielded: OrderReport) {
         self.of.tally.add(&yielded.tally);
         self.of.duration_s = self.of.duration_s.max(yielded.duration_s);
         self.of.gave_up = self.of.gave_up.take().or(yielded.gave_up);

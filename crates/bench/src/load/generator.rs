@@ -5,6 +5,7 @@
 
 mod flow;
 mod opening;
+mod outcome;
 mod turn;
 
 use std::collections::BTreeMap;
@@ -20,11 +21,11 @@ use dormouse_reactor::slab::Slab;
 use dormouse_reactor::socket::Addr;
 use dormouse_reactor::{Fd, OnExec};
 
-use super::connection::{Active, SLOT_LAYOUT, Slot};
+use super::connection::{ActiveConnection, SLOT_LAYOUT, Slot};
 use super::contexts::Contexts;
 use super::exchange::Pattern;
 use super::job::Job;
-use super::orders::{Report, Setup, Talk, Tally, Yield};
+use super::orders::{OrderReport, Report, Setup, Talk, Tally};
 use dormouse_measure::Latencies;
 
 /// Room for one receive: a partial record and four whole ones.
@@ -48,7 +49,7 @@ struct Generator {
     poller: Poller,
     slots: Slab<Slot>,
     /// By slot.
-    active: Vec<Option<Box<Active>>>,
+    active: Vec<Option<Box<ActiveConnection>>>,
     /// Connections that are not established yet.
     in_flight: u32,
     serial: u64,
@@ -215,7 +216,7 @@ impl Generator {
         self.job = None;
         let alive = self.tally.alive;
         let latencies = std::mem::take(&mut self.latencies);
-        let yielded = Yield {
+        let yielded = OrderReport {
             tally: std::mem::take(&mut self.tally),
             latencies: latencies
                 .into_iter()

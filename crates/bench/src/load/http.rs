@@ -8,14 +8,14 @@ const CHUNK_LINE_MAX: usize = 1024;
 /// Reads one response from bytes cut anywhere.
 #[derive(Debug)]
 pub(super) struct Response {
-    part: Part,
+    part: ParserState,
     line: Vec<u8>,
     status: u16,
     keep_alive: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Part {
+enum ParserState {
     Head,
     /// This many bytes of body are still to come.
     Sized(u64),
@@ -31,7 +31,7 @@ enum Part {
 
 /// What the response was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Outcome {
+pub(super) struct ResponseEnd {
     pub(super) status: u16,
     /// Whether another request may follow on the connection.
     pub(super) keep_alive: bool,
@@ -40,7 +40,7 @@ pub(super) struct Outcome {
 impl Response {
     pub(super) fn new() -> Self {
         Self {
-            part: Part::Head,
+            part: ParserState::Head,
             line: Vec::new(),
             status: 0,
             keep_alive: true,
@@ -49,9 +49,9 @@ impl Response {
 
     /// Takes bytes; `Some` when the response is complete. Bytes behind it are an error: nothing
     /// else was asked for.
-    pub(super) fn take(&mut self, mut bytes: &[u8]) -> Result<Option<Outcome>, String> {
+    pub(super) fn take(&mut self, mut bytes: &[u8]) -> Result<Option<ResponseEnd>, String> {
         while !bytes.is_empty() {
-            if self.part == Part::Done {
+            if self.part == ParserState::Done {
                 return Err("HTTP: bytes behind the response".into());
             }
             let used = self.step(bytes)?;
@@ -61,17 +61,17 @@ impl Response {
     }
 
     /// The connection has ended.
-    pub(super) fn end(&mut self) -> Result<Outcome, String> {
-        if self.part == Part::UntilClose {
-            self.part = Part::Done;
+    pub(super) fn end(&mut self) -> Result<ResponseEnd, String> {
+        if self.part == ParserState::UntilClose {
+            self.part = ParserState::Done;
         }
         self.keep_alive = false;
         self.outcome()
             .ok_or_else(|| "the connection ended within an HTTP response".into())
     }
 
-    fn outcome(&self) -> Option<Outcome> {
-        (self.part == Part::Done).then_some(Outcome {
+    fn outcome(&self) -> Option<ResponseEnd> {
+        (self.part == ParserState::Done).then_some(ResponseEnd {
             status: self.status,
             keep_alive: self.keep_alive,
         })
@@ -80,27 +80,30 @@ impl Response {
     /// Uses up at least one byte.
     fn step(&mut self, bytes: &[u8]) -> Result<usize, String> {
         match self.part {
-            Part::Sized(left) => {
+            ParserState::Sized(left) => {
                 let used = left.min(bytes.len() as u64);
                 self.part = if used == left {
-                    Part::Done
+                    ParserState::Done
                 } else {
-                    Part::Sized(left - used)
+                    ParserState::Sized(left - used)
                 };
                 Ok(used as usize)
             }
-            Part::Chunk(left) => {
+            ParserState::Chunk(left) => {
                 let used = left.min(bytes.len() as u64);
                 self.part = if used == left {
-                    Part::ChunkEnd
+                    ParserState::ChunkEnd
                 } else {
-                    Part::Chunk(left - used)
+                    ParserState::Chunk(left - used)
                 };
                 Ok(used as usize)
             }
-            Part::UntilClose => Ok(bytes.len()),
-            Part::Done => Err("HTTP: bytes behind the response".into()),
-            Part::Head | Part::ChunkSize | Part::ChunkEnd | Part::Trailer => self.line_step(bytes),
+            ParserState::UntilClose => Ok(bytes.len()),
+            ParserState::Done => Err("HTTP: bytes behind the response".into()),
+            ParserState::Head
+            | ParserState::ChunkSize
+            | ParserState::ChunkEnd
+            | ParserState::Trailer => self.line_step(bytes),
         }
     }
 
@@ -109,7 +112,7 @@ impl Response {
         let used = end.map_or(bytes.len(), |end| end + 1);
         self.line
             .extend_from_slice(bytes.get(..used).unwrap_or_default());
-        let max = if self.part == Part::Head {
+        let max = if self.part == ParserState::Head {
             HEAD_MAX
         } else {
             CHUNK_LINE_MAX
@@ -124,7 +127,7 @@ impl Response {
     }
 
     fn line_complete(&mut self) -> Result<(), String> {
-        if self.part == Part::Head {
+        if self.part == ParserState::Head {
             // The head is collected as a whole, up to its empty line.
             if self.line.ends_with(b"\r\n\r\n") || self.line.ends_with(b"\n\n") {
                 let head = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();
@@ -136,18 +139,18 @@ impl Response {
             .trim()
             .to_owned();
         self.part = match self.part {
-            Part::ChunkSize => {
+            ParserState::ChunkSize => {
                 let size = line.split(';').next().unwrap_or_default().trim();
                 match u64::from_str_radix(size, 16)
                     .map_err(|_| format!("HTTP: bad chunk size {size:?}"))?
                 {
-                    0 => Part::Trailer,
-                    size => Part::Chunk(size),
+                    0 => ParserState::Trailer,
+                    size => ParserState::Chunk(size),
                 }
             }
-            Part::ChunkEnd => Part::ChunkSize,
-            _ if line.is_empty() => Part::Done,
-            _ => Part::Trailer,
+            ParserState::ChunkEnd => ParserState::ChunkSize,
+            _ if line.is_empty() => ParserState::Done,
+            _ => ParserState::Trailer,
         };
         Ok(())
     }
@@ -182,12 +185,12 @@ impl Response {
         }
         self.part = match (status, chunked, length) {
             // Interim responses are followed by the real one (RFC 9110 §15.2).
-            (100..=199, ..) => Part::Head,
-            (204 | 304, ..) => Part::Done,
-            (_, true, _) => Part::ChunkSize,
-            (_, false, Some(0)) => Part::Done,
-            (_, false, Some(length)) => Part::Sized(length),
-            (_, false, None) => Part::UntilClose,
+            (100..=199, ..) => ParserState::Head,
+            (204 | 304, ..) => ParserState::Done,
+            (_, true, _) => ParserState::ChunkSize,
+            (_, false, Some(0)) => ParserState::Done,
+            (_, false, Some(length)) => ParserState::Sized(length),
+            (_, false, None) => ParserState::UntilClose,
         };
         Ok(())
     }
@@ -197,7 +200,7 @@ impl Response {
 mod tests {
     use super::*;
 
-    fn whole_and_cut(text: &str) -> Result<Option<Outcome>, String> {
+    fn whole_and_cut(text: &str) -> Result<Option<ResponseEnd>, String> {
         let whole = Response::new().take(text.as_bytes());
         for at in 1..text.len() {
             let mut response = Response::new();
@@ -213,7 +216,7 @@ mod tests {
 
     #[test]
     fn bodies_of_every_kind_end_where_they_end() {
-        let kept = Ok(Some(Outcome {
+        let kept = Ok(Some(ResponseEnd {
             status: 200,
             keep_alive: true,
         }));
@@ -233,7 +236,7 @@ mod tests {
             ),
             kept
         );
-        let closed = Ok(Some(Outcome {
+        let closed = Ok(Some(ResponseEnd {
             status: 404,
             keep_alive: false,
         }));
@@ -252,7 +255,7 @@ mod tests {
         );
         assert_eq!(
             response.end(),
-            Ok(Outcome {
+            Ok(ResponseEnd {
                 status: 200,
                 keep_alive: false
             })

@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use dormouse_reactor::socket::Addr;
 
 use super::sources;
+use dormouse_measure::Error;
 use dormouse_measure::Machine;
-use dormouse_measure::Trouble;
 
 /// Descriptors a generator needs besides those of its connections.
 const DESCRIPTORS_RESERVED: u64 = 64;
 /// More connections than this only to oneself, or to a server that is said to be one's own.
-pub(super) const STRANGERS_MAX: u64 = 100;
+pub(super) const FOREIGN_CONNECTIONS_MAX: u64 = 100;
 /// What a connection costs a machine on which both ends are: two sockets of 4.1 kB, two slots,
 /// page tables, and what a frugal server keeps.
 const BYTES_PER_CONNECTION: u64 = 9_500;
@@ -39,14 +39,14 @@ impl Plan {
         sources: &[IpAddr],
         per_process: Option<u32>,
         own_server: bool,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, Error> {
         let mut notes = Vec::new();
         let connections = connections.max(1);
         if !own_server {
-            spare_strangers(Some(connections), target)?;
+            refuse_foreign_load(Some(connections), target)?;
         }
         let limits = dormouse_reactor::descriptors::raise_limit()
-            .map_err(|error| Trouble::system(format!("raising the descriptor limit: {error}")))?;
+            .map_err(|error| Error::system(format!("raising the descriptor limit: {error}")))?;
         let room = limits
             .hard
             .saturating_sub(DESCRIPTORS_RESERVED)
@@ -55,7 +55,7 @@ impl Plan {
             .map_or(room, |each| room.min(u64::from(each)))
             .min(1 << 24);
         if room == 0 {
-            return Err(Trouble::system(format!(
+            return Err(Error::system(format!(
                 "a process may have {} descriptors only: ulimit -n 20000",
                 limits.hard
             )));
@@ -86,17 +86,19 @@ impl Plan {
 /// other too; `None` when there is no telling how many they are.
 ///
 /// # Errors
-/// When it takes more than [`STRANGERS_MAX`] connections to another machine.
-pub fn spare_strangers(in_all: Option<u64>, target: &Addr) -> Result<(), Trouble> {
+/// When it takes more than [`FOREIGN_CONNECTIONS_MAX`] connections to another machine.
+pub fn refuse_foreign_load(in_all: Option<u64>, target: &Addr) -> Result<(), Error> {
     let Addr::Tcp(address) = target else {
         return Ok(());
     };
-    if is_this_machine(address.ip()) || in_all.is_some_and(|in_all| in_all <= STRANGERS_MAX) {
+    if is_this_machine(address.ip())
+        || in_all.is_some_and(|in_all| in_all <= FOREIGN_CONNECTIONS_MAX)
+    {
         return Ok(());
     }
     let count = in_all.map_or_else(|| "any number of".into(), |in_all| format!("{in_all}"));
-    Err(Trouble::usage(format!(
-        "{count} connections to {address}, which is not this machine: more than {STRANGERS_MAX} in all \
+    Err(Error::usage(format!(
+        "{count} connections to {address}, which is not this machine: more than {FOREIGN_CONNECTIONS_MAX} in all \
          only with --i-own-this-server (and your word that you do)"
     )))
 }
@@ -118,7 +120,7 @@ pub fn is_this_machine(ip: IpAddr) -> bool {
 }
 
 /// Without many source addresses the ports of one are the limit.
-fn check_ports(connections: u64, target: SocketAddr, given: &[IpAddr]) -> Result<(), Trouble> {
+fn check_ports(connections: u64, target: SocketAddr, given: &[IpAddr]) -> Result<(), Error> {
     let addresses = if given.is_empty() {
         sources::for_target(target, given, 0).len().max(1)
     } else {
@@ -129,7 +131,7 @@ fn check_ports(connections: u64, target: SocketAddr, given: &[IpAddr]) -> Result
     if many || connections <= ports * addresses as u64 {
         return Ok(());
     }
-    Err(Trouble::usage(format!(
+    Err(Error::usage(format!(
         "{connections} connections from {addresses} source address(es) with {ports} ports each to {target}: \
          use an address of 127.0.0.0/8 as target, give more --source addresses, or widen the range: \
          sysctl -w net.ipv4.ip_local_port_range='1024 65535'"
@@ -147,14 +149,14 @@ fn ephemeral_ports() -> u64 {
     }
 }
 
-fn check_machine(connections: u64, target: &Addr) -> Result<(), Trouble> {
+fn check_machine(connections: u64, target: &Addr) -> Result<(), Error> {
     let local = !matches!(target, Addr::Tcp(address) if !address.ip().is_loopback());
     let ends = if local { 2 } else { 1 };
     let needed = connections * BYTES_PER_CONNECTION * ends / 2;
     let available = Machine::available_bytes();
     if needed > available {
         let mb = |bytes: u64| bytes / 1_000_000;
-        return Err(Trouble::usage(format!(
+        return Err(Error::usage(format!(
             "{connections} connections need about {} MB (kernel sockets most of it), {} MB are available: ask for at most {}",
             mb(needed),
             mb(available),
@@ -166,7 +168,7 @@ fn check_machine(connections: u64, target: &Addr) -> Result<(), Trouble> {
         .and_then(|text| text.trim().parse::<u64>().ok())
         .unwrap_or(u64::MAX);
     if connections.saturating_mul(ends) > files_max {
-        return Err(Trouble::usage(format!(
+        return Err(Error::usage(format!(
             "{connections} connections need {} open files, the machine allows {files_max}: sysctl -w fs.file-max={}",
             connections * ends,
             connections * ends * 2
@@ -192,7 +194,7 @@ fn backlog_note(connections: u64, target: &Addr) -> Option<String> {
 }
 
 /// A firewall which tracks connections has a table for them; beyond it, packets are dropped.
-fn check_tracking(connections: u64) -> Result<(), Trouble> {
+fn check_tracking(connections: u64) -> Result<(), Error> {
     let read = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/net/netfilter/nf_conntrack_{name}"));
         text.ok()?.trim().parse::<u64>().ok()
@@ -200,7 +202,7 @@ fn check_tracking(connections: u64) -> Result<(), Trouble> {
     // None is tracked where no rule asks for it.
     match (read("count"), read("max")) {
         (Some(tracked), Some(max)) if tracked > 0 && tracked + connections > max => {
-            Err(Trouble::usage(format!(
+            Err(Error::usage(format!(
                 "the firewall tracks {tracked} connections of at most {max}, and {connections} more are asked for: \
                  sysctl -w net.netfilter.nf_conntrack_max={}",
                 (tracked + connections) * 2
@@ -214,7 +216,7 @@ fn check_tracking(connections: u64) -> Result<(), Trouble> {
 mod tests {
     use super::*;
 
-    fn plan(connections: u64, target: &str, per_process: Option<u32>) -> Result<Plan, Trouble> {
+    fn plan(connections: u64, target: &str, per_process: Option<u32>) -> Result<Plan, Error> {
         Plan::new(
             connections,
             &target.parse().unwrap(),
@@ -235,16 +237,16 @@ mod tests {
     fn strangers_are_left_in_peace() {
         let stranger = "192.0.2.1:443".parse().unwrap();
         for in_all in [Some(101), None] {
-            let trouble = spare_strangers(in_all, &stranger).unwrap_err();
-            assert_eq!(trouble.exit_status(), 2);
-            assert!(trouble.message.contains("--i-own-this-server"));
+            let error = refuse_foreign_load(in_all, &stranger).unwrap_err();
+            assert_eq!(error.exit_status(), 2);
+            assert!(error.message.contains("--i-own-this-server"));
         }
         assert!(plan(101, "192.0.2.1:443", None).is_err());
         assert!(Plan::new(101, &stranger, &[], None, true).is_ok());
-        assert!(spare_strangers(Some(100), &stranger).is_ok());
+        assert!(refuse_foreign_load(Some(100), &stranger).is_ok());
         for own in ["127.8.9.10:443", "[::1]:443", "unix:/run/x"] {
             assert!(
-                spare_strangers(None, &own.parse().unwrap()).is_ok(),
+                refuse_foreign_load(None, &own.parse().unwrap()).is_ok(),
                 "{own}"
             );
         }
@@ -252,7 +254,7 @@ mod tests {
 
     #[test]
     fn too_few_ports_are_foreseen() {
-        let trouble = plan(200_000, "[::1]:8443", Some(10_000)).unwrap_err();
-        assert!(trouble.message.contains("ip_local_port_range"), "{trouble}");
+        let error = plan(200_000, "[::1]:8443", Some(10_000)).unwrap_err();
+        assert!(error.message.contains("ip_local_port_range"), "{error}");
     }
 }

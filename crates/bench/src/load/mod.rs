@@ -15,9 +15,10 @@ mod orders;
 mod sources;
 mod wire;
 
-pub use fleet::{Fleet, Harvest, Launcher};
+pub use fleet::{Fleet, FleetReport, Launcher};
 pub use limits::Plan;
-pub use limits::{is_this_machine, spare_strangers};
+pub use limits::{is_this_machine, refuse_foreign_load};
 pub use orders::{
-    Cycle, Expect, IdentityFiles, Order, Setup, Speak, Talk, Tally, Tls, TlsVersion, Trust, Yield,
+    Cycle, Expect, IdentityFiles, Order, OrderReport, Setup, Speak, Talk, Tally, Tls, TlsVersion,
+    Trust,
 };

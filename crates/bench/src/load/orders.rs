@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use dormouse_measure::Sparse;
+use dormouse_measure::SparseHistogram;
 
 /// The first line a generator reads: who it is and how it connects.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -240,7 +240,7 @@ pub(super) enum Report {
     /// How far it is.
     Progress(Tally),
     /// An order was carried out.
-    Done(Box<Yield>),
+    Done(Box<OrderReport>),
     /// It cannot go on.
     Failed(String),
 }
@@ -291,11 +291,11 @@ impl Tally {
 
 /// What an order yielded.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Yield {
+pub struct OrderReport {
     /// Counts.
     pub tally: Tally,
     /// Distributions by name.
-    pub latencies: BTreeMap<String, Sparse>,
+    pub latencies: BTreeMap<String, SparseHistogram>,
     /// What failed, by reason.
     pub failures: BTreeMap<String, u64>,
     /// Seconds it took.

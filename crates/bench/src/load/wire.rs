@@ -3,7 +3,7 @@
 use dormouse_engine::{TicketWatch, UnixTime};
 use dormouse_record::{self as record, OpenKey, Opened, SealKey, State};
 
-use super::connection::Outgoing;
+use super::connection::SendBuffer;
 
 /// How much plaintext is sealed before it is sent.
 pub(super) const SEAL_AHEAD: usize = 4 * record::CONTENT_MAX;
@@ -70,7 +70,7 @@ pub(super) fn open_all<E: From<String>>(
 /// Seals up to [`SEAL_AHEAD`] of `len` bytes, which `write` gives.
 pub(super) fn seal_some(
     tls: &mut State,
-    out: &mut Outgoing,
+    out: &mut SendBuffer,
     len: u64,
     mut write: impl FnMut(&mut [u8]),
 ) -> Result<(), String> {
@@ -94,7 +94,7 @@ pub(super) fn seal_some(
 }
 
 /// Says goodbye; best effort.
-pub(super) fn seal_close(tls: &mut State, out: &mut Outgoing) {
+pub(super) fn seal_close(tls: &mut State, out: &mut SendBuffer) {
     let mut key = SealKey::new(tls);
     let _ = seal_small(out, |room| {
         record::seal_alert(tls, &mut key, record::Alert::CLOSE_NOTIFY, room)
@@ -102,7 +102,7 @@ pub(super) fn seal_close(tls: &mut State, out: &mut Outgoing) {
 }
 
 fn seal_small(
-    out: &mut Outgoing,
+    out: &mut SendBuffer,
     seal: impl FnOnce(&mut [u8]) -> Result<usize, record::SealError>,
 ) -> Result<(), String> {
     match seal(out.grow(record::SMALL_RECORD_MAX)) {

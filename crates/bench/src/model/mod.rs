@@ -57,7 +57,7 @@ pub struct Run {
     /// What a reader must know: unverified certificates, what could not be measured and why.
     pub notes: Vec<String>,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
 }
 
 /// One figure.
@@ -90,7 +90,7 @@ pub struct Sample {
 
 /// How a run ended.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// Whether it ran to its end.
     pub complete: bool,
     /// Why not, or what was lost.
@@ -122,7 +122,7 @@ impl Run {
             growth: None,
             failures: BTreeMap::new(),
             notes: Vec::new(),
-            outcome: Outcome {
+            outcome: RunOutcome {
                 complete: false,
                 message: None,
                 exit_status: 3,

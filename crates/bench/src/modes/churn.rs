@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use crate::load::{Cycle, Harvest, Order};
+use crate::load::{Cycle, FleetReport, Order};
 use crate::session::Session;
 use crate::spec::Churn;
+use dormouse_measure::Error;
 use dormouse_measure::Growth;
 use dormouse_measure::TreeSample;
-use dormouse_measure::Trouble;
 
-use super::figures::{self, CpuCost, must_be_whole};
+use super::figures::{self, CpuCost};
 
-pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Trouble> {
+pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error> {
     let resume = session.spec.tls.as_ref().is_some_and(|tls| tls.resume);
     let cycle = |connections| {
         let exchanges = u64::from(churn.exchange);
@@ -35,9 +35,9 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Troubl
             &cycle(churn.concurrency.into()),
             |tally| tally.closed,
         )?;
-        must_be_whole(&primed)?;
+        primed.ensure_complete()?;
     }
-    let mut sum = Harvest::default();
+    let mut sum = FleetReport::default();
     let mut spent = CpuCost {
         server: Default::default(),
         generators: Default::default(),
@@ -56,7 +56,7 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Troubl
         let used = cost.since(session);
         spent.server += used.server;
         spent.generators += used.generators;
-        end = must_be_whole(&harvest);
+        end = harvest.ensure_complete();
         add(&mut sum, harvest);
         if session.is_over() || end.is_err() {
             break;
@@ -111,7 +111,7 @@ fn left_behind(
     }
 }
 
-fn report(session: &mut Session<'_>, sum: &Harvest, spent: &CpuCost) {
+fn report(session: &mut Session<'_>, sum: &FleetReport, spent: &CpuCost) {
     let tally = sum.of.tally;
     let run = &mut session.run;
     run.figure(
@@ -139,7 +139,7 @@ fn report(session: &mut Session<'_>, sum: &Harvest, spent: &CpuCost) {
     );
 }
 
-fn add(sum: &mut Harvest, round: Harvest) {
+fn add(sum: &mut FleetReport, round: FleetReport) {
     sum.of.tally.add(&round.of.tally);
     sum.of.duration_s += round.of.duration_s;
     for (name, latencies) in round.latencies {

@@ -6,13 +6,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::load::{Harvest, Order, Speak};
+use crate::load::{FleetReport, Order, Speak};
 use crate::session::Session;
 use crate::spec::Hold;
-use dormouse_measure::Trouble;
+use dormouse_measure::Error;
 use dormouse_measure::{CpuTime, KernelMemory, TreeSample};
 
-use super::figures::{self, CpuCost, must_be_whole};
+use super::figures::{self, CpuCost};
 
 /// Connections that warm the server up, and stay.
 const WARM_UP: u64 = 100;
@@ -20,7 +20,7 @@ const PAGE_BYTES: u64 = 4096;
 /// With fewer connections a page or two are seen in the bytes per connection.
 const COARSE_BELOW: u64 = 1_000;
 
-pub(super) fn run(session: &mut Session<'_>, hold: &Hold) -> Result<(), Trouble> {
+pub(super) fn run(session: &mut Session<'_>, hold: &Hold) -> Result<(), Error> {
     let kernel_before = Session::kernel();
     let before = session.settled(0);
     figures::memory(&mut session.run, "before", "before", before);
@@ -59,7 +59,7 @@ fn open_all(
     hold: &Hold,
     before: Option<TreeSample>,
     kernel_before: KernelMemory,
-) -> Result<(Option<TreeSample>, u64), Trouble> {
+) -> Result<(Option<TreeSample>, u64), Error> {
     let n = hold.connections;
     let generators_before = session.fleet.cost();
     let (warm_up, left_warm_up) = open(session, hold, WARM_UP.min(n / 10))?;
@@ -117,7 +117,7 @@ fn open_measured(
     session: &mut Session<'_>,
     hold: &Hold,
     alive: u64,
-) -> Result<(Harvest, Result<(), Trouble>, CpuCost), Trouble> {
+) -> Result<(FleetReport, Result<(), Error>, CpuCost), Error> {
     let cost = CpuCost::now(session);
     let (harvest, whole) = open(session, hold, alive)?;
     let spent = cost.since(session);
@@ -130,7 +130,7 @@ fn open(
     session: &mut Session<'_>,
     hold: &Hold,
     alive: u64,
-) -> Result<(Harvest, Result<(), Trouble>), Trouble> {
+) -> Result<(FleetReport, Result<(), Error>), Error> {
     let order = Order::Open {
         alive,
         per_s: hold.rate_per_s,
@@ -138,7 +138,7 @@ fn open(
     };
     let total = Some(hold.connections);
     let harvest = session.order("opening", total, &order, |tally| tally.alive)?;
-    let whole = must_be_whole(&harvest);
+    let whole = harvest.ensure_complete();
     Ok((harvest, whole))
 }
 
@@ -282,7 +282,7 @@ fn per_connection(
 }
 
 /// Holds for the time wished, quiet or talking.
-fn keep(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Trouble> {
+fn keep(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Error> {
     if session.is_over() {
         return Ok(());
     }
@@ -328,7 +328,7 @@ fn keep(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Troubl
 }
 
 /// Every connection echoes after its rest.
-fn echo(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Trouble> {
+fn echo(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Error> {
     for round in 1..=hold.echoes {
         let name = format!("echo {round}");
         let speak = Speak {

@@ -10,11 +10,11 @@ mod wake;
 use std::time::Instant;
 
 use crate::load::{Launcher, Order, Talk, Trust};
-use crate::model::{Outcome, Run};
+use crate::model::{Run, RunOutcome};
 use crate::session::{Console, Session};
 use crate::spec::{Mode, Spec};
+use dormouse_measure::Error;
 use dormouse_measure::ServerSource;
-use dormouse_measure::Trouble;
 
 /// Makes a run. Whatever goes wrong is in its outcome, with the figures so far.
 pub fn run(spec: &Spec, launcher: &Launcher, console: &mut dyn Console) -> Run {
@@ -28,7 +28,7 @@ pub fn run(spec: &Spec, launcher: &Launcher, console: &mut dyn Console) -> Run {
         spec.mode.connections_max(),
         &mut run,
     ) {
-        Err(trouble) => Err(trouble),
+        Err(error) => Err(error),
         Ok(mut session) => {
             let end = go(&mut session);
             let early = session.early_end();
@@ -42,7 +42,7 @@ pub fn run(spec: &Spec, launcher: &Launcher, console: &mut dyn Console) -> Run {
     run
 }
 
-fn go(session: &mut Session<'_>) -> Result<(), Trouble> {
+fn go(session: &mut Session<'_>) -> Result<(), Error> {
     probe(session)?;
     match session.spec.mode.clone() {
         Mode::Hold(hold) => hold::run(session, &hold),
@@ -54,7 +54,7 @@ fn go(session: &mut Session<'_>) -> Result<(), Trouble> {
 }
 
 /// One connection first: a server which refuses, is silent or is not trusted is told at once.
-fn probe(session: &mut Session<'_>) -> Result<(), Trouble> {
+fn probe(session: &mut Session<'_>) -> Result<(), Error> {
     let open = Order::Open {
         alive: 1,
         per_s: 0.0,
@@ -75,7 +75,7 @@ fn probe(session: &mut Session<'_>) -> Result<(), Trouble> {
             .cloned()
             .unwrap_or_else(|| "it was lost".into());
         let target = &session.spec.target;
-        return Err(Trouble::target(format!(
+        return Err(Error::target(format!(
             "the first connection to {target} failed: {reason}"
         )));
     }
@@ -144,20 +144,20 @@ fn describe(spec: &Spec, run: &mut Run) {
     }
 }
 
-fn outcome(end: Result<(), Trouble>, run: &Run) -> Outcome {
+fn outcome(end: Result<(), Error>, run: &Run) -> RunOutcome {
     let failures: u64 = run.failures.values().sum();
     match end {
-        Err(trouble) => Outcome {
+        Err(error) => RunOutcome {
             complete: false,
-            exit_status: trouble.exit_status(),
-            message: Some(trouble.message),
+            exit_status: error.exit_status(),
+            message: Some(error.message),
         },
-        Ok(()) if failures > 0 => Outcome {
+        Ok(()) if failures > 0 => RunOutcome {
             complete: true,
             exit_status: 1,
             message: Some(format!("{failures} connections failed or were lost")),
         },
-        Ok(()) => Outcome {
+        Ok(()) => RunOutcome {
             complete: true,
             exit_status: 0,
             message: None,

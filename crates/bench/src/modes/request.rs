@@ -3,11 +3,11 @@
 use crate::load::{Cycle, Order};
 use crate::session::Session;
 use crate::spec::Request;
-use dormouse_measure::Trouble;
+use dormouse_measure::Error;
 
-use super::figures::{self, CpuCost, must_be_whole};
+use super::figures::{self, CpuCost};
 
-pub(super) fn run(session: &mut Session<'_>, request: &Request) -> Result<(), Trouble> {
+pub(super) fn run(session: &mut Session<'_>, request: &Request) -> Result<(), Error> {
     let lanes = request.concurrency.max(1);
     let for_ms = (request.for_s * 1000.0) as u64;
     let cycle = if request.keep_alive {
@@ -75,5 +75,5 @@ pub(super) fn run(session: &mut Session<'_>, request: &Request) -> Result<(), Tr
     );
     session.keep_latencies(&harvest.latencies);
     spent.per_event(session, "request", "request", tally.answers);
-    must_be_whole(&harvest)
+    harvest.ensure_complete()
 }

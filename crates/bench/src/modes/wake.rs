@@ -7,11 +7,11 @@
 use crate::load::{Order, Speak};
 use crate::session::Session;
 use crate::spec::Wake;
-use dormouse_measure::Trouble;
+use dormouse_measure::Error;
 
-use super::figures::{CpuCost, must_be_whole};
+use super::figures::CpuCost;
 
-pub(super) fn run(session: &mut Session<'_>, wake: &Wake) -> Result<(), Trouble> {
+pub(super) fn run(session: &mut Session<'_>, wake: &Wake) -> Result<(), Error> {
     let n = wake.connections;
     let order = Order::Open {
         alive: n,
@@ -27,7 +27,7 @@ pub(super) fn run(session: &mut Session<'_>, wake: &Wake) -> Result<(), Trouble>
     session
         .run
         .figure("connections.alive", "alive", alive as f64, "1");
-    must_be_whole(&opened)?;
+    opened.ensure_complete()?;
     session.pause("resting", session.spec.settle, alive);
 
     let rested_s = alive as f64 / wake.per_s.max(0.001);
@@ -46,7 +46,7 @@ pub(super) fn run(session: &mut Session<'_>, wake: &Wake) -> Result<(), Trouble>
     Ok(())
 }
 
-fn speak(session: &mut Session<'_>, wake: &Wake, among: u32, name: &str) -> Result<(), Trouble> {
+fn speak(session: &mut Session<'_>, wake: &Wake, among: u32, name: &str) -> Result<(), Error> {
     let cost = CpuCost::now(session);
     let speak = Speak {
         per_s: wake.per_s,

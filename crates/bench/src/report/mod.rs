@@ -1,6 +1,8 @@
 //! Runs as one self-contained HTML page: charts are SVG in the page, nothing is fetched.
 
+mod axes;
 mod chart;
+pub mod html;
 mod panels;
 pub mod scale;
 mod sections;
@@ -8,9 +10,7 @@ mod sections;
 use serde::de::DeserializeOwned;
 
 use crate::model::{Run, SCHEMA};
-
-/// Style sheet of every page.
-pub const STYLE: &str = include_str!("style.css");
+use html::{STYLE, document, escape};
 
 /// Reads runs: one object, a list of objects, or one object per line.
 ///
@@ -63,32 +63,6 @@ pub fn page(title: &str, runs: &[Run]) -> String {
         body.push_str(&section);
     }
     document(&title, STYLE, &body)
-}
-
-/// A whole page: the title and the body are HTML already.
-pub fn document(title: &str, style: &str, body: &str) -> String {
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{style}</style>\n</head>\n\
-         <body>\n<main>\n{body}</main>\n</body>\n</html>\n"
-    )
-}
-
-/// Text as HTML: labels and reasons come from the command line and from servers.
-pub fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

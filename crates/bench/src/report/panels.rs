@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-use super::chart::{self, Axes, LEFT, RIGHT, Series, WIDTH};
-use super::escape;
+use super::axes::{self, Axes, LEFT, RIGHT, Series, WIDTH};
+use super::html::escape;
 use super::scale::Scale;
 
 const COLUMNS: usize = 4;
@@ -18,9 +18,9 @@ const NAME_MAX: usize = 28;
 /// A panel for each series.
 pub(super) fn panels(series: &[Series], axes: &Axes) -> String {
     let width = (WIDTH - LEFT - RIGHT - GAP * (COLUMNS - 1) as f64) / COLUMNS as f64;
-    let (x, y) = chart::scales(series, axes, (0.0, width), (HEIGHT, 0.0));
+    let (x, y) = axes::scales(series, axes, (0.0, width), (HEIGHT, 0.0));
     let rows = series.len().div_ceil(COLUMNS);
-    let mut svg = chart::open(rows as f64 * (HEAD + HEIGHT) + BOTTOM, axes.y_title);
+    let mut svg = axes::open(rows as f64 * (HEAD + HEIGHT) + BOTTOM, axes.y_title);
     for (i, s) in series.iter().enumerate() {
         let left = LEFT + (i % COLUMNS) as f64 * (width + GAP);
         let top = (i / COLUMNS) as f64 * (HEAD + HEIGHT) + HEAD;
@@ -38,7 +38,7 @@ pub(super) fn panels(series: &[Series], axes: &Axes) -> String {
             "<text class=\"head\" x=\"0\" y=\"-6\">{}</text>",
             escape(&name)
         );
-        chart::draw_curve(&mut svg, s, axes.dots, &x, &y);
+        axes::draw_curve(&mut svg, s, axes.dots, &x, &y);
         svg.push_str("</g>");
     }
     svg.push_str("</svg>\n");
@@ -58,7 +58,7 @@ fn rules(svg: &mut String, y: &Scale, width: f64, named: bool) {
                 svg,
                 "<text class=\"tick\" x=\"-8\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
                 at + 4.0,
-                chart::short(tick)
+                axes::short(tick)
             );
         }
     }
@@ -66,7 +66,7 @@ fn rules(svg: &mut String, y: &Scale, width: f64, named: bool) {
 
 /// What the x axis says, below a column's last panel: every second value where there are many.
 fn times(svg: &mut String, axes: &Axes, x: &Scale) {
-    let ticks = chart::x_ticks(axes, x);
+    let ticks = axes::x_ticks(axes, x);
     let step = ticks.len().div_ceil(3).max(1);
     for (tick, label) in ticks.iter().step_by(step) {
         let _ = write!(

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::chart::{self, Axes, Series};
-use super::escape;
+use super::axes::{Axes, LINES_MAX, Series};
+use super::chart;
+use super::html::escape;
 use crate::model::{Run, grouped, readable};
 
 /// Headline, machine, date.
@@ -184,7 +185,7 @@ pub(super) fn latencies(runs: &[Run]) -> String {
         let _ = write!(
             body,
             "<div class=\"{}\"><h3>{}: {}</h3>\n{}</div>",
-            if series.len() > chart::LINES_MAX {
+            if series.len() > LINES_MAX {
                 "whole"
             } else {
                 "half"

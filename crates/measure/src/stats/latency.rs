@@ -21,7 +21,7 @@ pub struct Latencies {
 
 /// The sparse form in which a generator hands its distribution over.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Sparse(Vec<(u64, u64)>);
+pub struct SparseHistogram(Vec<(u64, u64)>);
 
 /// What is reported of a distribution, in microseconds.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -66,9 +66,9 @@ impl Latencies {
     }
 
     /// For the way between processes.
-    pub fn to_sparse(&self) -> Sparse {
+    pub fn to_sparse(&self) -> SparseHistogram {
         let values = self.histogram.iter_recorded();
-        Sparse(
+        SparseHistogram(
             values
                 .map(|v| (v.value_iterated_to(), v.count_at_value()))
                 .collect(),
@@ -76,7 +76,7 @@ impl Latencies {
     }
 
     /// Adds what another process has recorded.
-    pub fn add(&mut self, sparse: &Sparse) {
+    pub fn add(&mut self, sparse: &SparseHistogram) {
         for &(value, count) in &sparse.0 {
             self.histogram
                 .saturating_record_n(value.min(LONGEST_NS), count);

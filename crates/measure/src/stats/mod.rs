@@ -3,5 +3,5 @@
 mod latency;
 mod slope;
 
-pub use latency::{Latencies, Sparse, Summary};
+pub use latency::{Latencies, SparseHistogram, Summary};
 pub use slope::{Growth, Slope, Verdict};

@@ -43,6 +43,13 @@ impl Slope {
             plus_minus,
         })
     }
+
+    /// Whether the slope is rising and at least twice as steep as its uncertainty. One that is not may be a warm-up
+    /// that has not ended.
+    pub fn is_sure(&self) -> bool {
+        self.plus_minus
+            .is_some_and(|plus_minus| plus_minus < 0.5 * self.per_unit)
+    }
 }
 
 fn student(freedom: usize) -> f64 {

@@ -6,13 +6,13 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::poller::{Event, Interest};
 use dormouse_reactor::socket::{self, Attempt};
 
-use super::super::connection::{Active, Step};
-use super::super::exchange::{Exchange, Standing};
+use super::super::connection::{ActiveConnection, ConnectionState};
+use super::super::exchange::{Exchange, ExchangeState};
 use super::super::job::Job;
 use super::super::orders::Talk;
 use super::super::wire;
 use super::Generator;
-use super::opening::connect_words;
+use super::outcome::{FlowResult, NextAction, connect_words};
 
 /// Receives and sends per event, so that one busy connection starves nobody.
 const ROUNDS_PER_EVENT: usize = 8;
@@ -21,17 +21,6 @@ const TICKET_WAIT: Duration = Duration::from_secs(1);
 /// The same when the server has answered something. Servers send tickets before that, or none.
 const LATE_TICKET_WAIT: Duration = Duration::from_millis(50);
 
-/// What becomes of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Next {
-    /// Wait for the next event.
-    Wait,
-    /// Close it: it has done its work.
-    Close,
-}
-
-pub(super) type Outcome = Result<Next, String>;
-
 impl Generator {
     /// Something happened to a connection.
     pub(super) fn on_event(&mut self, index: u32, event: Event) {
@@ -39,22 +28,23 @@ impl Generator {
             return;
         }
         let active = self.active.get_mut(index as usize).and_then(Option::take);
-        let mut active = active.unwrap_or_else(|| Box::new(Active::at_rest(Instant::now())));
+        let mut active =
+            active.unwrap_or_else(|| Box::new(ActiveConnection::at_rest(Instant::now())));
         let outcome = self.step(index, &mut active, event);
         self.settle(index, active, outcome);
     }
 
-    fn step(&mut self, index: u32, active: &mut Active, event: Event) -> Outcome {
+    fn step(&mut self, index: u32, active: &mut ActiveConnection, event: Event) -> FlowResult {
         match active.step {
-            Step::Connecting => {
+            ConnectionState::Connecting => {
                 let fd = self.fd(index)?;
                 socket::take_error(fd).map_err(|error| connect_words(&error))?;
                 self.connected(index, active)
             }
-            Step::Handshaking(_) => self.handshake_step(index, active, event),
-            Step::Established | Step::AwaitingTicket => {
-                if event.is_readable() && self.read(index, active)? == Next::Close {
-                    return Ok(Next::Close);
+            ConnectionState::Handshaking(_) => self.handshake_step(index, active, event),
+            ConnectionState::Established | ConnectionState::AwaitingTicket => {
+                if event.is_readable() && self.read(index, active)? == NextAction::Close {
+                    return Ok(NextAction::Close);
                 }
                 self.push(index, active)
             }
@@ -62,19 +52,19 @@ impl Generator {
     }
 
     /// Decides what a connection does when it is established and after each exchange.
-    pub(super) fn next_exchange(&mut self, active: &mut Active) -> Outcome {
+    pub(super) fn next_exchange(&mut self, active: &mut ActiveConnection) -> FlowResult {
         let now = Instant::now();
         active.deadline = Some(now + self.timeout);
         if !active.greeted && matches!(self.setup.talk, Talk::Say { greeting: true, .. }) {
             active.exchange = Some(Exchange::greeting(now));
-            return Ok(Next::Wait);
+            return Ok(NextAction::Wait);
         }
         let cycles = matches!(self.job, Some(Job::Cycle(_)));
         if !active.greeted && !cycles && matches!(self.setup.talk, Talk::Http { .. }) {
             // To an HTTP server a connection which never asked is not quiet but late: Apache keeps
             // a thread for it, others a timer. A kept one has had its first answer.
             active.exchange = Some(Exchange::http(self.message.clone(), now).of_opening());
-            return Ok(Next::Wait);
+            return Ok(NextAction::Wait);
         }
         let (wanted, bulk_bytes) = match &mut self.job {
             Some(Job::Cycle(cycle)) => {
@@ -88,7 +78,7 @@ impl Generator {
             // Held connections rest.
             _ => {
                 active.deadline = None;
-                return Ok(Next::Wait);
+                return Ok(NextAction::Wait);
             }
         };
         if wanted {
@@ -98,20 +88,20 @@ impl Generator {
             .as_ref()
             .is_some_and(|watch| watch.received() == 0)
         {
-            active.step = Step::AwaitingTicket;
+            active.step = ConnectionState::AwaitingTicket;
             let wait = match active.exchanges_done {
                 0 => TICKET_WAIT,
                 _ => LATE_TICKET_WAIT,
             };
             active.deadline = Some(now + wait.min(self.timeout));
         } else {
-            return Ok(Next::Close);
+            return Ok(NextAction::Close);
         }
-        Ok(Next::Wait)
+        Ok(NextAction::Wait)
     }
 
     /// Receives and takes what came.
-    fn read(&mut self, index: u32, active: &mut Active) -> Outcome {
+    fn read(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {
         let fd = self.fd(index)?;
         for _ in 0..ROUNDS_PER_EVENT {
             let kept = active.partial.len();
@@ -125,23 +115,23 @@ impl Generator {
                 Ok(Attempt::Done(count)) => count,
                 Err(error) => return self.ended(active, &format!("connection lost: {error}")),
             };
-            if self.take_received(index, active, count)? == Next::Close {
-                return Ok(Next::Close);
+            if self.take_received(index, active, count)? == NextAction::Close {
+                return Ok(NextAction::Close);
             }
             if count < room_len {
                 break;
             }
         }
-        Ok(Next::Wait)
+        Ok(NextAction::Wait)
     }
 
     /// Takes `count` new bytes which lie in the scratch buffer behind room for the partial record.
     pub(super) fn take_received(
         &mut self,
         index: u32,
-        active: &mut Active,
+        active: &mut ActiveConnection,
         count: usize,
-    ) -> Outcome {
+    ) -> FlowResult {
         let kept = active.partial.len();
         let mut scratch = std::mem::take(&mut self.scratch);
         if let Some(head) = scratch.get_mut(..kept) {
@@ -156,11 +146,16 @@ impl Generator {
         outcome
     }
 
-    fn take_bytes(&mut self, index: u32, active: &mut Active, bytes: &mut [u8]) -> Outcome {
+    fn take_bytes(
+        &mut self,
+        index: u32,
+        active: &mut ActiveConnection,
+        bytes: &mut [u8],
+    ) -> FlowResult {
         let Some(slot) = self.slots.get_mut(index) else {
-            return Ok(Next::Wait);
+            return Ok(NextAction::Wait);
         };
-        let mut heard = Heard::default();
+        let mut heard = HeardPlaintext::default();
         let exchange = &mut active.exchange;
         let received = if self.tls.is_some() {
             wire::open_all(&mut slot.tls, &mut active.tickets, bytes, |plain| {
@@ -180,25 +175,25 @@ impl Generator {
         if active.deadline.is_some() {
             active.deadline = Some(Instant::now() + self.timeout);
         }
-        if received.ticket && matches!(active.step, Step::AwaitingTicket) {
-            return Ok(Next::Close);
+        if received.ticket && matches!(active.step, ConnectionState::AwaitingTicket) {
+            return Ok(NextAction::Close);
         }
-        if let Some(again) = heard.done {
+        if let Some(reusable) = heard.done {
             self.exchange_done(active);
-            if !again && !matches!(self.job, Some(Job::Speak(_))) {
-                return Ok(Next::Close);
+            if !reusable && !matches!(self.job, Some(Job::Speak(_))) {
+                return Ok(NextAction::Close);
             }
-            if self.next_exchange(active)? == Next::Close {
-                return Ok(Next::Close);
+            if self.next_exchange(active)? == NextAction::Close {
+                return Ok(NextAction::Close);
             }
         }
         if received.ended {
             return self.ended(active, "the server closed the connection");
         }
-        Ok(Next::Wait)
+        Ok(NextAction::Wait)
     }
 
-    fn exchange_done(&mut self, active: &mut Active) {
+    fn exchange_done(&mut self, active: &mut ActiveConnection) {
         let Some(exchange) = active.exchange.take() else {
             return;
         };
@@ -226,26 +221,26 @@ impl Generator {
     }
 
     /// The server ended the connection.
-    fn ended(&mut self, active: &mut Active, words: &str) -> Outcome {
-        if matches!(active.step, Step::AwaitingTicket) {
-            return Ok(Next::Close);
+    fn ended(&mut self, active: &mut ActiveConnection, words: &str) -> FlowResult {
+        if matches!(active.step, ConnectionState::AwaitingTicket) {
+            return Ok(NextAction::Close);
         }
         let Some(exchange) = &mut active.exchange else {
             return Err(words.to_owned());
         };
         match exchange.hear_end() {
-            Ok(Standing::Done { .. }) => {
+            Ok(ExchangeState::Done { .. }) => {
                 self.exchange_done(active);
-                Ok(Next::Close)
+                Ok(NextAction::Close)
             }
-            Ok(Standing::Open) => Err(words.to_owned()),
+            Ok(ExchangeState::Open) => Err(words.to_owned()),
             Err(reason) if words.starts_with("the server closed") => Err(reason),
             Err(_) => Err(words.to_owned()),
         }
     }
 
     /// Sends what is to be said, as far as the socket takes it.
-    pub(super) fn push(&mut self, index: u32, active: &mut Active) -> Outcome {
+    pub(super) fn push(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {
         for _ in 0..ROUNDS_PER_EVENT {
             if active.out.is_empty() && !self.say_more(index, active)? {
                 break;
@@ -253,7 +248,7 @@ impl Generator {
             match socket::send(self.fd(index)?, active.out.unsent()) {
                 Ok(Attempt::WouldBlock) => {
                     self.watch(index, active, true)?;
-                    return Ok(Next::Wait);
+                    return Ok(NextAction::Wait);
                 }
                 Ok(Attempt::Done(count)) => active.out.sent(count),
                 Err(error) => return Err(format!("connection lost: {error}")),
@@ -267,16 +262,16 @@ impl Generator {
         self.watch(index, active, more)?;
         let said_all = active.out.is_empty()
             && active.exchange.as_ref().map(Exchange::said_all)
-                == Some(Standing::Done { again: true });
+                == Some(ExchangeState::Done { reusable: true });
         if said_all {
             self.exchange_done(active);
             return self.next_exchange(active);
         }
-        Ok(Next::Wait)
+        Ok(NextAction::Wait)
     }
 
     /// Puts the next words into `out`; false when there are none.
-    fn say_more(&mut self, index: u32, active: &mut Active) -> Result<bool, String> {
+    fn say_more(&mut self, index: u32, active: &mut ActiveConnection) -> Result<bool, String> {
         let Some(exchange) = &mut active.exchange else {
             return Ok(false);
         };
@@ -302,7 +297,12 @@ impl Generator {
     }
 
     /// Puts a connection back, or ends it.
-    pub(super) fn settle(&mut self, index: u32, mut active: Box<Active>, outcome: Outcome) {
+    pub(super) fn settle(
+        &mut self,
+        index: u32,
+        mut active: Box<ActiveConnection>,
+        outcome: FlowResult,
+    ) {
         let established = self
             .slots
             .get(index)
@@ -312,7 +312,8 @@ impl Generator {
                 .exchange
                 .as_ref()
                 .is_some_and(|exchange| exchange.opening);
-        if let (Ok(Next::Wait), Some(place)) = (&outcome, self.active.get_mut(index as usize)) {
+        if let (Ok(NextAction::Wait), Some(place)) = (&outcome, self.active.get_mut(index as usize))
+        {
             if active
                 .tickets
                 .as_ref()
@@ -327,7 +328,7 @@ impl Generator {
         // While all are closed it is no matter who closes first: Apache closes those that are kept
         // when its threads are busy with those that leave.
         let outcome = match self.job {
-            Some(Job::Close) => Ok(Next::Close),
+            Some(Job::Close) => Ok(NextAction::Close),
             _ => outcome,
         };
         match &outcome {
@@ -359,7 +360,7 @@ impl Generator {
         }
     }
 
-    fn close(&mut self, index: u32, active: &mut Active, politely: bool) {
+    fn close(&mut self, index: u32, active: &mut ActiveConnection, politely: bool) {
         let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
@@ -382,7 +383,7 @@ impl Generator {
     pub(super) fn watch(
         &mut self,
         index: u32,
-        active: &mut Active,
+        active: &mut ActiveConnection,
         writing: bool,
     ) -> Result<(), String> {
         if writing == active.writing {
@@ -407,12 +408,12 @@ impl Generator {
 
 /// What an exchange made of the plaintext.
 #[derive(Default)]
-struct Heard {
+struct HeardPlaintext {
     bytes: u64,
     done: Option<bool>,
 }
 
-impl Heard {
+impl HeardPlaintext {
     fn hear(&mut self, exchange: &mut Option<Exchange>, plain: &[u8]) -> Result<(), String> {
         self.bytes += plain.len() as u64;
         // What a server says unasked is counted and not judged, but behind an answer it is wrong.
@@ -422,8 +423,8 @@ impl Heard {
         if plain.is_empty() || (self.done.is_some() && exchange.is_greeting()) {
             return Ok(());
         }
-        if let Standing::Done { again } = exchange.hear(plain)? {
-            self.done = Some(again);
+        if let ExchangeState::Done { reusable } = exchange.hear(plain)? {
+            self.done = Some(reusable);
         }
         Ok(())
     }

@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use dormouse_engine::{Handshake, HandshakeLimits, Progress, UnixTime};
 use dormouse_reactor::poller::{Event, Interest};
-use dormouse_reactor::socket::{self, Attempt, ConnectOptions, Shortage};
+use dormouse_reactor::socket::{self, Attempt, ConnectOptions};
 use dormouse_reactor::{Fd, OnExec};
 
-use super::super::connection::{Active, Outgoing, Step};
+use super::super::connection::{ActiveConnection, ConnectionState, SendBuffer};
 use super::super::job::Job;
 use super::Generator;
-use super::flow::{Next, Outcome};
+use super::outcome::{FlowResult, NextAction, connect_words, handshake_words};
 
 impl Generator {
     /// Begins a connection; false when there is no slot left.
@@ -29,7 +29,7 @@ impl Generator {
             on_exec: OnExec::Close,
             ..ConnectOptions::default()
         };
-        let mut active = Box::new(Active::connecting(now, now + self.timeout));
+        let mut active = Box::new(ActiveConnection::connecting(now, now + self.timeout));
         self.in_flight += 1;
         let outcome = match socket::connect(&self.target, &options) {
             Err(error) => Err(connect_words(&error)),
@@ -43,7 +43,7 @@ impl Generator {
                 let watched = self.poller.add(connecting.fd(), u64::from(index), interest);
                 active.writing = true;
                 watched
-                    .map(|()| Next::Wait)
+                    .map(|()| NextAction::Wait)
                     .map_err(|error| format!("epoll: {error}"))
             }
         };
@@ -51,7 +51,7 @@ impl Generator {
         true
     }
 
-    pub(super) fn connected(&mut self, index: u32, active: &mut Active) -> Outcome {
+    pub(super) fn connected(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {
         let now = Instant::now();
         let fd = self.fd(index)?;
         // A unix socket has no such option.
@@ -69,25 +69,25 @@ impl Generator {
         handshake
             .handle_input(UnixTime::now(), &[])
             .map_err(|failure| handshake_words(&failure.reason))?;
-        active.step = Step::Handshaking(handshake);
+        active.step = ConnectionState::Handshaking(handshake);
         self.send_handshake(index, active)
     }
 
     pub(super) fn handshake_step(
         &mut self,
         index: u32,
-        active: &mut Active,
+        active: &mut ActiveConnection,
         event: Event,
-    ) -> Outcome {
+    ) -> FlowResult {
         let fd = self.fd(index)?;
         if event.is_readable() {
-            let Step::Handshaking(handshake) = &mut active.step else {
-                return Ok(Next::Wait);
+            let ConnectionState::Handshaking(handshake) = &mut active.step else {
+                return Ok(NextAction::Wait);
             };
             let count = match socket::recv(fd, &mut self.scratch)
                 .map_err(|error| handshake_words(&error))?
             {
-                Attempt::WouldBlock => return Ok(Next::Wait),
+                Attempt::WouldBlock => return Ok(NextAction::Wait),
                 Attempt::Done(0) => {
                     return Err("handshake: the server closed the connection".into());
                 }
@@ -106,10 +106,10 @@ impl Generator {
         self.send_handshake(index, active)
     }
 
-    fn send_handshake(&mut self, index: u32, active: &mut Active) -> Outcome {
+    fn send_handshake(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {
         let fd = self.fd(index)?;
-        let Step::Handshaking(handshake) = &mut active.step else {
-            return Ok(Next::Wait);
+        let ConnectionState::Handshaking(handshake) = &mut active.step else {
+            return Ok(NextAction::Wait);
         };
         let mut blocked = false;
         while !handshake.output().is_empty() && !blocked {
@@ -119,19 +119,21 @@ impl Generator {
             }
         }
         self.watch(index, active, blocked)?;
-        Ok(Next::Wait)
+        Ok(NextAction::Wait)
     }
 
-    fn handshake_done(&mut self, index: u32, active: &mut Active) -> Outcome {
+    fn handshake_done(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {
         self.record("handshake", active.began.elapsed());
-        let step = std::mem::replace(&mut active.step, Step::Established);
-        let (Step::Handshaking(handshake), Some(slot)) = (step, self.slots.get_mut(index)) else {
+        let step = std::mem::replace(&mut active.step, ConnectionState::Established);
+        let (ConnectionState::Handshaking(handshake), Some(slot)) =
+            (step, self.slots.get_mut(index))
+        else {
             return Err("the generator lost a handshake".into());
         };
         let rested = handshake
             .rest(&mut slot.tls)
             .map_err(|failure| handshake_words(&failure.reason))?;
-        active.out = Outgoing::new(rested.unsent);
+        active.out = SendBuffer::new(rested.unsent);
         active.partial = rested.leftover;
         // Only a cycle comes again and can use a ticket.
         active.tickets = rested
@@ -147,32 +149,20 @@ impl Generator {
         self.established(index, active)
     }
 
-    fn established(&mut self, index: u32, active: &mut Active) -> Outcome {
-        active.step = Step::Established;
+    fn established(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {
+        active.step = ConnectionState::Established;
         if let Some(slot) = self.slots.get_mut(index) {
             slot.established = 1;
         }
         self.tally.established += 1;
         self.tally.alive += 1;
-        if self.next_exchange(active)? == Next::Close {
-            return Ok(Next::Close);
+        if self.next_exchange(active)? == NextAction::Close {
+            return Ok(NextAction::Close);
         }
-        if !active.partial.is_empty() && self.take_received(index, active, 0)? == Next::Close {
-            return Ok(Next::Close);
+        if !active.partial.is_empty() && self.take_received(index, active, 0)? == NextAction::Close
+        {
+            return Ok(NextAction::Close);
         }
         self.push(index, active)
     }
-}
-
-pub(super) fn connect_words(error: &std::io::Error) -> String {
-    match Shortage::of(error) {
-        Some(Shortage::Descriptors) => "connect: out of descriptors (raise `ulimit -n`)".into(),
-        Some(Shortage::Ports) => "connect: out of local ports (see net.ipv4.ip_local_port_range, or give more --source addresses)".into(),
-        _ if error.kind() == std::io::ErrorKind::ConnectionRefused => "connect: refused (nothing listens there)".into(),
-        _ => format!("connect: {error}"),
-    }
-}
-
-fn handshake_words(reason: &impl std::fmt::Display) -> String {
-    format!("handshake: {reason}")
 }

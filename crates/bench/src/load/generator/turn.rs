@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::connection::{Active, Step};
+use super::super::connection::{ActiveConnection, ConnectionState};
 use super::super::exchange::{Exchange, Pattern};
 use super::super::job::{CycleJob, FAILURES_IN_ROW_MAX, Job, OpenJob, Pacer, SpeakJob};
 use super::super::orders::{Cycle, Expect, Order, Talk};
 use super::Generator;
-use super::flow::Next;
+use super::outcome::NextAction;
 
 /// Longest sleep.
 const IDLE: Duration = Duration::from_millis(100);
@@ -144,7 +144,7 @@ impl Generator {
             let Some(index) = self.next_speaker(now) else {
                 break;
             };
-            let mut active = Box::new(Active::at_rest(now));
+            let mut active = Box::new(ActiveConnection::at_rest(now));
             // Not `now`: those who speak later in this turn begin later.
             let begins = Instant::now();
             let bytes = match &self.job {
@@ -201,8 +201,8 @@ impl Generator {
             let active = self.active.get_mut(index as usize).and_then(Option::take);
             self.settle(
                 index,
-                active.unwrap_or_else(|| Box::new(Active::at_rest(now))),
-                Ok(Next::Close),
+                active.unwrap_or_else(|| Box::new(ActiveConnection::at_rest(now))),
+                Ok(NextAction::Close),
             );
         }
         self.slots.live() == 0
@@ -215,7 +215,8 @@ impl Generator {
         }
         self.next_sweep = now + SWEEP_EVERY;
         for place in 0..self.active.len() {
-            let late = |active: &Active| active.deadline.is_some_and(|deadline| deadline < now);
+            let late =
+                |active: &ActiveConnection| active.deadline.is_some_and(|deadline| deadline < now);
             let Some(active) = self
                 .active
                 .get_mut(place)
@@ -225,12 +226,16 @@ impl Generator {
             };
             let timeout = self.timeout.as_secs_f64();
             let outcome = match &active.step {
-                Step::Connecting => Err(format!("connect: no answer within {timeout} s")),
-                Step::Handshaking(_) => Err(format!(
+                ConnectionState::Connecting => {
+                    Err(format!("connect: no answer within {timeout} s"))
+                }
+                ConnectionState::Handshaking(_) => Err(format!(
                     "handshake: the server stopped answering for {timeout} s"
                 )),
-                Step::Established => Err(format!("the server stopped answering for {timeout} s")),
-                Step::AwaitingTicket => Ok(Next::Close),
+                ConnectionState::Established => {
+                    Err(format!("the server stopped answering for {timeout} s"))
+                }
+                ConnectionState::AwaitingTicket => Ok(NextAction::Close),
             };
             self.settle(place as u32, active, outcome);
         }

@@ -1,0 +1,72 @@
+//! An errand: a short-lived process without privileges that asks the authorities of certificates
+//! over the network, so that main and the workers never read what a stranger sends.
+//!
+//! Its jobs wait in its channel when it starts; it sends its reports through the same channel, and
+//! ends. Main ends an errand that takes too long.
+//!
+//! ```text
+//!   messages  jobs and reports
+//!   http      one request, bounded in time and bytes      ocsp   is a certificate revoked?
+//!   acme      a certificate for a name, and when to renew it
+//! ```
+
+mod acme;
+mod http;
+mod messages;
+mod ocsp;
+
+pub use messages::{
+    Account, AccountBinding, AcmeServer, CertificateRequest, Challenge, ErrandArguments,
+    ErrandReport, IssuedCertificate, Job, RenewalQuery, RenewalWindow,
+};
+
+use crate::helper::{self, Privileges};
+use acme::AcmeClient;
+use dormouse_config::Log;
+use dormouse_handover::handover;
+use dormouse_handover::talk;
+use dormouse_reactor::Fd;
+use dormouse_reactor::sandbox::Role;
+use std::io;
+use std::process::ExitCode;
+
+/// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
+pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
+    helper::run("errand", args, start_logs, run)
+}
+
+fn run(privileges: &Privileges, arguments: &ErrandArguments) -> io::Result<()> {
+    privileges.confine(Role::Scout)?;
+    let channel = Fd(arguments.channel);
+    let mut acme = match arguments.trust {
+        Some(file) => {
+            let trust = handover::read_text(Fd(file))?;
+            Some(AcmeClient::new(&trust, channel).map_err(io::Error::other)?)
+        }
+        None => None,
+    };
+    while let Some(job) = talk::receive(channel)? {
+        if let Some(report) = perform(job, acme.as_mut()) {
+            helper::report(channel, &report)?;
+        }
+    }
+    Ok(())
+}
+
+fn perform(job: Job, acme: Option<&mut AcmeClient>) -> Option<ErrandReport> {
+    match (job, acme) {
+        (Job::Ocsp { id, chain }, _) => Some(ErrandReport::Ocsp {
+            id,
+            response: ocsp::ask(&chain),
+        }),
+        (Job::Obtain(request), Some(acme)) => Some(ErrandReport::Certificate {
+            issued: acme.obtain(&request),
+            name: request.name,
+        }),
+        (Job::AskRenewal(query), Some(acme)) => Some(ErrandReport::Renewal {
+            window: acme.ask_renewal(&query),
+            name: query.name,
+        }),
+        (Job::Obtain(_) | Job::AskRenewal(_) | Job::Proceed, _) => None,
+    }
+}

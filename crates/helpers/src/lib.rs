@@ -1,0 +1,19 @@
+//! Helper processes beside main and the workers. Work that blocks, or that reads what strangers have
+//! sent, is done by one of these, without privileges and confined.
+//!
+//! | process | does |
+//! |---|---|
+//! | [`control`] | answers the admin address |
+//! | [`scout`] | looks up names of backends, checks backends |
+//! | [`errand`] | asks the authorities of certificates (OCSP, ACME), and ends |
+//! | [`fleet`] | shares ticket keys through a store |
+//!
+//! [`helper`] starts them; `transport` connects to stores and authorities.
+#![forbid(unsafe_code)]
+
+pub mod control;
+pub mod errand;
+pub mod fleet;
+pub mod helper;
+pub mod scout;
+mod transport;

@@ -1,0 +1,166 @@
+//! For how long what a name stands for may be believed: what DNS says of it (RFC 1035 §3.2.1, TTL).
+//!
+//! *What* a name stands for is asked of the operating system, which goes by /etc/hosts and
+//! nsswitch.conf, and has no lifetimes. *How long* that holds is asked here, of the servers that
+//! resolv.conf names. Nothing said here brings an address into use: an answer that is wrong, late or
+//! made up changes when a name is looked up again, within bounds, and nothing else. So there is no
+//! cache, no EDNS and no DNSSEC, and one try per server is enough.
+//!
+//! ```text
+//!   message   questions and answers
+//!   files   what /etc says of names
+//! ```
+
+mod message;
+mod resolver_files;
+#[cfg(test)]
+mod tests;
+
+pub(super) use resolver_files::ResolverFiles;
+
+use message::{Asked, Rtype, Said, Unfit};
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+/// How long a server has for its answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Datagrams which are no answer to the question, before a server is given up.
+const STRANGERS_MAX: usize = 64;
+
+/// What DNS has said of a name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Lifetime {
+    /// It has these addresses, for so long.
+    Of(Vec<IpAddr>, Duration),
+    /// There is no such name, or it has no address, for so long.
+    OfNothing(Duration),
+    /// Nothing: nobody was asked, nobody answered, or not to the point.
+    Unknown,
+}
+
+/// Asks for how long the addresses of this host hold.
+pub(super) fn lifetime(host: &str, files: &ResolverFiles) -> Lifetime {
+    if host.parse::<IpAddr>().is_ok() || !files.asks_dns_for(host) {
+        return Lifetime::Unknown;
+    }
+    let mut nothing = Lifetime::Unknown;
+    for name in files.candidates(host) {
+        match of_name(&name, &files.servers) {
+            Lifetime::Unknown => return Lifetime::Unknown,
+            found @ Lifetime::Of(..) => return found,
+            none @ Lifetime::OfNothing(_) => nothing = sooner(nothing, none),
+        }
+    }
+    nothing
+}
+
+/// Of those who say that there is nothing, the one who says it for the shorter time.
+fn sooner(one: Lifetime, other: Lifetime) -> Lifetime {
+    match (one, other) {
+        (Lifetime::OfNothing(one), Lifetime::OfNothing(other)) => {
+            Lifetime::OfNothing(one.min(other))
+        }
+        (_, other) => other,
+    }
+}
+
+fn of_name(name: &str, servers: &[SocketAddr]) -> Lifetime {
+    match of_kind(name, Rtype::A, servers) {
+        // Where there are addresses of IPv4, they alone are used.
+        Lifetime::OfNothing(v4) => match of_kind(name, Rtype::AAAA, servers) {
+            Lifetime::Of(addresses, v6) => Lifetime::Of(addresses, v4.min(v6)),
+            other => sooner(Lifetime::OfNothing(v4), other),
+        },
+        other => other,
+    }
+}
+
+/// The first server which answers is believed.
+fn of_kind(name: &str, kind: Rtype, servers: &[SocketAddr]) -> Lifetime {
+    for &server in servers {
+        let Some(asked) = Asked::new(random_id(), name, kind) else {
+            return Lifetime::Unknown;
+        };
+        let said = match by_udp(&asked, server) {
+            Ok(Said::CutShort) => by_tcp(&asked, server),
+            said => said,
+        };
+        let seconds = |ttl_s: u32| Duration::from_secs(ttl_s.into());
+        match said {
+            Ok(Said::Addresses { all, ttl_s }) => return Lifetime::Of(all, seconds(ttl_s)),
+            Ok(Said::Nothing { ttl_s }) => return Lifetime::OfNothing(seconds(ttl_s)),
+            Ok(Said::CutShort | Said::Failed) | Err(_) => {}
+        }
+    }
+    Lifetime::Unknown
+}
+
+/// Not to be foreseen by whoever would answer in the server's place; so is the port, which the
+/// kernel chooses.
+fn random_id() -> u16 {
+    use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+    RandomState::new().build_hasher().finish() as u16
+}
+
+fn by_udp(asked: &Asked, server: SocketAddr) -> io::Result<Said> {
+    let any: IpAddr = match server {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    // From then on the kernel drops what comes from anybody else.
+    socket.connect(server)?;
+    socket.send(asked.bytes())?;
+    let deadline = Instant::now() + PATIENCE;
+    let mut room = [0; 4096];
+    for _ in 0..STRANGERS_MAX {
+        socket.set_read_timeout(Some(left(deadline)?))?;
+        let len = socket.recv(&mut room)?;
+        match asked.understand(room.get(..len).unwrap_or_default()) {
+            Ok(said) => return Ok(said),
+            // Somebody guesses, or it is late to a former question: the answer may still come.
+            Err(Unfit::NotToThis) => {}
+            Err(Unfit::Broken) => return Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+    Err(io::ErrorKind::InvalidData.into())
+}
+
+/// For answers too long for a datagram (RFC 7766).
+fn by_tcp(asked: &Asked, server: SocketAddr) -> io::Result<Said> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut tcp = TcpStream::connect_timeout(&server, PATIENCE)?;
+    let mut question = (asked.bytes().len() as u16).to_be_bytes().to_vec();
+    question.extend_from_slice(asked.bytes());
+    tcp.set_write_timeout(Some(left(deadline)?))?;
+    tcp.write_all(&question)?;
+    let mut len = [0; 2];
+    read_all(&mut tcp, &mut len, deadline)?;
+    let mut answer = vec![0; usize::from(u16::from_be_bytes(len))];
+    read_all(&mut tcp, &mut answer, deadline)?;
+    let said = asked.understand(&answer);
+    said.map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// Each read has what is left of the time, so that single bytes do not stretch it.
+fn read_all(tcp: &mut TcpStream, room: &mut [u8], deadline: Instant) -> io::Result<()> {
+    let mut at = 0;
+    while let Some(rest) = room.get_mut(at..).filter(|rest| !rest.is_empty()) {
+        tcp.set_read_timeout(Some(left(deadline)?))?;
+        match tcp.read(rest)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => at += n,
+        }
+    }
+    Ok(())
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    match left.is_zero() {
+        true => Err(io::ErrorKind::TimedOut.into()),
+        false => Ok(left),
+    }
+}
