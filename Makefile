@@ -25,14 +25,28 @@ tools: ## what the tests start besides: foreign servers, clients and tools, wher
 
 # One profile and one selection of packages: nothing is compiled for one stage and again for the next.
 # The build comes first because `interop` starts the real binary.
-test: tools build ## unit, property, simulation and interoperability tests (some 10 minutes with the build)
+.PHONY: test-build
+test-build: build
+	$(CARGO) test $(LOCKED) --workspace --no-run
+
+# Most tests wait for processes and sockets: two for each core keep the cores busy.
+TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
+test test-full: export RUST_TEST_THREADS ?= $(TEST_THREADS)
+
+test: tools test-build ## unit, property, simulation and interoperability tests (docs/internals/testing.md)
 	$(CARGO) test $(LOCKED) --workspace --no-fail-fast
 
-test-full: tools build ## the same with the tests that take longer; writes lab/results/test-full.txt
+test-full: tools test-build ## the same with the tests that take longer; writes lab/results/test-full.txt
 	.ci/tally lab/results/test-full.txt env PROPTEST_CASES=4096 \
 	    $(CARGO) test $(LOCKED) --workspace --no-fail-fast -- --include-ignored
 
-check: fmt-check lint doc deny test ## what must hold before a merge: format, lints, docs, boundaries, tests
+# `.ci/run` takes these from here.
+CHECKS := fmt-check lint doc deny test
+check: $(CHECKS) ## what must hold before a merge: format, lints, docs, boundaries, tests
+
+.PHONY: list-checks
+list-checks:
+	@echo $(CHECKS)
 
 fmt: ## format the sources
 	$(CARGO) fmt --all
