@@ -136,11 +136,9 @@ pub(super) fn settle(machine: &Machine, page: &str, text: &str) -> Vec<Process> 
 
 /// Lets the names of the documents be looked up.
 pub(super) fn names(machine: &Machine) {
-    let lines = NAMES
-        .iter()
-        .chain(&BACKENDS)
-        .map(|name| format!("127.0.0.1 {name}\n"));
-    machine.write("/etc/hosts", &lines.collect::<String>());
+    let here = NAMES.map(|name| format!("127.0.0.1 {name}\n")).concat();
+    let elsewhere = BACKENDS.map(|name| format!("127.0.0.2 {name}\n")).concat();
+    machine.write("/etc/hosts", &(here + &elsewhere));
 }
 
 fn files(machine: &Machine, page: &str) {
