@@ -12,7 +12,6 @@ const NOT_YET_CLEAN: &[&str] = &[
     "dormouse-config",
     "dormouse-dataplane",
     "dormouse-handover",
-    "dormouse-helpers",
     "dormouse-interop",
     "dormouse-routes",
     "dormouse-supervisor",
