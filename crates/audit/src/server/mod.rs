@@ -166,7 +166,7 @@ fn look(
     end
 }
 
-/// What is known before the rest is looked at. `why`: why there will be no load, if there is none.
+/// The figures before sessions and load are measured. `why` is the reason if there will be no load.
 fn so_far(offer: Measured<Offer>, first: Measured<FirstConnection>, why: &str) -> ServerFigures {
     ServerFigures {
         offer,
@@ -225,7 +225,7 @@ fn versions(offer: Option<&Offer>) -> Vec<Protocols> {
     both.into_iter().filter(offered).collect()
 }
 
-/// What helps when a server wants a client certificate and got none.
+/// Adds the remedy for a server that asked for a client certificate and got none.
 fn with_hint(error: Error, want: bool) -> Error {
     let hint = if want {
         "; it asks for a client certificate: --cert and --key"
@@ -238,7 +238,7 @@ fn with_hint(error: Error, want: bool) -> Error {
     }
 }
 
-/// What is said once.
+/// The bytes of one message or request.
 fn words(talk: &Talk) -> Vec<u8> {
     match talk {
         Talk::Say { message, .. } => message.clone(),
@@ -248,7 +248,7 @@ fn words(talk: &Talk) -> Vec<u8> {
     }
 }
 
-/// `bench` does not find out what a server speaks: it is told.
+/// Records what the server speaks: `bench` does not detect it, and needs the option.
 fn keep_talk(spec: &ServerSpec, talk: &Talk, audit: &mut Audit) {
     if let (None, Talk::Http { path, .. }) = (&spec.talk, talk) {
         let given = spec.options.iter().map(String::as_str);
@@ -269,7 +269,7 @@ fn keep(audit: &mut Audit, loaded: Result<load::LoadFigures, Error>) -> Result<(
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err(error) => {
-            // What the load did not reach is said as what it is, not as something nobody asked for.
+            // Figures that the load did not reach carry its error as their reason.
             let why = &error.message;
             figures.memory = Measured::not(why.clone());
             figures.census = Measured::not(why.clone());
@@ -291,8 +291,8 @@ fn keep(audit: &mut Audit, loaded: Result<load::LoadFigures, Error>) -> Result<(
             .iter_mut()
             .find(|entry| entry.version == name && entry.by == "ticket");
         if let Some(Measured::Measured(known)) = same.map(|entry| &mut entry.trials) {
-            // Under load it is not known who had a ticket to offer: it only says more of a share
-            // that is known to be one.
+            // Under load it is not known which connections had a ticket to offer: the count only
+            // refines a share below one.
             if known.share() > 0.9 {
                 continue;
             }
