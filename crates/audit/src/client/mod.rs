@@ -48,13 +48,14 @@ pub fn run(spec: &ClientSpec, console: &mut dyn Console) -> Audit {
     };
     let mut audit = Audit::begin("client", &spec.label, &target);
     let began = Instant::now();
-    let end = look(spec, console, &mut audit, began);
+    let end = examine(spec, console, &mut audit, began);
     audit.duration_s = began.elapsed().as_secs_f64();
     audit.conclude(end);
     audit
 }
 
-fn look(
+/// Runs the client against the audit's server, and sums up what it did.
+fn examine(
     spec: &ClientSpec,
     console: &mut dyn Console,
     audit: &mut Audit,

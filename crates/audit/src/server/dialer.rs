@@ -6,6 +6,8 @@ use dormouse_engine::{
 };
 use dormouse_reactor::socket::Addr;
 
+use super::spec::ServerSpec;
+
 /// Target and settings of the audit's own connections.
 #[derive(Clone, Copy)]
 pub(super) struct Dialer<'a> {
@@ -17,6 +19,19 @@ pub(super) struct Dialer<'a> {
     pub(super) words: &'a [u8],
     /// Whether there may be more than a handful of connections.
     pub(super) free: bool,
+}
+
+impl<'a> Dialer<'a> {
+    pub(super) fn new(spec: &'a ServerSpec, target: &'a Addr, free: bool) -> Self {
+        Self {
+            target,
+            name: &spec.server_name,
+            trust: &spec.trust,
+            identity: spec.identity.as_ref(),
+            words: &[],
+            free,
+        }
+    }
 }
 
 impl Dialer<'_> {

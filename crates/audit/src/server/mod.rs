@@ -43,7 +43,7 @@ pub fn run(spec: &ServerSpec, launcher: &Launcher, console: &mut dyn Console) ->
     let mut audit = Audit::begin("server", &spec.label, &spec.target);
     describe(spec, &mut audit);
     let began = Instant::now();
-    let end = look(spec, launcher, console, &mut audit, began);
+    let end = examine(spec, launcher, console, &mut audit, began);
     audit.duration_s = began.elapsed().as_secs_f64();
     audit.conclude(end);
     audit
@@ -76,7 +76,8 @@ fn describe(spec: &ServerSpec, audit: &mut Audit) {
     }
 }
 
-fn look(
+/// Makes all parts of the audit, in order.
+fn examine(
     spec: &ServerSpec,
     launcher: &Launcher,
     console: &mut dyn Console,
@@ -90,14 +91,7 @@ fn look(
         ..spec.clone()
     };
     let free = addresses.iter().all(target::is_near) || spec.own_server;
-    let dialer = Dialer {
-        target: &target,
-        name: &spec.server_name,
-        trust: &spec.trust,
-        identity: spec.identity.as_ref(),
-        words: &[],
-        free,
-    };
+    let dialer = Dialer::new(spec, &target, free);
     stage(console, "starting");
     let larger = first_connection::measure_larger(spec, &dialer, &interrupts)?;
     let server = Server::open(&spec.source, &target, &mut || interrupts.check().is_ok())?;
@@ -151,11 +145,30 @@ fn look(
         keep(audit, loaded)?;
     }
     let load_between = server.is_some();
+    age(
+        &dialer,
+        set_aside,
+        load_between,
+        &interrupts,
+        console,
+        audit,
+    )
+}
+
+/// Offers the tickets that were set aside, each at its age.
+fn age(
+    dialer: &Dialer<'_>,
+    set_aside: SetAside,
+    load_between: bool,
+    interrupts: &Interrupts,
+    console: &mut dyn Console,
+    audit: &mut Audit,
+) -> Result<(), Error> {
     let (aged, end) = match set_aside {
         Ok(tickets) => {
             console.stage_over();
             let (aged, end) =
-                ticket_ageing::offer_all(&dialer, tickets, load_between, &interrupts, console);
+                ticket_ageing::offer_all(dialer, tickets, load_between, interrupts, console);
             (Measured::Measured(aged), end)
         }
         Err(why) => (Measured::not(why), Ok(())),
