@@ -6,7 +6,7 @@ use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 
 /// A handshake which can't go on. [`Handshake::output`](crate::Handshake::output) still
 /// holds what should be sent to the peer, an alert usually.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandshakeFailure {
     /// Who has to change something.
     pub blame: Blame,

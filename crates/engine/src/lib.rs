@@ -23,6 +23,7 @@ mod context;
 mod failure;
 mod handshake;
 mod sessions;
+pub mod stream;
 mod x509;
 
 pub use client_hello::offer::Hello;

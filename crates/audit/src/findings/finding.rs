@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::catalogue::FindingId;
+
 /// How much a finding matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -44,7 +46,7 @@ pub enum Confidence {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Finding {
     /// Stable identifier: `record-buffers-kept`.
-    pub id: String,
+    pub id: FindingId,
     /// How much it matters.
     pub severity: Severity,
     /// In one line.

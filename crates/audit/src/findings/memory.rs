@@ -1,6 +1,7 @@
 //! Findings about a server's memory: what a quiet connection keeps, what stays behind.
 
-use super::advice::HOLES;
+use super::catalogue;
+use super::catalogue::FindingId;
 use super::collected::{self, GROWTH_PER_ROUND};
 use super::finding::{Confidence, Finding, Severity};
 use super::quoted::filled;
@@ -109,7 +110,7 @@ fn buffers(
     let with_large = memory.after_large_records_bytes.value().zip(before);
     let grew = with_large.is_some_and(|(with, without)| with - without > GREW * all);
     Some(Finding {
-        id: "record-buffers-kept".into(),
+        id: FindingId::RecordBuffersKept,
         severity,
         title: format!("{number:.1} record buffers are kept for every quiet connection"),
         measured: format!(
@@ -128,7 +129,7 @@ fn buffers(
         }
         .into(),
         confidence: Confidence::High,
-        advice: about.advice("record-buffers-kept"),
+        advice: about.advice(FindingId::RecordBuffersKept),
         command: command.to_owned(),
     })
 }
@@ -136,7 +137,7 @@ fn buffers(
 fn contexts(about: &AuditSubject, census: &CensusReport, command: &str) -> Finding {
     let largest = census.classes.first().map_or(0, |class| class.size_bytes);
     Finding {
-        id: "context-per-connection".into(),
+        id: FindingId::ContextPerConnection,
         severity: Severity::High,
         title: "every connection has a context or a trust store of its own".into(),
         measured: format!(
@@ -148,7 +149,7 @@ fn contexts(about: &AuditSubject, census: &CensusReport, command: &str) -> Findi
         reference: "one context for all: certificates, trust stores and keys are parsed once".into(),
         cause: "root certificates, or a whole configuration, are parsed for each connection and kept with it".into(),
         confidence: Confidence::Medium,
-        advice: about.advice("context-per-connection"),
+        advice: about.advice(FindingId::ContextPerConnection),
         command: command.to_owned(),
     }
 }
@@ -200,14 +201,14 @@ fn general(
         );
     }
     Finding {
-        id: "bytes-per-connection".into(),
+        id: FindingId::BytesPerConnection,
         severity,
         title: format!("a quiet connection takes {}", bytes(quiet)),
         measured,
         reference: filled(REFERENCE),
         cause,
         confidence,
-        advice: about.advice("bytes-per-connection"),
+        advice: about.advice(FindingId::BytesPerConnection),
         command,
     }
 }
@@ -249,18 +250,18 @@ fn growth(
         _ if share_in_shared_memory(memory) > FILLS => {
             severity = Severity::Low;
             (
-                "shared-memory-fills",
+                FindingId::SharedMemoryFills,
                 "it is a mapping which processes share, a session cache for one: its size was fixed when it was made, and its pages are taken one after the other until it is full".to_owned(),
                 Confidence::Medium,
             )
         }
         Some((in_use, free)) if in_use < 0.3 * grown && free > 0.5 * grown => (
-            "heap-fragmented",
+            FindingId::HeapFragmented,
             "the heap grows by holes, not by what is in use: long-lived entries lie between the garbage of handshakes and pin its pages".to_owned(),
             Confidence::High,
         ),
         Some((in_use, _)) if in_use < 0.3 * grown => {
-            ("grows-under-churn", OUTSIDE_OF_MALLOC.to_owned(), Confidence::Low)
+            (FindingId::GrowsUnderChurn, OUTSIDE_OF_MALLOC.to_owned(), Confidence::Low)
         }
         _ => living(memory.growth_resumed.value(), growth),
     };
@@ -287,13 +288,13 @@ fn growth(
 
 fn grown_finding(
     about: &AuditSubject,
-    id: &str,
+    id: FindingId,
     per_connection: f64,
     measured: String,
     cause: String,
 ) -> Finding {
     Finding {
-        id: id.into(),
+        id,
         severity: Severity::High,
         title: format!(
             "memory grows by {} for every connection that has come and gone",
@@ -329,24 +330,24 @@ fn share_in_shared_memory(memory: &MemoryFigures) -> f64 {
 const OUTSIDE_OF_MALLOC: &str = "neither blocks nor holes of malloc's heap have grown so: it is mappings, stacks, or another allocator; more rounds (--thorough) show whether it ends";
 
 /// Growth of what is in use: with every connection, or with every new session?
-fn living(resumed: Option<&Growth>, full: &Growth) -> (&'static str, String, Confidence) {
+fn living(resumed: Option<&Growth>, full: &Growth) -> (FindingId, String, Confidence) {
     let share = resumed.and_then(|resumed| {
         let per_unit = |growth: &Growth| growth.slope.map(|slope| slope.per_unit);
         Some(per_unit(resumed)? / per_unit(full)?)
     });
     match share {
         Some(share) if share > 0.6 => (
-            "leak-per-connection",
+            FindingId::LeakPerConnection,
             format!("resumed connections leave as much behind ({} of it), so it is not sessions: something of each connection is never freed", percent(share)),
             Confidence::High,
         ),
         Some(share) if share < 0.3 => (
-            "session-cache-grows",
+            FindingId::SessionCacheGrows,
             format!("resumed connections leave nothing behind ({} of it), so it is sessions: a cache without a bound, or one that is not full yet", percent(share.max(0.0))),
             Confidence::High,
         ),
         _ => (
-            "grows-under-churn",
+            FindingId::GrowsUnderChurn,
             "a leak per connection or a session cache without a bound; which of both could not be told, because no session was resumed".into(),
             Confidence::Low,
         ),
@@ -381,7 +382,7 @@ fn holes(
     };
     let severity = level(LEFT, left)?.min(level(LEFT_EACH, each).unwrap_or(Severity::Low));
     Some(Finding {
-        id: "heap-fragmented".into(),
+        id: FindingId::HeapFragmented,
         severity,
         title: "memory stays taken when all connections have closed, without a leak".into(),
         measured: format!(
@@ -391,7 +392,7 @@ fn holes(
         reference: filled("memory is back where it was before (of what its connections took, dormouse serve keeps {{compare.dormouse-left}})"),
         cause: "a few long-lived blocks (sessions, statistics) lie between those of connections and pin the heap".into(),
         confidence: Confidence::High,
-        advice: about.advice(HOLES),
+        advice: catalogue::advice_on_holes(about.kind),
         command: about.bench("churn", "-n 20000 -c 500 --rounds 5"),
     })
 }

@@ -1,6 +1,7 @@
 //! What is wrong, how surely, and what to change. Drawn from the figures of an audit alone.
 
 mod advice;
+mod catalogue;
 mod client;
 mod collected;
 mod finding;
@@ -12,6 +13,7 @@ mod subject;
 mod thresholds;
 mod units;
 
+pub use catalogue::FindingId;
 pub use finding::{Confidence, Finding, Severity};
 pub use thresholds::Thresholds;
 

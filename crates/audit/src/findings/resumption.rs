@@ -1,5 +1,6 @@
 //! Findings about a server's sessions.
 
+use super::catalogue::FindingId;
 use super::finding::{Confidence, Finding, Severity};
 use super::subject::AuditSubject;
 use super::units::{percent, whole};
@@ -35,9 +36,9 @@ fn at_one_address(about: &AuditSubject, all: &[Resumption], findings: &mut Vec<F
         .filter(|(_, trials)| trials.share() < RESUMES_AT_ALL)
         .collect();
     let reference = "all of them; a resumed handshake needs no signature and no certificate";
-    let mut add = |id: &str, severity, title: String, cause: String, confidence| {
+    let mut add = |id: FindingId, severity, title: String, cause: String, confidence| {
         findings.push(Finding {
-            id: id.into(),
+            id,
             severity,
             title,
             measured: each.join("; "),
@@ -51,7 +52,7 @@ fn at_one_address(about: &AuditSubject, all: &[Resumption], findings: &mut Vec<F
     if !none.is_empty() && none.len() == by_ticket.len() {
         if id_share < RESUMES_AT_ALL {
             add(
-                "no-resumption",
+                FindingId::NoResumption,
                 Severity::High,
                 "no session is ever resumed".into(),
                 "tickets and session cache are off, or the keys change with every connection"
@@ -60,7 +61,7 @@ fn at_one_address(about: &AuditSubject, all: &[Resumption], findings: &mut Vec<F
             );
         } else {
             add(
-                "no-tickets",
+                FindingId::NoTickets,
                 Severity::Low,
                 "sessions are resumed by id only".into(),
                 "tickets are off".into(),
@@ -69,7 +70,7 @@ fn at_one_address(about: &AuditSubject, all: &[Resumption], findings: &mut Vec<F
         }
     } else if let Some((version, _)) = none.first() {
         add(
-            "no-resumption-in-one-version",
+            FindingId::NoResumptionInOneVersion,
             Severity::Low,
             format!("no session of {version} is resumed"),
             "tickets are off for it".into(),
@@ -86,7 +87,7 @@ fn at_one_address(about: &AuditSubject, all: &[Resumption], findings: &mut Vec<F
             percent(trials.share())
         );
         add(
-            "resumption-partial",
+            FindingId::ResumptionPartial,
             Severity::High,
             title,
             why_partly(trials.share()),
@@ -138,7 +139,7 @@ fn across_addresses(about: &AuditSubject, figures: &ServerFigures) -> Option<Fin
     pairs.truncate(4);
     let more = if count > 4 { ", …" } else { "" };
     Some(Finding {
-        id: "resumption-not-shared".into(),
+        id: FindingId::ResumptionNotShared,
         severity: if taken == 0 {
             Severity::High
         } else {
@@ -159,7 +160,7 @@ fn across_addresses(about: &AuditSubject, figures: &ServerFigures) -> Option<Fin
         reference: "all of them: a client that comes back may meet any of the machines".into(),
         cause: "the machines have ticket keys or session caches of their own".into(),
         confidence: Confidence::High,
-        advice: about.advice("resumption-not-shared"),
+        advice: about.advice(FindingId::ResumptionNotShared),
         command: about.audit(),
     })
 }
@@ -194,7 +195,7 @@ fn over_time(about: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
         )
     };
     Some(Finding {
-        id: "resumption-ends-early".into(),
+        id: FindingId::ResumptionEndsEarly,
         severity,
         title: "a session is forgotten before its time is over".into(),
         measured: format!(
@@ -207,7 +208,7 @@ fn over_time(about: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
         ),
         cause: cause.into(),
         confidence,
-        advice: about.advice("resumption-ends-early"),
+        advice: about.advice(FindingId::ResumptionEndsEarly),
         command: about.audit(),
     })
 }

@@ -1,5 +1,6 @@
 //! Findings about what a server offers and spends.
 
+use super::catalogue::FindingId;
 use super::finding::{Confidence, Finding, Severity};
 use super::quoted;
 use super::resumption;
@@ -40,7 +41,7 @@ pub(super) fn judge(about: &AuditSubject, figures: &ServerFigures, findings: &mu
         .max();
     if let Some(&most) = server_first.filter(|most| **most > FIRST_WINDOW) {
         findings.push(Finding {
-            id: "flight-large".into(),
+            id: FindingId::FlightLarge,
             severity: Severity::Low,
             title: "the server's first flight takes a round trip more".into(),
             measured: format!("{} bytes", whole(f64::from(most))),
@@ -50,7 +51,7 @@ pub(super) fn judge(about: &AuditSubject, figures: &ServerFigures, findings: &mu
             ),
             cause: "a long chain of certificates".into(),
             confidence: Confidence::High,
-            advice: about.advice("flight-large"),
+            advice: about.advice(FindingId::FlightLarge),
             command: about.audit(),
         });
     }
@@ -58,9 +59,9 @@ pub(super) fn judge(about: &AuditSubject, figures: &ServerFigures, findings: &mu
 
 fn offered(about: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
     let mut add =
-        |id: &str, severity, title: &str, measured: String, reference: &str, cause: &str| {
+        |id: FindingId, severity, title: &str, measured: String, reference: &str, cause: &str| {
             findings.push(Finding {
-                id: id.into(),
+                id,
                 severity,
                 title: title.into(),
                 measured,
@@ -73,7 +74,7 @@ fn offered(about: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
         };
     if offer.compression == Some(true) {
         add(
-            "compression-accepted",
+            FindingId::CompressionAccepted,
             Severity::High,
             "TLS compression is on",
             "a ClientHello of TLS 1.2 with DEFLATE was answered by choosing it".into(),
@@ -88,7 +89,7 @@ fn offered(about: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
     if !old.is_empty() {
         let measured = format!("{} accepted", old.join(" and "));
         add(
-            "old-versions",
+            FindingId::OldVersions,
             Severity::Low,
             "versions of TLS which RFC 8996 has withdrawn are accepted",
             measured,
@@ -99,7 +100,7 @@ fn offered(about: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
     if offer.versions.get("TLS 1.3") == Some(&false) {
         let measured = "a ClientHello for TLS 1.3 was not accepted".into();
         add(
-            "no-tls13",
+            FindingId::NoTls13,
             Severity::Low,
             "TLS 1.3 is not offered",
             measured,
@@ -110,7 +111,7 @@ fn offered(about: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
     if offer.secure_renegotiation == Some(false) {
         let measured = "no renegotiation_info in the ServerHello of TLS 1.2".into();
         add(
-            "no-renegotiation-info",
+            FindingId::NoRenegotiationInfo,
             Severity::Low,
             "secure renegotiation is not announced",
             measured,
@@ -125,7 +126,7 @@ fn offered(about: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
             offer.early_data_max_bytes.unwrap_or(0)
         );
         add(
-            "early-data",
+            FindingId::EarlyData,
             Severity::Info,
             "0-RTT data is accepted, which can be replayed",
             measured,
@@ -136,7 +137,10 @@ fn offered(about: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
     expiry(offer, &mut add);
 }
 
-fn renegotiation(offer: &Offer, add: &mut impl FnMut(&str, Severity, &str, String, &str, &str)) {
+fn renegotiation(
+    offer: &Offer,
+    add: &mut impl FnMut(FindingId, Severity, &str, String, &str, &str),
+) {
     if offer.client_renegotiation != Some(true) {
         return;
     }
@@ -144,7 +148,7 @@ fn renegotiation(offer: &Offer, add: &mut impl FnMut(&str, Severity, &str, Strin
     let reference = "refused, or TLS 1.3 only, which knows no renegotiation";
     if offer.secure_renegotiation == Some(false) {
         add(
-            "renegotiation-insecure",
+            FindingId::RenegotiationInsecure,
             Severity::High,
             "renegotiation without protection: what somebody else said is put before what the client says (CVE-2009-3555)",
             measured,
@@ -153,7 +157,7 @@ fn renegotiation(offer: &Offer, add: &mut impl FnMut(&str, Severity, &str, Strin
         );
     } else {
         add(
-            "renegotiation-by-client",
+            FindingId::RenegotiationByClient,
             Severity::Low,
             "a client may have the server make handshakes over and over on one connection",
             measured,
@@ -163,7 +167,7 @@ fn renegotiation(offer: &Offer, add: &mut impl FnMut(&str, Severity, &str, Strin
     }
 }
 
-fn expiry(offer: &Offer, add: &mut impl FnMut(&str, Severity, &str, String, &str, &str)) {
+fn expiry(offer: &Offer, add: &mut impl FnMut(FindingId, Severity, &str, String, &str, &str)) {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now_s = now.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(0));
     let Some(first) = offer
@@ -181,7 +185,7 @@ fn expiry(offer: &Offer, add: &mut impl FnMut(&str, Severity, &str, String, &str
         _ => return,
     };
     add(
-        "certificate-expires",
+        FindingId::CertificateExpires,
         severity,
         title,
         format!("{days} days are left"),
@@ -210,7 +214,7 @@ fn handshakes(about: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding
         let severity = if compiles { &Severity::Low } else { severity };
         let cause = why_dear(compiles, kernel, *severity);
         findings.push(Finding {
-            id: "handshake-cpu".into(),
+            id: FindingId::HandshakeCpu,
             severity: *severity,
             title: format!("a full handshake costs {ratio:.0} times what it needs to"),
             measured: format!(
@@ -225,7 +229,7 @@ fn handshakes(about: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding
             } else {
                 Confidence::Medium
             },
-            advice: about.advice("handshake-cpu"),
+            advice: about.advice(FindingId::HandshakeCpu),
             command: about.bench("churn", "-n 2000 -c 16"),
         });
     }
@@ -237,28 +241,28 @@ fn handshakes(about: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding
             continue;
         };
         findings.push(Finding {
-            id: "resumption-not-cheaper".into(),
+            id: FindingId::ResumptionNotCheaper,
             severity: Severity::Low,
             title: format!("resuming a session of {version} saves nothing"),
             measured: format!("{} µs resumed, {} µs full", whole(*us), whole(cpu.full_us)),
             reference: "the signature is saved at least".into(),
             cause: "the cost lies elsewhere: outside of the handshake's cryptography".into(),
             confidence: Confidence::Low,
-            advice: about.advice("handshake-cpu"),
+            advice: about.advice(FindingId::HandshakeCpu),
             command: about.bench("churn", "-n 2000 -c 16 --resume"),
         });
     }
     let idle = cpu.idle_us_per_connection_s.value().copied().unwrap_or(0.0);
     if let Some((_, severity)) = IDLE_US.iter().find(|(limit, _)| idle > *limit) {
         findings.push(Finding {
-            id: "idle-cpu".into(),
+            id: FindingId::IdleCpu,
             severity: *severity,
             title: "quiet connections cost CPU time".into(),
             measured: format!("{} µs per quiet connection and second", whole(idle)),
             reference: "0: nothing happens on a quiet connection".into(),
             cause: "timers, or polling of all connections".into(),
             confidence: Confidence::Medium,
-            advice: about.advice("idle-cpu"),
+            advice: about.advice(FindingId::IdleCpu),
             command: about.bench("hold", "-n 1000 --for 10s"),
         });
     }
@@ -306,14 +310,14 @@ fn first_connection(about: &AuditSubject, first: &FirstConnection) -> Option<Fin
         }
     }
     Some(Finding {
-        id: "first-connection-slow".into(),
+        id: FindingId::FirstConnectionSlow,
         severity: *severity,
         title: "the first connection pays for the start".into(),
         measured,
         reference: "what the thousandth costs".into(),
         cause,
         confidence,
-        advice: about.advice("first-connection-slow"),
+        advice: about.advice(FindingId::FirstConnectionSlow),
         command: about.audit(),
     })
 }

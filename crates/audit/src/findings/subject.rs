@@ -1,6 +1,6 @@
 //! Whom findings are about: for advice, and for the commands which show them again.
 
-use super::advice;
+use super::catalogue::FindingId;
 use crate::model::Audit;
 use crate::shell;
 use crate::software::SoftwareKind;
@@ -43,8 +43,8 @@ impl AuditSubject {
         }
     }
 
-    pub(super) fn advice(&self, id: &str) -> String {
-        advice::of(self.kind, id)
+    pub(super) fn advice(&self, id: FindingId) -> String {
+        id.advice(self.kind)
     }
 
     /// A command of the bench that shows a figure again.

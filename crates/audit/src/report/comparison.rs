@@ -177,7 +177,7 @@ fn found(audit: &Audit) -> String {
             "<span class=\"chip {}\" title=\"{}\">{}</span> ",
             finding.severity.name(),
             escape(&finding.title),
-            escape(&finding.id)
+            finding.id
         );
     }
     if !audit.outcome.complete {

@@ -183,7 +183,7 @@ impl Out {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::Confidence;
+    use crate::findings::{Confidence, FindingId};
 
     fn audit() -> Audit {
         let mut audit = Audit::begin("server", "a server", "127.0.0.1:1");
@@ -191,7 +191,7 @@ mod tests {
         audit.server = Some(Default::default());
         let words = "several words, ".repeat(20);
         audit.findings.push(Finding {
-            id: "record-buffers-kept".into(),
+            id: FindingId::RecordBuffersKept,
             severity: Severity::High,
             title: "2.0 record buffers are kept for every quiet connection of this server".into(),
             measured: words.clone(),

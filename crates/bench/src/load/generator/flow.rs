@@ -178,9 +178,9 @@ impl Generator {
         if received.ticket && matches!(active.step, ConnectionState::AwaitingTicket) {
             return Ok(NextAction::Close);
         }
-        if let Some(again) = heard.done {
+        if let Some(reusable) = heard.done {
             self.exchange_done(active);
-            if !again && !matches!(self.job, Some(Job::Speak(_))) {
+            if !reusable && !matches!(self.job, Some(Job::Speak(_))) {
                 return Ok(NextAction::Close);
             }
             if self.next_exchange(active)? == NextAction::Close {
@@ -262,7 +262,7 @@ impl Generator {
         self.watch(index, active, more)?;
         let said_all = active.out.is_empty()
             && active.exchange.as_ref().map(Exchange::said_all)
-                == Some(ExchangeState::Done { again: true });
+                == Some(ExchangeState::Done { reusable: true });
         if said_all {
             self.exchange_done(active);
             return self.next_exchange(active);
@@ -423,8 +423,8 @@ impl HeardPlaintext {
         if plain.is_empty() || (self.done.is_some() && exchange.is_greeting()) {
             return Ok(());
         }
-        if let ExchangeState::Done { again } = exchange.hear(plain)? {
-            self.done = Some(again);
+        if let ExchangeState::Done { reusable } = exchange.hear(plain)? {
+            self.done = Some(reusable);
         }
         Ok(())
     }
