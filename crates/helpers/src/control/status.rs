@@ -247,3 +247,6 @@ fn ticket_keys(read: impl Fn(Common) -> u64, now_s: u64) -> Value {
         "store_failures": read(Common::StoreFailures),
     })
 }
+
+#[cfg(test)]
+mod tests;
