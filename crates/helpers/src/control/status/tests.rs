@@ -158,7 +158,8 @@ fn stable(document: &str) -> String {
 fn the_full_document_stays_the_same() {
     let body = stable(&Response::json(200, &document(&view())).body);
     if std::env::var_os("DORMOUSE_BLESS").is_some() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/control/status/document.expected");
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("src/control/status/document.expected");
         std::fs::write(path, &body).expect("the file can be written");
     }
     assert_eq!(body, FULL);
