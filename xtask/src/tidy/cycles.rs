@@ -11,7 +11,6 @@ const NOT_YET_CLEAN: &[&str] = &[
     "dormouse-config",
     "dormouse-dataplane",
     "dormouse-handover",
-    "dormouse-helpers",
     "dormouse-interop",
     "dormouse-routes",
     "dormouse-supervisor",

@@ -39,7 +39,7 @@ pub(super) fn watch<R: ChurnRounds>(
     for round in 1..=ROUNDS_MAX {
         rounds.round(&format!("round {round} beside collections"))?;
         let pids = rounds.pids();
-        let told = census::ask_living(&pids);
+        let told = ManagedHeap::after_collection(&pids);
         let Some(pss_bytes) = rounds.pss_bytes() else {
             break;
         };

@@ -43,12 +43,12 @@ pub(super) struct RenegotiationAnswer {
 
 /// Tries it, on a connection made for that. `announced`: whether the server knows RFC 5746.
 pub(super) fn attempt(
-    means: &Dialer<'_>,
+    dialer: &Dialer<'_>,
     name: Option<&str>,
     announced: bool,
 ) -> Result<RenegotiationAnswer, String> {
-    let context = means.context(Protocols::TLS12, None)?;
-    let mut visit = ProbeConnection::make(means.target, &context, means.name)?;
+    let context = dialer.context(Protocols::TLS12, None)?;
+    let mut visit = ProbeConnection::make(dialer.target, &context, dialer.name)?;
     let verify_data = verify_data(visit.connection.tls(), &visit.sent);
     let verify_data = verify_data.ok_or("the Finished message that was sent was not found")?;
     let mut ask = ProbeHello::all(TLS12, name);
