@@ -176,7 +176,7 @@ impl<'a> Session<'a> {
     /// Why it ended early.
     pub fn early_end(&mut self) -> Option<Error> {
         let died = self.watch.server_died.take();
-        died.or_else(|| self.watch.interrupted.then(|| Error::interrupted()))
+        died.or_else(|| self.watch.interrupted.then(Error::interrupted))
     }
 
     /// Has an order carried out, with progress; counts failures.

@@ -14,7 +14,7 @@ const CLASSES_MAX: usize = 24;
 /// Blocks of one size which come with connections.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SizeClass {
-    /// MeasuredSide blocks: `malloc`, or `CPython`.
+    /// Allocator that the blocks belong to: `malloc` or `CPython`.
     #[serde(default = "malloc")]
     pub heap: String,
     /// Bytes of a block, its header included.

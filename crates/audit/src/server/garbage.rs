@@ -5,9 +5,9 @@
 use crate::census::{self, ManagedHeap};
 use crate::model::{CollectedPoint, CollectedRounds};
 
-/// ChurnRounds, when the runtime can be asked to collect.
+/// Rounds, when the runtime can be asked to collect.
 const ROUNDS_ASKED: u32 = 5;
-/// ChurnRounds at most, when it can't.
+/// Rounds at most, when it can't.
 const ROUNDS_MAX: u32 = 15;
 
 /// What the rounds are made with.
