@@ -3,20 +3,20 @@
 //! The first event of a subject is logged at once; those which follow within ten seconds are
 //! counted, and the count stands in the next line.
 
-use super::closing::Ending;
-use super::introducing::Client;
-use super::io::Io;
-use super::reporting;
 use crate::counters::Counters;
+use crate::worker::door::client::Client;
+use crate::worker::established::close::Ending;
+use crate::worker::handshake::log;
+use crate::worker::io::Io;
 use dormouse_engine::HandshakeFailure;
 use dormouse_reactor::Fd;
 use std::fmt;
 
-pub(super) const QUIET_MS: u64 = 10_000;
+pub(crate) const QUIET_MS: u64 = 10_000;
 
 /// What a line is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Subject {
+pub(crate) enum Subject {
     HandshakeFailed,
     ClientRefused,
     HandshakeTimeout,
@@ -39,7 +39,7 @@ const SUBJECTS: usize = Subject::Limit as usize + 1;
 
 impl Subject {
     /// The subject of a connection's end.
-    pub(super) fn of(ending: Ending) -> Subject {
+    pub(crate) fn of(ending: Ending) -> Subject {
         match ending {
             Ending::TlsTruncated => Subject::Truncated,
             Ending::TlsFailed => Subject::TlsFailed,
@@ -59,13 +59,13 @@ struct Burst {
 
 /// What was logged when.
 #[derive(Default)]
-pub(super) struct Bursts {
+pub(crate) struct Bursts {
     bursts: [Burst; SUBJECTS],
 }
 
 impl Bursts {
     /// Writes the line, or counts it. `write` gets how many were not written since the last.
-    pub(super) fn note(&mut self, subject: Subject, now_ms: u64, write: impl FnOnce(u64)) {
+    pub(crate) fn note(&mut self, subject: Subject, now_ms: u64, write: impl FnOnce(u64)) {
         let burst = &mut self.bursts[subject as usize];
         if burst
             .logged_ms
@@ -83,7 +83,7 @@ impl Bursts {
 
     /// A handshake failed: counted by kind, logged in words. `each_ms`: every handshake has a line;
     /// it took so long.
-    pub(super) fn handshake_failed(
+    pub(crate) fn handshake_failed(
         &mut self,
         failure: &HandshakeFailure,
         client: &Client,
@@ -91,12 +91,12 @@ impl Bursts {
         count: &Counters,
         each_ms: Option<u64>,
     ) {
-        reporting::count_failed(failure, count);
+        log::count_failed(failure, count);
         if let Some(took_ms) = each_ms {
-            return reporting::log_failed(failure, client, took_ms);
+            return log::log_failed(failure, client, took_ms);
         }
         // Who was refused is told apart from what any stranger can cause.
-        let subject = if reporting::is_refused_client(failure) {
+        let subject = if log::is_refused_client(failure) {
             Subject::ClientRefused
         } else {
             Subject::HandshakeFailed
@@ -108,11 +108,11 @@ impl Bursts {
 }
 
 /// Who is at the other end, for the log: asked when it is written.
-pub(super) fn peer_name<I: Io>(io: &I, fd: Fd) -> PeerName<'_, I> {
+pub(crate) fn peer_name<I: Io>(io: &I, fd: Fd) -> PeerName<'_, I> {
     PeerName { io, fd }
 }
 
-pub(super) struct PeerName<'a, I> {
+pub(crate) struct PeerName<'a, I> {
     io: &'a I,
     fd: Fd,
 }

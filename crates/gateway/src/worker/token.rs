@@ -5,16 +5,16 @@
 //! | kind 4 | generation 28 | index 32 |
 //! ```
 
-use super::interest::Side;
+use crate::worker::established::interest::Side;
 
 const GENERATION_BITS: u32 = 28;
 
 /// Generations are compared in so many bits.
-pub(super) const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
+pub(crate) const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 
 /// Whose event it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Token {
+pub(crate) enum Token {
     Connection {
         index: u32,
         generation: u32,
@@ -39,27 +39,27 @@ fn pack(kind: u64, generation: u32, index: u32) -> u64 {
     kind << 60 | u64::from(generation & GENERATION_MASK) << 32 | u64::from(index)
 }
 
-pub(super) fn connection(index: u32, generation: u32, side: Side) -> u64 {
+pub(crate) fn connection(index: u32, generation: u32, side: Side) -> u64 {
     pack(if side == Side::Tls { 1 } else { 2 }, generation, index)
 }
 
-pub(super) fn handshake(index: u32, generation: u32) -> u64 {
+pub(crate) fn handshake(index: u32, generation: u32) -> u64 {
     pack(3, generation, index)
 }
 
-pub(super) fn listener(n: usize) -> u64 {
+pub(crate) fn listener(n: usize) -> u64 {
     pack(4, 0, n as u32)
 }
 
-pub(super) fn orders() -> u64 {
+pub(crate) fn orders() -> u64 {
     pack(5, 0, 0)
 }
 
-pub(super) fn origination(index: u32, generation: u32) -> u64 {
+pub(crate) fn origination(index: u32, generation: u32) -> u64 {
     pack(6, generation, index)
 }
 
-pub(super) fn parse(token: u64) -> Token {
+pub(crate) fn parse(token: u64) -> Token {
     let index = token as u32;
     let generation = (token >> 32) as u32 & GENERATION_MASK;
     match token >> 60 {

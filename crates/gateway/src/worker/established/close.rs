@@ -1,0 +1,263 @@
+//! How connections end.
+//!
+//! Each direction ends for itself, as in TCP: the peer's close_notify becomes a FIN to the plain
+//! side, the plain side's FIN becomes close_notify and a FIN to the peer, and the connection is
+//! over when both have happened. Everything else is an abort, and an abort must not look like an
+//! end: what had been received before it is delivered, then the other side is *reset*. A reset
+//! discards what the kernel has not sent yet, so the send queue is watched until it is empty, for
+//! a bounded time.
+
+use crate::counters::Count;
+use crate::slot::{Flag, Phase, Slot};
+use crate::worker::established::flow::{Outcome, Tools, flush_opened, flush_sealed};
+use crate::worker::io::Io;
+use crate::worker::memory::backlog;
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::Attempt;
+use dormouse_record::Alert;
+use std::io;
+
+/// Why a connection is over, and on whose side that lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ending {
+    /// Both directions ended in order.
+    Clean,
+    /// The TLS peer's TCP stream ended without close_notify.
+    TlsTruncated,
+    /// The TLS side's connection failed, or its peer sent a fatal alert.
+    TlsFailed,
+    /// We refused what the TLS peer sent.
+    Refused,
+    /// The plain side's connection failed.
+    PlainFailed,
+    /// No backend could be reached.
+    BackendDown,
+    /// A limit of ours: time, memory, records per key.
+    Limit,
+    /// The gateway is stopping.
+    Stopping,
+    /// A drain closed it.
+    Drained,
+}
+
+impl Ending {
+    /// The counter of this ending.
+    pub(crate) fn count(self) -> Count {
+        match self {
+            Ending::Clean => Count::ClosedClean,
+            Ending::TlsTruncated => Count::ClosedTlsTruncated,
+            Ending::TlsFailed => Count::ClosedTlsFailed,
+            Ending::Refused => Count::ClosedRefused,
+            Ending::PlainFailed => Count::ClosedPlainFailed,
+            Ending::BackendDown => Count::ClosedBackendDown,
+            Ending::Limit => Count::ClosedLimit,
+            Ending::Stopping => Count::ClosedStopping,
+            Ending::Drained => Count::ClosedDrained,
+        }
+    }
+}
+
+/// Passes on the ends that are due in each direction.
+pub(crate) fn pass_ends(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome> {
+    let peer_ended = slot.tls.peer_closed() || slot.has(Flag::TlsEnded);
+    if peer_ended && !slot.has(Flag::OpeningBlocked) && !slot.has(Flag::PlainShut) {
+        slot.set(Flag::PlainShut);
+        if slot.has(Flag::Echo) {
+            slot.set(Flag::PlainEnded);
+        } else if let Err(e) = end_plain(slot, tools) {
+            return Err(Outcome::PlainFailed(e));
+        }
+    }
+    if slot.has(Flag::PlainEnded) && !slot.sealing_over() {
+        tools.send_alert(slot, Alert::CLOSE_NOTIFY)?;
+    }
+    if slot.sealing_over() && slot.sealing_pending.is_none() && !slot.has(Flag::TlsShut) {
+        slot.set(Flag::TlsShut);
+        // The peer may have closed already: then there is nobody left to tell.
+        let _ = tools.io.shutdown_write(slot.tls_fd());
+    }
+    Ok(())
+}
+
+/// The plain side is told that nothing more follows.
+fn end_plain(slot: &Slot, tools: &Tools<impl Io>) -> io::Result<()> {
+    if slot.has(Flag::Joined) {
+        // Any descriptor will do; this one is no secret to this process.
+        tools.io.end_joint(slot.plain_fd(), tools.backends.fd())?;
+    }
+    tools.io.shutdown_write(slot.plain_fd())
+}
+
+/// Have both directions ended, with everything delivered?
+pub(crate) fn is_over(slot: &Slot) -> bool {
+    slot.phase() == Phase::Established && slot.has(Flag::TlsShut) && slot.has(Flag::PlainShut)
+}
+
+/// The connection is aborted: what remains is to deliver what was received, then to reset.
+pub(crate) fn begin_abort(
+    slot: &mut Slot,
+    tools: &mut Tools<impl Io>,
+    outcome: &Outcome,
+) -> Ending {
+    slot.set_phase(Phase::Draining);
+    match outcome {
+        Outcome::PlainFailed(_) => {
+            slot.set(Flag::ResetTls);
+            Ending::PlainFailed
+        }
+        Outcome::TlsTruncated => {
+            slot.set(Flag::ResetPlain);
+            Ending::TlsTruncated
+        }
+        Outcome::Refused(refusal) => {
+            slot.set(Flag::ResetPlain);
+            farewell(slot, tools, Alert::fatal(refusal.alert));
+            Ending::Refused
+        }
+        Outcome::KeyExhausted | Outcome::NoPendingMemory | Outcome::NotWatched(_) => {
+            begin_reset(slot);
+            Ending::Limit
+        }
+        Outcome::TlsFailed(_) | Outcome::TlsAlert(_) | Outcome::Continues => {
+            slot.set(Flag::ResetPlain);
+            Ending::TlsFailed
+        }
+    }
+}
+
+/// Both sides are reset, once each has taken what was meant for it.
+pub(crate) fn begin_reset(slot: &mut Slot) {
+    slot.set_phase(Phase::Draining);
+    slot.set(Flag::ResetPlain);
+    slot.set(Flag::ResetTls);
+}
+
+/// There is nothing behind this TLS connection (any more): it is told so properly. In TLS that is
+/// not ours nothing can be said, and an end would look like one that the backend had meant.
+pub(crate) fn begin_farewell(slot: &mut Slot, tools: &mut Tools<impl Io>) {
+    if slot.has(Flag::PassThrough) {
+        return begin_reset(slot);
+    }
+    slot.set_phase(Phase::Draining);
+    farewell(slot, tools, Alert::CLOSE_NOTIFY);
+}
+
+fn farewell(slot: &mut Slot, tools: &mut Tools<impl Io>, alert: Alert) {
+    slot.set(Flag::LingerTls);
+    // If even the alert can't be sealed or sent, the TCP end behind it says the same, less well.
+    if !slot.tls.closed() && tools.send_alert(slot, alert).is_err() {
+        slot.clear(Flag::LingerTls);
+    }
+}
+
+/// One look at a draining connection. `true`: it is over and can be freed.
+pub(crate) fn drain(slot: &mut Slot, tools: &mut Tools<impl Io>, out_of_time: bool) -> bool {
+    let plain_done = drain_plain(slot, tools, out_of_time);
+    let tls_done = drain_tls(slot, tools, out_of_time);
+    plain_done && tls_done
+}
+
+fn drain_plain(slot: &mut Slot, tools: &mut Tools<impl Io>, out_of_time: bool) -> bool {
+    let fd = slot.plain_fd();
+    if fd == Fd::NONE {
+        return true;
+    }
+    // Before a reset the kernel's queue must be empty; before a close it sees to that itself.
+    let delivered = match flush_opened(slot, &tools.io, &mut tools.pending) {
+        Ok(true) => !slot.has(Flag::ResetPlain) || tools.io.unsent(fd).map_or(true, |n| n == 0),
+        Ok(false) => false,
+        Err(_) => true,
+    };
+    if !delivered && !out_of_time {
+        return false;
+    }
+    let reset = slot.has(Flag::ResetPlain);
+    let joined = slot.has(Flag::Joined);
+    if joined && !reset && !slot.has(Flag::PlainShut) {
+        // If nobody is there any more, nobody need be told.
+        let _ = end_plain(slot, tools);
+    }
+    slot.detach_plain();
+    if reset && !slot.has(Flag::PlainIsUnix) {
+        tools.io.reset(fd);
+    } else {
+        if reset && !joined {
+            tools.count.add(Count::UnixTruncations, 1);
+        }
+        tools.io.close(fd);
+    }
+    true
+}
+
+fn drain_tls(slot: &mut Slot, tools: &mut Tools<impl Io>, out_of_time: bool) -> bool {
+    if out_of_time {
+        return true;
+    }
+    if slot.has(Flag::ResetTls) {
+        return match flush_sealed(slot, &tools.io, &mut tools.pending) {
+            Ok(true) => tools.io.unsent(slot.tls_fd()).map_or(true, |n| n == 0),
+            Ok(false) => false,
+            Err(_) => true,
+        };
+    }
+    if !slot.has(Flag::LingerTls) {
+        return true;
+    }
+    match flush_sealed(slot, &tools.io, &mut tools.pending) {
+        Ok(true) => {}
+        Ok(false) => return false,
+        Err(_) => return true,
+    }
+    if !slot.has(Flag::TlsShut) {
+        slot.set(Flag::TlsShut);
+        if tools.io.shutdown_write(slot.tls_fd()).is_err() {
+            return true;
+        }
+    }
+    discard(&tools.io, slot.tls_fd(), &mut tools.scratch.opening)
+}
+
+/// Reads and forgets, so that closing does not turn into a reset which overtakes our last record.
+/// `true`: the peer has ended its side, or sends so much that it is not listening.
+pub(crate) fn discard(io: &impl Io, fd: Fd, scratch: &mut [u8]) -> bool {
+    for _ in 0..4 {
+        match io.recv(fd, scratch) {
+            Ok(Attempt::Done(0)) | Err(_) => return true,
+            Ok(Attempt::Done(_)) => {}
+            Ok(Attempt::WouldBlock) => return false,
+        }
+    }
+    true
+}
+
+/// The descriptors of a connection that is over, to be closed once its slot is cleared.
+pub(crate) struct Remains {
+    tls_fd: Fd,
+    plain_fd: Fd,
+    reset_tls: bool,
+}
+
+/// Gives back the pending memory and takes the descriptors out. The caller frees the slot, then
+/// calls [`Remains::close`]: a slot never names a descriptor that is closed.
+pub(crate) fn dismantle(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Remains {
+    backlog::free_opening(slot, &mut tools.pending);
+    backlog::free_sealed(slot, &mut tools.pending);
+    Remains {
+        tls_fd: slot.tls_fd(),
+        plain_fd: slot.plain_fd(),
+        reset_tls: slot.has(Flag::ResetTls),
+    }
+}
+
+impl Remains {
+    pub(crate) fn close(self, io: &impl Io) {
+        if self.plain_fd != Fd::NONE {
+            io.close(self.plain_fd);
+        }
+        if self.reset_tls {
+            io.reset(self.tls_fd);
+        } else {
+            io.close(self.tls_fd);
+        }
+    }
+}

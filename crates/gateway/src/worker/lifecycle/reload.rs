@@ -1,0 +1,229 @@
+//! Another configuration for what comes next.
+//!
+//! A slot says nothing of the configuration that its connection was accepted under but the number
+//! of a route, and numbers keep their meaning: so a reload changes tables, and touches no
+//! connection. (Warm connections of an origination that was changed are nobody's yet; they are
+//! renewed.) Handshakes in flight hold what they need of the old tables until they are done;
+//! when the last of them is, nothing is left of those.
+//!
+//! The descriptor of the handover is given a new meaning last of all, and in one step: a worker
+//! that dies before it is followed by one which begins with the old configuration (and is told of
+//! the new one as soon as it is ready), one that dies after it by one which begins with the new.
+
+use crate::backend_tls;
+use crate::config::Originate;
+use crate::contexts;
+use crate::handover::{Changed, Descriptors, ForKeeper, Handover, OriginPem};
+use crate::orders::Word;
+use crate::origin;
+use crate::route::{self, Route};
+use crate::session_cache::Sessions;
+use crate::worker::Worker;
+use crate::worker::door::listeners::Listener;
+use crate::worker::io::Io;
+use dormouse_reactor::{Fd, OnExec};
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::net::SocketAddr;
+
+impl<I: Io> Worker<I> {
+    /// Goes by this handover from now on, or stays with the one before.
+    pub(crate) fn reload(&mut self, told: Fd, edition: u64) {
+        let listeners = std::mem::take(&mut self.arrived);
+        let reloaded = self.take_over(told, &listeners);
+        told.close();
+        let word = match reloaded {
+            Ok(()) => {
+                if self.late.take().is_some() {
+                    self.tools.io.say(self.orders, &Word::Ready);
+                }
+                Word::Reloaded(edition)
+            }
+            Err(error) => {
+                listeners.iter().for_each(|&fd| self.tools.io.close(fd));
+                tracing::error!(%error, "the new configuration can't be used; the old one stays");
+                Word::NotReloaded(edition, error.to_string())
+            }
+        };
+        self.tools.io.return_heap();
+        self.tools.io.say(self.orders, &word);
+    }
+
+    fn take_over(&mut self, told: Fd, listeners: &[Fd]) -> io::Result<()> {
+        let mut handover = Handover::read(told)?;
+        let own = &self.remembered.descriptors;
+        let sessions = Sessions::adopt(own)?;
+        let mut routes = contexts::routes(
+            &handover.config,
+            &handover.certificates,
+            &handover.clients,
+            &handover.ticket_keys,
+            &self.tools.backends,
+            sessions.as_ref(),
+            &mut self.identities,
+        )
+        .map_err(io::Error::other)?;
+        backend_tls::make_contexts(&handover.config, &handover.backend_tls, &mut routes)
+            .map_err(io::Error::other)?;
+        if listeners.len() != handover.descriptors.listeners.len() {
+            return Err(io::Error::other("listeners are missing"));
+        }
+        // The numbers are those of this table; main can't know them.
+        let routes_of_listeners = handover.descriptors.listeners.iter().map(|&(_, n)| n);
+        let numbers: Vec<i32> = listeners.iter().map(|fd| fd.0).collect();
+        handover.descriptors = Descriptors {
+            listeners: numbers.into_iter().zip(routes_of_listeners).collect(),
+            doors: handover.descriptors.doors.clone(),
+            ..own.clone()
+        };
+        let origins = origin::of_worker(&handover)?;
+        let originations = route::originations(&handover.config, origins);
+        let keeper = ForKeeper {
+            slots: own.slots,
+            counters: own.counters,
+            orders: own.orders,
+            changed: Changed {
+                descriptors: Some(handover.descriptors.clone()),
+                ..Changed::default()
+            },
+            ..ForKeeper::read(told)?
+        };
+        let written = keeper.write_before(told)?;
+        written.set_on_exec(OnExec::Keep)?;
+
+        // From here on nothing fails. What is no more polled is polled by nobody: after a crash
+        // between these lines the next worker begins with either handover, and polls its own.
+        let former = self.listeners.replace(
+            &self.tools.io,
+            handover
+                .descriptors
+                .doors()
+                .into_iter()
+                .map(|(fd, door)| Listener::new(fd, &door))
+                .collect(),
+        );
+        if let Err(error) = written.move_to(self.handover) {
+            written.close();
+            self.listeners.replace(&self.tools.io, former);
+            return Err(error);
+        }
+        former
+            .iter()
+            .for_each(|listener| self.tools.io.close(listener.fd));
+        self.descriptors_reserved = (self.descriptors_reserved + listeners.len() as u64)
+            .saturating_sub(former.len() as u64);
+
+        let changed = self.place_routes(routes, originations, &handover);
+        self.limits = handover.share.limits(&handover.config);
+        self.limit_steps();
+        self.tools.paced.end_all();
+        self.tools.kernel.limit_to(self.limits.kernel_bytes_max);
+        (self.set_logs)(&handover.config.log);
+        self.originate_anew(&changed);
+        Ok(())
+    }
+
+    /// The backend of this name has other addresses from now on, here and in the worker that
+    /// comes after this one.
+    pub(crate) fn set_addresses(&mut self, name: &str, addresses: &[SocketAddr]) {
+        let known = &self.tools.backends;
+        let changes = |route: &mut Route| route.set_addresses(name, addresses, known);
+        // All of them, also behind one that does.
+        let changed = self
+            .routes
+            .iter_mut()
+            .filter_map(|r| changes(r).then_some(()));
+        if changed.count() > 0
+            && let Err(error) = self.write_addresses(name, addresses)
+        {
+            tracing::error!(%error, "the addresses of a backend can't be noted for the next worker");
+        }
+    }
+
+    fn write_addresses(&self, name: &str, addresses: &[SocketAddr]) -> io::Result<()> {
+        let mut keeper = ForKeeper::read(self.handover)?;
+        let known = &mut keeper.changed.addresses;
+        let former = known.insert(name.to_owned(), addresses.to_vec());
+        if former.is_some_and(|former| former == addresses) {
+            return Ok(());
+        }
+        let written = keeper.write_before(self.handover)?;
+        let moved = written
+            .set_on_exec(OnExec::Keep)
+            .and_then(|()| written.move_to(self.handover));
+        moved.inspect_err(|_| written.close())
+    }
+
+    /// All routes are new, but for originations of which nothing was changed: these go on, with
+    /// all that is known of their servers. The numbers of the others.
+    fn place_routes(
+        &mut self,
+        mut routes: Vec<Route>,
+        originations: Vec<Route>,
+        handover: &Handover,
+    ) -> Vec<u16> {
+        let remembered = self.remembered.after(handover);
+        let mut former: Vec<Option<Route>> = std::mem::take(&mut self.routes)
+            .into_iter()
+            .map(Some)
+            .collect();
+        let mut unchanged = Vec::new();
+        for (route, &new) in originations.into_iter().zip(&remembered.originations) {
+            let same = self.remembered.originations.contains(&new);
+            let (number, _) = new;
+            let kept = former.get_mut(usize::from(number)).filter(|_| same);
+            match kept.and_then(Option::take) {
+                Some(kept) => {
+                    unchanged.push(number);
+                    routes.push(kept);
+                }
+                None => routes.push(route),
+            }
+        }
+        self.remembered = remembered;
+        self.routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
+        let all = 0..self.routes.len().max(former.len()) as u16;
+        all.filter(|number| !unchanged.contains(number)).collect()
+    }
+}
+
+/// What a worker remembers of the handover it goes by, so that it need not be read again: with many
+/// certificates that takes long.
+#[cfg_attr(test, derive(Default))]
+pub(crate) struct Remembered {
+    descriptors: Descriptors,
+    /// The number of each, and what tells it from another: configuration, trust and certificate.
+    originations: Vec<(u16, u64)>,
+    hasher: RandomState,
+}
+
+impl Remembered {
+    /// Of the first handover.
+    pub(crate) fn of(handover: &Handover) -> Remembered {
+        Remembered::with(RandomState::new(), handover)
+    }
+
+    /// Of the next one.
+    fn after(&self, handover: &Handover) -> Remembered {
+        Remembered::with(self.hasher.clone(), handover)
+    }
+
+    fn with(hasher: RandomState, handover: &Handover) -> Remembered {
+        let config = &handover.config;
+        let numbers = handover.numbers.iter().skip(config.routes.len());
+        let all = numbers.zip(config.originate.iter().zip(&handover.origins));
+        let known = |(&number, (originate, pem)): (&u16, (&Originate, &OriginPem))| {
+            let OriginPem { roots, identity } = pem;
+            let own = (identity.as_ref()).map(|own| (&own.name, &own.chain, &own.key));
+            (
+                number,
+                hasher.hash_one((format!("{originate:?}"), roots, own)),
+            )
+        };
+        Remembered {
+            descriptors: handover.descriptors.clone(),
+            originations: all.map(known).collect(),
+            hasher,
+        }
+    }
+}
