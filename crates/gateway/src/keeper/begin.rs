@@ -12,7 +12,7 @@ use crate::origin;
 use crate::route;
 use crate::session_cache::Sessions;
 use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
-use crate::worker::{End, Inheritance, OsIo, Remembered, Worker};
+use crate::worker::{Exit, Inheritance, OsIo, Remembered, Worker};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::sandbox::Role;
@@ -33,8 +33,8 @@ pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log)) -> i32 {
         }
     };
     match worker.run() {
-        Ok(End::Stopped) => 0,
-        Ok(End::HandedOver) => i32::from(EXIT_HANDED_OVER),
+        Ok(Exit::Stopped) => 0,
+        Ok(Exit::HandedOver) => i32::from(EXIT_HANDED_OVER),
         Err(error) => {
             tracing::error!(%error, "worker failed");
             1

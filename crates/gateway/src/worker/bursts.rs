@@ -3,15 +3,7 @@
 //! The first event of a subject is logged at once; those which follow within ten seconds are
 //! counted, and the count stands in the next line.
 
-use crate::counters::Counters;
-use crate::worker::door::client::Client;
-use crate::worker::established::close::Ending;
-use crate::worker::handshake::log;
-use crate::worker::io::Io;
-use dormouse_engine::HandshakeFailure;
-use dormouse_reactor::Fd;
-use std::fmt;
-
+/// How long a subject keeps silent after a line.
 pub(crate) const QUIET_MS: u64 = 10_000;
 
 /// What a line is about.
@@ -36,20 +28,6 @@ pub(crate) enum Subject {
 }
 
 const SUBJECTS: usize = Subject::Limit as usize + 1;
-
-impl Subject {
-    /// The subject of a connection's end.
-    pub(crate) fn of(ending: Ending) -> Subject {
-        match ending {
-            Ending::TlsTruncated => Subject::Truncated,
-            Ending::TlsFailed => Subject::TlsFailed,
-            Ending::Refused => Subject::Refused,
-            Ending::PlainFailed => Subject::PlainFailed,
-            Ending::BackendDown => Subject::BackendDown,
-            Ending::Clean | Ending::Limit | Ending::Stopping | Ending::Drained => Subject::Limit,
-        }
-    }
-}
 
 #[derive(Clone, Copy, Default)]
 struct Burst {
@@ -79,50 +57,6 @@ impl Bursts {
             logged_ms: Some(now_ms),
             more: 0,
         };
-    }
-
-    /// A handshake failed: counted by kind, logged in words. `each_ms`: every handshake has a line;
-    /// it took so long.
-    pub(crate) fn handshake_failed(
-        &mut self,
-        failure: &HandshakeFailure,
-        client: &Client,
-        now_ms: u64,
-        count: &Counters,
-        each_ms: Option<u64>,
-    ) {
-        log::count_failed(failure, count);
-        if let Some(took_ms) = each_ms {
-            return log::log_failed(failure, client, took_ms);
-        }
-        // Who was refused is told apart from what any stranger can cause.
-        let subject = if log::is_refused_client(failure) {
-            Subject::ClientRefused
-        } else {
-            Subject::HandshakeFailed
-        };
-        self.note(subject, now_ms, |more| {
-            tracing::info!(peer = %client, more, "handshake failed: {failure}");
-        });
-    }
-}
-
-/// Who is at the other end, for the log: asked when it is written.
-pub(crate) fn peer_name<I: Io>(io: &I, fd: Fd) -> PeerName<'_, I> {
-    PeerName { io, fd }
-}
-
-pub(crate) struct PeerName<'a, I> {
-    io: &'a I,
-    fd: Fd,
-}
-
-impl<I: Io> fmt::Display for PeerName<'_, I> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.io.peer(self.fd) {
-            Ok(peer) => peer.fmt(f),
-            Err(_) => f.write_str("gone"),
-        }
     }
 }
 

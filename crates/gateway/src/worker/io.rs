@@ -19,6 +19,7 @@ use dormouse_reactor::socket::{
     self, Accepted, Addr, Attempt, ConnectOptions, Connecting, Peer, Received,
 };
 use dormouse_reactor::{Fd, OnExec, descriptors, process};
+use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::ops::Range;
@@ -375,5 +376,27 @@ impl Io for OsIo {
 
     fn say(&self, channel: Fd, word: &Word) {
         orders::say(channel, word);
+    }
+}
+
+/// The other end of a socket, as the log names it. It is asked for when the line is written.
+pub(crate) struct PeerName<'a, I> {
+    io: &'a I,
+    fd: Fd,
+}
+
+impl<'a, I: Io> PeerName<'a, I> {
+    /// The peer of `fd`.
+    pub(crate) fn new(io: &'a I, fd: Fd) -> PeerName<'a, I> {
+        PeerName { io, fd }
+    }
+}
+
+impl<I: Io> fmt::Display for PeerName<'_, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.io.peer(self.fd) {
+            Ok(peer) => peer.fmt(f),
+            Err(_) => f.write_str("gone"),
+        }
     }
 }

@@ -1,19 +1,20 @@
-//! Who may come in: networks that are allowed or denied, and what one client address may have.
+//! Who may connect: networks that are allowed or denied, and what one client address may have.
 //!
-//! Asked once the client's address is known, which is at accept, or when a trusted proxy has said
-//! whom it speaks for; a proxy itself is not asked. Whoever may not is closed without a word,
-//! counted, and logged as one line per burst.
+//! A client is judged once its address is known, which is at accept, or when a trusted proxy has
+//! said whom it speaks for; a proxy itself is not judged. A refused connection is closed without an
+//! answer, counted, and logged once per burst.
 
 use crate::clients::Exceeded;
 use crate::counters::Count;
 use crate::route::Route;
-use crate::worker::Worker;
+use crate::slot::Slot;
 use crate::worker::bursts::Subject;
 use crate::worker::door::client::Client;
-use crate::worker::io::Io;
+use crate::worker::settings::{Limits, Settings};
+use crate::worker::workspace::Workspace;
 use std::net::IpAddr;
 
-/// Why a client is not let in.
+/// Why a client is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Refusal {
     /// Its network is not among those that may.
@@ -51,64 +52,77 @@ fn network_may(route: &Route, ip: IpAddr) -> bool {
     !within(&route.access.deny) && (route.access.allow.is_empty() || within(&route.access.allow))
 }
 
-impl<I: Io> Worker<I> {
-    /// May this client begin a handshake?
-    pub(crate) fn admit(&mut self, route: u16, client: &Client) -> bool {
-        self.admit_network(route, client) && self.admit_rate(client)
-    }
+/// May this client begin a handshake on this route?
+pub(crate) fn admit<I>(
+    route: u16,
+    client: &Client,
+    settings: &Settings,
+    work: &mut Workspace<I>,
+) -> bool {
+    admit_network(route, client, settings, work) && admit_rate(client, &settings.limits, work)
+}
 
-    /// Is it in a network from where this route may be come to?
-    pub(crate) fn admit_network(&mut self, route: u16, client: &Client) -> bool {
-        let (Some(ip), Some(route)) = (client.ip(), self.routes.get(usize::from(route))) else {
-            return true;
-        };
-        let may = network_may(route, ip);
-        if !may {
-            self.refuse(Refusal::Network, client);
-        }
-        may
+/// Is it in a network that may connect to this route?
+pub(crate) fn admit_network<I>(
+    route: u16,
+    client: &Client,
+    settings: &Settings,
+    work: &mut Workspace<I>,
+) -> bool {
+    let (Some(ip), Some(route)) = (client.ip(), settings.route(route)) else {
+        return true;
+    };
+    let may = network_may(route, ip);
+    if !may {
+        refuse(Refusal::Network, client, work);
     }
+    may
+}
 
-    /// May it begin another handshake so soon?
-    pub(crate) fn admit_rate(&mut self, client: &Client) -> bool {
-        let Some(ip) = client.ip().filter(|_| self.limits.per_client.any()) else {
-            return true;
-        };
-        match self.clients.knock(ip, self.limits.per_client, self.now_ms) {
-            Ok(_) => true,
-            Err(exceeded) => {
-                self.refuse(Refusal::Exceeded(exceeded), client);
-                false
-            }
-        }
-    }
-
-    /// Counts a connection whose handshake is done. `false`: it is one too many.
-    pub(crate) fn enter(&mut self, index: u32, client: &Client) -> bool {
-        let ip = client.ip().filter(|_| self.limits.per_client.any());
-        let (Some(ip), Some(slot)) = (ip, self.slots.get_mut(index)) else {
-            return true;
-        };
-        let Some(place) = self.clients.place(ip, self.now_ms) else {
-            self.tools.count.add(Count::ClientsUncounted, 1);
-            return true;
-        };
-        // Noted before it is counted: who dies in between makes the count one too low at worst.
-        slot.set_client(place);
-        match self.clients.enter(place, self.limits.per_client) {
-            Ok(()) => true,
-            Err(exceeded) => {
-                slot.set_client(0);
-                self.refuse(Refusal::Exceeded(exceeded), client);
-                false
-            }
+/// May it begin another handshake so soon?
+pub(crate) fn admit_rate<I>(client: &Client, limits: &Limits, work: &mut Workspace<I>) -> bool {
+    let Some(ip) = client.ip().filter(|_| limits.per_client.any()) else {
+        return true;
+    };
+    match work.clients.knock(ip, limits.per_client, work.now_ms) {
+        Ok(_) => true,
+        Err(exceeded) => {
+            refuse(Refusal::Exceeded(exceeded), client, work);
+            false
         }
     }
+}
 
-    fn refuse(&mut self, refusal: Refusal, client: &Client) {
-        self.tools.count.add(refusal.count(), 1);
-        self.bursts.note(Subject::Denied, self.now_ms, |more| {
-            tracing::info!(%client, more, "connection refused: {}", refusal.in_words());
-        });
+/// Counts a connection whose handshake is done. `false`: it is one too many.
+pub(crate) fn enter<I>(
+    slot: &mut Slot,
+    client: &Client,
+    limits: &Limits,
+    work: &mut Workspace<I>,
+) -> bool {
+    let Some(ip) = client.ip().filter(|_| limits.per_client.any()) else {
+        return true;
+    };
+    let Some(place) = work.clients.place(ip, work.now_ms) else {
+        work.count.add(Count::ClientsUncounted, 1);
+        return true;
+    };
+    // Noted before it is counted: a worker that dies in between makes the count one too low at
+    // worst.
+    slot.set_client(place);
+    match work.clients.enter(place, limits.per_client) {
+        Ok(()) => true,
+        Err(exceeded) => {
+            slot.set_client(0);
+            refuse(Refusal::Exceeded(exceeded), client, work);
+            false
+        }
     }
+}
+
+fn refuse<I>(refusal: Refusal, client: &Client, work: &mut Workspace<I>) {
+    work.count.add(refusal.count(), 1);
+    work.bursts.note(Subject::Denied, work.now_ms, |more| {
+        tracing::info!(%client, more, "connection refused: {}", refusal.in_words());
+    });
 }

@@ -1,15 +1,14 @@
-//! Who the client is: from its own socket, or from a proxy in front of us that is trusted; and how
-//! the backend is told.
+//! The client of a connection: who it is, from its own socket or from a trusted proxy in front of
+//! the gateway, and how the backend is told.
 
 use crate::config::{Network, ProxyProtocol};
-use crate::proxy_protocol::{self, ClientCertificate, Ends, HEADER_MAX, Progress, Tls};
+use crate::proxy_protocol::{self, ClientCertificate, Ends, Tls};
 use crate::route::Route;
 use crate::slot::Slot;
-use crate::worker::handshake::in_flight::Step;
 use crate::worker::io::Io;
 use dormouse_engine::{HandshakeInfo, Version};
 use dormouse_reactor::Fd;
-use dormouse_reactor::socket::{Addr, Attempt, Peer};
+use dormouse_reactor::socket::{Addr, Peer};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
@@ -47,7 +46,7 @@ impl Client {
         }
     }
 
-    /// Names the connection: random for the worker, then the time and the connection's own number.
+    /// The connection's id: random for the worker, then the time and the connection's own number.
     pub(crate) fn id(&self, seed: u64, slot: &Slot) -> Id {
         Id {
             seed,
@@ -149,44 +148,5 @@ impl fmt::Display for Client {
             Some(ends) => write!(f, "{} (by {})", ends.client, self.peer),
             None => self.peer.fmt(f),
         }
-    }
-}
-
-/// A proxy's header, as far as it has come.
-#[derive(Default)]
-pub(crate) struct Introduction {
-    received: Vec<u8>,
-    len: usize,
-    ends: Option<Ends>,
-}
-
-impl Introduction {
-    /// Has anything come?
-    pub(crate) fn has_begun(&self) -> bool {
-        !self.received.is_empty()
-    }
-
-    /// Receives more of it.
-    pub(crate) fn step(&mut self, io: &impl Io, fd: Fd, scratch: &mut [u8]) -> Step {
-        let n = match io.recv(fd, &mut scratch[..HEADER_MAX]) {
-            Ok(Attempt::Done(0)) | Err(_) => return Step::Gone,
-            Ok(Attempt::Done(n)) => n,
-            Ok(Attempt::WouldBlock) => return Step::Continues,
-        };
-        self.received.extend_from_slice(&scratch[..n]);
-        match proxy_protocol::read(&self.received) {
-            Ok(Progress::Partial) => Step::Continues,
-            Ok(Progress::Complete { len, ends }) => {
-                (self.len, self.ends) = (len, ends);
-                Step::Introduced
-            }
-            Err(refused) => Step::NotIntroduced(refused),
-        }
-    }
-
-    /// For whom it speaks, and what the client has said already.
-    pub(crate) fn into_parts(mut self) -> (Option<Ends>, Vec<u8>) {
-        self.received.drain(..self.len.min(self.received.len()));
-        (self.ends, self.received)
     }
 }

@@ -4,14 +4,13 @@
 //! another connection takes the listeners out of its epoll: what is queued is then accepted by the
 //! others, or waits in the queue until there is room again. Nothing is accepted to be refused.
 
-use crate::counters::{Count, Counters};
+use crate::counters::Counters;
+use crate::worker::door::pause::Pause;
 use crate::worker::io::Io;
+use crate::worker::token;
 use dormouse_reactor::Fd;
 use std::io;
 use std::rc::Rc;
-
-/// Connections accepted from one listener per turn.
-pub(crate) const ACCEPTS_PER_TURN: usize = 16;
 
 /// How long accepting pauses when descriptors or ports have run out, unless a connection ends.
 const PAUSE_MS: u64 = 100;
@@ -32,45 +31,6 @@ impl Listener {
             fd,
             route: door.first().copied().unwrap_or_default(),
             door: door.into(),
-        }
-    }
-}
-
-/// Why accepting pauses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Pause {
-    /// Every slot, or every descriptor there is for connections, is taken.
-    Full,
-    /// As many connections to servers as `max_handshakes` are on their way.
-    Handshakes,
-    /// EMFILE or ENFILE.
-    Descriptors,
-    /// EADDRNOTAVAIL on the way to a backend.
-    Ports,
-}
-
-impl Pause {
-    fn count(self) -> Count {
-        match self {
-            Pause::Full => Count::PausedFull,
-            Pause::Handshakes => Count::PausedHandshakes,
-            Pause::Descriptors => Count::PausedDescriptors,
-            Pause::Ports => Count::PausedPorts,
-        }
-    }
-
-    /// What the log says.
-    pub(crate) fn in_words(self) -> &'static str {
-        match self {
-            Pause::Full => {
-                "every connection slot is taken (max_connections, or the descriptor limit)"
-            }
-            Pause::Handshakes => "max_handshakes connections to servers are on their way",
-            Pause::Descriptors => "the process has no descriptor left (raise `ulimit -n`)",
-            Pause::Ports => {
-                "no local port is left towards the backend \
-                 (widen net.ipv4.ip_local_port_range, or use a unix socket)"
-            }
         }
     }
 }
@@ -176,7 +136,7 @@ impl Listeners {
         }
         for (n, listener) in self.all.iter().enumerate() {
             if poll {
-                io.watch_listener(listener.fd, crate::worker::token::listener(n))?;
+                io.watch_listener(listener.fd, token::listener(n))?;
             } else {
                 io.unwatch(listener.fd)?;
             }

@@ -9,83 +9,46 @@
 
 use crate::counters::Count;
 use crate::slot::{Flag, Phase, Slot};
-use crate::worker::established::flow::{Outcome, Tools, flush_opened, flush_sealed};
+use crate::worker::established::close_reason::CloseReason;
+use crate::worker::established::fault::{Fault, Flow};
+use crate::worker::established::flow::{self, flush_opened, flush_sealed};
+use crate::worker::established::interest::has_tls_ended;
 use crate::worker::io::Io;
 use crate::worker::memory::backlog;
+use crate::worker::workspace::Workspace;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
 use dormouse_record::Alert;
 use std::io;
 
-/// Why a connection is over, and on whose side that lies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ending {
-    /// Both directions ended in order.
-    Clean,
-    /// The TLS peer's TCP stream ended without close_notify.
-    TlsTruncated,
-    /// The TLS side's connection failed, or its peer sent a fatal alert.
-    TlsFailed,
-    /// We refused what the TLS peer sent.
-    Refused,
-    /// The plain side's connection failed.
-    PlainFailed,
-    /// No backend could be reached.
-    BackendDown,
-    /// A limit of ours: time, memory, records per key.
-    Limit,
-    /// The gateway is stopping.
-    Stopping,
-    /// A drain closed it.
-    Drained,
-}
-
-impl Ending {
-    /// The counter of this ending.
-    pub(crate) fn count(self) -> Count {
-        match self {
-            Ending::Clean => Count::ClosedClean,
-            Ending::TlsTruncated => Count::ClosedTlsTruncated,
-            Ending::TlsFailed => Count::ClosedTlsFailed,
-            Ending::Refused => Count::ClosedRefused,
-            Ending::PlainFailed => Count::ClosedPlainFailed,
-            Ending::BackendDown => Count::ClosedBackendDown,
-            Ending::Limit => Count::ClosedLimit,
-            Ending::Stopping => Count::ClosedStopping,
-            Ending::Drained => Count::ClosedDrained,
-        }
-    }
-}
-
 /// Passes on the ends that are due in each direction.
-pub(crate) fn pass_ends(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome> {
-    let peer_ended = slot.tls.peer_closed() || slot.has(Flag::TlsEnded);
-    if peer_ended && !slot.has(Flag::OpeningBlocked) && !slot.has(Flag::PlainShut) {
+pub(crate) fn pass_ends(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+    if has_tls_ended(slot) && !slot.has(Flag::OpeningBlocked) && !slot.has(Flag::PlainShut) {
         slot.set(Flag::PlainShut);
         if slot.has(Flag::Echo) {
             slot.set(Flag::PlainEnded);
-        } else if let Err(e) = end_plain(slot, tools) {
-            return Err(Outcome::PlainFailed(e));
+        } else if let Err(e) = end_plain(slot, work) {
+            return Err(Fault::PlainFailed(e));
         }
     }
     if slot.has(Flag::PlainEnded) && !slot.sealing_over() {
-        tools.send_alert(slot, Alert::CLOSE_NOTIFY)?;
+        flow::send_alert(slot, work, Alert::CLOSE_NOTIFY)?;
     }
     if slot.sealing_over() && slot.sealing_pending.is_none() && !slot.has(Flag::TlsShut) {
         slot.set(Flag::TlsShut);
         // The peer may have closed already: then there is nobody left to tell.
-        let _ = tools.io.shutdown_write(slot.tls_fd());
+        let _ = work.io.shutdown_write(slot.tls_fd());
     }
     Ok(())
 }
 
 /// The plain side is told that nothing more follows.
-fn end_plain(slot: &Slot, tools: &Tools<impl Io>) -> io::Result<()> {
+fn end_plain(slot: &Slot, work: &Workspace<impl Io>) -> io::Result<()> {
     if slot.has(Flag::Joined) {
         // Any descriptor will do; this one is no secret to this process.
-        tools.io.end_joint(slot.plain_fd(), tools.backends.fd())?;
+        work.io.end_joint(slot.plain_fd(), work.backends.fd())?;
     }
-    tools.io.shutdown_write(slot.plain_fd())
+    work.io.shutdown_write(slot.plain_fd())
 }
 
 /// Have both directions ended, with everything delivered?
@@ -96,31 +59,31 @@ pub(crate) fn is_over(slot: &Slot) -> bool {
 /// The connection is aborted: what remains is to deliver what was received, then to reset.
 pub(crate) fn begin_abort(
     slot: &mut Slot,
-    tools: &mut Tools<impl Io>,
-    outcome: &Outcome,
-) -> Ending {
+    work: &mut Workspace<impl Io>,
+    fault: &Fault,
+) -> CloseReason {
     slot.set_phase(Phase::Draining);
-    match outcome {
-        Outcome::PlainFailed(_) => {
+    match fault {
+        Fault::PlainFailed(_) => {
             slot.set(Flag::ResetTls);
-            Ending::PlainFailed
+            CloseReason::PlainFailed
         }
-        Outcome::TlsTruncated => {
+        Fault::TlsTruncated => {
             slot.set(Flag::ResetPlain);
-            Ending::TlsTruncated
+            CloseReason::TlsTruncated
         }
-        Outcome::Refused(refusal) => {
+        Fault::Refused(refusal) => {
             slot.set(Flag::ResetPlain);
-            farewell(slot, tools, Alert::fatal(refusal.alert));
-            Ending::Refused
+            farewell(slot, work, Alert::fatal(refusal.alert));
+            CloseReason::Refused
         }
-        Outcome::KeyExhausted | Outcome::NoPendingMemory | Outcome::NotWatched(_) => {
+        Fault::KeyExhausted | Fault::NoPendingMemory | Fault::NotWatched(_) => {
             begin_reset(slot);
-            Ending::Limit
+            CloseReason::Limit
         }
-        Outcome::TlsFailed(_) | Outcome::TlsAlert(_) | Outcome::Continues => {
+        Fault::TlsFailed(_) | Fault::TlsAlert(_) => {
             slot.set(Flag::ResetPlain);
-            Ending::TlsFailed
+            CloseReason::TlsFailed
         }
     }
 }
@@ -134,37 +97,37 @@ pub(crate) fn begin_reset(slot: &mut Slot) {
 
 /// There is nothing behind this TLS connection (any more): it is told so properly. In TLS that is
 /// not ours nothing can be said, and an end would look like one that the backend had meant.
-pub(crate) fn begin_farewell(slot: &mut Slot, tools: &mut Tools<impl Io>) {
+pub(crate) fn begin_farewell(slot: &mut Slot, work: &mut Workspace<impl Io>) {
     if slot.has(Flag::PassThrough) {
         return begin_reset(slot);
     }
     slot.set_phase(Phase::Draining);
-    farewell(slot, tools, Alert::CLOSE_NOTIFY);
+    farewell(slot, work, Alert::CLOSE_NOTIFY);
 }
 
-fn farewell(slot: &mut Slot, tools: &mut Tools<impl Io>, alert: Alert) {
+fn farewell(slot: &mut Slot, work: &mut Workspace<impl Io>, alert: Alert) {
     slot.set(Flag::LingerTls);
     // If even the alert can't be sealed or sent, the TCP end behind it says the same, less well.
-    if !slot.tls.closed() && tools.send_alert(slot, alert).is_err() {
+    if !slot.tls.closed() && flow::send_alert(slot, work, alert).is_err() {
         slot.clear(Flag::LingerTls);
     }
 }
 
 /// One look at a draining connection. `true`: it is over and can be freed.
-pub(crate) fn drain(slot: &mut Slot, tools: &mut Tools<impl Io>, out_of_time: bool) -> bool {
-    let plain_done = drain_plain(slot, tools, out_of_time);
-    let tls_done = drain_tls(slot, tools, out_of_time);
+pub(crate) fn drain(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool) -> bool {
+    let plain_done = drain_plain(slot, work, out_of_time);
+    let tls_done = drain_tls(slot, work, out_of_time);
     plain_done && tls_done
 }
 
-fn drain_plain(slot: &mut Slot, tools: &mut Tools<impl Io>, out_of_time: bool) -> bool {
+fn drain_plain(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool) -> bool {
     let fd = slot.plain_fd();
     if fd == Fd::NONE {
         return true;
     }
     // Before a reset the kernel's queue must be empty; before a close it sees to that itself.
-    let delivered = match flush_opened(slot, &tools.io, &mut tools.pending) {
-        Ok(true) => !slot.has(Flag::ResetPlain) || tools.io.unsent(fd).map_or(true, |n| n == 0),
+    let delivered = match flush_opened(slot, &work.io, &mut work.pending) {
+        Ok(true) => !slot.has(Flag::ResetPlain) || work.io.unsent(fd).map_or(true, |n| n == 0),
         Ok(false) => false,
         Err(_) => true,
     };
@@ -175,27 +138,27 @@ fn drain_plain(slot: &mut Slot, tools: &mut Tools<impl Io>, out_of_time: bool) -
     let joined = slot.has(Flag::Joined);
     if joined && !reset && !slot.has(Flag::PlainShut) {
         // If nobody is there any more, nobody need be told.
-        let _ = end_plain(slot, tools);
+        let _ = end_plain(slot, work);
     }
     slot.detach_plain();
     if reset && !slot.has(Flag::PlainIsUnix) {
-        tools.io.reset(fd);
+        work.io.reset(fd);
     } else {
         if reset && !joined {
-            tools.count.add(Count::UnixTruncations, 1);
+            work.count.add(Count::UnixTruncations, 1);
         }
-        tools.io.close(fd);
+        work.io.close(fd);
     }
     true
 }
 
-fn drain_tls(slot: &mut Slot, tools: &mut Tools<impl Io>, out_of_time: bool) -> bool {
+fn drain_tls(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool) -> bool {
     if out_of_time {
         return true;
     }
     if slot.has(Flag::ResetTls) {
-        return match flush_sealed(slot, &tools.io, &mut tools.pending) {
-            Ok(true) => tools.io.unsent(slot.tls_fd()).map_or(true, |n| n == 0),
+        return match flush_sealed(slot, &work.io, &mut work.pending) {
+            Ok(true) => work.io.unsent(slot.tls_fd()).map_or(true, |n| n == 0),
             Ok(false) => false,
             Err(_) => true,
         };
@@ -203,18 +166,18 @@ fn drain_tls(slot: &mut Slot, tools: &mut Tools<impl Io>, out_of_time: bool) -> 
     if !slot.has(Flag::LingerTls) {
         return true;
     }
-    match flush_sealed(slot, &tools.io, &mut tools.pending) {
+    match flush_sealed(slot, &work.io, &mut work.pending) {
         Ok(true) => {}
         Ok(false) => return false,
         Err(_) => return true,
     }
     if !slot.has(Flag::TlsShut) {
         slot.set(Flag::TlsShut);
-        if tools.io.shutdown_write(slot.tls_fd()).is_err() {
+        if work.io.shutdown_write(slot.tls_fd()).is_err() {
             return true;
         }
     }
-    discard(&tools.io, slot.tls_fd(), &mut tools.scratch.opening)
+    discard(&work.io, slot.tls_fd(), &mut work.scratch.opening)
 }
 
 /// Reads and forgets, so that closing does not turn into a reset which overtakes our last record.
@@ -239,9 +202,9 @@ pub(crate) struct Remains {
 
 /// Gives back the pending memory and takes the descriptors out. The caller frees the slot, then
 /// calls [`Remains::close`]: a slot never names a descriptor that is closed.
-pub(crate) fn dismantle(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Remains {
-    backlog::free_opening(slot, &mut tools.pending);
-    backlog::free_sealed(slot, &mut tools.pending);
+pub(crate) fn dismantle(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Remains {
+    backlog::free_opening(slot, &mut work.pending);
+    backlog::free_sealed(slot, &mut work.pending);
     Remains {
         tls_fd: slot.tls_fd(),
         plain_fd: slot.plain_fd(),

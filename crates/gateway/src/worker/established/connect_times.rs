@@ -7,11 +7,11 @@
 const PLACES: usize = 256;
 
 /// The places: the generation of a slot, and when it began.
-pub(crate) struct Connects([(u32, u64); PLACES]);
+pub(crate) struct ConnectTimes([(u32, u64); PLACES]);
 
-impl Connects {
-    pub(crate) fn new() -> Connects {
-        Connects([(0, 0); PLACES])
+impl ConnectTimes {
+    pub(crate) fn new() -> ConnectTimes {
+        ConnectTimes([(0, 0); PLACES])
     }
 
     /// A slot of this generation begins to connect, or goes on with another backend.
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_connect_is_measured_from_its_first_attempt() {
-        let mut connects = Connects::new();
+        let mut connects = ConnectTimes::new();
         connects.began(7, 100);
         connects.began(7, 120);
         connects.began(8, 110);

@@ -44,10 +44,10 @@ fn wanted(slot: &Slot) -> (u8, u8) {
             watch(slot.has(Flag::Joined), !slot.has(Flag::Joined)),
         ),
         Phase::Established => (
-            watch(reads_tls(slot), tls_write),
-            watch(reads_plain(slot), slot.has(Flag::OpeningBlocked)),
+            watch(may_read_tls(slot), tls_write),
+            watch(may_read_plain(slot), slot.has(Flag::OpeningBlocked)),
         ),
-        Phase::Warm => (watch(reads_tls(slot), tls_write), 0),
+        Phase::Warm => (watch(may_read_tls(slot), tls_write), 0),
         Phase::Draining => (
             if slot.has(Flag::LingerTls) {
                 watch(slot.has(Flag::TlsShut), tls_write)
@@ -66,19 +66,23 @@ fn wanted(slot: &Slot) -> (u8, u8) {
 }
 
 /// May the TLS side be read?
-pub(crate) fn reads_tls(slot: &Slot) -> bool {
+pub(crate) fn may_read_tls(slot: &Slot) -> bool {
     let echo_waits = slot.has(Flag::Echo) && slot.sealing_pending.is_some();
     matches!(slot.phase(), Phase::Established | Phase::Warm)
-        && !slot.tls.peer_closed()
-        && !slot.has(Flag::TlsEnded)
+        && !has_tls_ended(slot)
         && !slot.has(Flag::OpeningBlocked)
         && !slot.has(Flag::Starved)
         && !slot.has(Flag::Paced)
         && !echo_waits
 }
 
+/// Has the TLS side ended, by close_notify or by an end that its route accepts?
+pub(crate) fn has_tls_ended(slot: &Slot) -> bool {
+    slot.tls.peer_closed() || slot.has(Flag::TlsEnded)
+}
+
 /// May the plain side be read?
-pub(crate) fn reads_plain(slot: &Slot) -> bool {
+pub(crate) fn may_read_plain(slot: &Slot) -> bool {
     slot.phase() == Phase::Established
         && !slot.has(Flag::PlainEnded)
         && !slot.has(Flag::SealingStarved)
@@ -120,7 +124,7 @@ fn interest_of(watch: u8) -> Interest {
 }
 
 /// The slot has moved: epoll gets the new token of this side, and nothing else changes.
-pub(crate) fn retell(slot: &Slot, io: &impl Io, side: Side, token: u64) -> io::Result<()> {
+pub(crate) fn rewatch(slot: &Slot, io: &impl Io, side: Side, token: u64) -> io::Result<()> {
     let (fd, watch) = match side {
         Side::Tls => (slot.tls_fd(), slot.tls_watch),
         Side::Plain => (slot.plain_fd(), slot.plain_watch),

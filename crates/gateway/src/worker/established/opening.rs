@@ -7,10 +7,14 @@
 use crate::counters::Count;
 use crate::slot::{Flag, Phase, Slot};
 use crate::upgrade::trial;
-use crate::worker::established::flow::{Allowance, Outcome, Tools, content_ranges};
+use crate::worker::established::fault::{Fault, Flow};
+use crate::worker::established::flow;
+use crate::worker::established::interest::may_read_tls;
 use crate::worker::established::pass_through;
 use crate::worker::io::Io;
 use crate::worker::memory::backlog;
+use crate::worker::scratch::content_ranges;
+use crate::worker::workspace::{Allowance, Workspace};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{Attempt, RANGES_MAX};
 use dormouse_record::{Alert, CONTENT_MAX, OpenKey, Opened, RECORD_MAX, SealKey};
@@ -20,84 +24,67 @@ use std::ops::Range;
 const PIECE_MIN: usize = 4096;
 
 /// The TLS side has something to read, or has ended.
-pub(crate) fn tls_readable(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Outcome {
+pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     if slot.has(Flag::PassThrough) {
-        return pass_through::tls_readable(slot, tools);
+        return pass_through::read_tls(slot, work);
     }
-    let outcome = match open_turn(slot, tools) {
-        Ok(()) => Outcome::Continues,
-        Err(outcome) => outcome,
-    };
-    match (outcome, tools.answer_key_update(slot)) {
-        (Outcome::Continues, Err(outcome)) => outcome,
-        (outcome, _) => outcome,
-    }
+    let opened = open_turn(slot, work);
+    let answered = flow::answer_key_update(slot, work);
+    opened.and(answered)
 }
 
 /// Opens what is stored (bytes that came behind the handshake), without receiving.
-pub(crate) fn open_stored(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Outcome {
-    let have = restore_partial(slot, tools);
+pub(crate) fn open_stored(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+    let have = restore_partial(slot, work);
     if have == 0 {
-        return Outcome::Continues;
+        return Ok(());
     }
     let mut key = OpenKey::new(&slot.tls);
-    match open_received(slot, tools, &mut key, have) {
-        Ok(()) => Outcome::Continues,
-        Err(outcome) => outcome,
-    }
+    open_received(slot, work, &mut key, have)
 }
 
-fn open_turn(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome> {
+fn open_turn(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     // Derived once per wake, and not before there is something to open.
     let mut key = None;
     let mut moved = 0;
-    while moved < tools.turn_max() && may_read(slot) {
+    while moved < work.turn_max() && may_read_tls(slot) {
         // Behind the beginning of a record which came before, if there is one.
         let have = usize::from(slot.partial_len);
-        let most = match tools.allowance(towards(slot)) {
-            Allowance::Full => tools.receive_max(),
-            Allowance::Lean(room) => match one_record(slot, tools, have)? {
+        let most = match work.allowance(destination(slot)) {
+            Allowance::Full => work.receive_max(),
+            Allowance::Lean(room) => match one_record(slot, work, have)? {
                 0 => {
-                    tools.starve_for_record(slot);
+                    work.starve_for_record(slot);
                     return Ok(());
                 }
                 // A record can't be cut: with nothing left, a long one waits.
-                most if most > room && tools.kernel.is_used_up() => {
-                    tools.starve_for_record(slot);
+                most if most > room && work.kernel.is_used_up() => {
+                    work.starve_for_record(slot);
                     return Ok(());
                 }
                 most => most,
             },
             Allowance::Nothing => {
-                tools.starve(slot, Flag::Starved);
+                work.starve(slot, Flag::Starved);
                 return Ok(());
             }
         };
-        let room = have..(have + most).min(tools.scratch.opening.len());
-        let n = match tools
-            .io
-            .recv(slot.tls_fd(), &mut tools.scratch.opening[room])
-        {
-            Ok(Attempt::Done(0)) => return Err(Outcome::TlsTruncated),
+        let room = have..(have + most).min(work.scratch.opening.len());
+        let n = match work.io.recv(slot.tls_fd(), &mut work.scratch.opening[room]) {
+            Ok(Attempt::Done(0)) => return Err(Fault::TlsTruncated),
             Ok(Attempt::Done(n)) => n,
             Ok(Attempt::WouldBlock) => return Ok(()),
-            Err(e) => return Err(Outcome::TlsFailed(e)),
+            Err(e) => return Err(Fault::TlsFailed(e)),
         };
-        tools.note_received(Count::TlsBytesIn, n);
-        trial::crash_on(
-            tools
-                .scratch
-                .opening
-                .get(have..have + n)
-                .unwrap_or_default(),
-        );
+        work.note_received(Count::TlsBytesIn, n);
+        trial::crash_on(work.scratch.opening.get(have..have + n).unwrap_or_default());
         moved += n;
-        if have > 0 && keep_trickle(slot, tools, have, n) {
+        if have > 0 && keep_trickle(slot, work, have, n) {
             return Ok(());
         }
-        restore_partial(slot, tools);
+        restore_partial(slot, work);
         let key = key.get_or_insert_with(|| OpenKey::new(&slot.tls));
-        open_received(slot, tools, key, have + n)?;
+        open_received(slot, work, key, have + n)?;
         if n < most {
             break;
         }
@@ -106,7 +93,7 @@ fn open_turn(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome>
 }
 
 /// The socket by which plaintext leaves: where it would get stuck.
-pub(crate) fn towards(slot: &Slot) -> Fd {
+pub(crate) fn destination(slot: &Slot) -> Fd {
     if slot.has(Flag::Echo) {
         slot.tls_fd()
     } else {
@@ -116,15 +103,15 @@ pub(crate) fn towards(slot: &Slot) -> Fd {
 
 /// How many bytes to receive so that exactly one record is whole and nothing is left over; 0 while
 /// the kernel does not have all of it. With the stream at its end: 1, so that the end is seen.
-fn one_record(slot: &Slot, tools: &mut Tools<impl Io>, have: usize) -> Result<usize, Outcome> {
+fn one_record(slot: &Slot, work: &mut Workspace<impl Io>, have: usize) -> Flow<usize> {
     let mut ahead = [0; 5];
-    let peeked = match tools.io.peek(slot.tls_fd(), &mut ahead) {
+    let peeked = match work.io.peek(slot.tls_fd(), &mut ahead) {
         Ok(Attempt::Done(0)) => return Ok(1),
         Ok(Attempt::Done(n)) => n,
         Ok(Attempt::WouldBlock) => return Ok(0),
-        Err(e) => return Err(Outcome::TlsFailed(e)),
+        Err(e) => return Err(Fault::TlsFailed(e)),
     };
-    let stored = backlog::partial(slot, &tools.pending);
+    let stored = backlog::partial(slot, &work.pending);
     let header: Vec<u8> = stored
         .iter()
         .chain(&ahead[..peeked])
@@ -137,7 +124,7 @@ fn one_record(slot: &Slot, tools: &mut Tools<impl Io>, have: usize) -> Result<us
     // An impossible length is refused by `open`; here it only must not make us wait for it.
     let record_len = (5 + usize::from(u16::from_be_bytes([high, low]))).min(RECORD_MAX);
     let missing = record_len.saturating_sub(have);
-    match tools.io.received_unread(slot.tls_fd()) {
+    match work.io.received_unread(slot.tls_fd()) {
         Ok(unread) if unread < missing => Ok(0),
         _ => Ok(missing.max(1)),
     }
@@ -145,52 +132,45 @@ fn one_record(slot: &Slot, tools: &mut Tools<impl Io>, have: usize) -> Result<us
 
 /// A record that trickles in is only added to; opening is tried when it is whole, so that single
 /// bytes cost single bytes.
-fn keep_trickle(slot: &mut Slot, tools: &mut Tools<impl Io>, have: usize, n: usize) -> bool {
-    let [_, _, _, high, low, ..] = *backlog::partial(slot, &tools.pending) else {
+fn keep_trickle(slot: &mut Slot, work: &mut Workspace<impl Io>, have: usize, n: usize) -> bool {
+    let [_, _, _, high, low, ..] = *backlog::partial(slot, &work.pending) else {
         return false;
     };
     let record_len = 5 + usize::from(u16::from_be_bytes([high, low]));
-    let Tools {
+    let Workspace {
         scratch, pending, ..
-    } = tools;
+    } = work;
     have + n < record_len
         && backlog::extend_partial(slot, pending, &scratch.opening[have..have + n])
 }
 
 /// Moves the stored beginning of a record to the front of the scratch buffer.
-fn restore_partial(slot: &mut Slot, tools: &mut Tools<impl Io>) -> usize {
+fn restore_partial(slot: &mut Slot, work: &mut Workspace<impl Io>) -> usize {
     if slot.opening_pending.is_none() {
         return 0;
     }
-    let partial = backlog::partial(slot, &tools.pending);
-    let n = partial.len().min(tools.scratch.opening.len());
-    tools.scratch.opening[..n].copy_from_slice(&partial[..n]);
-    backlog::free_opening(slot, &mut tools.pending);
+    let partial = backlog::partial(slot, &work.pending);
+    let n = partial.len().min(work.scratch.opening.len());
+    work.scratch.opening[..n].copy_from_slice(&partial[..n]);
+    backlog::free_opening(slot, &mut work.pending);
     n
-}
-
-fn may_read(slot: &Slot) -> bool {
-    !slot.tls.peer_closed()
-        && !slot.has(Flag::OpeningBlocked)
-        && !slot.has(Flag::TlsEnded)
-        && (!slot.has(Flag::Echo) || slot.sealing_pending.is_none())
 }
 
 /// Opens every whole record in the first `filled` bytes of the scratch buffer, sends the plaintext
 /// on and stores the rest.
 fn open_received(
     slot: &mut Slot,
-    tools: &mut Tools<impl Io>,
+    work: &mut Workspace<impl Io>,
     key: &mut OpenKey,
     filled: usize,
-) -> Result<(), Outcome> {
+) -> Flow {
     let mut pieces = Pieces::default();
-    let (at, need, verdict) = open_records(slot, tools, key, filled, &mut pieces);
+    let (at, need, verdict) = open_records(slot, work, key, filled, &mut pieces);
     if at > 0 {
         slot.set(Flag::RecordCompleted);
     }
     // What was opened before a fault is good and is delivered before it is acted upon.
-    deliver(slot, tools, &pieces, at..filled, need)?;
+    deliver(slot, work, &pieces, at..filled, need)?;
     verdict
 }
 
@@ -198,15 +178,14 @@ fn open_received(
 /// partial record there will be, and the fault if that is why it stopped.
 fn open_records(
     slot: &mut Slot,
-    tools: &mut Tools<impl Io>,
+    work: &mut Workspace<impl Io>,
     key: &mut OpenKey,
     filled: usize,
     pieces: &mut Pieces,
-) -> (usize, usize, Result<(), Outcome>) {
+) -> (usize, usize, Flow) {
     let mut at = 0;
     while at < filled {
-        let step =
-            dormouse_record::open(&mut slot.tls, key, &mut tools.scratch.opening[at..filled]);
+        let step = dormouse_record::open(&mut slot.tls, key, &mut work.scratch.opening[at..filled]);
         match step {
             Ok(Opened::Partial { need }) => return (at, need, Ok(())),
             Ok(Opened::Data {
@@ -214,73 +193,69 @@ fn open_records(
                 plaintext,
             }) => {
                 let plaintext = at + plaintext.start..at + plaintext.end;
-                tools
-                    .count
-                    .add(Count::PlainBytesOut, plaintext.len() as u64);
-                pieces.push(&mut tools.scratch.opening, plaintext);
+                work.count.add(Count::PlainBytesOut, plaintext.len() as u64);
+                pieces.push(&mut work.scratch.opening, plaintext);
                 at += consumed;
             }
             Ok(Opened::Handled { consumed }) => at += consumed,
             Ok(Opened::Ticket { consumed, fragment }) => {
-                tools.take_tickets(slot, at + fragment.start..at + fragment.end);
+                take_ticket(slot, work, at + fragment.start..at + fragment.end);
                 at += consumed;
             }
             Ok(Opened::NoRenegotiation { consumed }) => {
                 at += consumed;
-                if let Err(outcome) = refuse_renegotiation(slot, tools) {
-                    return (filled, 0, Err(outcome));
+                if let Err(fault) = flow::send_alert(slot, work, Alert::NO_RENEGOTIATION) {
+                    return (filled, 0, Err(fault));
                 }
             }
             // What comes after close_notify is ignored (RFC 8446 §6.1).
             Ok(Opened::PeerClosed { .. }) => return (filled, 0, Ok(())),
             Ok(Opened::PeerAlert { description, .. }) => {
-                return (filled, 0, Err(Outcome::TlsAlert(description)));
+                return (filled, 0, Err(Fault::TlsAlert(description)));
             }
-            Err(refusal) => return (filled, 0, Err(Outcome::Refused(refusal))),
+            Err(refusal) => return (filled, 0, Err(Fault::Refused(refusal))),
         }
     }
     (filled, 0, Ok(()))
 }
 
-fn refuse_renegotiation(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome> {
-    tools.send_alert(slot, Alert::NO_RENEGOTIATION)
+/// Hands bytes of ticket messages to the client that waits for them.
+fn take_ticket(slot: &Slot, work: &mut Workspace<impl Io>, fragment: Range<usize>) {
+    let bytes = work.scratch.opening.get(fragment).unwrap_or_default();
+    let now = work.io.unix_time();
+    work.tickets.take(slot.generation, bytes, now, &work.count);
 }
 
 /// Sends the plaintext on; stores what was not taken, and the partial record `rest`.
 fn deliver(
     slot: &mut Slot,
-    tools: &mut Tools<impl Io>,
+    work: &mut Workspace<impl Io>,
     pieces: &Pieces,
     rest: Range<usize>,
     need: usize,
-) -> Result<(), Outcome> {
+) -> Flow {
     if slot.has(Flag::Echo) {
-        echo(slot, tools, pieces)?;
-        return keep(slot, tools, &[], rest, need);
+        echo(slot, work, pieces)?;
+        return keep(slot, work, &[], rest, need);
     }
     if pieces.ranges.is_empty() {
-        return keep(slot, tools, &[], rest, need);
+        return keep(slot, work, &[], rest, need);
     }
     slot.clear(Flag::Untouched);
     // A server which speaks first does so before there is anybody to hear it.
     let sent = match slot.phase() {
         Phase::Warm => 0,
-        _ => send_pieces(slot, &tools.io, &tools.scratch.opening, &pieces.ranges)?,
+        _ => send_pieces(slot, &work.io, &work.scratch.opening, &pieces.ranges)?,
     };
     let unsent = pieces.after(sent);
     if !unsent.is_empty() {
         slot.set(Flag::OpeningBlocked);
     }
-    keep(slot, tools, &unsent, rest, need)
+    keep(slot, work, &unsent, rest, need)
 }
 
 /// Sends what the plain side takes, and says how much that was.
-fn send_pieces(
-    slot: &Slot,
-    io: &impl Io,
-    from: &[u8],
-    pieces: &[Range<usize>],
-) -> Result<usize, Outcome> {
+fn send_pieces(slot: &Slot, io: &impl Io, from: &[u8], pieces: &[Range<usize>]) -> Flow<usize> {
     let mut sent = 0;
     for group in pieces.chunks(RANGES_MAX) {
         let wanted: usize = group.iter().map(ExactSizeIterator::len).sum();
@@ -292,7 +267,7 @@ fn send_pieces(
                 }
             }
             Ok(Attempt::WouldBlock) => break,
-            Err(e) => return Err(Outcome::PlainFailed(e)),
+            Err(e) => return Err(Fault::PlainFailed(e)),
         }
     }
     Ok(sent)
@@ -300,17 +275,17 @@ fn send_pieces(
 
 fn keep(
     slot: &mut Slot,
-    tools: &mut Tools<impl Io>,
+    work: &mut Workspace<impl Io>,
     unsent: &[Range<usize>],
     rest: Range<usize>,
     need: usize,
-) -> Result<(), Outcome> {
+) -> Flow {
     if unsent.is_empty() && rest.is_empty() {
         return Ok(());
     }
-    let Tools {
+    let Workspace {
         scratch, pending, ..
-    } = tools;
+    } = work;
     let record_len = if rest.is_empty() {
         0
     } else {
@@ -319,12 +294,12 @@ fn keep(
     if backlog::store_opening(slot, pending, &scratch.opening, unsent, rest, record_len) {
         Ok(())
     } else {
-        Err(Outcome::NoPendingMemory)
+        Err(Fault::NoPendingMemory)
     }
 }
 
 /// Answers with what was said: the plaintext is moved to the sealing buffer and goes back.
-fn echo(slot: &mut Slot, tools: &mut Tools<impl Io>, pieces: &Pieces) -> Result<(), Outcome> {
+fn echo(slot: &mut Slot, work: &mut Workspace<impl Io>, pieces: &Pieces) -> Flow {
     if slot.tls.closed() {
         return Ok(());
     }
@@ -336,13 +311,13 @@ fn echo(slot: &mut Slot, tools: &mut Tools<impl Io>, pieces: &Pieces) -> Result<
         while !from.is_empty() {
             let Some(content) = ranges.get(filled / CONTENT_MAX) else {
                 let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));
-                tools.seal_and_send(slot, key, filled)?;
+                flow::seal_and_send(slot, work, key, filled)?;
                 filled = 0;
                 continue;
             };
             let at = content.start + filled % CONTENT_MAX;
             let n = from.len().min(content.end - at);
-            let Tools { scratch, .. } = tools;
+            let Workspace { scratch, .. } = work;
             scratch.sealing[at..at + n]
                 .copy_from_slice(&scratch.opening[from.start..from.start + n]);
             filled += n;
@@ -351,7 +326,7 @@ fn echo(slot: &mut Slot, tools: &mut Tools<impl Io>, pieces: &Pieces) -> Result<
     }
     if filled > 0 {
         let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));
-        tools.seal_and_send(slot, key, filled)?;
+        flow::seal_and_send(slot, work, key, filled)?;
     }
     Ok(())
 }

@@ -7,39 +7,26 @@
 use crate::counters::Count;
 use crate::slot::{Flag, Slot};
 use crate::upgrade::trial;
-use crate::worker::established::flow::{Allowance, Outcome, Tools, send_sealed};
-use crate::worker::established::interest;
+use crate::worker::established::fault::{Fault, Flow};
+use crate::worker::established::flow::send_sealed;
+use crate::worker::established::interest::{may_read_plain, may_read_tls};
 use crate::worker::io::Io;
 use crate::worker::memory::backlog;
+use crate::worker::workspace::{Allowance, Workspace};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
 use std::slice::from_ref;
 
-/// The client has something to say, or has ended.
-pub(crate) fn tls_readable(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Outcome {
-    match inward(slot, tools) {
-        Ok(()) => Outcome::Continues,
-        Err(outcome) => outcome,
-    }
-}
-
-/// The backend has something to say, or has ended.
-pub(crate) fn plain_readable(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Outcome {
-    match outward(slot, tools) {
-        Ok(()) => Outcome::Continues,
-        Err(outcome) => outcome,
-    }
-}
-
-fn inward(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome> {
+/// The client has sent something, or has ended.
+pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     let mut moved = 0;
-    while moved < tools.turn_max() && interest::reads_tls(slot) {
-        let Some(most) = room(slot, tools, slot.plain_fd(), Flag::Starved) else {
+    while moved < work.turn_max() && may_read_tls(slot) {
+        let Some(most) = room(slot, work, slot.plain_fd(), Flag::Starved) else {
             return Ok(());
         };
-        let n = match tools
+        let n = match work
             .io
-            .recv(slot.tls_fd(), &mut tools.scratch.opening[..most])
+            .recv(slot.tls_fd(), &mut work.scratch.opening[..most])
         {
             Ok(Attempt::Done(0)) => {
                 slot.set(Flag::TlsEnded);
@@ -47,25 +34,25 @@ fn inward(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome> {
             }
             Ok(Attempt::Done(n)) => n,
             Ok(Attempt::WouldBlock) => return Ok(()),
-            Err(e) => return Err(Outcome::TlsFailed(e)),
+            Err(e) => return Err(Fault::TlsFailed(e)),
         };
-        tools.note_received(Count::TlsBytesIn, n);
-        let Tools {
+        work.note_received(Count::TlsBytesIn, n);
+        let Workspace {
             scratch, pending, ..
-        } = tools;
+        } = work;
         let received = &scratch.opening[..n];
         trial::crash_on(received);
-        let sent = match tools.io.send(slot.plain_fd(), received) {
+        let sent = match work.io.send(slot.plain_fd(), received) {
             Ok(Attempt::Done(sent)) => sent,
             Ok(Attempt::WouldBlock) => 0,
-            Err(e) => return Err(Outcome::PlainFailed(e)),
+            Err(e) => return Err(Fault::PlainFailed(e)),
         };
-        tools.count.add(Count::PlainBytesOut, n as u64);
+        work.count.add(Count::PlainBytesOut, n as u64);
         if sent < n {
             slot.set(Flag::OpeningBlocked);
             let rest = sent..n;
             if !backlog::store_opening(slot, pending, received, from_ref(&rest), n..n, 0) {
-                return Err(Outcome::NoPendingMemory);
+                return Err(Fault::NoPendingMemory);
             }
         }
         moved += n;
@@ -76,15 +63,16 @@ fn inward(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome> {
     Ok(())
 }
 
-fn outward(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome> {
+/// The backend has sent something, or has ended.
+pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     let mut moved = 0;
-    while moved < tools.turn_max() && interest::reads_plain(slot) {
-        let Some(most) = room(slot, tools, slot.tls_fd(), Flag::SealingStarved) else {
+    while moved < work.turn_max() && may_read_plain(slot) {
+        let Some(most) = room(slot, work, slot.tls_fd(), Flag::SealingStarved) else {
             return Ok(());
         };
-        let n = match tools
+        let n = match work
             .io
-            .recv(slot.plain_fd(), &mut tools.scratch.sealing[..most])
+            .recv(slot.plain_fd(), &mut work.scratch.sealing[..most])
         {
             Ok(Attempt::Done(0)) => {
                 slot.set(Flag::PlainEnded);
@@ -92,15 +80,15 @@ fn outward(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome> {
             }
             Ok(Attempt::Done(n)) => n,
             Ok(Attempt::WouldBlock) => return Ok(()),
-            Err(e) => return Err(Outcome::PlainFailed(e)),
+            Err(e) => return Err(Fault::PlainFailed(e)),
         };
-        tools.note_received(Count::PlainBytesIn, n);
-        let Tools {
+        work.note_received(Count::PlainBytesIn, n);
+        let Workspace {
             io,
             scratch,
             pending,
             ..
-        } = tools;
+        } = work;
         send_sealed(slot, io, pending, &scratch.sealing[..n])?;
         moved += n;
         if n < most {
@@ -110,14 +98,19 @@ fn outward(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// How much to receive, if it is to leave by `towards`. `None`: nothing for now; the flow `starved`
+/// How much to receive, if it is to leave by `destination`. `None`: nothing for now; the flow `starved`
 /// is gone on with later.
-fn room(slot: &mut Slot, tools: &mut Tools<impl Io>, towards: Fd, starved: Flag) -> Option<usize> {
-    match tools.allowance(towards) {
-        Allowance::Full => Some(tools.receive_max()),
+fn room(
+    slot: &mut Slot,
+    work: &mut Workspace<impl Io>,
+    destination: Fd,
+    starved: Flag,
+) -> Option<usize> {
+    match work.allowance(destination) {
+        Allowance::Full => Some(work.receive_max()),
         Allowance::Lean(room) => Some(room),
         Allowance::Nothing => {
-            tools.starve(slot, starved);
+            work.starve(slot, starved);
             None
         }
     }

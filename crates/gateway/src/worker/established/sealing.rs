@@ -6,38 +6,35 @@
 
 use crate::counters::Count;
 use crate::slot::{Flag, Slot};
-use crate::worker::established::flow::{Allowance, Outcome, Tools, content_ranges};
+use crate::worker::established::fault::{Fault, Flow};
+use crate::worker::established::flow;
+use crate::worker::established::interest::may_read_plain;
 use crate::worker::established::pass_through;
 use crate::worker::io::Io;
+use crate::worker::scratch::content_ranges;
+use crate::worker::workspace::{Allowance, Workspace};
 use dormouse_reactor::socket::{Attempt, Received};
 use dormouse_record::{CONTENT_MAX, SealKey};
 use std::io;
 use std::ops::Range;
 
 /// The plain side has something to read, or has ended.
-pub(crate) fn plain_readable(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Outcome {
+pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
     if slot.has(Flag::PassThrough) {
-        return pass_through::plain_readable(slot, tools);
+        return pass_through::read_plain(slot, work);
     }
-    match seal_turn(slot, tools) {
-        Ok(()) => Outcome::Continues,
-        Err(outcome) => outcome,
-    }
-}
-
-fn seal_turn(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome> {
     // Derived once per wake, and not before there is something to seal.
     let mut key = None;
     let mut moved = 0;
-    while moved < tools.turn_max() && slot.sealing_pending.is_none() && !slot.tls.closed() {
-        let (records, most) = match tools.allowance(slot.tls_fd()) {
+    while moved < work.turn_max() && may_read_plain(slot) {
+        let (records, most) = match work.allowance(slot.tls_fd()) {
             Allowance::Full => {
-                let most = tools.receive_max();
+                let most = work.receive_max();
                 (most / CONTENT_MAX, most)
             }
             Allowance::Lean(room) => (1, room),
             Allowance::Nothing => {
-                tools.starve(slot, Flag::SealingStarved);
+                work.starve(slot, Flag::SealingStarved);
                 return Ok(());
             }
         };
@@ -46,10 +43,10 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome>
             ranges[0].end = ranges[0].start + most.min(CONTENT_MAX);
         }
         let ranges = &ranges[..records];
-        let (n, is_end) = match receive(slot, &tools.io, &mut tools.scratch.sealing, ranges) {
+        let (n, is_end) = match receive(slot, &work.io, &mut work.scratch.sealing, ranges) {
             Ok(Attempt::Done(Received { bytes, is_end })) => (bytes, is_end),
             Ok(Attempt::WouldBlock) => return Ok(()),
-            Err(e) => return Err(Outcome::PlainFailed(e)),
+            Err(e) => return Err(Fault::PlainFailed(e)),
         };
         slot.clear(Flag::Untouched);
         if is_end {
@@ -59,8 +56,8 @@ fn seal_turn(slot: &mut Slot, tools: &mut Tools<impl Io>) -> Result<(), Outcome>
             return Ok(());
         }
         let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));
-        tools.note_received(Count::PlainBytesIn, n);
-        tools.seal_and_send(slot, key, n)?;
+        work.note_received(Count::PlainBytesIn, n);
+        flow::seal_and_send(slot, work, key, n)?;
         moved += n;
         // A short receive: the queue was empty. Readiness is level-triggered; no need to ask again.
         if n < most || is_end {

@@ -1,305 +1,340 @@
-//! One step of work on one connection: an event, a timer, an order to stop; and what follows from it.
+//! A step: something happens to one connection, its bytes move, and what follows from that is
+//! settled.
+//!
+//! ```text
+//! (slot, event) ──act──> bytes move ──settle──> ends are passed on, or the connection drains
+//!                             └──> effects for the other parts of the worker
+//! ```
+//!
+//! The caller has marked the slot busy; it watches, arms timers and frees when the step is done.
 
 use crate::config::Truncation;
 use crate::counters::Count;
-use crate::route::Route;
 use crate::slot::{Flag, Phase, Slot, TimerPurpose};
-use crate::worker::Limits;
-use crate::worker::bursts::{Bursts, Subject, peer_name};
-use crate::worker::door::listeners::Pause;
-use crate::worker::established::close::{self, Ending};
+use crate::worker::bursts::Subject;
+use crate::worker::door::client::Client;
+use crate::worker::established::begin;
+use crate::worker::established::close;
+use crate::worker::established::close_reason::CloseReason;
 use crate::worker::established::connect;
-use crate::worker::established::flow::{self, Outcome, Tools};
-use crate::worker::established::interest::{self, Side};
+use crate::worker::established::context::Context;
+use crate::worker::established::fault::{Fault, Flow};
+use crate::worker::established::flow;
+use crate::worker::established::interest::{
+    self, Side, has_tls_ended, may_read_plain, may_read_tls,
+};
 use crate::worker::established::opening;
 use crate::worker::established::sealing;
-use crate::worker::io::Io;
-use crate::worker::outbound::originate::{Errand, Plain};
-use dormouse_reactor::poller::Event;
+use crate::worker::established::warm;
+use crate::worker::io::{Io, PeerName};
+use crate::worker::outbound::request::LocalClient;
+use dormouse_engine::Rested;
+use dormouse_reactor::poller;
 use dormouse_reactor::socket::Peer;
-use dormouse_record::Role;
+use std::io;
 
-/// What a step works with: everything but the slot, all of it the worker's.
-pub(crate) struct Work<'a, I> {
-    pub(crate) tools: &'a mut Tools<I>,
-    pub(crate) route: &'a Route,
-    pub(crate) bursts: &'a mut Bursts,
-    pub(crate) limits: &'a Limits,
-    pub(crate) now_ms: u64,
-    /// Set when descriptors or ports have run out: accepting is to pause.
-    pub(crate) pause: Option<Pause>,
-    /// Set if a warm connection has ended: after how many seconds.
-    pub(crate) warm_lost_after_s: Option<u32>,
-    /// Set if the way to the backend is a joint: somebody has to go the rest of it.
-    pub(crate) joined: Option<Errand>,
-    /// A local client whose server has ended the connection before anything passed: it is to get
-    /// another one.
-    pub(crate) left_behind: Option<Plain>,
+/// What happens to a connection.
+pub(crate) enum Event {
+    /// A side is ready for something.
+    Ready(Side, poller::Event),
+    /// Its timer has run out.
+    Timer,
+    /// The worker closes it.
+    Close(CloseReason),
+    /// The handshake with its client is done.
+    Terminated {
+        rested: Box<Rested>,
+        client: Client,
+        took_ms: u64,
+    },
+    /// Its client's TLS is for the backend; `received` came so far.
+    PassedThrough { received: Vec<u8>, client: Client },
+    /// The handshake with its server is done; without a client it is a warm connection.
+    Originated {
+        rested: Box<Rested>,
+        client: Option<LocalClient>,
+        took_ms: u64,
+    },
+    /// It is warm, and will be given away if it is still good.
+    Probe,
+    /// It was warm, and is this client's now.
+    Attach(LocalClient),
+    /// It is warm, and not wanted any more.
+    Discard,
 }
 
-impl<I: Io> Work<'_, I> {
-    /// A side of the connection is ready for something.
-    pub(crate) fn event(&mut self, slot: &mut Slot, side: Side, event: Event) -> Outcome {
-        match (slot.phase(), side) {
-            (Phase::Established, _) => {
-                slot.active_s = self.now_s();
-                match side {
-                    Side::Tls => self.tls_event(slot, event),
-                    Side::Plain => self.plain_event(slot, event),
-                }
-            }
-            (Phase::Warm, _) => self.warm_event(slot, event),
-            (Phase::Connecting, Side::Plain) => {
-                let connect = connect::finish(slot, &self.tools.io);
-                self.connected(slot, connect)
-            }
-            (Phase::Connecting, Side::Tls) => self.tls_event_while_connecting(slot, event),
-            // `settle` looks at a draining connection, whatever the event was.
-            (Phase::Draining | Phase::Free, _) => Outcome::Continues,
-        }
-    }
+/// Lets `event` happen to the connection in `slot`. `true`: the connection is over.
+pub(crate) fn step<I: Io>(slot: &mut Slot, event: Event, cx: &mut Context<'_, I>) -> bool {
+    let done = act(slot, event, cx);
+    settle(slot, cx, done)
+}
 
-    /// Sends what waits for the TLS side, and reads it. `None`: it may not be read now.
-    pub(crate) fn flush_and_read_tls(&mut self, slot: &mut Slot, event: Event) -> Option<Outcome> {
-        if event.is_writable()
-            && slot.sealing_pending.is_some()
-            && let Err(outcome) = flow::flush_sealed(slot, &self.tools.io, &mut self.tools.pending)
-        {
-            return Some(outcome);
+fn act<I: Io>(slot: &mut Slot, event: Event, cx: &mut Context<'_, I>) -> Flow {
+    match event {
+        Event::Ready(side, ready) => on_ready(slot, side, ready, cx),
+        Event::Timer => on_timer(slot, cx),
+        Event::Close(reason) => {
+            close(slot, cx, reason);
+            Ok(())
         }
-        interest::reads_tls(slot).then(|| opening::tls_readable(slot, self.tools))
+        Event::Terminated {
+            rested,
+            client,
+            took_ms,
+        } => begin::terminated(slot, cx, &rested, &client, took_ms),
+        Event::PassedThrough { received, client } => {
+            begin::passed_through(slot, cx, &received, &client)
+        }
+        Event::Originated {
+            rested,
+            client,
+            took_ms,
+        } => begin::originated(slot, cx, *rested, client, took_ms),
+        Event::Probe => warm::probe(slot, cx),
+        Event::Attach(client) => begin::attach(slot, cx, client),
+        Event::Discard => Err(Fault::TlsTruncated),
     }
+}
 
-    fn tls_event(&mut self, slot: &mut Slot, event: Event) -> Outcome {
-        if let Some(outcome) = self.flush_and_read_tls(slot, event) {
-            return outcome;
-        }
-        let ended = slot.tls.peer_closed() || slot.has(Flag::TlsEnded);
-        if event.is_error() && ended {
-            // It has nothing more to say, and no longer hears what is said to it.
-            let error = self.tools.io.take_error(slot.tls_fd()).err();
-            let reset = || std::io::ErrorKind::ConnectionReset.into();
-            return Outcome::TlsFailed(error.unwrap_or_else(reset));
-        }
-        self.unwatch_if_broken(slot, Side::Tls, event)
-    }
+// ---- readiness ----
 
-    fn plain_event(&mut self, slot: &mut Slot, event: Event) -> Outcome {
-        if event.is_writable() && slot.has(Flag::OpeningBlocked) {
-            // Whole records may lie behind an introduction that was not taken at once.
-            match self.open_after_flush(slot) {
-                Outcome::Continues => {}
-                outcome => return outcome,
+fn on_ready<I: Io>(
+    slot: &mut Slot,
+    side: Side,
+    ready: poller::Event,
+    cx: &mut Context<'_, I>,
+) -> Flow {
+    match (slot.phase(), side) {
+        (Phase::Established, _) => {
+            slot.active_s = cx.now_s();
+            match side {
+                Side::Tls => tls_ready(slot, ready, cx),
+                Side::Plain => plain_ready(slot, ready, cx),
             }
         }
-        if event.is_readable() && interest::reads_plain(slot) {
-            if slot.has(Flag::Untouched) {
-                // Nothing may be taken from the client for a server which has gone.
-                match self.look_at_warm(slot) {
-                    Outcome::Continues if !slot.tls.peer_closed() => {}
-                    outcome => return outcome,
-                }
-            }
-            return sealing::plain_readable(slot, self.tools);
-        }
-        self.unwatch_if_broken(slot, Side::Plain, event)
+        (Phase::Warm, _) => match flush_and_read_tls(slot, ready, cx) {
+            Some(done) => done,
+            None if is_broken(ready) => Err(Fault::TlsTruncated),
+            None => Ok(()),
+        },
+        (Phase::Connecting, Side::Plain) => connect::finish(slot, cx),
+        (Phase::Connecting, Side::Tls) => tls_ready_while_connecting(slot, ready, cx),
+        // `settle` looks at a draining connection, whatever the event was.
+        (Phase::Draining | Phase::Free, _) => Ok(()),
     }
+}
 
-    fn tls_event_while_connecting(&mut self, slot: &mut Slot, event: Event) -> Outcome {
-        if is_broken(event) {
-            // The client has gone before there was a backend for it.
-            return match self.tools.io.take_error(slot.tls_fd()) {
-                Ok(()) => Outcome::TlsTruncated,
-                Err(e) => Outcome::TlsFailed(e),
-            };
-        }
-        slot.set(Flag::TlsWaits);
-        match flow::flush_sealed(slot, &self.tools.io, &mut self.tools.pending) {
-            Ok(_) => Outcome::Continues,
-            Err(outcome) => outcome,
-        }
+/// Sends what waits for the TLS side, and reads it. `None`: it may not be read now.
+fn flush_and_read_tls<I: Io>(
+    slot: &mut Slot,
+    ready: poller::Event,
+    cx: &mut Context<'_, I>,
+) -> Option<Flow> {
+    let work = &mut *cx.work;
+    if ready.is_writable()
+        && slot.sealing_pending.is_some()
+        && let Err(fault) = flow::flush_sealed(slot, &work.io, &mut work.pending)
+    {
+        return Some(Err(fault));
     }
+    may_read_tls(slot).then(|| opening::read_tls(slot, work))
+}
 
-    fn unwatch_if_broken(&mut self, slot: &mut Slot, side: Side, event: Event) -> Outcome {
-        if !is_broken(event) {
-            return Outcome::Continues;
-        }
-        match interest::unwatch(slot, &self.tools.io, side) {
-            Ok(()) => Outcome::Continues,
-            Err(e) => Outcome::NotWatched(e),
-        }
+fn tls_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_, I>) -> Flow {
+    if let Some(done) = flush_and_read_tls(slot, ready, cx) {
+        return done;
     }
-
-    /// What waits for the plain side goes first; then what came behind the handshake is opened.
-    pub(crate) fn open_after_flush(&mut self, slot: &mut Slot) -> Outcome {
-        match flow::flush_opened(slot, &self.tools.io, &mut self.tools.pending) {
-            Ok(true) => opening::open_stored(slot, self.tools),
-            Ok(false) => Outcome::Continues,
-            Err(outcome) => outcome,
-        }
+    if ready.is_error() && has_tls_ended(slot) {
+        // It sends nothing more, and no longer receives what is sent to it.
+        let error = cx.work.io.take_error(slot.tls_fd()).err();
+        let reset = || io::ErrorKind::ConnectionReset.into();
+        return Err(Fault::TlsFailed(error.unwrap_or_else(reset)));
     }
+    unwatch_if_broken(slot, Side::Tls, ready, cx)
+}
 
-    /// The slot's timer has run out.
-    pub(crate) fn timer(&mut self, slot: &mut Slot) -> Outcome {
-        let purpose = slot.timer_purpose();
-        slot.set_timer_purpose(TimerPurpose::None);
-        match purpose {
-            TimerPurpose::RetryConnect => {
-                let client = match self.tools.io.peer(slot.tls_fd()) {
-                    Ok(Peer::Tcp(address)) => Some(address.ip()),
-                    _ => None,
-                };
-                let connect = self.start_connect(slot, client);
-                return self.connected(slot, connect);
-            }
-            TimerPurpose::Connect => {
-                let why = "no answer within backend_connect_timeout";
-                match self.try_next(slot, why) {
-                    Some(next) => return self.connected(slot, next),
-                    None => self.backend_down(slot, why),
-                }
-            }
-            TimerPurpose::PartialRecord => {
-                self.tools.count.add(Count::PartialRecordTimeouts, 1);
-                let fd = slot.tls_fd();
-                self.bursts
-                    .note(Subject::PartialRecord, self.now_ms, |more| {
-                        tracing::info!(peer = %peer_name(&self.tools.io, fd), more,
-                        "record not completed within partial_record_timeout; connection closed");
-                    });
-                self.end(slot, Ending::Limit);
-                close::begin_reset(slot);
-            }
-            TimerPurpose::Idle if self.is_idle(slot) => {
-                self.tools.count.add(Count::IdleTimeouts, 1);
-                self.end(slot, Ending::Limit);
-                close::begin_farewell(slot, self.tools);
-            }
-            TimerPurpose::Idle if self.is_too_old(slot) => {
-                self.tools.count.add(Count::TotalTimeouts, 1);
-                self.end(slot, Ending::Limit);
-                close::begin_farewell(slot, self.tools);
-            }
-            TimerPurpose::Idle | TimerPurpose::Drain | TimerPurpose::None => {}
-        }
-        Outcome::Continues
+fn plain_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_, I>) -> Flow {
+    if ready.is_writable() && slot.has(Flag::OpeningBlocked) {
+        // Whole records may lie behind an introduction that was not taken at once.
+        connect::flush_and_open(slot, cx.work)?;
     }
-
-    fn is_too_old(&self, slot: &Slot) -> bool {
-        let total_ms = self.limits.total_timeout_ms;
-        total_ms.is_some_and(|total_ms| slot.opened_by_ms() + total_ms <= self.now_ms)
-    }
-
-    fn is_idle(&self, slot: &Slot) -> bool {
-        !slot.has(Flag::Paced)
-            && self
-                .limits
-                .idle_timeout_ms
-                .is_some_and(|idle_ms| slot.active_until_ms() + idle_ms <= self.now_ms)
-    }
-
-    /// We close it: the client gets close_notify, the backend a FIN.
-    pub(crate) fn close(&mut self, slot: &mut Slot, ending: Ending) -> Outcome {
-        if slot.phase() != Phase::Draining {
-            drop_introduction(slot);
-            self.end(slot, ending);
-            close::begin_farewell(slot, self.tools);
-        }
-        Outcome::Continues
-    }
-
-    /// What follows from the step. `true`: the connection is over.
-    pub(crate) fn settle(&mut self, slot: &mut Slot, mut outcome: Outcome) -> bool {
-        if slot.phase() == Phase::Warm {
-            return self.settle_warm(slot, &outcome);
-        }
-        if slot.phase() == Phase::Established && slot.has(Flag::Untouched) {
-            let of_plain = matches!(outcome, Outcome::Continues | Outcome::PlainFailed(_));
-            if !of_plain || slot.tls.peer_closed() {
-                return self.leave_behind(slot, &outcome);
+    if ready.is_readable() && may_read_plain(slot) {
+        if slot.has(Flag::Untouched) {
+            // Nothing may be taken from the client for a server that has gone.
+            warm::probe(slot, cx)?;
+            if slot.tls.peer_closed() {
+                return Ok(());
             }
         }
-        // Passing an end on may fail too; each failure moves the phase on, so this ends.
-        loop {
-            if matches!(outcome, Outcome::TlsTruncated)
-                && self.truncation(slot) == Truncation::Close
-                && slot.phase() == Phase::Established
-            {
-                slot.set(Flag::TlsEnded);
-                outcome = Outcome::Continues;
-            }
-            if !matches!(outcome, Outcome::Continues) {
-                self.abort(slot, &outcome);
-            }
-            if slot.phase() != Phase::Established {
-                break;
-            }
-            match close::pass_ends(slot, self.tools) {
-                Ok(()) => break,
-                Err(failed) => outcome = failed,
-            }
-        }
-        if slot.phase() == Phase::Draining {
-            let out_of_time = slot.active_until_ms() + self.limits.drain_timeout_ms <= self.now_ms;
-            return close::drain(slot, self.tools, out_of_time);
-        }
-        let over = close::is_over(slot);
-        if over {
-            self.end(slot, Ending::Clean);
-        }
-        over
+        return sealing::read_plain(slot, cx.work);
     }
+    unwatch_if_broken(slot, Side::Plain, ready, cx)
+}
 
-    fn abort(&mut self, slot: &mut Slot, outcome: &Outcome) {
-        if matches!(slot.phase(), Phase::Draining | Phase::Free) {
-            return;
-        }
-        drop_introduction(slot);
-        slot.clear(Flag::Paced);
-        if let Outcome::PlainFailed(_) = outcome
-            && interest::reads_plain(slot)
-        {
-            // What the plain side said before it failed may still be in the queue.
-            let _ = sealing::plain_readable(slot, self.tools);
-        }
-        let ending = close::begin_abort(slot, self.tools, outcome);
-        if self.truncation(slot) == Truncation::Close && ending != Ending::Refused {
-            slot.clear(Flag::ResetPlain);
-        }
-        self.report(slot, outcome, ending);
-        self.end(slot, ending);
+fn tls_ready_while_connecting<I: Io>(
+    slot: &mut Slot,
+    ready: poller::Event,
+    cx: &mut Context<'_, I>,
+) -> Flow {
+    let work = &mut *cx.work;
+    if is_broken(ready) {
+        // The client has gone before there was a backend for it.
+        let error = work.io.take_error(slot.tls_fd());
+        return Err(error.map_or_else(Fault::TlsFailed, |()| Fault::TlsTruncated));
     }
+    slot.set(Flag::TlsWaits);
+    flow::flush_sealed(slot, &work.io, &mut work.pending)?;
+    Ok(())
+}
 
-    /// What an end without close_notify means: by a client, or by a backend.
-    fn truncation(&self, slot: &Slot) -> Truncation {
-        match &self.route.backend_tls {
-            Some(tls) if slot.tls.role() == Role::Client => tls.truncation,
-            _ => self.route.truncation,
-        }
+fn unwatch_if_broken<I: Io>(
+    slot: &mut Slot,
+    side: Side,
+    ready: poller::Event,
+    cx: &mut Context<'_, I>,
+) -> Flow {
+    if !is_broken(ready) {
+        return Ok(());
     }
-
-    fn report(&mut self, slot: &Slot, outcome: &Outcome, ending: Ending) {
-        let fd = slot.tls_fd();
-        let now_ms = self.now_ms;
-        self.bursts.note(Subject::of(ending), now_ms, |more| {
-            tracing::info!(peer = %peer_name(&self.tools.io, fd), more, "connection aborted: {outcome}");
-        });
-    }
-
-    /// Counts how the connection ended; from now on it only drains.
-    pub(crate) fn end(&mut self, slot: &mut Slot, ending: Ending) {
-        self.tools.count.add(ending.count(), 1);
-        slot.active_s = self.now_s();
-    }
-
-    pub(crate) fn now_s(&self) -> u32 {
-        (self.now_ms / 1000) as u32
-    }
+    interest::unwatch(slot, &cx.work.io, side).map_err(Fault::NotWatched)
 }
 
 /// An error, or a hang-up in both directions: reported whatever is waited for.
-pub(crate) fn is_broken(event: Event) -> bool {
-    event.is_error() || event.is_hung_up()
+fn is_broken(ready: poller::Event) -> bool {
+    ready.is_error() || ready.is_hung_up()
+}
+
+// ---- timers ----
+
+fn on_timer<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
+    let purpose = slot.timer_purpose();
+    slot.set_timer_purpose(TimerPurpose::None);
+    match purpose {
+        TimerPurpose::RetryConnect => {
+            let client = match cx.work.io.peer(slot.tls_fd()) {
+                Ok(Peer::Tcp(address)) => Some(address.ip()),
+                _ => None,
+            };
+            return connect::start(slot, cx, client);
+        }
+        TimerPurpose::Connect => return connect::time_out(slot, cx),
+        TimerPurpose::PartialRecord => {
+            cx.work.count.add(Count::PartialRecordTimeouts, 1);
+            let peer = PeerName::new(&cx.work.io, slot.tls_fd());
+            let now_ms = cx.work.now_ms;
+            cx.work.bursts.note(Subject::PartialRecord, now_ms, |more| {
+                tracing::info!(%peer, more,
+                    "record not completed within partial_record_timeout; connection closed");
+            });
+            cx.note_close(slot, CloseReason::Limit);
+            close::begin_reset(slot);
+        }
+        TimerPurpose::Idle if is_idle(slot, cx) => {
+            cx.work.count.add(Count::IdleTimeouts, 1);
+            cx.note_close(slot, CloseReason::Limit);
+            close::begin_farewell(slot, cx.work);
+        }
+        TimerPurpose::Idle if is_too_old(slot, cx) => {
+            cx.work.count.add(Count::TotalTimeouts, 1);
+            cx.note_close(slot, CloseReason::Limit);
+            close::begin_farewell(slot, cx.work);
+        }
+        TimerPurpose::Idle | TimerPurpose::Drain | TimerPurpose::None => {}
+    }
+    Ok(())
+}
+
+fn is_too_old<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
+    let total_ms = cx.limits.total_timeout_ms;
+    total_ms.is_some_and(|total_ms| slot.opened_by_ms() + total_ms <= cx.work.now_ms)
+}
+
+fn is_idle<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
+    let idle_ms = cx.limits.idle_timeout_ms;
+    !slot.has(Flag::Paced)
+        && idle_ms.is_some_and(|idle_ms| slot.active_until_ms() + idle_ms <= cx.work.now_ms)
+}
+
+// ---- what follows ----
+
+/// The worker closes the connection: the client gets close_notify, the backend a FIN.
+fn close<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: CloseReason) {
+    if slot.phase() != Phase::Draining {
+        drop_introduction(slot);
+        cx.note_close(slot, reason);
+        close::begin_farewell(slot, cx.work);
+    }
+}
+
+fn settle<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut done: Flow) -> bool {
+    if slot.phase() == Phase::Warm {
+        return warm::settle(slot, cx, &done);
+    }
+    if slot.phase() == Phase::Established && slot.has(Flag::Untouched) {
+        let is_of_server = !matches!(done, Ok(()) | Err(Fault::PlainFailed(_)));
+        if is_of_server || slot.tls.peer_closed() {
+            return warm::replace(slot, cx, &done);
+        }
+    }
+    // Passing an end on may fail too; each failure moves the phase on, so this ends.
+    loop {
+        if let Err(fault) = done
+            && !accept_truncation(slot, cx, &fault)
+        {
+            abort(slot, cx, &fault);
+        }
+        if slot.phase() != Phase::Established {
+            break;
+        }
+        done = close::pass_ends(slot, cx.work);
+        if done.is_ok() {
+            break;
+        }
+    }
+    if slot.phase() == Phase::Draining {
+        let over_ms = slot.active_until_ms() + cx.limits.drain_timeout_ms;
+        return close::drain(slot, cx.work, over_ms <= cx.work.now_ms);
+    }
+    let is_over = close::is_over(slot);
+    if is_over {
+        cx.note_close(slot, CloseReason::Clean);
+    }
+    is_over
+}
+
+/// Takes an end without close_notify for an end, if the route says so.
+fn accept_truncation<I>(slot: &mut Slot, cx: &Context<'_, I>, fault: &Fault) -> bool {
+    let accepts = matches!(fault, Fault::TlsTruncated)
+        && cx.truncation(slot) == Truncation::Close
+        && slot.phase() == Phase::Established;
+    if accepts {
+        slot.set(Flag::TlsEnded);
+    }
+    accepts
+}
+
+fn abort<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, fault: &Fault) {
+    if matches!(slot.phase(), Phase::Draining | Phase::Free) {
+        return;
+    }
+    drop_introduction(slot);
+    slot.clear(Flag::Paced);
+    if let Fault::PlainFailed(_) = fault
+        && may_read_plain(slot)
+    {
+        // What the plain side sent before it failed may still be in the queue.
+        let _ = sealing::read_plain(slot, cx.work);
+    }
+    let reason = close::begin_abort(slot, cx.work, fault);
+    if cx.truncation(slot) == Truncation::Close && reason != CloseReason::Refused {
+        slot.clear(Flag::ResetPlain);
+    }
+    let now_ms = cx.work.now_ms;
+    let peer = PeerName::new(&cx.work.io, slot.tls_fd());
+    cx.work.bursts.note(reason.subject(), now_ms, |more| {
+        tracing::info!(%peer, more, "connection aborted: {fault}");
+    });
+    cx.note_close(slot, reason);
 }
 
 /// To a backend that is not connected yet nothing needs to be said any more.

@@ -4,16 +4,12 @@
 //! It is kept beside the slot until as many tickets came as were expected, or `ticket_wait` is
 //! over; the connection works meanwhile. What comes later is ignored, and counted.
 
-use crate::counters::Count;
-use crate::slot::Slot;
-use crate::worker::established::flow::Tools;
-use crate::worker::io::Io;
-use dormouse_engine::TicketWatch;
+use crate::counters::{Count, Counters};
+use dormouse_engine::{TicketWatch, UnixTime};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::ops::Range;
 
-/// Those who still wait for tickets, by the generation of their slot.
+/// Connections that still wait for tickets, by the generation of their slot.
 #[derive(Default)]
 pub(crate) struct Tickets {
     watches: HashMap<u32, TicketWatch>,
@@ -37,7 +33,7 @@ impl Tickets {
         self.deadlines.peek().map(|Reverse((at_ms, _))| *at_ms)
     }
 
-    /// Lets those go who have waited long enough. `true`: nobody is left, and somebody was.
+    /// Ends the waits that have lasted long enough. `true`: that was the last one.
     pub(crate) fn expire(&mut self, now_ms: u64) -> bool {
         let any = !self.deadlines.is_empty();
         while let Some(&Reverse((at_ms, generation))) = self.deadlines.peek() {
@@ -50,34 +46,22 @@ impl Tickets {
         }
         any && self.deadlines.is_empty()
     }
-}
 
-impl<I: Io> Tools<I> {
-    /// Bytes of ticket messages lie at `fragment` in the scratch buffer for opening.
-    pub(crate) fn take_tickets(&mut self, slot: &Slot, fragment: Range<usize>) {
-        let Tools {
-            tickets,
-            scratch,
-            count,
-            io,
-            ..
-        } = self;
-        let Some(watch) = tickets.watches.get_mut(&slot.generation) else {
+    /// Bytes of ticket messages have come for a connection.
+    pub(crate) fn take(&mut self, generation: u32, bytes: &[u8], now: UnixTime, count: &Counters) {
+        let Some(watch) = self.watches.get_mut(&generation) else {
             return count.add(Count::TicketsIgnored, 1);
         };
-        let bytes = scratch.opening.get(fragment).unwrap_or_default();
         let before = watch.received();
-        let taken = watch.handle_fragment(io.unix_time(), bytes);
-        count.add(
-            Count::TicketsKept,
-            u64::from(watch.received().saturating_sub(before)),
-        );
+        let taken = watch.handle_fragment(now, bytes);
+        let kept = watch.received().saturating_sub(before);
+        count.add(Count::TicketsKept, u64::from(kept));
         if let Err(failure) = &taken {
             // Its sessions are of no use; the connection is.
             tracing::debug!(%failure, "a ticket makes no sense and is ignored");
         }
         if taken.is_err() || watch.is_satisfied() {
-            tickets.watches.remove(&slot.generation);
+            self.watches.remove(&generation);
         }
     }
 }

@@ -6,20 +6,10 @@
 //! handshake, so none of it ever reaches a backend. At any other time such a client is refused
 //! (`engine`), whatever the route.
 
-use crate::counters::Count;
-use crate::orders::Word;
-use crate::worker::Worker;
-use crate::worker::door::client::Client;
-use crate::worker::io::Io;
 use dormouse_engine::{
     ACME_TLS, Asked, Handshake, HandshakeLimits, Identity, ServerContext, ServerSettings,
     UnknownName,
 };
-use dormouse_reactor::Fd;
-use zeroize::Zeroizing;
-
-/// What such a handshake has for the number of its route. No route has it.
-pub(crate) const ROUTE: u16 = u16::MAX;
 
 /// The challenge that is open.
 pub(crate) struct Challenge {
@@ -29,7 +19,7 @@ pub(crate) struct Challenge {
 
 impl Challenge {
     /// `told`: a line with the name, then a certificate and its key as PEM.
-    fn new(told: &str) -> Result<Challenge, String> {
+    pub(crate) fn new(told: &str) -> Result<Challenge, String> {
         let (name, pem) = told.split_once('\n').ok_or("there is no name")?;
         let identity = Identity::from_acme_challenge_pem(pem, name);
         let mut settings = ServerSettings::new(vec![identity.map_err(|e| e.to_string())?]);
@@ -50,29 +40,5 @@ impl Challenge {
 
     pub(crate) fn handshake(&self, limits: HandshakeLimits) -> Handshake {
         Handshake::server(&self.context, limits)
-    }
-}
-
-impl<I: Io> Worker<I> {
-    /// A challenge is open from now on, or none is any more.
-    pub(crate) fn set_challenge(&mut self, number: u64, told: Option<Zeroizing<String>>) {
-        let Some(told) = told else {
-            self.challenge = None;
-            return;
-        };
-        match Challenge::new(&told) {
-            Ok(challenge) => {
-                self.challenge = Some(challenge);
-                self.tools.io.say(self.orders, &Word::Shows(number));
-            }
-            Err(error) => tracing::error!(%error, "a challenge can't be shown"),
-        }
-    }
-
-    /// The handshake was all that was wanted.
-    pub(crate) fn answered(&self, fd: Fd, client: &Client) {
-        self.tools.count.add(Count::ChallengesAnswered, 1);
-        tracing::info!(%client, "the ACME server, or somebody else, has seen that a name is ours");
-        self.tools.io.close(fd);
     }
 }

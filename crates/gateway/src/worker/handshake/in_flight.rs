@@ -7,11 +7,13 @@
 //! ```
 
 use crate::proxy_protocol::Refused;
-use crate::worker::door::client::{Client, Introduction};
+use crate::worker::door::client::Client;
+use crate::worker::door::proxy_header::{ProxyHeader, Received};
 use crate::worker::established::close::discard;
-use crate::worker::established::flow::Tools;
 use crate::worker::handshake::route_choice;
 use crate::worker::io::Io;
+use crate::worker::scratch::RECEIVE_MAX;
+use crate::worker::workspace::Workspace;
 use dormouse_engine::{Handshake, HandshakeFailure, Progress, UnixTime};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
@@ -20,7 +22,7 @@ use std::io;
 use std::rc::Rc;
 
 /// How often what a failed peer still sends is thrown away before it is cut off: it may have much
-/// on the way, but who goes on and on is not listening.
+/// on the way, but a peer that goes on and on is not reading our alert.
 const LINGER_LOOKS_MAX: u32 = 16;
 
 /// One connection that is not established yet.
@@ -30,7 +32,7 @@ pub(crate) struct InFlight {
     pub(crate) generation: u32,
     pub(crate) client: Client,
     /// The routes of which it may be for any, until that is known.
-    door: Option<Rc<[u16]>>,
+    candidates: Option<Rc<[u16]>>,
     /// When it was accepted, or made a step.
     moved_ms: u64,
     pub(crate) accepted_ms: u64,
@@ -53,7 +55,7 @@ enum Stage {
     /// Accepted; nothing was received yet.
     Waiting,
     /// A proxy is to say first who the client is.
-    Introducing(Introduction),
+    Introducing(ProxyHeader),
     /// Its hello is to tell which route it is for.
     Choosing {
         received: Vec<u8>,
@@ -72,7 +74,7 @@ enum Stage {
 }
 
 /// What a step on a handshake led to.
-pub(crate) enum Step {
+pub(crate) enum HandshakeStep {
     /// More is awaited.
     Continues,
     /// Done: take it out and let it rest.
@@ -95,12 +97,11 @@ pub(crate) enum Step {
     Gone,
 }
 
-/// What a step works with.
-pub(crate) struct With<'a, I> {
-    pub(crate) tools: &'a mut Tools<I>,
+/// What a step on a handshake works with.
+pub(crate) struct Turn<'a, I> {
+    pub(crate) work: &'a mut Workspace<I>,
     pub(crate) token: u64,
     pub(crate) now: UnixTime,
-    pub(crate) now_ms: u64,
     pub(crate) timeout_ms: u64,
     /// Whether it had to wait for its turn.
     pub(crate) waited: bool,
@@ -111,7 +112,7 @@ impl InFlight {
     pub(crate) fn new(
         (fd, client): (Fd, Client),
         introduced: bool,
-        (route, door): (u16, Option<Rc<[u16]>>),
+        (route, candidates): (u16, Option<Rc<[u16]>>),
         generation: u32,
         now_ms: u64,
     ) -> InFlight {
@@ -123,8 +124,8 @@ impl InFlight {
             moved_ms: now_ms,
             accepted_ms: now_ms,
             stage: if introduced {
-                Stage::Introducing(Introduction::default())
-            } else if door.is_some() {
+                Stage::Introducing(ProxyHeader::default())
+            } else if candidates.is_some() {
                 Stage::Choosing {
                     received: Vec::new(),
                     introduced: false,
@@ -132,7 +133,7 @@ impl InFlight {
             } else {
                 Stage::Waiting
             },
-            door,
+            candidates,
             watch: Watch::Never,
         }
     }
@@ -149,33 +150,34 @@ impl InFlight {
 
     pub(crate) fn step(
         &mut self,
-        with: With<'_, impl Io>,
+        turn: Turn<'_, impl Io>,
         start: impl FnOnce(u16) -> Option<Handshake>,
-    ) -> Step {
-        let With {
-            tools,
+    ) -> HandshakeStep {
+        let Turn {
+            work,
             token,
             now,
-            now_ms,
             waited,
             ..
-        } = with;
-        self.moved_ms = now_ms;
+        } = turn;
+        self.moved_ms = work.now_ms;
         let step = match &mut self.stage {
-            Stage::Waiting => self.first_step(Vec::new(), tools, now, waited, start),
-            Stage::Introducing(introduction) => {
-                match introduction.step(&tools.io, self.fd, &mut tools.scratch.opening) {
-                    Step::Introduced => self.introduced(),
-                    step => step,
+            Stage::Waiting => self.first_step(Vec::new(), work, now, waited, start),
+            Stage::Introducing(header) => {
+                match header.receive(&work.io, self.fd, &mut work.scratch.opening) {
+                    Received::Whole => self.introduced(),
+                    Received::Part => HandshakeStep::Continues,
+                    Received::Refused(refused) => HandshakeStep::NotIntroduced(refused),
+                    Received::Gone => HandshakeStep::Gone,
                 }
             }
-            Stage::Choosing { received, .. } => hear(self.fd, received, tools),
+            Stage::Choosing { received, .. } => hear(self.fd, received, work),
             Stage::Known(early) => {
                 let early = std::mem::take(early);
-                self.first_step(early, tools, now, waited, start)
+                self.first_step(early, work, now, waited, start)
             }
-            Stage::Shaking(handshake) => shake(self.fd, handshake, tools, now),
-            Stage::Lingering { looks, .. } if *looks >= LINGER_LOOKS_MAX => Step::Gone,
+            Stage::Shaking(handshake) => shake(self.fd, handshake, work, now),
+            Stage::Lingering { looks, .. } if *looks >= LINGER_LOOKS_MAX => HandshakeStep::Gone,
             Stage::Lingering {
                 last_words,
                 shut,
@@ -183,15 +185,15 @@ impl InFlight {
             } => {
                 *looks += 1;
                 linger(
-                    &tools.io,
+                    &work.io,
                     self.fd,
                     last_words,
                     shut,
-                    &mut tools.scratch.opening,
+                    &mut work.scratch.opening,
                 )
             }
         };
-        if let (Step::Failed(_), Stage::Shaking(handshake)) = (&step, &self.stage) {
+        if let (HandshakeStep::Failed(_), Stage::Shaking(handshake)) = (&step, &self.stage) {
             let output = handshake.output().to_vec();
             self.stage = Stage::Lingering {
                 last_words: output,
@@ -204,27 +206,27 @@ impl InFlight {
             {
                 // Tried at once; if the peer's end is there already, the deadline is soon enough.
                 linger(
-                    &tools.io,
+                    &work.io,
                     self.fd,
                     last_words,
                     shut,
-                    &mut tools.scratch.opening,
+                    &mut work.scratch.opening,
                 );
             }
         }
-        let goes_on = matches!(step, Step::Continues | Step::Failed(_));
-        if goes_on && self.watch(&tools.io, token).is_err() {
-            return Step::Gone;
+        let goes_on = matches!(step, HandshakeStep::Continues | HandshakeStep::Failed(_));
+        if goes_on && self.watch(&work.io, token).is_err() {
+            return HandshakeStep::Gone;
         }
         step
     }
 
     /// From here on it is as if the client had connected itself.
-    fn introduced(&mut self) -> Step {
-        if let Stage::Introducing(introduction) = &mut self.stage {
-            let (ends, early) = std::mem::take(introduction).into_parts();
+    fn introduced(&mut self) -> HandshakeStep {
+        if let Stage::Introducing(header) = &mut self.stage {
+            let (ends, early) = std::mem::take(header).into_parts();
             self.client.introduced = ends;
-            self.stage = match self.door {
+            self.stage = match self.candidates {
                 None => Stage::Known(early),
                 Some(_) => Stage::Choosing {
                     received: early,
@@ -232,27 +234,29 @@ impl InFlight {
                 },
             };
         }
-        Step::Introduced
+        HandshakeStep::Introduced
     }
 
     /// While its route is to be found: what came, and the routes of which it may be for any.
     pub(crate) fn hello(&self) -> Option<(&[u8], Rc<[u16]>)> {
-        match (&self.stage, &self.door) {
-            (Stage::Choosing { received, .. }, Some(door)) => Some((received, Rc::clone(door))),
+        match (&self.stage, &self.candidates) {
+            (Stage::Choosing { received, .. }, Some(candidates)) => {
+                Some((received, Rc::clone(candidates)))
+            }
             _ => None,
         }
     }
 
     /// Must its hello be read before its route is known?
-    pub(crate) fn is_for_door(&self) -> bool {
-        self.door.is_some()
+    pub(crate) fn has_choice(&self) -> bool {
+        self.candidates.is_some()
     }
 
     /// Its route is known: what came goes into the handshake.
     pub(crate) fn is_chosen(&mut self) {
         if let Stage::Choosing { received, .. } = &mut self.stage {
             self.stage = Stage::Known(std::mem::take(received));
-            self.door = None;
+            self.candidates = None;
         }
     }
 
@@ -286,28 +290,28 @@ impl InFlight {
     fn first_step(
         &mut self,
         early: Vec<u8>,
-        tools: &mut Tools<impl Io>,
+        work: &mut Workspace<impl Io>,
         now: UnixTime,
         waited: bool,
         start: impl FnOnce(u16) -> Option<Handshake>,
-    ) -> Step {
+    ) -> HandshakeStep {
         let received = if early.is_empty() {
-            match receive(self.fd, tools) {
-                Ok(Some(n)) => &tools.scratch.opening[..n],
-                Ok(None) => return Step::Continues,
+            match receive(self.fd, work) {
+                Ok(Some(n)) => &work.scratch.opening[..n],
+                Ok(None) => return HandshakeStep::Continues,
                 Err(step) => return step,
             }
         } else {
             &early
         };
-        if waited && has_given_up(&tools.io, self.fd) {
-            return Step::GivenUp;
+        if waited && has_given_up(&work.io, self.fd) {
+            return HandshakeStep::GivenUp;
         }
         let Some(handshake) = start(self.route) else {
-            return Step::Gone;
+            return HandshakeStep::Gone;
         };
         let mut handshake = Box::new(handshake);
-        let step = take(&tools.io, self.fd, &mut handshake, received, now);
+        let step = take(&work.io, self.fd, &mut handshake, received, now);
         self.stage = Stage::Shaking(handshake);
         step
     }
@@ -332,7 +336,7 @@ impl InFlight {
     pub(crate) fn has_begun(&self) -> bool {
         match &self.stage {
             Stage::Waiting => false,
-            Stage::Introducing(introduction) => introduction.has_begun(),
+            Stage::Introducing(header) => header.has_begun(),
             Stage::Choosing {
                 received,
                 introduced,
@@ -386,59 +390,70 @@ impl InFlight {
     }
 }
 
-fn shake(fd: Fd, handshake: &mut Handshake, tools: &mut Tools<impl Io>, now: UnixTime) -> Step {
-    match flush(&tools.io, fd, handshake) {
+fn shake(
+    fd: Fd,
+    handshake: &mut Handshake,
+    work: &mut Workspace<impl Io>,
+    now: UnixTime,
+) -> HandshakeStep {
+    match flush(&work.io, fd, handshake) {
         Ok(true) => {}
-        Ok(false) => return Step::Continues,
-        Err(_) => return Step::Gone,
+        Ok(false) => return HandshakeStep::Continues,
+        Err(_) => return HandshakeStep::Gone,
     }
-    match receive(fd, tools) {
-        Ok(Some(n)) => take(&tools.io, fd, handshake, &tools.scratch.opening[..n], now),
-        Ok(None) => Step::Continues,
+    match receive(fd, work) {
+        Ok(Some(n)) => take(&work.io, fd, handshake, &work.scratch.opening[..n], now),
+        Ok(None) => HandshakeStep::Continues,
         Err(step) => step,
     }
 }
 
 /// Receives more of a hello. Nothing is lost when it is cut anywhere.
-fn hear(fd: Fd, received: &mut Vec<u8>, tools: &mut Tools<impl Io>) -> Step {
+fn hear(fd: Fd, received: &mut Vec<u8>, work: &mut Workspace<impl Io>) -> HandshakeStep {
     if !received.is_empty() && route_choice::suffices(received) {
-        return Step::Hello;
+        return HandshakeStep::Hello;
     }
-    match receive(fd, tools) {
-        Ok(Some(n)) => received.extend_from_slice(&tools.scratch.opening[..n]),
-        Ok(None) => return Step::Continues,
+    match receive(fd, work) {
+        Ok(Some(n)) => received.extend_from_slice(&work.scratch.opening[..n]),
+        Ok(None) => return HandshakeStep::Continues,
         Err(step) => return step,
     }
     if route_choice::suffices(received) {
-        Step::Hello
+        HandshakeStep::Hello
     } else {
-        Step::Continues
+        HandshakeStep::Continues
     }
 }
 
 /// Receives into the scratch buffer. `None`: there is nothing.
-fn receive(fd: Fd, tools: &mut Tools<impl Io>) -> Result<Option<usize>, Step> {
-    let room = &mut tools.scratch.opening[..crate::worker::established::flow::RECEIVE_MAX / 4];
-    match tools.io.recv(fd, room) {
-        Ok(Attempt::Done(0)) | Err(_) => Err(Step::Gone),
+fn receive(fd: Fd, work: &mut Workspace<impl Io>) -> Result<Option<usize>, HandshakeStep> {
+    let room = &mut work.scratch.opening[..RECEIVE_MAX / 4];
+    match work.io.recv(fd, room) {
+        Ok(Attempt::Done(0)) | Err(_) => Err(HandshakeStep::Gone),
         Ok(Attempt::Done(n)) => Ok(Some(n)),
         Ok(Attempt::WouldBlock) => Ok(None),
     }
 }
 
 /// Shows the handshake what was received, and sends what it has to say.
-fn take(io: &impl Io, fd: Fd, handshake: &mut Handshake, received: &[u8], now: UnixTime) -> Step {
+fn take(
+    io: &impl Io,
+    fd: Fd,
+    handshake: &mut Handshake,
+    received: &[u8],
+    now: UnixTime,
+) -> HandshakeStep {
     match handshake.handle_input(now, received) {
         Ok(Progress::Handshaking) => match flush(io, fd, handshake) {
-            Ok(_) => Step::Continues,
-            Err(_) => Step::Gone,
+            Ok(_) => HandshakeStep::Continues,
+            Err(_) => HandshakeStep::Gone,
         },
         // The tickets. What the socket does not take goes with the connection, as pending bytes.
         Ok(Progress::Established) => match flush(io, fd, handshake) {
-            Ok(_) => Step::Established,
-            Err(_) => Step::Gone,
+            Ok(_) => HandshakeStep::Established,
+            Err(_) => HandshakeStep::Gone,
         },
-        Err(failure) => Step::Failed(failure),
+        Err(failure) => HandshakeStep::Failed(failure),
     }
 }
 
@@ -470,23 +485,23 @@ fn linger(
     last_words: &mut Vec<u8>,
     shut: &mut bool,
     scratch: &mut [u8],
-) -> Step {
+) -> HandshakeStep {
     while !last_words.is_empty() {
         match io.send(fd, last_words) {
             Ok(Attempt::Done(n)) => drop(last_words.drain(..n)),
-            Ok(Attempt::WouldBlock) => return Step::Continues,
-            Err(_) => return Step::Gone,
+            Ok(Attempt::WouldBlock) => return HandshakeStep::Continues,
+            Err(_) => return HandshakeStep::Gone,
         }
     }
     if !*shut {
         *shut = true;
         if io.shutdown_write(fd).is_err() {
-            return Step::Gone;
+            return HandshakeStep::Gone;
         }
     }
     if discard(io, fd, scratch) {
-        Step::Gone
+        HandshakeStep::Gone
     } else {
-        Step::Continues
+        HandshakeStep::Continues
     }
 }

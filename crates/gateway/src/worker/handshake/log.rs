@@ -1,7 +1,9 @@
 //! What is told of handshakes: counters always, a line for each if it is asked for.
 
 use crate::counters::{Count, Counters};
-use crate::worker::door::client::Id;
+use crate::worker::bursts::Subject;
+use crate::worker::door::client::{Client, Id};
+use crate::worker::workspace::Workspace;
 use dormouse_engine::{
     CertificateProblem, FailureKind, HandshakeFailure, HandshakeInfo, ResumptionRefused, Version,
     alert_name,
@@ -64,7 +66,7 @@ fn count_of(refused: ResumptionRefused) -> Count {
 }
 
 /// Counts a handshake that failed, beyond that it did.
-pub(crate) fn count_failed(failure: &HandshakeFailure, count: &Counters) {
+fn count_failed(failure: &HandshakeFailure, count: &Counters) {
     count.add(Count::HandshakesFailed, 1);
     let reason = match &failure.kind {
         FailureKind::PlainHttp => Count::PlainHttp,
@@ -88,25 +90,22 @@ pub(crate) fn count_failed(failure: &HandshakeFailure, count: &Counters) {
     count.add(reason, 1);
 }
 
-/// Is it about who the client is? Then it is to be seen, whatever the level of the others.
-pub(crate) fn is_refused_client(failure: &HandshakeFailure) -> bool {
+/// Was the client refused for its certificate?
+fn is_refused_client(failure: &HandshakeFailure) -> bool {
     matches!(&failure.kind, FailureKind::Certificate(problem) if *problem != CertificateProblem::Missing)
 }
 
-/// Whose handshake it was, as its line names them.
-pub(crate) struct Whose<'a> {
+/// A handshake that is done, as its line names it.
+pub(crate) struct Handshaken<'a> {
     pub(crate) peer: &'a dyn fmt::Display,
     /// What a backend knows the connection by.
     pub(crate) id: Option<Id>,
+    pub(crate) took_ms: u64,
 }
 
 /// The line of a handshake that is done.
-pub(crate) fn log_done(
-    info: &HandshakeInfo,
-    Whose { peer, id }: Whose<'_>,
-    took_ms: u64,
-    asked_for: bool,
-) {
+pub(crate) fn log_done(info: &HandshakeInfo, done: Handshaken<'_>, asked_for: bool) {
+    let Handshaken { peer, id, took_ms } = done;
     macro_rules! line {
         ($level:ident) => {
             tracing::$level!(
@@ -149,4 +148,27 @@ pub(crate) fn log_failed(failure: &HandshakeFailure, peer: &dyn fmt::Display, to
 /// The line of a handshake which ended without a word.
 pub(crate) fn log_gone(gave_up: &str, why: &str, peer: &dyn fmt::Display, took_ms: u64) {
     tracing::info!(peer = %peer, gave_up, took_ms, "handshake failed: {why}");
+}
+
+/// Counts a handshake with a client that failed, and logs it. `each_ms`: every handshake has a
+/// line; it took this long.
+pub(crate) fn client_failed<I>(
+    failure: &HandshakeFailure,
+    client: &Client,
+    each_ms: Option<u64>,
+    work: &mut Workspace<I>,
+) {
+    count_failed(failure, &work.count);
+    if let Some(took_ms) = each_ms {
+        return log_failed(failure, client, took_ms);
+    }
+    // A refused client is logged apart from what any stranger can cause.
+    let subject = if is_refused_client(failure) {
+        Subject::ClientRefused
+    } else {
+        Subject::HandshakeFailed
+    };
+    work.bursts.note(subject, work.now_ms, |more| {
+        tracing::info!(peer = %client, more, "handshake failed: {failure}");
+    });
 }

@@ -1,19 +1,12 @@
-//! Whose client is it? Where several routes share an address, or a route is for some names only,
-//! the ClientHello is read before anything is done with it.
+//! Which of the routes on one address a client is for, by its first bytes.
 //!
-//! What has been received meanwhile is in the heap, bounded, and counts as a handshake that has
-//! begun. Then it goes where it belongs: to the handshake of a route, from its first byte; or
-//! untouched to the backend of one that passes TLS through.
+//! What came is not lost: it goes into the handshake of the chosen route, or, untouched, to the
+//! backend of one that passes TLS through.
 
-use crate::counters::Count;
 use crate::door;
 use crate::route::Route;
-use crate::worker::Worker;
-use crate::worker::established::interest::{self, Side};
-use crate::worker::handshake::challenge;
-use crate::worker::handshake::in_flight::Step;
-use crate::worker::io::Io;
-use crate::worker::token;
+use crate::worker::handshake::challenge::Challenge;
+use crate::worker::settings::Settings;
 use dormouse_engine::{FirstFlight, HandshakeFailure};
 
 /// No ClientHello is longer in earnest: one with ML-KEM, a ticket and everything else has 2 kB.
@@ -24,103 +17,53 @@ pub(crate) fn suffices(received: &[u8]) -> bool {
     received.len() >= HELLO_LEN_MAX || FirstFlight::of(received) != FirstFlight::Incomplete
 }
 
-impl<I: Io> Worker<I> {
-    /// The hello of this client is there: finds the route it is for. `None`: its handshake is that
-    /// route's now.
-    pub(crate) fn choose_route(&mut self, index: u32, generation: u32) -> Option<Step> {
-        let Worker {
-            handshakes,
-            routes,
-            tools,
-            challenge,
-            ..
-        } = self;
-        let entry = handshakes.entry(index, generation)?;
-        let client = entry.client;
-        let (received, door) = entry.hello()?;
-        let all = door.iter().filter_map(|&number| {
-            let route = routes.get(usize::from(number));
-            route
-                .filter(|route| !route.is_gone())
-                .map(|route| (number, route))
-        });
-        let mut name = None;
-        let chosen = match FirstFlight::of(received) {
-            // Whoever looks may come from anywhere, and gets nothing else.
-            FirstFlight::Asks(asked)
-                if challenge
-                    .as_ref()
-                    .is_some_and(|open| open.is_asked_for(&asked)) =>
-            {
-                entry.route = challenge::ROUTE;
-                entry.is_chosen();
-                return None;
-            }
-            FirstFlight::Asks(asked) => {
-                let chosen = door::choose(all.map(|(n, route)| (n, &route.takes)), &asked);
-                name = asked.server_name;
-                chosen
-            }
-            // Not TLS, or not whole: whoever shakes hands has an answer to that.
-            FirstFlight::Other | FirstFlight::Incomplete => {
-                let may_answer = |(_, route): &(u16, &Route)| !route.passes_through();
-                let Some((number, _)) = all.clone().find(may_answer) else {
-                    return Some(Step::Gone);
-                };
-                Some(number)
-            }
-        };
-        let Some(number) = chosen else {
-            let (failure, alert) = HandshakeFailure::unknown_name(name.as_deref());
-            let token = token::handshake(index, generation);
-            let told = entry.refuse(&alert, &tools.io, token, &mut tools.scratch.opening);
-            return Some(told.map_or(Step::Gone, |()| Step::Failed(failure)));
-        };
-        entry.route = number;
-        if !self.admit_network(number, &client) {
-            return Some(Step::Denied);
-        }
-        let route = self.routes.get(usize::from(number))?;
-        if route.passes_through() {
-            if self.limits.log_handshakes {
-                let backend = &route.backend_name;
-                tracing::info!(peer = %client, server_name = name, %backend, "passed through");
-            }
-            return Some(Step::PassesThrough);
-        }
-        self.handshakes.entry(index, generation)?.is_chosen();
-        None
-    }
+/// The route that a client is for.
+pub(crate) enum RouteChoice {
+    /// An ACME server looks whether a name is ours.
+    Challenge,
+    /// This one, and the name that the client asks for.
+    Route(u16, Option<String>),
+    /// There is none that answers.
+    None,
+    /// None is for this name; the alert says so.
+    UnknownName(HandshakeFailure, [u8; 7]),
+}
 
-    /// TLS is not ours here: from now on the connection is its slot, and what came goes on.
-    pub(crate) fn pass_through(&mut self, index: u32, generation: u32) {
-        let Some(entry) = self.handshakes.take(index, generation) else {
-            return;
-        };
-        let (fd, route, watched) = (entry.fd, entry.route, entry.is_watched());
-        let client = entry.client;
-        let (received, Some(index)) = (entry.into_received(), self.slots.insert()) else {
-            self.tools.io.close(fd);
-            return;
-        };
-        self.tools.count.add(Count::PassedThrough, 1);
-        self.slots.header().mark_busy(index);
-        let now_s = (self.now_ms / 1000) as u32;
-        let token = token::connection(index, generation, Side::Tls);
-        let adopted = self.slots.get_mut(index).map(|slot| {
-            let cookie = self.tools.io.cookie(fd).unwrap_or(0) as u32;
-            slot.begin(fd, cookie, route, generation, now_s);
-            interest::adopt(slot, &self.tools.io, token, watched)
-        });
-        let over = match adopted {
-            Some(Ok(())) => {
-                !self.enter(index, &client)
-                    || self.work(index, |work, slot| {
-                        work.begin_passing_through(slot, &received, &client)
-                    })
+/// Chooses among `candidates` by what was received.
+pub(crate) fn choose(
+    received: &[u8],
+    candidates: &[u16],
+    settings: &Settings,
+    challenge: Option<&Challenge>,
+) -> RouteChoice {
+    let all = candidates.iter().filter_map(|&number| {
+        let route = settings.route(number);
+        route
+            .filter(|route| !route.is_gone())
+            .map(|route| (number, route))
+    });
+    match FirstFlight::of(received) {
+        // Any host may look, and gets nothing else.
+        FirstFlight::Asks(asked) if challenge.is_some_and(|open| open.is_asked_for(&asked)) => {
+            RouteChoice::Challenge
+        }
+        FirstFlight::Asks(asked) => {
+            match door::choose(all.map(|(n, route)| (n, &route.takes)), &asked) {
+                Some(number) => RouteChoice::Route(number, asked.server_name),
+                None => {
+                    let name = asked.server_name;
+                    let (failure, alert) = HandshakeFailure::unknown_name(name.as_deref());
+                    RouteChoice::UnknownName(failure, alert)
+                }
             }
-            Some(Err(_)) | None => true,
-        };
-        self.finish_work(index, over);
+        }
+        // Not TLS, or not whole: a handshake has an answer to that.
+        FirstFlight::Other | FirstFlight::Incomplete => {
+            let may_answer = |(_, route): &(u16, &Route)| !route.passes_through();
+            match all.clone().find(may_answer) {
+                Some((number, _)) => RouteChoice::Route(number, None),
+                None => RouteChoice::None,
+            }
+        }
     }
 }

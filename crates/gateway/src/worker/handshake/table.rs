@@ -10,8 +10,7 @@
 //! those that have begun. However many wait, they cost the loop nothing before their turn.
 
 use crate::worker::door::client::Client;
-use crate::worker::handshake::in_flight::{InFlight, Step, With};
-use crate::worker::handshake::queue::Queue;
+use crate::worker::handshake::in_flight::{HandshakeStep, InFlight, Turn};
 use crate::worker::io::Io;
 use dormouse_engine::Handshake;
 use dormouse_reactor::Fd;
@@ -25,7 +24,7 @@ const LINGER_MS: u64 = 2_000;
 const WAITS_MAX: u64 = 6;
 
 /// The table of handshakes in flight.
-pub(crate) struct Handshakes {
+pub(crate) struct HandshakeTable {
     entries: Vec<Option<InFlight>>,
     free: Vec<u32>,
     /// Deadlines in the order in which they come, since all have the same time: of those which
@@ -33,21 +32,19 @@ pub(crate) struct Handshakes {
     waiting: VecDeque<Deadline>,
     shaking: VecDeque<Deadline>,
     lingerers: VecDeque<Deadline>,
-    pub(crate) queue: Queue,
     live: usize,
     begun: usize,
     most: usize,
 }
 
-impl Handshakes {
-    pub(crate) fn new() -> Handshakes {
-        Handshakes {
+impl HandshakeTable {
+    pub(crate) fn new() -> HandshakeTable {
+        HandshakeTable {
             entries: Vec::new(),
             free: Vec::new(),
             waiting: VecDeque::new(),
             shaking: VecDeque::new(),
             lingerers: VecDeque::new(),
-            queue: Queue::default(),
             live: 0,
             begun: 0,
             most: 0,
@@ -68,12 +65,18 @@ impl Handshakes {
         &mut self,
         accepted: (Fd, Client),
         introduced: bool,
-        (route, door): (u16, Option<Rc<[u16]>>),
+        (route, candidates): (u16, Option<Rc<[u16]>>),
         generation: u32,
         now_ms: u64,
         deadline_ms: u64,
     ) -> u32 {
-        let entry = InFlight::new(accepted, introduced, (route, door), generation, now_ms);
+        let entry = InFlight::new(
+            accepted,
+            introduced,
+            (route, candidates),
+            generation,
+            now_ms,
+        );
         let index = match self.free.pop() {
             Some(index) => {
                 self.entries[index as usize] = Some(entry);
@@ -94,19 +97,6 @@ impl Handshakes {
         entry_of(&mut self.entries, index, generation)
     }
 
-    /// Epoll has told of it: it waits for its turn.
-    pub(crate) fn note_ready(&mut self, index: u32, generation: u32, now_ms: u64) {
-        let Some(entry) = self.entry(index, generation) else {
-            return;
-        };
-        entry.has_been_told();
-        if entry.has_answered() {
-            self.queue.push_known(index, generation);
-        } else {
-            self.queue.push_new(index, generation, now_ms);
-        }
-    }
-
     /// The first of those that have begun, whose client has been silent since before `before_ms`.
     /// Looks at a bounded number.
     pub(crate) fn oldest_silent(&self, before_ms: u64) -> Option<(u32, u32)> {
@@ -125,16 +115,16 @@ impl Handshakes {
     pub(crate) fn step(
         &mut self,
         (index, generation): (u32, u32),
-        with: With<'_, impl Io>,
+        turn: Turn<'_, impl Io>,
         start: impl FnOnce(u16) -> Option<Handshake>,
-    ) -> Option<Step> {
+    ) -> Option<HandshakeStep> {
         let entry = self.entries.get_mut(index as usize)?.as_mut()?;
         if entry.generation != generation {
             return None;
         }
         let had_begun = entry.has_begun();
-        let deadline_ms = with.now_ms + with.timeout_ms;
-        let step = entry.step(with, start);
+        let deadline_ms = turn.work.now_ms + turn.timeout_ms;
+        let step = entry.step(turn, start);
         if !had_begun && entry.has_begun() {
             self.begun += 1;
             // The time in which it waited for its turn was ours, not its client's.
@@ -191,14 +181,15 @@ impl Handshakes {
             .min()
     }
 
-    /// Has a burst ended since this was last asked? Its memory is given up here.
-    pub(crate) fn burst_ended(&mut self) -> bool {
+    /// Frees the memory of handshakes, if the last one has ended since this was last asked. `Some`:
+    /// that is so, and whether there had been many.
+    pub(crate) fn burst_ended(&mut self) -> Option<bool> {
         if self.live > 0 || self.most == 0 {
-            return false;
+            return None;
         }
         let was_burst = self.most >= 16;
-        *self = Handshakes::new();
-        was_burst
+        *self = HandshakeTable::new();
+        Some(was_burst)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A slot says nothing of the configuration that its connection was accepted under but the number
 //! of a route, and numbers keep their meaning: so a reload changes tables, and touches no
-//! connection. (Warm connections of an origination that was changed are nobody's yet; they are
+//! connection. (Warm connections of an origination that was changed have no client yet; they are
 //! renewed.) Handshakes in flight hold what they need of the old tables until they are done;
 //! when the last of them is, nothing is left of those.
 //!
@@ -11,45 +11,84 @@
 //! the new one as soon as it is ready), one that dies after it by one which begins with the new.
 
 use crate::backend_tls;
-use crate::config::Originate;
+use crate::config::{Log, Originate};
 use crate::contexts;
 use crate::handover::{Changed, Descriptors, ForKeeper, Handover, OriginPem};
-use crate::orders::Word;
+use crate::identities::Identities;
 use crate::origin;
 use crate::route::{self, Route};
 use crate::session_cache::Sessions;
-use crate::worker::Worker;
+use crate::worker::door::Door;
 use crate::worker::door::listeners::Listener;
 use crate::worker::io::Io;
+use crate::worker::settings::Settings;
+use crate::worker::workspace::Workspace;
 use dormouse_reactor::{Fd, OnExec};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::SocketAddr;
 
-impl<I: Io> Worker<I> {
-    /// Goes by this handover from now on, or stays with the one before.
-    pub(crate) fn reload(&mut self, told: Fd, edition: u64) {
-        let listeners = std::mem::take(&mut self.arrived);
-        let reloaded = self.take_over(told, &listeners);
-        told.close();
-        let word = match reloaded {
-            Ok(()) => {
-                if self.late.take().is_some() {
-                    self.tools.io.say(self.orders, &Word::Ready);
-                }
-                Word::Reloaded(edition)
-            }
-            Err(error) => {
-                listeners.iter().for_each(|&fd| self.tools.io.close(fd));
-                tracing::error!(%error, "the new configuration can't be used; the old one stays");
-                Word::NotReloaded(edition, error.to_string())
-            }
-        };
-        self.tools.io.return_heap();
-        self.tools.io.say(self.orders, &word);
+/// What a worker needs to go by another configuration.
+pub(crate) struct Reloader {
+    /// Where the next worker will find its handover: a reload puts another in its place.
+    handover: Fd,
+    remembered: Remembered,
+    /// Certificates and keys that were parsed.
+    pub(crate) identities: Identities,
+    /// Listeners that came for a reload which is still to come.
+    arrived: Vec<Fd>,
+    set_logs: fn(&Log),
+}
+
+impl Reloader {
+    /// `handover`: the descriptor of the one that the worker goes by.
+    pub(crate) fn new(
+        handover: Fd,
+        remembered: Remembered,
+        identities: Identities,
+        set_logs: fn(&Log),
+    ) -> Reloader {
+        Reloader {
+            handover,
+            remembered,
+            identities,
+            arrived: Vec::new(),
+            set_logs,
+        }
     }
 
-    fn take_over(&mut self, told: Fd, listeners: &[Fd]) -> io::Result<()> {
+    /// Listeners came for a reload which is still to come.
+    pub(crate) fn note_listeners(&mut self, fds: Vec<Fd>) {
+        self.arrived.extend(fds);
+    }
+
+    /// Goes by this handover from now on, or stays with the one before. Returns the numbers of the
+    /// routes that were changed.
+    pub(crate) fn reload<I: Io>(
+        &mut self,
+        told: Fd,
+        settings: &mut Settings,
+        door: &mut Door,
+        work: &mut Workspace<I>,
+    ) -> io::Result<Vec<u16>> {
+        let listeners = std::mem::take(&mut self.arrived);
+        let reloaded = self.take_over(told, &listeners, settings, door, work);
+        told.close();
+        if let Err(error) = &reloaded {
+            listeners.iter().for_each(|&fd| work.io.close(fd));
+            tracing::error!(%error, "the new configuration can't be used; the old one stays");
+        }
+        reloaded
+    }
+
+    fn take_over<I: Io>(
+        &mut self,
+        told: Fd,
+        listeners: &[Fd],
+        settings: &mut Settings,
+        door: &mut Door,
+        work: &mut Workspace<I>,
+    ) -> io::Result<Vec<u16>> {
         let mut handover = Handover::read(told)?;
         let own = &self.remembered.descriptors;
         let sessions = Sessions::adopt(own)?;
@@ -58,7 +97,7 @@ impl<I: Io> Worker<I> {
             &handover.certificates,
             &handover.clients,
             &handover.ticket_keys,
-            &self.tools.backends,
+            &work.backends,
             sessions.as_ref(),
             &mut self.identities,
         )
@@ -93,43 +132,38 @@ impl<I: Io> Worker<I> {
 
         // From here on nothing fails. What is no more polled is polled by nobody: after a crash
         // between these lines the next worker begins with either handover, and polls its own.
-        let former = self.listeners.replace(
-            &self.tools.io,
-            handover
-                .descriptors
-                .doors()
-                .into_iter()
-                .map(|(fd, door)| Listener::new(fd, &door))
-                .collect(),
-        );
+        let doors = handover.descriptors.doors().into_iter();
+        let polled = doors.map(|(fd, door)| Listener::new(fd, &door)).collect();
+        let former = door.replace(polled, work);
         if let Err(error) = written.move_to(self.handover) {
             written.close();
-            self.listeners.replace(&self.tools.io, former);
+            door.replace(former, work);
             return Err(error);
         }
-        former
-            .iter()
-            .for_each(|listener| self.tools.io.close(listener.fd));
-        self.descriptors_reserved = (self.descriptors_reserved + listeners.len() as u64)
-            .saturating_sub(former.len() as u64);
+        former.iter().for_each(|old| work.io.close(old.fd));
+        door.reserve(listeners.len(), former.len());
 
-        let changed = self.place_routes(routes, originations, &handover);
-        self.limits = handover.share.limits(&handover.config);
-        self.limit_steps();
-        self.tools.paced.end_all();
-        self.tools.kernel.limit_to(self.limits.kernel_bytes_max);
+        let changed = self.place_routes(routes, originations, &handover, settings);
+        settings.limits = handover.share.limits(&handover.config);
+        work.limit_steps(&settings.limits);
+        work.kernel.limit_to(settings.limits.kernel_bytes_max);
         (self.set_logs)(&handover.config.log);
-        self.originate_anew(&changed);
-        Ok(())
+        Ok(changed)
     }
 
-    /// The backend of this name has other addresses from now on, here and in the worker that
-    /// comes after this one.
-    pub(crate) fn set_addresses(&mut self, name: &str, addresses: &[SocketAddr]) {
-        let known = &self.tools.backends;
+    /// The backend of this name has other addresses from now on, here and in the worker that comes
+    /// after this one.
+    pub(crate) fn set_addresses<I>(
+        &self,
+        name: &str,
+        addresses: &[SocketAddr],
+        settings: &mut Settings,
+        work: &Workspace<I>,
+    ) {
+        let known = &work.backends;
         let changes = |route: &mut Route| route.set_addresses(name, addresses, known);
         // All of them, also behind one that does.
-        let changed = self
+        let changed = settings
             .routes
             .iter_mut()
             .filter_map(|r| changes(r).then_some(()));
@@ -161,9 +195,10 @@ impl<I: Io> Worker<I> {
         mut routes: Vec<Route>,
         originations: Vec<Route>,
         handover: &Handover,
+        settings: &mut Settings,
     ) -> Vec<u16> {
         let remembered = self.remembered.after(handover);
-        let mut former: Vec<Option<Route>> = std::mem::take(&mut self.routes)
+        let mut former: Vec<Option<Route>> = std::mem::take(&mut settings.routes)
             .into_iter()
             .map(Some)
             .collect();
@@ -181,8 +216,8 @@ impl<I: Io> Worker<I> {
             }
         }
         self.remembered = remembered;
-        self.routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
-        let all = 0..self.routes.len().max(former.len()) as u16;
+        settings.routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
+        let all = 0..settings.routes.len().max(former.len()) as u16;
         all.filter(|number| !unchanged.contains(number)).collect()
     }
 }

@@ -4,18 +4,17 @@
 //! that close at random hardly any page is empty. So slots are moved from the end of the slab to
 //! free places at its beginning, a few per turn, when no newcomer waits.
 //!
-//! Four know a slot by its index: epoll (in its tokens), the timer wheel, the list of those which
-//! wait for pending memory, and the pools of warm connections. A chunk of pending memory knows its connection by generation, so
-//! it need not be told. A worker that dies in the middle leaves a note in the slab's header; its
-//! successor tells epoll again (`recover`), and nothing is lost.
+//! Four know a slot by its index: epoll (in its tokens), the timer wheel, the lists of connections
+//! that wait for memory or for their pace, and the pools of warm connections. A chunk of pending
+//! memory knows its connection by generation, so it need not be told. A worker that dies in the
+//! middle leaves a note in the slab's header; its successor tells epoll again (`recover`), and
+//! nothing is lost.
 
-use crate::counters::Count;
-use crate::slot::{Phase, Slot};
-use crate::worker::Worker;
-use crate::worker::established::interest::{self, Side};
+use crate::slot::Slot;
+use crate::worker::established::Connections;
 use crate::worker::io::Io;
-use crate::worker::memory::starved::SOON_MS;
-use crate::worker::token;
+use crate::worker::outbound::Outbound;
+use crate::worker::workspace::Workspace;
 use dormouse_reactor::slab::Slab;
 
 /// Slots moved per turn: some hundred microseconds.
@@ -38,103 +37,52 @@ pub(crate) struct Compaction {
 }
 
 impl Compaction {
-    /// A slot became free.
-    pub(crate) fn note_freed(&mut self, now_ms: u64) {
-        self.due_ms.get_or_insert(now_ms + LOOK_MS);
-    }
-
     /// When to look next.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         self.due_ms
     }
-}
 
-impl<I: Io> Worker<I> {
-    /// A turn of moving, if it is time and there is something to move.
-    pub(crate) fn compact(&mut self) {
-        let due = self.compaction.due_ms.is_some_and(|ms| ms <= self.now_ms);
-        if !due {
+    /// Looks in the next turn, whenever that was to be.
+    #[cfg(test)]
+    pub(crate) fn look_now(&mut self) {
+        self.due_ms = Some(0);
+    }
+
+    /// A turn of moving, if it is time and there is something to move. `is_quiet`: nobody waits for
+    /// a place (newcomers take the lowest ones anyway), and all sockets are verified (those that
+    /// are not are known by their index).
+    pub(crate) fn turn<I: Io>(
+        &mut self,
+        is_quiet: bool,
+        connections: &mut Connections,
+        outbound: &mut Outbound,
+        work: &mut Workspace<I>,
+    ) {
+        if connections.take_freed() {
+            self.due_ms.get_or_insert(work.now_ms + LOOK_MS);
+        }
+        if self.due_ms.is_none_or(|due_ms| due_ms > work.now_ms) {
             return;
         }
-        if self.handshakes.queue.has_newcomers() || self.is_behind() {
-            // Newcomers take the lowest places anyway; doubts go by the index.
-            self.compaction.due_ms = Some(self.now_ms + LOOK_MS);
+        if !is_quiet {
+            self.due_ms = Some(work.now_ms + LOOK_MS);
             return;
         }
-        if !self.compaction.moving && !is_sparse(&self.slots) {
-            self.compaction.due_ms = None;
+        if !self.moving && !is_sparse(connections.slots()) {
+            self.due_ms = None;
             return;
         }
-        self.compaction.moving = true;
-        self.compaction.due_ms = Some(self.now_ms + PAUSE_MS);
+        self.moving = true;
+        self.due_ms = Some(work.now_ms + PAUSE_MS);
         for _ in 0..MOVES_PER_TURN {
-            let last = self.slots.highest_live();
-            if !last.is_some_and(|last| self.relocate(last)) {
-                self.compaction = Compaction::default();
-                self.slots.trim();
+            let last = connections.slots().highest_live();
+            let moved = last.and_then(|last| connections.relocate(last, work));
+            let Some(moved) = moved else {
+                *self = Compaction::default();
+                connections.trim();
                 return;
-            }
-        }
-    }
-
-    /// Moves a slot to the lowest free place. `false`: it is there already.
-    fn relocate(&mut self, from: u32) -> bool {
-        let Some(to) = self.move_slot(from) else {
-            return false;
-        };
-        let told = self.retell(to, Side::Tls) && self.retell(to, Side::Plain);
-        self.slots.settle_move();
-        self.tools.count.add(Count::SlotsMoved, 1);
-        if !told {
-            // Without epoll the connection would never be heard of again.
-            self.remove(to);
-        }
-        true
-    }
-
-    /// The slot itself, with its timer and its place among the starved and the paced.
-    fn move_slot(&mut self, from: u32) -> Option<u32> {
-        let due_ms = self.slots.get(from)?.timer.due_ms();
-        self.wheel.cancel(&mut self.slots, from);
-        let moved = self.slots.relocate(from);
-        if let Some(due_ms) = due_ms {
-            self.wheel
-                .arm(&mut self.slots, moved.unwrap_or(from), due_ms);
-        }
-        let to = moved?;
-        if let Some(slot) = self.slots.get(to)
-            && slot.is_starved()
-        {
-            let generation = slot.generation;
-            self.tools
-                .starved
-                .push(to, generation, self.now_ms, SOON_MS);
-        }
-        if let Some(slot) = self.slots.get(to) {
-            self.tools.paced.moved(slot.generation, to);
-        }
-        if let Some(slot) = self.slots.get(to)
-            && slot.phase() == Phase::Warm
-            && let Some(pool) = self.originations.pool(slot.route)
-        {
-            pool.moved(from, to, slot.generation);
-        }
-        self.tools.kernel.forget(from);
-        self.note_queues(to);
-        Some(to)
-    }
-
-    fn retell(&mut self, index: u32, side: Side) -> bool {
-        let Some(slot) = self.slots.get(index) else {
-            return false;
-        };
-        let token = token::connection(index, slot.generation, side);
-        match interest::retell(slot, &self.tools.io, side, token) {
-            Ok(()) => true,
-            Err(e) => {
-                tracing::error!(error = %e, "epoll refused a moved descriptor; its connection is closed");
-                false
-            }
+            };
+            outbound.note_moved(&moved, connections);
         }
     }
 }
@@ -145,6 +93,3 @@ fn is_sparse(slots: &Slab<Slot>) -> bool {
     let places = slots.highest_live().map_or(0, |last| last + 1);
     places > live + live / 4 + SLACK
 }
-
-#[cfg(test)]
-mod tests;

@@ -13,10 +13,6 @@
 //! every byte which is passed on has the same chance to bring a look about. Who is slow to read is
 //! seen after some 2 KiB, as an exchange of small messages is, too; but that one has nothing queued.
 
-use crate::slot::Slot;
-use crate::worker::Worker;
-use crate::worker::io::Io;
-use dormouse_reactor::Fd;
 use std::collections::BTreeMap;
 
 /// Queues up to this are not counted, and nobody gets less.
@@ -143,29 +139,6 @@ impl KernelMemory {
     /// When that is due.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         (self.sum >= self.limit / 2 && self.sum > 0).then_some(self.look_ms)
-    }
-}
-
-impl<I: Io> Worker<I> {
-    /// What was not taken is somebody's who is slow to read; of others it is found out by chance.
-    pub(crate) fn note_queues_sometimes(&mut self, index: u32) {
-        let received = self.tools.received;
-        let rests = self.slots.get(index).is_some_and(Slot::at_rest);
-        if self.tools.kernel.wants_look(index, received) || !rests {
-            self.note_queues(index);
-        }
-    }
-
-    /// Asks the kernel what it holds for this connection to send.
-    pub(crate) fn note_queues(&mut self, index: u32) {
-        let Some(slot) = self.slots.get(index) else {
-            return;
-        };
-        let mut bytes = self.tools.io.send_memory(slot.tls_fd()).unwrap_or(0);
-        if slot.plain_fd() != Fd::NONE {
-            bytes += self.tools.io.send_memory(slot.plain_fd()).unwrap_or(0);
-        }
-        self.tools.kernel.note(index, bytes);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Memory: pending bytes, what the kernel holds, and who waits for either.
+//! Memory: pending bytes, what the kernel holds, and connections that wait for either.
 
 pub(crate) mod backlog;
 pub(crate) mod compaction;

@@ -6,13 +6,10 @@
 //! is looked at before. Both directions are paid for together, and by the connection that has
 //! passed the bytes: one who says little now and then goes on as if nobody else were there.
 
-use crate::clients::{ClientLimits, Clients};
+use crate::clients::ClientLimits;
 use crate::counters::Count;
 use crate::slot::{Flag, Phase, Slot};
-use crate::worker::Worker;
-use crate::worker::bursts::{Subject, peer_name};
-use crate::worker::established::flow::Tools;
-use crate::worker::io::Io;
+use crate::worker::workspace::Workspace;
 use dormouse_record::Role;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -30,7 +27,8 @@ pub(crate) struct Paced {
 }
 
 impl Paced {
-    fn push(&mut self, index: u32, generation: u32, due_ms: u64) {
+    /// A connection has to wait.
+    pub(crate) fn push(&mut self, index: u32, generation: u32, due_ms: u64) {
         self.indices.insert(generation, index);
         self.due.push(Reverse((due_ms, generation)));
     }
@@ -57,7 +55,7 @@ impl Paced {
     }
 
     /// The next whose wait is over: index and generation.
-    fn next_due(&mut self, now_ms: u64) -> Option<(u32, u32)> {
+    pub(crate) fn next_due(&mut self, now_ms: u64) -> Option<(u32, u32)> {
         while let Some(&Reverse((due_ms, generation))) = self.due.peek() {
             if due_ms > now_ms {
                 return None;
@@ -87,82 +85,37 @@ impl Paced {
 
 /// Whose limit it was.
 #[derive(Clone, Copy)]
-pub(crate) enum Slowed {
+pub(crate) enum PaceLimit {
     Client,
     All,
 }
 
-impl<I: Io> Tools<I> {
-    /// The step on this slot has received `self.received` bytes: they are paid for, and the slot
-    /// waits if it must. Returns for whose sake.
-    pub(crate) fn pay(
-        &mut self,
-        (index, slot): (u32, &mut Slot),
-        clients: &Clients,
-        limits: ClientLimits,
-        now_ms: u64,
-    ) -> Option<Slowed> {
-        let bytes = self.received;
-        // Of two slots with a joint between them the client's pays.
-        let is_client_s = slot.has(Flag::PassThrough) || slot.tls.role() == Role::Server;
-        if bytes == 0 || !is_client_s || slot.phase() != Phase::Established {
-            return None;
-        }
-        let own_ms = clients.pay(slot.client(), limits, bytes, now_ms);
-        let all_ms = clients.pay_for_all(limits, bytes, now_ms);
-        let wait_ms = own_ms.max(all_ms);
-        if wait_ms == 0 || slot.has(Flag::Paced) {
-            return None;
-        }
-        slot.set(Flag::Paced);
-        self.paced.push(index, slot.generation, now_ms + wait_ms);
-        let (slowed, count) = match own_ms >= all_ms {
-            true => (Slowed::Client, Count::PacedClient),
-            false => (Slowed::All, Count::PacedAll),
-        };
-        self.count.add(count, 1);
-        Some(slowed)
+/// Pays for the bytes that the step on this slot has received. `Some`: the connection has to wait
+/// for this many milliseconds, by this limit.
+pub(crate) fn pay<I>(
+    slot: &mut Slot,
+    limits: ClientLimits,
+    work: &Workspace<I>,
+) -> Option<(u64, PaceLimit)> {
+    // Of two slots with a joint between them the client's pays.
+    let is_client_s = slot.has(Flag::PassThrough) || slot.tls.role() == Role::Server;
+    if work.received == 0 || !is_client_s || slot.phase() != Phase::Established {
+        return None;
     }
-}
-
-impl<I: Io> Worker<I> {
-    /// Those whose wait is over are read again.
-    pub(crate) fn end_waits(&mut self) {
-        while let Some((index, generation)) = self.tools.paced.next_due(self.now_ms) {
-            let now_s = (self.now_ms / 1000) as u32;
-            let Some(slot) = self.slots.get_mut(index) else {
-                continue;
-            };
-            if slot.generation != generation || !slot.has(Flag::Paced) {
-                continue;
-            }
-            slot.clear(Flag::Paced);
-            // The wait was ours.
-            slot.active_s = now_s;
-            self.set_timer(index);
-            self.apply_interest(index);
-        }
+    let (clients, now_ms) = (&work.clients, work.now_ms);
+    let own_ms = clients.pay(slot.client(), limits, work.received, now_ms);
+    let all_ms = clients.pay_for_all(limits, work.received, now_ms);
+    let wait_ms = own_ms.max(all_ms);
+    if wait_ms == 0 || slot.has(Flag::Paced) {
+        return None;
     }
-
-    pub(crate) fn report_slowed(&mut self, index: u32, slowed: Slowed) {
-        let Some(slot) = self.slots.get(index) else {
-            return;
-        };
-        let peer = peer_name(&self.tools.io, slot.tls_fd());
-        let (subject, why) = match slowed {
-            Slowed::Client => (
-                Subject::PacedClient,
-                "client has to wait: it has passed as many bytes as one may (bytes_per_client)",
-            ),
-            Slowed::All => (
-                Subject::PacedAll,
-                "clients have to wait: all together have passed as many bytes as they may (max_bytes_per_second)",
-            ),
-        };
-        self.bursts.note(subject, self.now_ms, |more| {
-            tracing::info!(%peer, more, "{why}");
-        });
-    }
+    slot.set(Flag::Paced);
+    let (limit, count) = match own_ms >= all_ms {
+        true => (PaceLimit::Client, Count::PacedClient),
+        false => (PaceLimit::All, Count::PacedAll),
+    };
+    work.count.add(count, 1);
+    Some((wait_ms, limit))
 }
 
 #[cfg(test)]

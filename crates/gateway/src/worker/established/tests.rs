@@ -13,9 +13,8 @@ use crate::keeper::adopt_pending;
 use crate::route::{Access, Direction, Route};
 use crate::slot::SLOT_LAYOUT_VERSION;
 use crate::socket_options::SocketOptions;
-use crate::worker::{Inheritance, Limits, OsIo, Remembered};
+use crate::worker::{Inheritance, Limits, OsIo, Remembered, Worker};
 use dormouse_reactor::pending::Pending;
-use dormouse_reactor::poller::Events;
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec};
@@ -153,8 +152,9 @@ impl World {
         let (plain, plain_here) = socket::pair(OnExec::Close).expect("a pair of sockets");
         let generation = self.ends.len() as u32 + 1;
         let worker = self.worker();
-        let index = worker.slots.insert().expect("a free place");
-        let slot = worker.slots.get_mut(index).expect("a slot");
+        let slots = &mut worker.connections.slots;
+        let index = slots.insert().expect("a free place");
+        let slot = slots.get_mut(index).expect("a slot");
         slot.tls
             .as_mut_bytes()
             .copy_from_slice(server.state.as_bytes());
@@ -162,17 +162,23 @@ impl World {
         slot.begin(tls_here, cookie(tls_here), 0, generation, 1_000_000);
         slot.attach_plain(plain_here, cookie(plain_here));
         slot.set_phase(Phase::Established);
-        worker.finish_work(index, false);
+        let (settings, work) = (&worker.settings, &mut worker.work);
+        worker.connections.finish(index, false, settings, work);
         // It came in by no handshake, so nobody has counted it.
-        worker.count_phases();
+        worker.connections.count_phases();
         let ends = Ends { client, tls, plain };
         self.ends.insert(generation, ends);
     }
 
     fn close(&mut self, index: u32) {
         let worker = self.worker();
-        let generation = worker.slots.get(index).expect("a slot").generation;
-        worker.remove(index);
+        let generation = worker
+            .connections
+            .slots
+            .get(index)
+            .expect("a slot")
+            .generation;
+        worker.connections.remove(index, &mut worker.work);
         let ends = self.ends.remove(&generation).expect("its ends");
         ends.tls.close();
         ends.plain.close();
@@ -181,12 +187,10 @@ impl World {
     /// Turns of the loop until nothing is ready.
     fn run(&mut self) {
         let worker = self.worker();
-        let (mut events, mut newcomers) = (Events::with_capacity(512), Vec::new());
         // A wait must not last: the loop's own deadlines are far away.
-        worker.compaction.due_ms = Some(0);
         for _ in 0..4 {
-            worker.turn(&mut events, &mut newcomers).expect("a turn");
-            worker.compaction.due_ms.get_or_insert(0);
+            worker.compaction.look_now();
+            worker.turn().expect("a turn");
         }
     }
 
@@ -230,27 +234,37 @@ fn a_crash_at_any_step_of_a_move_loses_nothing() {
         }
         world.all_work("before");
         let worker = world.worker();
-        let moved = (steps > 0).then(|| worker.move_slot(19).expect("a free place"));
+        let moved = (steps > 0).then(|| {
+            worker
+                .connections
+                .move_slot(19, &mut worker.work)
+                .expect("a free place")
+        });
         assert_eq!(moved.unwrap_or(0), 0);
         if steps > 1 {
-            assert!(worker.retell(0, Side::Tls));
+            assert!(worker.connections.rewatch(0, Side::Tls, &mut worker.work));
         }
         if steps > 2 {
-            assert!(worker.retell(0, Side::Plain));
+            assert!(worker.connections.rewatch(0, Side::Plain, &mut worker.work));
         }
         if steps > 3 {
-            worker.slots.settle_move();
+            worker.connections.slots.settle_move();
         }
         world.start_worker();
         world.all_work("after a crash");
         let worker = world.worker();
-        assert_eq!(worker.slots.live(), 16, "crash after step {steps}");
-        while let Some(last) = worker.slots.highest_live() {
-            if !worker.relocate(last) {
+        assert_eq!(
+            worker.connections.slots.live(),
+            16,
+            "crash after step {steps}"
+        );
+        while let Some(last) = worker.connections.slots.highest_live() {
+            let moved = worker.connections.relocate(last, &mut worker.work);
+            if moved.is_none() {
                 break;
             }
         }
-        assert!(worker.slots.indices().eq(0..16));
+        assert!(worker.connections.slots.indices().eq(0..16));
         world.all_work("after compaction");
     }
 }
@@ -262,19 +276,24 @@ fn pages_come_back_when_most_connections_close() {
     for _ in 0..600 {
         world.connect();
     }
-    let full = world.worker().slots.resident_bytes().expect("a size");
+    let full = world
+        .worker()
+        .connections
+        .slots
+        .resident_bytes()
+        .expect("a size");
     for index in 0..600 {
         if index % 10 != 7 {
             world.close(index);
         }
     }
-    assert_eq!(world.worker().slots.highest_live(), Some(597));
-    let armed = world.worker().wheel.armed();
+    assert_eq!(world.worker().connections.slots.highest_live(), Some(597));
+    let armed = world.worker().connections.wheel.armed();
     world.run();
     let worker = world.worker();
-    assert!(worker.slots.indices().eq(0..60));
-    assert_eq!(worker.wheel.armed(), armed, "timers are kept");
-    let left = worker.slots.resident_bytes().expect("a size");
+    assert!(worker.connections.slots.indices().eq(0..60));
+    assert_eq!(worker.connections.wheel.armed(), armed, "timers are kept");
+    let left = worker.connections.slots.resident_bytes().expect("a size");
     assert!(left * 8 < full, "{left} of {full} bytes are left");
     world.all_work("after compaction");
 }

@@ -233,13 +233,13 @@ impl Drop for Play {
         }
         let world = &self.world;
         if let Some(worker) = &world.worker {
-            for index in worker.slots.indices() {
-                if let Some(slot) = worker.slots.get(index) {
+            for index in worker.connections.slots.indices() {
+                if let Some(slot) = worker.connections.slots.get(index) {
                     slot.tls_fd().close();
                     slot.plain_fd().close();
                 }
             }
-            worker.tools.io.poller().close();
+            worker.work.io.poller().close();
         }
         for fd in [world.slots, world.pending, world.counters.fd()] {
             fd.close();
