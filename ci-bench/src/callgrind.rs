@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::cases::Case;
 use crate::watch::COUNTED_IN;
 
-/// malloc as workers have it (`gateway/src/keeper/mod.rs`).
+/// malloc as workers have it (`handover/src/child.rs`).
 const MALLOC: &str = "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1";
 
 /// Runs `case` in the binary `counted` and says how many instructions one round took. The profile, with which function

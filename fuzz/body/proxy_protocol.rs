@@ -1,6 +1,6 @@
 //! Headers of the PROXY protocol, as anybody may send them who stands where a proxy should.
 
-use dormouse_gateway::proxy_protocol::{HEADER_MAX, Progress, read, v1, v2};
+use dormouse_dataplane::proxy_protocol::{HEADER_MAX, Progress, read, v1, v2};
 
 /// One input: the first byte chooses how it begins.
 pub fn run(data: &[u8]) {

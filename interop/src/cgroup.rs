@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::{tools, wait};
@@ -19,7 +20,9 @@ impl MemoryGroup {
     /// # Panics
     /// As [`tools::unavailable`].
     pub fn create(limit: u64) -> Option<Self> {
-        let name = format!("dormouse-interop-{}", std::process::id());
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("dormouse-interop-{}-{number}", std::process::id());
         let group = place().map(|(parent, unified)| Self {
             path: parent.join(name),
             unified,

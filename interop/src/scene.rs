@@ -1,8 +1,8 @@
 //! A terminator before a backend, with addresses and a folder of their own.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
@@ -105,15 +105,23 @@ pub fn applies(what: Can) -> bool {
 }
 
 /// A loopback address which no other test uses, so that no ports need to be searched.
+///
+/// # Panics
+/// When a test program asks for more addresses than it has.
 pub fn unused_host() -> IpAddr {
-    static NEXT: AtomicU8 = AtomicU8::new(1);
+    static NEXT: AtomicU32 = AtomicU32::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let process = std::process::id();
-    let byte = |number: u32| u8::try_from(number % 200).unwrap_or_default() + 20;
-    IpAddr::V4(Ipv4Addr::new(
-        127,
-        byte(process / 200),
-        byte(process),
-        number,
-    ))
+    assert!(number < HOSTS_PER_PROCESS, "more scenes than addresses");
+    let block = std::process::id() % HOST_BLOCKS;
+    IpAddr::V4((FIRST_HOST + block * HOSTS_PER_PROCESS + number).into())
 }
+
+/// Addresses of one test program, and how many programs with neighbouring process ids may run at once.
+const HOSTS_PER_PROCESS: u32 = 1 << 11;
+const HOST_BLOCKS: u32 = 7_000;
+
+/// 127.20.0.0: below it are addresses that programs use by themselves.
+const FIRST_HOST: u32 = 0x7f14_0000;
+
+// The last address is below 127.255.0.0.
+const _: () = assert!(FIRST_HOST + HOST_BLOCKS * HOSTS_PER_PROCESS < 0x7fff_0000);

@@ -10,11 +10,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use dormouse_gateway::config::{self, Admin, Machine, Purpose, Section};
+use dormouse_config::{self as config, Admin, Machine, Purpose, Section};
 use serde_json::Value;
 
 use crate::outcome::Outcome;
-use crate::{serve, terminal};
+use crate::{mistakes, terminal};
 
 /// More than any answer.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
@@ -41,7 +41,7 @@ pub(crate) struct AdminArgs {
 }
 
 /// An answer to an order.
-pub(crate) struct Answered {
+pub(crate) struct OrderAnswer {
     /// Whether it was done.
     pub(crate) done: bool,
     /// What was done, or why not.
@@ -52,23 +52,23 @@ pub(crate) struct Answered {
 
 /// Where to ask.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum AdminAddress {
     Unix(PathBuf),
     Tcp(SocketAddr),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for AdminAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Unix(path) => write!(f, "{}", path.display()),
-            Place::Tcp(address) => write!(f, "{address}"),
+            AdminAddress::Unix(path) => write!(f, "{}", path.display()),
+            AdminAddress::Tcp(address) => write!(f, "{address}"),
         }
     }
 }
 
-impl Place {
+impl AdminAddress {
     /// Finds out where to ask. What is wrong has been said.
-    pub(crate) fn find(args: &AdminArgs) -> Result<Place, ExitCode> {
+    pub(crate) fn find(args: &AdminArgs) -> Result<AdminAddress, ExitCode> {
         let admin = match (&args.admin, &args.config) {
             (Some(given), _) => match given.parse() {
                 Ok(address) => Admin::Loopback(address),
@@ -78,9 +78,9 @@ impl Place {
             (None, None) => Admin::Auto,
         };
         match admin {
-            Admin::Unix(path) => Ok(Place::Unix(path)),
-            Admin::Loopback(address) => Ok(Place::Tcp(address)),
-            Admin::Auto => Admin::usual_path().map(Place::Unix).ok_or_else(|| {
+            Admin::Unix(path) => Ok(AdminAddress::Unix(path)),
+            Admin::Loopback(address) => Ok(AdminAddress::Tcp(address)),
+            Admin::Auto => Admin::usual_path().map(AdminAddress::Unix).ok_or_else(|| {
                 terminal::error("there is no usual admin socket without XDG_RUNTIME_DIR");
                 terminal::note("   = help: say where to ask with --admin PATH");
                 Outcome::Misused.into()
@@ -106,12 +106,12 @@ impl Place {
     }
 
     /// Gives an order.
-    pub(crate) fn order(&self, path: &str) -> Result<Answered, String> {
+    pub(crate) fn order(&self, path: &str) -> Result<OrderAnswer, String> {
         let (_, body) = self.exchange("POST", path, ORDER_TIMEOUT)?;
         let Ok(json) = serde_json::from_str::<Value>(&body) else {
             return Err(format!("{self}: {}", body.trim_end()));
         };
-        Ok(Answered {
+        Ok(OrderAnswer {
             done: json.get("done").and_then(Value::as_bool).unwrap_or(false),
             words: json
                 .get("words")
@@ -131,10 +131,10 @@ impl Place {
     ) -> Result<(u16, String), String> {
         let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let answer = match self {
-            Place::Unix(socket) => UnixStream::connect(socket)
+            AdminAddress::Unix(socket) => UnixStream::connect(socket)
                 .and_then(|stream| stream.set_read_timeout(Some(timeout)).map(|()| stream))
                 .and_then(|stream| converse(stream, &request)),
-            Place::Tcp(address) => TcpStream::connect_timeout(address, QUESTION_TIMEOUT)
+            AdminAddress::Tcp(address) => TcpStream::connect_timeout(address, QUESTION_TIMEOUT)
                 .and_then(|stream| stream.set_read_timeout(Some(timeout)).map(|()| stream))
                 .and_then(|stream| converse(stream, &request)),
         };
@@ -171,7 +171,7 @@ fn of_configuration(file: &Path) -> Result<Admin, ExitCode> {
         &Machine::read(),
         Purpose::Check,
     )
-    .map_err(|mistakes| serve::refuse(Some(file), &mistakes, "nobody was asked"))?;
+    .map_err(|found| mistakes::refuse(Some(file), &found, "nobody was asked"))?;
     Ok(loaded.config.process.admin)
 }
 
@@ -192,11 +192,11 @@ fn split(answer: &[u8]) -> Option<(u16, String)> {
 
 /// Runs a verb which is one order, and says what became of it.
 pub(crate) fn run_order(args: &AdminArgs, path: &str) -> ExitCode {
-    let place = match Place::find(args) {
-        Ok(place) => place,
+    let address = match AdminAddress::find(args) {
+        Ok(address) => address,
         Err(code) => return code,
     };
-    match place.order(path) {
+    match address.order(path) {
         Ok(answered) => show(&answered, args.json),
         Err(what) => {
             terminal::error(what);
@@ -206,25 +206,19 @@ pub(crate) fn run_order(args: &AdminArgs, path: &str) -> ExitCode {
 }
 
 /// Says what became of an order.
-pub(crate) fn show(answered: &Answered, json: bool) -> ExitCode {
+pub(crate) fn show(answered: &OrderAnswer, json: bool) -> ExitCode {
     if json {
         terminal::print(&format!("{:#}\n", answered.json));
     } else if answered.done {
-        terminal::print(&format!("{}\n", printable(&answered.words)));
+        terminal::print(&format!("{}\n", terminal::printable(&answered.words)));
     } else {
-        terminal::error(printable(&answered.words));
+        terminal::error(terminal::printable(&answered.words));
     }
     if answered.done {
         ExitCode::SUCCESS
     } else {
         Outcome::Misused.into()
     }
-}
-
-/// Text from elsewhere, without anything that would move the cursor but ends of lines.
-pub(crate) fn printable(text: &str) -> String {
-    let harmless = |c: &char| !c.is_control() || *c == '\n';
-    text.chars().filter(harmless).collect()
 }
 
 #[cfg(test)]

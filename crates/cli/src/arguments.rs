@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::import::ImportArgs;
-use crate::pages::{CompletionsArgs, ManArgs};
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::admin::AdminArgs;
 use crate::audit::AuditArgs;
@@ -281,6 +281,20 @@ pub(crate) struct CheckArgs {
     /// The same, as `serve` takes it
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     pub(crate) config: Option<PathBuf>,
+}
+
+/// Arguments of `dormouse man`.
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// The directory for the pages, which is made if it is not there
+    pub(crate) directory: PathBuf,
+}
+
+/// Arguments of `dormouse completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// For which shell
+    pub(crate) shell: Shell,
 }
 
 #[cfg(test)]

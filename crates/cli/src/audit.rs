@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use dormouse_instrument::Trouble;
-use dormouse_instrument::audit::{self, Audit, Thresholds, report};
-use dormouse_instrument::load::Launcher;
+use dormouse_audit::{Audit, Thresholds, report};
+use dormouse_bench::load::Launcher;
+use dormouse_measure::Error;
 
 use crate::bench::console::Terminal;
 use crate::terminal;
@@ -70,34 +70,35 @@ pub(crate) fn run(args: AuditArgs) -> ExitCode {
     };
     match outcome {
         Ok(status) => ExitCode::from(status),
-        Err(trouble) => {
-            eprintln!("dormouse audit: {trouble}");
-            ExitCode::from(trouble.exit_status())
+        Err(error) => {
+            eprintln!("dormouse audit: {error}");
+            ExitCode::from(error.exit_status())
         }
     }
 }
 
-fn server(args: &ServerArgs) -> Result<u8, Trouble> {
+fn server(args: &ServerArgs) -> Result<u8, Error> {
     let spec = args.spec()?;
     let thresholds = args.thresholds();
     let program = std::env::current_exe()
-        .map_err(|error| Trouble::system(format!("finding this program: {error}")))?;
+        .map_err(|error| Error::system(format!("finding this program: {error}")))?;
     let launcher = Launcher {
         program,
         arguments: vec!["bench".into(), "generator".into()],
     };
-    let audit = audit::server::run(&spec, &launcher, &mut Terminal::naming(args.output.quiet));
+    let audit =
+        dormouse_audit::server::run(&spec, &launcher, &mut Terminal::naming(args.output.quiet));
     publish(audit, &thresholds, &args.output)
 }
 
-fn client(args: &ClientArgs) -> Result<u8, Trouble> {
+fn client(args: &ClientArgs) -> Result<u8, Error> {
     let spec = args.spec()?;
-    let audit = audit::client::run(&spec, &mut Terminal::naming(args.output.quiet));
+    let audit = dormouse_audit::client::run(&spec, &mut Terminal::naming(args.output.quiet));
     publish(audit, &args.thresholds(), &args.output)
 }
 
 /// Text to the standard output, JSON and HTML where they were asked for. Returns the exit status.
-fn publish(mut audit: Audit, thresholds: &Thresholds, output: &Output) -> Result<u8, Trouble> {
+fn publish(mut audit: Audit, thresholds: &Thresholds, output: &Output) -> Result<u8, Error> {
     if audit.outcome.complete {
         let (breached, unknown) = thresholds.breaches(&audit);
         if !unknown.is_empty() {
@@ -113,7 +114,7 @@ fn publish(mut audit: Audit, thresholds: &Thresholds, output: &Output) -> Result
     let to_stdout = |text: &str| {
         std::io::stdout()
             .write_all(text.as_bytes())
-            .map_err(|error| Trouble::system(format!("writing: {error}")))
+            .map_err(|error| Error::system(format!("writing: {error}")))
     };
     match &output.json {
         Some(path) if path.as_os_str() == "-" => to_stdout(&json(&audit)?)?,
@@ -144,25 +145,25 @@ fn form() -> report::Form {
     }
 }
 
-fn json(audit: &Audit) -> Result<String, Trouble> {
+fn json(audit: &Audit) -> Result<String, Error> {
     let text =
-        serde_json::to_string(audit).map_err(|error| Trouble::system(format!("JSON: {error}")))?;
+        serde_json::to_string(audit).map_err(|error| Error::system(format!("JSON: {error}")))?;
     Ok(text + "\n")
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Trouble> {
+fn write(path: &Path, text: &str) -> Result<(), Error> {
     fs::write(path, text)
-        .map_err(|error| Trouble::system(format!("cannot write {}: {error}", path.display())))
+        .map_err(|error| Error::system(format!("cannot write {}: {error}", path.display())))
 }
 
-fn read(path: &Path) -> Result<Vec<Audit>, Trouble> {
+fn read(path: &Path) -> Result<Vec<Audit>, Error> {
     let text = fs::read_to_string(path)
-        .map_err(|error| Trouble::usage(format!("cannot read {}: {error}", path.display())))?;
-    report::read(&text).map_err(|error| Trouble::usage(format!("{}: {error}", path.display())))
+        .map_err(|error| Error::usage(format!("cannot read {}: {error}", path.display())))?;
+    report::read(&text).map_err(|error| Error::usage(format!("{}: {error}", path.display())))
 }
 
 /// One audit per line, as [`read`] takes them.
-fn judge(args: &JudgeArgs) -> Result<u8, Trouble> {
+fn judge(args: &JudgeArgs) -> Result<u8, Error> {
     for path in &args.files {
         let mut text = String::new();
         for mut audit in read(path)? {
@@ -174,7 +175,7 @@ fn judge(args: &JudgeArgs) -> Result<u8, Trouble> {
     Ok(0)
 }
 
-fn draw(args: &ReportArgs) -> Result<u8, Trouble> {
+fn draw(args: &ReportArgs) -> Result<u8, Error> {
     let mut audits = Vec::new();
     for path in &args.files {
         audits.extend(read(path)?);

@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use dormouse_instrument::load::{Launcher, generator};
-use dormouse_instrument::model::{Run, table};
-use dormouse_instrument::{Trouble, report};
+use dormouse_bench::load::{Launcher, generator};
+use dormouse_bench::model::{Run, table};
+use dormouse_bench::report;
+use dormouse_measure::Error;
 
 use console::Terminal;
 use options::{BulkArgs, ChurnArgs, HoldArgs, Output, RequestArgs, WakeArgs};
@@ -102,21 +103,21 @@ pub(crate) fn run(args: BenchArgs) -> ExitCode {
     };
     match outcome {
         Ok(status) => ExitCode::from(status),
-        Err(trouble) => {
-            eprintln!("dormouse bench: {trouble}");
-            ExitCode::from(trouble.exit_status())
+        Err(error) => {
+            eprintln!("dormouse bench: {error}");
+            ExitCode::from(error.exit_status())
         }
     }
 }
 
-fn measure(spec: &dormouse_instrument::Spec, output: &Output) -> Result<u8, Trouble> {
+fn measure(spec: &dormouse_bench::Spec, output: &Output) -> Result<u8, Error> {
     let program = std::env::current_exe()
-        .map_err(|error| Trouble::system(format!("finding this program: {error}")))?;
+        .map_err(|error| Error::system(format!("finding this program: {error}")))?;
     let launcher = Launcher {
         program,
         arguments: vec!["bench".into(), "generator".into()],
     };
-    let mut run = dormouse_instrument::run(spec, &launcher, &mut Terminal::new(output.quiet));
+    let mut run = dormouse_bench::run(spec, &launcher, &mut Terminal::new(output.quiet));
     for (library, version) in [
         ("rustls", env!("DORMOUSE_RUSTLS")),
         ("aws-lc-rs", env!("DORMOUSE_AWS_LC_RS")),
@@ -132,16 +133,16 @@ fn measure(spec: &dormouse_instrument::Spec, output: &Output) -> Result<u8, Trou
 
 /// The table to the terminal, the JSON where it was asked for. Returns whether the table said how
 /// the run ended; there is none if nothing was measured.
-fn publish(run: &Run, output: &Output) -> Result<bool, Trouble> {
+fn publish(run: &Run, output: &Output) -> Result<bool, Error> {
     let json = || {
-        let text = serde_json::to_string(run)
-            .map_err(|error| Trouble::system(format!("JSON: {error}")))?;
-        Ok::<_, Trouble>(text + "\n")
+        let text =
+            serde_json::to_string(run).map_err(|error| Error::system(format!("JSON: {error}")))?;
+        Ok::<_, Error>(text + "\n")
     };
     let to_stdout = |text: &str| {
         std::io::stdout()
             .write_all(text.as_bytes())
-            .map_err(|error| Trouble::system(format!("writing: {error}")))
+            .map_err(|error| Error::system(format!("writing: {error}")))
     };
     let alone = matches!(&output.json, Some(path) if path.as_os_str() == "-");
     let tabled = !alone && !run.figures.is_empty();
@@ -151,25 +152,24 @@ fn publish(run: &Run, output: &Output) -> Result<bool, Trouble> {
     match &output.json {
         None => {}
         Some(_) if alone => to_stdout(&json()?)?,
-        Some(path) => fs::write(path, json()?).map_err(|error| {
-            Trouble::system(format!("cannot write {}: {error}", path.display()))
-        })?,
+        Some(path) => fs::write(path, json()?)
+            .map_err(|error| Error::system(format!("cannot write {}: {error}", path.display())))?,
     }
     Ok(tabled)
 }
 
-fn draw(args: &ReportArgs) -> Result<u8, Trouble> {
+fn draw(args: &ReportArgs) -> Result<u8, Error> {
     let mut runs = Vec::new();
     for path in &args.files {
         let text = fs::read_to_string(path)
-            .map_err(|error| Trouble::usage(format!("cannot read {}: {error}", path.display())))?;
+            .map_err(|error| Error::usage(format!("cannot read {}: {error}", path.display())))?;
         let read = report::read(&text)
-            .map_err(|error| Trouble::usage(format!("{}: {error}", path.display())))?;
+            .map_err(|error| Error::usage(format!("{}: {error}", path.display())))?;
         runs.extend(read);
     }
     let page = report::page(&args.title, &runs);
     fs::write(&args.output, page).map_err(|error| {
-        Trouble::system(format!("cannot write {}: {error}", args.output.display()))
+        Error::system(format!("cannot write {}: {error}", args.output.display()))
     })?;
     println!("{} run(s) drawn: {}", runs.len(), args.output.display());
     Ok(0)

@@ -4,14 +4,15 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use dormouse_gateway::config::{
-    self, Admin, Backend, ByteSize, Config, Count, Loaded, Machine, Originate, Plan, Purpose,
-    Route, Section, Server, TlsVersion, Upstream, show_duration, show_number,
+use dormouse_config::{
+    self as config, Admin, Backend, ByteSize, Config, Count, Loaded, Machine, Originate, Plan,
+    Purpose, Route, Section, Server, TlsVersion, Upstream, show_duration, show_number,
 };
 
 use crate::arguments::CheckArgs;
 use crate::identities::{self, Identities};
-use crate::{serve, terminal};
+use crate::table::{self, Row, row};
+use crate::{mistakes, terminal};
 
 /// What follows from a mistake.
 const WOULD_NOT_START: &str = "`serve` would not start";
@@ -24,9 +25,9 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
         warnings,
     } = match config::load(file, Section::Route, &[], &Machine::read(), Purpose::Check) {
         Ok(loaded) => loaded,
-        Err(mistakes) => return serve::refuse(file, &mistakes, WOULD_NOT_START),
+        Err(found) => return mistakes::refuse(file, &found, WOULD_NOT_START),
     };
-    serve::show(&warnings);
+    mistakes::show(&warnings);
     let found = identities::read(&config);
     for warning in &found.warnings {
         terminal::warning(format_args!("{warning}\n"));
@@ -35,7 +36,7 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
         terminal::error(format_args!("{error}\n"));
     }
     if !found.errors.is_empty() {
-        return serve::refused(file, found.errors.len(), WOULD_NOT_START);
+        return mistakes::refused(file, found.errors.len(), WOULD_NOT_START);
     }
     terminal::print(&page(&config, &plan, &found));
     ExitCode::SUCCESS
@@ -52,7 +53,7 @@ fn page(config: &Config, plan: &Plan, found: &Identities) -> String {
             listeners(route),
             backends(&route.to)
         );
-        table(&mut page, &route_rows(route, identities));
+        table::write(&mut page, &route_rows(route, identities));
         page.push('\n');
     }
     for originate in &config.originate {
@@ -64,13 +65,13 @@ fn page(config: &Config, plan: &Plan, found: &Identities) -> String {
             listen.join(", "),
             to.join(", ")
         );
-        table(&mut page, &originate_rows(originate));
+        table::write(&mut page, &originate_rows(originate));
         page.push('\n');
     }
     page.push_str("Program\n");
-    table(&mut page, &program_rows(config, plan));
+    table::write(&mut page, &program_rows(config, plan));
     page.push_str("\nMemory at most\n");
-    table(&mut page, &memory_rows(config, plan));
+    table::write(&mut page, &memory_rows(config, plan));
     page
 }
 
@@ -113,13 +114,6 @@ fn backend(backend: &Backend) -> String {
         }
         other => other.to_string(),
     }
-}
-
-/// A line of a table: name, value, remark.
-pub(crate) type Row = [String; 3];
-
-pub(crate) fn row(name: &str, value: impl ToString, remark: impl ToString) -> Row {
-    [name.to_owned(), value.to_string(), remark.to_string()]
 }
 
 /// A server with its addresses, where they are not what was written.
@@ -276,20 +270,6 @@ fn memory_rows(config: &Config, plan: &Plan) -> Vec<Row> {
     };
     rows.push(row("sum", about(sum), remark));
     rows
-}
-
-/// Writes rows with their columns aligned.
-fn table(page: &mut String, rows: &[Row]) {
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let (names, values) = (width(0), width(1));
-    for [name, value, remark] in rows {
-        let line = format!("  {name:<names$}  {value:<values$}  {remark}");
-        page.push_str(line.trim_end());
-        page.push('\n');
-    }
 }
 
 /// A number of bytes as a person says it.

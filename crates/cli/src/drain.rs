@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 
-use crate::admin::{self, AdminArgs, Place, printable};
+use crate::admin::{self, AdminAddress, AdminArgs};
 use crate::outcome::Outcome;
 use crate::{status, terminal};
 
@@ -48,14 +48,14 @@ pub(crate) fn run(args: &DrainArgs) -> ExitCode {
     if args.stop {
         return admin::run_order(&args.admin, "/drain/stop");
     }
-    let place = match Place::find(&args.admin) {
-        Ok(place) => place,
+    let address = match AdminAddress::find(&args.admin) {
+        Ok(address) => address,
         Err(code) => return code,
     };
     // A space between number and unit is fine in a file, but not in a request.
     let over = args.over.replace(' ', "");
     let order = format!("/drain?over={over}&order={}", args.order);
-    let answered = match place.order(&order) {
+    let answered = match address.order(&order) {
         Ok(answered) => answered,
         Err(what) => {
             terminal::error(what);
@@ -66,13 +66,13 @@ pub(crate) fn run(args: &DrainArgs) -> ExitCode {
     if !answered.done || args.no_wait {
         return code;
     }
-    watch(&place, args.admin.json)
+    watch(&address, args.admin.json)
 }
 
 /// Shows progress until nobody is left, or the drain was stopped.
-fn watch(place: &Place, json: bool) -> ExitCode {
+fn watch(address: &AdminAddress, json: bool) -> ExitCode {
     loop {
-        let answer = match place.question("/status") {
+        let answer = match address.question("/status") {
             Ok(answer) => answer,
             Err(what) => {
                 terminal::error(what);
@@ -98,6 +98,6 @@ fn show(drain: &Value, json: bool) {
     } else {
         let mut line = String::new();
         status::drain(&mut line, drain);
-        terminal::print(&printable(&line));
+        terminal::print(&terminal::printable(&line));
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory as _;
-use dormouse_gateway::config::{self, Machine};
+use dormouse_config::{self as config, Machine};
 
 use crate::arguments::Arguments;
 

@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use dormouse_config::{
+    AcmeName, Ca, CertificateFiles, Config, Originate, Route, show_duration, show_number,
+};
 use dormouse_engine::{
     Identity, IdentityError, OcspProblem, TrustStore, UnixTime, ocsp_question, pem_chain,
 };
-use dormouse_gateway::config::{
-    AcmeName, Ca, CertificateFiles, Config, Originate, Route, show_duration, show_number,
-};
-use dormouse_gateway::{PairFiles, acme_file, certificate_pairs};
+use dormouse_supervisor::{PairFiles, acme_file, certificate_pairs};
 use time::OffsetDateTime;
 
-use crate::check::{Row, row};
+use crate::table::{Row, row};
 
 /// Certificates which end within so many days deserve a word.
 const SOON_DAYS: u64 = 14;

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use dormouse_gateway::config::{Log, LogFormat, LogLevel};
+use dormouse_config::{Log, LogFormat, LogLevel};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Registry, fmt, reload};

@@ -14,12 +14,14 @@ mod identities;
 mod import;
 mod journal;
 mod logs;
+mod mistakes;
 mod options;
 mod outcome;
 mod pages;
 mod paint;
 mod serve;
 mod status;
+mod table;
 mod terminal;
 mod top;
 mod upgrade;
@@ -48,16 +50,25 @@ fn main() -> ExitCode {
         Command::Man(args) => pages::man(&args),
         Command::Completions(args) => pages::completions(&args),
         Command::Reference => {
-            terminal::print(&dormouse_gateway::config::reference());
+            terminal::print(&dormouse_config::reference());
             ExitCode::SUCCESS
         }
-        Command::Errand { args } => of_serve(dormouse_gateway::errand_entry(&args, logs::start)),
-        Command::Control { args } => of_serve(dormouse_gateway::control_entry(&args, logs::start)),
-        Command::TicketStore { args } => {
-            of_serve(dormouse_gateway::ticket_store_entry(&args, logs::start))
+        Command::Errand { args } => {
+            of_serve(dormouse_helpers::errand::process_entry(&args, logs::start))
         }
-        Command::Scout { args } => of_serve(dormouse_gateway::scout_entry(&args, logs::start)),
-        Command::Keeper { args } => of_serve(dormouse_gateway::keeper_entry(&args, logs::start)),
+        Command::Control { args } => {
+            of_serve(dormouse_helpers::control::process_entry(&args, logs::start))
+        }
+        Command::TicketStore { args } => {
+            of_serve(dormouse_helpers::fleet::process_entry(&args, logs::start))
+        }
+        Command::Scout { args } => {
+            of_serve(dormouse_helpers::scout::process_entry(&args, logs::start))
+        }
+        Command::Keeper { args } => of_serve(dormouse_dataplane::keeper::process_entry(
+            &args,
+            logs::start,
+        )),
     }
 }
 

@@ -2,7 +2,7 @@
 //! is one for each and none too many.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use dormouse_gateway::config::{Config, Flag, OptionDefault, OptionSpec, Section};
+use dormouse_config::{Config, Flag, OptionDefault, OptionSpec, Section};
 
 /// Certificates are a table in the file and two flags on the command line.
 const CERTIFICATES: &str = "certificates";

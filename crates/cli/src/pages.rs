@@ -2,29 +2,14 @@
 //! can't say anything else than the program does.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Command, CommandFactory as _};
-use clap_complete::Shell;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, CompletionsArgs, ManArgs};
 use crate::outcome::Outcome;
 use crate::terminal;
-
-/// Arguments of `dormouse man`.
-#[derive(clap::Args, Debug)]
-pub(crate) struct ManArgs {
-    /// The directory for the pages, which is made if it is not there
-    directory: PathBuf,
-}
-
-/// Arguments of `dormouse completions`.
-#[derive(clap::Args, Debug)]
-pub(crate) struct CompletionsArgs {
-    /// For which shell
-    shell: Shell,
-}
 
 /// Writes a page for the program and one for each of its commands.
 pub(crate) fn man(args: &ManArgs) -> ExitCode {
@@ -83,6 +68,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap_complete::Shell;
 
     #[test]
     fn every_command_has_a_page_and_the_options_are_in_it() {

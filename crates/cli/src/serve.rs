@@ -3,14 +3,12 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use dormouse_gateway::config::{
-    self, Flag, Machine, Mistake, Mistakes, Purpose, Section, Severity,
-};
-use dormouse_gateway::{ServeError, Source};
+use dormouse_config::{self as config, Flag, Machine, Purpose, Section};
+use dormouse_supervisor::{ServeError, Source};
 
 use crate::arguments::{ConnectArgs, PlaceArgs, ServeArgs};
 use crate::outcome::Outcome;
-use crate::{journal, logs, terminal};
+use crate::{logs, mistakes, terminal};
 
 pub(crate) fn run(args: &ServeArgs) -> ExitCode {
     let given = &args.options.given;
@@ -35,21 +33,21 @@ fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArg
     };
     if let Some(state) = place.resume {
         // The running configuration goes on, whatever the file says by now.
-        return ended(dormouse_gateway::resume(state, source, logs::start));
+        return ended(dormouse_supervisor::resume(state, source, logs::start));
     }
     let loaded = config::load(file, section, flags, &Machine::read(), Purpose::Serve);
     let loaded = match loaded {
         Ok(loaded) => loaded,
-        Err(mistakes) => return refuse(file, &mistakes, "nothing was started"),
+        Err(found) => return mistakes::refuse(file, &found, "nothing was started"),
     };
-    show(&loaded.warnings);
+    mistakes::show(&loaded.warnings);
     if let Some(state) = place.try_resume {
-        return match dormouse_gateway::try_resume(state) {
-            Ok(()) => ExitCode::from(dormouse_gateway::CAN_RESUME),
+        return match dormouse_supervisor::try_resume(state) {
+            Ok(()) => ExitCode::from(dormouse_supervisor::CAN_RESUME),
             Err(error) => ended(Err(error)),
         };
     }
-    ended(dormouse_gateway::serve(&loaded, source, logs::start))
+    ended(dormouse_supervisor::serve(&loaded, source, logs::start))
 }
 
 fn ended(result: Result<(), ServeError>) -> ExitCode {
@@ -62,39 +60,5 @@ fn ended(result: Result<(), ServeError>) -> ExitCode {
                 ServeError::System { .. } | ServeError::Workers(_) => Outcome::Failed.into(),
             }
         }
-    }
-}
-
-/// Shows what is wrong, and how much of it there is.
-pub(crate) fn refuse(file: Option<&Path>, mistakes: &Mistakes, then: &str) -> ExitCode {
-    show(mistakes);
-    refused(file, mistakes.errors(), then)
-}
-
-/// Says how much was wrong, and what follows from it.
-pub(crate) fn refused(file: Option<&Path>, errors: usize, then: &str) -> ExitCode {
-    let count = match errors {
-        1 => "one mistake".to_owned(),
-        more => format!("{more} mistakes"),
-    };
-    match file {
-        Some(file) => terminal::note(format_args!("{count} in {}; {then}", file.display())),
-        None => terminal::note(format_args!("{count} on the command line; {then}")),
-    }
-    Outcome::Misused.into()
-}
-
-/// Shows mistakes or warnings, each with an empty line below it.
-pub(crate) fn show(mistakes: &Mistakes) {
-    if !mistakes.list.is_empty() {
-        let shown = mistakes.render(terminal::colours());
-        let shown = shown.strip_suffix('\n').unwrap_or(&shown);
-        let severe = |mistake: &Mistake| mistake.severity == Severity::Error;
-        let priority = if mistakes.list.iter().any(severe) {
-            journal::ERROR
-        } else {
-            journal::WARNING
-        };
-        terminal::mark(priority, shown);
     }
 }

@@ -4,25 +4,25 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use dormouse_gateway::config::show_number;
+use dormouse_config::show_number;
 use serde_json::Value;
 
-use crate::admin::{AdminArgs, Place, printable};
+use crate::admin::{AdminAddress, AdminArgs};
 use crate::outcome::Outcome;
 use crate::terminal;
 
 pub(crate) fn run(args: &AdminArgs) -> ExitCode {
-    let place = match Place::find(args) {
-        Ok(place) => place,
+    let address = match AdminAddress::find(args) {
+        Ok(address) => address,
         Err(code) => return code,
     };
-    match place.question("/status") {
+    match address.question("/status") {
         Ok(answer) if args.json => {
             terminal::print(&format!("{answer:#}\n"));
             ExitCode::SUCCESS
         }
         Ok(answer) => {
-            terminal::print(&printable(&page(&answer)));
+            terminal::print(&terminal::printable(&page(&answer)));
             ExitCode::SUCCESS
         }
         Err(what) => {

@@ -62,3 +62,9 @@ pub(crate) fn mark(priority: u8, text: &str) {
         note(text);
     }
 }
+
+/// Text from elsewhere, without anything that would move the cursor but ends of lines.
+pub(crate) fn printable(text: &str) -> String {
+    let harmless = |c: &char| !c.is_control() || *c == '\n';
+    text.chars().filter(harmless).collect()
+}

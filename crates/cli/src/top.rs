@@ -14,7 +14,7 @@ use dormouse_reactor::socket::Attempt;
 use dormouse_reactor::terminal::Keyboard;
 use serde_json::Value;
 
-use crate::admin::{AdminArgs, Place};
+use crate::admin::{AdminAddress, AdminArgs};
 use crate::outcome::Outcome;
 use crate::paint::Screen;
 use crate::terminal;
@@ -35,8 +35,8 @@ const TOKEN_SIGNALS: u64 = 1;
 const TOKEN_KEYS: u64 = 2;
 
 pub(crate) fn run(args: &TopArgs) -> ExitCode {
-    let place = match Place::find(&args.admin) {
-        Ok(place) => place,
+    let address = match AdminAddress::find(&args.admin) {
+        Ok(address) => address,
         Err(code) => return code,
     };
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
@@ -44,14 +44,14 @@ pub(crate) fn run(args: &TopArgs) -> ExitCode {
         terminal::note("   = help: `dormouse status` shows the same once");
         return Outcome::Misused.into();
     }
-    let first = match place.question("/status") {
+    let first = match address.question("/status") {
         Ok(first) => first,
         Err(what) => {
             terminal::error(what);
             return Outcome::Failed.into();
         }
     };
-    match watch(&place, first, Duration::from_secs(args.every)) {
+    match watch(&address, first, Duration::from_secs(args.every)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::error(format!("the terminal can't be used: {error}"));
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &TopArgs) -> ExitCode {
     }
 }
 
-fn watch(place: &Place, first: Value, every: Duration) -> io::Result<()> {
+fn watch(address: &AdminAddress, first: Value, every: Duration) -> io::Result<()> {
     let ends = [
         Signal::Interrupt,
         Signal::Terminate,
@@ -91,7 +91,7 @@ fn watch(place: &Place, first: Value, every: Duration) -> io::Result<()> {
         }
         if Instant::now() >= next {
             next = Instant::now() + every;
-            seen.look(place.question("/status"));
+            seen.look(address.question("/status"));
         }
     }
 }

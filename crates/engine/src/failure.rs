@@ -4,11 +4,9 @@ use std::fmt;
 
 use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 
-use crate::server::NotShown;
-
 /// A handshake which can't go on. [`Handshake::output`](crate::Handshake::output) still
 /// holds what should be sent to the peer, an alert usually.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandshakeFailure {
     /// Who has to change something.
     pub blame: Blame,
@@ -134,6 +132,18 @@ pub enum CertificateProblem {
     BadSignature,
     /// Something else, in rustls' words.
     Other(String),
+}
+
+/// Why no certificate is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NotShown {
+    /// None is for that name.
+    UnknownName,
+    /// The one for that name is still to come.
+    Awaited,
+    /// The client does not want a connection, but to see that a name is ours (RFC 8737), and
+    /// nobody has asked for that.
+    Challenge,
 }
 
 impl HandshakeFailure {

@@ -15,61 +15,36 @@
 //! ```
 //!
 //! What rustls asks of shared objects and tells them (the time, traffic secrets) passes through
-//! a slot of the thread, set for the length of one call: see `turn`.
+//! a slot of the thread, set for the length of one call: see `handshake::call_scope`.
 #![forbid(unsafe_code)]
 
-mod asked;
-mod client;
-mod client_auth;
-mod client_rules;
-mod der;
+mod client_hello;
+mod context;
 mod failure;
-mod first_bytes;
 mod handshake;
-mod hello;
-mod identity;
-mod inbound;
-mod kept;
-mod machine;
-mod mint;
-mod mint_tls12;
-mod ocsp;
-mod overheard;
-mod pem;
-mod rest;
-mod resumption;
-mod server;
-mod server_session;
-mod session;
-mod settings;
-mod store;
-mod suites;
-mod ticket_watch;
-mod tickets;
-mod turn;
-mod verify;
-mod warm_up;
+mod sessions;
+pub mod stream;
+mod x509;
 
-pub use asked::{Asked, FirstFlight};
-pub use client::{ClientContext, ClientSettings, ResumptionSettings, Reuse};
-pub use client_auth::ClientCertificates;
-pub use client_rules::ClientRule;
+pub use client_hello::offer::Hello;
+pub use client_hello::requested::{Asked, FirstFlight};
+pub use context::client::{ClientContext, ClientSettings, ResumptionSettings};
+pub use context::server::{ACME_TLS, ServerContext, ServerSettings, UnknownName};
+pub use context::settings::{Group, Protocols, SettingsError, Version};
+pub use context::suites::Suite;
 pub use failure::{Blame, CertificateProblem, FailureKind, HandshakeFailure, alert_name};
+pub use handshake::rest::{Flights, HandshakeInfo, Rested};
 pub use handshake::{Handshake, HandshakeLimits, Progress};
-pub use hello::Hello;
-pub use identity::{
-    Algorithms, Identity, IdentityError, IdentityProblem, IdentityWarning, KeyKind,
-};
-pub use ocsp::{OcspProblem, OcspTimes, check_ocsp, ocsp_question};
-pub use pem::{certificates as pem_chain, read_file as read_pem_file};
-pub use rest::{Flights, HandshakeInfo, Rested};
-pub use resumption::ResumptionRefused;
 pub use rustls_pki_types::{CertificateDer, UnixTime};
-pub use server::{ACME_TLS, ServerContext, ServerSettings, UnknownName};
-pub use session::{Session, SessionStore, digest};
-pub use settings::{Group, Protocols, SettingsError, Version};
-pub use store::ServerSessions;
-pub use suites::Suite;
-pub use ticket_watch::TicketWatch;
-pub use tickets::{TicketKeys, TicketSettings};
-pub use verify::{Roots, TrustStore};
+pub use sessions::client_session::{Reuse, Session, SessionStore, digest};
+pub use sessions::refusal::ResumptionRefused;
+pub use sessions::server_store::ServerSessions;
+pub use sessions::ticket_watch::TicketWatch;
+pub use sessions::tickets::{TicketKeys, TicketSettings};
+pub use x509::client_auth::ClientCertificates;
+pub use x509::client_rules::ClientRule;
+pub use x509::identity::{Algorithms, Identity, IdentityWarning, KeyKind};
+pub use x509::identity_error::{IdentityError, IdentityProblem};
+pub use x509::ocsp::{OcspProblem, OcspTimes, check_ocsp, ocsp_question};
+pub use x509::pem::{certificates as pem_chain, read_file as read_pem_file};
+pub use x509::trust::{Roots, TrustStore};

@@ -109,6 +109,7 @@ mod key;
 mod limits;
 mod message;
 mod open;
+mod peer_alert;
 mod seal;
 mod state;
 mod suite;

@@ -4,10 +4,10 @@
 //! enough: a KeyUpdate says all it has to say in its last byte, a ticket is handed out as it comes, and of a
 //! ClientHello that asks for renegotiation only the end matters.
 
-use crate::alert::warn;
 use crate::error::Reason;
 use crate::key::OpenKey;
 use crate::limits::{HANDSHAKE_MESSAGE_MAX, KEY_UPDATES_MAX};
+use crate::peer_alert::warn;
 use crate::state::{Direction, KEY_UPDATE_ASKED, KEY_UPDATE_REQUESTED, State};
 use crate::suite::{Protocol, Role};
 

@@ -4,7 +4,6 @@ use core::ops::Range;
 
 use aws_lc_rs::aead::Aad;
 
-use crate::alert;
 use crate::error::{Reason, Refusal};
 use crate::key::{OpenKey, unique};
 use crate::limits::{
@@ -12,6 +11,7 @@ use crate::limits::{
     HEADER_LEN, TAG_LEN,
 };
 use crate::message;
+use crate::peer_alert;
 use crate::state::{Direction, FAILED, PEER_CLOSED, State};
 use crate::suite::{Protocol, Suite};
 
@@ -290,16 +290,16 @@ fn dispatch(
 
 fn receive_alert(state: &mut State, content: &[u8], consumed: usize) -> Result<Opened, Reason> {
     // An error alert ends everything at once (RFC 8446 §6.2), even between two fragments; others may not come there.
-    if !alert::is_error(state.protocol(), content) {
+    if !peer_alert::is_error(state.protocol(), content) {
         check_interleaving(state, ALERT)?;
     }
-    Ok(match alert::receive(state, content)? {
-        alert::Received::Failed(description) => Opened::PeerAlert {
+    Ok(match peer_alert::receive(state, content)? {
+        peer_alert::Received::Failed(description) => Opened::PeerAlert {
             consumed,
             description,
         },
-        alert::Received::Closed => Opened::PeerClosed { consumed },
-        alert::Received::Warnings => Opened::Handled { consumed },
+        peer_alert::Received::Closed => Opened::PeerClosed { consumed },
+        peer_alert::Received::Warnings => Opened::Handled { consumed },
     })
 }
 

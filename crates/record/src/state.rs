@@ -50,8 +50,11 @@ use crate::error::{Corrupt, Misuse};
 use crate::limits::{EMPTY_RECORDS_MAX, KEY_UPDATES_MAX, WARNINGS_MAX, record_limit, rekey_at};
 use crate::suite::{Protocol, Role, Suite};
 
-/// First byte of every [`State`] that is in use. A state with another version needs a conversion.
-pub const LAYOUT_VERSION: u8 = 1;
+pub use layout::LAYOUT_VERSION;
+use layout::REPLACING;
+pub(crate) use layout::{
+    CLOSED, FAILED, HALF_FATAL, HALF_WARNING, KEY_UPDATE_ASKED, KEY_UPDATE_REQUESTED, PEER_CLOSED,
+};
 
 /// A TLS connection at rest: 128 bytes of plain data, documented in the module.
 ///
@@ -100,23 +103,6 @@ const _: () = {
     assert!(offset_of!(State, read_secret) == 32);
     assert!(offset_of!(State, write_secret) == 80);
 };
-
-/// close_notify received, or a fatal alert: nothing more is opened.
-pub(crate) const PEER_CLOSED: u8 = 1;
-/// close_notify or a fatal alert sent (or a fatal one received): nothing more is sealed.
-pub(crate) const CLOSED: u8 = 1 << 1;
-/// A fatal alert was received or sent, or a record refused: only our own alert may still go out.
-pub(crate) const FAILED: u8 = 1 << 2;
-/// The peer's KeyUpdate said update_requested, and ours is still to be sent.
-pub(crate) const KEY_UPDATE_REQUESTED: u8 = 1 << 3;
-/// Our KeyUpdate said update_requested, and the peer's is still to come.
-pub(crate) const KEY_UPDATE_ASKED: u8 = 1 << 4;
-/// A secret is being replaced. Seen only by whoever comes after a crash.
-const REPLACING: u8 = 1 << 5;
-/// TLS 1.2: the level byte of an alert has come (warning), its description has not.
-pub(crate) const HALF_WARNING: u8 = 1 << 6;
-/// TLS 1.2: the level byte of an alert has come (fatal), its description has not.
-pub(crate) const HALF_FATAL: u8 = 1 << 7;
 
 /// Key and IV of one direction, as a TLS 1.2 key block holds them.
 ///
@@ -468,6 +454,7 @@ impl fmt::Debug for State {
     }
 }
 
+mod layout;
 #[cfg(test)]
 mod tests;
 mod validate;

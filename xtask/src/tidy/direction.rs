@@ -12,10 +12,33 @@ const MAY_USE: &[(&str, &str)] = &[
     ("record", ""),
     ("reactor", ""),
     ("engine", "record"),
-    ("gateway", "record engine reactor"),
-    ("instrument", "record engine reactor"),
+    // Their limits are the configuration's: so they stand below it.
+    ("tables", "engine reactor"),
+    ("config", "engine reactor tables"),
+    ("handover", "record engine reactor tables config"),
+    // Apart from the data path: main and the scout make the same contexts.
+    ("routes", "engine reactor tables config handover"),
+    (
+        "dataplane",
+        "record engine reactor tables config handover routes",
+    ),
+    (
+        "helpers",
+        "record engine reactor tables config handover routes",
+    ),
+    (
+        "supervisor",
+        "engine reactor tables config handover routes dataplane helpers",
+    ),
+    ("measure", "reactor"),
+    ("bench", "record engine reactor measure"),
+    ("audit", "record engine reactor measure bench"),
+    ("import", "config"),
     // `check` reads certificates as `serve` does.
-    ("dormouse", "gateway instrument engine reactor record"),
+    (
+        "dormouse",
+        "supervisor helpers dataplane handover config import audit bench measure engine reactor record",
+    ),
     ("testkit", "record engine"),
     ("sim", "testkit record engine"),
     ("ci-bench", "testkit record engine"),

@@ -6,11 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use dormouse_instrument::audit::{
-    ClientSpec, Effort, ServerSpec, Severity, Thresholds, again, whereabouts,
-};
-use dormouse_instrument::load::{Expect, Talk, Trust};
-use dormouse_instrument::{ServerSource, Trouble};
+use dormouse_audit::{ClientSpec, Effort, ServerSpec, Severity, Thresholds, process_lookup, shell};
+use dormouse_bench::load::{Expect, Talk, Trust};
+use dormouse_measure::{Error, ServerSource};
 
 use crate::bench::options::identity_files;
 use crate::bench::options::values::{bytes, count, duration, resolve_all, unescape};
@@ -110,7 +108,7 @@ pub(super) struct ServerArgs {
     say: Option<String>,
     /// What counts as an answer to --say
     #[arg(long, value_enum, default_value = "echo", requires = "say")]
-    expect: Answer,
+    expect: ExpectArg,
     /// Some fifteen seconds, with fewer connections
     #[arg(long, conflicts_with = "thorough")]
     quick: bool,
@@ -131,7 +129,7 @@ pub(super) struct ServerArgs {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Answer {
+enum ExpectArg {
     /// The same bytes
     Echo,
     /// Any byte
@@ -141,14 +139,14 @@ enum Answer {
 }
 
 impl ServerArgs {
-    pub(super) fn spec(&self) -> Result<ServerSpec, Trouble> {
+    pub(super) fn spec(&self) -> Result<ServerSpec, Error> {
         let (addresses, host) = resolve_all(&self.target, &self.resolve)?;
         let target = addresses.first().cloned().unwrap_or_default();
         let trust = match &self.ca {
             _ if self.insecure => Trust::Insecure,
             None => Trust::System,
             Some(path) => Trust::Pem(fs::read_to_string(path).map_err(|error| {
-                Trouble::usage(format!("--ca: cannot read {}: {error}", path.display()))
+                Error::usage(format!("--ca: cannot read {}: {error}", path.display()))
             })?),
         };
         let server_name = self.sni.clone().unwrap_or(host);
@@ -160,9 +158,9 @@ impl ServerArgs {
             (None, Some(say)) => Some(Talk::Say {
                 message: unescape(say)?,
                 expect: match self.expect {
-                    Answer::Echo => Expect::Echo,
-                    Answer::Any => Expect::Any,
-                    Answer::None => Expect::Nothing,
+                    ExpectArg::Echo => Expect::Echo,
+                    ExpectArg::Any => Expect::Any,
+                    ExpectArg::None => Expect::Nothing,
                 },
                 greeting: false,
             }),
@@ -174,8 +172,8 @@ impl ServerArgs {
             (None, None) => None,
         };
         let pid = match &found_by {
-            Some(("unit", name)) => Some(whereabouts::of_unit(name)?),
-            Some((_, name)) => Some(whereabouts::of_container(name)?),
+            Some(("unit", name)) => Some(process_lookup::pid_of_unit(name)?),
+            Some((_, name)) => Some(process_lookup::pid_of_container(name)?),
             None => self.pid,
         };
         let source = match (pid, &self.cmd) {
@@ -213,7 +211,7 @@ impl ServerArgs {
         for word in &self.resolve {
             words.extend(["--resolve", word]);
         }
-        again::line(words)
+        shell::command_line(words)
     }
 
     /// Options that `bench` understands as well, for the commands which show findings again. They are
@@ -237,9 +235,9 @@ impl ServerArgs {
         }
         if self.say.is_some() {
             let expect = match self.expect {
-                Answer::Echo => "echo",
-                Answer::Any => "any",
-                Answer::None => "none",
+                ExpectArg::Echo => "echo",
+                ExpectArg::Any => "any",
+                ExpectArg::None => "none",
             };
             words.extend(["--expect".to_owned(), expect.to_owned()]);
         }
@@ -280,9 +278,9 @@ pub(super) struct ClientArgs {
 }
 
 impl ClientArgs {
-    pub(super) fn spec(&self) -> Result<ClientSpec, Trouble> {
+    pub(super) fn spec(&self) -> Result<ClientSpec, Error> {
         if self.command.is_empty() && self.listen.port() == 0 {
-            return Err(Trouble::usage(
+            return Err(Error::usage(
                 "say which client: a command behind --, or --listen ADDR with a port that clients come to",
             ));
         }

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use dormouse_instrument::{Console, Progress, Whose};
+use dormouse_bench::{Console, MeasuredSide, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// How often a line is printed where there is no terminal.
@@ -102,8 +102,8 @@ fn style(template: &str) -> ProgressStyle {
 
 fn words(at: &Progress) -> String {
     let (mut words, whose) = match at.whose {
-        Whose::Server => (format!("{} alive", at.alive), "server"),
-        Whose::Client => (format!("{} connections", at.done), "client"),
+        MeasuredSide::Server => (format!("{} alive", at.alive), "server"),
+        MeasuredSide::Client => (format!("{} connections", at.done), "client"),
     };
     if at.failed > 0 {
         words += &format!(", {} failed", at.failed);

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use dormouse_instrument::load::{Expect, IdentityFiles, Talk, Tls, TlsVersion, Trust};
-use dormouse_instrument::{Bulk, Churn, Hold, Mode, Request, ServerSource, Spec, Trouble, Wake};
+use dormouse_bench::load::{Expect, IdentityFiles, Talk, Tls, TlsVersion, Trust};
+use dormouse_bench::{Bulk, Churn, Hold, Mode, Request, Spec, Wake};
+use dormouse_measure::{Error, ServerSource};
 
 use values::{bytes, count, duration, rate, resolve, unescape};
 
@@ -227,7 +228,7 @@ pub(super) struct RequestArgs {
     time: Duration,
 }
 
-type Described = Result<(Spec, Output), Trouble>;
+type Described = Result<(Spec, Output), Error>;
 
 impl HoldArgs {
     pub(super) fn spec(self) -> Described {
@@ -288,7 +289,7 @@ impl RequestArgs {
     pub(super) fn spec(mut self) -> Described {
         self.common.http.get_or_insert_with(|| "/".into());
         if self.requests == 0 && self.time.is_zero() {
-            return Err(Trouble::usage("no end: give --requests or --for"));
+            return Err(Error::usage("no end: give --requests or --for"));
         }
         let mode = Mode::Request(Request {
             requests: self.requests,
@@ -311,7 +312,7 @@ impl Common {
         };
         let trust = match &self.ca {
             Some(path) => Trust::Pem(fs::read_to_string(path).map_err(|error| {
-                Trouble::usage(format!("cannot read --ca {}: {error}", path.display()))
+                Error::usage(format!("cannot read --ca {}: {error}", path.display()))
             })?),
             None if self.insecure => Trust::Insecure,
             None => Trust::System,
@@ -361,12 +362,12 @@ impl Common {
 pub(crate) fn identity_files(
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
-) -> Result<Option<IdentityFiles>, Trouble> {
+) -> Result<Option<IdentityFiles>, Error> {
     let (Some(certificate), Some(key)) = (certificate, key) else {
         return Ok(None);
     };
     dormouse_engine::Identity::from_files(&certificate, &key)
-        .map_err(|error| Trouble::usage(format!("--cert, --key: {error}")))?;
+        .map_err(|error| Error::usage(format!("--cert, --key: {error}")))?;
     Ok(Some(IdentityFiles { certificate, key }))
 }
 

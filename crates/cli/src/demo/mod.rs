@@ -13,16 +13,17 @@ mod backend;
 mod children;
 mod client;
 mod fleet;
+mod format;
 mod part;
 mod plan;
 mod random;
-mod replace;
+mod script;
 mod show;
-mod story;
 mod summary;
+mod traffic;
+mod upgrade;
 mod view;
 mod watch;
-mod words;
 
 pub(crate) use part::{PartArgs, run as run_part};
 
@@ -32,7 +33,7 @@ use std::process::ExitCode;
 use crate::outcome::Outcome;
 use crate::terminal;
 use plan::Plan;
-use show::{End, Show};
+use show::{DemoError, Show};
 use summary::Findings;
 
 /// Arguments of `demo`.
@@ -65,7 +66,7 @@ pub(crate) fn run(args: &DemoArgs) -> ExitCode {
     let mut findings = Findings::default();
     // The show must be over before anything is printed: it has the terminal until then.
     let end = Show::open(&plan, args.fault, args.plain)
-        .and_then(|mut show| story::tell(&mut show, &plan, &mut findings));
+        .and_then(|mut show| script::play(&mut show, &plan, &mut findings));
     match end {
         Ok(()) => {
             let verdict = findings.verdict();
@@ -76,11 +77,11 @@ pub(crate) fn run(args: &DemoArgs) -> ExitCode {
                 _ => Outcome::Lost.into(),
             }
         }
-        Err(End::Interrupted) => {
+        Err(DemoError::Interrupted) => {
             terminal::note("the demo was interrupted; all its processes have been stopped");
             Outcome::Lost.into()
         }
-        Err(End::Trouble(trouble)) => failed(&trouble),
+        Err(DemoError::Failed(trouble)) => failed(&trouble),
     }
 }
 

@@ -12,7 +12,7 @@ use super::children::Children;
 use super::fleet::Fleet;
 use super::plan::Plan;
 use super::view::{Frame, Scene, View};
-use super::watch::{Reading, Watch};
+use super::watch::{Baseline, Reading, Watch};
 
 /// Readings that are kept; beyond, every second one is dropped.
 const READINGS_MAX: usize = 2_000;
@@ -22,16 +22,16 @@ const CHECK_EVERY: Duration = Duration::from_millis(500);
 const NAP_MS: u64 = 5;
 
 /// Why a show ends before its end.
-pub(super) enum End {
+pub(super) enum DemoError {
     /// Ctrl-C.
     Interrupted,
     /// Something does not work.
-    Trouble(String),
+    Failed(String),
 }
 
-impl From<String> for End {
-    fn from(trouble: String) -> End {
-        End::Trouble(trouble)
+impl From<String> for DemoError {
+    fn from(trouble: String) -> DemoError {
+        DemoError::Failed(trouble)
     }
 }
 
@@ -44,31 +44,16 @@ pub(super) struct Show {
     pub(super) children: Children,
     signals: Signals,
     pub(super) readings: Vec<Reading>,
-    pub(super) base: Option<Base>,
+    pub(super) base: Option<Baseline>,
     /// The processes which hold the connections, as far as they are known.
     pub(super) workers: Vec<Pid>,
     began: Instant,
     next_check: Instant,
 }
 
-/// What was there when only the warm-up connections were open.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Base {
-    pub(super) bytes: u64,
-    pub(super) connections: u64,
-}
-
-impl Base {
-    /// Bytes per connection beyond it; `None` while there are too few to tell.
-    pub(super) fn per_connection(self, bytes: u64, connections: u64) -> Option<u64> {
-        let more = connections.checked_sub(self.connections)?;
-        (more >= 2 * self.connections).then(|| bytes.saturating_sub(self.bytes) / more)
-    }
-}
-
 impl Show {
     /// Starts the processes and opens the picture.
-    pub(super) fn open(plan: &Plan, fault: Option<Fault>, plain: bool) -> Result<Show, End> {
+    pub(super) fn open(plan: &Plan, fault: Option<Fault>, plain: bool) -> Result<Show, DemoError> {
         // First, so that Ctrl-C cannot end this process while others are left.
         let signals = Signals::open(
             &[Signal::Interrupt, Signal::Terminate, Signal::Hangup],
@@ -105,7 +90,7 @@ impl Show {
         &mut self,
         scene: &Scene,
         mut act: impl FnMut(&mut Fleet, Instant) -> bool,
-    ) -> Result<(), End> {
+    ) -> Result<(), DemoError> {
         self.view.begin(scene);
         loop {
             let turned = self.fleet.turn(NAP_MS);
@@ -121,13 +106,13 @@ impl Show {
     }
 
     /// Plays for some time, in which nothing is begun.
-    pub(super) fn pause(&mut self, scene: &Scene, length: Duration) -> Result<(), End> {
+    pub(super) fn pause(&mut self, scene: &Scene, length: Duration) -> Result<(), DemoError> {
         let until = Instant::now() + length;
         self.play(scene, |_, now| now >= until)
     }
 
     /// Waits for a reading which was begun from now on.
-    pub(super) fn reading(&mut self, scene: &Scene) -> Result<Reading, End> {
+    pub(super) fn reading(&mut self, scene: &Scene) -> Result<Reading, DemoError> {
         let since = Instant::now();
         let until = since + Duration::from_secs(5);
         loop {
@@ -135,7 +120,7 @@ impl Show {
             match self.readings.last() {
                 Some(reading) if reading.at >= since => return Ok(*reading),
                 _ if Instant::now() > until => {
-                    return Err(End::Trouble(
+                    return Err(DemoError::Failed(
                         "the memory of `serve` could not be read in time".to_owned(),
                     ));
                 }
@@ -144,9 +129,9 @@ impl Show {
         }
     }
 
-    fn look_around(&mut self, now: Instant) -> Result<(), End> {
+    fn look_around(&mut self, now: Instant) -> Result<(), DemoError> {
         if let Ok(Attempt::Done(_)) = self.signals.receive() {
-            return Err(End::Interrupted);
+            return Err(DemoError::Interrupted);
         }
         let census = self.fleet.census();
         let connections = census.at_rest + census.awake;

@@ -4,10 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::fleet::{Fleet, Tally};
+use super::format::{count, duration, megabytes, number};
 use super::plan::Plan;
-use super::show::Base;
-use super::watch::{Measure, Reading};
-use super::words::{count, duration, megabytes, number};
+use super::watch::{Baseline, Measure, Reading};
 
 /// Everything that was found.
 #[derive(Default)]
@@ -15,7 +14,7 @@ pub(super) struct Findings {
     pub(super) connections: u64,
     pub(super) opened_in: Duration,
     pub(super) agreed: Vec<String>,
-    pub(super) base: Option<Base>,
+    pub(super) base: Option<Baseline>,
     pub(super) memory_at_rest: Option<Reading>,
     pub(super) memory_at_end: Option<Reading>,
     pub(super) per_connection: Option<u64>,

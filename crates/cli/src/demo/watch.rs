@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dormouse_instrument::Trouble;
-use dormouse_instrument::measure::{ProcessTree, TreeSample};
+use dormouse_measure::Error;
+use dormouse_measure::{ProcessTree, TreeSample};
 use dormouse_reactor::process::Pid;
 
 /// Time between two readings.
@@ -37,6 +37,21 @@ pub(super) enum Measure {
     Resident,
 }
 
+/// What was there when only the warm-up connections were open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Baseline {
+    pub(super) bytes: u64,
+    pub(super) connections: u64,
+}
+
+impl Baseline {
+    /// Bytes per connection beyond it; `None` while there are too few to tell.
+    pub(super) fn per_connection(self, bytes: u64, connections: u64) -> Option<u64> {
+        let more = connections.checked_sub(self.connections)?;
+        (more >= 2 * self.connections).then(|| bytes.saturating_sub(self.bytes) / more)
+    }
+}
+
 /// The thread which reads.
 pub(super) struct Watch {
     readings: Receiver<Result<Reading, String>>,
@@ -46,7 +61,7 @@ pub(super) struct Watch {
 impl Watch {
     /// Watches the tree of processes under `pid`.
     pub(super) fn start(pid: i32) -> Result<Watch, String> {
-        let tree = ProcessTree::of_pid(pid).map_err(|trouble| trouble.message)?;
+        let tree = ProcessTree::of_pid(pid).map_err(|error| error.message)?;
         let (sender, readings) = sync_channel(64);
         let watched = tree.clone();
         thread::Builder::new()
@@ -63,7 +78,7 @@ impl Watch {
 
     /// The processes which hold the connections.
     pub(super) fn workers(&self) -> Result<Vec<Pid>, String> {
-        let processes = self.tree.describe().map_err(|trouble| trouble.message)?;
+        let processes = self.tree.describe().map_err(|error| error.message)?;
         let workers = processes
             .iter()
             .filter(|process| process.command.starts_with("worker-"));
@@ -74,7 +89,7 @@ impl Watch {
 /// Reads until nobody wants to know.
 fn read_on(tree: &ProcessTree, sender: &SyncSender<Result<Reading, String>>) {
     loop {
-        let reading = read(tree).map_err(|trouble| trouble.message);
+        let reading = read(tree).map_err(|error| error.message);
         if matches!(sender.try_send(reading), Err(TrySendError::Disconnected(_))) {
             return;
         }
@@ -82,7 +97,7 @@ fn read_on(tree: &ProcessTree, sender: &SyncSender<Result<Reading, String>>) {
     }
 }
 
-fn read(tree: &ProcessTree) -> Result<Reading, Trouble> {
+fn read(tree: &ProcessTree) -> Result<Reading, Error> {
     let at = Instant::now();
     match TreeSample::take(tree) {
         Ok(sample) => Ok(Reading {

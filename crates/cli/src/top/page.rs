@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use dormouse_gateway::config::show_number;
+use dormouse_config::show_number;
 use serde_json::Value;
 
-use crate::admin::printable;
 use crate::paint::{Canvas, Style};
 use crate::status::{age, bytes, text};
+use crate::terminal::printable;
 
 const LABEL: Style = Style::Faint;
 const GOOD: Style = Style::Colour(71);

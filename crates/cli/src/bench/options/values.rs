@@ -3,20 +3,17 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use dormouse_instrument::Trouble;
+use dormouse_measure::Error;
 
 /// The address, and the host's name as it was written.
-pub(crate) fn resolve(target: &str) -> Result<(String, String), Trouble> {
+pub(crate) fn resolve(target: &str) -> Result<(String, String), Error> {
     let (mut all, host) = resolve_all(target, &[])?;
     Ok((all.swap_remove(0), host))
 }
 
 /// The same with all addresses that the name has, at least one; `given` are words of `--resolve`,
 /// `NAME:PORT:ADDR[,ADDR]` as curl takes them, which come before the system's resolver.
-pub(crate) fn resolve_all(
-    target: &str,
-    given: &[String],
-) -> Result<(Vec<String>, String), Trouble> {
+pub(crate) fn resolve_all(target: &str, given: &[String]) -> Result<(Vec<String>, String), Error> {
     use std::net::ToSocketAddrs;
     if target.starts_with("unix:") {
         return Ok((vec![target.to_owned()], "localhost".into()));
@@ -25,7 +22,7 @@ pub(crate) fn resolve_all(
         return Ok((vec![target.to_owned()], address.ip().to_string()));
     }
     let wrong = |why: String| {
-        Trouble::usage(format!(
+        Error::usage(format!(
             "{target:?} is no address ({why}): write 127.0.0.1:8443, localhost:8443 or unix:/path"
         ))
     };
@@ -40,7 +37,7 @@ pub(crate) fn resolve_all(
     }
     if found.is_empty() && !given.is_empty() {
         let given = given.join(" ");
-        return Err(Trouble::usage(format!(
+        return Err(Error::usage(format!(
             "--resolve {given}: nothing in it is about {target}"
         )));
     }
@@ -61,9 +58,9 @@ pub(crate) fn resolve_all(
 }
 
 /// The addresses in a word of `--resolve`, if it is about this target.
-fn addresses_given(word: &str, target: &str) -> Result<Option<Vec<SocketAddr>>, Trouble> {
+fn addresses_given(word: &str, target: &str) -> Result<Option<Vec<SocketAddr>>, Error> {
     let wrong = || {
-        Trouble::usage(format!(
+        Error::usage(format!(
             "--resolve {word:?}: write NAME:PORT:ADDR[,ADDR…], as in example.org:443:192.0.2.1,192.0.2.2"
         ))
     };
@@ -81,7 +78,7 @@ fn addresses_given(word: &str, target: &str) -> Result<Option<Vec<SocketAddr>>, 
     Ok((target == format!("{name}:{port}")).then_some(addresses))
 }
 
-pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, Trouble> {
+pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -94,7 +91,7 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, Trouble> {
                 Some('\\') => '\\',
                 other => {
                     let other = other.map_or_else(String::new, String::from);
-                    return Err(Trouble::usage(format!(
+                    return Err(Error::usage(format!(
                         "--say: \\{other} means nothing; known are \\n \\r \\t \\0 \\\\"
                     )));
                 }
@@ -104,7 +101,7 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, Trouble> {
         out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
     }
     if out.is_empty() {
-        return Err(Trouble::usage("--say: there must be something to say"));
+        return Err(Error::usage("--say: there must be something to say"));
     }
     Ok(out)
 }

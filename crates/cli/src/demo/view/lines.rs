@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use super::{Frame, Scene};
+use super::frame::{Frame, Scene};
+use crate::demo::format::{duration, megabytes, number};
 use crate::demo::plan::Plan;
-use crate::demo::words::{duration, megabytes, number};
 use crate::terminal;
 
 const EVERY: Duration = Duration::from_secs(1);

@@ -1,106 +1,21 @@
 //! What the viewer sees: a picture that moves, or lines where there is no terminal.
 
 mod cells;
+mod frame;
 mod lines;
 mod picture;
 mod sparkline;
 
 use std::env;
 use std::io::{self, IsTerminal as _};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use dormouse_reactor::process::Pid;
-
-use super::fleet::{Census, Fleet};
 use super::plan::Plan;
-use super::show::Base;
-use super::watch::Reading;
 use crate::terminal;
+pub(super) use frame::{Chapter, Frame, Scene};
+
 use lines::Lines;
 use picture::Picture;
-
-/// The chapters, in order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Step {
-    Open,
-    Rest,
-    Wake,
-    Kill,
-    Ask,
-    Upgrade,
-    Goodbye,
-}
-
-impl Step {
-    const ALL: [Step; 7] = [
-        Step::Open,
-        Step::Rest,
-        Step::Wake,
-        Step::Kill,
-        Step::Ask,
-        Step::Upgrade,
-        Step::Goodbye,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Step::Open => "open",
-            Step::Rest => "rest",
-            Step::Wake => "wake",
-            Step::Kill => "kill -9",
-            Step::Ask => "ask all",
-            Step::Upgrade => "upgrade",
-            Step::Goodbye => "goodbye",
-        }
-    }
-}
-
-/// What is going on, in words.
-pub(super) struct Scene {
-    step: Step,
-    title: String,
-    explanation: String,
-}
-
-impl Scene {
-    pub(super) fn new(step: Step, title: String, explanation: &str) -> Scene {
-        Scene {
-            step,
-            title,
-            explanation: explanation.to_owned(),
-        }
-    }
-}
-
-/// Everything there is to see at one moment.
-pub(super) struct Frame<'a> {
-    pub(super) scene: &'a Scene,
-    pub(super) now: Instant,
-    pub(super) elapsed: Duration,
-    pub(super) fleet: &'a Fleet,
-    pub(super) census: Census,
-    pub(super) readings: &'a [Reading],
-    pub(super) base: Option<Base>,
-    /// The processes which hold the connections; none while they are being replaced.
-    pub(super) workers: &'a [Pid],
-}
-
-impl Frame<'_> {
-    /// What one connection costs now, as far as it can be told: not after the kill, because what
-    /// the new processes need once was never measured.
-    fn per_connection(&self) -> Option<u64> {
-        if self.fleet.kill.is_some() {
-            return None;
-        }
-        let bytes = self.readings.last()?.bytes;
-        self.base?
-            .per_connection(bytes, self.census.at_rest + self.census.awake)
-    }
-
-    fn memory_bytes(&self) -> Option<u64> {
-        self.readings.last().map(|reading| reading.bytes)
-    }
-}
 
 /// One of both.
 pub(super) enum View {

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use dormouse_reactor::process::Pid;
 
 use super::cells::{Cell, Layout};
+use super::frame::{Chapter, Frame};
 use super::sparkline::sparkline;
-use super::{Frame, Step};
+use crate::demo::format::{duration, megabytes, number};
 use crate::demo::plan::Plan;
 use crate::demo::watch::Reading;
-use crate::demo::words::{duration, megabytes, number};
 use crate::paint::{Canvas, Screen, Style};
 
 const EVERY: Duration = Duration::from_millis(80);
@@ -79,21 +79,23 @@ impl Picture {
     fn heading(&self, canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
         canvas.end_line();
         canvas.go_to_column(MARGIN);
-        for step in Step::ALL {
-            let style = match step.cmp(&frame.scene.step) {
+        for chapter in Chapter::ALL {
+            let style = match chapter.cmp(&frame.scene.chapter) {
                 std::cmp::Ordering::Less => Style::Colour(ACCENT),
-                std::cmp::Ordering::Equal => {
-                    Style::Label(if step == Step::Kill { ALARM } else { ACCENT })
-                }
+                std::cmp::Ordering::Equal => Style::Label(if chapter == Chapter::Kill {
+                    ALARM
+                } else {
+                    ACCENT
+                }),
                 std::cmp::Ordering::Greater => Style::Faint,
             };
             // Without colours brackets say where we are.
-            let (left, right) = if step == frame.scene.step && !self.colours {
+            let (left, right) = if chapter == frame.scene.chapter && !self.colours {
                 ("[", "]")
             } else {
                 (" ", " ")
             };
-            canvas.put(style, &format!("{left}{}{right}", step.name()));
+            canvas.put(style, &format!("{left}{}{right}", chapter.name()));
             canvas.put(Style::Plain, " ");
         }
         let seconds = frame.elapsed.as_secs();
@@ -136,8 +138,8 @@ fn processes(canvas: &mut Canvas, frame: &Frame<'_>) {
 }
 
 fn words(canvas: &mut Canvas, frame: &Frame<'_>, width: usize) {
-    let style = match frame.scene.step {
-        Step::Kill => Style::Bright(ALARM),
+    let style = match frame.scene.chapter {
+        Chapter::Kill => Style::Bright(ALARM),
         _ => Style::Bold,
     };
     line(canvas, width, style, &frame.scene.title);

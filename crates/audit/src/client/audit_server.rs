@@ -1,0 +1,355 @@
+//! The server that an audited client meets: our engine, one thread per connection, and a book in
+//! which every connection is written down.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use dormouse_engine::{Handshake, HandshakeLimits, ServerContext, ServerSettings};
+
+use super::authority::Authority;
+use super::client_hello::{self, ClientHello};
+use super::requests::{ClientMessage, Requests};
+use super::session_ids::SessionIdStore;
+use crate::connection::{Incoming, TlsConnection, complete_handshake, is_timeout};
+use crate::model::ClientConnection;
+use dormouse_measure::Error;
+
+/// Connections that are served at a time; a client which needs more waits.
+const THREADS_MAX: usize = 1024;
+/// Connections that are written down.
+const VISITS_MAX: usize = 100_000;
+const IDLE: Duration = Duration::from_millis(200);
+/// What is kept of handshakes that came to nothing.
+const IN_VAIN_MAX: usize = 1000;
+/// How much of what a client says first is kept until its hello is whole.
+const HELLO_MAX: usize = 64 * 1024;
+
+/// One connection, with what is not in the report.
+pub(super) struct RecordedConnection {
+    pub(super) raw: ClientConnection,
+    pub(super) hello: ClientHello,
+    pub(super) retried: bool,
+}
+
+/// All connections so far.
+#[derive(Default)]
+pub(super) struct ConnectionLog {
+    pub(super) visits: Vec<RecordedConnection>,
+    pub(super) failed: BTreeMap<String, u64>,
+    /// The hellos of handshakes that failed.
+    pub(super) in_vain: Vec<ClientHello>,
+}
+
+impl ConnectionLog {
+    /// Writes a connection down, and says where; `None`: there are too many.
+    fn write_down(&mut self, visit: RecordedConnection) -> Option<usize> {
+        if self.visits.len() >= VISITS_MAX {
+            return None;
+        }
+        self.visits.push(visit);
+        Some(self.visits.len() - 1)
+    }
+
+    pub(super) fn connections(&self) -> u64 {
+        self.visits.len() as u64
+    }
+}
+
+fn book(seen: &Mutex<ConnectionLog>) -> MutexGuard<'_, ConnectionLog> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The listening server.
+pub(super) struct AuditServer {
+    listener: TcpListener,
+    address: SocketAddr,
+    context: ServerContext,
+    authority: Authority,
+    relay: Option<SocketAddr>,
+}
+
+impl AuditServer {
+    pub(super) fn open(listen: SocketAddr, relay: Option<SocketAddr>) -> Result<Self, Error> {
+        let listener = TcpListener::bind(listen)
+            .map_err(|error| Error::usage(format!("cannot listen on {listen}: {error}")))?;
+        let address = listener
+            .local_addr()
+            .and_then(|address| listener.set_nonblocking(true).map(|()| address));
+        let address = address.map_err(|error| Error::system(error.to_string()))?;
+        let (authority, identity) = Authority::make(address)
+            .map_err(|why| Error::system(format!("making a certificate: {why}")))?;
+        let mut settings = ServerSettings::new(vec![identity]);
+        settings.sessions_by_id = Some(Arc::new(SessionIdStore::default()));
+        let context =
+            ServerContext::new(settings).map_err(|error| Error::system(error.to_string()))?;
+        Ok(Self {
+            listener,
+            address,
+            context,
+            authority,
+            relay,
+        })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// Serves until told to stop.
+    pub(super) fn start(
+        self,
+        seen: Arc<Mutex<ConnectionLog>>,
+        stop: Arc<AtomicBool>,
+        began: Instant,
+    ) -> JoinHandle<()> {
+        thread::spawn(move || {
+            let busy = Arc::new(AtomicUsize::new(0));
+            while !stop.load(Ordering::Relaxed) {
+                let room = busy.load(Ordering::Relaxed) < THREADS_MAX;
+                let Some((stream, _)) = room.then(|| self.listener.accept().ok()).flatten() else {
+                    thread::sleep(Duration::from_millis(1));
+                    continue;
+                };
+                let (context, relay) = (self.context.clone(), self.relay);
+                let (seen, stop) = (Arc::clone(&seen), Arc::clone(&stop));
+                busy.fetch_add(1, Ordering::Relaxed);
+                let here = BusyGuard(Arc::clone(&busy));
+                // Without a thread the client is refused, and will say so.
+                let _ = thread::Builder::new().spawn(move || {
+                    let _here = here;
+                    let at_s = began.elapsed().as_secs_f64();
+                    if let Err(reason) = serve(stream, &context, relay, &seen, &stop, at_s) {
+                        *book(&seen).failed.entry(reason).or_default() += 1;
+                    }
+                });
+            }
+            let until = Instant::now() + Duration::from_secs(2);
+            while busy.load(Ordering::Relaxed) > 0 && Instant::now() < until {
+                thread::sleep(Duration::from_millis(5));
+            }
+        })
+    }
+}
+
+/// One that is served is counted for as long as it is.
+struct BusyGuard(Arc<AtomicUsize>);
+
+impl Drop for BusyGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn serve(
+    mut stream: TcpStream,
+    context: &ServerContext,
+    relay: Option<SocketAddr>,
+    seen: &Mutex<ConnectionLog>,
+    stop: &AtomicBool,
+    at_s: f64,
+) -> Result<(), String> {
+    let began = Instant::now();
+    let words = |error: io::Error| format!("during the handshake: {error}");
+    // On Linux an accepted socket does not inherit O_NONBLOCK; elsewhere it may.
+    stream
+        .set_nonblocking(false)
+        .and_then(|()| stream.set_nodelay(true))
+        .map_err(words)?;
+    stream.set_read_timeout(Some(IDLE)).map_err(words)?;
+    let mut handshake = Handshake::server(context, HandshakeLimits::default());
+    let go_on = || !stop.load(Ordering::Relaxed);
+    let mut overheard = RecordingStream {
+        stream: &mut stream,
+        heard: Vec::new(),
+    };
+    let shaken = complete_handshake(&mut overheard, &mut handshake, "the client", go_on);
+    let handshake_ms = began.elapsed().as_secs_f64() * 1e3;
+    let hello = match client_hello::read(&overheard.heard) {
+        client_hello::HelloBytes::Whole(hello) => Some(*hello),
+        client_hello::HelloBytes::More | client_hello::HelloBytes::Not => None,
+    };
+    if let Err(reason) = shaken {
+        let mut seen = book(seen);
+        if seen.in_vain.len() < IN_VAIN_MAX {
+            seen.in_vain.extend(hello);
+        }
+        return Err(reason);
+    }
+    let hello = hello.ok_or("a ClientHello could not be read")?;
+    let (connection, rested) = TlsConnection::rest(stream, handshake)?;
+    let raw = ClientConnection {
+        at_s,
+        version: rested.info.protocol.to_string(),
+        offered: hello.session.clone(),
+        resumed: rested.info.resumed,
+        hello_bytes: hello.bytes,
+        requests: 0,
+        handshake_ms,
+    };
+    let retried = rested.info.retried;
+    let visit = RecordedConnection {
+        raw,
+        hello,
+        retried,
+    };
+    let Some(place) = book(seen).write_down(visit) else {
+        return Ok(());
+    };
+    let count = |requests: u64| {
+        if let Some(visit) = book(seen).visits.get_mut(place) {
+            visit.raw.requests = requests;
+        }
+    };
+    let mut talk = ClientSession {
+        connection,
+        backend: relay
+            .map(TcpStream::connect)
+            .transpose()
+            .map_err(|error| format!("the relay's server: {error}"))?,
+        requests: Requests::default(),
+        over: false,
+    };
+    if let Some(backend) = &talk.backend {
+        backend
+            .set_nonblocking(true)
+            .map_err(|error| error.to_string())?;
+    }
+    talk.go(stop, count)
+}
+
+/// A stream, of which the beginning of what it brings is kept.
+struct RecordingStream<'a> {
+    stream: &'a mut TcpStream,
+    heard: Vec<u8>,
+}
+
+impl Read for RecordingStream<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let count = self.stream.read(room)?;
+        if self.heard.len() < HELLO_MAX {
+            self.heard
+                .extend_from_slice(room.get(..count).unwrap_or_default());
+        }
+        Ok(count)
+    }
+}
+
+impl Write for RecordingStream<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// An established connection.
+struct ClientSession {
+    connection: TlsConnection<TcpStream>,
+    backend: Option<TcpStream>,
+    requests: Requests,
+    /// The client has asked for the end of the connection, and was answered.
+    over: bool,
+}
+
+impl ClientSession {
+    fn go(&mut self, stop: &AtomicBool, count: impl Fn(u64)) -> Result<(), String> {
+        let mut room = vec![0; 17_000];
+        if self.backend.is_some() {
+            // Both sides are looked at in turn.
+            let _ = self
+                .connection
+                .stream
+                .set_read_timeout(Some(Duration::from_millis(2)));
+        }
+        loop {
+            let ended = self.open()?;
+            count(self.requests.count);
+            if ended || self.over || !self.relay_back(&mut room)? {
+                self.connection.close();
+                return Ok(());
+            }
+            match self.connection.receive(&mut room) {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if is_timeout(&error) && !stop.load(Ordering::Relaxed) => {}
+                // How a client leaves is its own affair.
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// Opens all whole records; whether the client has said goodbye.
+    fn open(&mut self) -> Result<bool, String> {
+        let (mut ended, mut heard) = (false, Vec::new());
+        self.connection.open(|came| {
+            match came {
+                Incoming::Data(data) => heard.extend_from_slice(data),
+                Incoming::Tickets(_) => {}
+                Incoming::Alert(_) | Incoming::Closed => ended = true,
+            }
+            Ok(())
+        })?;
+        self.hear(&heard)?;
+        Ok(ended)
+    }
+
+    fn hear(&mut self, heard: &[u8]) -> Result<(), String> {
+        if let Some(backend) = &mut self.backend {
+            backend
+                .set_nonblocking(false)
+                .and_then(|()| backend.write_all(heard))
+                .and_then(|()| backend.set_nonblocking(true))
+                .map_err(|error| format!("the relay's server: {error}"))?;
+        }
+        for heard in self.requests.hear(heard) {
+            if self.backend.is_some() || self.over {
+                continue;
+            }
+            match heard {
+                ClientMessage::Request(request) => {
+                    self.connection.say(&request.answer())?;
+                    self.over = request.close;
+                }
+                ClientMessage::Expects => self.connection.say(b"HTTP/1.1 100 Continue\r\n\r\n")?,
+                ClientMessage::Lines(lines) => self.connection.say(&lines)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the relay's server goes on.
+    fn relay_back(&mut self, room: &mut [u8]) -> Result<bool, String> {
+        loop {
+            let Some(backend) = &mut self.backend else {
+                return Ok(true);
+            };
+            match backend.read(room) {
+                Ok(0) => return Ok(false),
+                Ok(count) => {
+                    let said = room.get(..count.min(16_000)).unwrap_or_default().to_vec();
+                    let rest = room
+                        .get(16_000.min(count)..count)
+                        .unwrap_or_default()
+                        .to_vec();
+                    self.connection.say(&said)?;
+                    if !rest.is_empty() {
+                        self.connection.say(&rest)?;
+                    }
+                }
+                Err(error) if is_timeout(&error) => return Ok(true),
+                Err(_) => return Ok(false),
+            }
+        }
+    }
+}

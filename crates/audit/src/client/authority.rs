@@ -1,0 +1,49 @@
+//! The certificate authority that a client is given to trust, for one run only.
+
+use std::net::SocketAddr;
+
+use dormouse_engine::Identity;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
+};
+
+/// The certificate of an authority for this run only.
+pub(super) struct Authority {
+    pub(super) pem: String,
+    pub(super) der: Vec<u8>,
+}
+
+impl Authority {
+    /// Makes one, and a certificate for this address.
+    pub(super) fn make(address: SocketAddr) -> Result<(Self, Identity), String> {
+        let words = |error: rcgen::Error| error.to_string();
+        let mut params = CertificateParams::new(Vec::new()).map_err(words)?;
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "dormouse audit, for this run only");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let key = KeyPair::generate().map_err(words)?;
+        let issuer = CertifiedIssuer::self_signed(params, key).map_err(words)?;
+        let mut names = vec![
+            "localhost".to_owned(),
+            "127.0.0.1".to_owned(),
+            "::1".to_owned(),
+        ];
+        if !address.ip().is_loopback() && !address.ip().is_unspecified() {
+            names.push(address.ip().to_string());
+        }
+        let key = KeyPair::generate().map_err(words)?;
+        let leaf = CertificateParams::new(names)
+            .and_then(|params| params.signed_by(&key, &issuer))
+            .map_err(words)?;
+        let (chain, key) = (leaf.pem(), key.serialize_pem());
+        let identity = Identity::from_pem(chain.as_bytes(), key.as_bytes(), "certificate", "key")
+            .map_err(|error| error.to_string())?;
+        let authority = Self {
+            pem: issuer.pem(),
+            der: issuer.der().to_vec(),
+        };
+        Ok((authority, identity))
+    }
+}

@@ -1,0 +1,198 @@
+//! MessageReader a ClientHello (RFC 8446 §4.1.2).
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::server::probe_hello::{GROUPS, name_of as name_in};
+use crate::wire::{MessageReader, hello_extension as extension};
+
+/// Groups that clients offer beyond those which servers are asked for.
+const MORE_GROUPS: [(u16, &str); 12] = [
+    (0x0015, "secp224r1"),
+    (0x0016, "secp256k1"),
+    (0x001a, "brainpoolP256r1"),
+    (0x001b, "brainpoolP384r1"),
+    (0x001c, "brainpoolP512r1"),
+    (0x0102, "ffdhe4096"),
+    (0x0103, "ffdhe6144"),
+    (0x0104, "ffdhe8192"),
+    (0x0201, "MLKEM768"),
+    (0x0202, "MLKEM1024"),
+    (0x11ed, "SecP384r1MLKEM1024"),
+    (0x6399, "X25519Kyber768Draft00"),
+];
+
+/// The names of groups.
+pub(super) fn group_names(ids: &[u16]) -> Vec<String> {
+    let known = |id: &u16| MORE_GROUPS.iter().any(|(more, _)| more == id);
+    ids.iter()
+        .map(|id| name_in(if known(id) { &MORE_GROUPS } else { &GROUPS }, *id))
+        .collect()
+}
+
+/// How a session is called that goes by its id.
+pub(super) const SESSION_ID: &str = "id";
+
+/// What a client offers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct ClientHello {
+    pub(super) legacy_version: u16,
+    pub(super) supported_versions: Vec<u16>,
+    pub(super) groups: Vec<u16>,
+    pub(super) key_shares: Vec<u16>,
+    pub(super) compression: bool,
+    pub(super) server_name: Option<String>,
+    pub(super) alpn: Vec<String>,
+    /// A short name of the session: of the PSK, the ticket, or the id.
+    pub(super) session: Option<String>,
+    /// Bytes of the message.
+    pub(super) bytes: u64,
+}
+
+/// What is known of a hello whose bytes come in pieces.
+pub(super) enum HelloBytes {
+    /// More is needed.
+    More,
+    /// It is whole.
+    Whole(Box<ClientHello>),
+    /// It is none.
+    Not,
+}
+
+/// Reads the records of a first flight.
+pub(super) fn read(bytes: &[u8]) -> HelloBytes {
+    let mut message = Vec::new();
+    let mut records = MessageReader::new(bytes);
+    loop {
+        match (records.u8(), records.u16(), records.vec_16()) {
+            (Some(22), Some(_), Some(content)) => message.extend_from_slice(content),
+            (Some(22) | None, _, None) => return HelloBytes::More,
+            _ => return HelloBytes::Not,
+        }
+        let mut reading = MessageReader::new(&message);
+        match (reading.u8(), reading.vec_24()) {
+            (Some(1), Some(body)) => {
+                let bytes = body.len() as u64 + 4;
+                return parse(body).map_or(HelloBytes::Not, |hello| {
+                    HelloBytes::Whole(Box::new(ClientHello { bytes, ..hello }))
+                });
+            }
+            (Some(1), None) => {}
+            _ => return HelloBytes::Not,
+        }
+    }
+}
+
+fn parse(body: &[u8]) -> Option<ClientHello> {
+    let mut reading = MessageReader::new(body);
+    let mut hello = ClientHello {
+        legacy_version: reading.u16()?,
+        ..ClientHello::default()
+    };
+    reading.take(32)?;
+    let session_id = reading.vec_8()?;
+    reading.vec_16()?;
+    hello.compression = reading.vec_8()?.contains(&1);
+    let mut ticket = None;
+    let mut extensions = MessageReader::new(reading.vec_16().unwrap_or_default());
+    while let (Some(kind), Some(content)) = (extensions.u16(), extensions.vec_16()) {
+        let mut content = MessageReader::new(content);
+        match kind {
+            extension::SUPPORTED_VERSIONS => hello.supported_versions = numbers(content.vec_8()?),
+            extension::SUPPORTED_GROUPS => hello.groups = numbers(content.vec_16()?),
+            extension::KEY_SHARE => {
+                let mut shares = MessageReader::new(content.vec_16()?);
+                while let (Some(group), Some(_)) = (shares.u16(), shares.vec_16()) {
+                    hello.key_shares.push(group);
+                }
+            }
+            extension::SERVER_NAME => {
+                let mut names = MessageReader::new(content.vec_16()?);
+                if let (Some(0), Some(name)) = (names.u8(), names.vec_16()) {
+                    hello.server_name = Some(String::from_utf8_lossy(name).into_owned());
+                }
+            }
+            extension::ALPN => {
+                let mut names = MessageReader::new(content.vec_16()?);
+                while let Some(name) = names.vec_8() {
+                    hello.alpn.push(String::from_utf8_lossy(name).into_owned());
+                }
+            }
+            extension::PRE_SHARED_KEY => {
+                let mut identities = MessageReader::new(content.vec_16()?);
+                hello.session = identities.vec_16().map(|identity| name_of("psk", identity));
+            }
+            extension::SESSION_TICKET => {
+                let rest = content.rest();
+                ticket = (!rest.is_empty()).then(|| name_of("ticket", rest));
+            }
+            _ => {}
+        }
+    }
+    // In TLS 1.3 the id is there for the sake of middleboxes (RFC 8446 D.4).
+    let old_id = !session_id.is_empty() && hello.supported_versions.is_empty();
+    let id = old_id.then(|| name_of(SESSION_ID, session_id));
+    hello.session = hello.session.or(ticket).or(id);
+    Some(hello)
+}
+
+fn numbers(bytes: &[u8]) -> Vec<u16> {
+    let pairs = bytes.chunks_exact(2).filter_map(|pair| pair.first_chunk());
+    let all = pairs.map(|pair| u16::from_be_bytes(*pair));
+    // Values of GREASE (RFC 8701) mean nothing.
+    all.filter(|value| value & 0x0f0f != 0x0a0a).collect()
+}
+
+/// The same for the same bytes: tickets are long, and nobody's business.
+fn name_of(kind: &str, bytes: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    format!("{kind} {:08x}", hasher.finish() >> 32)
+}
+
+impl ClientHello {
+    /// The versions for people.
+    pub(super) fn versions(&self) -> Vec<String> {
+        let only = [self.legacy_version];
+        let versions = if self.supported_versions.is_empty() {
+            &only[..]
+        } else {
+            &self.supported_versions
+        };
+        let name = |version: &u16| match version {
+            0x0304 => "TLS 1.3".to_owned(),
+            0x0303 => "TLS 1.2".to_owned(),
+            0x0302 => "TLS 1.1".to_owned(),
+            0x0301 => "TLS 1.0".to_owned(),
+            other => format!("0x{other:04x}"),
+        };
+        versions.iter().map(name).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_engine::{
+        ClientContext, ClientSettings, Handshake, HandshakeLimits, Roots, UnixTime,
+    };
+
+    #[test]
+    fn the_hello_of_our_own_engine() {
+        let context = ClientContext::new(ClientSettings::new(Roots::Insecure)).unwrap();
+        let mut handshake =
+            Handshake::client(&context, "example.org", HandshakeLimits::default()).unwrap();
+        handshake.handle_input(UnixTime::now(), &[]).unwrap();
+        let bytes = handshake.output().to_vec();
+        let HelloBytes::Whole(hello) = read(&bytes) else {
+            panic!("not read")
+        };
+        assert_eq!(hello.server_name.as_deref(), Some("example.org"));
+        assert_eq!(hello.versions(), ["TLS 1.3", "TLS 1.2"]);
+        assert!(!hello.compression && hello.session.is_none() && hello.key_shares.contains(&0x1d));
+        assert_eq!(hello.bytes as usize + 5, bytes.len());
+        for cut in 0..bytes.len() {
+            assert!(matches!(read(&bytes[..cut]), HelloBytes::More), "{cut}");
+        }
+        assert!(matches!(read(b"GET / HTTP/1.1\r\n\r\n"), HelloBytes::Not));
+    }
+}

@@ -1,0 +1,118 @@
+//! The command of a client: started, recognised, and ended with all that it has started.
+
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use dormouse_reactor::process;
+use dormouse_reactor::signal;
+
+use super::environment::Environment;
+use super::spec::ClientSpec;
+use crate::model::Measured;
+use crate::software::{self, Software, SoftwareKind};
+use dormouse_measure::Error;
+use dormouse_measure::ProcessTree;
+use dormouse_measure::termination;
+
+/// How long it has to end when it is asked to.
+const STOP_WAIT: Duration = Duration::from_secs(2);
+/// How often one is looked at that is not recognised.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The client, with all that it starts. It is ended with this.
+pub(super) struct Client {
+    child: Child,
+    pub(super) tree: ProcessTree,
+}
+
+impl Client {
+    pub(super) fn start(spec: &ClientSpec, environment: &Environment) -> Result<Self, Error> {
+        use std::os::fd::AsFd;
+        use std::os::unix::process::CommandExt;
+        let mut words = spec.command.iter().map(|word| environment.fill(word));
+        let program = words.next().unwrap_or_default();
+        process::set_subreaper()
+            .map_err(|error| Error::system(format!("becoming a subreaper: {error}")))?;
+        let mut command = Command::new(&program);
+        command.args(words).stdin(Stdio::null()).process_group(0);
+        // The results alone go to the standard output.
+        let stderr = std::io::stderr();
+        if let Ok(copy) = stderr.as_fd().try_clone_to_owned() {
+            command.stdout(Stdio::from(copy));
+        }
+        command.envs(environment.variables());
+        let child = signal::unblocked(&mut command)
+            .spawn()
+            .map_err(|error| Error::usage(format!("cannot start {program:?}: {error}")))?;
+        let number = |id: u32| i32::try_from(id).unwrap_or(i32::MAX);
+        let tree = ProcessTree::of_child(number(child.id()), number(std::process::id()));
+        Ok(Self { child, tree })
+    }
+
+    /// Whether it goes on.
+    pub(super) fn goes_on(&self) -> bool {
+        termination::goes_on(&self.child)
+    }
+
+    /// How many go on beside the one that was started.
+    pub(super) fn others(&self) -> usize {
+        let all = self.tree.pids().unwrap_or_default();
+        all.iter().filter(|pid| **pid != self.tree.root()).count()
+    }
+
+    pub(super) fn end(&mut self) -> Option<ExitStatus> {
+        termination::end(&mut self.child, &self.tree, STOP_WAIT)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if self.goes_on() {
+            self.end();
+        }
+    }
+}
+
+/// Looks what the client is, beside everything else: its program may be large, and it may be gone soon.
+pub(super) struct Recognition {
+    over: Arc<AtomicBool>,
+    looks: Option<JoinHandle<Option<Software>>>,
+}
+
+impl Recognition {
+    pub(super) fn begin(tree: ProcessTree) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let look = move || {
+            let mut best = None;
+            loop {
+                let processes = tree.describe().unwrap_or_default();
+                if let Ok(found) = software::recognise(&processes, None) {
+                    let known = found.kind != SoftwareKind::Unknown;
+                    best = Some(found);
+                    if known {
+                        return best;
+                    }
+                }
+                if told.load(Ordering::Relaxed) {
+                    return best;
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
+        };
+        let looks = std::thread::Builder::new().spawn(look).ok();
+        Self { over, looks }
+    }
+
+    pub(super) fn end(self) -> Measured<Software> {
+        self.over.store(true, Ordering::Relaxed);
+        let found = self.looks.and_then(|looks| looks.join().ok().flatten());
+        found.map_or_else(
+            || Measured::not("the client ended before it could be looked at"),
+            Measured::Measured,
+        )
+    }
+}

@@ -1,0 +1,330 @@
+//! `audit client`: how a TLS client connects, resumes, and what it spends.
+//!
+//! The audit is the client's server, with a certificate of an authority made for this run, whose
+//! certificate is handed to the client through the environment. Every ClientHello is read before
+//! the engine gets it.
+
+mod audit_server;
+mod authority;
+mod client_hello;
+mod command;
+mod environment;
+mod requests;
+mod session_ids;
+mod spec;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use dormouse_reactor::signal::Signals;
+use dormouse_reactor::socket::Attempt;
+
+use self::audit_server::{AuditServer, ConnectionLog};
+use self::command::{Client, Recognition};
+use self::environment::Environment;
+pub use self::spec::ClientSpec;
+use super::model::{Audit, ClientFigures, Measured};
+use super::shell;
+use dormouse_bench::model::Sample;
+use dormouse_bench::{Console, MeasuredSide, Progress};
+use dormouse_measure::Error;
+use dormouse_measure::interrupts;
+use dormouse_measure::{CpuTime, ProcessTree, TreeSample};
+
+/// Connections that are kept one by one.
+const RAW_MAX: usize = 1000;
+/// A client may be gone in a few milliseconds; one that stays need not be looked at so often.
+const SAMPLE_FIRST: Duration = Duration::from_millis(5);
+const SAMPLE_EVERY: Duration = Duration::from_millis(50);
+const SAMPLES_MAX: usize = 2000;
+
+/// Audits a client. Whatever goes wrong is in its outcome, with the figures so far.
+pub fn run(spec: &ClientSpec, console: &mut dyn Console) -> Audit {
+    let command = shell::command_line(&spec.command);
+    let target = if command.is_empty() {
+        spec.listen.to_string()
+    } else {
+        command
+    };
+    let mut audit = Audit::begin("client", &spec.label, &target);
+    let began = Instant::now();
+    let end = look(spec, console, &mut audit, began);
+    audit.duration_s = began.elapsed().as_secs_f64();
+    audit.conclude(end);
+    audit
+}
+
+fn look(
+    spec: &ClientSpec,
+    console: &mut dyn Console,
+    audit: &mut Audit,
+    began: Instant,
+) -> Result<(), Error> {
+    let signals = interrupts::open();
+    let peer = AuditServer::open(spec.listen, spec.relay)?;
+    let address = peer.address();
+    let environment = Environment::make(address, peer.authority(), spec.ca_file.clone())?;
+    let mut put =
+        |name: &str, value: String| drop(audit.settings.insert(name.into(), value.into()));
+    put("address", address.to_string());
+    put("ca", environment.ca().display().to_string());
+    if let Some(relay) = spec.relay {
+        put("relay", relay.to_string());
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = Arc::new(Mutex::new(ConnectionLog::default()));
+    let server = peer.start(Arc::clone(&seen), Arc::clone(&stop), began);
+    if spec.command.is_empty() {
+        let (port, ca) = (address.port(), environment.ca().display());
+        let title = format!("listening on https://localhost:{port} (CA: {ca})");
+        console.stage(&title, None);
+    } else {
+        // What it says goes to the same terminal, where a bar would be in its way.
+        console.note("the client runs; what it says follows");
+    }
+    let mut watch = ClientMonitor {
+        spec,
+        console,
+        signals,
+        began,
+        samples: Vec::new(),
+        memory_max: 0,
+    };
+    let cpu_before_ns = CpuTime::ns_of_children();
+    let attended = if spec.command.is_empty() {
+        let ended = watch.wait(None, &seen).map(|()| None);
+        let run_ms = watch.elapsed_ms();
+        watch.console.stage_over();
+        Ok((ended, run_ms))
+    } else {
+        watch.attend(&environment, &seen, audit)
+    };
+    stop.store(true, Ordering::Relaxed);
+    let _ = server.join();
+    let cpu_ms = (CpuTime::ns_of_children() - cpu_before_ns) as f64 / 1e6;
+    let (ended, run_ms) = attended?;
+    audit.samples = watch.samples;
+    let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut figures = figures(&seen);
+    figures.run_ms = run_ms;
+    if spec.command.is_empty() {
+        let foreign = "the client was started by somebody else";
+        figures.cpu_ms = Measured::not(foreign);
+        figures.memory_max_bytes = Measured::not(foreign);
+        figures.exit_status = Measured::not(foreign);
+        audit.software = Measured::not(foreign);
+    } else {
+        figures.cpu_ms = Measured::Measured(cpu_ms);
+        figures.memory_max_bytes = match watch.memory_max {
+            0 => Measured::not("the client ended before it could be read"),
+            most => Measured::Measured(most),
+        };
+    }
+    let outcome = ended.and_then(|status| judge_end(status, address, &mut figures, audit));
+    audit.client = Some(figures);
+    outcome
+}
+
+/// A client which made no connection is never clean.
+fn judge_end(
+    status: Option<i32>,
+    address: SocketAddr,
+    figures: &mut ClientFigures,
+    audit: &mut Audit,
+) -> Result<(), Error> {
+    if let Some(status) = status {
+        figures.exit_status = Measured::Measured(status);
+        if status != 0 {
+            let note = format!("the client ended with exit status {status}");
+            audit.notes.push(note);
+        }
+    }
+    if figures.connections > 0 {
+        return Ok(());
+    }
+    let whose = status.map_or_else(
+        || "no client".to_owned(),
+        |status| format!("the client ended with exit status {status} and"),
+    );
+    let reasons = failures(figures);
+    let words = match status {
+        Some(_) => format!("{whose} made no TLS connection to {address}{reasons}"),
+        None => format!("{whose} made a TLS connection to {address}{reasons}"),
+    };
+    Err(Error::target(words))
+}
+
+fn failures(figures: &ClientFigures) -> String {
+    let words: Vec<_> = figures
+        .failed
+        .iter()
+        .map(|(reason, count)| format!("{count} × {reason}"))
+        .collect();
+    if words.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", words.join("; "))
+    }
+}
+
+/// What happens while the client runs.
+struct ClientMonitor<'a> {
+    spec: &'a ClientSpec,
+    console: &'a mut dyn Console,
+    signals: Option<Signals>,
+    began: Instant,
+    samples: Vec<Sample>,
+    memory_max: u64,
+}
+
+/// How the client ended, and how long it ran.
+type ClientRun = (Result<Option<i32>, Error>, f64);
+
+impl ClientMonitor<'_> {
+    fn elapsed_ms(&self) -> f64 {
+        self.began.elapsed().as_secs_f64() * 1e3
+    }
+
+    /// Has the command run, from its start to its end.
+    fn attend(
+        &mut self,
+        environment: &Environment,
+        seen: &Mutex<ConnectionLog>,
+        audit: &mut Audit,
+    ) -> Result<ClientRun, Error> {
+        let mut client = Client::start(self.spec, environment)?;
+        let recognition = Recognition::begin(client.tree.clone());
+        let ended = self.wait(Some(&client), seen);
+        let run_ms = self.elapsed_ms();
+        let left = client.others();
+        let status = client.end().and_then(|status| status.code());
+        audit.software = recognition.end();
+        if ended.is_ok() && left > 0 {
+            audit.notes.push(format!(
+                "the command ended and left {left} process(es) running; they were ended too"
+            ));
+        }
+        Ok((ended.map(|()| Some(status.unwrap_or(128))), run_ms))
+    }
+
+    /// Waits for the end: the client's, the limit, or an interrupt.
+    fn wait(&mut self, client: Option<&Client>, seen: &Mutex<ConnectionLog>) -> Result<(), Error> {
+        loop {
+            if let Some(client) = client {
+                if !client.goes_on() {
+                    return Ok(());
+                }
+                self.sample(&client.tree);
+            }
+            if client.is_none() {
+                self.say_how_far(seen);
+            }
+            let interrupted = matches!(
+                self.signals.as_ref().map(Signals::receive),
+                Some(Ok(Attempt::Done(_)))
+            );
+            if interrupted || self.began.elapsed() > self.spec.limit {
+                return match (client, interrupted) {
+                    (Some(_), true) => Err(Error::lost("interrupted; figures so far")),
+                    (Some(_), false) => Err(Error::target(format!(
+                        "the client did not end within {} s (--limit)",
+                        self.spec.limit.as_secs()
+                    ))),
+                    (None, _) => Ok(()),
+                };
+            }
+            let pause = (self.began.elapsed() / 20).clamp(SAMPLE_FIRST, SAMPLE_EVERY);
+            std::thread::sleep(pause);
+        }
+    }
+
+    fn say_how_far(&mut self, seen: &Mutex<ConnectionLog>) {
+        let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (done, failed) = (seen.connections(), seen.failed.values().sum());
+        drop(seen);
+        self.console.progress(&Progress {
+            done,
+            total: None,
+            alive: 0,
+            failed,
+            whose: MeasuredSide::Client,
+            pss_bytes: self.samples.last().map(|sample| sample.pss_bytes),
+            elapsed: self.began.elapsed(),
+            left: None,
+        });
+    }
+
+    fn sample(&mut self, tree: &ProcessTree) {
+        let Ok(sample) = TreeSample::take(tree) else {
+            return;
+        };
+        self.memory_max = self.memory_max.max(sample.memory.pss);
+        if self.samples.len() < SAMPLES_MAX {
+            let cpu: CpuTime = sample.cpu;
+            self.samples.push(Sample {
+                at_s: self.began.elapsed().as_secs_f64(),
+                alive: 0,
+                pss_bytes: sample.memory.pss,
+                rss_bytes: sample.memory.rss,
+                cpu_s: cpu.total_ns as f64 / 1e9,
+            });
+        }
+    }
+}
+
+/// What the connections say together.
+fn figures(seen: &ConnectionLog) -> ClientFigures {
+    let mut figures = ClientFigures {
+        failed: seen.failed.clone(),
+        cpu_ms: Measured::not("not yet"),
+        memory_max_bytes: Measured::not("not yet"),
+        exit_status: Measured::not("it did not end by itself"),
+        hello_bytes: (u64::MAX, 0),
+        ..ClientFigures::default()
+    };
+    let mut uses: HashMap<&str, u64> = HashMap::new();
+    for visit in &seen.visits {
+        let raw = &visit.raw;
+        figures.connections += 1;
+        figures.requests += raw.requests;
+        figures.kept_alive += u64::from(raw.requests > 1);
+        figures.resumed += u64::from(raw.resumed);
+        figures.retried += u64::from(visit.retried);
+        figures.handshake_ms += raw.handshake_ms;
+        *figures.versions.entry(raw.version.clone()).or_default() += 1;
+        figures.without_sni += u64::from(visit.hello.server_name.is_none());
+        let (least, most) = figures.hello_bytes;
+        figures.hello_bytes = (least.min(raw.hello_bytes), most.max(raw.hello_bytes));
+        if let Some(session) = &raw.offered {
+            figures.offered += 1;
+            let count = uses.entry(session).or_default();
+            *count += 1;
+            // A session id stays the same for as long as its session lives.
+            if !session.starts_with(client_hello::SESSION_ID) {
+                figures.same_session_max = figures.same_session_max.max(*count);
+            }
+            figures.tickets_reused += u64::from(*count > 1 && raw.version == "TLS 1.3");
+        }
+        if figures.raw.len() < RAW_MAX {
+            figures.raw.push(raw.clone());
+        }
+    }
+    figures.sessions_offered = uses.len() as u64;
+    if figures.connections == 0 {
+        figures.hello_bytes = (0, 0);
+    }
+    // What a client offers is also seen where it comes to nothing.
+    let completed = seen.visits.iter().map(|visit| &visit.hello);
+    let mut hellos = completed.chain(&seen.in_vain);
+    figures.compression_offered = hellos.clone().any(|hello| hello.compression);
+    if let Some(first) = hellos.next() {
+        figures.versions_offered = first.versions();
+        figures.groups_offered = client_hello::group_names(&first.groups);
+        figures.key_shares = client_hello::group_names(&first.key_shares);
+        figures.alpn = first.alpn.clone();
+    }
+    figures
+}

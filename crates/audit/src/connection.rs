@@ -1,0 +1,211 @@
+//! One TLS connection over a blocking socket, at either end: what a visit to a server and the server
+//! of an audited client have in common.
+
+use std::io::{self, Read, Write};
+
+use dormouse_engine::{Handshake, Progress, Rested, UnixTime};
+use dormouse_record::{self as record, OpenKey, Opened, SealKey, State};
+
+/// Room for what one receive may bring: a whole record.
+pub(super) const RECEIVE: usize = 17_000;
+/// Content types (RFC 5246 §6.2.1).
+pub(super) const ALERT: u8 = 21;
+pub(super) const HANDSHAKE: u8 = 22;
+const APPLICATION_DATA: u8 = 23;
+
+/// What a handshake was, byte by byte as it passed.
+#[derive(Default)]
+pub(super) struct Transcript {
+    pub(super) sent: Vec<u8>,
+    pub(super) received: Vec<u8>,
+}
+
+/// Shakes hands. `peer` is how the other end is called in words; `go_on` is asked whenever the
+/// socket's patience is over.
+pub(super) fn complete_handshake(
+    stream: &mut (impl Read + Write),
+    handshake: &mut Handshake,
+    peer: &str,
+    go_on: impl Fn() -> bool,
+) -> Result<Transcript, String> {
+    let words = |error: io::Error| format!("during the handshake: {error}");
+    let (mut passed, mut room) = (Transcript::default(), vec![0; RECEIVE]);
+    let mut received: &[u8] = &[];
+    loop {
+        // A client's begins without any input; a server's makes nothing of none.
+        let progress = handshake.handle_input(UnixTime::now(), received);
+        stream.write_all(handshake.output()).map_err(words)?;
+        passed.sent.extend_from_slice(handshake.output());
+        handshake.output_sent(handshake.output().len());
+        if progress.map_err(|failure| failure.to_string())? == Progress::Established {
+            return Ok(passed);
+        }
+        let count = loop {
+            match stream.read(&mut room) {
+                Ok(0) if passed.received.is_empty() => {
+                    return Err(format!("{peer} closed the connection without a word"));
+                }
+                Ok(0) => return Err(format!("{peer} closed the connection during the handshake")),
+                Ok(count) => break count,
+                Err(error) if is_timeout(&error) && go_on() => {}
+                Err(error) if is_timeout(&error) => {
+                    return Err(format!(
+                        "during the handshake: {peer} kept us waiting too long"
+                    ));
+                }
+                Err(error) => return Err(words(error)),
+            }
+        };
+        received = room.get(..count).unwrap_or_default();
+        passed.received.extend_from_slice(received);
+    }
+}
+
+/// Whether the socket's patience is over, and nothing else is wrong.
+pub(super) fn is_timeout(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
+}
+
+/// What an established connection brings.
+pub(super) enum Incoming<'a> {
+    /// Plaintext.
+    Data(&'a [u8]),
+    /// Bytes of NewSessionTicket messages.
+    Tickets(&'a [u8]),
+    /// A fatal alert: the connection is over.
+    Alert(u8),
+    /// The other end says nothing more.
+    Closed,
+}
+
+/// An established connection.
+pub(super) struct TlsConnection<S> {
+    pub(super) stream: S,
+    tls: Box<State>,
+    partial: Vec<u8>,
+}
+
+impl<S: Read + Write> TlsConnection<S> {
+    /// What is left of a handshake that is done.
+    pub(super) fn rest(stream: S, handshake: Handshake) -> Result<(Self, Rested), String> {
+        let mut tls = Box::new(State::empty());
+        let mut rested = handshake
+            .rest(&mut tls)
+            .map_err(|failure| failure.to_string())?;
+        let partial = std::mem::take(&mut rested.leftover);
+        let mut established = Self {
+            stream,
+            tls,
+            partial,
+        };
+        let sent = established.stream.write_all(&rested.unsent);
+        sent.map_err(|error| format!("during the handshake: {error}"))?;
+        Ok((established, rested))
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(stream: S, tls: State) -> Self {
+        Self {
+            stream,
+            tls: Box::new(tls),
+            partial: Vec::new(),
+        }
+    }
+
+    pub(super) fn tls(&self) -> &State {
+        &self.tls
+    }
+
+    /// Says something, in one record.
+    pub(super) fn say(&mut self, words: &[u8]) -> Result<(), String> {
+        self.send(APPLICATION_DATA, words)
+    }
+
+    /// Sends a record of any type.
+    pub(super) fn send(&mut self, content_type: u8, content: &[u8]) -> Result<(), String> {
+        let mut key = SealKey::new(&self.tls);
+        let room = record::record_room(&self.tls);
+        let mut out = vec![0; room.header + content.len() + room.trailer];
+        if let Some(place) = out.get_mut(room.header..room.header + content.len()) {
+            place.copy_from_slice(content);
+        }
+        let length = content.len();
+        let sealed = if content_type == APPLICATION_DATA {
+            record::seal_in_place(&mut self.tls, &mut key, &mut out, length)
+        } else {
+            record::seal_record(&mut self.tls, &mut key, &mut out, content_type, length, 0)
+        };
+        let sealed = sealed.map_err(|error| error.to_string())?;
+        self.stream
+            .write_all(out.get(..sealed).unwrap_or_default())
+            .map_err(|error| format!("sending: {error}"))
+    }
+
+    /// Says goodbye.
+    pub(super) fn close(&mut self) {
+        let mut key = SealKey::new(&self.tls);
+        let mut out = [0; record::SMALL_RECORD_MAX];
+        let goodbye = record::Alert::CLOSE_NOTIFY;
+        if let Ok(len) = record::seal_alert(&mut self.tls, &mut key, goodbye, &mut out) {
+            let _ = self.stream.write_all(out.get(..len).unwrap_or_default());
+        }
+    }
+
+    /// Receives once; the count of bytes.
+    pub(super) fn receive(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let count = self.stream.read(room)?;
+        self.partial
+            .extend_from_slice(room.get(..count).unwrap_or_default());
+        Ok(count)
+    }
+
+    /// Bytes which were received and not opened yet.
+    pub(super) fn take_unopened(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.partial)
+    }
+
+    /// Opens all whole records that were received.
+    pub(super) fn open(
+        &mut self,
+        mut each: impl FnMut(Incoming<'_>) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut bytes = std::mem::take(&mut self.partial);
+        let mut key = OpenKey::new(&self.tls);
+        let mut at = 0;
+        while let Some(rest) = bytes.get_mut(at..).filter(|rest| !rest.is_empty()) {
+            let opened = record::open(&mut self.tls, &mut key, rest)
+                .map_err(|refusal| format!("record refused: {refusal}"))?;
+            at += match opened {
+                Opened::Partial { .. } => break,
+                Opened::Data {
+                    consumed,
+                    plaintext,
+                } => {
+                    each(Incoming::Data(rest.get(plaintext).unwrap_or_default()))?;
+                    consumed
+                }
+                Opened::Ticket { consumed, fragment } => {
+                    each(Incoming::Tickets(rest.get(fragment).unwrap_or_default()))?;
+                    consumed
+                }
+                Opened::Handled { consumed } | Opened::NoRenegotiation { consumed } => consumed,
+                Opened::PeerAlert {
+                    consumed,
+                    description,
+                } => {
+                    each(Incoming::Alert(description))?;
+                    consumed
+                }
+                Opened::PeerClosed { consumed } => {
+                    each(Incoming::Closed)?;
+                    consumed
+                }
+            };
+        }
+        self.partial = bytes.split_off(at);
+        Ok(())
+    }
+}

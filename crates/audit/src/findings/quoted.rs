@@ -1,0 +1,85 @@
+//! What advice quotes: a table made by `lab/quotes` out of the lab's results. `cargo xtask tidy` holds that both agree.
+
+use std::fmt::Write;
+
+const TABLE: &str = include_str!("quoted.md");
+const OPEN: &str = "{{";
+const CLOSE: &str = "}}";
+
+/// The text with every `{{name}}` replaced by what the table says.
+pub(super) fn filled(text: &str) -> String {
+    let mut filled = String::with_capacity(2 * text.len());
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once(OPEN) {
+        let Some((name, after)) = behind.split_once(CLOSE) else {
+            break;
+        };
+        filled.push_str(before);
+        // A test holds that there are none of these.
+        match rows().find(|row| row.0 == name) {
+            Some((_, words)) => filled.push_str(words),
+            None => drop(write!(filled, "({name} was not measured)")),
+        }
+        rest = after;
+    }
+    filled + rest
+}
+
+/// Name and words.
+fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
+    TABLE.lines().filter_map(|line| {
+        let (name, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
+        Some((name, rest.rsplit_once(" | ")?.0))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_becomes_what_was_measured() {
+        let (name, words) = rows().find(|row| row.0.starts_with("compare.")).unwrap();
+        assert!(words.contains("bytes"), "{words}");
+        let text = format!("Tried with {{{{{name}}}}}; ssl_opts => {{ a }}");
+        assert_eq!(
+            filled(&text),
+            format!("Tried with {words}; ssl_opts => {{ a }}")
+        );
+        assert_eq!(
+            filled("{{nobody}}, {{open"),
+            "(nobody was not measured), {{open"
+        );
+    }
+
+    /// Every quotation is in the table, and everything in the table is quoted.
+    #[test]
+    fn advice_and_table_fit() {
+        let texts = [
+            include_str!("catalogue.rs"),
+            include_str!("advice/handshakes.rs"),
+            include_str!("advice/memory.rs"),
+            include_str!("advice/sessions.rs"),
+            include_str!("client.rs"),
+            include_str!("memory.rs"),
+            include_str!("server.rs"),
+        ]
+        .concat();
+        let named: Vec<&str> = texts
+            .split(OPEN)
+            .skip(1)
+            .filter_map(|rest| rest.split_once(CLOSE))
+            .map(|(name, _)| name)
+            .collect();
+        assert!(named.len() >= 40, "{}", named.len());
+        for name in &named {
+            assert!(
+                rows().any(|row| row.0 == *name),
+                "{name} was not measured: lab/quotes"
+            );
+        }
+        for (name, _) in rows().filter(|row| row.0.contains('.')) {
+            assert!(named.contains(&name), "nobody quotes {name}");
+        }
+    }
+}

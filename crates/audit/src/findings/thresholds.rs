@@ -1,0 +1,105 @@
+//! Limits of a continuous integration, and what an audit breaches of them.
+
+use super::finding::Severity;
+use crate::model::{Audit, Measured, ServerFigures};
+
+/// Limits of a continuous integration.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Thresholds {
+    /// A finding of this severity or above fails; `None`: none does.
+    pub fail_on: Option<Severity>,
+    /// Most bytes per quiet connection.
+    pub max_bytes_per_connection: Option<f64>,
+    /// Least share of connections that resume, from 0 to 1.
+    pub min_resumed: Option<f64>,
+}
+
+impl Thresholds {
+    /// What an audit breaches, in words; and what could not be judged.
+    pub fn breaches(&self, audit: &Audit) -> (Vec<String>, Vec<String>) {
+        let (mut breached, mut unknown) = (Vec::new(), Vec::new());
+        if let Some(severity) = self.fail_on {
+            let count = audit
+                .findings
+                .iter()
+                .filter(|finding| finding.severity >= severity)
+                .count();
+            if count > 0 {
+                let are = if count == 1 {
+                    "1 finding is".to_owned()
+                } else {
+                    format!("{count} findings are")
+                };
+                breached.push(format!("{are} {} or above", severity.name()));
+            }
+        }
+        if let Some(most) = self.max_bytes_per_connection {
+            match bytes_per_connection(audit) {
+                Measured::Measured(bytes) if bytes > most => {
+                    breached.push(format!(
+                        "{bytes:.0} bytes per quiet connection, {most:.0} are allowed"
+                    ));
+                }
+                Measured::Measured(_) => {}
+                Measured::NotMeasured(why) => unknown.push(format!("bytes per connection: {why}")),
+            }
+        }
+        if let Some(least) = self.min_resumed {
+            match resumed_share(audit) {
+                Measured::Measured(share) if share < least => breached.push(format!(
+                    "{:.0} % of the connections resumed, {:.0} % are asked for",
+                    100.0 * share,
+                    100.0 * least
+                )),
+                Measured::Measured(_) => {}
+                Measured::NotMeasured(why) => unknown.push(format!("share resumed: {why}")),
+            }
+        }
+        (breached, unknown)
+    }
+}
+
+/// Bytes of a quiet connection: after an exchange and a while, if that was measured.
+pub(crate) fn bytes_per_connection(audit: &Audit) -> Measured<f64> {
+    let Some(figures) = &audit.server else {
+        return Measured::not("no server was audited");
+    };
+    match &figures.memory {
+        Measured::NotMeasured(why) => Measured::not(why.clone()),
+        Measured::Measured(memory) => memory.quiet(),
+    }
+}
+
+/// The share that resumed: the worst of the versions, by ticket, and of the addresses; of a client, of all but the first.
+fn resumed_share(audit: &Audit) -> Measured<f64> {
+    if let Some(client) = &audit.client {
+        return match client.connections.checked_sub(1) {
+            None | Some(0) => Measured::not("the client made fewer than two connections"),
+            Some(later) => Measured::Measured(client.resumed as f64 / later as f64),
+        };
+    }
+    let Some(figures) = &audit.server else {
+        return Measured::not("nothing was audited");
+    };
+    let by_ticket = figures
+        .resumption
+        .iter()
+        .filter(|entry| entry.by == "ticket");
+    let shares = by_ticket
+        .filter_map(|entry| entry.trials.value())
+        .map(|trials| trials.share());
+    match shares.chain(shared(figures)).reduce(f64::min) {
+        Some(share) => Measured::Measured(share),
+        None => Measured::not("no handshake for it could be made"),
+    }
+}
+
+/// The share that another address of the name resumed.
+fn shared(figures: &ServerFigures) -> Option<f64> {
+    let others = figures.addresses.value()?.iter();
+    let others = others.filter(|entry| entry.from != entry.to);
+    let trials: Vec<_> = others.filter_map(|entry| entry.trials.value()).collect();
+    let offered: u64 = trials.iter().map(|trials| trials.offered).sum();
+    let resumed: u64 = trials.iter().map(|trials| trials.resumed).sum();
+    (offered > 0).then(|| resumed as f64 / offered as f64)
+}

@@ -1,0 +1,20 @@
+//! Numbers in the words of a finding.
+
+/// `16912` as `16,912`.
+pub(super) fn whole(value: f64) -> String {
+    dormouse_bench::model::grouped(value, 0)
+}
+
+/// Bytes in the unit that reads best.
+pub(super) fn bytes(value: f64) -> String {
+    match value.abs() {
+        ..10_000.0 => format!("{} bytes", whole(value)),
+        ..10_000_000.0 => format!("{} kB", whole(value / 1e3)),
+        _ => format!("{} MB", whole(value / 1e6)),
+    }
+}
+
+/// A share in percent.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}

@@ -1,0 +1,94 @@
+//! Finds where a TLS server's or client's memory and CPU time go, and what to change.
+//!
+//! An audit is made from outside: handshakes of our own show what is offered and whether sessions
+//! are resumed, load shows what connections cost, and the process's memory is read as the operating
+//! system lets its owner. What could not be measured is said with the reason. The [`findings`] are
+//! drawn from the figures alone, so a kept audit can be judged again.
+//!
+//! The crate stands on `bench`: its load and its session with a server are those of a benchmark, with
+//! handshakes, a census of the heap and advice on top. Nothing below knows of findings.
+#![forbid(unsafe_code)]
+
+pub mod census;
+pub mod client;
+mod connection;
+pub mod findings;
+pub mod model;
+pub mod process_lookup;
+pub mod report;
+pub mod server;
+pub mod shell;
+pub mod software;
+mod wire;
+
+use std::collections::BTreeMap;
+
+pub use client::ClientSpec;
+pub use findings::{Finding, Severity, Thresholds};
+pub use model::{Audit, Measured};
+pub use server::{Effort, ServerSpec};
+
+use dormouse_bench::model::{Run, RunOutcome};
+use dormouse_measure::Error;
+use dormouse_measure::Machine;
+
+/// The setting with the machine's load when the audit began: what others did meanwhile.
+const LOAD: &str = "load_average";
+
+fn load_average() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+impl Audit {
+    /// How busy the machine was when it began.
+    fn load_average(&self) -> Option<f64> {
+        self.settings.get(LOAD)?.as_f64()
+    }
+
+    fn begin(kind: &str, label: &str, target: &str) -> Self {
+        let run = Run::begin("audit", label, target);
+        Self {
+            schema: model::SCHEMA,
+            tool: run.tool,
+            kind: kind.into(),
+            label: label.into(),
+            target: target.into(),
+            started_at_s: run.started_at_s,
+            started_at: run.started_at,
+            duration_s: 0.0,
+            machine: Machine::this(),
+            settings: BTreeMap::from([(LOAD.to_owned(), load_average().into())]),
+            software: Measured::not("it was not looked at"),
+            processes: Vec::new(),
+            server: None,
+            client: None,
+            findings: Vec::new(),
+            samples: Vec::new(),
+            notes: Vec::new(),
+            outcome: run.outcome,
+        }
+    }
+
+    /// Draws the findings of a kept audit anew, as this version of the program does.
+    pub fn judge_again(&mut self) {
+        self.findings = findings::judge(self);
+    }
+
+    /// Draws the findings and says how it ended.
+    fn conclude(&mut self, end: Result<(), Error>) {
+        self.findings = findings::judge(self);
+        self.outcome = match end {
+            Ok(()) => RunOutcome {
+                complete: true,
+                message: None,
+                exit_status: 0,
+            },
+            Err(error) => RunOutcome {
+                complete: false,
+                exit_status: error.exit_status(),
+                message: Some(error.message),
+            },
+        };
+    }
+}

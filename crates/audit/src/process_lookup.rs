@@ -1,0 +1,135 @@
+//! Which process is the server: the main process of a systemd unit, the first one of a container.
+
+use std::process::{Command, Stdio};
+
+use dormouse_measure::Error;
+
+/// Who knows containers, in the order in which they are asked.
+const CONTAINER_ENGINES: [&str; 2] = ["docker", "podman"];
+
+/// The main process of a unit, of the system's manager or the user's own.
+///
+/// # Errors
+/// Where there is no systemd, or the unit does not run.
+pub fn pid_of_unit(name: &str) -> Result<i32, Error> {
+    let mut said = String::new();
+    for manager in ["--system", "--user"] {
+        let words = [
+            "show",
+            manager,
+            "--property=MainPID",
+            "--property=LoadState",
+            "--",
+            name,
+        ];
+        match ask("systemctl", &words) {
+            Err(CommandError::Missing) => {
+                return Err(Error::system(
+                    "--unit: there is no systemctl here; give the process with --pid",
+                ));
+            }
+            // What the first one says counts: there is seldom another.
+            Err(CommandError::Refused(why)) if said.is_empty() => said = why,
+            Err(CommandError::Refused(_)) => {}
+            Ok(answer) => match main_pid(&answer) {
+                Ok(pid) => return Ok(pid),
+                Err(why) if said.is_empty() => said = why,
+                Err(_) => {}
+            },
+        }
+    }
+    Err(Error::target(format!(
+        "--unit {name}: {said}; give the process with --pid"
+    )))
+}
+
+/// What `systemctl show` says of a unit.
+fn main_pid(answer: &str) -> Result<i32, String> {
+    let value = |name: &str| {
+        let mut lines = answer.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+    };
+    match value("MainPID").and_then(|pid| pid.trim().parse::<i32>().ok()) {
+        Some(pid @ 1..) => Ok(pid),
+        _ if value("LoadState") == Some("not-found") => Err("there is no such unit".into()),
+        _ => Err("it has no main process: it does not run".into()),
+    }
+}
+
+/// The first process of a container.
+///
+/// # Errors
+/// Where neither docker nor podman is, or the container does not run.
+pub fn pid_of_container(name: &str) -> Result<i32, Error> {
+    let mut said = Vec::new();
+    for keeper in CONTAINER_ENGINES {
+        match ask(
+            keeper,
+            &["inspect", "--format", "{{.State.Pid}}", "--", name],
+        ) {
+            Err(CommandError::Missing) => {}
+            Err(CommandError::Refused(why)) => said.push(format!("{keeper}: {why}")),
+            Ok(answer) => match answer.trim().parse::<i32>() {
+                Ok(pid @ 1..) => return Ok(pid),
+                _ => said.push(format!("{keeper}: it does not run")),
+            },
+        }
+    }
+    if said.is_empty() {
+        return Err(Error::system(
+            "--container: there is neither docker nor podman here; give the process with --pid",
+        ));
+    }
+    Err(Error::target(format!(
+        "--container {name}: {}; give the process with --pid",
+        said.join("; ")
+    )))
+}
+
+enum CommandError {
+    /// There is no such program.
+    Missing,
+    /// It said no.
+    Refused(String),
+}
+
+fn ask(program: &str, words: &[&str]) -> Result<String, CommandError> {
+    let output = Command::new(program)
+        .args(words)
+        .stdin(Stdio::null())
+        .output();
+    let output = output.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => CommandError::Missing,
+        _ => CommandError::Refused(error.to_string()),
+    })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let line = said.lines().find(|line| !line.trim().is_empty());
+    Err(CommandError::Refused(
+        line.unwrap_or("it failed without a word").trim().to_owned(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_main_process_of_a_unit() {
+        assert_eq!(main_pid("MainPID=4711\nLoadState=loaded\n"), Ok(4711));
+        let stopped = main_pid("LoadState=loaded\nMainPID=0\n").unwrap_err();
+        assert!(stopped.contains("does not run"), "{stopped}");
+        let none = main_pid("MainPID=0\nLoadState=not-found\n").unwrap_err();
+        assert!(none.contains("no such unit"), "{none}");
+    }
+
+    #[test]
+    fn a_name_is_never_taken_for_an_option() {
+        // Wherever this runs: no such unit, no such container, or none of the programs.
+        for refused in [pid_of_unit("--version"), pid_of_container("--version")] {
+            assert!(refused.unwrap_err().message.contains("--pid"));
+        }
+    }
+}

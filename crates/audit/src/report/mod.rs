@@ -1,0 +1,30 @@
+//! Audits for people: text for a terminal, and one self-contained page.
+
+mod brief;
+mod client;
+mod client_rows;
+mod comparison;
+mod flights;
+mod html;
+mod parts;
+mod pictures;
+mod resumption;
+mod rows;
+mod section;
+mod text;
+mod timeline;
+
+pub use html::{page, title};
+pub use text::{Form, text};
+
+use super::model::{Audit, SCHEMA};
+use dormouse_bench::report::read_as;
+
+/// Reads audits: one object, a list of objects, or one object per line.
+///
+/// # Errors
+/// In words, when the text is something else.
+pub fn read(text: &str) -> Result<Vec<Audit>, String> {
+    let what = "audit of dormouse";
+    read_as(text, what, SCHEMA, |audit: &Audit| audit.schema)
+}

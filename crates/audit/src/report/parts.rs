@@ -1,0 +1,347 @@
+//! What both forms of a report say in the same words.
+
+use super::rows::{Row, bytes, grows, missing, of, row};
+use super::{client_rows, resumption};
+use crate::census::SizeClass;
+use crate::model::{Audit, FlightRow, Measured, Offer, ServerFigures};
+use dormouse_bench::model::grouped;
+
+fn us(value: f64) -> String {
+    format!("{} µs", grouped(value, 0))
+}
+
+/// All figures of an audit, section by section.
+pub(super) fn sections(audit: &Audit) -> Vec<(&'static str, Vec<Row>)> {
+    let mut sections = Vec::new();
+    if let Some(server) = &audit.server {
+        sections.push(("what is offered", offered(&server.offer)));
+        sections.push(("resumption", resumption::rows(server)));
+        sections.push(("flights", flights(server)));
+        sections.push(("memory", memory(server)));
+        sections.push(("where it is", census(server)));
+        sections.push(("CPU", cpu(server)));
+        sections.push(("first connection", first(server)));
+    }
+    if let Some(client) = &audit.client {
+        sections.push(("the client", client_rows::rows(client)));
+    }
+    sections
+}
+
+fn offered(offer: &Measured<Offer>) -> Vec<Row> {
+    let offer = match offer {
+        Measured::Measured(offer) => offer,
+        Measured::NotMeasured(why) => return vec![missing("what is offered", why)],
+    };
+    let list = |names: &[String]| names.join(", ");
+    let accepted: Vec<_> = offer
+        .versions
+        .iter()
+        .filter(|(_, yes)| **yes)
+        .map(|(name, _)| name.clone())
+        .collect();
+    let mut rows = vec![row("versions", list(&accepted))];
+    for (title, names) in [
+        ("suites of TLS 1.3", &offer.suites_13),
+        ("suites of TLS 1.2", &offer.suites_12),
+        ("groups", &offer.groups),
+    ] {
+        if !names.is_empty() {
+            rows.push(row(title, list(names)));
+        }
+    }
+    let yes_no = [
+        ("compression (DEFLATE, TLS 1.2)", offer.compression),
+        ("secure renegotiation (TLS 1.2)", offer.secure_renegotiation),
+        ("tickets (TLS 1.2)", offer.tickets_12),
+        (
+            "session ids (TLS 1.2, without tickets)",
+            offer.session_ids_12,
+        ),
+        (
+            "asks for a client certificate (TLS 1.2)",
+            offer.client_certificate_asked,
+        ),
+    ];
+    rows.extend(
+        yes_no
+            .into_iter()
+            .filter_map(|(title, answer)| Some(row(title, if answer? { "yes" } else { "no" }))),
+    );
+    if let Some(accepted) = offer.client_renegotiation {
+        let did = if accepted { "accepted" } else { "refused" };
+        let answer = offer.client_renegotiation_answer.as_deref();
+        rows.push(row(
+            "renegotiation begun by the client (TLS 1.2)",
+            format!("{did} ({})", answer.unwrap_or("no words")),
+        ));
+    }
+    let numbers = [
+        ("tickets after a handshake (TLS 1.3)", offer.tickets_13, ""),
+        ("lifetime of tickets", offer.ticket_lifetime_s, " s"),
+        ("0-RTT data", offer.early_data_max_bytes, " bytes"),
+    ];
+    rows.extend(
+        numbers
+            .into_iter()
+            .filter_map(|(title, number, unit)| Some(row(title, format!("{}{unit}", number?)))),
+    );
+    for certificate in &offer.chain {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now_s = now.map_or(0, |since| since.as_secs() as i64);
+        let days = (certificate.expires_at_s - now_s) / 86_400;
+        let text = format!(
+            "{}, {}, {} bytes, {days} days left",
+            certificate.subject, certificate.key, certificate.bytes
+        );
+        rows.push(row("certificate", text));
+    }
+    rows.extend(
+        offer
+            .not_measured
+            .iter()
+            .map(|(what, why)| missing(what.replace('_', " "), why)),
+    );
+    rows
+}
+
+fn flights(server: &ServerFigures) -> Vec<Row> {
+    let words = |bytes: &[u32]| {
+        let side = |index: usize| {
+            if index.is_multiple_of(2) {
+                "client"
+            } else {
+                "server"
+            }
+        };
+        let each = bytes
+            .iter()
+            .enumerate()
+            .map(|(index, bytes)| format!("{} {bytes}", side(index)));
+        each.collect::<Vec<_>>().join(", ")
+    };
+    let mut rows: Vec<Row> = server
+        .flights
+        .iter()
+        .map(|flight| {
+            row(
+                format!("{}, bytes", flight_title(flight)),
+                words(&flight.bytes),
+            )
+        })
+        .collect();
+    if let Some(most) = server
+        .flights
+        .iter()
+        .flat_map(|flight| flight.bytes.iter().step_by(2))
+        .max()
+    {
+        rows.push(row(
+            "buffer that a server needs for them",
+            format!("{most} bytes"),
+        ));
+    }
+    let asked = server
+        .offer
+        .value()
+        .and_then(|offer| offer.client_certificate_asked);
+    if server
+        .flights
+        .iter()
+        .any(|flight| flight.client_certificate)
+    {
+        return rows;
+    }
+    if asked == Some(false) {
+        rows.push(missing(
+            "with a client certificate",
+            "the server asks for none",
+        ));
+    } else {
+        rows.push(missing(
+            "with a client certificate",
+            "none was shown: --cert and --key give one, if the server asks for it",
+        ));
+    }
+    rows
+}
+
+/// Which handshake it is.
+pub(super) fn flight_title(flight: &FlightRow) -> String {
+    let kind = if flight.resumed { "resumed" } else { "full" };
+    let shown = if flight.client_certificate {
+        ", client certificate"
+    } else {
+        ""
+    };
+    format!("{}, {kind}{shown}", flight.version)
+}
+
+fn memory(server: &ServerFigures) -> Vec<Row> {
+    let memory = match &server.memory {
+        Measured::Measured(memory) => memory,
+        Measured::NotMeasured(why) => return vec![missing("memory", why)],
+    };
+    let words = |value: &f64| bytes(*value);
+    vec![
+        of(
+            "per connection, after the handshake",
+            &memory.after_handshake_bytes,
+            words,
+        ),
+        of("… after an exchange", &memory.after_exchange_bytes, words),
+        of(
+            "… after 16 kB each way",
+            &memory.after_large_records_bytes,
+            words,
+        ),
+        of("… after being quiet", &memory.after_quiet_bytes, words),
+        of("… in the kernel, both ends", &memory.kernel_bytes, words),
+        row("left when all have closed", bytes(memory.left_bytes)),
+        of("over rounds of churn", &memory.growth, grows),
+        of("the same, resumed", &memory.growth_resumed, grows),
+    ]
+}
+
+fn census(server: &ServerFigures) -> Vec<Row> {
+    let census = match &server.census {
+        Measured::Measured(census) => census,
+        Measured::NotMeasured(why) => return vec![missing("a census of the heap", why)],
+    };
+    let mut rows = vec![row("taken of", census.method.clone())];
+    if census.method.starts_with("glibc") {
+        let value = format!(
+            "{} in {:.1} blocks",
+            bytes(census.heap_bytes_per_connection),
+            census.blocks_per_connection
+        );
+        rows.push(row("heap per connection", value));
+    }
+    for class in census.classes.iter().take(6) {
+        let value = format!(
+            "{:.2} per connection, {}{}, {:.0} % zeros",
+            class.per_connection,
+            bytes(class.bytes_per_connection),
+            resident(class),
+            100.0 * class.zero_share
+        );
+        let whose = if class.heap == "malloc" {
+            ""
+        } else {
+            "CPython's "
+        };
+        let size = grouped(class.size_bytes as f64, 0);
+        rows.push(row(format!("{whose}blocks of {size} bytes"), value));
+    }
+    for (size, had, has) in census
+        .grown
+        .iter()
+        .take(3)
+        .filter(|(_, had, has)| has - had >= 100)
+    {
+        let title = format!(
+            "blocks of {} bytes, over the rounds",
+            grouped(*size as f64, 0)
+        );
+        rows.push(row(title, format!("{had} → {has}")));
+    }
+    for class in census.managed.iter().take(6) {
+        let value = format!(
+            "{:.2} per connection, {}; {} objects, {} in all",
+            class.per_connection,
+            bytes(class.bytes_per_connection),
+            class.instances,
+            bytes(class.bytes as f64)
+        );
+        rows.push(row(format!("class {}", class.class), value));
+    }
+    if let Some(pages) = &census.pages {
+        let value = format!(
+            "{:.0} % zero, {:.0} % repeated, of {} looked at; {:.0} % of their bytes are zero",
+            100.0 * pages.zero_share,
+            100.0 * pages.repeated_share,
+            pages.looked_at,
+            100.0 * pages.zero_bytes_share
+        );
+        rows.push(row("pages", value));
+    }
+    rows.extend(census.notes.iter().map(|note| row("note", note.clone())));
+    rows
+}
+
+/// How much of a class is resident, where that is less than the whole.
+fn resident(class: &SizeClass) -> String {
+    match class.resident_per_connection {
+        Some(resident) if resident < 0.9 * class.bytes_per_connection => {
+            format!(" ({} of it resident)", bytes(resident))
+        }
+        _ => String::new(),
+    }
+}
+
+fn cpu(server: &ServerFigures) -> Vec<Row> {
+    let cpu = match &server.cpu {
+        Measured::Measured(cpu) => cpu,
+        Measured::NotMeasured(why) => return vec![missing("CPU time", why)],
+    };
+    let r = &cpu.reference;
+    let mut rows = vec![row(
+        "per connection with a full handshake",
+        format!(
+            "{}, {} of it system",
+            us(cpu.full_us),
+            us(cpu.full_system_us)
+        ),
+    )];
+    rows.extend(cpu.resumed_us.iter().map(|(version, value)| {
+        of(&format!("the same resumed, {version}"), value, |value| {
+            us(*value)
+        })
+    }));
+    rows.push(row(
+        "this machine needs",
+        format!("{} for a signature ({}), {} for a key exchange; dormouse's handshake takes {}, a TCP connection {}", us(r.signature_us), r.key, us(r.exchange_us), us(r.handshake_us), us(r.tcp_us)),
+    ));
+    rows.push(of("per GB echoed", &cpu.per_gigabyte_s, |seconds| {
+        format!("{seconds:.2} s")
+    }));
+    rows.push(of(
+        "per quiet connection and second",
+        &cpu.idle_us_per_connection_s,
+        |value| format!("{value:.1} µs"),
+    ));
+    rows
+}
+
+fn first(server: &ServerFigures) -> Vec<Row> {
+    let first = match &server.first {
+        Measured::Measured(first) => first,
+        Measured::NotMeasured(why) => return vec![missing("the first connection", why)],
+    };
+    let words = |first: &crate::model::FirstConnection| {
+        format!(
+            "{:.1} ms, {:.1} ms of CPU time; later ones {:.1} ms and {:.2} ms; the process held {}",
+            first.first_ms,
+            first.first_cpu_ms,
+            first.later_ms,
+            first.later_cpu_ms,
+            bytes(first.held_bytes as f64)
+        )
+    };
+    let mut rows = vec![row("the first handshake", words(first))];
+    rows.extend(
+        first
+            .larger
+            .iter()
+            .map(|larger| row("when it holds more", words(larger))),
+    );
+    rows
+}
+
+/// What was not measured, with the reasons, each once.
+pub(super) fn not_measured(audit: &Audit) -> Vec<(String, String)> {
+    let rows = sections(audit).into_iter().flat_map(|(_, rows)| rows);
+    rows.filter(|row| row.missing)
+        .map(|row| (row.title, row.value))
+        .collect()
+}

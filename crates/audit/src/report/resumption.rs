@@ -1,0 +1,87 @@
+//! Rows about resumption: by version and way, after a while, and across the addresses of a name.
+
+use super::rows::{Row, missing, of, row};
+use crate::model::{AgedTicket, Measured, Resumption, ServerFigures};
+use dormouse_bench::model::grouped;
+
+/// All rows.
+pub(super) fn rows(server: &ServerFigures) -> Vec<Row> {
+    let entry = |entry: &Resumption| {
+        of(
+            &format!("{} by {}", entry.version, entry.by),
+            &entry.trials,
+            |trials| match trials.offered {
+                0 => "no ticket was sent, so there was nothing to offer".to_owned(),
+                offered => format!(
+                    "{} of {offered} ({:.0} %)",
+                    trials.resumed,
+                    100.0 * trials.share()
+                ),
+            },
+        )
+    };
+    let mut rows: Vec<Row> = server.resumption.iter().map(entry).collect();
+    rows.extend(aged(server));
+    rows.extend(across(server));
+    rows
+}
+
+fn aged(server: &ServerFigures) -> Vec<Row> {
+    let aged = match &server.aged {
+        Measured::Measured(aged) => aged,
+        Measured::NotMeasured(why) => return vec![missing("tickets which have aged", why)],
+    };
+    let oldest = |version: &str| {
+        let same = aged.iter().filter(|ticket| ticket.version == version);
+        same.map(|ticket| ticket.age_s).fold(0.0, f64::max)
+    };
+    let words = |ticket: &AgedTicket| {
+        let title = format!("{}, a ticket of {:.0} s", ticket.version, ticket.age_s);
+        of(&title, &ticket.resumed, |resumed| {
+            let mut words = if *resumed { "resumed" } else { "refused" }.to_owned();
+            if *resumed && ticket.age_s >= oldest(&ticket.version) {
+                words += match ticket.lifetime_s {
+                    0 => "; the server does not say how long it lives, and".to_owned(),
+                    s => format!(
+                        "; it lives for {} s, the server says;",
+                        grouped(s.into(), 0)
+                    ),
+                }
+                .as_str();
+                words += " older ones were not tried";
+            }
+            words
+        })
+    };
+    aged.iter().map(words).collect()
+}
+
+/// Who takes whose tickets: a row for each address and version.
+fn across(server: &ServerFigures) -> Vec<Row> {
+    let all = match &server.addresses {
+        Measured::Measured(all) => all,
+        Measured::NotMeasured(why) => return vec![missing("across addresses", why)],
+    };
+    let mut rows: Vec<Row> = Vec::new();
+    for entry in all {
+        let title = format!("{}, tickets of {}", entry.version, entry.from);
+        let at = if entry.from == entry.to {
+            "at itself"
+        } else {
+            &entry.to
+        };
+        let came = match &entry.trials {
+            Measured::NotMeasured(why) => format!("{at}: not measured, because {why}"),
+            Measured::Measured(trials) if trials.offered == 0 => "it sent none".into(),
+            Measured::Measured(trials) => {
+                format!("{at} {} of {}", trials.resumed, trials.offered)
+            }
+        };
+        match rows.last_mut().filter(|row| row.title == title) {
+            Some(row) if row.value == came => {}
+            Some(row) => row.value += &format!("; {came}"),
+            None => rows.push(row(title, came)),
+        }
+    }
+    rows
+}

@@ -1,0 +1,247 @@
+//! An audit on a terminal.
+
+use std::fmt::Write;
+
+use super::parts;
+use crate::findings::{Finding, Severity};
+use crate::model::{Audit, Measured};
+
+/// Titles have so much room, where there is enough for what stands beside them.
+const TITLE_WIDTH: usize = 44;
+const TITLE_WIDTH_MIN: usize = 28;
+/// Longer lines are hard to read, shorter ones hold nothing.
+const WIDTH_MAX: usize = 110;
+const WIDTH_MIN: usize = 60;
+
+/// What the text is written to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Form {
+    /// Columns.
+    pub width: usize,
+    /// Whether it shows colours.
+    pub colours: bool,
+}
+
+impl Default for Form {
+    /// A file or a pipe.
+    fn default() -> Self {
+        Self {
+            width: WIDTH_MAX,
+            colours: false,
+        }
+    }
+}
+
+/// Text in its form.
+struct Out {
+    text: String,
+    width: usize,
+    titles: usize,
+    colours: bool,
+}
+
+/// The whole audit as text.
+pub fn text(audit: &Audit, form: Form) -> String {
+    let width = form.width.clamp(WIDTH_MIN, WIDTH_MAX);
+    let mut out = Out {
+        text: String::new(),
+        width,
+        titles: (width * 2 / 5).clamp(TITLE_WIDTH_MIN, TITLE_WIDTH),
+        colours: form.colours,
+    };
+    out.audit(audit);
+    out.text
+}
+
+impl Out {
+    fn audit(&mut self, audit: &Audit) {
+        let software = match &audit.software {
+            Measured::Measured(software) => software.title(),
+            Measured::NotMeasured(why) => format!("software unknown ({why})"),
+        };
+        let head = format!("audit of a {} · {} · {software}", audit.kind, audit.target);
+        self.wrap(&head, 2, 0);
+        let gib = audit.machine.memory_bytes as f64 / f64::from(1 << 30);
+        let machine = format!(
+            "{} · {} cores, {gib:.0} GiB, Linux {} · {} · took {:.1} s",
+            audit.started_at,
+            audit.machine.cores,
+            audit.machine.kernel,
+            audit.tool,
+            audit.duration_s
+        );
+        self.wrap(&machine, 2, 0);
+        for (title, rows) in parts::sections(audit) {
+            self.heading(title);
+            for row in rows {
+                self.row(&row.title, &row.value);
+            }
+        }
+        self.findings(audit);
+        for note in &audit.notes {
+            self.paragraph("note", note);
+        }
+        match (&audit.outcome.message, audit.outcome.complete) {
+            (None, _) => {}
+            (Some(message), true) => self.paragraph("FAILED", message),
+            (Some(message), false) => self.paragraph("NOT COMPLETE", message),
+        }
+    }
+
+    fn heading(&mut self, title: &str) {
+        let title = self.styled("1", title);
+        let _ = writeln!(self.text, "\n  {title}");
+    }
+
+    fn paragraph(&mut self, what: &str, text: &str) {
+        self.text.push_str("\n  ");
+        let what = format!("{what}: ");
+        self.text.push_str(&what);
+        self.wrap(text, 4, 2 + what.chars().count());
+    }
+
+    fn row(&mut self, title: &str, value: &str) {
+        let indent = 4 + self.titles;
+        let length = title.chars().count();
+        let _ = write!(self.text, "    {title}");
+        if length < self.titles {
+            self.text.push_str(&" ".repeat(self.titles - length));
+        } else {
+            let _ = write!(self.text, "\n{}", " ".repeat(indent));
+        }
+        self.wrap(value, indent, indent);
+    }
+
+    /// Writes words, the first line from `at` on, the others indented.
+    fn wrap(&mut self, text: &str, indent: usize, mut at: usize) {
+        for (index, word) in text.split_whitespace().enumerate() {
+            let length = word.chars().count();
+            if index > 0 && at + 1 + length > self.width {
+                let _ = write!(self.text, "\n{}", " ".repeat(indent));
+                at = indent;
+            } else if index > 0 {
+                self.text.push(' ');
+                at += 1;
+            }
+            self.text.push_str(word);
+            at += length;
+        }
+        self.text.push('\n');
+    }
+
+    fn findings(&mut self, audit: &Audit) {
+        if audit.findings.is_empty() {
+            self.heading(match audit.outcome.complete {
+                true => "findings: none",
+                false => "findings: none, as far as it came",
+            });
+            return;
+        }
+        self.heading("findings, the weightiest first");
+        for finding in &audit.findings {
+            self.finding(finding);
+        }
+    }
+
+    fn finding(&mut self, finding: &Finding) {
+        let severity = format!("{:<7}", finding.severity.name().to_uppercase());
+        let colour = match finding.severity {
+            Severity::High => "1;31",
+            Severity::Medium => "1;33",
+            Severity::Low => "33",
+            Severity::Info => "34",
+        };
+        let severity = self.styled(colour, &severity);
+        let _ = write!(self.text, "\n  {severity} ");
+        self.wrap(&format!("{}  [{}]", finding.title, finding.id), 10, 10);
+        let confidence = format!("{:?}", finding.confidence).to_lowercase();
+        let cause = format!("{} (confidence: {confidence})", finding.cause);
+        for (what, text) in [
+            ("measured", &finding.measured),
+            ("good", &finding.reference),
+            ("cause", &cause),
+            ("change", &finding.advice),
+        ] {
+            let what = self.styled("2", &format!("{what:<9}"));
+            let _ = write!(self.text, "          {what} ");
+            self.wrap(text, 20, 20);
+        }
+        // As it is: whoever copies it must not copy ends of lines.
+        let what = self.styled("2", &format!("{:<9}", "again"));
+        let _ = writeln!(self.text, "          {what} {}", finding.command);
+    }
+
+    fn styled(&self, code: &str, text: &str) -> String {
+        if self.colours {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::{Confidence, FindingId};
+
+    fn audit() -> Audit {
+        let mut audit = Audit::begin("server", "a server", "127.0.0.1:1");
+        audit.notes.push("words ".repeat(40));
+        audit.server = Some(Default::default());
+        let words = "several words, ".repeat(20);
+        audit.findings.push(Finding {
+            id: FindingId::RecordBuffersKept,
+            severity: Severity::High,
+            title: "2.0 record buffers are kept for every quiet connection of this server".into(),
+            measured: words.clone(),
+            reference: words.clone(),
+            cause: words.clone(),
+            confidence: Confidence::High,
+            advice: words,
+            command: "dormouse bench hold 127.0.0.1:1 -n 2000".into(),
+        });
+        audit
+    }
+
+    #[test]
+    fn lines_fit_wherever_they_are_shown() {
+        for width in [60, 80, 110] {
+            let text = text(
+                &audit(),
+                Form {
+                    width,
+                    colours: false,
+                },
+            );
+            let longest = text.lines().map(|line| line.chars().count()).max();
+            assert!(longest <= Some(width), "{longest:?} of {width}:\n{text}");
+            assert!(!text.contains('\x1b'));
+        }
+    }
+
+    #[test]
+    fn colours_are_all_there_is_beside() {
+        let width = 80;
+        let plain = text(
+            &audit(),
+            Form {
+                width,
+                colours: false,
+            },
+        );
+        let mut coloured = text(
+            &audit(),
+            Form {
+                width,
+                colours: true,
+            },
+        );
+        for code in ["1", "2", "1;31", "0"] {
+            let code = format!("\x1b[{code}m");
+            assert!(coloured.contains(&code));
+            coloured = coloured.replace(&code, "");
+        }
+        assert_eq!(coloured, plain);
+    }
+}

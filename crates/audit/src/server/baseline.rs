@@ -1,0 +1,188 @@
+//! What this machine needs for the bare work of a handshake: the yardstick for a server's CPU time.
+
+use std::hint::black_box;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::agreement::{self, EphemeralPrivateKey, UnparsedPublicKey};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::{KeyPair as RsaKeyPair, KeySize};
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
+    RSA_PSS_SHA256,
+};
+use dormouse_engine::{
+    ClientContext, ClientSettings, Handshake, HandshakeLimits, Identity, Progress, Roots,
+    ServerContext, ServerSettings, UnixTime,
+};
+use dormouse_reactor::process;
+
+use crate::model::Reference;
+
+/// How long each of them is repeated.
+const SPAN: Duration = Duration::from_millis(40);
+/// TCP connections that are made.
+const CONNECTIONS: u32 = 200;
+
+/// Measures for the kind of key that the server's certificate has.
+pub(super) fn measure(key: Option<&str>) -> Result<Reference, String> {
+    let key = key.unwrap_or("ECDSA 256");
+    Ok(Reference {
+        key: key.to_owned(),
+        signature_us: signature_us(key)?,
+        exchange_us: exchange_us()?,
+        handshake_us: handshake_us()?,
+        tcp_us: tcp_us().unwrap_or(0.0),
+    })
+}
+
+/// CPU microseconds of one call, after a few to warm up.
+fn repeated(mut work: impl FnMut() -> Result<(), String>) -> Result<f64, String> {
+    for _ in 0..3 {
+        work()?;
+    }
+    let (began, before) = (Instant::now(), process::cpu_ns());
+    let mut count = 0_u32;
+    while began.elapsed() < SPAN {
+        work()?;
+        count += 1;
+    }
+    let spent = process::cpu_ns().saturating_sub(before);
+    // Other threads of this process sleep meanwhile; if not, wall time is the lesser evil.
+    let spent = spent.min(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    Ok(spent as f64 / 1e3 / f64::from(count.max(1)))
+}
+
+fn signature_us(key: &str) -> Result<f64, String> {
+    let random = SystemRandom::new();
+    let words = |_| "the library refused to sign".to_owned();
+    let message = [0x5a; 130];
+    if let Some(bits) = key.strip_prefix("RSA ") {
+        let size = match bits.parse().unwrap_or(2048) {
+            ..=2048 => KeySize::Rsa2048,
+            2049..=3072 => KeySize::Rsa3072,
+            _ => KeySize::Rsa4096,
+        };
+        let pair = RsaKeyPair::generate(size).map_err(words)?;
+        let mut out = vec![0; pair.public_modulus_len()];
+        return repeated(|| {
+            pair.sign(&RSA_PSS_SHA256, &random, &message, &mut out)
+                .map_err(words)
+        });
+    }
+    if key == "Ed25519" {
+        let pair = Ed25519KeyPair::generate().map_err(words)?;
+        return repeated(|| {
+            black_box(pair.sign(&message));
+            Ok(())
+        });
+    }
+    let kind = if key == "ECDSA 384" {
+        &ECDSA_P384_SHA384_ASN1_SIGNING
+    } else {
+        &ECDSA_P256_SHA256_ASN1_SIGNING
+    };
+    let pair = EcdsaKeyPair::generate(kind).map_err(words)?;
+    repeated(|| pair.sign(&random, &message).map(drop).map_err(words))
+}
+
+/// A key of one's own and the agreement with the other's.
+fn exchange_us() -> Result<f64, String> {
+    let words = |_| "the library refused a key exchange".to_owned();
+    let random = SystemRandom::new();
+    let make = || EphemeralPrivateKey::generate(&agreement::X25519, &random).map_err(words);
+    let other = make()?.compute_public_key().map_err(words)?;
+    repeated(|| {
+        let own = make()?;
+        black_box(own.compute_public_key().map_err(words)?);
+        let other = UnparsedPublicKey::new(&agreement::X25519, other.as_ref());
+        agreement::agree_ephemeral(own, other, (), |secret| {
+            black_box(secret);
+            Ok(())
+        })
+        .map_err(|()| "the key exchange failed".to_owned())
+    })
+}
+
+/// The server's side of whole handshakes in memory.
+fn handshake_us() -> Result<f64, String> {
+    let identity = Identity::self_signed("localhost").map_err(|error| error.to_string())?;
+    let server =
+        ServerContext::new(ServerSettings::new(vec![identity])).map_err(|e| e.to_string())?;
+    let mut settings = ClientSettings::new(Roots::Insecure);
+    settings.resumption = None;
+    settings
+        .groups
+        .retain(|group| *group != dormouse_engine::Group::X25519MlKem768);
+    let client = ClientContext::new(settings).map_err(|error| error.to_string())?;
+    let (began, mut spent_ns, mut count) = (Instant::now(), 0, 0_u32);
+    while began.elapsed() < SPAN * 2 || count < 3 {
+        spent_ns += one_handshake(&server, &client)?;
+        count += 1;
+    }
+    Ok(spent_ns as f64 / 1e3 / f64::from(count))
+}
+
+fn one_handshake(server: &ServerContext, client: &ClientContext) -> Result<u64, String> {
+    let limits = HandshakeLimits::default();
+    let mut client = Handshake::client(client, "localhost", limits).map_err(|e| e.to_string())?;
+    let mut server = Handshake::server(server, limits);
+    let mut spent_ns = 0;
+    let mut to_client = Vec::new();
+    for _ in 0..8 {
+        client
+            .handle_input(UnixTime::now(), &to_client)
+            .map_err(|e| e.to_string())?;
+        let to_server = client.output().to_vec();
+        client.output_sent(to_server.len());
+        let before = process::cpu_ns();
+        let progress = server
+            .handle_input(UnixTime::now(), &to_server)
+            .map_err(|e| e.to_string())?;
+        spent_ns += process::cpu_ns().saturating_sub(before);
+        to_client = server.output().to_vec();
+        server.output_sent(to_client.len());
+        if progress == Progress::Established {
+            return Ok(spent_ns);
+        }
+    }
+    Err("a handshake in memory did not end".into())
+}
+
+/// Both ends of TCP connections over loopback, which carry a handshake's bytes: half of it is the
+/// server's.
+fn tcp_us() -> std::io::Result<f64> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let mut bytes = [0; 1500];
+    let before = process::cpu_ns();
+    for _ in 0..CONNECTIONS {
+        let mut client = TcpStream::connect(address)?;
+        let (mut server, _) = listener.accept()?;
+        client.write_all(&bytes[..300])?;
+        server.read_exact(&mut bytes[..300])?;
+        server.write_all(&bytes[..1200])?;
+        client.read_exact(&mut bytes[..1200])?;
+    }
+    let spent = process::cpu_ns().saturating_sub(before);
+    Ok(spent as f64 / 1e3 / f64::from(CONNECTIONS) / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_key_is_measured() {
+        for key in ["ECDSA 256", "ECDSA 384", "Ed25519", "RSA 2048"] {
+            assert!(signature_us(key).unwrap() > 1.0, "{key}");
+        }
+        let reference = measure(None).unwrap();
+        assert!(
+            reference.handshake_us > reference.exchange_us,
+            "{reference:?}"
+        );
+        assert!(reference.tcp_us > 1.0);
+    }
+}

@@ -1,0 +1,78 @@
+//! How the audit's own connections are made: where to, trusting whom, and how many are allowed.
+
+use dormouse_bench::load::{IdentityFiles, Trust};
+use dormouse_engine::{
+    ClientContext, ClientSettings, Group, Identity, Protocols, ResumptionSettings, Roots,
+};
+use dormouse_reactor::socket::Addr;
+
+/// How connections are made by hand.
+#[derive(Clone, Copy)]
+pub(super) struct Dialer<'a> {
+    pub(super) target: &'a Addr,
+    pub(super) name: &'a str,
+    pub(super) trust: &'a Trust,
+    pub(super) identity: Option<&'a IdentityFiles>,
+    /// What the server answers to; nothing as long as that is not known.
+    pub(super) words: &'a [u8],
+    /// Whether there may be more than a handful of connections.
+    pub(super) free: bool,
+}
+
+impl Dialer<'_> {
+    /// The versions to try: on a machine which is not ours to load the newest alone.
+    pub(super) fn versions<'v>(&self, all: &'v [Protocols]) -> &'v [Protocols] {
+        if self.free {
+            all
+        } else {
+            all.get(..1).unwrap_or_default()
+        }
+    }
+
+    /// Bytes of the client's own chain, without the wrapping of PEM.
+    pub(super) fn chain_bytes(&self) -> Option<u32> {
+        let text = std::fs::read_to_string(&self.identity?.certificate).ok()?;
+        let mut inside = false;
+        let mut coded = 0;
+        for line in text.lines() {
+            match line.trim() {
+                "-----BEGIN CERTIFICATE-----" => inside = true,
+                line if line.starts_with("-----") => inside = false,
+                line if inside => coded += line.trim_end_matches('=').len(),
+                _ => {}
+            }
+        }
+        u32::try_from(coded / 4 * 3).ok()
+    }
+
+    pub(super) fn context(
+        &self,
+        protocols: Protocols,
+        resumption: Option<ResumptionSettings>,
+    ) -> Result<ClientContext, String> {
+        let roots = match self.trust {
+            Trust::System => Roots::System,
+            Trust::Pem(pem) => Roots::Pem(pem.clone().into_bytes()),
+            Trust::Insecure => Roots::Insecure,
+        };
+        let mut settings = ClientSettings::new(roots);
+        settings.protocols = protocols;
+        settings.resumption = resumption;
+        if let Some(files) = self.identity {
+            let identity = Identity::from_files(&files.certificate, &files.key);
+            settings.identity = Some(identity.map_err(|error| error.to_string())?);
+        }
+        settings
+            .groups
+            .retain(|group| *group != Group::X25519MlKem768);
+        ClientContext::new(settings).map_err(|error| error.to_string())
+    }
+}
+
+pub(super) fn version_name(protocols: Protocols) -> &'static str {
+    if protocols == Protocols::TLS12 {
+        "TLS 1.2"
+    } else {
+        "TLS 1.3"
+    }
+}

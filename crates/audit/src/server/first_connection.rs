@@ -1,0 +1,63 @@
+//! The first connection after a start, against the later ones.
+//!
+//! The audit starts the server itself. That its port is open was seen by connections without a
+//! handshake, so the first handshake is really the first.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use dormouse_engine::Protocols;
+
+use super::dialer::Dialer;
+use super::probe_connection::ProbeConnection;
+use crate::model::FirstConnection;
+use dormouse_measure::Server;
+use dormouse_measure::TreeSample;
+
+/// Connections that are compared with.
+const LATER: usize = 8;
+
+/// Makes the first connections to a server that was just started.
+pub(super) fn measure(means: &Dialer<'_>, server: &Server) -> Result<FirstConnection, String> {
+    let context = means.context(Protocols::ALL, None)?;
+    let sample = || server.sample().map_err(|error| error.message);
+    let at_start = idle(&sample)?;
+    let visit = || -> Result<Duration, String> {
+        let visit = ProbeConnection::make(means.target, &context, means.name)?;
+        let took = visit.took;
+        visit.close();
+        Ok(took)
+    };
+    let first = visit()?;
+    let after_first = idle(&sample)?;
+    let mut later = Vec::new();
+    for _ in 0..LATER {
+        later.push(visit()?);
+    }
+    let after_later = idle(&sample)?;
+    later.sort();
+    let median = later.get(LATER / 2).copied().unwrap_or_default();
+    let ms = |ns: u64| ns as f64 / 1e6;
+    Ok(FirstConnection {
+        first_ms: first.as_secs_f64() * 1e3,
+        first_cpu_ms: ms((after_first.cpu - at_start.cpu).total_ns),
+        later_ms: median.as_secs_f64() * 1e3,
+        later_cpu_ms: ms((after_later.cpu - after_first.cpu).total_ns) / LATER as f64,
+        held_bytes: at_start.memory.pss,
+        larger: None,
+    })
+}
+
+/// Samples until the server does nothing: its start must not count as its first connection.
+fn idle(sample: &impl Fn() -> Result<TreeSample, String>) -> Result<TreeSample, String> {
+    let mut before = sample()?;
+    for _ in 0..60 {
+        sleep(Duration::from_millis(50));
+        let now = sample()?;
+        if (now.cpu - before.cpu).total_ns < 1_000_000 {
+            return Ok(now);
+        }
+        before = now;
+    }
+    Ok(before)
+}

@@ -1,0 +1,203 @@
+//! What a server offers: asked for one thing at a time, by hellos of our own.
+
+use std::time::Duration;
+
+use dormouse_reactor::socket::Addr;
+use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::public_key::PublicKey;
+
+use super::probe_connection::{self, ProbeConnection, Ticket};
+use super::probe_hello::{
+    GROUPS, HelloAnswer, ProbeHello, SUITES_12, SUITES_13, ServerHello, TLS10, TLS12, TLS13,
+    name_of,
+};
+use crate::model::{Certificate, Offer};
+
+/// How long tickets are waited for.
+pub(super) const TICKET_WAIT: Duration = Duration::from_millis(700);
+
+/// What is asked of a server.
+pub(super) struct OfferProbe<'a> {
+    pub(super) target: &'a Addr,
+    pub(super) name: Option<&'a str>,
+    /// Whether one may ask as often as it takes.
+    pub(super) all: bool,
+}
+
+impl OfferProbe<'_> {
+    fn hello(&self, ask: &ProbeHello) -> Result<Option<ServerHello>, String> {
+        Ok(match probe_connection::ask(self.target, ask)? {
+            HelloAnswer::Hello(hello) => Some(*hello),
+            HelloAnswer::Refused(_) | HelloAnswer::Closed => None,
+            HelloAnswer::Silent => return Err("the server did not answer".into()),
+            HelloAnswer::NotTls => return Err("the server does not speak TLS here".into()),
+        })
+    }
+
+    /// Asks until the server has chosen from everything: its own order.
+    fn one_by_one(
+        &self,
+        ask: &mut ProbeHello,
+        chosen: impl Fn(&ServerHello) -> Option<u16>,
+        list: impl Fn(&mut ProbeHello) -> &mut Vec<u16>,
+    ) -> Result<Vec<u16>, String> {
+        let mut found = Vec::new();
+        while !list(ask).is_empty() {
+            let Some(hello) = self.hello(ask)? else { break };
+            let Some(one) = chosen(&hello).filter(|_| hello.version == ask.version) else {
+                break;
+            };
+            let before = list(ask).len();
+            list(ask).retain(|other| *other != one);
+            if list(ask).len() == before {
+                break;
+            }
+            found.push(one);
+        }
+        Ok(found)
+    }
+}
+
+/// Asks for everything.
+pub(super) fn offer(questions: &OfferProbe<'_>) -> Result<Offer, String> {
+    let mut offer = Offer::default();
+    let mut twelve = None;
+    for (version, title) in [
+        (TLS10, "TLS 1.0"),
+        (TLS10 + 1, "TLS 1.1"),
+        (TLS12, "TLS 1.2"),
+        (TLS13, "TLS 1.3"),
+    ] {
+        let ask = ProbeHello::all(version, questions.name);
+        let hello = questions
+            .hello(&ask)?
+            .filter(|hello| hello.version == version);
+        offer.versions.insert(title.into(), hello.is_some());
+        if version == TLS12 {
+            twelve = hello;
+        }
+    }
+    if offer.versions.values().all(|accepted| !accepted) {
+        return Err("the server accepted no version of TLS that was offered".into());
+    }
+    let unknown = "TLS 1.2 is not offered";
+    match &twelve {
+        Some(hello) => {
+            offer.secure_renegotiation = Some(hello.renegotiation_info);
+            offer.tickets_12 = Some(hello.ticket);
+            // Who may give a ticket gives no id with it (RFC 5077 §3.4).
+            let ids = ProbeHello {
+                tickets: false,
+                ..ProbeHello::all(TLS12, questions.name)
+            };
+            let answer = questions.hello(&ids)?;
+            offer.session_ids_12 = Some(answer.is_some_and(|hello| hello.session_id));
+            offer.client_certificate_asked = Some(hello.certificate_request);
+            offer.chain = hello
+                .certificates
+                .iter()
+                .filter_map(|der| certificate(der))
+                .collect();
+            let deflate = ProbeHello {
+                deflate: true,
+                ..ProbeHello::all(TLS12, questions.name)
+            };
+            // A server which refuses to talk to whom offers DEFLATE does not compress either.
+            let answer = questions.hello(&deflate)?;
+            offer.compression = Some(answer.is_some_and(|hello| hello.compression == 1));
+        }
+        None => {
+            for what in [
+                "compression",
+                "secure_renegotiation",
+                "client_renegotiation",
+                "tickets_12",
+                "session_ids_12",
+            ] {
+                offer.not_measured.insert(what.into(), unknown.into());
+            }
+        }
+    }
+    lists(questions, &mut offer)?;
+    Ok(offer)
+}
+
+fn lists(questions: &OfferProbe<'_>, offer: &mut Offer) -> Result<(), String> {
+    if !questions.all {
+        let why = "it takes a connection for each, and the server is on another machine: say --i-own-this-server";
+        for what in ["suites_12", "suites_13", "groups"] {
+            offer.not_measured.insert(what.into(), why.into());
+        }
+        return Ok(());
+    }
+    let has = |offer: &Offer, version: &str| offer.versions.get(version) == Some(&true);
+    let names = |table: &[(u16, &str)], ids: Vec<u16>| -> Vec<String> {
+        ids.into_iter().map(|id| name_of(table, id)).collect()
+    };
+    if has(offer, "TLS 1.2") {
+        let mut ask = ProbeHello::all(TLS12, questions.name);
+        let suites =
+            questions.one_by_one(&mut ask, |hello| Some(hello.suite), |ask| &mut ask.suites)?;
+        offer.suites_12 = names(&SUITES_12, suites);
+    }
+    if has(offer, "TLS 1.3") {
+        let mut ask = ProbeHello::all(TLS13, questions.name);
+        let suites =
+            questions.one_by_one(&mut ask, |hello| Some(hello.suite), |ask| &mut ask.suites)?;
+        offer.suites_13 = names(&SUITES_13, suites);
+        let mut ask = ProbeHello::all(TLS13, questions.name);
+        let groups = questions.one_by_one(&mut ask, |hello| hello.group, |ask| &mut ask.groups)?;
+        offer.groups = names(&GROUPS, groups);
+    }
+    Ok(())
+}
+
+/// What an established connection adds.
+pub(super) fn add_visit(offer: &mut Offer, visit: &mut ProbeConnection, is_13: bool) {
+    if offer.chain.is_empty() {
+        offer.chain = visit
+            .chain
+            .iter()
+            .filter_map(|der| certificate(der))
+            .collect();
+    }
+    if is_13 {
+        visit.await_tickets(TICKET_WAIT);
+        offer.tickets_13 = Some(0);
+        offer.early_data_max_bytes = Some(0);
+        add_tickets_13(offer, &visit.tickets);
+    } else if let Some(ticket) = visit.tickets.first() {
+        add_lifetime(offer, ticket);
+    }
+}
+
+/// What the tickets of a connection of TLS 1.3 add, where there were none so far: BoringSSL sends them
+/// with its first answer, and what it answers to is found out later.
+pub(super) fn add_tickets_13(offer: &mut Offer, tickets: &[Ticket]) {
+    let (Some(first), Some(0)) = (tickets.first(), offer.tickets_13) else {
+        return;
+    };
+    offer.tickets_13 = Some(u32::try_from(tickets.len()).unwrap_or(u32::MAX));
+    let early = tickets.iter().map(|ticket| ticket.early_data_max_bytes);
+    offer.early_data_max_bytes = early.max();
+    add_lifetime(offer, first);
+}
+
+fn add_lifetime(offer: &mut Offer, ticket: &Ticket) {
+    offer.ticket_lifetime_s = Some(offer.ticket_lifetime_s.unwrap_or(0).max(ticket.lifetime_s));
+}
+
+fn certificate(der: &[u8]) -> Option<Certificate> {
+    let (_, parsed) = X509Certificate::from_der(der).ok()?;
+    let key = match parsed.public_key().parsed().ok()? {
+        PublicKey::RSA(rsa) => format!("RSA {}", rsa.key_size()),
+        PublicKey::EC(point) => format!("ECDSA {}", point.key_size()),
+        _ => "Ed25519".into(),
+    };
+    Some(Certificate {
+        subject: parsed.subject().to_string(),
+        key,
+        bytes: der.len() as u64,
+        expires_at_s: parsed.validity().not_after.timestamp(),
+    })
+}

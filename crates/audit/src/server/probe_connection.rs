@@ -1,0 +1,414 @@
+//! One connection to a server, made by hand: blocking, with everything looked at that passes.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use dormouse_engine::{
+    ClientContext, Handshake, HandshakeInfo, HandshakeLimits, TicketWatch, UnixTime, alert_name,
+};
+use dormouse_reactor::socket::Addr;
+
+use super::probe_hello::{HelloAnswer, ProbeHello, read_answer};
+use crate::connection::{Incoming, RECEIVE, TlsConnection, complete_handshake, is_timeout};
+use crate::wire::{MessageReader, hello_extension};
+
+/// How long a server may take for anything.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_MAX: usize = 256 * 1024;
+
+/// A connected socket.
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    pub(super) fn connect(target: &Addr) -> io::Result<Self> {
+        let stream = match target {
+            Addr::Tcp(address) => {
+                let stream = TcpStream::connect_timeout(address, PATIENCE)?;
+                stream.set_nodelay(true)?;
+                Self::Tcp(stream)
+            }
+            Addr::Unix(path) => Self::Unix(UnixStream::connect(path)?),
+        };
+        stream.patience(PATIENCE)?;
+        Ok(stream)
+    }
+
+    pub(super) fn patience(&self, time: Duration) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_read_timeout(Some(time)),
+            Self::Unix(stream) => stream.set_read_timeout(Some(time)),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(room),
+            Self::Unix(stream) => stream.read(room),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Sends a hello of our own and reads the answer.
+pub(super) fn ask(target: &Addr, ask: &ProbeHello) -> Result<HelloAnswer, String> {
+    let connected = Socket::connect(target).map_err(|error| format!("connect: {error}"));
+    let mut stream = connected?;
+    if stream.write_all(&ask.record()).is_err() {
+        return Ok(HelloAnswer::Closed);
+    }
+    let (mut bytes, mut room) = (Vec::new(), [0; 4096]);
+    while bytes.len() < ANSWER_MAX {
+        match stream.read(&mut room) {
+            Ok(0) => return Ok(HelloAnswer::Closed),
+            Ok(count) => bytes.extend_from_slice(room.get(..count).unwrap_or_default()),
+            Err(error) if is_timeout(&error) => return Ok(HelloAnswer::Silent),
+            Err(_) => return Ok(HelloAnswer::Closed),
+        }
+        if let Some(answer) = read_answer(&bytes) {
+            return Ok(answer);
+        }
+    }
+    Ok(HelloAnswer::NotTls)
+}
+
+/// A ticket that a server sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Ticket {
+    pub(super) lifetime_s: u32,
+    pub(super) early_data_max_bytes: u32,
+}
+
+/// An established connection.
+pub(super) struct ProbeConnection {
+    pub(super) info: HandshakeInfo,
+    pub(super) chain: Vec<Vec<u8>>,
+    /// Wall time of connecting and the handshake.
+    pub(super) took: Duration,
+    /// Tickets which came, as far as it was waited for them.
+    pub(super) tickets: Vec<Ticket>,
+    pub(super) connection: TlsConnection<Socket>,
+    /// What was sent in the handshake, as it passed.
+    pub(super) sent: Vec<u8>,
+    watch: Option<TicketWatch>,
+    ended: bool,
+    refused: Option<u8>,
+}
+
+impl ProbeConnection {
+    /// Connects and makes the handshake.
+    pub(super) fn make(target: &Addr, context: &ClientContext, name: &str) -> Result<Self, String> {
+        let began = Instant::now();
+        let mut stream = Socket::connect(target).map_err(|error| format!("connect: {error}"))?;
+        let mut handshake = Handshake::client(context, name, HandshakeLimits::default())
+            .map_err(|error| error.to_string())?;
+        let passed = complete_handshake(&mut stream, &mut handshake, "the server", || false)?;
+        let took = began.elapsed();
+        let chain = handshake.peer_certificates();
+        let (connection, rested) = TlsConnection::rest(stream, handshake)?;
+        let mut visit = Self {
+            info: rested.info,
+            chain,
+            took,
+            tickets: ticket_in_the_clear(&passed.received).into_iter().collect(),
+            connection,
+            sent: passed.sent,
+            watch: rested.tickets,
+            ended: false,
+            refused: None,
+        };
+        visit.open(&mut Vec::new())?;
+        Ok(visit)
+    }
+
+    /// Says something.
+    pub(super) fn say(&mut self, words: &[u8]) -> Result<(), String> {
+        self.connection.say(words)
+    }
+
+    /// Hears what comes within this time, until `enough`.
+    pub(super) fn hear(
+        &mut self,
+        time: Duration,
+        enough: impl Fn(&[u8], usize) -> bool,
+    ) -> Result<Vec<u8>, String> {
+        let until = Instant::now() + time;
+        let (mut heard, mut room) = (Vec::new(), vec![0; RECEIVE]);
+        self.open(&mut heard)?;
+        while !enough(&heard, self.tickets.len()) && !self.ended {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let patience = self.connection.stream.patience(left);
+            patience.map_err(|error| error.to_string())?;
+            match self.connection.receive(&mut room) {
+                Ok(0) => self.ended = true,
+                Ok(_) => self.open(&mut heard)?,
+                Err(error) if is_timeout(&error) => break,
+                Err(_) => self.ended = true,
+            }
+        }
+        Ok(heard)
+    }
+
+    /// Waits for tickets, at least one; where none has come by then, none comes.
+    pub(super) fn await_tickets(&mut self, time: Duration) {
+        if self.tickets.is_empty() {
+            let _ = self.hear(time, |_, tickets| tickets > 0);
+        }
+    }
+
+    /// The same, and if none comes the server is asked something: BoringSSL sends its tickets with its
+    /// first answer.
+    pub(super) fn await_tickets_or_ask(&mut self, words: &[u8], time: Duration) {
+        self.await_tickets(time);
+        if self.tickets.is_empty() && !time.is_zero() && self.say(words).is_ok() {
+            self.await_tickets(time);
+        }
+    }
+
+    /// In TLS 1.3 a server judges a client's certificate, and that there is none, behind the handshake.
+    ///
+    /// # Errors
+    /// When it has sent an alert, as far as was heard.
+    pub(super) fn accepted(&self) -> Result<(), String> {
+        match self.refused {
+            None => Ok(()),
+            Some(alert) => Err(format!(
+                "the server ended the connection behind the handshake with the alert {}",
+                alert_name(alert)
+            )),
+        }
+    }
+
+    /// Says goodbye.
+    pub(super) fn close(mut self) {
+        self.connection.close();
+    }
+
+    /// Opens all whole records that came.
+    fn open(&mut self, heard: &mut Vec<u8>) -> Result<(), String> {
+        let Self {
+            connection,
+            tickets,
+            watch,
+            ended,
+            refused,
+            ..
+        } = self;
+        connection.open(|came| {
+            match came {
+                Incoming::Data(data) => heard.extend_from_slice(data),
+                Incoming::Tickets(fragment) => {
+                    tickets.extend(tickets_13(fragment));
+                    if let Some(watch) = watch {
+                        watch
+                            .handle_fragment(UnixTime::now(), fragment)
+                            .map_err(|failure| failure.to_string())?;
+                    }
+                }
+                Incoming::Alert(alert) => (*refused, *ended) = (Some(alert), true),
+                Incoming::Closed => *ended = true,
+            }
+            Ok(())
+        })
+    }
+}
+
+/// NewSessionTicket messages (RFC 8446 §4.6.1) in one piece of a record.
+fn tickets_13(fragment: &[u8]) -> Vec<Ticket> {
+    let mut messages = MessageReader::new(fragment);
+    let mut tickets = Vec::new();
+    while let (Some(4), Some(body)) = (messages.u8(), messages.vec_24()) {
+        let mut reading = MessageReader::new(body);
+        let (Some(lifetime_s), Some(_), Some(_), Some(_)) = (
+            reading.u32(),
+            reading.u32(),
+            reading.vec_8(),
+            reading.vec_16(),
+        ) else {
+            break;
+        };
+        let mut early_data_max_bytes = 0;
+        let mut extensions = MessageReader::new(reading.vec_16().unwrap_or_default());
+        while let (Some(kind), Some(content)) = (extensions.u16(), extensions.vec_16()) {
+            if kind == hello_extension::EARLY_DATA {
+                early_data_max_bytes = MessageReader::new(content).u32().unwrap_or(0);
+            }
+        }
+        tickets.push(Ticket {
+            lifetime_s,
+            early_data_max_bytes,
+        });
+    }
+    tickets
+}
+
+/// The ticket of TLS 1.2 (RFC 5077 §3.3), which is sent before the change of keys.
+fn ticket_in_the_clear(received: &[u8]) -> Option<Ticket> {
+    let mut messages = Vec::new();
+    let mut records = MessageReader::new(received);
+    while let (Some(22), Some(_), Some(content)) = (records.u8(), records.u16(), records.vec_16()) {
+        messages.extend_from_slice(content);
+    }
+    let mut reading = MessageReader::new(&messages);
+    while let (Some(kind), Some(body)) = (reading.u8(), reading.vec_24()) {
+        if kind == 4 {
+            let lifetime_s = MessageReader::new(body).u32()?;
+            return Some(Ticket {
+                lifetime_s,
+                early_data_max_bytes: 0,
+            });
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_engine::{Flights, Version};
+    use dormouse_record::{Role, State, Suite};
+
+    use super::*;
+    use crate::connection::HANDSHAKE;
+
+    #[test]
+    fn a_ticket_with_early_data() {
+        let mut message = vec![4, 0, 0, 23];
+        message.extend_from_slice(&7200_u32.to_be_bytes());
+        message.extend_from_slice(&[1, 2, 3, 4, 1, 0, 0, 1, 0xaa, 0, 8, 0, 42, 0, 4]);
+        message.extend_from_slice(&16_384_u32.to_be_bytes());
+        let expected = Ticket {
+            lifetime_s: 7200,
+            early_data_max_bytes: 16_384,
+        };
+        assert_eq!(tickets_13(&message), [expected]);
+        assert_eq!(tickets_13(&message[..26]), []);
+        let mut flight = vec![22, 3, 3, 0, message.len() as u8];
+        flight.extend_from_slice(&message);
+        assert_eq!(
+            ticket_in_the_clear(&flight).map(|t| t.lifetime_s),
+            Some(7200)
+        );
+    }
+
+    /// What Netty with tcnative 2.0 (BoringSSL) sent: two tickets in one record, and not before it had
+    /// something to answer.
+    const BORINGSSL: &str = "\
+        040000b20002a300d0799ab9010000a068b7e4c65063ccd98f0b5fc6dced90a421521b9bd9af346f2b32\
+        efed3f60d69fb0c880aadf7a336c60812eff69b482372607ca8c1084160133950ad2b59eef280a64648b\
+        0bc6d92111264426b9d07b31c25a3c25910d04ebed4b68de6f2dc5c637076b7ede4d24c739d7f128209a\
+        65cdd811e54e86aff58e5bcb900920533c7d43b6eabeb653cfec8a87482723b6e278f6506968b0155549\
+        c632f4144cf5aecb00042a2a0000040000b20002a3008edbc562010100a068b7e4c65063ccd98f0b5fc6\
+        dced90a4eea1d021cf2333f6e719c1cc3f921071c060401baddeb5fe0b3db5d5d2f503d1eb18448e71eb\
+        910b15e5a7070ef890bd888da981bf94ee6d3aa7f68768667ca4383c355af2d8d6ce8f63fff254e50e2c\
+        ba4c5516d080a84a0d8b75d698e94a1d4fffeb9c7b1aa8632e76e255d8afc36c72e4d0e6915a2017ac1e\
+        a025c473fa2cd4d4a7b97e2c8388084ddf70241dae7600042a2a0000";
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let digit = |byte: &u8| (*byte as char).to_digit(16).unwrap() as u8;
+        let pairs = hex.as_bytes().chunks_exact(2);
+        pairs
+            .map(|pair| digit(&pair[0]) << 4 | digit(&pair[1]))
+            .collect()
+    }
+
+    /// Both ends of a connection of TLS 1.3, as they are behind the handshake.
+    fn behind_the_handshake() -> (ProbeConnection, TlsConnection<UnixStream>) {
+        let (near, far) = UnixStream::pair().unwrap();
+        let tls = |role, read: u8, write: u8| {
+            let mut tls = State::empty();
+            let suite = Suite::Aes128GcmSha256;
+            tls.establish_tls13(role, suite, &[read; 32], 0, &[write; 32], 0)
+                .unwrap();
+            tls
+        };
+        let info = HandshakeInfo {
+            protocol: Version::Tls13,
+            suite: "TLS13_AES_128_GCM_SHA256",
+            group: None,
+            sni: None,
+            alpn: None,
+            resumed: false,
+            retried: false,
+            signature: None,
+            verified: false,
+            client: None,
+            client_name: None,
+            client_certificate: None,
+            algorithms: None,
+            refused: None,
+            ticket_withheld: false,
+            bytes_in: 0,
+            bytes_out: 0,
+            flights: Flights::default(),
+        };
+        let visit = ProbeConnection {
+            info,
+            chain: Vec::new(),
+            took: Duration::ZERO,
+            tickets: Vec::new(),
+            connection: TlsConnection::of(Socket::Unix(near), tls(Role::Client, 1, 2)),
+            sent: Vec::new(),
+            watch: None,
+            ended: false,
+            refused: None,
+        };
+        (visit, TlsConnection::of(far, tls(Role::Server, 2, 1)))
+    }
+
+    #[test]
+    fn tickets_which_come_with_the_first_answer() {
+        let (mut visit, mut server) = behind_the_handshake();
+        let serving = std::thread::spawn(move || {
+            let mut heard = Vec::new();
+            while heard.is_empty() {
+                server.receive(&mut [0; RECEIVE]).unwrap();
+                server
+                    .open(|came| {
+                        if let Incoming::Data(data) = came {
+                            heard.extend_from_slice(data);
+                        }
+                        Ok(())
+                    })
+                    .unwrap();
+            }
+            server.send(HANDSHAKE, &bytes(BORINGSSL)).unwrap();
+            server.say(&heard).unwrap();
+            (server, heard)
+        });
+        // It says nothing by itself, however long that is waited for.
+        visit.await_tickets(Duration::from_millis(20));
+        assert_eq!(visit.tickets, []);
+        // Nor is it asked when nobody wants to wait.
+        visit.await_tickets_or_ask(b"hello\n", Duration::ZERO);
+        assert_eq!(visit.tickets, []);
+        visit.await_tickets_or_ask(b"hello\n", Duration::from_millis(500));
+        let ticket = Ticket {
+            lifetime_s: 172_800,
+            early_data_max_bytes: 0,
+        };
+        assert_eq!(visit.tickets, [ticket; 2]);
+        let (_server, heard) = serving.join().unwrap();
+        assert_eq!(heard, b"hello\n");
+    }
+}

@@ -1,0 +1,86 @@
+//! What a server speaks, and what it says of itself.
+
+use std::time::Duration;
+
+use dormouse_engine::Protocols;
+
+use super::dialer::Dialer;
+use super::probe_connection::ProbeConnection;
+use super::spec::ServerSpec;
+use dormouse_bench::load::{Expect, Talk};
+use dormouse_measure::Error;
+
+/// One connection: how it is talked to, and what it says of itself.
+pub(super) fn detect(
+    spec: &ServerSpec,
+    means: &Dialer<'_>,
+) -> Result<(Talk, Option<String>), Error> {
+    let context = means.context(Protocols::ALL, None);
+    let visit =
+        context.and_then(|context| ProbeConnection::make(means.target, &context, means.name));
+    let mut visit = visit.map_err(|why| {
+        Error::target(format!(
+            "the first connection to {} failed: {why}",
+            means.target
+        ))
+    })?;
+    let found = talk(spec, &mut visit);
+    visit.accepted().map_err(Error::target)?;
+    visit.close();
+    Ok(found)
+}
+
+/// What the server speaks, found out by saying something that an HTTP server understands and an
+/// echo server repeats; and what it says of itself.
+fn talk(spec: &ServerSpec, visit: &mut ProbeConnection) -> (Talk, Option<String>) {
+    let greeting = visit
+        .hear(Duration::from_millis(300), |heard, _| !heard.is_empty())
+        .unwrap_or_default();
+    let path = match &spec.talk {
+        Some(Talk::Http { path, .. }) => path.clone(),
+        _ => "/".into(),
+    };
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", spec.server_name);
+    let said = visit.say(request.as_bytes()).is_ok();
+    let enough = |heard: &[u8], _| {
+        heard.len() >= request.len() || heard.windows(4).any(|w| w == b"\r\n\r\n")
+    };
+    let answer = if said {
+        visit
+            .hear(Duration::from_secs(2), enough)
+            .unwrap_or_default()
+    } else {
+        Vec::new()
+    };
+    let banner = banner(&answer);
+    if let Some(talk) = &spec.talk {
+        return (talk.clone(), banner);
+    }
+    if answer.starts_with(b"HTTP/1.") {
+        let host = spec.server_name.clone();
+        return (Talk::Http { path, host }, banner);
+    }
+    let expect = if answer == request.as_bytes() {
+        Expect::Echo
+    } else if answer.is_empty() {
+        Expect::Nothing
+    } else {
+        Expect::Any
+    };
+    let talk = Talk::Say {
+        message: b"hello\n".to_vec(),
+        expect,
+        greeting: !greeting.is_empty(),
+    };
+    (talk, banner)
+}
+
+/// The `Server` header.
+fn banner(answer: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(answer.get(..answer.len().min(4096))?).into_owned();
+    let line = text
+        .lines()
+        .find(|line| line.to_ascii_lowercase().starts_with("server:"))?;
+    let banner: String = line.get(7..)?.trim().chars().take(80).collect();
+    Some(banner)
+}

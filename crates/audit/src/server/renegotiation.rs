@@ -1,0 +1,244 @@
+//! Does a server let its clients renegotiate (RFC 5746)? It is tried: on an established connection of
+//! TLS 1.2 another ClientHello is sent, protected as everything is by then, and what comes is looked at.
+//!
+//! A server which begins anew answers with a ServerHello, and stays. No second handshake is finished:
+//! that the server lets itself in for it is what can be abused.
+//!
+//! The hello must show that it is the same client's (RFC 5746 §3.5), by the `verify_data` of the first
+//! handshake's Finished. A TLS library keeps that for itself, but it passed: it is the first record
+//! that was sent under the connection's keys, which are ours.
+
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce};
+use aws_lc_rs::aead::{Algorithm, UnboundKey};
+use dormouse_engine::{Protocols, alert_name};
+use dormouse_record::{State, Suite};
+use zerocopy::IntoBytes;
+
+use super::dialer::Dialer;
+use super::probe_connection::ProbeConnection;
+use super::probe_hello::{ProbeHello, TLS12};
+use crate::connection::{ALERT, HANDSHAKE, RECEIVE, is_timeout};
+use crate::wire::MessageReader;
+
+/// How long an answer is waited for. Who reads answers at once.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+/// How long it is waited for its end when the server has begun anew.
+const END_WAIT: Duration = Duration::from_millis(500);
+const BEGUN_AND_ENDED: &str = "a ServerHello, and then the end of the connection";
+const SERVER_HELLO: u8 = 2;
+const HELLO_REQUEST: u8 = 0;
+const FINISHED: u8 = 20;
+/// Length of verify_data in TLS 1.2 (RFC 5246 §7.4.9).
+const VERIFY_DATA: usize = 12;
+const FATAL: u8 = 2;
+
+/// What a server did when its client wanted to renegotiate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct RenegotiationAnswer {
+    pub(super) accepted: bool,
+    pub(super) words: String,
+}
+
+/// Tries it, on a connection made for that. `announced`: whether the server knows RFC 5746.
+pub(super) fn attempt(
+    means: &Dialer<'_>,
+    name: Option<&str>,
+    announced: bool,
+) -> Result<RenegotiationAnswer, String> {
+    let context = means.context(Protocols::TLS12, None)?;
+    let mut visit = ProbeConnection::make(means.target, &context, means.name)?;
+    let verify_data = verify_data(visit.connection.tls(), &visit.sent);
+    let verify_data = verify_data.ok_or("the Finished message that was sent was not found")?;
+    let mut ask = ProbeHello::all(TLS12, name);
+    ask.renegotiating = Some(if announced { verify_data } else { Vec::new() });
+    visit.connection.send(HANDSHAKE, &ask.message())?;
+    let answer = listen(&mut visit)?;
+    visit.close();
+    Ok(answer)
+}
+
+fn listen(visit: &mut ProbeConnection) -> Result<RenegotiationAnswer, String> {
+    let answer = |accepted, words: &str| {
+        Ok(RenegotiationAnswer {
+            accepted,
+            words: words.into(),
+        })
+    };
+    let mut until = Instant::now() + ANSWER_WAIT;
+    let mut begun = false;
+    let mut sequence = visit.connection.tls().read_sequence();
+    let mut bytes = visit.connection.take_unopened();
+    let mut room = vec![0; RECEIVE];
+    loop {
+        let mut records = MessageReader::new(&bytes);
+        let mut opened = 0;
+        while let Some(record) = whole_record(&mut records) {
+            let content = opened_record(visit.connection.tls(), Side::Read, sequence, record);
+            let content = content.ok_or("a record could not be opened")?;
+            sequence += 1;
+            opened += record.len();
+            match (record.first(), content.as_slice()) {
+                (Some(&HANDSHAKE), [SERVER_HELLO, ..]) => {
+                    // Some count them, and end the connection when there are too many.
+                    begun = true;
+                    until = Instant::now() + END_WAIT;
+                }
+                // It asked by itself at the same moment; its answer to ours is still to come.
+                (Some(&HANDSHAKE), [HELLO_REQUEST, ..]) => {}
+                (Some(&ALERT), _) if begun => return answer(false, BEGUN_AND_ENDED),
+                (Some(&ALERT), [level, alert, ..]) => {
+                    let kind = if *level == FATAL {
+                        "an alert which ends the connection"
+                    } else {
+                        "a warning"
+                    };
+                    return answer(false, &format!("{kind}, {}", alert_name(*alert)));
+                }
+                // What an application says by itself.
+                _ => {}
+            }
+        }
+        bytes.drain(..opened);
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() && begun {
+            return answer(true, "a ServerHello: it begins anew");
+        }
+        if left.is_zero() {
+            let s = ANSWER_WAIT.as_secs();
+            return Err(format!("the server did not answer within {s} s"));
+        }
+        let stream = &visit.connection.stream;
+        let patience = stream.patience(left);
+        patience.map_err(|error| error.to_string())?;
+        match visit.connection.receive(&mut room) {
+            Ok(1..) => bytes.append(&mut visit.connection.take_unopened()),
+            Err(error) if is_timeout(&error) => {}
+            Ok(_) | Err(_) if begun => return answer(false, BEGUN_AND_ENDED),
+            Ok(_) => return answer(false, "the connection was closed"),
+            Err(_) => return answer(false, "the connection was reset"),
+        }
+    }
+}
+
+/// The next record, header included, if all of it is there.
+fn whole_record<'a>(records: &mut MessageReader<'a>) -> Option<&'a [u8]> {
+    let rest = records.rest();
+    let length = u16::from_be_bytes([*rest.get(3)?, *rest.get(4)?]);
+    records.take(5 + usize::from(length))
+}
+
+/// The `verify_data` of our own Finished: the first record of its kind behind the change of keys.
+fn verify_data(tls: &State, sent: &[u8]) -> Option<Vec<u8>> {
+    let mut records = MessageReader::new(sent);
+    let mut changed = false;
+    while let Some(record) = whole_record(&mut records) {
+        match record.first() {
+            Some(20) => changed = true,
+            Some(&HANDSHAKE) if changed => {
+                let finished = opened_record(tls, Side::Write, 0, record)?;
+                let mut reading = MessageReader::new(&finished);
+                return match (reading.u8(), reading.vec_24()) {
+                    (Some(FINISHED), Some(data)) if data.len() == VERIFY_DATA => {
+                        Some(data.to_vec())
+                    }
+                    _ => None,
+                };
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// MeasuredSide keys: those for what is received, or for what is sent.
+#[derive(Clone, Copy)]
+enum Side {
+    Read,
+    Write,
+}
+
+/// The content of a record of TLS 1.2, opened beside the connection, which does not notice.
+fn opened_record(tls: &State, side: Side, sequence: u64, record: &[u8]) -> Option<Vec<u8>> {
+    let (algorithm, explicit): (&Algorithm, usize) = match tls.suite() {
+        Suite::Aes128GcmSha256 => (&AES_128_GCM, 8),
+        Suite::Aes256GcmSha384 => (&AES_256_GCM, 8),
+        Suite::Chacha20Poly1305Sha256 => (&CHACHA20_POLY1305, 0),
+    };
+    // The places are part of the state's contract: key at 32 or 80, IV 32 bytes behind it.
+    let secret = match side {
+        Side::Read => tls.as_bytes().get(32..80)?,
+        Side::Write => tls.as_bytes().get(80..128)?,
+    };
+    let key = UnboundKey::new(algorithm, secret.get(..algorithm.key_len())?).ok()?;
+    let iv: [u8; 12] = secret.get(32..44)?.try_into().ok()?;
+    let (header, protected) = record.split_at_checked(5)?;
+    let (nonce, text) = protected.split_at_checked(explicit)?;
+    let nonce = nonce_of(iv, nonce, sequence)?;
+    let length = u16::try_from(text.len().checked_sub(algorithm.tag_len())?).ok()?;
+    let mut aad = sequence.to_be_bytes().to_vec();
+    aad.extend_from_slice(header.get(..3)?);
+    aad.extend_from_slice(&length.to_be_bytes());
+    let mut content = text.to_vec();
+    let plain = LessSafeKey::new(key)
+        .open_in_place(
+            Nonce::assume_unique_for_key(nonce),
+            Aad::from(aad),
+            &mut content,
+        )
+        .ok()?;
+    Some(plain.to_vec())
+}
+
+/// RFC 5288 §3: four bytes of the IV and eight that are sent. RFC 7905 §2: IV xor sequence number.
+fn nonce_of(mut iv: [u8; 12], sent: &[u8], sequence: u64) -> Option<[u8; 12]> {
+    let place = iv.get_mut(4..)?;
+    if sent.is_empty() {
+        for (byte, with) in place.iter_mut().zip(sequence.to_be_bytes()) {
+            *byte ^= with;
+        }
+    } else {
+        place.copy_from_slice(sent.get(..8)?);
+    }
+    Some(iv)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_record::{self as record, KeyIv, Role, SealKey};
+
+    #[test]
+    fn a_record_is_opened_beside_the_connection() {
+        for suite in [
+            Suite::Aes128GcmSha256,
+            Suite::Aes256GcmSha384,
+            Suite::Chacha20Poly1305Sha256,
+        ] {
+            let key: Vec<u8> = (0..suite.key_len() as u8).collect();
+            let (read, write) = ([1; 12], [2; 12]);
+            let half = |iv| KeyIv { key: &key, iv };
+            let mut tls = State::empty();
+            tls.establish_tls12(Role::Client, suite, half(&read), 0, half(&write), 0)
+                .unwrap();
+            // Finished (RFC 5246 §7.4.9), behind a change of keys, as it passes.
+            let mut message = vec![FINISHED, 0, 0, 12];
+            message.extend_from_slice(b"verify_data!");
+            let room = record::record_room(&tls);
+            let mut out = vec![0; room.header + message.len() + room.trailer];
+            out[room.header..room.header + message.len()].copy_from_slice(&message);
+            let mut sealing = SealKey::new(&tls);
+            let length = message.len();
+            record::seal_record(&mut tls, &mut sealing, &mut out, HANDSHAKE, length, 0).unwrap();
+            let sent = [&[20, 3, 3, 0, 1, 1], &out[..]].concat();
+            assert_eq!(verify_data(&tls, &sent).unwrap(), b"verify_data!");
+            // In the clear, cut off, or changed on the way: there is none.
+            assert_eq!(verify_data(&tls, &out), None);
+            assert_eq!(verify_data(&tls, &sent[..sent.len() - 1]), None);
+            let mut changed = sent.clone();
+            *changed.last_mut().unwrap() ^= 1;
+            assert_eq!(verify_data(&tls, &changed), None);
+        }
+    }
+}

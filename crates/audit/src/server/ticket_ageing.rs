@@ -1,0 +1,132 @@
+//! Is a ticket still taken after a while? Tickets are set aside, the audit goes on, and they are
+//! offered when they have aged. What lies beyond the time that was waited is not known.
+
+use std::time::{Duration, Instant};
+
+use dormouse_engine::{ClientContext, Protocols};
+
+use super::dialer::{Dialer, version_name};
+use super::offer::TICKET_WAIT;
+use super::resumption::{context, visit};
+use super::spec::Effort;
+use crate::model::{AgedTicket, Measured};
+
+/// The part of its lifetime at which a ticket is offered that would be too old later.
+const NEARLY: f64 = 0.9;
+
+/// A ticket that was set aside; it is in the store of a context of its own.
+pub(super) struct AgeingTicket {
+    protocols: Protocols,
+    context: ClientContext,
+    taken: Instant,
+    lifetime_s: u32,
+    age: Duration,
+}
+
+impl Effort {
+    /// At which ages tickets are offered.
+    fn ages(self) -> &'static [u64] {
+        match self {
+            Self::Quick => &[3],
+            Self::Normal => &[30],
+            Self::Thorough => &[60, 300, 600],
+        }
+    }
+}
+
+/// Sets tickets aside, one for each age; on a machine which is not ours to load, in the newest
+/// version alone.
+pub(super) fn set_aside(
+    means: &Dialer<'_>,
+    effort: Effort,
+    versions: &[Protocols],
+) -> Result<Vec<AgeingTicket>, String> {
+    let mut all = Vec::new();
+    for &protocols in means.versions(versions) {
+        let mut latest = Duration::ZERO;
+        for &age_s in effort.ages() {
+            let context = context(means, protocols, "ticket")?;
+            let giver = visit(means, &context, TICKET_WAIT)?;
+            giver.accepted()?;
+            let lifetime_s = giver.tickets.first().map(|ticket| ticket.lifetime_s);
+            giver.close();
+            let Some(lifetime_s) = lifetime_s else { break };
+            let age = within(Duration::from_secs(age_s), lifetime_s);
+            // Where several are beyond its lifetime, one before its end is enough.
+            if age > latest {
+                latest = age;
+                all.push(AgeingTicket {
+                    protocols,
+                    context,
+                    taken: Instant::now(),
+                    lifetime_s,
+                    age,
+                });
+            }
+        }
+    }
+    if all.is_empty() {
+        return Err("no ticket was sent".into());
+    }
+    all.sort_by_key(|ticket| ticket.taken + ticket.age);
+    Ok(all)
+}
+
+/// An age at which a ticket still lives by the server's own account: no client offers one that is older.
+fn within(age: Duration, lifetime_s: u32) -> Duration {
+    match lifetime_s {
+        // It does not say.
+        0 => age,
+        _ => age.min(Duration::from_secs(lifetime_s.into()).mul_f64(NEARLY)),
+    }
+}
+
+/// When the next one is to be offered.
+pub(super) fn due(all: &[AgeingTicket]) -> Option<Instant> {
+    all.first().map(|ticket| ticket.taken + ticket.age)
+}
+
+/// When the last one is; at once if there is none.
+pub(super) fn last(all: &[AgeingTicket]) -> Instant {
+    let dues = all.iter().map(|ticket| ticket.taken + ticket.age);
+    dues.max().unwrap_or_else(Instant::now)
+}
+
+/// Offers one.
+pub(super) fn offer(means: &Dialer<'_>, ticket: &AgeingTicket, load_between: bool) -> AgedTicket {
+    let age = ticket.taken.elapsed();
+    let lifetime = Duration::from_secs(ticket.lifetime_s.into());
+    let resumed = if ticket.lifetime_s > 0 && age >= lifetime {
+        Err(format!(
+            "it lives for {} s by the server's own account, and no client offers one that is older",
+            ticket.lifetime_s
+        ))
+    } else {
+        visit(means, &ticket.context, Duration::ZERO).map(|visit| {
+            let resumed = visit.info.resumed;
+            visit.close();
+            resumed
+        })
+    };
+    AgedTicket {
+        version: version_name(ticket.protocols).into(),
+        age_s: age.as_secs_f64(),
+        lifetime_s: ticket.lifetime_s,
+        load_between,
+        resumed: Measured::from(resumed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tickets_are_offered_while_they_live() {
+        let s = Duration::from_secs;
+        assert_eq!(within(s(60), 300), s(60));
+        assert_eq!(within(s(600), 300), s(270));
+        assert_eq!(within(s(600), 0), s(600));
+        assert_eq!(within(s(600), 7200), s(600));
+    }
+}

@@ -1,0 +1,41 @@
+//! The commands which show something again, as a shell takes them.
+
+/// A word as a shell takes it for one.
+pub fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// Words as a shell takes them.
+pub fn command_line(words: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    let words: Vec<_> = words.into_iter().map(|word| quote(word.as_ref())).collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_takes_them_as_they_are() {
+        let words = [
+            "perl",
+            "-e",
+            "print 'it''s' . \"$ENV{X}\"; # \\n",
+            "",
+            "https://localhost:1/?a&b",
+        ];
+        let output = std::process::Command::new("/bin/sh")
+            .args(["-c", &format!("printf '%s\\0' {}", command_line(words))])
+            .output()
+            .unwrap();
+        assert_eq!(
+            String::from_utf8(output.stdout).unwrap(),
+            words.join("\0") + "\0"
+        );
+        assert_eq!(command_line(["-n", "2000"]), "-n 2000");
+    }
+}

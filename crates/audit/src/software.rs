@@ -1,0 +1,399 @@
+//! Which software is it? By its program, the libraries it has mapped, and what it says of itself.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{BufRead as _, Read as _};
+
+use serde::{Deserialize, Serialize};
+
+use dormouse_measure::ProcessInfo;
+
+/// Bytes of a program that are searched for the marks of its language and library.
+const PROGRAM_MAX: u64 = 96 << 20;
+const BLOCK: usize = 1 << 20;
+
+/// What was recognised.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SoftwareKind {
+    /// `dormouse serve`.
+    Dormouse,
+    /// Node.js.
+    Node,
+    /// nginx.
+    Nginx,
+    /// Apache httpd.
+    Apache,
+    /// HAProxy.
+    Haproxy,
+    /// hitch.
+    Hitch,
+    /// stunnel.
+    Stunnel,
+    /// Netty over the JDK's SSLEngine.
+    NettyJdk,
+    /// Netty over netty-tcnative.
+    NettyTcnative,
+    /// Another program on a JVM.
+    Jvm,
+    /// Twisted or pyOpenSSL.
+    Twisted,
+    /// Python's ssl module, asyncio among it.
+    Python,
+    /// Perl: IO::Socket::SSL, LWP.
+    Perl,
+    /// A program in Go.
+    Go,
+    /// A program over rustls.
+    Rustls,
+    /// A program over OpenSSL.
+    OpenSsl,
+    /// Something else.
+    Unknown,
+}
+
+impl SoftwareKind {
+    /// Whether its runtime collects garbage in a heap of its own.
+    pub fn collects(self) -> bool {
+        matches!(
+            self,
+            Self::Node | Self::NettyJdk | Self::NettyTcnative | Self::Jvm | Self::Go
+        )
+    }
+
+    /// Whether it compiles itself while it serves.
+    pub fn compiles(self) -> bool {
+        matches!(self, Self::NettyJdk | Self::NettyTcnative | Self::Jvm)
+    }
+
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dormouse => "dormouse",
+            Self::Node => "Node.js",
+            Self::Nginx => "nginx",
+            Self::Apache => "Apache",
+            Self::Haproxy => "HAProxy",
+            Self::Hitch => "hitch",
+            Self::Stunnel => "stunnel",
+            Self::NettyJdk => "Netty (JDK SSLEngine)",
+            Self::NettyTcnative => "Netty (tcnative)",
+            Self::Jvm => "a program on a JVM",
+            Self::Twisted => "Twisted/pyOpenSSL",
+            Self::Python => "Python ssl",
+            Self::Perl => "Perl IO::Socket::SSL",
+            Self::Go => "Go crypto/tls",
+            Self::Rustls => "a program over rustls",
+            Self::OpenSsl => "a program over OpenSSL",
+            Self::Unknown => "unknown software",
+        }
+    }
+}
+
+/// The recognised software.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Software {
+    /// What it is.
+    pub kind: SoftwareKind,
+    /// Its version, when it says so.
+    pub version: Option<String>,
+    /// The TLS library that it has mapped.
+    pub library: Option<String>,
+    /// What this was concluded from.
+    pub evidence: Vec<String>,
+}
+
+impl Software {
+    /// Name and version for people.
+    pub fn title(&self) -> String {
+        let mut title = self.kind.name().to_owned();
+        if let Some(version) = &self.version {
+            title = format!("{title} {version}");
+        }
+        match &self.library {
+            Some(library) => format!("{title} ({library})"),
+            None => title,
+        }
+    }
+}
+
+/// What there is to conclude from.
+#[derive(Default)]
+struct Signs {
+    programs: BTreeSet<String>,
+    words: String,
+    files: BTreeSet<String>,
+    go: bool,
+    rustls: bool,
+}
+
+/// Recognises the software of these processes; `banner` is what the server says of itself.
+pub(crate) fn recognise(
+    processes: &[ProcessInfo],
+    banner: Option<&str>,
+) -> Result<Software, String> {
+    let mut signs = Signs::default();
+    for process in processes {
+        look(process.pid, &mut signs);
+    }
+    if signs.programs.is_empty() && banner.is_none() {
+        return Err("its processes are not known: give --pid or --cmd".into());
+    }
+    Ok(conclude(&signs, banner))
+}
+
+fn look(pid: i32, signs: &mut Signs) {
+    if let Ok(program) = fs::read_link(format!("/proc/{pid}/exe")) {
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.trim_end_matches(" (deleted)").to_owned();
+        if signs.programs.insert(name) {
+            search(pid, signs);
+        }
+    }
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    signs.words += &String::from_utf8_lossy(&words).replace('\0', " ");
+    signs.words.push('\n');
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    for line in maps.lines() {
+        if let Some(at) = line.find('/') {
+            let path = line.get(at..).unwrap_or_default();
+            signs
+                .files
+                .insert(path.trim_end_matches(" (deleted)").to_owned());
+        }
+    }
+    // A JVM reads its archives through descriptors.
+    for entry in fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        if let Ok(path) = fs::read_link(entry.path()) {
+            let path = path.to_string_lossy();
+            if path.ends_with(".jar") {
+                signs.files.insert(path.into_owned());
+            }
+        }
+    }
+}
+
+/// Looks for the marks that Go and rustls leave in a program.
+fn search(pid: i32, signs: &mut Signs) {
+    let Ok(file) = File::open(format!("/proc/{pid}/exe")) else {
+        return;
+    };
+    let mut file = file.take(PROGRAM_MAX);
+    let mut block = vec![0; BLOCK];
+    // In two pieces, or this very program would bear the mark.
+    let go = [" Go build", "inf:"].concat();
+    while let Ok(count @ 1..) = file.read(&mut block) {
+        let text = block.get(..count).unwrap_or_default();
+        signs.go |= holds(text, go.as_bytes());
+        signs.rustls |= holds(text, b"rustls::") || holds(text, b"/rustls-0.");
+        if signs.go || signs.rustls {
+            return;
+        }
+    }
+}
+
+/// Whether `mark` is in a text that may be a hundred megabytes of anything: jumps from one place
+/// where it may end to the next.
+fn holds(text: &[u8], mark: &[u8]) -> bool {
+    let Some(last) = mark.last() else {
+        return true;
+    };
+    let (mut rest, mut at) = (text, 0);
+    while let Ok(count @ 1..) = rest.skip_until(*last) {
+        at += count;
+        if text.get(..at).is_some_and(|seen| seen.ends_with(mark)) {
+            return true;
+        }
+    }
+    false
+}
+
+fn conclude(signs: &Signs, banner: Option<&str>) -> Software {
+    let program = |name: &str| {
+        signs
+            .programs
+            .iter()
+            .any(|program| program.starts_with(name))
+    };
+    let file = |part: &str| signs.files.iter().find(|file| file.contains(part));
+    let said = |word: &str| banner.is_some_and(|banner| banner.to_ascii_lowercase().contains(word));
+    let word = |word: &str| signs.words.to_ascii_lowercase().contains(word);
+    let jvm = file("libjvm.so").is_some();
+    let rules = [
+        (program("dormouse"), SoftwareKind::Dormouse),
+        (
+            program("nginx") || program("openresty"),
+            SoftwareKind::Nginx,
+        ),
+        (program("apache2") || program("httpd"), SoftwareKind::Apache),
+        (program("haproxy"), SoftwareKind::Haproxy),
+        (program("hitch"), SoftwareKind::Hitch),
+        (program("stunnel"), SoftwareKind::Stunnel),
+        (program("node"), SoftwareKind::Node),
+        (
+            jvm && file("netty_tcnative").is_some(),
+            SoftwareKind::NettyTcnative,
+        ),
+        (
+            jvm && (file("netty").is_some() || word("netty")),
+            SoftwareKind::NettyJdk,
+        ),
+        (jvm, SoftwareKind::Jvm),
+        (
+            program("python")
+                && (file("/OpenSSL/").is_some() || file("_rust.abi3").is_some() || word("twist")),
+            SoftwareKind::Twisted,
+        ),
+        (program("python"), SoftwareKind::Python),
+        (program("perl"), SoftwareKind::Perl),
+        (signs.go, SoftwareKind::Go),
+        (signs.rustls, SoftwareKind::Rustls),
+        (file("libssl.so").is_some(), SoftwareKind::OpenSsl),
+        (said("nginx"), SoftwareKind::Nginx),
+        (said("apache"), SoftwareKind::Apache),
+        (said("twisted"), SoftwareKind::Twisted),
+    ];
+    let kind = rules
+        .iter()
+        .find(|(holds, _)| *holds)
+        .map_or(SoftwareKind::Unknown, |rule| rule.1);
+    let library = library(signs);
+    let mut evidence: Vec<String> = Vec::new();
+    evidence.extend(
+        signs
+            .programs
+            .iter()
+            .map(|program| format!("program {program}")),
+    );
+    evidence.extend(library.iter().map(|library| format!("mapped {library}")));
+    evidence.extend(banner.iter().map(|banner| format!("says {banner:?}")));
+    let version = banner.and_then(|banner| version_of(kind, banner));
+    Software {
+        kind,
+        version,
+        library,
+        evidence,
+    }
+}
+
+/// Its version, if the banner is its own: behind a proxy it is that of another.
+fn version_of(kind: SoftwareKind, banner: &str) -> Option<String> {
+    let of_kind = kind.name().split([' ', '/']).next()?.to_ascii_lowercase();
+    let products = banner.split_whitespace();
+    let mut versions = products.filter_map(|product| product.split_once('/'));
+    let own = versions.find(|(name, _)| name.to_ascii_lowercase().starts_with(&of_kind));
+    own.map(|(_, version)| version.to_owned())
+}
+
+/// The TLS library that is mapped.
+fn library(signs: &Signs) -> Option<String> {
+    let known = [
+        "libssl.so",
+        "netty_tcnative",
+        "libgnutls.so",
+        "libwolfssl",
+        "libmbedtls",
+        "libnss3.so",
+    ];
+    let file = |part: &str| signs.files.iter().find(|file| file.contains(part));
+    let name = known
+        .iter()
+        .find_map(|name| file(name))?
+        .rsplit('/')
+        .next()?;
+    // Netty unpacks it under a name with a random number.
+    Some(if name.contains("netty_tcnative") {
+        "netty-tcnative".to_owned()
+    } else {
+        name.to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signs(program: &str, files: &[&str], words: &str) -> Signs {
+        Signs {
+            programs: BTreeSet::from([program.to_owned()]),
+            words: words.into(),
+            files: files.iter().map(|file| (*file).to_owned()).collect(),
+            ..Signs::default()
+        }
+    }
+
+    #[test]
+    fn software_is_told_by_its_signs() {
+        let kind =
+            |program, files: &[&str], words| conclude(&signs(program, files, words), None).kind;
+        assert_eq!(
+            kind("nginx", &["/lib/libssl.so.3"], "nginx: worker"),
+            SoftwareKind::Nginx
+        );
+        assert_eq!(
+            kind(
+                "java",
+                &["/jvm/libjvm.so", "/tmp/libnetty_tcnative_linux_x86_64.so"],
+                ""
+            ),
+            SoftwareKind::NettyTcnative
+        );
+        assert_eq!(
+            kind("java", &["/jvm/libjvm.so"], "java -jar lab-netty.jar"),
+            SoftwareKind::NettyJdk
+        );
+        assert_eq!(
+            kind("python3.11", &["/lib/libssl.so.3"], "python3 echo.py"),
+            SoftwareKind::Python
+        );
+        assert_eq!(
+            kind(
+                "python3.11",
+                &["/x/cryptography/hazmat/bindings/_rust.abi3.so"],
+                ""
+            ),
+            SoftwareKind::Twisted
+        );
+        assert_eq!(
+            kind("something", &["/lib/libssl.so.3"], ""),
+            SoftwareKind::OpenSsl
+        );
+        assert_eq!(kind("something", &[], ""), SoftwareKind::Unknown);
+    }
+
+    #[test]
+    fn a_banner_gives_the_version() {
+        let software = conclude(&Signs::default(), Some("nginx/1.22.1"));
+        assert_eq!(
+            (software.kind, software.version.as_deref()),
+            (SoftwareKind::Nginx, Some("1.22.1"))
+        );
+        let behind = conclude(&signs("dormouse", &[], ""), Some("Apache/2.4.71 (Debian)"));
+        assert_eq!(
+            (behind.kind, behind.version),
+            (SoftwareKind::Dormouse, None)
+        );
+        let python = version_of(SoftwareKind::Python, "SimpleHTTP/0.6 Python/3.11.7");
+        assert_eq!(python.as_deref(), Some("3.11.7"));
+        let twisted = version_of(SoftwareKind::Twisted, "TwistedWeb/26.10.0");
+        assert_eq!(twisted.as_deref(), Some("26.10.0"));
+        assert!(recognise(&[], None).is_err());
+    }
+
+    #[test]
+    fn this_program_is_over_rustls() {
+        let own = ProcessInfo {
+            pid: i32::try_from(std::process::id()).unwrap(),
+            command: "test".into(),
+        };
+        let software = recognise(&[own], None).unwrap();
+        assert!(
+            matches!(software.kind, SoftwareKind::Rustls | SoftwareKind::Dormouse),
+            "{software:?}"
+        );
+    }
+}

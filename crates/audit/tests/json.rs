@@ -1,0 +1,140 @@
+//! The JSON of an audit is what the guide says, object by object and field by field.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use dormouse_audit::model::{
+    AddressTrials, AgedTicket, CollectedPoint, CollectedRounds, Measured, Trials,
+};
+use dormouse_audit::{Audit, report};
+use serde_json::Value;
+
+type Objects = BTreeMap<String, BTreeSet<String>>;
+
+/// Everything that audits of real systems have printed, of which the file has as few as it takes, cut
+/// short. They are read and written again, so that fields which came later are there too.
+fn printed() -> Objects {
+    let mut objects = Objects::new();
+    let audits = report::read(include_str!("audits.json")).unwrap();
+    assert!(audits.len() > 1);
+    for mut audit in audits {
+        complete(&mut audit);
+        collect(&serde_json::to_value(&audit).unwrap(), "", &mut objects);
+    }
+    objects
+}
+
+fn complete(audit: &mut Audit) {
+    let Some(server) = &mut audit.server else {
+        return;
+    };
+    server.addresses = Measured::Measured(vec![AddressTrials {
+        version: "TLS 1.3".into(),
+        from: "192.0.2.1:443".into(),
+        to: "192.0.2.2:443".into(),
+        trials: Measured::Measured(Trials::default()),
+    }]);
+    server.aged = Measured::Measured(vec![AgedTicket {
+        version: "TLS 1.3".into(),
+        age_s: 30.0,
+        lifetime_s: 7200,
+        load_between: true,
+        resumed: Measured::Measured(true),
+    }]);
+    if let Measured::Measured(memory) = &mut server.memory {
+        memory.growth_collected = Measured::Measured(CollectedRounds {
+            by: Some("the JVM".into()),
+            points: vec![CollectedPoint {
+                pss_bytes: 100_000_000,
+                living_bytes: Some(9_000_000),
+                in_use_bytes: Some(12_000_000),
+            }],
+            connections_per_round: 250,
+            grown: vec![("[B".into(), 1000, 2000, 24_000)],
+        });
+    }
+}
+
+fn collect(value: &Value, place: &str, objects: &mut Objects) {
+    match value {
+        Value::Object(fields) if is_measured(fields) => {
+            for inner in fields.values() {
+                collect(inner, place, objects);
+            }
+        }
+        Value::Object(fields) => {
+            let known = objects.entry(place.to_owned()).or_default();
+            known.extend(fields.keys().cloned());
+            for (name, inner) in fields {
+                let dot = if place.is_empty() { "" } else { "." };
+                collect(inner, &format!("{place}{dot}{name}"), objects);
+            }
+        }
+        Value::Array(entries) => {
+            for entry in entries {
+                collect(entry, &format!("{place}[]"), objects);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_measured(fields: &serde_json::Map<String, Value>) -> bool {
+    fields.len() == 1 && (fields.contains_key("measured") || fields.contains_key("not_measured"))
+}
+
+/// What the guide says; an object whose names the audit gives has no set.
+fn documented() -> BTreeMap<String, Option<BTreeSet<String>>> {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/audit.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let (_, table) = guide.split_once("| place | fields | |").unwrap();
+    let mut objects = BTreeMap::new();
+    for row in table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+    {
+        let mut columns = row.split('|').skip(1).map(str::trim);
+        let (place, fields) = (columns.next().unwrap(), columns.next().unwrap());
+        let names = fields.split('`').skip(1).step_by(2).map(str::to_owned);
+        let names = (!fields.starts_with('[')).then(|| names.collect());
+        objects.insert(place.trim_matches('`').to_owned(), names);
+    }
+    objects
+}
+
+#[test]
+fn the_guide_has_every_field_and_no_other() {
+    let (printed, documented) = (printed(), documented());
+    for (place, fields) in &printed {
+        let named = documented.iter().any(|(known, names)| {
+            names.is_none()
+                && place
+                    .strip_prefix(known.as_str())
+                    .is_some_and(|rest| rest.starts_with('.'))
+        });
+        match documented.get(place) {
+            Some(Some(names)) => assert_eq!(fields, names, "{place:?}"),
+            Some(None) => {}
+            None => assert!(named, "the guide does not know {place:?}: {fields:?}"),
+        }
+    }
+    for place in documented.keys() {
+        assert!(
+            printed.contains_key(place),
+            "the guide knows {place:?}, which no audit has printed"
+        );
+    }
+}
+
+#[test]
+fn an_unknown_finding_is_refused_by_its_name() {
+    let known = include_str!("audits.json");
+    let changed = known.replace("\"id\":\"handshake-cpu\"", "\"id\":\"warp-core-breach\"");
+    assert_ne!(changed, known);
+    let error = report::read(&changed).unwrap_err();
+    assert!(
+        error.contains("unknown finding \"warp-core-breach\""),
+        "{error}"
+    );
+}

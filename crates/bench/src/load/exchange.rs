@@ -1,0 +1,290 @@
+//! One exchange on a connection: what is said, and whether the answer is right.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::http::Response;
+use super::orders::Expect;
+
+/// Length of the block that bulk data repeats. A prime, so that no buffer size divides it and a
+/// lost or doubled buffer cannot go unnoticed.
+const BULK_BLOCK_LEN: usize = 65_521;
+
+/// Bytes that are said, repeated from `start` for as long as is wanted.
+#[derive(Clone, Debug)]
+pub(super) struct Pattern {
+    block: Arc<[u8]>,
+    start: u64,
+}
+
+impl Pattern {
+    /// A message that is said as it is.
+    pub(super) fn message(message: Arc<[u8]>) -> Self {
+        Self {
+            block: message,
+            start: 0,
+        }
+    }
+
+    /// The block for bulk data: xorshift noise, the same in every run.
+    pub(super) fn bulk_block() -> Arc<[u8]> {
+        let mut state = 0x2545_f491_4f6c_dd1d_u64;
+        let byte = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        };
+        std::iter::repeat_with(byte).take(BULK_BLOCK_LEN).collect()
+    }
+
+    /// Bulk data of one connection; each begins elsewhere in the block.
+    pub(super) fn bulk(block: Arc<[u8]>, serial: u64) -> Self {
+        Self {
+            block,
+            start: serial.wrapping_mul(7919),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.block.len() as u64
+    }
+
+    /// The longest piece of the stream at `offset` that is in one part of the block.
+    fn piece(&self, offset: u64, len_max: usize) -> &[u8] {
+        let at = self
+            .start
+            .wrapping_add(offset)
+            .checked_rem(self.len())
+            .unwrap_or(0) as usize;
+        let rest = self.block.get(at..).unwrap_or_default();
+        rest.get(..len_max).unwrap_or(rest)
+    }
+
+    /// Writes the stream from `offset` on into `out`.
+    pub(super) fn fill(&self, mut offset: u64, mut out: &mut [u8]) {
+        while !out.is_empty() && !self.block.is_empty() {
+            let piece = self.piece(offset, out.len());
+            let (head, tail) = out.split_at_mut(piece.len());
+            head.copy_from_slice(piece);
+            offset += head.len() as u64;
+            out = tail;
+        }
+    }
+
+    /// Whether `bytes` are the stream from `offset` on.
+    fn matches(&self, mut offset: u64, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            let piece = self.piece(offset, bytes.len());
+            if piece.is_empty() || !bytes.starts_with(piece) {
+                return false;
+            }
+            offset += piece.len() as u64;
+            bytes = bytes.get(piece.len()..).unwrap_or_default();
+        }
+        true
+    }
+}
+
+/// One exchange in progress.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) started: Instant,
+    pattern: Pattern,
+    /// Bytes to be said in all, and said so far.
+    say: u64,
+    said: u64,
+    heard: u64,
+    answer: ExpectedAnswer,
+    /// Whether it belongs to the opening of the connection: a greeting, a first request.
+    pub(super) opening: bool,
+}
+
+#[derive(Debug)]
+enum ExpectedAnswer {
+    Echo,
+    Any,
+    Nothing,
+    Http(Response),
+}
+
+/// Where an exchange stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ExchangeState {
+    /// More is to be said or heard.
+    Open,
+    /// Done; whether the connection can be used again.
+    Done { reusable: bool },
+}
+
+impl Exchange {
+    /// A message of `say` bytes.
+    pub(super) fn say(pattern: Pattern, say: u64, expect: Expect, now: Instant) -> Self {
+        let answer = match expect {
+            Expect::Echo => ExpectedAnswer::Echo,
+            Expect::Any => ExpectedAnswer::Any,
+            Expect::Nothing => ExpectedAnswer::Nothing,
+        };
+        Self {
+            started: now,
+            pattern,
+            say,
+            said: 0,
+            heard: 0,
+            answer,
+            opening: false,
+        }
+    }
+
+    /// Nothing is said; the server speaks first.
+    pub(super) fn greeting(now: Instant) -> Self {
+        Self::say(Pattern::message(Arc::default()), 0, Expect::Any, now).of_opening()
+    }
+
+    /// A request.
+    pub(super) fn http(request: Arc<[u8]>, now: Instant) -> Self {
+        let say = request.len() as u64;
+        let answer = ExpectedAnswer::Http(Response::new());
+        Self {
+            started: now,
+            pattern: Pattern::message(request),
+            say,
+            said: 0,
+            heard: 0,
+            answer,
+            opening: false,
+        }
+    }
+
+    /// The same as a part of opening the connection.
+    pub(super) fn of_opening(self) -> Self {
+        Self {
+            opening: true,
+            ..self
+        }
+    }
+
+    /// Whether the server speaks first.
+    pub(super) fn is_greeting(&self) -> bool {
+        self.say == 0
+    }
+
+    /// Bytes that are still to be said.
+    pub(super) fn to_say(&self) -> u64 {
+        self.say - self.said
+    }
+
+    /// Writes the next bytes to be said; there must be as many.
+    pub(super) fn next_words(&mut self, out: &mut [u8]) {
+        self.pattern.fill(self.said, out);
+        self.said += out.len() as u64;
+    }
+
+    /// Where it stands when all that was given out has been sent.
+    pub(super) fn said_all(&self) -> ExchangeState {
+        match self.answer {
+            ExpectedAnswer::Nothing if self.to_say() == 0 => ExchangeState::Done { reusable: true },
+            _ => ExchangeState::Open,
+        }
+    }
+
+    /// Takes plaintext that came.
+    pub(super) fn hear(&mut self, bytes: &[u8]) -> Result<ExchangeState, String> {
+        let from = self.heard;
+        self.heard += bytes.len() as u64;
+        let to_say = self.to_say();
+        match &mut self.answer {
+            ExpectedAnswer::Echo => {
+                if self.heard > self.said {
+                    return Err("the echo is longer than what was said".into());
+                }
+                if !self.pattern.matches(from, bytes) {
+                    return Err("the echo is not what was said (integrity)".into());
+                }
+                Ok(if self.heard == self.say {
+                    ExchangeState::Done { reusable: true }
+                } else {
+                    ExchangeState::Open
+                })
+            }
+            ExpectedAnswer::Any if to_say == 0 && !bytes.is_empty() => {
+                Ok(ExchangeState::Done { reusable: true })
+            }
+            ExpectedAnswer::Any | ExpectedAnswer::Nothing => Ok(ExchangeState::Open),
+            ExpectedAnswer::Http(response) => standing_of(response.take(bytes)?),
+        }
+    }
+
+    /// The server ended the connection: an answer may end so.
+    pub(super) fn hear_end(&mut self) -> Result<ExchangeState, String> {
+        match &mut self.answer {
+            ExpectedAnswer::Http(response) if self.heard > 0 => standing_of(Some(response.end()?)),
+            _ => Err("the server closed before it had answered".into()),
+        }
+    }
+}
+
+fn standing_of(outcome: Option<super::http::ResponseEnd>) -> Result<ExchangeState, String> {
+    match outcome {
+        None => Ok(ExchangeState::Open),
+        Some(outcome) if outcome.status < 400 => Ok(ExchangeState::Done {
+            reusable: outcome.keep_alive,
+        }),
+        Some(outcome) => Err(format!("HTTP status {}", outcome.status)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_echo_cut_anywhere_is_right_and_a_flipped_bit_is_not(
+            total in 1_u64..200_000, serial in any::<u64>(), cut in 1_usize..70_000, flip in any::<prop::sample::Index>(),
+        ) {
+            let pattern = Pattern::bulk(Pattern::bulk_block(), serial);
+            let now = Instant::now();
+            let mut exchange = Exchange::say(pattern.clone(), total, Expect::Echo, now);
+            let mut stream = vec![0; total as usize];
+            exchange.next_words(&mut stream);
+            prop_assert_eq!(exchange.to_say(), 0);
+            let mut last = ExchangeState::Open;
+            for piece in stream.chunks(cut) {
+                prop_assert_eq!(last, ExchangeState::Open);
+                last = exchange.hear(piece).unwrap();
+            }
+            prop_assert_eq!(last, ExchangeState::Done { reusable: true });
+
+            let mut wrong = Exchange::say(pattern, total, Expect::Echo, now);
+            wrong.next_words(&mut vec![0; total as usize]);
+            let at = flip.index(stream.len());
+            stream[at] ^= 0x10;
+            prop_assert!(wrong.hear(&stream).is_err());
+        }
+    }
+
+    #[test]
+    fn an_echo_before_it_was_said_is_refused() {
+        let pattern = Pattern::message(b"hello\n".to_vec().into());
+        let mut exchange = Exchange::say(pattern, 6, Expect::Echo, Instant::now());
+        exchange.next_words(&mut [0; 2]);
+        assert!(exchange.hear(b"hel").is_err());
+    }
+
+    #[test]
+    fn greetings_end_with_the_first_byte_and_silence_needs_no_answer() {
+        let mut greeting = Exchange::greeting(Instant::now());
+        assert_eq!(greeting.hear(b""), Ok(ExchangeState::Open));
+        assert_eq!(
+            greeting.hear(b"w"),
+            Ok(ExchangeState::Done { reusable: true })
+        );
+        let pattern = Pattern::message(b"ping".to_vec().into());
+        let mut silent = Exchange::say(pattern, 4, Expect::Nothing, Instant::now());
+        assert_eq!(silent.said_all(), ExchangeState::Open);
+        silent.next_words(&mut [0; 4]);
+        assert_eq!(silent.said_all(), ExchangeState::Done { reusable: true });
+    }
+}

@@ -1,0 +1,431 @@
+//! The life of one established connection: talk, rest, close.
+
+use std::time::{Duration, Instant};
+
+use dormouse_reactor::Fd;
+use dormouse_reactor::poller::{Event, Interest};
+use dormouse_reactor::socket::{self, Attempt};
+
+use super::super::connection::{ActiveConnection, ConnectionState};
+use super::super::exchange::{Exchange, ExchangeState};
+use super::super::job::Job;
+use super::super::orders::Talk;
+use super::super::wire;
+use super::Generator;
+use super::outcome::{FlowResult, NextAction, connect_words};
+
+/// Receives and sends per event, so that one busy connection starves nobody.
+const ROUNDS_PER_EVENT: usize = 8;
+/// How long a connection without an exchange is kept for a ticket.
+const TICKET_WAIT: Duration = Duration::from_secs(1);
+/// The same when the server has answered something. Servers send tickets before that, or none.
+const LATE_TICKET_WAIT: Duration = Duration::from_millis(50);
+
+impl Generator {
+    /// Something happened to a connection.
+    pub(super) fn on_event(&mut self, index: u32, event: Event) {
+        if !self.slots.is_live(index) {
+            return;
+        }
+        let active = self.active.get_mut(index as usize).and_then(Option::take);
+        let mut active =
+            active.unwrap_or_else(|| Box::new(ActiveConnection::at_rest(Instant::now())));
+        let outcome = self.step(index, &mut active, event);
+        self.settle(index, active, outcome);
+    }
+
+    fn step(&mut self, index: u32, active: &mut ActiveConnection, event: Event) -> FlowResult {
+        match active.step {
+            ConnectionState::Connecting => {
+                let fd = self.fd(index)?;
+                socket::take_error(fd).map_err(|error| connect_words(&error))?;
+                self.connected(index, active)
+            }
+            ConnectionState::Handshaking(_) => self.handshake_step(index, active, event),
+            ConnectionState::Established | ConnectionState::AwaitingTicket => {
+                if event.is_readable() && self.read(index, active)? == NextAction::Close {
+                    return Ok(NextAction::Close);
+                }
+                self.push(index, active)
+            }
+        }
+    }
+
+    /// Decides what a connection does when it is established and after each exchange.
+    pub(super) fn next_exchange(&mut self, active: &mut ActiveConnection) -> FlowResult {
+        let now = Instant::now();
+        active.deadline = Some(now + self.timeout);
+        if !active.greeted && matches!(self.setup.talk, Talk::Say { greeting: true, .. }) {
+            active.exchange = Some(Exchange::greeting(now));
+            return Ok(NextAction::Wait);
+        }
+        let cycles = matches!(self.job, Some(Job::Cycle(_)));
+        if !active.greeted && !cycles && matches!(self.setup.talk, Talk::Http { .. }) {
+            // To an HTTP server a connection which never asked is not quiet but late: Apache keeps
+            // a thread for it, others a timer. A kept one has had its first answer.
+            active.exchange = Some(Exchange::http(self.message.clone(), now).of_opening());
+            return Ok(NextAction::Wait);
+        }
+        let (wanted, bulk_bytes) = match &mut self.job {
+            Some(Job::Cycle(cycle)) => {
+                let wanted = match cycle.spec.exchanges {
+                    0 => !cycle.is_enough(&self.tally, now),
+                    exchanges => active.exchanges_done < exchanges,
+                };
+                cycle.exchanges_begun += u64::from(wanted);
+                (wanted, cycle.spec.bulk_bytes)
+            }
+            // Held connections rest.
+            _ => {
+                active.deadline = None;
+                return Ok(NextAction::Wait);
+            }
+        };
+        if wanted {
+            active.exchange = self.exchange(bulk_bytes, now);
+        } else if active
+            .tickets
+            .as_ref()
+            .is_some_and(|watch| watch.received() == 0)
+        {
+            active.step = ConnectionState::AwaitingTicket;
+            let wait = match active.exchanges_done {
+                0 => TICKET_WAIT,
+                _ => LATE_TICKET_WAIT,
+            };
+            active.deadline = Some(now + wait.min(self.timeout));
+        } else {
+            return Ok(NextAction::Close);
+        }
+        Ok(NextAction::Wait)
+    }
+
+    /// Receives and takes what came.
+    fn read(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {
+        let fd = self.fd(index)?;
+        for _ in 0..ROUNDS_PER_EVENT {
+            let kept = active.partial.len();
+            let room = self.scratch.get_mut(kept..).unwrap_or_default();
+            let room_len = room.len();
+            let count = match socket::recv(fd, room) {
+                Ok(Attempt::WouldBlock) => break,
+                Ok(Attempt::Done(0)) => {
+                    return self.ended(active, "the server closed the connection");
+                }
+                Ok(Attempt::Done(count)) => count,
+                Err(error) => return self.ended(active, &format!("connection lost: {error}")),
+            };
+            if self.take_received(index, active, count)? == NextAction::Close {
+                return Ok(NextAction::Close);
+            }
+            if count < room_len {
+                break;
+            }
+        }
+        Ok(NextAction::Wait)
+    }
+
+    /// Takes `count` new bytes which lie in the scratch buffer behind room for the partial record.
+    pub(super) fn take_received(
+        &mut self,
+        index: u32,
+        active: &mut ActiveConnection,
+        count: usize,
+    ) -> FlowResult {
+        let kept = active.partial.len();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        if let Some(head) = scratch.get_mut(..kept) {
+            head.copy_from_slice(&active.partial);
+        }
+        active.partial.clear();
+        let outcome = match scratch.get_mut(..kept + count) {
+            Some(bytes) => self.take_bytes(index, active, bytes),
+            None => Err("a record is longer than any may be".into()),
+        };
+        self.scratch = scratch;
+        outcome
+    }
+
+    fn take_bytes(
+        &mut self,
+        index: u32,
+        active: &mut ActiveConnection,
+        bytes: &mut [u8],
+    ) -> FlowResult {
+        let Some(slot) = self.slots.get_mut(index) else {
+            return Ok(NextAction::Wait);
+        };
+        let mut heard = HeardPlaintext::default();
+        let exchange = &mut active.exchange;
+        let received = if self.tls.is_some() {
+            wire::open_all(&mut slot.tls, &mut active.tickets, bytes, |plain| {
+                heard.hear(exchange, plain)
+            })?
+        } else {
+            heard.hear(exchange, bytes)?;
+            wire::Received {
+                used: bytes.len(),
+                ..wire::Received::default()
+            }
+        };
+        self.tally.bytes_heard += heard.bytes;
+        let rest = bytes.get(received.used..).unwrap_or_default();
+        active.partial.extend_from_slice(rest);
+        active.partial.shrink_to_fit();
+        if active.deadline.is_some() {
+            active.deadline = Some(Instant::now() + self.timeout);
+        }
+        if received.ticket && matches!(active.step, ConnectionState::AwaitingTicket) {
+            return Ok(NextAction::Close);
+        }
+        if let Some(reusable) = heard.done {
+            self.exchange_done(active);
+            if !reusable && !matches!(self.job, Some(Job::Speak(_))) {
+                return Ok(NextAction::Close);
+            }
+            if self.next_exchange(active)? == NextAction::Close {
+                return Ok(NextAction::Close);
+            }
+        }
+        if received.ended {
+            return self.ended(active, "the server closed the connection");
+        }
+        Ok(NextAction::Wait)
+    }
+
+    fn exchange_done(&mut self, active: &mut ActiveConnection) {
+        let Some(exchange) = active.exchange.take() else {
+            return;
+        };
+        let latency = exchange.started.elapsed();
+        if exchange.opening {
+            active.greeted = true;
+            let name = match &self.setup.talk {
+                Talk::Http { .. } => "first request",
+                Talk::Say { .. } => "greeting",
+            };
+            return self.record(name, latency);
+        }
+        active.exchanges_done += 1;
+        self.tally.answers += 1;
+        self.failures_in_row = 0;
+        let name = match &mut self.job {
+            Some(Job::Speak(speak)) => {
+                speak.unanswered = speak.unanswered.saturating_sub(1);
+                speak.spec.name.clone()
+            }
+            _ if matches!(self.setup.talk, Talk::Http { .. }) => "request".to_owned(),
+            _ => "exchange".to_owned(),
+        };
+        self.record(&name, latency);
+    }
+
+    /// The server ended the connection.
+    fn ended(&mut self, active: &mut ActiveConnection, words: &str) -> FlowResult {
+        if matches!(active.step, ConnectionState::AwaitingTicket) {
+            return Ok(NextAction::Close);
+        }
+        let Some(exchange) = &mut active.exchange else {
+            return Err(words.to_owned());
+        };
+        match exchange.hear_end() {
+            Ok(ExchangeState::Done { .. }) => {
+                self.exchange_done(active);
+                Ok(NextAction::Close)
+            }
+            Ok(ExchangeState::Open) => Err(words.to_owned()),
+            Err(reason) if words.starts_with("the server closed") => Err(reason),
+            Err(_) => Err(words.to_owned()),
+        }
+    }
+
+    /// Sends what is to be said, as far as the socket takes it.
+    pub(super) fn push(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {
+        for _ in 0..ROUNDS_PER_EVENT {
+            if active.out.is_empty() && !self.say_more(index, active)? {
+                break;
+            }
+            match socket::send(self.fd(index)?, active.out.unsent()) {
+                Ok(Attempt::WouldBlock) => {
+                    self.watch(index, active, true)?;
+                    return Ok(NextAction::Wait);
+                }
+                Ok(Attempt::Done(count)) => active.out.sent(count),
+                Err(error) => return Err(format!("connection lost: {error}")),
+            }
+        }
+        let more = !active.out.is_empty()
+            || active
+                .exchange
+                .as_ref()
+                .is_some_and(|exchange| exchange.to_say() > 0);
+        self.watch(index, active, more)?;
+        let said_all = active.out.is_empty()
+            && active.exchange.as_ref().map(Exchange::said_all)
+                == Some(ExchangeState::Done { reusable: true });
+        if said_all {
+            self.exchange_done(active);
+            return self.next_exchange(active);
+        }
+        Ok(NextAction::Wait)
+    }
+
+    /// Puts the next words into `out`; false when there are none.
+    fn say_more(&mut self, index: u32, active: &mut ActiveConnection) -> Result<bool, String> {
+        let Some(exchange) = &mut active.exchange else {
+            return Ok(false);
+        };
+        let left = exchange.to_say();
+        if left == 0 {
+            return Ok(false);
+        }
+        if active.deadline.is_some() {
+            active.deadline = Some(Instant::now() + self.timeout);
+        }
+        if self.tls.is_some() {
+            let Some(slot) = self.slots.get_mut(index) else {
+                return Ok(false);
+            };
+            wire::seal_some(&mut slot.tls, &mut active.out, left, |room| {
+                exchange.next_words(room)
+            })?;
+        } else {
+            exchange.next_words(active.out.grow(left.min(wire::SEAL_AHEAD as u64) as usize));
+        }
+        self.tally.bytes_said += left - exchange.to_say();
+        Ok(true)
+    }
+
+    /// Puts a connection back, or ends it.
+    pub(super) fn settle(
+        &mut self,
+        index: u32,
+        mut active: Box<ActiveConnection>,
+        outcome: FlowResult,
+    ) {
+        let established = self
+            .slots
+            .get(index)
+            .is_some_and(|slot| slot.established != 0);
+        let opening = !established
+            || active
+                .exchange
+                .as_ref()
+                .is_some_and(|exchange| exchange.opening);
+        if let (Ok(NextAction::Wait), Some(place)) = (&outcome, self.active.get_mut(index as usize))
+        {
+            if active
+                .tickets
+                .as_ref()
+                .is_some_and(|watch| watch.is_satisfied())
+            {
+                active.tickets = None;
+            }
+            *place = (!active.can_rest()).then_some(active);
+            return self.count_in_flight(index, opening);
+        }
+        self.count_in_flight(index, false);
+        // While all are closed it is no matter who closes first: Apache closes those that are kept
+        // when its threads are busy with those that leave.
+        let outcome = match self.job {
+            Some(Job::Close) => Ok(NextAction::Close),
+            _ => outcome,
+        };
+        match &outcome {
+            Ok(_) => self.tally.closed += 1,
+            Err(_) if established => self.tally.lost += 1,
+            Err(_) => self.tally.failed += 1,
+        }
+        self.tally.alive -= u64::from(established);
+        if outcome.is_err() {
+            self.failures_in_row += 1;
+            if let (Some(Job::Speak(speak)), Some(_)) = (&mut self.job, &active.exchange) {
+                speak.unanswered = speak.unanswered.saturating_sub(1);
+            }
+        }
+        self.close(index, &mut active, outcome.is_ok());
+        if let Err(reason) = outcome {
+            self.count_failure(reason);
+        }
+    }
+
+    /// A connection counts as in flight from its beginning until it is open, greeting included.
+    fn count_in_flight(&mut self, index: u32, opening: bool) {
+        let Some(slot) = self.slots.get_mut(index) else {
+            return;
+        };
+        if !opening && slot.opened == 0 {
+            slot.opened = 1;
+            self.in_flight = self.in_flight.saturating_sub(1);
+        }
+    }
+
+    fn close(&mut self, index: u32, active: &mut ActiveConnection, politely: bool) {
+        let Some(slot) = self.slots.get_mut(index) else {
+            return;
+        };
+        let (fd, lane) = (slot.fd(), slot.lane);
+        if politely && self.tls.is_some() && active.out.is_empty() {
+            wire::seal_close(&mut slot.tls, &mut active.out);
+            let _ = socket::send(fd, active.out.unsent());
+        }
+        slot.tls.wipe();
+        if fd.is_some() {
+            fd.close();
+        }
+        self.slots.free(index);
+        if let Some(Job::Cycle(cycle)) = &mut self.job {
+            cycle.free.push(lane);
+        }
+    }
+
+    /// Tells the poller whether room to send is waited for.
+    pub(super) fn watch(
+        &mut self,
+        index: u32,
+        active: &mut ActiveConnection,
+        writing: bool,
+    ) -> Result<(), String> {
+        if writing == active.writing {
+            return Ok(());
+        }
+        let interest = Interest::READ.with(Interest::WRITE, writing);
+        let fd = self.fd(index)?;
+        self.poller
+            .modify(fd, u64::from(index), interest)
+            .map_err(|error| format!("epoll: {error}"))?;
+        active.writing = writing;
+        Ok(())
+    }
+
+    pub(super) fn fd(&self, index: u32) -> Result<Fd, String> {
+        self.slots
+            .get(index)
+            .map(super::super::connection::Slot::fd)
+            .ok_or_else(|| "the generator lost a slot".into())
+    }
+}
+
+/// What an exchange made of the plaintext.
+#[derive(Default)]
+struct HeardPlaintext {
+    bytes: u64,
+    done: Option<bool>,
+}
+
+impl HeardPlaintext {
+    fn hear(&mut self, exchange: &mut Option<Exchange>, plain: &[u8]) -> Result<(), String> {
+        self.bytes += plain.len() as u64;
+        // What a server says unasked is counted and not judged, but behind an answer it is wrong.
+        let Some(exchange) = exchange.as_mut() else {
+            return Ok(());
+        };
+        if plain.is_empty() || (self.done.is_some() && exchange.is_greeting()) {
+            return Ok(());
+        }
+        if let ExchangeState::Done { reusable } = exchange.hear(plain)? {
+            self.done = Some(reusable);
+        }
+        Ok(())
+    }
+}

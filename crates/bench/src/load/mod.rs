@@ -1,0 +1,24 @@
+//! Load: connections, many of them, from one or several generator processes.
+//!
+//! A generator holds a connection as the server should: as a record at rest, 192 bytes in a slab.
+//! The controlling process holds none; it gives orders and measures.
+
+mod connection;
+mod contexts;
+mod exchange;
+mod fleet;
+pub mod generator;
+mod http;
+mod job;
+mod limits;
+mod orders;
+mod sources;
+mod wire;
+
+pub use fleet::{Fleet, FleetReport, Launcher};
+pub use limits::Plan;
+pub use limits::{is_this_machine, refuse_foreign_load};
+pub use orders::{
+    Cycle, Expect, IdentityFiles, Order, OrderReport, Setup, Speak, Talk, Tally, Tls, TlsVersion,
+    Trust,
+};

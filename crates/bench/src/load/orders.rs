@@ -1,0 +1,307 @@
+//! What the controlling process and its generators say to each other: JSON, one object per line.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use dormouse_measure::SparseHistogram;
+
+/// The first line a generator reads: who it is and how it connects.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Setup {
+    /// Address under test.
+    pub target: String,
+    /// TLS; `None` for plain TCP.
+    pub tls: Option<Tls>,
+    /// What is said on a connection, and what counts as an answer.
+    pub talk: Talk,
+    /// Most connections this generator has at a time.
+    pub connections_max: u32,
+    /// Source addresses, used in turn; empty: the system chooses.
+    pub sources: Vec<IpAddr>,
+    /// For connecting, for the handshake and for each answer.
+    pub timeout_ms: u64,
+    /// Which generator of the fleet this is.
+    pub index: u32,
+}
+
+/// How a generator does TLS.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Tls {
+    /// The name the certificate must be for, and the SNI.
+    pub server_name: String,
+    /// Who is trusted.
+    pub trust: Trust,
+    /// The version, when only one may be used.
+    pub version: Option<TlsVersion>,
+    /// Whether sessions are kept and offered.
+    pub resume: bool,
+    /// Whether X25519MLKEM768 is offered. Peers without it would otherwise be measured with a
+    /// cheaper key exchange than those with it.
+    pub post_quantum: bool,
+    /// What is shown to a server which asks for a client certificate.
+    #[serde(default)]
+    pub identity: Option<IdentityFiles>,
+}
+
+/// A client certificate. Who needs it reads it, so that no key passes from process to process.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct IdentityFiles {
+    /// The chain, in PEM.
+    pub certificate: PathBuf,
+    /// Its key, in PEM.
+    pub key: PathBuf,
+}
+
+/// Who is trusted to have signed the server's certificate.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trust {
+    /// The system's store.
+    System,
+    /// These certificates (PEM).
+    Pem(String),
+    /// Anybody.
+    Insecure,
+}
+
+/// A TLS version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum TlsVersion {
+    /// TLS 1.2
+    #[serde(rename = "1.2")]
+    V12,
+    /// TLS 1.3
+    #[serde(rename = "1.3")]
+    V13,
+}
+
+/// What is said on a connection.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Talk {
+    /// A message, and an answer to it.
+    Say {
+        /// The message.
+        message: Vec<u8>,
+        /// What counts as an answer.
+        expect: Expect,
+        /// Whether the server speaks first, and is waited for.
+        greeting: bool,
+    },
+    /// `GET path`, and a response.
+    Http {
+        /// Path and query.
+        path: String,
+        /// Host header.
+        host: String,
+    },
+}
+
+/// What counts as the answer to a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Expect {
+    /// The same bytes.
+    Echo,
+    /// Any byte.
+    Any,
+    /// Nothing: the message is said, and that is all.
+    Nothing,
+}
+
+/// What a generator is to do. Each is answered by one `Report::Done`, in order.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Open connections and keep them, until `alive` are there or that many more failed.
+    Open {
+        /// How many are to be alive in the end.
+        alive: u64,
+        /// Most per second; 0: no limit.
+        per_s: f64,
+        /// Most in flight.
+        in_flight_max: u32,
+    },
+    /// Connect, talk, close; again and again on `lanes` lanes.
+    Cycle(Cycle),
+    /// Those that are held speak.
+    Speak(Speak),
+    /// Close all.
+    Close,
+    /// Stop what is being done; it is then reported as done.
+    Stop,
+    /// End.
+    Quit,
+}
+
+impl Order {
+    /// The part of an order for the whole fleet that generator `index` of `count` carries out;
+    /// `None` when nothing falls to it.
+    pub(super) fn share(&self, index: u64, count: u64) -> Option<Self> {
+        let part = |whole: u64| whole * (index + 1) / count - whole * index / count;
+        let part32 = |whole: u32| u32::try_from(part(u64::from(whole))).unwrap_or(u32::MAX);
+        let rate = |per_s: f64| per_s / count as f64;
+        Some(match self {
+            Self::Open {
+                alive,
+                per_s,
+                in_flight_max,
+            } => {
+                // At least one, or a fleet larger than the limit would never open anything.
+                let in_flight_max = part32(*in_flight_max).max(1);
+                Self::Open {
+                    alive: part(*alive),
+                    per_s: rate(*per_s),
+                    in_flight_max,
+                }
+            }
+            Self::Cycle(cycle) => {
+                let lanes = part32(cycle.lanes);
+                let connections = part(cycle.connections);
+                let bytes_heard_max = part(cycle.bytes_heard_max);
+                let exchanges_max = part(cycle.exchanges_max);
+                // None of a limited number is not the same as no limit.
+                let nothing_is_left = (cycle.connections > 0 && connections == 0)
+                    || (cycle.exchanges_max > 0 && exchanges_max == 0)
+                    || (cycle.bytes_heard_max > 0 && bytes_heard_max == 0);
+                if lanes == 0 || nothing_is_left {
+                    return None;
+                }
+                Self::Cycle(Cycle {
+                    connections,
+                    lanes,
+                    exchanges_max,
+                    bytes_heard_max,
+                    ..cycle.clone()
+                })
+            }
+            Self::Speak(speak) => {
+                let (messages, among) = (part(speak.messages), part32(speak.among));
+                if (speak.messages > 0 && messages == 0) || (speak.among > 0 && among == 0) {
+                    return None;
+                }
+                Self::Speak(Speak {
+                    per_s: rate(speak.per_s),
+                    messages,
+                    among,
+                    ..speak.clone()
+                })
+            }
+            Self::Close | Self::Stop | Self::Quit => self.clone(),
+        })
+    }
+}
+
+/// Connections that come and go.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Cycle {
+    /// How many connections in all; 0: no limit.
+    pub connections: u64,
+    /// How many at a time.
+    pub lanes: u32,
+    /// Exchanges on each connection; 0: as many as time and the other limits allow.
+    pub exchanges: u64,
+    /// Exchanges over all connections; 0: no limit.
+    pub exchanges_max: u64,
+    /// End when so many bytes of answers have come, over all connections; 0: no limit.
+    pub bytes_heard_max: u64,
+    /// Instead of the message: this many bytes each way, checked (0: the message).
+    pub bulk_bytes: u64,
+    /// End after this time; 0: no limit.
+    pub for_ms: u64,
+}
+
+/// Held connections that speak.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Speak {
+    /// Messages per second, over all connections.
+    pub per_s: f64,
+    /// Messages in all; 0: no limit.
+    pub messages: u64,
+    /// End after this time; 0: when told to.
+    pub for_ms: u64,
+    /// Speak on this many connections only; 0: on all.
+    pub among: u32,
+    /// Instead of the message: this many bytes each way, checked (0: the message).
+    pub bytes: u64,
+    /// Under which name the latencies are reported.
+    pub name: String,
+}
+
+/// What a generator says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Report {
+    /// It has read its setup.
+    Ready,
+    /// How far it is.
+    Progress(Tally),
+    /// An order was carried out.
+    Done(Box<OrderReport>),
+    /// It cannot go on.
+    Failed(String),
+}
+
+/// Counts since the start of the order, but for `alive`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Tally {
+    /// Connections that are established now.
+    pub alive: u64,
+    /// Connections that were begun.
+    pub begun: u64,
+    /// Connections that were established.
+    pub established: u64,
+    /// Of these, with a resumed session.
+    pub resumed: u64,
+    /// Connections that were not established.
+    pub failed: u64,
+    /// Established connections that ended before we closed them, or gave a wrong answer.
+    pub lost: u64,
+    /// Connections that ended as they should.
+    pub closed: u64,
+    /// Answers that came, and were right.
+    pub answers: u64,
+    /// Messages that were due but not said, because the connection had not answered the last one.
+    pub skipped: u64,
+    /// Plaintext bytes said.
+    pub bytes_said: u64,
+    /// Plaintext bytes heard.
+    pub bytes_heard: u64,
+}
+
+impl Tally {
+    /// Adds another generator's counts.
+    pub fn add(&mut self, other: &Self) {
+        self.alive += other.alive;
+        self.begun += other.begun;
+        self.established += other.established;
+        self.resumed += other.resumed;
+        self.failed += other.failed;
+        self.lost += other.lost;
+        self.closed += other.closed;
+        self.answers += other.answers;
+        self.skipped += other.skipped;
+        self.bytes_said += other.bytes_said;
+        self.bytes_heard += other.bytes_heard;
+    }
+}
+
+/// What an order yielded.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct OrderReport {
+    /// Counts.
+    pub tally: Tally,
+    /// Distributions by name.
+    pub latencies: BTreeMap<String, SparseHistogram>,
+    /// What failed, by reason.
+    pub failures: BTreeMap<String, u64>,
+    /// Seconds it took.
+    pub duration_s: f64,
+    /// Why it ended before it was done.
+    pub gave_up: Option<String>,
+    /// What the handshakes agreed on: `TLS 1.3 TLS13_AES_128_GCM_SHA256`.
+    pub agreed: BTreeMap<String, u64>,
+}

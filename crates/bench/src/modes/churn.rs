@@ -1,0 +1,151 @@
+//! Churn: what does a connection cost that comes and goes, and what does it leave behind?
+
+use std::time::Duration;
+
+use crate::load::{Cycle, FleetReport, Order};
+use crate::session::Session;
+use crate::spec::Churn;
+use dormouse_measure::Error;
+use dormouse_measure::Growth;
+use dormouse_measure::TreeSample;
+
+use super::figures::{self, CpuCost, must_be_whole};
+
+pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error> {
+    let resume = session.spec.tls.as_ref().is_some_and(|tls| tls.resume);
+    let cycle = |connections| {
+        let exchanges = u64::from(churn.exchange);
+        Order::Cycle(Cycle {
+            connections,
+            lanes: churn.concurrency,
+            exchanges,
+            exchanges_max: 0,
+            bytes_heard_max: 0,
+            bulk_bytes: 0,
+            for_ms: 0,
+        })
+    };
+    let before = session.settled(0);
+    figures::memory(&mut session.run, "before", "before", before);
+    if resume {
+        // Nobody can resume before there was a first time. It does not count.
+        let primed = session.order(
+            "first handshakes",
+            None,
+            &cycle(churn.concurrency.into()),
+            |tally| tally.closed,
+        )?;
+        must_be_whole(&primed)?;
+    }
+    let mut sum = FleetReport::default();
+    let mut spent = CpuCost {
+        server: Default::default(),
+        generators: Default::default(),
+    };
+    let mut after_rounds = Vec::new();
+    let mut end = Ok(());
+    for round in 1..=churn.rounds {
+        let cost = CpuCost::now(session);
+        let stage = format!("round {round} of {}", churn.rounds);
+        let harvest = session.order(
+            &stage,
+            Some(churn.connections),
+            &cycle(churn.connections),
+            |tally| tally.closed,
+        )?;
+        let used = cost.since(session);
+        spent.server += used.server;
+        spent.generators += used.generators;
+        end = must_be_whole(&harvest);
+        add(&mut sum, harvest);
+        if session.is_over() || end.is_err() {
+            break;
+        }
+        if let Some(sample) = session.settled(0) {
+            after_rounds.push(sample.memory.pss);
+            let (name, when) = (format!("round_{round:03}"), format!("after round {round}"));
+            figures::memory(&mut session.run, &name, &when, Some(sample));
+        }
+    }
+    session.pause(
+        "after the last round",
+        Duration::from_secs_f64(churn.after_s),
+        0,
+    );
+    let after = session.now(0);
+    figures::memory(
+        &mut session.run,
+        "after",
+        "some time after the last round",
+        after,
+    );
+    left_behind(session, churn, (before, after), &after_rounds);
+    report(session, &sum, &spent);
+    end
+}
+
+/// What is not given back, and whether it becomes more from round to round.
+fn left_behind(
+    session: &mut Session<'_>,
+    churn: &Churn,
+    (before, after): (Option<TreeSample>, Option<TreeSample>),
+    after_rounds: &[u64],
+) {
+    if let (Some(before), Some(after)) = (before, after) {
+        let left = after.memory.pss as f64 - before.memory.pss as f64;
+        session
+            .run
+            .figure("memory.left", "left over what it was before", left, "bytes");
+    }
+    if !after_rounds.is_empty() {
+        let growth = Growth::judge(after_rounds, churn.connections);
+        if let Some(slope) = growth.slope {
+            session.run.figure(
+                "memory.growth_per_round",
+                "growth per round",
+                slope.per_unit,
+                "bytes",
+            );
+        }
+        session.run.growth = Some(growth);
+    }
+}
+
+fn report(session: &mut Session<'_>, sum: &FleetReport, spent: &CpuCost) {
+    let tally = sum.of.tally;
+    let run = &mut session.run;
+    run.figure(
+        "handshakes.count",
+        "handshakes",
+        tally.established as f64,
+        "1",
+    );
+    run.figure(
+        "handshakes.per_second",
+        "per second",
+        tally.established as f64 / sum.of.duration_s,
+        "1/s",
+    );
+    if session.spec.tls.is_some() {
+        let share = 100.0 * tally.resumed as f64 / tally.established as f64;
+        run.figure("handshakes.resumed", "resumed", share, "%");
+    }
+    session.keep_latencies(&sum.latencies);
+    spent.per_event(
+        session,
+        "handshake",
+        "connection (connect, handshake, exchange, close)",
+        tally.established,
+    );
+}
+
+fn add(sum: &mut FleetReport, round: FleetReport) {
+    sum.of.tally.add(&round.of.tally);
+    sum.of.duration_s += round.of.duration_s;
+    for (name, latencies) in round.latencies {
+        sum.latencies
+            .entry(name)
+            .or_default()
+            .add(&latencies.to_sparse());
+    }
+}

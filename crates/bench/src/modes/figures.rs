@@ -1,0 +1,171 @@
+//! Figures that several modes have.
+
+use crate::load::FleetReport;
+use crate::model::Run;
+use crate::session::Session;
+use dormouse_measure::Error;
+use dormouse_measure::{CpuTime, KernelMemory, TreeSample};
+
+/// Memory at one moment, in the three ways to count it.
+pub(super) fn memory(run: &mut Run, name: &str, when: &str, sample: Option<TreeSample>) {
+    let Some(sample) = sample else { return };
+    run.figure(
+        &format!("memory.{name}.pss"),
+        &format!("{when}, PSS"),
+        sample.memory.pss as f64,
+        "bytes",
+    );
+    run.figure(
+        &format!("memory.{name}.rss"),
+        &format!("{when}, RSS"),
+        sample.memory.rss as f64,
+        "bytes",
+    );
+    let anonymous = sample.memory.pss_anonymous as f64;
+    run.figure(
+        &format!("memory.{name}.anonymous"),
+        &format!("{when}, anonymous part of PSS"),
+        anonymous,
+        "bytes",
+    );
+    let shared = sample.memory.pss_shared as f64;
+    run.figure(
+        &format!("memory.{name}.shared"),
+        &format!("{when}, shared-memory part of PSS"),
+        shared,
+        "bytes",
+    );
+}
+
+/// Server CPU time since `before`, divided by what was done with it; the generators' beside it.
+pub(super) struct CpuCost {
+    pub(super) server: CpuTime,
+    pub(super) generators: CpuTime,
+}
+
+impl CpuCost {
+    /// The CPU times now.
+    pub(super) fn now(session: &mut Session<'_>) -> Self {
+        Self {
+            server: session.server_cpu(),
+            generators: session.fleet.cpu(),
+        }
+    }
+
+    /// What was used since.
+    pub(super) fn since(&self, session: &mut Session<'_>) -> Self {
+        let now = Self::now(session);
+        Self {
+            server: now.server - self.server,
+            generators: now.generators - self.generators,
+        }
+    }
+
+    /// A figure per event, in microseconds.
+    pub(super) fn per_event(&self, session: &mut Session<'_>, name: &str, what: &str, events: u64) {
+        let per = |cpu: CpuTime| cpu.total_ns as f64 / 1e3 / events as f64;
+        if session.server.is_some() {
+            session.run.figure(
+                &format!("cpu.server.per_{name}"),
+                &format!("server, per {what}"),
+                per(self.server),
+                "us",
+            );
+        }
+        let (name, title) = (
+            format!("generator.cpu.per_{name}"),
+            format!("generators, per {what}"),
+        );
+        session
+            .run
+            .figure(&name, &title, per(self.generators), "us");
+    }
+}
+
+/// The kernel's part: both ends of every connection, and the backend's. The kernel counts for the
+/// whole machine, so what others open meanwhile is in it, and what they close could make a
+/// difference negative: such a figure is left out and the reason said. Returns the bytes of
+/// objects, if they may be read: unlike the buffers, hardly anybody else's are among them.
+pub(super) fn kernel(
+    run: &mut Run,
+    before: KernelMemory,
+    after: KernelMemory,
+    connections: u64,
+) -> Option<u64> {
+    // Over a unix socket TCP's figures are none of ours.
+    let tcp = !run.target.starts_with("unix:");
+    let mut grown = |name: &str, title: &str, unit: &str, before: u64, after: u64| {
+        let Some(grown) = after.checked_sub(before) else {
+            run.note(format!(
+                "{title}: no figure, because others on this machine gave back more meanwhile"
+            ));
+            return None;
+        };
+        let title = format!("{title} per connection, machine-wide");
+        run.figure(name, &title, grown as f64 / connections as f64, unit);
+        Some(grown)
+    };
+    let mut tcp_grown = |name: &str, title: &str, unit: &str, before: u64, after: u64| {
+        tcp.then(|| grown(name, title, unit, before, after))?
+    };
+    let sockets = tcp_grown(
+        "kernel.sockets",
+        "TCP sockets",
+        "1",
+        before.tcp_sockets,
+        after.tcp_sockets,
+    );
+    tcp_grown(
+        "kernel.buffers",
+        "TCP buffers",
+        "bytes",
+        before.tcp_buffer_bytes,
+        after.tcp_buffer_bytes,
+    );
+    let (Some(slab_before), Some(slab_after)) = (before.slab_bytes, after.slab_bytes) else {
+        run.note(
+            "the kernel's memory per connection needs /proc/slabinfo, which only root may read",
+        );
+        return None;
+    };
+    let slab = grown(
+        "kernel.slab",
+        "kernel objects",
+        "bytes",
+        slab_before,
+        slab_after,
+    )?;
+    if let Some(sockets) = sockets.filter(|&sockets| sockets >= connections / 2) {
+        let title = "kernel objects per socket, machine-wide";
+        let each = slab as f64 / sockets as f64;
+        run.figure("kernel.slab_per_socket", title, each, "bytes");
+    }
+    Some(slab)
+}
+
+/// What the generators themselves take; returns by how much they have grown, in bytes.
+pub(super) fn generators(session: &mut Session<'_>, before: TreeSample, connections: u64) -> u64 {
+    let now = session.fleet.cost();
+    let grown = now.memory.pss.saturating_sub(before.memory.pss);
+    let run = &mut session.run;
+    let processes = now.processes as f64;
+    run.figure("generator.processes", "generator processes", processes, "1");
+    let pss = now.memory.pss as f64;
+    run.figure("generator.pss", "generators together, PSS", pss, "bytes");
+    let each = grown as f64 / connections as f64;
+    let title = "generators, per connection";
+    run.figure("generator.per_connection", title, each, "bytes");
+    grown
+}
+
+/// A part that ended before it was done ends the run: what follows would measure something else.
+pub(super) fn must_be_whole(harvest: &FleetReport) -> Result<(), Error> {
+    match &harvest.of.gave_up {
+        None => Ok(()),
+        Some(why) => {
+            let reason = harvest.of.failures.iter().max_by_key(|(_, count)| **count);
+            let reason = reason.map_or_else(String::new, |(reason, _)| format!(": {reason}"));
+            Err(Error::target(format!("{why}{reason}")))
+        }
+    }
+}

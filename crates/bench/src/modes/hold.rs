@@ -1,0 +1,382 @@
+//! Hold: what does a quiet connection cost?
+//!
+//! Bytes per connection are `(PSS at N − PSS after the first connections) / (N − first)`: the first
+//! hundred pay for what a server sets up once. The slope from N/2 to N tells whether the rest is
+//! even.
+
+use std::time::{Duration, Instant};
+
+use crate::load::{FleetReport, Order, Speak};
+use crate::session::Session;
+use crate::spec::Hold;
+use dormouse_measure::Error;
+use dormouse_measure::{CpuTime, KernelMemory, TreeSample};
+
+use super::figures::{self, CpuCost, must_be_whole};
+
+/// Connections that warm the server up, and stay.
+const WARM_UP: u64 = 100;
+const PAGE_BYTES: u64 = 4096;
+/// With fewer connections a page or two are seen in the bytes per connection.
+const COARSE_BELOW: u64 = 1_000;
+
+pub(super) fn run(session: &mut Session<'_>, hold: &Hold) -> Result<(), Error> {
+    let kernel_before = Session::kernel();
+    let before = session.settled(0);
+    figures::memory(&mut session.run, "before", "before", before);
+    let (at_n, alive) = open_all(session, hold, before, kernel_before)?;
+
+    let lost_before = session.lost;
+    keep(session, hold, alive)?;
+    if !session.is_over() {
+        let idle = session.now(alive);
+        let when = "after the time of holding";
+        figures::memory(&mut session.run, "after_idle", when, idle);
+    }
+    echo(session, hold, alive)?;
+
+    // Also when interrupted: connections are closed in order, not torn down.
+    session.order("closing", Some(alive), &Order::Close, |tally| tally.closed)?;
+    let lost = (session.lost - lost_before) as f64;
+    session
+        .run
+        .figure("connections.lost", "lost while held", lost, "1");
+    session.pause("after closing", Duration::from_secs_f64(hold.after_s), 0);
+    let after = session.settled(0);
+    if session.is_over() {
+        // What is left is another thing right after closing than after a while.
+        return Ok(());
+    }
+    let when = "after all have closed";
+    figures::memory(&mut session.run, "after_close", when, after);
+    left_behind(session, before, at_n, after);
+    Ok(())
+}
+
+/// Opens all, in three parts between which the memory is read. Returns it with how many are alive.
+fn open_all(
+    session: &mut Session<'_>,
+    hold: &Hold,
+    before: Option<TreeSample>,
+    kernel_before: KernelMemory,
+) -> Result<(Option<TreeSample>, u64), Error> {
+    let n = hold.connections;
+    let generators_before = session.fleet.cost();
+    let (warm_up, left_warm_up) = open(session, hold, WARM_UP.min(n / 10))?;
+    left_warm_up?;
+    let at_first = session.settled(warm_up.of.tally.alive);
+
+    let (half, left_half, spent_half) = open_measured(session, hold, n / 2)?;
+    let at_half = session.settled(half.of.tally.alive);
+    let (mut whole, left_whole, mut spent) = open_measured(session, hold, n)?;
+    spent.server += spent_half.server;
+    spent.generators += spent_half.generators;
+    let opening_s = half.of.duration_s + whole.of.duration_s;
+    for (name, latencies) in &half.latencies {
+        let all = whole.latencies.entry(name.clone()).or_default();
+        all.add(&latencies.to_sparse());
+    }
+    session.keep_latencies(&whole.latencies);
+    let tallies = [&warm_up, &half, &whole].map(|harvest| harvest.of.tally);
+    let failed = tallies.iter().map(|tally| tally.failed + tally.lost).sum();
+    let [alive_first, alive_half, alive] = tallies.map(|tally| tally.alive);
+    let opened = half.of.tally.established + whole.of.tally.established;
+    connections(session, hold, (alive, failed), opened, opening_s);
+    spent.per_event(session, "open", "connection opened", opened);
+
+    let at_n = session.settled(alive);
+    let when = if alive == n {
+        "all open".into()
+    } else {
+        format!("{alive} open")
+    };
+    figures::memory(&mut session.run, "at_n", &when, at_n);
+    let counts = (alive_first, alive_half, alive);
+    per_connection(session, at_first, at_half, at_n, counts);
+    let kernel = figures::kernel(&mut session.run, kernel_before, Session::kernel(), alive);
+    let generators = figures::generators(session, generators_before, alive);
+    let server = before.zip(at_n).map(|(before, at_n)| {
+        let grown = at_n.memory.pss.saturating_sub(before.memory.pss);
+        (grown, spent.server)
+    });
+    let parts = Parts {
+        kernel_bytes: kernel,
+        generators_bytes: generators,
+        generators_cpu: spent.generators,
+        server,
+        alive,
+        opened,
+    };
+    apart(session, &parts);
+    left_half.and(left_whole)?;
+    Ok((at_n, alive))
+}
+
+/// Opens until `alive` are there, and what that cost.
+fn open_measured(
+    session: &mut Session<'_>,
+    hold: &Hold,
+    alive: u64,
+) -> Result<(FleetReport, Result<(), Error>, CpuCost), Error> {
+    let cost = CpuCost::now(session);
+    let (harvest, whole) = open(session, hold, alive)?;
+    let spent = cost.since(session);
+    Ok((harvest, whole, spent))
+}
+
+/// Opens until `alive` are there. A fleet that gave up is told by the second part, after which the
+/// figures so far are still computed.
+fn open(
+    session: &mut Session<'_>,
+    hold: &Hold,
+    alive: u64,
+) -> Result<(FleetReport, Result<(), Error>), Error> {
+    let order = Order::Open {
+        alive,
+        per_s: hold.rate_per_s,
+        in_flight_max: hold.in_flight,
+    };
+    let total = Some(hold.connections);
+    let harvest = session.order("opening", total, &order, |tally| tally.alive)?;
+    let whole = must_be_whole(&harvest);
+    Ok((harvest, whole))
+}
+
+fn connections(
+    session: &mut Session<'_>,
+    hold: &Hold,
+    (alive, failed): (u64, u64),
+    opened: u64,
+    took_s: f64,
+) {
+    let run = &mut session.run;
+    run.figure(
+        "connections.asked",
+        "asked for",
+        hold.connections as f64,
+        "1",
+    );
+    run.figure("connections.alive", "alive", alive as f64, "1");
+    run.figure("connections.failed", "failed", failed as f64, "1");
+    run.figure(
+        "connections.per_second",
+        "opened per second",
+        opened as f64 / took_s,
+        "1/s",
+    );
+}
+
+/// What all these connections took of the machine, by who took it.
+struct Parts {
+    /// `None` when it may not be read.
+    kernel_bytes: Option<u64>,
+    generators_bytes: u64,
+    generators_cpu: CpuTime,
+    /// Bytes and CPU time; `None` when it is not measured.
+    server: Option<(u64, CpuTime)>,
+    alive: u64,
+    opened: u64,
+}
+
+/// Memory since before the first connection, and CPU time of opening. The kernel's time is the
+/// system time of server and generators, which is then not theirs.
+fn apart(session: &mut Session<'_>, parts: &Parts) {
+    let run = &mut session.run;
+    let mut row = |name: &str, title: &str, bytes: Option<u64>, cpu_ns: Option<u64>| {
+        let mut put = |count: &str, of: &str, value: f64, unit: &str| {
+            let name = format!("apart.{name}.{count}");
+            run.figure(&name, &format!("{title}, {of}"), value, unit);
+        };
+        if let Some(bytes) = bytes {
+            let each = bytes as f64 / parts.alive as f64;
+            put("per_connection", "per connection", each, "bytes");
+            put("together", "together", bytes as f64, "bytes");
+        }
+        if let Some(cpu_ns) = cpu_ns {
+            let each = cpu_ns as f64 / 1e3 / parts.opened as f64;
+            put("cpu_per_open", "CPU time per connection opened", each, "us");
+        }
+    };
+    let user = |cpu: CpuTime| cpu.total_ns.saturating_sub(cpu.system_ns);
+    let generators = parts.generators_cpu;
+    // Without the server's half the kernel's time would be half a figure.
+    let system = parts
+        .server
+        .map(|(_, cpu)| cpu.system_ns + generators.system_ns);
+    row(
+        "kernel",
+        "kernel, for all ends on this machine",
+        parts.kernel_bytes,
+        system,
+    );
+    let bytes = Some(parts.generators_bytes);
+    row("generators", "generators", bytes, Some(user(generators)));
+    if let Some((bytes, cpu)) = parts.server {
+        row("server", "server", Some(bytes), Some(user(cpu)));
+    }
+}
+
+fn per_connection(
+    session: &mut Session<'_>,
+    first: Option<TreeSample>,
+    half: Option<TreeSample>,
+    all: Option<TreeSample>,
+    (n_first, n_half, n): (u64, u64, u64),
+) {
+    let (Some(first), Some(half), Some(all)) = (first, half, all) else {
+        return;
+    };
+    let run = &mut session.run;
+    if n <= n_first || n_first == 0 {
+        return run.note("too few connections for bytes per connection (at least 20)");
+    }
+    if n < COARSE_BELOW {
+        let each = PAGE_BYTES / (n - n_first);
+        run.note(format!(
+            "memory comes in pages: with {n} connections one page more is {each} bytes per connection; \
+             ask for thousands"
+        ));
+    }
+    let per =
+        |of: fn(&TreeSample) -> u64| (of(&all) as f64 - of(&first) as f64) / (n - n_first) as f64;
+    let title = "bytes per connection";
+    run.figure(
+        "memory.per_connection.pss",
+        &format!("{title} (PSS)"),
+        per(|s| s.memory.pss),
+        "bytes",
+    );
+    run.figure(
+        "memory.per_connection.rss",
+        &format!("{title} (RSS)"),
+        per(|s| s.memory.rss),
+        "bytes",
+    );
+    let anonymous = per(|s| s.memory.pss_anonymous);
+    run.figure(
+        "memory.per_connection.anonymous",
+        &format!("{title}, anonymous"),
+        anonymous,
+        "bytes",
+    );
+    run.figure(
+        "memory.per_connection.shared",
+        &format!("{title}, shared"),
+        per(|s| s.memory.pss_shared),
+        "bytes",
+    );
+    // Program text that generators of the same program map too moves the share of the server.
+    let file = per(|s| s.memory.pss_file);
+    let title = format!("{title}, program text");
+    run.figure("memory.per_connection.file", &title, file, "bytes");
+    if n_half <= n_first || n <= n_half {
+        return;
+    }
+    let slope = (all.memory.pss as f64 - half.memory.pss as f64) / (n - n_half) as f64;
+    run.figure(
+        "memory.per_connection.slope",
+        "slope from N/2 to N (PSS)",
+        slope,
+        "bytes",
+    );
+}
+
+/// Holds for the time wished, quiet or talking.
+fn keep(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Error> {
+    if session.is_over() {
+        return Ok(());
+    }
+    let cost = CpuCost::now(session);
+    let began = Instant::now();
+    match hold.every_s {
+        None => session.pause("holding", Duration::from_secs_f64(hold.for_s), alive),
+        Some(every_s) => {
+            let speak = Speak {
+                per_s: alive as f64 / every_s.max(0.001),
+                messages: 0,
+                for_ms: (hold.for_s * 1000.0) as u64,
+                among: 0,
+                bytes: 0,
+                name: "echo".into(),
+            };
+            let total = (speak.per_s * hold.for_s) as u64;
+            let harvest = session.order(
+                "holding, talking",
+                Some(total),
+                &Order::Speak(speak),
+                |tally| tally.answers,
+            )?;
+            session.keep_latencies(&harvest.latencies);
+            let run = &mut session.run;
+            run.figure(
+                "connections.answers",
+                "messages answered",
+                harvest.of.tally.answers as f64,
+                "1",
+            );
+        }
+    }
+    let spent = cost.since(session);
+    let per_second = spent.server.total_ns as f64 / 1e9 / began.elapsed().as_secs_f64().max(0.001);
+    if session.server.is_some() && hold.for_s > 0.0 {
+        let title = "server, per second of holding all";
+        session
+            .run
+            .figure("cpu.server.per_second_held", title, per_second * 1e6, "us");
+    }
+    Ok(())
+}
+
+/// Every connection echoes after its rest.
+fn echo(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Error> {
+    for round in 1..=hold.echoes {
+        let name = format!("echo {round}");
+        let speak = Speak {
+            per_s: hold.echo_rate_per_s,
+            messages: alive,
+            for_ms: 0,
+            among: 0,
+            bytes: 0,
+            name: name.clone(),
+        };
+        let harvest = session.order(&name, Some(alive), &Order::Speak(speak), |tally| {
+            tally.answers
+        })?;
+        session.keep_latencies(&harvest.latencies);
+        let title = format!("answered in round {round} of echoes");
+        session.run.figure(
+            &format!("connections.echoed.{round}"),
+            &title,
+            harvest.of.tally.answers as f64,
+            "1",
+        );
+        // Those which were lost have a reason of their own already.
+        let heard_of = harvest.of.tally.answers + harvest.of.tally.lost;
+        if heard_of < alive && !session.is_over() {
+            let silent = session.run.failures.entry("did not echo".into());
+            *silent.or_default() += alive - heard_of;
+        }
+    }
+    Ok(())
+}
+
+fn left_behind(
+    session: &mut Session<'_>,
+    before: Option<TreeSample>,
+    at_n: Option<TreeSample>,
+    after: Option<TreeSample>,
+) {
+    let (Some(before), Some(at_n), Some(after)) = (before, at_n, after) else {
+        return;
+    };
+    let grown = at_n.memory.pss as f64 - before.memory.pss as f64;
+    let left = after.memory.pss as f64 - before.memory.pss as f64;
+    if grown > 0.0 {
+        session.run.figure(
+            "memory.left",
+            "left when all have closed",
+            100.0 * left / grown,
+            "%",
+        );
+    }
+}

@@ -1,0 +1,166 @@
+//! The modes: what is ordered of the generators, what is measured when, and what follows from it.
+
+mod bulk;
+mod churn;
+mod figures;
+mod hold;
+mod request;
+mod wake;
+
+use std::time::Instant;
+
+use crate::load::{Launcher, Order, Talk, Trust};
+use crate::model::{Run, RunOutcome};
+use crate::session::{Console, Session};
+use crate::spec::{Mode, Spec};
+use dormouse_measure::Error;
+use dormouse_measure::ServerSource;
+
+/// Makes a run. Whatever goes wrong is in its outcome, with the figures so far.
+pub fn run(spec: &Spec, launcher: &Launcher, console: &mut dyn Console) -> Run {
+    let began = Instant::now();
+    let mut run = Run::begin(spec.mode.name(), &spec.label, &spec.target);
+    describe(spec, &mut run);
+    let end = match Session::open(
+        spec,
+        launcher,
+        console,
+        spec.mode.connections_max(),
+        &mut run,
+    ) {
+        Err(error) => Err(error),
+        Ok(mut session) => {
+            let end = go(&mut session);
+            let early = session.early_end();
+            run = session.finish();
+            // A server that has died explains everything else.
+            early.map_or(end, Err)
+        }
+    };
+    run.duration_s = began.elapsed().as_secs_f64();
+    run.outcome = outcome(end, &run);
+    run
+}
+
+fn go(session: &mut Session<'_>) -> Result<(), Error> {
+    probe(session)?;
+    match session.spec.mode.clone() {
+        Mode::Hold(hold) => hold::run(session, &hold),
+        Mode::Churn(churn) => churn::run(session, &churn),
+        Mode::Bulk(bulk) => bulk::run(session, &bulk),
+        Mode::Wake(wake) => wake::run(session, &wake),
+        Mode::Request(request) => request::run(session, &request),
+    }
+}
+
+/// One connection first: a server which refuses, is silent or is not trusted is told at once.
+fn probe(session: &mut Session<'_>) -> Result<(), Error> {
+    let open = Order::Open {
+        alive: 1,
+        per_s: 0.0,
+        in_flight_max: 1,
+    };
+    let harvest = session.order("trying one connection", Some(1), &open, |tally| {
+        tally.established
+    })?;
+    if session.is_over() {
+        return Ok(());
+    }
+    if harvest.of.tally.alive == 0 {
+        let reason = harvest
+            .of
+            .failures
+            .keys()
+            .next()
+            .cloned()
+            .unwrap_or_else(|| "it was lost".into());
+        let target = &session.spec.target;
+        return Err(Error::target(format!(
+            "the first connection to {target} failed: {reason}"
+        )));
+    }
+    for agreed in harvest.of.agreed.keys() {
+        session
+            .run
+            .settings
+            .insert("agreed".into(), agreed.clone().into());
+    }
+    session.order("closing it", None, &Order::Close, |tally| tally.closed)?;
+    Ok(())
+}
+
+/// Puts every setting into the run, and what a reader must know.
+fn describe(spec: &Spec, run: &mut Run) {
+    let mut put =
+        |name: &str, value: serde_json::Value| drop(run.settings.insert(name.into(), value));
+    if let Ok(serde_json::Value::Object(modes)) = serde_json::to_value(&spec.mode) {
+        for (_, options) in modes {
+            for (name, value) in options.as_object().cloned().unwrap_or_default() {
+                put(&name, value);
+            }
+        }
+    }
+    put("timeout_s", spec.timeout.as_secs_f64().into());
+    put("settle_s", spec.settle.as_secs_f64().into());
+    put("own_server", spec.own_server.into());
+    put("per_process", spec.per_process.into());
+    let sources: Vec<_> = spec.sources.iter().map(ToString::to_string).collect();
+    put("sources", sources.into());
+    match &spec.server {
+        ServerSource::Unknown => {}
+        ServerSource::Pid(pid) => put("pid", (*pid).into()),
+        ServerSource::Command(command) => put("command", command.clone().into()),
+    }
+    match &spec.talk {
+        Talk::Http { path, .. } => put("http", path.clone().into()),
+        Talk::Say {
+            message,
+            expect,
+            greeting,
+        } => {
+            put("say", String::from_utf8_lossy(message).into());
+            put("message_bytes", message.len().into());
+            put("expect", serde_json::json!(expect));
+            put("greeting", (*greeting).into());
+        }
+    }
+    let Some(tls) = &spec.tls else {
+        put("tls", "none".into());
+        return run.note("plain TCP: no TLS at all");
+    };
+    let version = tls.version.map(|version| serde_json::json!(version));
+    put("tls", version.unwrap_or_else(|| "1.2 or 1.3".into()));
+    let trust = match &tls.trust {
+        Trust::System => "the system's store",
+        Trust::Pem(_) => "the certificates of --ca",
+        Trust::Insecure => "anybody (--insecure)",
+    };
+    put("trust", trust.into());
+    put("server_name", tls.server_name.clone().into());
+    put("resume", tls.resume.into());
+    put("post_quantum", tls.post_quantum.into());
+    if tls.trust == Trust::Insecure {
+        run.note("the server's certificate was NOT verified (--insecure)");
+    }
+}
+
+fn outcome(end: Result<(), Error>, run: &Run) -> RunOutcome {
+    let failures: u64 = run.failures.values().sum();
+    match end {
+        Err(error) => RunOutcome {
+            complete: false,
+            exit_status: error.exit_status(),
+            message: Some(error.message),
+        },
+        Ok(()) if failures > 0 => RunOutcome {
+            complete: true,
+            exit_status: 1,
+            message: Some(format!("{failures} connections failed or were lost")),
+        },
+        Ok(()) => RunOutcome {
+            complete: true,
+            exit_status: 0,
+            message: None,
+        },
+    }
+}

@@ -1,0 +1,79 @@
+//! Request: plain HTTP/1.1, over connections that are kept or made anew.
+
+use crate::load::{Cycle, Order};
+use crate::session::Session;
+use crate::spec::Request;
+use dormouse_measure::Error;
+
+use super::figures::{self, CpuCost, must_be_whole};
+
+pub(super) fn run(session: &mut Session<'_>, request: &Request) -> Result<(), Error> {
+    let lanes = request.concurrency.max(1);
+    let for_ms = (request.for_s * 1000.0) as u64;
+    let cycle = if request.keep_alive {
+        // A server may end a connection after some requests (nginx: 1,000): then there is another.
+        Cycle {
+            connections: 0,
+            lanes,
+            exchanges: 0,
+            exchanges_max: request.requests,
+            bytes_heard_max: 0,
+            bulk_bytes: 0,
+            for_ms,
+        }
+    } else {
+        Cycle {
+            connections: request.requests,
+            lanes,
+            exchanges: 1,
+            exchanges_max: 0,
+            bytes_heard_max: 0,
+            bulk_bytes: 0,
+            for_ms,
+        }
+    };
+    let before = session.settled(0);
+    figures::memory(&mut session.run, "before", "before", before);
+    let cost = CpuCost::now(session);
+    let total = (request.requests > 0).then_some(request.requests);
+    let harvest = session.order("requests", total, &Order::Cycle(cycle), |tally| {
+        tally.answers
+    })?;
+    let spent = cost.since(session);
+    let after = session.settled(0);
+    figures::memory(&mut session.run, "after", "after", after);
+
+    let tally = harvest.of.tally;
+    let run = &mut session.run;
+    run.figure(
+        "requests.count",
+        "requests answered",
+        tally.answers as f64,
+        "1",
+    );
+    run.figure(
+        "requests.per_second",
+        "per second",
+        tally.answers as f64 / harvest.of.duration_s,
+        "1/s",
+    );
+    run.figure(
+        "requests.connections",
+        "connections",
+        tally.established as f64,
+        "1",
+    );
+    if session.spec.tls.is_some() {
+        let share = 100.0 * tally.resumed as f64 / tally.established as f64;
+        run.figure("requests.resumed", "resumed handshakes", share, "%");
+    }
+    run.figure(
+        "requests.bytes",
+        "bytes received",
+        tally.bytes_heard as f64,
+        "bytes",
+    );
+    session.keep_latencies(&harvest.latencies);
+    spent.per_event(session, "request", "request", tally.answers);
+    must_be_whole(&harvest)
+}

@@ -1,0 +1,113 @@
+//! Wake: what does it cost to be asleep?
+//!
+//! The same number of messages per second is said twice: each on another connection, which had
+//! rested since all others had their turn, and then on a few connections that are kept busy. The
+//! difference is the price of rest; how much of it is TLS tells the same run with `--plain`.
+
+use crate::load::{Order, Speak};
+use crate::session::Session;
+use crate::spec::Wake;
+use dormouse_measure::Error;
+
+use super::figures::{CpuCost, must_be_whole};
+
+pub(super) fn run(session: &mut Session<'_>, wake: &Wake) -> Result<(), Error> {
+    let n = wake.connections;
+    let order = Order::Open {
+        alive: n,
+        per_s: wake.rate_per_s,
+        in_flight_max: wake.in_flight,
+    };
+    let opened = session.order("opening", Some(n), &order, |tally| tally.alive)?;
+    session.keep_latencies(&opened.latencies);
+    let alive = opened.of.tally.alive;
+    session
+        .run
+        .figure("connections.asked", "asked for", n as f64, "1");
+    session
+        .run
+        .figure("connections.alive", "alive", alive as f64, "1");
+    must_be_whole(&opened)?;
+    session.pause("resting", session.spec.settle, alive);
+
+    let rested_s = alive as f64 / wake.per_s.max(0.001);
+    session.run.figure(
+        "wake.rest",
+        "rest of each before it wakes, at most",
+        rested_s.min(wake.for_s),
+        "s",
+    );
+    speak(session, wake, 0, "after rest")?;
+    if wake.busy > 0 {
+        speak(session, wake, wake.busy, "kept busy")?;
+    }
+    difference(session);
+    session.order("closing", Some(alive), &Order::Close, |tally| tally.closed)?;
+    Ok(())
+}
+
+fn speak(session: &mut Session<'_>, wake: &Wake, among: u32, name: &str) -> Result<(), Error> {
+    let cost = CpuCost::now(session);
+    let speak = Speak {
+        per_s: wake.per_s,
+        messages: 0,
+        for_ms: (wake.for_s * 1000.0) as u64,
+        among,
+        bytes: 0,
+        name: name.into(),
+    };
+    let total = (wake.per_s * wake.for_s) as u64;
+    let harvest = session.order(name, Some(total), &Order::Speak(speak), |tally| {
+        tally.answers
+    })?;
+    let spent = cost.since(session);
+    session.keep_latencies(&harvest.latencies);
+    let slug = name.replace(' ', "_");
+    let tally = harvest.of.tally;
+    session.run.figure(
+        &format!("wake.{slug}.answers"),
+        &format!("{name}: answered"),
+        tally.answers as f64,
+        "1",
+    );
+    if tally.skipped > 0 {
+        let title = format!("{name}: left out, the last was unanswered");
+        session.run.figure(
+            &format!("wake.{slug}.skipped"),
+            &title,
+            tally.skipped as f64,
+            "1",
+        );
+    }
+    spent.per_event(
+        session,
+        &format!("message_{slug}"),
+        &format!("message {name}"),
+        tally.answers,
+    );
+    Ok(())
+}
+
+fn difference(session: &mut Session<'_>) {
+    let latencies = &session.run.latencies;
+    let (Some(rested), Some(busy)) = (latencies.get("after rest"), latencies.get("kept busy"))
+    else {
+        return;
+    };
+    let after_rest = [
+        ("wake.p50", "p50", rested.p50_us),
+        ("wake.p99", "p99", rested.p99_us),
+        ("wake.p999", "p99.9", rested.p999_us),
+    ];
+    let (p50, p99) = (rested.p50_us - busy.p50_us, rested.p99_us - busy.p99_us);
+    for (name, which, us) in after_rest {
+        let title = format!("echo after rest, {which}");
+        session.run.figure(name, &title, us, "us");
+    }
+    session
+        .run
+        .figure("wake.price.p50", "price of rest, p50", p50, "us");
+    session
+        .run
+        .figure("wake.price.p99", "price of rest, p99", p99, "us");
+}

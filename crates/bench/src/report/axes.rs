@@ -1,0 +1,138 @@
+//! What charts are made of: series, axes, curves and numbers in few characters.
+
+use std::fmt::Write;
+
+use super::html::escape;
+use super::scale::Scale;
+
+pub(super) const WIDTH: f64 = 760.0;
+
+pub(super) const LEFT: f64 = 76.0;
+
+pub(super) const RIGHT: f64 = 18.0;
+
+/// Colours there are; beyond, lines are dashed.
+pub(super) const COLOURS: usize = 8;
+
+/// Most lines in one chart.
+pub(super) const LINES_MAX: usize = COLOURS;
+
+/// A named series of points.
+pub(super) struct Series {
+    pub(super) name: String,
+    pub(super) points: Vec<(f64, f64)>,
+    /// Index of its colour: the same server has the same colour in every chart.
+    pub(super) colour: usize,
+}
+
+/// What a line chart is to look like.
+pub(super) struct Axes {
+    pub(super) x_title: &'static str,
+    pub(super) y_title: &'static str,
+    pub(super) height: f64,
+    pub(super) y_log: bool,
+    /// The y axis need not begin at 0.
+    pub(super) y_around: bool,
+    /// Marks on the points.
+    pub(super) dots: bool,
+    /// Values and labels of the x axis; empty: round values.
+    pub(super) x_ticks: Vec<(f64, String)>,
+}
+
+/// The scales of both axes, from the values to places between these.
+pub(super) fn scales(
+    series: &[Series],
+    axes: &Axes,
+    (left, right): (f64, f64),
+    (bottom, top): (f64, f64),
+) -> (Scale, Scale) {
+    let xs = || series.iter().flat_map(|s| s.points.iter().map(|p| p.0));
+    let ys = || series.iter().flat_map(|s| s.points.iter().map(|p| p.1));
+    let ticks_x = axes.x_ticks.iter().map(|tick| tick.0);
+    let x = if axes.x_ticks.is_empty() {
+        Scale::linear(xs(), left, right)
+    } else {
+        Scale::around(xs().chain(ticks_x), left, right)
+    };
+    let y = match (axes.y_log, axes.y_around) {
+        (true, _) => Scale::log(ys(), bottom, top),
+        (false, true) => Scale::around(ys(), bottom, top),
+        (false, false) => Scale::linear(ys(), bottom, top),
+    };
+    (x, y)
+}
+
+/// Values and labels of the x axis: those wished, or round ones.
+pub(super) fn x_ticks(axes: &Axes, x: &Scale) -> Vec<(f64, String)> {
+    if axes.x_ticks.is_empty() {
+        let round = x.ticks().into_iter();
+        round.map(|tick| (tick, short(tick))).collect()
+    } else {
+        axes.x_ticks.clone()
+    }
+}
+
+pub(super) fn draw_curve(svg: &mut String, s: &Series, dots: bool, x: &Scale, y: &Scale) {
+    let mut path = String::new();
+    for (i, point) in s.points.iter().enumerate() {
+        let _ = write!(
+            path,
+            "{}{:.1} {:.1}",
+            if i == 0 { "M" } else { " L" },
+            x.at(point.0),
+            y.at(point.1)
+        );
+    }
+    let _ = write!(
+        svg,
+        "<path class=\"line {}\" d=\"{path}\"><title>{}</title></path>",
+        colour(s.colour),
+        escape(&s.name)
+    );
+    if dots {
+        for point in &s.points {
+            let (cx, cy) = (x.at(point.0), y.at(point.1));
+            let _ = write!(
+                svg,
+                "<circle class=\"dot {}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3.2\"><title>{}: {}</title></circle>",
+                colour(s.colour),
+                escape(&s.name),
+                short(point.1)
+            );
+        }
+    }
+}
+
+pub(super) fn open(height: f64, y_title: &str) -> String {
+    let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">");
+    if !y_title.is_empty() {
+        let _ = write!(
+            svg,
+            "<text class=\"title\" x=\"4\" y=\"11\">{}</text>",
+            escape(y_title)
+        );
+    }
+    svg
+}
+
+pub(super) fn colour(index: usize) -> String {
+    let dashed = if index >= COLOURS { " dashed" } else { "" };
+    format!("c{}{dashed}", index % COLOURS)
+}
+
+/// A value in few characters: `1.5M`, `20k`, `0.25`.
+pub(super) fn short(value: f64) -> String {
+    let (scaled, unit) = match value.abs() {
+        v if v >= 1e9 => (value / 1e9, "G"),
+        v if v >= 1e6 => (value / 1e6, "M"),
+        v if v >= 1e3 => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
+    let text = format!("{scaled:.2}");
+    let text = if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        &text
+    };
+    format!("{text}{unit}")
+}

@@ -1,0 +1,364 @@
+//! One run from start to end: the server, the fleet, the clock, the samples.
+
+use std::time::{Duration, Instant};
+
+use dormouse_reactor::signal::Signals;
+use dormouse_reactor::socket::{Addr, Attempt};
+
+use crate::load::{
+    Fleet, FleetReport, Launcher, Order, Plan, Setup, Talk, Tally, refuse_foreign_load,
+};
+use crate::model::{Run, Sample};
+use crate::spec::Spec;
+use dormouse_measure::Error;
+use dormouse_measure::Latencies;
+use dormouse_measure::Server;
+use dormouse_measure::interrupts;
+use dormouse_measure::{CpuTime, KernelMemory, ProcessTree, TreeSample};
+
+/// Shortest time between two samples.
+const SAMPLE_EVERY: Duration = Duration::from_millis(500);
+/// Reading a large tree takes time, in which it may not work: at most a fiftieth of all.
+const SAMPLE_SHARE: u32 = 50;
+/// Most samples that are kept; beyond, every second one is dropped.
+const SAMPLES_MAX: usize = 2000;
+
+/// Who watches a run.
+pub trait Console {
+    /// Something that must be known before the run begins.
+    fn note(&mut self, _text: &str) {}
+    /// A part of the run begins; `total` is what will be counted, if that is known.
+    fn stage(&mut self, name: &str, total: Option<u64>);
+    /// How far it is; called ten times a second.
+    fn progress(&mut self, at: &Progress);
+    /// The part is over.
+    fn stage_over(&mut self);
+}
+
+/// Whom a run measures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MeasuredSide {
+    /// A server's memory.
+    Server,
+    /// A client's.
+    Client,
+}
+
+/// How far a part of a run is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Progress {
+    /// What was counted so far.
+    pub done: u64,
+    /// Of how much.
+    pub total: Option<u64>,
+    /// Connections that are established.
+    pub alive: u64,
+    /// Connections that failed or were lost.
+    pub failed: u64,
+    /// What is measured: a server, whose connections are counted in `alive`, or a client, whose are
+    /// in `done`.
+    pub whose: MeasuredSide,
+    /// Its proportional set in bytes, as last sampled.
+    pub pss_bytes: Option<u64>,
+    /// Since the part began.
+    pub elapsed: Duration,
+    /// Until it will be over, by the rate so far.
+    pub left: Option<Duration>,
+}
+
+/// A run that is going on.
+pub struct Session<'a> {
+    /// What was asked for.
+    pub spec: &'a Spec,
+    /// The record of the run so far.
+    pub run: Run,
+    /// The load generators.
+    pub fleet: Fleet,
+    /// The server, when it is measured.
+    pub server: Option<Server>,
+    /// Established connections that ended before they were to.
+    pub lost: u64,
+    watch: RunMonitor<'a>,
+}
+
+/// What happens beside the load: signals, samples, progress.
+struct RunMonitor<'a> {
+    console: &'a mut dyn Console,
+    signals: Option<Signals>,
+    interrupted: bool,
+    began: Instant,
+    next_sample: Instant,
+    samples: Vec<Sample>,
+    server_died: Option<Error>,
+}
+
+impl<'a> Session<'a> {
+    /// Starts server and fleet, and tries one connection.
+    pub fn open(
+        spec: &'a Spec,
+        launcher: &Launcher,
+        console: &'a mut dyn Console,
+        connections: u64,
+        run: &mut Run,
+    ) -> Result<Self, Error> {
+        let target: Addr = spec
+            .target
+            .parse()
+            .map_err(|error| Error::usage(format!("{error}")))?;
+        if !spec.own_server {
+            let http = matches!(spec.talk, Talk::Http { .. });
+            refuse_foreign_load(spec.mode.connections_in_all(http), &target)?;
+        }
+        let plan = Plan::new(
+            connections,
+            &target,
+            &spec.sources,
+            spec.per_process,
+            spec.own_server,
+        )?;
+        for note in &plan.notes {
+            console.note(note);
+            run.note(note);
+        }
+        // From now on Ctrl-C is noticed, and does not end the process.
+        let signals = interrupts::open();
+        let now = Instant::now();
+        let mut watch = RunMonitor {
+            console,
+            signals,
+            interrupted: false,
+            began: now,
+            next_sample: now,
+            samples: Vec::new(),
+            server_died: None,
+        };
+        watch.console.stage("starting", None);
+        let server = Server::open(&spec.server, &target, &mut || !watch.interrupt_came())?;
+        let setup = Setup {
+            target: spec.target.clone(),
+            tls: spec.tls.clone(),
+            talk: spec.talk.clone(),
+            connections_max: plan.connections_each,
+            sources: spec.sources.clone(),
+            timeout_ms: u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX),
+            index: 0,
+        };
+        // Before the first sample: generators may share pages of program text with the server,
+        // and would change its proportional set when they come.
+        let fleet = Fleet::start(launcher, &setup, &plan, &target)?;
+        let mut server = server;
+        if let Some(server) = &mut server {
+            fleet.pids().for_each(|pid| server.tree.exclude(pid));
+            run.server = server.tree.describe()?;
+            if let Some(note) = too_few_descriptors(&server.tree, connections) {
+                watch.console.note(&note);
+                run.note(note);
+            }
+        } else {
+            run.note("the server's memory and CPU time were not measured: give --pid or --cmd");
+        }
+        watch.console.stage_over();
+        let session = Self {
+            spec,
+            run: run.clone(),
+            fleet,
+            server,
+            lost: 0,
+            watch,
+        };
+        Ok(session)
+    }
+
+    /// Whether the run has to end early.
+    pub fn is_over(&self) -> bool {
+        self.watch.interrupted || self.watch.server_died.is_some()
+    }
+
+    /// Why it ended early.
+    pub fn early_end(&mut self) -> Option<Error> {
+        let died = self.watch.server_died.take();
+        died.or_else(|| {
+            self.watch
+                .interrupted
+                .then(|| Error::lost("interrupted; figures so far"))
+        })
+    }
+
+    /// Has an order carried out, with progress; counts failures.
+    pub fn order(
+        &mut self,
+        stage: &str,
+        total: Option<u64>,
+        order: &Order,
+        count: fn(&Tally) -> u64,
+    ) -> Result<FleetReport, Error> {
+        if self.is_over() && *order != Order::Close {
+            let mut nothing = FleetReport::default();
+            nothing.of.tally.alive = self.fleet.alive();
+            return Ok(nothing);
+        }
+        self.watch.console.stage(stage, total);
+        let began = Instant::now();
+        let patience = self.spec.timeout + Duration::from_secs(5);
+        let (watch, server) = (&mut self.watch, &self.server);
+        let closing = *order == Order::Close;
+        let mut first = None;
+        let harvest = self.fleet.carry_out(order, patience, &mut |tally| {
+            let done = count(tally);
+            // What an earlier order has done is no sign of how fast this one is.
+            let from = *first.get_or_insert(done);
+            watch.tick(server.as_ref(), tally, total, (from, done), began);
+            closing || !(watch.interrupted || watch.server_died.is_some())
+        });
+        self.watch.console.stage_over();
+        let harvest = harvest?;
+        self.lost += harvest.of.tally.lost;
+        for (reason, count) in &harvest.of.failures {
+            *self.run.failures.entry(reason.clone()).or_default() += count;
+        }
+        Ok(harvest)
+    }
+
+    /// Waits, and watches.
+    pub fn pause(&mut self, stage: &str, length: Duration, alive: u64) {
+        if self.is_over() || length.is_zero() {
+            return;
+        }
+        let total = length.as_secs();
+        self.watch.console.stage(stage, None);
+        let began = Instant::now();
+        while began.elapsed() < length && !self.is_over() {
+            std::thread::sleep(
+                Duration::from_millis(50).min(length.saturating_sub(began.elapsed())),
+            );
+            let done = began.elapsed().as_secs();
+            let tally = Tally {
+                alive,
+                ..Tally::default()
+            };
+            self.watch
+                .tick(self.server.as_ref(), &tally, Some(total), (0, done), began);
+        }
+        self.watch.console.stage_over();
+    }
+
+    /// Reads the server now, exactly once, after things have settled.
+    pub fn settled(&mut self, alive: u64) -> Option<TreeSample> {
+        self.pause("settling", self.spec.settle, alive);
+        self.now(alive)
+    }
+
+    /// Reads the server now.
+    pub fn now(&mut self, alive: u64) -> Option<TreeSample> {
+        self.watch.sample(self.server.as_ref(), alive)
+    }
+
+    /// The server's CPU time; zero when it is not measured.
+    pub fn server_cpu(&mut self) -> CpuTime {
+        let sample = self.server.as_ref().and_then(|server| server.sample().ok());
+        sample.map_or_else(CpuTime::default, |sample| sample.cpu)
+    }
+
+    /// The kernel's memory; machine-wide.
+    pub fn kernel() -> KernelMemory {
+        KernelMemory::now()
+    }
+
+    /// Puts distributions into the run.
+    pub fn keep_latencies(&mut self, latencies: &std::collections::BTreeMap<String, Latencies>) {
+        for (name, of) in latencies {
+            if let Some(summary) = of.summary() {
+                self.run.latencies.insert(name.clone(), summary);
+            }
+        }
+    }
+
+    /// The end: the run with its samples.
+    pub fn finish(mut self) -> Run {
+        self.run.samples = std::mem::take(&mut self.watch.samples);
+        self.run
+    }
+}
+
+/// A server whose limits are below what is asked for will refuse, or be silent, in the middle of the run.
+fn too_few_descriptors(tree: &ProcessTree, connections: u64) -> Option<String> {
+    let most = tree.descriptors_max()?;
+    (most < connections).then(|| {
+        format!(
+            "the server may have {most} descriptors (its processes together) and is to hold {connections} connections: \
+             prlimit --nofile={0}:{0} --pid {1} lifts that for one process, `ulimit -n` before its start for all",
+            connections + connections / 10,
+            tree.root()
+        )
+    })
+}
+
+impl RunMonitor<'_> {
+    fn tick(
+        &mut self,
+        server: Option<&Server>,
+        tally: &Tally,
+        total: Option<u64>,
+        (from, done): (u64, u64),
+        began: Instant,
+    ) {
+        self.interrupt_came();
+        if Instant::now() >= self.next_sample {
+            self.sample(server, tally.alive);
+        }
+        let elapsed = began.elapsed();
+        let left = total
+            .filter(|&total| done > from && total >= done)
+            .map(|total| elapsed.mul_f64((total - done) as f64 / (done - from) as f64));
+        let pss_bytes = self
+            .samples
+            .last()
+            .map(|sample| sample.pss_bytes)
+            .filter(|&bytes| bytes > 0);
+        let failed = tally.failed + tally.lost;
+        self.console.progress(&Progress {
+            done,
+            total,
+            alive: tally.alive,
+            failed,
+            whose: MeasuredSide::Server,
+            pss_bytes,
+            elapsed,
+            left,
+        });
+    }
+
+    fn interrupt_came(&mut self) -> bool {
+        while let Some(Ok(Attempt::Done(_))) = self.signals.as_ref().map(Signals::receive) {
+            self.interrupted = true;
+        }
+        self.interrupted
+    }
+
+    fn sample(&mut self, server: Option<&Server>, alive: u64) -> Option<TreeSample> {
+        let began = Instant::now();
+        let taken = match server?.sample() {
+            Ok(taken) => taken,
+            Err(error) => {
+                self.server_died.get_or_insert(error);
+                return None;
+            }
+        };
+        self.next_sample = Instant::now() + SAMPLE_EVERY.max(began.elapsed() * SAMPLE_SHARE);
+        self.samples.push(Sample {
+            at_s: self.began.elapsed().as_secs_f64(),
+            alive,
+            pss_bytes: taken.memory.pss,
+            rss_bytes: taken.memory.rss,
+            cpu_s: taken.cpu.total_ns as f64 / 1e9,
+        });
+        if self.samples.len() > SAMPLES_MAX {
+            let mut index = 0;
+            self.samples.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+        }
+        Some(taken)
+    }
+}

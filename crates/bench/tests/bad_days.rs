@@ -1,0 +1,253 @@
+//! Bad days: each gives a clear message, the figures so far, and a status that is not 0.
+
+mod common;
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use common::{KnownServer, Silent, measure, measure_at, spec};
+use dormouse_bench::load::Trust;
+use dormouse_bench::{Bulk, Console, Hold, Mode, Progress};
+use dormouse_measure::ServerSource;
+
+fn hold(connections: u64, for_s: f64) -> Mode {
+    Mode::Hold(Hold {
+        connections,
+        rate_per_s: 0.0,
+        in_flight: 16,
+        every_s: None,
+        for_s,
+        echoes: 0,
+        echo_rate_per_s: 0.0,
+        after_s: 0.0,
+    })
+}
+
+#[test]
+fn nobody_listens() {
+    let _alone = common::alone();
+    // A port that was free a moment ago may be anybody's now; on port 1 nobody listens.
+    let run = measure_at(&spec("127.0.0.1:1", hold(10, 0.0)));
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
+    assert!(run.outcome.message.unwrap().contains("refused"));
+}
+
+#[test]
+fn the_server_says_nothing() {
+    let _alone = common::alone();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut spec = spec(&listener.local_addr().unwrap().to_string(), hold(10, 0.0));
+    spec.timeout = Duration::from_millis(500);
+    let run = measure_at(&spec);
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
+    assert!(run.outcome.message.unwrap().contains("stopped answering"));
+}
+
+#[test]
+fn the_server_speaks_something_else() {
+    let _alone = common::alone();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        use std::io::Write;
+        for stream in listener.incoming().flatten() {
+            let _ = (&stream).write_all(b"SSH-2.0-OpenSSH_9.2p1\r\n");
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    });
+    let run = measure_at(&spec(&target, hold(10, 0.0)));
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
+    assert!(run.outcome.message.unwrap().contains("handshake"));
+}
+
+#[test]
+fn the_certificate_is_not_trusted() {
+    let _alone = common::alone();
+    let server = KnownServer::start(&[]);
+    let mut spec = spec(&server.address, hold(10, 0.0));
+    if let Some(tls) = &mut spec.tls {
+        tls.trust = Trust::System;
+        tls.server_name = "localhost".into();
+    }
+    let run = measure_at(&spec);
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
+    let message = run.outcome.message.unwrap();
+    assert!(message.contains("certificate"), "{message}");
+}
+
+/// Does something to the server when a part of the run begins.
+struct At<F: FnMut()> {
+    stage: &'static str,
+    then: F,
+}
+
+impl<F: FnMut()> Console for At<F> {
+    fn stage(&mut self, name: &str, _total: Option<u64>) {
+        if name == self.stage {
+            (self.then)();
+        }
+    }
+    fn progress(&mut self, _at: &Progress) {}
+    fn stage_over(&mut self) {}
+}
+
+fn signal(pid: i32, signal: &str) {
+    let kill = Command::new("kill")
+        .args([signal, &pid.to_string()])
+        .status();
+    assert!(kill.unwrap().success());
+}
+
+#[test]
+fn the_server_dies_while_it_is_measured() {
+    let _alone = common::alone();
+    let server = KnownServer::start(&[]);
+    let pid = server.pid();
+    let mut spec = spec(&server.address, hold(200, 30.0));
+    spec.server = ServerSource::Pid(pid);
+    let mut console = At {
+        stage: "holding",
+        then: || signal(pid, "-KILL"),
+    };
+    let run = dormouse_bench::run(&spec, &common::launcher(), &mut console);
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
+    assert!(run.outcome.message.as_deref().unwrap().contains("died"));
+    assert_eq!(run.value("connections.alive"), Some(200.0));
+    assert!(
+        run.value("memory.at_n.pss").is_some(),
+        "the figures so far are there"
+    );
+}
+
+#[test]
+fn the_server_stops_answering_in_the_middle() {
+    let _alone = common::alone();
+    let server = KnownServer::start(&[]);
+    let pid = server.pid();
+    let mut mode = hold(50, 0.0);
+    if let Mode::Hold(hold) = &mut mode {
+        hold.echoes = 2;
+    }
+    let mut spec = spec(&server.address, mode);
+    spec.server = ServerSource::Pid(pid);
+    spec.timeout = Duration::from_secs(6);
+    let mut console = At {
+        stage: "echo 2",
+        then: || signal(pid, "-STOP"),
+    };
+    let run = dormouse_bench::run(&spec, &common::launcher(), &mut console);
+    assert_eq!(run.outcome.exit_status, 1, "{:?}", run.outcome);
+    let (reason, count) = run.failures.first_key_value().unwrap();
+    assert!(reason.contains("stopped answering"), "{reason}");
+    // All of them, but for those which a busy machine was too slow for before.
+    assert_eq!(
+        run.value("connections.lost"),
+        Some(*count as f64),
+        "{run:?}"
+    );
+    assert_eq!(run.value("connections.echoed.2"), Some(0.0));
+    assert!(run.value("connections.echoed.1") > Some(0.0), "{run:?}");
+}
+
+#[test]
+fn the_server_resets_everybody() {
+    let _alone = common::alone();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // What is closed unread is reset.
+            let _ = stream.peek(&mut [0]);
+        }
+    });
+    let run = measure_at(&spec(&target, hold(10, 0.0)));
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
+    let message = run.outcome.message.unwrap();
+    assert!(message.contains("reset"), "{message}");
+}
+
+#[test]
+fn no_such_process() {
+    let _alone = common::alone();
+    let mut spec = spec("127.0.0.1:1", hold(10, 0.0));
+    spec.server = ServerSource::Pid(i32::MAX);
+    let run = dormouse_bench::run(&spec, &common::launcher(), &mut Silent);
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
+    assert!(run.outcome.message.unwrap().contains("no process"));
+}
+
+#[test]
+fn a_server_that_does_not_start_is_quoted() {
+    let _alone = common::alone();
+    let mut spec = spec("127.0.0.1:1", hold(10, 0.0));
+    spec.server = ServerSource::Command("echo 'cannot find my hat' >&2; exit 7".into());
+    let run = measure_at(&spec);
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
+    assert!(run.outcome.message.unwrap().contains("cannot find my hat"));
+}
+
+#[test]
+fn a_started_server_is_gone_afterwards_with_all_it_has_started() {
+    let _alone = common::alone();
+    // An address that nobody else uses: the port stays free until the server takes it.
+    let port = TcpListener::bind("127.83.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let mark = format!("86400.{port}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (ready, asked) = (path("ready"), path("asked"));
+    let daemon = format!(
+        "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(print(file=open('{asked}', 'w')))); \
+         open('{ready}', 'w'); signal.pause()"
+    );
+    let listener = format!(
+        "import os, socket, time\nwhile not os.path.exists('{ready}'): time.sleep(.01)\n\
+         s = socket.create_server(('127.83.0.1', {port})); time.sleep(600)"
+    );
+    let mut spec = spec(&format!("127.83.0.1:{port}"), hold(1, 0.0));
+    // Daemons that detach, and a listener that will never speak TLS.
+    spec.server = ServerSource::Command(format!(
+        "setsid sleep {mark} & setsid python3 -c \"{daemon}\" {mark} & python3 -c \"{listener}\""
+    ));
+    spec.timeout = Duration::from_millis(300);
+    let run = measure_at(&spec);
+    assert_eq!(run.outcome.exit_status, 3, "{:?}", run.outcome);
+    assert!(
+        run.server.iter().any(|process| process.command == "sleep"),
+        "{:?}, {:?}",
+        run.server,
+        run.outcome
+    );
+    let left = std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&command).contains(&mark)
+    });
+    assert!(!left, "a daemon is still there");
+    // What is started must hear what it is asked, whatever signals this process keeps to itself.
+    assert!(Path::new(&asked).exists(), "it was killed without a word");
+}
+
+#[test]
+fn streams_are_checked_byte_by_byte() {
+    let _alone = common::alone();
+    let server = KnownServer::start(&[]);
+    let run = measure(
+        &server,
+        Mode::Bulk(Bulk {
+            streams: 2,
+            bytes: 300_000,
+        }),
+        false,
+    );
+    assert_eq!(
+        run.value("bytes.heard"),
+        Some(600_000.0),
+        "{:?}",
+        run.outcome
+    );
+}

@@ -1,0 +1,136 @@
+//! Starting the known server, and measuring it.
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dormouse_bench::load::{Expect, Launcher, Talk, Tls, Trust};
+use dormouse_bench::model::Run;
+use dormouse_bench::{Console, Mode, Progress, Spec};
+use dormouse_measure::ServerSource;
+
+/// `examples/known_server`, which cargo builds beside the tests.
+fn program() -> PathBuf {
+    let mut path = std::env::current_exe().unwrap();
+    path.pop();
+    path.pop();
+    path.push("examples/known_server");
+    assert!(
+        path.exists(),
+        "{}: build it with cargo build --example known_server",
+        path.display()
+    );
+    path
+}
+
+pub fn launcher() -> Launcher {
+    Launcher {
+        program: program(),
+        arguments: vec!["generator".into()],
+    }
+}
+
+/// One test at a time. The processes of these tests share the pages of one program, and each one's
+/// part of them (PSS) changes with every process that comes or goes; and a measurement that stops
+/// the server it has started takes along whatever this process was left with as its children.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub struct KnownServer {
+    child: Child,
+    pub address: String,
+}
+
+impl KnownServer {
+    pub fn start(knobs: &[&str]) -> Self {
+        let mut child = Command::new(program())
+            .args(knobs)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut address = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut address)
+            .unwrap();
+        assert!(!address.is_empty(), "the server has ended; see above");
+        Self {
+            child,
+            address: address.trim().to_owned(),
+        }
+    }
+
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+}
+
+impl Drop for KnownServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub struct Silent;
+
+impl Console for Silent {
+    fn stage(&mut self, _name: &str, _total: Option<u64>) {}
+    fn progress(&mut self, _at: &Progress) {}
+    fn stage_over(&mut self) {}
+}
+
+pub fn spec(target: &str, mode: Mode) -> Spec {
+    let tls = Tls {
+        server_name: "localhost".into(),
+        trust: Trust::Insecure,
+        version: None,
+        resume: false,
+        post_quantum: false,
+        identity: None,
+    };
+    Spec {
+        target: target.into(),
+        label: "known".into(),
+        server: ServerSource::Unknown,
+        tls: Some(tls),
+        talk: Talk::Say {
+            message: b"hello\n".to_vec(),
+            expect: Expect::Echo,
+            greeting: false,
+        },
+        sources: Vec::new(),
+        timeout: Duration::from_secs(30),
+        own_server: false,
+        settle: Duration::from_millis(300),
+        per_process: None,
+        mode,
+    }
+}
+
+pub fn measure_at(spec: &Spec) -> Run {
+    dormouse_bench::run(spec, &launcher(), &mut Silent)
+}
+
+pub fn measure(server: &KnownServer, mode: Mode, resume: bool) -> Run {
+    let mut spec = spec(&server.address, mode);
+    spec.server = ServerSource::Pid(server.pid());
+    if let Some(tls) = &mut spec.tls {
+        tls.resume = resume;
+    }
+    measure_at(&spec)
+}
+
+/// A run in which nothing was lost.
+pub fn clean(run: Run) -> Run {
+    assert_eq!(
+        run.outcome.exit_status, 0,
+        "{:?} {:?}",
+        run.outcome, run.failures
+    );
+    run
+}

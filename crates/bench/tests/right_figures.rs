@@ -1,0 +1,93 @@
+//! The instrument is right: it is pointed at servers whose costs are known.
+
+mod common;
+
+use common::{KnownServer, alone, clean, measure};
+use dormouse_bench::{Churn, Hold, Mode};
+use dormouse_measure::Verdict;
+
+#[test]
+fn ten_thousand_bytes_per_connection_are_reported_as_such() {
+    let _alone = alone();
+    let server = KnownServer::start(&[]);
+    let hold = Hold {
+        connections: 3_000,
+        rate_per_s: 0.0,
+        in_flight: 16,
+        every_s: None,
+        for_s: 0.5,
+        echoes: 2,
+        echo_rate_per_s: 0.0,
+        after_s: 0.0,
+    };
+    let run = clean(measure(&server, Mode::Hold(hold), false));
+    for name in ["memory.per_connection.pss", "memory.per_connection.slope"] {
+        let bytes = run.value(name).unwrap();
+        assert!((9_700.0..=10_300.0).contains(&bytes), "{name}: {bytes}");
+    }
+    assert_eq!(run.value("connections.alive"), Some(3_000.0));
+    assert_eq!(run.value("connections.echoed.2"), Some(3_000.0));
+    // The kernel's part is told apart: two sockets each on this machine.
+    let sockets = run.value("kernel.sockets").unwrap();
+    assert!(
+        (1.8..2.6).contains(&sockets),
+        "{sockets} sockets per connection"
+    );
+}
+
+fn churn(connections: u64, rounds: u32, concurrency: u32) -> Mode {
+    Mode::Churn(Churn {
+        connections,
+        concurrency,
+        rounds,
+        exchange: true,
+        after_s: 0.0,
+    })
+}
+
+#[test]
+fn a_leak_is_flagged_with_its_size() {
+    let _alone = alone();
+    let server = KnownServer::start(&["--leak", "1000"]);
+    let run = clean(measure(&server, churn(2_000, 8, 8), false));
+    let growth = run.growth.unwrap();
+    assert_eq!(growth.verdict, Verdict::Grows, "{growth}");
+    let bytes = growth.bytes_per_connection().unwrap();
+    // malloc adds to the leak, and the rest of the heap breathes.
+    assert!((800.0..1_300.0).contains(&bytes), "{growth}");
+}
+
+#[test]
+fn a_clean_server_is_not_flagged() {
+    let _alone = alone();
+    let server = KnownServer::start(&[]);
+    let run = clean(measure(&server, churn(600, 6, 8), false));
+    let growth = run.growth.as_ref().unwrap();
+    assert_ne!(growth.verdict, Verdict::Grows, "{growth}");
+    assert_eq!(run.value("handshakes.resumed"), Some(0.0));
+}
+
+#[test]
+fn burnt_cpu_time_is_reported_within_ten_percent() {
+    let _alone = alone();
+    let server = KnownServer::start(&["--burn-us", "8000"]);
+    let run = clean(measure(&server, churn(150, 2, 4), false));
+    let us = run.value("cpu.server.per_handshake").unwrap();
+    assert!((7_200.0..=8_800.0).contains(&us), "{us} µs");
+}
+
+#[test]
+fn every_second_resumption_is_half() {
+    let _alone = alone();
+    let server = KnownServer::start(&["--resume-every-second"]);
+    let run = clean(measure(&server, churn(50, 2, 1), true));
+    assert_eq!(run.value("handshakes.resumed"), Some(50.0));
+}
+
+#[test]
+fn every_resumption_is_all() {
+    let _alone = alone();
+    let server = KnownServer::start(&[]);
+    let run = clean(measure(&server, churn(200, 1, 8), true));
+    assert_eq!(run.value("handshakes.resumed"), Some(100.0));
+}

@@ -1,0 +1,204 @@
+//! What is shown, scene by scene.
+
+use std::time::{Duration, Instant};
+
+use dormouse_reactor::process::{self, Pid};
+use dormouse_reactor::signal::Signal;
+
+use super::format::{count, duration, megabytes, number};
+use super::plan::Plan;
+use super::show::{DemoError, Show};
+use super::summary::{Findings, Killed};
+use super::traffic::{Pacer, ask_everybody, open_until, wake_for};
+use super::upgrade::upgrade;
+use super::view::{Chapter, Scene};
+use super::watch::Baseline;
+
+/// Longer than a killed process needs to be gone.
+const DEATH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often it is looked whether it is.
+const DEATH_LOOK: Duration = Duration::from_micros(200);
+/// Connections woken per second while warming up.
+const WARM_UP_PER_S: f64 = 600.0;
+
+/// Plays all of it, and writes down what was found.
+pub(super) fn play(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
+    findings.connections = u64::from(plan.connections);
+    warm_up(show, plan, findings)?;
+    open(show, plan, findings)?;
+    rest(show, plan, findings)?;
+    wake(show, plan, findings)?;
+    let workers = kill(show, plan, findings)?;
+    ask(show, plan, findings, workers)?;
+    upgrade(show, plan, findings)?;
+    goodbye(show, plan, findings)
+}
+
+/// A hundred connections, and what memory is with them.
+fn warm_up(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
+    let scene = Scene::new(
+        Chapter::Open,
+        format!("Warming up with {} connections.", plan.warm_up),
+        "What a server needs once is not counted as the cost of a connection.",
+    );
+    let began = Instant::now();
+    open_until(show, plan, &scene, plan.warm_up)?;
+    findings.opened_in = began.elapsed();
+    // They talk too: buffers which all connections share are part of what is needed once.
+    wake_for(show, &scene, plan.settle, WARM_UP_PER_S)?;
+    show.pause(&scene, plan.settle)?;
+    let bytes = show.reading(&scene)?.bytes;
+    show.base = Some(Baseline {
+        bytes,
+        connections: show.fleet.census().at_rest,
+    });
+    Ok(())
+}
+
+fn open(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
+    let scene = Scene::new(
+        Chapter::Open,
+        format!(
+            "Opening {} TLS connections, each with a handshake of its own.",
+            number(plan.connections.into())
+        ),
+        "A handshake is a large object. A connection at rest is a record: 192 bytes.",
+    );
+    let began = Instant::now();
+    open_until(show, plan, &scene, plan.connections)?;
+    findings.opened_in += began.elapsed();
+    findings.agreed = show.fleet.agreed.keys().cloned().collect();
+    Ok(())
+}
+
+/// Nothing happens: the state in which a connection spends its life.
+fn rest(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
+    let scene = Scene::new(
+        Chapter::Rest,
+        "All are at rest. Nothing happens: this is how they spend their lives.".to_owned(),
+        "No buffer, no task, no object is kept for them. See below what they cost.",
+    );
+    show.pause(&scene, plan.settle)?;
+    let before = show.reading(&scene)?;
+    show.pause(&scene, plan.rest)?;
+    let after = show.reading(&scene)?;
+    findings.memory_at_rest = Some(after);
+    findings.rested_for = after.at - before.at;
+    findings.cpu_at_rest = after.cpu.saturating_sub(before.cpu);
+    findings.base = show.base;
+    let at_rest = show.fleet.census().at_rest;
+    findings.per_connection = show
+        .base
+        .and_then(|base| base.per_connection(after.bytes, at_rest));
+    Ok(())
+}
+
+/// A random part says something, again and again.
+fn wake(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
+    let scene = Scene::new(
+        Chapter::Wake,
+        "Waking some by chance: each says something and waits for the echo.".to_owned(),
+        "Every echo is compared byte for byte. Then the connection is at rest again.",
+    );
+    wake_for(show, &scene, plan.wake, plan.wake_per_s)?;
+    findings.slowest_echo = show.fleet.tally.slowest;
+    Ok(())
+}
+
+/// SIGKILL to everything that holds a connection, while they talk.
+fn kill(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<Vec<Pid>, DemoError> {
+    let workers = show.workers.clone();
+    if workers.is_empty() {
+        return Err(DemoError::Failed(
+            "no worker of `serve` was found".to_owned(),
+        ));
+    }
+    let pids = workers
+        .iter()
+        .map(Pid::to_string)
+        .collect::<Vec<_>>()
+        .join(" ");
+    let scene = Scene::new(
+        Chapter::Kill,
+        format!("Next: kill -9 {pids}, the processes which hold all connections."),
+        "Other servers lose every connection with the process that holds it.",
+    );
+    wake_for(show, &scene, plan.before_kill, plan.storm_per_s)?;
+    findings.lost_before_kill = show.fleet.tally.lost;
+    for &worker in &workers {
+        let sent = process::send_signal(worker, Signal::Kill);
+        sent.map_err(|error| format!("the worker {worker} could not be killed: {error}"))?;
+    }
+    let at = Instant::now();
+    while workers.iter().any(|&worker| process::runs(worker)) {
+        if at.elapsed() > DEATH_TIMEOUT {
+            return Err(DemoError::Failed("a killed worker does not end".to_owned()));
+        }
+        // Not spinning: its keeper needs the processor.
+        std::thread::sleep(DEATH_LOOK);
+    }
+    show.fleet.note_kill(at);
+    show.workers.clear();
+    Ok(workers)
+}
+
+/// Every connection is asked whether it is still there.
+fn ask(
+    show: &mut Show,
+    plan: &Plan,
+    findings: &mut Findings,
+    killed: Vec<Pid>,
+) -> Result<(), DemoError> {
+    let scene = Scene::new(
+        Chapter::Ask,
+        format!(
+            "{} killed; new ones took over. Asking every connection.",
+            count(killed.len() as u64, "worker was", "workers were")
+        ),
+        "They found the records in shared memory, the sockets in a shared table.",
+    );
+    ask_everybody(show, plan, &scene)?;
+    findings.killed = show.fleet.kill.map(|kill| Killed {
+        workers: killed.len() as u64,
+        awake: kill.awake,
+        first_echo: kill.first_echo,
+        lost: show.fleet.tally.lost.saturating_sub(kill.lost_before),
+        went_on: show.fleet.census().at_rest,
+    });
+    let first = show.fleet.kill.and_then(|kill| kill.first_echo);
+    let words = format!(
+        "{} of {} go on in new processes. First echo: {} after the kill.",
+        number(show.fleet.census().at_rest),
+        number(plan.connections.into()),
+        first.map_or_else(|| "never".to_owned(), duration),
+    );
+    let scene = Scene::new(
+        Chapter::Ask,
+        words,
+        "At most the one in a worker's hands is reset: never continued in doubt.",
+    );
+    show.pause(&scene, plan.linger)
+}
+
+/// All close, and memory comes back.
+fn goodbye(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
+    let before = show.readings.last().map_or(0, |reading| reading.bytes);
+    let scene = Scene::new(
+        Chapter::Goodbye,
+        "All say goodbye, and the memory of their records is given back.".to_owned(),
+        &format!("It was {} with all of them.", megabytes(before)),
+    );
+    let mut pacer = Pacer::new(f64::from(plan.connections) / plan.linger.as_secs_f64());
+    let mut next = 0;
+    findings.finish(&show.fleet);
+    show.play(&scene, |fleet, now| {
+        for _ in 0..pacer.due(now) {
+            fleet.close(next);
+            next += 1;
+        }
+        next >= fleet.clients.len()
+    })?;
+    show.pause(&scene, plan.settle)?;
+    findings.memory_at_end = Some(show.reading(&scene)?);
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! The scene in which the running program is replaced.
+
+use std::time::{Duration, Instant};
+
+use dormouse_reactor::process::{self, Pid};
+use dormouse_reactor::signal::Signal;
+
+use super::format::{duration, number};
+use super::plan::Plan;
+use super::show::{DemoError, Show};
+use super::summary::{Findings, Upgraded};
+use super::traffic::{ask_everybody, wake_for};
+use super::view::{Chapter, Scene};
+
+/// Longer than an upgrade takes, even on a machine that is busy with other things.
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often it is looked whether it is over.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// SIGUSR2 to `serve` while they talk: every process of it is replaced by the binary anew.
+pub(super) fn upgrade(
+    show: &mut Show,
+    plan: &Plan,
+    findings: &mut Findings,
+) -> Result<(), DemoError> {
+    let pid = show.children.serve_pid();
+    let scene = Scene::new(
+        Chapter::Upgrade,
+        format!("Next: `dormouse upgrade`, which replaces all of process {pid} by a binary anew."),
+        "Other servers keep the old process until its last connection has gone.",
+    );
+    wake_for(show, &scene, plan.before_kill, plan.storm_per_s)?;
+    let before = show.watch.workers()?;
+    let lost_before = show.fleet.tally.lost;
+    let slowest_before = std::mem::take(&mut show.fleet.tally.slowest);
+    let sent = process::send_signal(Pid(pid), Signal::User2);
+    sent.map_err(|error| format!("`serve` could not be asked to upgrade: {error}"))?;
+    show.fleet.expect_all();
+    let since = Instant::now();
+    loop {
+        wake_for(show, &scene, LOOK, plan.storm_per_s)?;
+        let now = show.watch.workers()?;
+        if now.len() == before.len() && !now.iter().any(|pid| before.contains(pid)) {
+            show.workers = now;
+            break;
+        }
+        if since.elapsed() > UPGRADE_TIMEOUT {
+            return Err(DemoError::Failed(
+                "the upgrade did not come about".to_owned(),
+            ));
+        }
+    }
+    let scene = Scene::new(
+        Chapter::Upgrade,
+        "Replaced: main, control, keepers and workers. Asking every connection.".to_owned(),
+        "The new binary took a copy of the records, and the sockets as they were.",
+    );
+    ask_everybody(show, plan, &scene)?;
+    let slowest = show.fleet.tally.slowest;
+    show.fleet.tally.slowest = slowest.max(slowest_before);
+    let upgraded = Upgraded {
+        lost: show.fleet.tally.lost.saturating_sub(lost_before),
+        went_on: show.fleet.census().at_rest,
+        slowest,
+    };
+    findings.upgraded = Some(upgraded);
+    let scene = Scene::new(
+        Chapter::Upgrade,
+        format!(
+            "{} go on with the new binary. Slowest echo meanwhile: {}.",
+            number(upgraded.went_on),
+            duration(upgraded.slowest)
+        ),
+        "The process id, the listeners and what waited in their queues stayed.",
+    );
+    show.pause(&scene, plan.linger)
+}

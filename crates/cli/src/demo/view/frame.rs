@@ -1,0 +1,91 @@
+//! What a view draws: the scene, and everything there is to see at one moment.
+
+use std::time::{Duration, Instant};
+
+use dormouse_reactor::process::Pid;
+
+use crate::demo::fleet::{Census, Fleet};
+use crate::demo::watch::{Baseline, Reading};
+
+/// The chapters, in order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::demo) enum Chapter {
+    Open,
+    Rest,
+    Wake,
+    Kill,
+    Ask,
+    Upgrade,
+    Goodbye,
+}
+
+impl Chapter {
+    pub(super) const ALL: [Chapter; 7] = [
+        Chapter::Open,
+        Chapter::Rest,
+        Chapter::Wake,
+        Chapter::Kill,
+        Chapter::Ask,
+        Chapter::Upgrade,
+        Chapter::Goodbye,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Chapter::Open => "open",
+            Chapter::Rest => "rest",
+            Chapter::Wake => "wake",
+            Chapter::Kill => "kill -9",
+            Chapter::Ask => "ask all",
+            Chapter::Upgrade => "upgrade",
+            Chapter::Goodbye => "goodbye",
+        }
+    }
+}
+
+/// What is going on, in words.
+pub(in crate::demo) struct Scene {
+    pub(super) chapter: Chapter,
+    pub(super) title: String,
+    pub(super) explanation: String,
+}
+
+impl Scene {
+    pub(in crate::demo) fn new(chapter: Chapter, title: String, explanation: &str) -> Scene {
+        Scene {
+            chapter,
+            title,
+            explanation: explanation.to_owned(),
+        }
+    }
+}
+
+/// Everything there is to see at one moment.
+pub(in crate::demo) struct Frame<'a> {
+    pub(in crate::demo) scene: &'a Scene,
+    pub(in crate::demo) now: Instant,
+    pub(in crate::demo) elapsed: Duration,
+    pub(in crate::demo) fleet: &'a Fleet,
+    pub(in crate::demo) census: Census,
+    pub(in crate::demo) readings: &'a [Reading],
+    pub(in crate::demo) base: Option<Baseline>,
+    /// The processes which hold the connections; none while they are being replaced.
+    pub(in crate::demo) workers: &'a [Pid],
+}
+
+impl Frame<'_> {
+    /// What one connection costs now, as far as it can be told: not after the kill, because what
+    /// the new processes need once was never measured.
+    pub(super) fn per_connection(&self) -> Option<u64> {
+        if self.fleet.kill.is_some() {
+            return None;
+        }
+        let bytes = self.readings.last()?.bytes;
+        self.base?
+            .per_connection(bytes, self.census.at_rest + self.census.awake)
+    }
+
+    pub(super) fn memory_bytes(&self) -> Option<u64> {
+        self.readings.last().map(|reading| reading.bytes)
+    }
+}

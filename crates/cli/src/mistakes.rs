@@ -1,0 +1,43 @@
+//! Mistakes of a configuration on the terminal, and the exit status that follows from them.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use dormouse_config::{Mistake, Mistakes, Severity};
+
+use crate::outcome::Outcome;
+use crate::{journal, terminal};
+
+/// Shows what is wrong, and how much of it there is.
+pub(crate) fn refuse(file: Option<&Path>, mistakes: &Mistakes, then: &str) -> ExitCode {
+    show(mistakes);
+    refused(file, mistakes.errors(), then)
+}
+
+/// Says how much was wrong, and what follows from it.
+pub(crate) fn refused(file: Option<&Path>, errors: usize, then: &str) -> ExitCode {
+    let count = match errors {
+        1 => "one mistake".to_owned(),
+        more => format!("{more} mistakes"),
+    };
+    match file {
+        Some(file) => terminal::note(format_args!("{count} in {}; {then}", file.display())),
+        None => terminal::note(format_args!("{count} on the command line; {then}")),
+    }
+    Outcome::Misused.into()
+}
+
+/// Shows mistakes or warnings, each with an empty line below it.
+pub(crate) fn show(mistakes: &Mistakes) {
+    if !mistakes.list.is_empty() {
+        let shown = mistakes.render(terminal::colours());
+        let shown = shown.strip_suffix('\n').unwrap_or(&shown);
+        let severe = |mistake: &Mistake| mistake.severity == Severity::Error;
+        let priority = if mistakes.list.iter().any(severe) {
+            journal::ERROR
+        } else {
+            journal::WARNING
+        };
+        terminal::mark(priority, shown);
+    }
+}

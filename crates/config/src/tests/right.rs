@@ -1,0 +1,533 @@
+//! What is right is read as it is meant.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::*;
+
+fn read(text: &str) -> Config {
+    match load_text(text) {
+        Ok(loaded) => loaded.config,
+        Err(mistakes) => panic!("{mistakes}"),
+    }
+}
+
+#[test]
+fn a_route_alone_leaves_everything_at_its_default() {
+    let config = read(
+        "[[route]]\nlisten = '127.0.0.1:8443'\nto = '127.0.0.1:8080'\nself_signed = 'a.example'\n",
+    );
+    let mut expected = Config::blank();
+    expected.routes = vec![Route {
+        self_signed: Some("a.example".to_owned()),
+        ..Route::blank()
+    }];
+    expected.routes[0].to = vec![Upstream::plain(Backend::Tcp {
+        address: "127.0.0.1:8080".parse().expect("an address"),
+        given: "127.0.0.1:8080".to_owned(),
+        more: Vec::new(),
+    })];
+    assert_eq!(config, expected);
+    assert_eq!(config.limits.pending_memory, Amount::Auto);
+    assert_eq!(config.limits.memory, None);
+    assert_eq!(config.process.workers, Count::Auto);
+    assert_eq!(config.timeouts.idle_timeout, None);
+    assert_eq!(config.sockets.user_timeout, Some(Duration::from_secs(180)));
+}
+
+#[test]
+fn every_way_to_write_an_address() {
+    let listen = |text: &str| {
+        let text = format!("[[route]]\nlisten = '{text}'\nto = 'echo:'\nself_signed = 'x'\n");
+        let addresses = read(&text).routes.remove(0).listen.into_iter();
+        addresses
+            .map(|listen| listen.address.to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert_eq!(listen("127.0.0.1:8443"), "127.0.0.1:8443");
+    assert_eq!(listen("[::1]:8443"), "[::1]:8443");
+    assert_eq!(listen(":8443"), "0.0.0.0:8443 [::]:8443");
+    assert_eq!(listen("*:8443"), "0.0.0.0:8443 [::]:8443");
+    assert_eq!(listen("localhost:8443"), "127.0.0.1:8443", "IPv4 first");
+    assert_eq!(listen("six:8443"), "[fd00::6]:8443");
+
+    let to = |text: &str| {
+        read(&format!(
+            "[[route]]\nlisten = ':8443'\nto = '{text}'\nself_signed = 'x'\n"
+        ))
+        .routes
+        .remove(0)
+        .to
+        .remove(0)
+        .backend
+    };
+    assert_eq!(to("echo:"), Backend::Echo);
+    assert_eq!(
+        to("unix:/run/app.sock"),
+        Backend::Unix("/run/app.sock".into())
+    );
+    assert_eq!(to("unix:app.sock"), Backend::Unix("etc/app.sock".into()));
+    assert_eq!(to("localhost:80").to_string(), "127.0.0.1:80");
+    assert_eq!(to("[fd00::1]:80").to_string(), "[fd00::1]:80");
+}
+
+#[test]
+fn the_two_families_do_not_collide() {
+    read(
+        "[[route]]\nlisten = ['0.0.0.0:8443', '[::]:8443']\nto = '127.0.0.1:80'\nself_signed = 'x'\n",
+    );
+    // A listener on [::] takes no IPv4, so this is no loop.
+    read("[[route]]\nlisten = '[::]:8443'\nto = '127.0.0.1:8443'\nself_signed = 'x'\n");
+}
+
+#[test]
+fn without_ipv6_all_addresses_are_those_of_ipv4() {
+    let machine = Machine {
+        ipv6: false,
+        ..machine()
+    };
+    let text = "[[route]]\nlisten = ':8443'\nto = 'echo:'\nself_signed = 'x'\n";
+    let loaded = load_with(text, &[], &machine, Purpose::Serve).expect("it is right");
+    let listen = &loaded.config.routes[0].listen;
+    assert_eq!(listen.len(), 1);
+    assert_eq!(listen[0].address.to_string(), "0.0.0.0:8443");
+}
+
+#[test]
+fn sizes_and_durations_in_all_their_units() {
+    use super::super::units::{Refused, duration, show_number, show_size, size};
+    for (text, bytes) in [
+        ("0", 0),
+        ("1024", 1024),
+        ("1_000", 1000),
+        ("64k", 64 << 10),
+        ("64 KiB", 64 << 10),
+        ("64KB", 64 << 10),
+        ("16 MiB", 16 << 20),
+        ("1G", 1 << 30),
+        (" 2 TiB ", 2 << 40),
+        ("7 b", 7),
+    ] {
+        assert_eq!(size(text), Ok(bytes), "{text}");
+    }
+    for (text, ms) in [
+        ("250ms", 250),
+        ("10s", 10_000),
+        ("5m", 300_000),
+        ("5 min", 300_000),
+        ("12h", 43_200_000),
+        ("7d", 604_800_000),
+    ] {
+        assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+    }
+    for (text, refused) in [
+        ("", Refused::NoNumber),
+        ("_", Refused::NoNumber),
+        ("k", Refused::NoNumber),
+        ("-1", Refused::Negative),
+        ("1.5k", Refused::Fraction),
+        ("1 k k", Refused::UnknownUnit),
+        ("1kibi", Refused::UnknownUnit),
+        ("99999999999999999999", Refused::TooLarge),
+        ("99999999 TiB", Refused::TooLarge),
+        ("٣", Refused::NoNumber),
+    ] {
+        assert_eq!(size(text), Err(refused), "{text}");
+    }
+    assert_eq!(duration("10"), Err(Refused::NoUnit));
+    assert_eq!(show_size(0), "0");
+    assert_eq!(show_size(1 << 20), "1 MiB");
+    assert_eq!(show_size(1025), "1025");
+    assert_eq!(show_duration(Duration::from_secs(90)), "90s");
+    assert_eq!(show_duration(Duration::from_secs(86_400)), "1d");
+    assert_eq!(show_duration(Duration::ZERO), "0ms");
+    assert_eq!(show_number(999), "999");
+    assert_eq!(show_number(1_234_567), "1,234,567");
+}
+
+/// Each option at another value than its default, so that none is read into another.
+const EVERY_OPTION: &str = "
+        workers = 3
+        user = 'dormouse'
+        group = 'tls'
+        admin = '127.0.0.1:9901'
+        sandbox = 'required'
+        memory = '2 GiB'
+        resolve_every = '5s'
+        resolve_ttl_min = '2s'
+        resolve_ttl_max = '2h'
+        reload_certificates = 'off'
+        max_connections = 1000
+        max_handshakes = 10
+        connections_per_client = 7
+        handshakes_per_client = 8
+        bytes_per_client = '10 MiB'
+        burst_per_client = '2 MiB'
+        max_bytes_per_second = '1 GiB'
+        handshake_bytes_max = '32 KiB'
+        pending_memory = '16 MiB'
+        pending_per_connection = '64k'
+        kernel_memory = '32 MiB'
+        handshake_timeout = '1s'
+        idle_timeout = '1h'
+        total_timeout = '1d'
+        partial_record_timeout = '2s'
+        backend_connect_timeout = '3s'
+        hang_timeout = '20s'
+        handshake_grace = '3s'
+        drain_timeout = '4s'
+        shutdown_grace = '9s'
+        socket_buffer = '128 KiB'
+        receive_buffer = '64 KiB'
+        backlog = 100
+        keepalive_idle = 'off'
+        keepalive_interval = '5s'
+        keepalive_count = 6
+        user_timeout = 'off'
+        tickets = 0
+        ticket_lifetime = '1h'
+        ticket_rotation = '2h'
+        session_cache = '1 MiB'
+        ticket_keys = 'rediss://store:7000'
+        ticket_secret_file = 'fleet.secret'
+        ticket_store_ca = 'store-ca.pem'
+        ocsp_fetch = false
+        acme_server = 'https://ca.example/dir'
+        acme_terms_agreed = true
+        acme_email = 'a@b.example'
+        acme_folder = 'acme'
+        acme_ca = 'acme-ca.pem'
+        acme_eab_id = 'me'
+        acme_eab_key_file = 'eab.key'
+        log_level = 'debug'
+        log_format = 'json'
+        log_handshakes = true
+        [[route]]
+        listen = ['127.0.0.1:1', '[::1]:2']
+        to = 'unix:b.sock'
+        truncation = 'close'
+        alpn = ['h2', 'http/1.1']
+        acme = 'a.example'
+        min_version = '1.3'
+        max_version = '1.3'
+        [[route.certificates]]
+        cert = 'a.pem'
+        key = '/k/a.key'
+        ocsp = 'a.ocsp'
+    ";
+
+#[test]
+fn every_option_can_be_set() {
+    let text = EVERY_OPTION;
+    let free = Machine {
+        privileged_below: 0,
+        ..machine()
+    };
+    let config = load_with(text, &[], &free, Purpose::Serve)
+        .unwrap_or_else(|m| panic!("{m}"))
+        .config;
+    let (given, blank) = (
+        serde_json::to_value(&config),
+        serde_json::to_value(Config::blank()),
+    );
+    let (given, blank) = (given.expect("plain data"), blank.expect("plain data"));
+    for group in [
+        "process", "limits", "timeouts", "sockets", "tickets", "acme", "log",
+    ] {
+        for (name, value) in given[group].as_object().expect("a group") {
+            assert_ne!(*value, blank[group][name], "{name} was not set");
+            let lines = text
+                .lines()
+                .filter(|line| line.trim().starts_with(&format!("{name} =")));
+            assert_eq!(lines.count(), 1, "{name} is not in this test");
+        }
+    }
+    let route = &config.routes[0];
+    assert_eq!(route.listen.len(), 2);
+    assert_eq!(route.to[0].backend, Backend::Unix("etc/b.sock".into()));
+    assert_eq!(
+        route.certificates,
+        [CertificateFiles {
+            cert: PathBuf::from("etc/a.pem"),
+            key: PathBuf::from("/k/a.key"),
+            ocsp: Some(PathBuf::from("etc/a.ocsp")),
+        }]
+    );
+    assert_eq!(
+        (route.truncation, route.min_version),
+        (Truncation::Close, TlsVersion::Tls13)
+    );
+    assert_eq!(route.alpn, ["h2", "http/1.1"]);
+}
+
+#[test]
+fn it_survives_being_handed_over() {
+    let config = read(
+        "[[route]]\nlisten = ['127.0.0.1:8443', '[::1]:8443']\nto = 'unix:x'\nself_signed = 'x'\nalpn = 'h2'\n",
+    );
+    let text = serde_json::to_string(&config).expect("plain data");
+    assert_eq!(
+        serde_json::from_str::<Config>(&text).expect("the same data"),
+        config
+    );
+}
+
+#[test]
+fn the_example_of_the_guide_is_right() {
+    let guide = include_str!("../../../../docs/guide/configuration.md");
+    let mut examples = 0;
+    for block in guide.split("```toml\n").skip(1) {
+        let example = block.split("```").next().expect("a block ends");
+        let free = Machine {
+            privileged_below: 0,
+            ..machine()
+        };
+        if let Err(mistakes) = load_with(example, &[], &free, Purpose::Serve) {
+            panic!("{mistakes}\nin\n{example}");
+        }
+        examples += 1;
+    }
+    assert!(examples >= 3, "there are {examples}");
+}
+
+#[test]
+fn the_reference_is_that_of_this_version_and_has_every_option() {
+    let page = reference();
+    let committed = include_str!("../../../../docs/guide/reference.md");
+    assert!(
+        page == committed,
+        "run: cargo run -p dormouse -- reference > docs/guide/reference.md"
+    );
+    let groups = Config::PROCESS_OPTIONS
+        .iter()
+        .copied()
+        .chain(Section::ALL.map(Section::options));
+    for spec in groups.flat_map(|group| group.options) {
+        assert!(
+            page.contains(&format!("\n### `{}`\n", spec.name)),
+            "{}",
+            spec.name
+        );
+        assert!(
+            spec.doc.trim().len() > 20,
+            "{} needs a better explanation",
+            spec.name
+        );
+    }
+}
+
+#[test]
+fn the_examples_of_the_reference_are_right() {
+    let page = reference();
+    let free = Machine {
+        privileged_below: 0,
+        ..machine()
+    };
+    let (of_both, of_program) = page.split_once("\n## Process\n").expect("both parts");
+    let (of_routes, of_originations) = of_both.split_once("\n## Originate\n").expect("both parts");
+    let examples = |part: &str| -> Vec<String> {
+        let lines = part
+            .lines()
+            .filter_map(|line| line.strip_prefix("| example | `"));
+        lines
+            .filter_map(|line| line.strip_suffix("` |"))
+            .map(str::to_owned)
+            .collect()
+    };
+    let check = |text: &str| {
+        if let Err(mistakes) = load_with(text, &[], &free, Purpose::Serve) {
+            panic!("{mistakes}");
+        }
+    };
+    for example in examples(of_program) {
+        check(&format!(
+            "{example}\n[[route]]\nlisten = ':1'\nto = 'echo:'\nself_signed = 'x'\n"
+        ));
+    }
+    check(&format!(
+        "[[originate]]\n{}\n",
+        examples(of_originations).join("\n")
+    ));
+    // `self_signed` and `certificates` are alternatives; `acme` needs somebody who agrees.
+    let (one, other): (Vec<String>, Vec<String>) =
+        (examples(of_routes).into_iter()).partition(|line| !line.starts_with("self_signed"));
+    check(&format!(
+        "acme_terms_agreed = true\n[[route]]\n{}\n",
+        one.join("\n")
+    ));
+    check(&format!(
+        "[[route]]\nlisten = ':1'\nto = 'echo:'\n{}\n",
+        other.join("\n")
+    ));
+}
+
+#[test]
+fn no_two_options_have_the_same_name() {
+    for section in Section::ALL {
+        let mut names = Config::option_names();
+        names.extend(section.options().options.iter().map(|spec| spec.name));
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}
+
+fn originate(lines: &str) -> String {
+    format!("[[originate]]\nlisten = '127.0.0.1:8080'\nto = 'www.example.com:443'\n{lines}")
+}
+
+#[test]
+fn an_origination_is_read() {
+    let loaded = load_text(
+        "[[originate]]
+         listen = ['127.0.0.1:8080', 'unix:/run/app.sock', ':8081']
+         to = ['www.example.com:443', '[::1]:4433']
+         ca = 'authority.pem'
+         resume_uses = 7
+         warm = 3",
+    )
+    .expect("it is right");
+    let [originate] = &loaded.config.originate[..] else {
+        panic!("{:?}", loaded.config.originate);
+    };
+    let listen: Vec<String> = originate.listen.iter().map(ToString::to_string).collect();
+    let want = [
+        "127.0.0.1:8080",
+        "unix:/run/app.sock",
+        "0.0.0.0:8081",
+        "[::]:8081",
+    ];
+    assert_eq!(listen, want);
+    assert_eq!(originate.to[0].host, "www.example.com");
+    assert_eq!(originate.to[1].addresses[0].to_string(), "[::1]:4433");
+    assert_eq!(originate.ca, Ca::File("etc/authority.pem".into()));
+    assert_eq!((originate.resume_uses, originate.warm), (7, 3));
+    assert!(loaded.warnings.list.is_empty());
+}
+
+#[test]
+fn one_program_may_do_both() {
+    let text = format!(
+        "[[route]]\nlisten = ':1443'\nto = 'echo:'\nself_signed = 'x'\n{}",
+        originate("")
+    );
+    let loaded = load_text(&text).expect("it is right");
+    assert_eq!(
+        (loaded.config.routes.len(), loaded.config.originate.len()),
+        (1, 1)
+    );
+}
+
+#[test]
+fn taking_any_certificate_is_said_loudly() {
+    let loaded = load_text(&originate("insecure = true")).expect("it is allowed");
+    assert!(
+        loaded.warnings.to_string().contains("ANY certificate"),
+        "{}",
+        loaded.warnings
+    );
+}
+
+#[test]
+fn flags_of_connect_make_an_origination() {
+    let flags = [
+        Flag::new("listen", "unix:/run/a.sock"),
+        Flag::new("to", "www.example.com:443"),
+        Flag::new("to", "192.0.2.8:443"),
+        Flag::new("insecure", "true"),
+        Flag::new("idle-timeout", "5s"),
+    ];
+    let loaded = Loader {
+        file: None,
+        text: "",
+        section: Section::Originate,
+        flags: &flags,
+        machine: &machine(),
+        purpose: Purpose::Serve,
+        resolve: &resolve,
+    }
+    .load()
+    .expect("it is right");
+    let originate = &loaded.config.originate[0];
+    assert_eq!((originate.to.len(), originate.insecure), (2, true));
+    assert!(loaded.config.routes.is_empty());
+}
+
+#[test]
+fn what_is_wrong_with_an_origination_is_said() {
+    for (lines, words) in [
+        ("server_name = '*.example.com'", "neither a host name nor"),
+        ("insecure = true\nca = 'a.pem'", "whatever `ca` says"),
+        (
+            "min_version = 1.3\nmax_version = 1.2",
+            "is above max_version",
+        ),
+        ("resume_use = 3", "did you mean `resume_uses`?"),
+        ("self_signed = 'x'", "of an origination"),
+    ] {
+        let said = told(&originate(lines));
+        assert!(said.contains(words), "{said}");
+    }
+    let said = told("[[originate]]\nlisten = '127.0.0.1:1080'\nto = 'unknown.example:1'");
+    assert!(
+        said.contains("`unknown.example` can't be looked up"),
+        "{said}"
+    );
+    let twice = format!("{}{}", originate(""), originate(""));
+    assert!(told(&twice).contains("is listened on twice"));
+    let said = told("[[originate]]\nlisten = '127.0.0.1:1080'");
+    assert!(said.contains("this origination has no `to`"), "{said}");
+}
+
+#[test]
+fn several_backends_each_with_its_share() {
+    let config = read(
+        "[[route]]\nlisten = ':8443'\nself_signed = 'x'\nbalance = 'client-hash'\nto = [\n'unix:/a.sock',\n\
+         { address = '127.0.0.1:80', weight = 3, backup = true, max_connections = 9 }]\n",
+    );
+    let to = &config.routes[0].to;
+    assert_eq!(to[0], Upstream::plain(Backend::Unix("/a.sock".into())));
+    assert_eq!(
+        (to[1].weight, to[1].backup, to[1].max_connections),
+        (3, true, Some(9))
+    );
+    assert_eq!(config.routes[0].balance, Balance::ClientHash);
+}
+
+#[test]
+fn what_is_wrong_with_backends_is_said() {
+    let told = |to: &str| {
+        told(&format!(
+            "[[route]]\nlisten = ':8443'\nself_signed = 'x'\nto = {to}\n"
+        ))
+    };
+    for (to, what) in [
+        ("['echo:', '127.0.0.1:80']", "`echo:` answers by itself"),
+        (
+            "['127.0.0.1:80', '127.0.0.1:80']",
+            "127.0.0.1:80 is listed twice",
+        ),
+        (
+            "[{ address = '127.0.0.1:80', backup = true }]",
+            "every backend here is a backup",
+        ),
+        ("[{ weight = 3 }]", "a backend needs `address`"),
+        (
+            "[{ address = '127.0.0.1:80', weight = 0 }]",
+            "`0` is no weight",
+        ),
+        (
+            "[{ address = '127.0.0.1:80', wight = 2 }]",
+            "did you mean `weight`?",
+        ),
+        (
+            "['127.0.0.1:80', { address = '127.0.0.1:8443' }]",
+            "this program's own listener",
+        ),
+        ("[]", "this list is empty"),
+    ] {
+        assert!(told(to).contains(what), "{}", told(to));
+    }
+}

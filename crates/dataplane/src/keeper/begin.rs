@@ -1,0 +1,127 @@
+//! How a worker begins: established connections first, certificates after them.
+
+use super::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
+use crate::worker::{Exit, Inheritance, OsIo, Remembered, Worker};
+use dormouse_config::{Log, Sandbox};
+use dormouse_handover::child::confine;
+use dormouse_handover::handover::Handover;
+use dormouse_handover::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
+use dormouse_reactor::Fd;
+use dormouse_reactor::pending::Pending;
+use dormouse_reactor::sandbox::Role;
+use dormouse_reactor::slab::Slab;
+use dormouse_routes::contexts::{self, LateContexts};
+use dormouse_routes::identities::Identities;
+use dormouse_routes::origin;
+use dormouse_routes::route;
+use dormouse_routes::session_cache::Sessions;
+use dormouse_tables::backends::Backends;
+use dormouse_tables::clients::Clients;
+use dormouse_tables::counters::Counters;
+use std::io;
+
+/// The worker's whole life, in a process and a thread of its own.
+pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log)) -> i32 {
+    let begun = begin(handover, board, set_logs).and_then(|(worker, sandbox)| {
+        // From here on it deals with strangers.
+        confine(Role::Worker, Some(sandbox)).map(|()| worker)
+    });
+    let worker = match begun {
+        Ok(worker) => worker,
+        Err(error) => {
+            tracing::error!(%error, "worker cannot begin");
+            return i32::from(EXIT_CANNOT_BEGIN);
+        }
+    };
+    match worker.run() {
+        Ok(Exit::Stopped) => 0,
+        Ok(Exit::HandedOver) => i32::from(EXIT_HANDED_OVER),
+        Err(error) => {
+            tracing::error!(%error, "worker failed");
+            1
+        }
+    }
+}
+
+fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker<OsIo>, Sandbox)> {
+    let handover = Handover::read(fd)?;
+    let sandbox = handover.config.process.sandbox;
+    let descriptors = handover.descriptors.clone();
+    let (slots, adopted) = Slab::adopt(
+        Fd(descriptors.slots),
+        SLOT_LAYOUT_VERSION,
+        |_, slot: &Slot| slot.phase() != Phase::Free,
+    )
+    .map_err(io::Error::other)?;
+    let (fd_of_pending, bytes_max) = (Fd(descriptors.pending), handover.share.pending_bytes_max);
+    let pending = adopt_pending(&slots, fd_of_pending, bytes_max as usize)?;
+    let counters = Counters::of_worker(
+        Fd(descriptors.counters),
+        handover.share.workers,
+        handover.worker,
+    )?;
+    counters.note_birth();
+    let mut keep = descriptors.all();
+    keep.extend([fd, board]);
+    let limits = handover.share.limits(&handover.config);
+    let share = &handover.share;
+    let backends = Backends::adopt(Fd(descriptors.backends), share.workers, handover.worker)
+        .map_err(io::Error::other)?;
+    let mut routes = route::without_contexts(&handover.config, &backends);
+    let origins = origin::of_worker(&handover)?;
+    routes.extend(route::originations(&handover.config, origins));
+    let mut routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
+    let sessions = Sessions::adopt(&handover.descriptors)?;
+    let remembered = Remembered::of(&handover);
+    let mut late = LateContexts::new(handover, sessions);
+    let mut identities = Identities::default();
+    if adopted.live == 0 {
+        // Nobody waits for an answer; and what is wrong with a certificate is said at once.
+        while late
+            .load_next(&mut routes, &mut identities)
+            .map_err(io::Error::other)?
+        {}
+        contexts::warm_up(&routes)?;
+    }
+    let os = OsIo::adopt(slots.header().epoll())?;
+    let inheritance = Inheritance {
+        slots,
+        pending,
+        counters,
+        clients: Clients::adopt(Fd(descriptors.clients), descriptors.clients_for)
+            .map_err(io::Error::other)?,
+        backends,
+        routes,
+        identities,
+        late: (adopted.live > 0).then_some(late),
+        listeners: descriptors.doors(),
+        limits,
+        orders: Fd(descriptors.orders),
+        handover: fd,
+        remembered,
+        set_logs,
+        moved: adopted.moved,
+        keep,
+    };
+    let worker = Worker::adopt(inheritance, os)?;
+    Ok((worker, sandbox))
+}
+
+/// Goes on with the pending bytes that the slots name.
+pub(crate) fn adopt_pending(slots: &Slab<Slot>, fd: Fd, bytes_max: usize) -> io::Result<Pending> {
+    let chunks = slots
+        .indices()
+        .filter_map(|index| slots.get(index))
+        .flat_map(|slot| {
+            [slot.opening_pending, slot.sealing_pending]
+                .into_iter()
+                .filter(|handle| handle.is_some())
+                .map(|handle| (handle, slot.generation))
+        });
+    let (pending, refused) = Pending::adopt(fd, bytes_max, chunks).map_err(io::Error::other)?;
+    if !refused.is_empty() {
+        // At most those of the connection that was being worked on, which is reset anyway.
+        tracing::warn!(chunks = refused.len(), "pending bytes in doubt are dropped");
+    }
+    Ok(pending)
+}

@@ -1,0 +1,137 @@
+//! The old binary's part in an upgrade: its worker has put everything down and ended; a child
+//! executes the new binary, which takes a copy of the table and of the slots. Until main says that
+//! all pairs have done so, nothing is lost by going back.
+
+use super::{KeeperArgs, take_over};
+use dormouse_handover::handover::ForKeeper;
+use dormouse_handover::orders::{self, Word};
+use dormouse_handover::upgrade::Command;
+use dormouse_reactor::Fd;
+use dormouse_reactor::process::{
+    self, BoardReader, Inherit, Pid, Post, Program, ProgramFile, Wait,
+};
+use dormouse_reactor::signal::{self, Signal};
+use std::io;
+use std::path::PathBuf;
+
+/// How often main is looked after: it may die in the middle.
+const LOOK_MS: u64 = 50;
+
+/// How long the new keeper may take to say that it has seen the commit.
+const NOD_MS: u64 = 1_000;
+
+/// Lets the new binary prepare, and waits for main's word. True: the new keeper goes on, and this
+/// one is to end. False: a worker of this binary is to go on with the old memory.
+pub(super) fn is_committed(args: KeeperArgs, told: &ForKeeper, board: &BoardReader) -> bool {
+    let post = board.post();
+    if Command::of(post) != Some(Command::Prepare) {
+        return false;
+    }
+    let child = board
+        .text(post)
+        .ok_or_else(|| io::Error::other("the name of the new binary cannot be read"))
+        .and_then(|path| start(args, &path));
+    let child = match child {
+        Ok(child) => Some(child),
+        Err(error) => {
+            refuse(told, &format!("it cannot be executed: {error}"));
+            None
+        }
+    };
+    match wait_for_word(told, board, post, child) {
+        Ok(committed) => committed,
+        Err(error) => {
+            tracing::error!(%error, "keeper cannot wait; the old binary goes on");
+            end(child);
+            false
+        }
+    }
+}
+
+/// The child gets a copy of the whole table, and this binary goes on holding it.
+fn start(args: KeeperArgs, path: &str) -> io::Result<Pid> {
+    let program = Program {
+        file: ProgramFile::Path(PathBuf::from(path)),
+        arguments: take_over::command(args.handover, args.board)
+            .into_iter()
+            .map(Into::into)
+            .collect(),
+        environment: None,
+        inherit: Inherit::Unmarked,
+    };
+    program.start()
+}
+
+fn wait_for_word(
+    told: &ForKeeper,
+    board: &BoardReader,
+    prepare: Post,
+    mut child: Option<Pid>,
+) -> io::Result<bool> {
+    loop {
+        let post = board.post();
+        match Command::of(post) {
+            Some(Command::Commit) => {
+                let goes_on = match child {
+                    Some(child) => has_nodded(child)?,
+                    None => false,
+                };
+                if !goes_on {
+                    tracing::error!("the new binary died before it could go on; the old one does");
+                    orders::say(Fd(told.orders), &Word::Kept(process::pid().0 as u32));
+                }
+                return Ok(goes_on);
+            }
+            Some(Command::Prepare) if post == prepare => {}
+            _ => {
+                end(child);
+                return Ok(false);
+            }
+        }
+        if process::parent() != board.owner() {
+            tracing::error!("the main process died during an upgrade; the old binary goes on");
+            end(child);
+            return Ok(false);
+        }
+        if let Some(pid) = child
+            && let Some((_, ended)) = process::wait(Wait::IfEnded(pid))?
+        {
+            refuse(
+                told,
+                &format!("it {ended} while it took over the connections"),
+            );
+            child = None;
+        }
+        signal::wait_for(&[Signal::Child, Signal::User2], LOOK_MS)?;
+    }
+}
+
+/// After the commit: the new keeper says by SIGUSR1 that it has seen it, and from then on answers
+/// for the connections. If it died between its report and now, nothing has been changed yet: this
+/// binary goes on with them, though main is the new one.
+fn has_nodded(child: Pid) -> io::Result<bool> {
+    let until_ms = process::monotonic_ms() + NOD_MS;
+    loop {
+        if process::wait(Wait::IfEnded(child))?.is_some() {
+            return Ok(false);
+        }
+        let left_ms = until_ms.saturating_sub(process::monotonic_ms());
+        let signals = [Signal::Child, Signal::User1];
+        if left_ms == 0 || signal::wait_for(&signals, left_ms)? == Some(Signal::User1) {
+            return Ok(true);
+        }
+    }
+}
+
+fn refuse(told: &ForKeeper, why: &str) {
+    let why = format!("worker {}: {why}", told.worker);
+    orders::say(Fd(told.orders), &Word::Refused(why));
+}
+
+/// Ends a child that is not needed, and waits until it is gone with its copy of the table.
+fn end(child: Option<Pid>) {
+    if let Some(pid) = child {
+        let _ = process::send_signal(pid, Signal::Kill);
+        let _ = process::wait(Wait::For(pid));
+    }
+}

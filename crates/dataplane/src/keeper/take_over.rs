@@ -1,0 +1,166 @@
+//! The new binary's part in an upgrade: it converts the slots into memory of its own, says so, and
+//! waits for main's word. Until then it changes nothing that the old binary would go on with.
+
+use super::{BoardArgs, KeeperArgs, keep};
+use dormouse_config::Log;
+use dormouse_handover::handover::{ForKeeper, Handover};
+use dormouse_handover::layout;
+use dormouse_handover::orders::{self, Word};
+use dormouse_handover::trial;
+use dormouse_handover::upgrade::Command;
+use dormouse_reactor::Fd;
+use dormouse_reactor::process::{self, BoardReader};
+use dormouse_reactor::signal::Signal;
+use dormouse_reactor::slab::Foreign;
+use dormouse_tables::counters::{Count, Counters};
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What follows the hidden subcommand.
+pub(super) const WORD: &str = "take-over";
+
+/// How often main's word and the old keeper are looked after.
+const LOOK_MS: u64 = 50;
+
+/// How long the old keeper may take to end.
+const LAST_BREATH_MS: u64 = 2_000;
+
+/// The command line. Its form is fixed: an old binary writes it, a new one reads it.
+pub(super) fn command(handover: i32, board: BoardArgs) -> Vec<String> {
+    super::command(&[
+        WORD.to_owned(),
+        handover.to_string(),
+        board.fd.to_string(),
+        board.inode.to_string(),
+    ])
+}
+
+/// What the new keeper has made, beside what the old one has.
+struct Prepared {
+    /// The old memory.
+    from: Foreign,
+    from_fd: Fd,
+    told: ForKeeper,
+    /// What the old handover said of the order of counters.
+    former_counts: Vec<String>,
+    handover: Fd,
+}
+
+/// Its life, until it is a keeper.
+pub(super) fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
+    let [handover, fd, inode] = args else {
+        return None;
+    };
+    let (Ok(handover), Ok(fd), Ok(inode)) = (handover.parse(), fd.parse(), inode.parse()) else {
+        return None;
+    };
+    let board_args = BoardArgs { fd, inode };
+    let former = match ForKeeper::read(Fd(handover)) {
+        Ok(former) => former,
+        Err(error) => {
+            eprintln!("dormouse: the new binary cannot read its handover: {error}");
+            return Some(ExitCode::from(3));
+        }
+    };
+    start_logs(&former.log);
+    Some(match take_over(Fd(handover), former, board_args) {
+        Ok(Some((told, args))) => keep(args, &told, start_logs),
+        Ok(None) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(%error, "the new binary cannot take over");
+            ExitCode::from(3)
+        }
+    })
+}
+
+fn take_over(
+    handover: Fd,
+    former: ForKeeper,
+    board_args: BoardArgs,
+) -> io::Result<Option<(ForKeeper, KeeperArgs)>> {
+    process::forbid_core_dumps()?;
+    let parent = process::parent();
+    let board = BoardReader::open(Fd(board_args.fd), board_args.inode).map_err(io::Error::other)?;
+    let post = board.post();
+    let orders = Fd(former.orders);
+    let worker = former.worker;
+    trial::crash_at("prepare", worker);
+    let prepared = match prepare(handover, former) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            let why = format!("worker {worker}: {error}");
+            orders::say(orders, &Word::Refused(why));
+            return Ok(None);
+        }
+    };
+    trial::crash_at("report", worker);
+    let pid = process::pid().0 as u32;
+    orders::say(orders, &Word::Prepared(pid));
+    trial::crash_at("wait", worker);
+    while board.post() == post && process::parent() == parent {
+        board.wait(post, LOOK_MS)?;
+    }
+    // The old keeper may have ended because of a word that came after the last look.
+    if Command::of(board.post()) != Some(Command::Commit) {
+        // The old keeper goes on, or has died with its worker before anything was decided.
+        return Ok(None);
+    }
+    // Old keepers of former builds end without waiting for it.
+    let _ = process::send_signal(parent, Signal::User1);
+    wait_for_end(parent);
+    let told = prepared.commit(handover)?;
+    let args = KeeperArgs {
+        handover: told.1.0,
+        streak: 0,
+        board: board_args,
+    };
+    Ok(Some((told.0, args)))
+}
+
+fn prepare(handover: Fd, former: ForKeeper) -> io::Result<Prepared> {
+    let mut public = Handover::read_without_secrets(handover)?;
+    let from_fd = Fd(public.descriptors.slots);
+    let from = Foreign::open(from_fd).map_err(io::Error::other)?;
+    let slots = layout::convert(&from)?;
+    tracing::debug!(
+        from = from.header().layout(),
+        to = slots.header().layout(),
+        connections = slots.live(),
+        "slots converted"
+    );
+    public.descriptors.slots = slots.fd().0;
+    let next = public.write_with_secrets_of(handover)?;
+    Ok(Prepared {
+        from,
+        from_fd,
+        told: ForKeeper::read(next)?,
+        former_counts: former.counts,
+        handover: next,
+    })
+}
+
+impl Prepared {
+    /// There is no way back any more: the old memory is wiped.
+    fn commit(self, former_handover: Fd) -> io::Result<(ForKeeper, Fd)> {
+        let told = self.told;
+        if let Ok(count) = Counters::of_worker(Fd(told.counters), told.workers, told.worker) {
+            count.reorder(&self.former_counts);
+            count.add(Count::Upgrades, 1);
+        }
+        self.from.wipe();
+        self.from_fd.close();
+        former_handover.close();
+        Ok((told, self.handover))
+    }
+}
+
+/// As long as the old keeper lives, its copy of the table holds back the end of every connection
+/// that is closed.
+fn wait_for_end(parent: process::Pid) {
+    let mut waited_us = 0;
+    while process::parent() == parent && waited_us < LAST_BREATH_MS * 1000 {
+        std::thread::sleep(Duration::from_micros(200));
+        waited_us += 200;
+    }
+}

@@ -1,0 +1,215 @@
+//! The client's settings, made once into a context which all connections share: with it they
+//! share one trust store, parsed once, and one store of sessions.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::SignatureScheme;
+use rustls::client::{ResolvesClientCert, Resumption};
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::ServerName;
+
+use crate::context::settings::{Group, Protocols, SettingsError, Version, check_alpn, provider};
+use crate::handshake::call_scope::{CallerTime, SecretCatcher};
+use crate::handshake::{ClientSessions, ClientSide, Handshake, HandshakeLimits};
+use crate::sessions::client_session::Reuse;
+use crate::sessions::client_store::ClientStore;
+use crate::sessions::restore::capture::capturing;
+use crate::sessions::restore::tls12::Tls12Restorer;
+use crate::sessions::restore::tls13::Tls13Restorer;
+use crate::x509::identity::Identity;
+use crate::x509::trust::Roots;
+
+/// How a client does TLS.
+#[derive(Debug)]
+pub struct ClientSettings {
+    /// Whom it trusts.
+    pub roots: Roots,
+    /// The versions of TLS.
+    pub protocols: Protocols,
+    /// Application protocols it offers, the preferred first.
+    pub alpn: Vec<Vec<u8>>,
+    /// Key exchange groups, the preferred first.
+    pub groups: Vec<Group>,
+    /// Its own certificate, for servers which ask for one.
+    pub identity: Option<Identity>,
+    /// Resuming sessions; `None`: every handshake is a full one.
+    pub resumption: Option<ResumptionSettings>,
+}
+
+/// How a client resumes sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResumptionSettings {
+    /// How many sessions are kept, over all servers; the oldest server's go first.
+    pub sessions_max: usize,
+    /// How many tickets a TLS 1.3 connection waits for before it gives up its last library
+    /// object; see [`TicketWatch`](crate::TicketWatch).
+    pub tickets_expected: u32,
+    /// The caller keeps the sessions, see [`Handshake::keep_sessions`](crate::Handshake): so they
+    /// can be shared with other processes and outlive this one. They are used so often.
+    pub by_caller: Option<Reuse>,
+}
+
+impl Default for ResumptionSettings {
+    fn default() -> Self {
+        ResumptionSettings {
+            sessions_max: 1_024,
+            tickets_expected: 1,
+            by_caller: None,
+        }
+    }
+}
+
+impl ClientSettings {
+    /// The defaults, with these roots.
+    pub fn new(roots: Roots) -> ClientSettings {
+        ClientSettings {
+            roots,
+            protocols: Protocols::ALL,
+            alpn: Vec::new(),
+            groups: Group::ALL.to_vec(),
+            identity: None,
+            resumption: Some(ResumptionSettings::default()),
+        }
+    }
+}
+
+/// Everything that client connections have in common. Cloning it is cheap.
+#[derive(Clone)]
+pub struct ClientContext {
+    config: Arc<ClientConfig>,
+    /// 0: tickets are of no use.
+    tickets_expected: u32,
+    /// Whether servers' certificates are judged.
+    judges: bool,
+    /// Set if the caller keeps the sessions.
+    client_store: Option<Arc<ClientStore>>,
+}
+
+impl ClientContext {
+    /// Checks the settings and makes them ready, so that no connection parses anything.
+    pub fn new(settings: ClientSettings) -> Result<ClientContext, SettingsError> {
+        check_alpn(&settings.alpn)?;
+        let by_caller = settings.resumption.and_then(|r| r.by_caller);
+        let mut provider = provider(&settings.groups)?;
+        if by_caller.is_some() {
+            let suites = &mut Arc::make_mut(&mut provider).cipher_suites;
+            suites
+                .iter_mut()
+                .for_each(|suite| *suite = capturing(*suite));
+        }
+        let verifier = settings.roots.verifier(&provider)?;
+        let builder = ClientConfig::builder_with_details(provider, Arc::new(CallerTime))
+            .with_protocol_versions(&settings.protocols.supported()?)?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let mut config = match settings.identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => {
+                let own = OwnCertificate(identity.certified_key());
+                builder.with_client_cert_resolver(Arc::new(own))
+            }
+        };
+
+        config.alpn_protocols = settings.alpn;
+        config.key_log = Arc::new(SecretCatcher);
+        config.enable_secret_extraction = true;
+        config.enable_early_data = false;
+        config.cert_compressors = Vec::new();
+        config.cert_decompressors = Vec::new();
+        let mut client_store = None;
+        config.resumption = match (settings.resumption, by_caller) {
+            (Some(_), Some(reuse)) => {
+                let tls13_restorer = match settings.protocols.max {
+                    Version::Tls13 => Some(Tls13Restorer::new(&config)?),
+                    Version::Tls12 => None,
+                };
+                let tls12_restorer = Tls12Restorer::new(&config)?;
+                let store = ClientStore::new(tls13_restorer, tls12_restorer, reuse);
+                let store = client_store.insert(Arc::new(store));
+                Resumption::store(Arc::clone(store) as _)
+            }
+            (Some(resumption), None) => Resumption::in_memory_sessions(resumption.sessions_max),
+            (None, _) => Resumption::disabled(),
+        };
+        Ok(ClientContext {
+            config: Arc::new(config),
+            judges: settings.roots.judges(),
+            client_store,
+            tickets_expected: settings
+                .resumption
+                .map_or(0, |resumption| resumption.tickets_expected),
+        })
+    }
+}
+
+impl ClientContext {
+    /// The same, but in TLS 1.2 sessions are resumed by their id alone, never by a ticket: for
+    /// finding out whether a server keeps sessions.
+    #[must_use]
+    pub fn with_session_ids_only(&self) -> ClientContext {
+        let mut config = ClientConfig::clone(&self.config);
+        let ids = rustls::client::Tls12Resumption::SessionIdOnly;
+        config.resumption = config.resumption.clone().tls12_resumption(ids);
+        ClientContext {
+            config: Arc::new(config),
+            ..self.clone()
+        }
+    }
+}
+
+impl Handshake {
+    /// A handshake with the server `server_name`, a host name or an IP address. It begins
+    /// with [`Handshake::handle_input`] without any input.
+    pub fn client(
+        context: &ClientContext,
+        server_name: &str,
+        limits: HandshakeLimits,
+    ) -> Result<Handshake, SettingsError> {
+        let name = ServerName::try_from(server_name.to_owned())
+            .map_err(|_| SettingsError::BadServerName(server_name.to_owned()))?;
+        let client_store = context.client_store.clone();
+        let side = ClientSide {
+            server_name: server_name.to_owned(),
+            tickets_expected: context.tickets_expected,
+            judges: context.judges,
+            sessions: client_store.map(|store| store as Arc<dyn ClientSessions>),
+            ..ClientSide::default()
+        };
+        let config = Arc::clone(&context.config);
+        Ok(Handshake::with_client_config(config, name, limits, side))
+    }
+}
+
+impl fmt::Debug for ClientContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientContext").finish_non_exhaustive()
+    }
+}
+
+/// Shows the one certificate there is to every server which asks.
+struct OwnCertificate(Arc<CertifiedKey>);
+
+impl ResolvesClientCert for OwnCertificate {
+    fn resolve(
+        &self,
+        _root_hint_subjects: &[&[u8]],
+        schemes: &[SignatureScheme],
+    ) -> Option<Arc<CertifiedKey>> {
+        self.0
+            .key
+            .choose_scheme(schemes)
+            .map(|_| Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for OwnCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnCertificate")
+    }
+}

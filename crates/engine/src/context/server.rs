@@ -1,0 +1,350 @@
+//! The server's settings, made once into a context which all connections share.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+};
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::ServerName;
+
+use crate::context::settings::{Group, Protocols, SettingsError, check_alpn, provider};
+use crate::context::suites::{self, Suite};
+use crate::failure::NotShown;
+use crate::handshake::call_scope::{CallerTime, SecretCatcher, in_scope};
+use crate::handshake::{Handshake, HandshakeLimits};
+use crate::sessions::server_store::{SealedStore, ServerSessions};
+use crate::sessions::tickets::{TicketKeys, TicketSettings, Ticketer};
+use crate::x509::client_auth::{ClientAuth, ClientCertificates};
+use crate::x509::identity::{Algorithms, Identity, Stapled};
+
+/// How a server does TLS.
+#[derive(Debug)]
+pub struct ServerSettings {
+    /// Certificates with their keys. The first is the default for clients which name no
+    /// server, or one that none of them is for.
+    pub identities: Vec<Identity>,
+    /// The versions of TLS.
+    pub protocols: Protocols,
+    /// Application protocols, the preferred first; empty: ALPN is not answered.
+    pub alpn: Vec<Vec<u8>>,
+    /// Key exchange groups, the preferred first.
+    pub groups: Vec<Group>,
+    /// Cipher suites; which one is used is the client's choice.
+    pub suites: Vec<Suite>,
+    /// Session tickets; `None`: no resumption.
+    pub tickets: Option<TicketSettings>,
+    /// Where sessions are kept, if not in the tickets: a TLS 1.3 ticket is then good for one
+    /// connection, and TLS 1.2 goes by session ids.
+    pub sessions: Option<Arc<dyn ServerSessions>>,
+    /// Where sessions of TLS 1.2 are kept for clients which know no tickets, if all others have
+    /// theirs in tickets.
+    pub sessions_by_id: Option<Arc<dyn ServerSessions>>,
+    /// Asking clients for certificates; `None`: they are not asked.
+    pub client_certificates: Option<ClientCertificates>,
+    /// What a client gets which asks for a name that no certificate is for.
+    pub unknown_name: UnknownName,
+    /// Names for which a certificate is still to come. Who asks for one of them is refused until
+    /// then, unless another certificate is for it. With any of them there need be no certificate.
+    pub awaited: Vec<String>,
+}
+
+/// What a client gets which asks for a name that no certificate is for, or for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UnknownName {
+    /// The first certificate that it can use.
+    #[default]
+    Default,
+    /// The alert unrecognized_name (RFC 6066 §3); missing_extension without a name
+    /// (RFC 8446 §9.2).
+    Refuse,
+}
+
+impl ServerSettings {
+    /// The defaults, with these certificates.
+    pub fn new(identities: Vec<Identity>) -> ServerSettings {
+        ServerSettings {
+            identities,
+            protocols: Protocols::ALL,
+            alpn: Vec::new(),
+            groups: Group::ALL.to_vec(),
+            suites: Suite::ALL.to_vec(),
+            tickets: Some(TicketSettings::default()),
+            sessions: None,
+            sessions_by_id: None,
+            client_certificates: None,
+            unknown_name: UnknownName::Default,
+            awaited: Vec::new(),
+        }
+    }
+}
+
+/// Everything that server connections have in common. Cloning it is cheap.
+#[derive(Clone)]
+pub struct ServerContext {
+    pub(crate) config: Arc<ServerConfig>,
+    /// A name that it is known by.
+    pub(crate) own_name: String,
+    ticketer: Option<Arc<Ticketer>>,
+}
+
+impl ServerContext {
+    /// Checks the settings and makes them ready, so that no connection parses anything.
+    pub fn new(settings: ServerSettings) -> Result<ServerContext, SettingsError> {
+        if settings.identities.is_empty() && settings.awaited.is_empty() {
+            return Err(SettingsError::NoIdentity);
+        }
+        check_alpn(&settings.alpn)?;
+        let provider = suites::only(provider(&settings.groups)?, &settings.suites)?;
+        let time = Arc::new(CallerTime);
+        let client_auth = match &settings.client_certificates {
+            Some(asked) => Some(Arc::new(ClientAuth::new(asked, &provider)?)),
+            None => None,
+        };
+        let verifier = match &client_auth {
+            Some(client_auth) => Arc::clone(client_auth) as _,
+            None => WebPkiClientVerifier::no_client_auth(),
+        };
+        let own_name = own_name(&settings.identities);
+        let mut choice = CertificateChoice::new(
+            &settings.identities,
+            settings.alpn.clone(),
+            settings.unknown_name,
+        );
+        choice.awaited = settings.awaited.into_iter().collect();
+        let mut config = ServerConfig::builder_with_details(provider, time)
+            .with_protocol_versions(&settings.protocols.supported()?)?
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(Arc::new(choice));
+
+        config.alpn_protocols = settings.alpn;
+        config.key_log = Arc::new(SecretCatcher);
+        config.enable_secret_extraction = true;
+        // Nothing of rustls grows with the number of sessions.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        // 0-RTT can be replayed (RFC 8446 §8); data before the client's Finished would make
+        // the sequence number at rest depend on the backend. Neither is ever done.
+        config.max_early_data_size = 0;
+        config.send_half_rtt_data = false;
+        config.cert_compressors = Vec::new();
+        config.cert_decompressors = Vec::new();
+
+        let ticketer = match settings.tickets {
+            None => None,
+            Some(tickets) => {
+                tickets.check()?;
+                let ticketer = Arc::new(Ticketer::new(&tickets, client_auth)?);
+                let beside_tickets = settings.sessions.is_none();
+                if beside_tickets {
+                    config.ticketer = Arc::clone(&ticketer) as _;
+                }
+                if let Some(store) = settings.sessions.or(settings.sessions_by_id) {
+                    config.session_storage = Arc::new(SealedStore {
+                        ticketer: Arc::clone(&ticketer),
+                        store,
+                        beside_tickets,
+                    });
+                }
+                config.send_tls13_tickets = tickets.per_handshake;
+                Some(ticketer)
+            }
+        };
+        Ok(ServerContext {
+            config: Arc::new(config),
+            own_name,
+            ticketer,
+        })
+    }
+
+    /// Takes new ticket keys into use, for this context and all its clones.
+    pub fn replace_ticket_keys(&self, keys: &TicketKeys) -> Result<(), SettingsError> {
+        match &self.ticketer {
+            Some(ticketer) => ticketer.replace_keys(keys),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Handshake {
+    /// A handshake with a client which has just connected.
+    pub fn server(context: &ServerContext, limits: HandshakeLimits) -> Handshake {
+        Handshake::with_server_config(Arc::clone(&context.config), limits)
+    }
+}
+
+impl fmt::Debug for ServerContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerContext").finish_non_exhaustive()
+    }
+}
+
+/// A host name that one of them is for; if none is for any, one that nobody has.
+fn own_name(identities: &[Identity]) -> String {
+    let names = identities.iter().flat_map(Identity::names);
+    let hosts = names.filter(|name| name.parse::<std::net::IpAddr>().is_err());
+    let good = |name: &String| ServerName::try_from(name.as_str()).is_ok();
+    let mut hosts = hosts
+        .map(|name| name.replacen('*', "warm-up", 1))
+        .filter(good);
+    hosts.next().unwrap_or_else(|| "warm-up.invalid".to_owned())
+}
+
+/// The protocol by which names are shown to be ours (RFC 8737 §6.2). It carries nothing.
+pub const ACME_TLS: &[u8] = b"acme-tls/1";
+
+/// A certificate, without and with what the authority says of it.
+struct Shown {
+    bare: Arc<CertifiedKey>,
+    stapled: Option<Stapled>,
+    algorithms: Arc<Algorithms>,
+}
+
+impl Shown {
+    /// As it is to be shown now: what the authority has said is shown as long as it holds.
+    fn now(&self) -> Arc<CertifiedKey> {
+        let now_s = in_scope(|scope| scope.now.as_secs()).unwrap_or(u64::MAX);
+        match &self.stapled {
+            Some(stapled) if now_s < stapled.until_s => Arc::clone(&stapled.certified),
+            _ => Arc::clone(&self.bare),
+        }
+    }
+}
+
+/// Chooses the certificate by the name the client asks for and the signatures it accepts.
+struct CertificateChoice {
+    all: Vec<Shown>,
+    exact: HashMap<String, Vec<usize>>,
+    /// Keyed by what follows `*.`.
+    wildcard: HashMap<String, Vec<usize>>,
+    /// The application protocols offered, the preferred first.
+    alpn: Vec<Vec<u8>>,
+    unknown_name: UnknownName,
+    /// In lower case.
+    awaited: HashSet<String>,
+}
+
+impl CertificateChoice {
+    fn new(
+        identities: &[Identity],
+        alpn: Vec<Vec<u8>>,
+        unknown_name: UnknownName,
+    ) -> CertificateChoice {
+        let mut choice = CertificateChoice {
+            all: Vec::new(),
+            exact: HashMap::new(),
+            wildcard: HashMap::new(),
+            alpn,
+            unknown_name,
+            awaited: HashSet::new(),
+        };
+        for (index, identity) in identities.iter().enumerate() {
+            choice.all.push(Shown {
+                bare: identity.certified_key(),
+                stapled: identity.stapled(),
+                algorithms: identity.algorithms(),
+            });
+            for name in identity.names() {
+                let name = name.to_ascii_lowercase();
+                let (names, key) = match name.strip_prefix("*.") {
+                    Some(parent) => (&mut choice.wildcard, parent.to_owned()),
+                    None => (&mut choice.exact, name),
+                };
+                names.entry(key).or_default().push(index);
+            }
+        }
+        choice
+    }
+
+    /// In order of preference: those for exactly this name, those with a wildcard for it
+    /// (one label, RFC 6125 §6.4.3), then all, the default first.
+    fn candidates<'a>(&'a self, name: Option<&str>) -> impl Iterator<Item = &'a Shown> + use<'a> {
+        let name = name.unwrap_or_default().to_ascii_lowercase();
+        let all = match self.unknown_name {
+            UnknownName::Default => self.all.len(),
+            UnknownName::Refuse => 0,
+        };
+        self.for_name(&name)
+            .chain(0..all)
+            .filter_map(|index| self.all.get(index))
+    }
+
+    fn for_name<'a>(&'a self, name: &str) -> impl Iterator<Item = usize> + use<'a> {
+        let parent = name.split_once('.').map_or("", |(_, parent)| parent);
+        let exact = listed(&self.exact, name).iter();
+        exact.chain(listed(&self.wildcard, parent)).copied()
+    }
+
+    /// Is there a reason to show none?
+    fn not_shown(&self, hello: &ClientHello<'_>) -> Option<NotShown> {
+        let offers = |protocol| {
+            let mut offered = hello.alpn().into_iter().flatten();
+            offered.next() == Some(protocol) && offered.next().is_none()
+        };
+        if offers(ACME_TLS) && !self.alpn.iter().any(|ours| ours == ACME_TLS) {
+            return Some(NotShown::Challenge);
+        }
+        if self.knows(hello.server_name()) {
+            return None;
+        }
+        let name = hello.server_name().unwrap_or_default().to_ascii_lowercase();
+        if self.all.is_empty() || self.awaited.contains(&name) {
+            return Some(NotShown::Awaited);
+        }
+        (self.unknown_name == UnknownName::Refuse).then_some(NotShown::UnknownName)
+    }
+
+    /// Is one of them for this name?
+    fn knows(&self, name: Option<&str>) -> bool {
+        let name = name.unwrap_or_default().to_ascii_lowercase();
+        self.for_name(&name).next().is_some()
+    }
+}
+
+fn listed<'a>(names: &'a HashMap<String, Vec<usize>>, name: &str) -> &'a [usize] {
+    names.get(name).map_or(&[], Vec::as_slice)
+}
+
+impl ResolvesServerCert for CertificateChoice {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        // rustls chooses the protocol after the session; a session must fit what it will choose.
+        let alpn = hello.alpn().and_then(|offered| {
+            let offered: Vec<&[u8]> = offered.collect();
+            let ours = self.alpn.iter();
+            ours.into_iter()
+                .find(|ours| offered.contains(&ours.as_slice()))
+        });
+        in_scope(|scope| {
+            scope.server_name = hello.server_name().map(str::to_owned);
+            scope.alpn = alpn.cloned();
+        });
+        if let Some(why) = self.not_shown(&hello) {
+            in_scope(|scope| scope.not_shown = Some(why));
+            return None;
+        }
+        // rustls has already left out the schemes which do not fit the suites offered.
+        let schemes = hello.signature_schemes();
+        for candidate in self.candidates(hello.server_name()) {
+            if let Some(signer) = candidate.bare.key.choose_scheme(schemes) {
+                in_scope(|scope| {
+                    scope.signature = Some(signer.scheme());
+                    scope.algorithms = Some(Arc::clone(&candidate.algorithms));
+                });
+                return Some(candidate.now());
+            }
+        }
+        // None fits: rustls says so with the right alert when it is given one anyway.
+        let name = hello.server_name().unwrap_or_default().to_ascii_lowercase();
+        let any = self.for_name(&name).next().unwrap_or(0);
+        self.all.get(any).map(|shown| Arc::clone(&shown.bare))
+    }
+}
+
+impl fmt::Debug for CertificateChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CertificateChoice").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,75 @@
+//! One handshake with itself, so that the first connection costs what the thousandth does.
+
+use dormouse_record as record;
+use rustls_pki_types::UnixTime;
+
+use crate::context::client::{ClientContext, ClientSettings};
+use crate::context::server::ServerContext;
+use crate::context::settings::Protocols;
+use crate::failure::{Blame, FailureKind, HandshakeFailure};
+use crate::handshake::{Handshake, HandshakeLimits};
+use crate::x509::trust::Roots;
+
+/// Flights each way; a handshake has fewer.
+const ROUNDS_MAX: usize = 4;
+
+impl ServerContext {
+    /// Does one handshake with itself for each version that is enabled, so that whatever the
+    /// first connection would find cold (tables, the random generator, code that was never
+    /// touched) is warm, and whatever can't work at all is known before somebody asks for it.
+    ///
+    /// Without a certificate it has nothing to show, and that is no fault.
+    pub fn warm_up(&self, now: UnixTime) -> Result<(), HandshakeFailure> {
+        for protocols in [Protocols::TLS13, Protocols::TLS12] {
+            let mut settings = ClientSettings::new(Roots::Insecure);
+            settings.protocols = protocols;
+            settings.alpn = self.config.alpn_protocols.clone();
+            let client = ClientContext::new(settings)
+                .map_err(|e| HandshakeFailure::internal(e.to_string()))?;
+            // A version that is off, or a missing client certificate, ends in a refusal: that is warm
+            // enough, and no fault.
+            match shake(&client, self, now) {
+                Err(failure) if failure.blame == Blame::Internal => return Err(failure),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn shake(
+    client: &ClientContext,
+    server: &ServerContext,
+    now: UnixTime,
+) -> Result<(), HandshakeFailure> {
+    let limits = HandshakeLimits::default();
+    let mut client = Handshake::client(client, &server.own_name, limits)
+        .map_err(|e| HandshakeFailure::new(Blame::Misuse, FailureKind::Misuse, e.to_string()))?;
+    let mut server = Handshake::server(server, limits);
+    client.handle_input(now, &[])?;
+    for _ in 0..ROUNDS_MAX {
+        pass(&mut client, &mut server, now)?;
+        pass(&mut server, &mut client, now)?;
+    }
+    let mut state = record::State::empty();
+    server.rest(&mut state)?;
+    // What a connection does next: its keys are expanded, a record is sealed.
+    let mut key = record::SealKey::new(&state);
+    let mut room = [0; record::SMALL_RECORD_MAX];
+    let close = record::Alert::CLOSE_NOTIFY;
+    let sealed = record::seal_alert(&mut state, &mut key, close, &mut room);
+    state.wipe();
+    match sealed {
+        Ok(_) => Ok(()),
+        Err(_) => Err(HandshakeFailure::internal("a fresh key seals nothing")),
+    }
+}
+
+fn pass(from: &mut Handshake, to: &mut Handshake, now: UnixTime) -> Result<(), HandshakeFailure> {
+    let bytes = from.output().to_vec();
+    from.output_sent(bytes.len());
+    if !bytes.is_empty() {
+        to.handle_input(now, &bytes)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! Room for secrets that pass between rustls and a handshake.
+
+use zeroize::Zeroize;
+
+/// The longest traffic secret: SHA-384.
+const SECRET_MAX: usize = 48;
+
+/// Room for a traffic secret; wiped when dropped.
+pub(crate) struct Secret {
+    bytes: [u8; SECRET_MAX],
+    len: usize,
+}
+
+impl Secret {
+    pub(crate) const fn empty() -> Secret {
+        Secret {
+            bytes: [0; SECRET_MAX],
+            len: 0,
+        }
+    }
+
+    pub(crate) fn of(secret: &[u8]) -> Secret {
+        let mut room = Secret::empty();
+        room.write(secret);
+        room
+    }
+
+    /// A secret too long for any suite of TLS 1.3 leaves this empty, which is refused later.
+    pub(crate) fn write(&mut self, secret: &[u8]) {
+        self.bytes.zeroize();
+        self.len = 0;
+        if let Some(room) = self.bytes.get_mut(..secret.len()) {
+            room.copy_from_slice(secret);
+            self.len = secret.len();
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.bytes.zeroize();
+    }
+}
+
+/// What the wrapped provider does with a secret that it derives.
+pub(crate) enum Derivation {
+    /// Nothing.
+    Unchanged,
+    /// Copies it here.
+    Captured(Secret),
+    /// Gives out this one in its place.
+    Replaced(Secret),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_too_long_is_not_kept() {
+        let mut secret = Secret::empty();
+        secret.write(&[7; 32]);
+        secret.write(&[7; 49]);
+        assert!(secret.bytes().is_empty());
+        assert_eq!(secret.bytes, [0; SECRET_MAX]);
+    }
+}

@@ -1,0 +1,244 @@
+//! rustls' store for clients whose caller keeps the sessions ([`SessionStore`]).
+//!
+//! Sessions go to the caller as bytes and are [restored](crate::sessions::restore) when they come
+//! back. rustls' value of a restored TLS 1.2 session stays here too, and is used again while the
+//! caller's chain is the one it belongs to.
+//!
+//! Some TLS 1.2 sessions can't be bytes: those without extended master secret, with a ticket too
+//! large for the caller, or with an id of an unusual length. They stay here only, and this store
+//! counts their uses.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
+use rustls::{CipherSuite, NamedGroup};
+use rustls_pki_types::ServerName;
+
+use crate::context::settings::Version;
+use crate::handshake::ClientSessions;
+use crate::handshake::call_scope::{CallScope, in_scope};
+use crate::handshake::rest::HandshakeInfo;
+use crate::sessions::client_session::{Reuse, Session, SessionStore};
+use crate::sessions::restore::tls12::{self, Tls12Restorer};
+use crate::sessions::restore::tls13::Tls13Restorer;
+use crate::sessions::server_flight::ServerFlight;
+
+/// Servers are a matter of configuration, so there are few.
+const SERVERS_MAX: usize = 1_024;
+
+/// rustls' store.
+pub(crate) struct ClientStore {
+    /// None where TLS 1.3 is off.
+    tls13_restorer: Option<Tls13Restorer>,
+    tls12_restorer: Tls12Restorer,
+    reuse: Reuse,
+    groups: Mutex<HashMap<ServerName<'static>, NamedGroup>>,
+    tls12: Mutex<HashMap<StoreId, Tls12>>,
+}
+
+/// Which of the caller's stores.
+type StoreId = usize;
+
+fn id(store: &Arc<dyn SessionStore>) -> StoreId {
+    Arc::as_ptr(store).cast::<()>().addr()
+}
+
+/// A TLS 1.2 session.
+struct Tls12 {
+    value: Tls12ClientSessionValue,
+    chain: Chain,
+}
+
+/// Who counts how much it is used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Chain {
+    /// The caller, as one of this chain.
+    Callers(u64),
+    /// This one: handshakes resumed with it or with one that it follows from, and when the full
+    /// handshake was, in seconds of Unix time.
+    Own { uses: u32, since_s: u64 },
+}
+
+impl ClientStore {
+    pub(crate) fn new(
+        tls13_restorer: Option<Tls13Restorer>,
+        tls12_restorer: Tls12Restorer,
+        reuse: Reuse,
+    ) -> ClientStore {
+        ClientStore {
+            tls13_restorer,
+            tls12_restorer,
+            reuse,
+            groups: Mutex::default(),
+            tls12: Mutex::default(),
+        }
+    }
+
+    /// Keeps rustls' value of the session, of a chain of the caller's or for itself.
+    fn tls12_done(&self, scope: &mut CallScope, id: StoreId, callers: Option<u64>, resumed: bool) {
+        let mut all = lock(&self.tls12);
+        let former = all.get(&id).map(|former| former.chain);
+        let fresh = Chain::Own {
+            uses: 0,
+            since_s: scope.now.as_secs(),
+        };
+        let chain = match (callers, former) {
+            (Some(chain), _) => Chain::Callers(chain),
+            (None, Some(own @ Chain::Own { .. })) if resumed => own,
+            (None, _) => fresh,
+        };
+        match scope.tls12_value.take() {
+            Some(value) => put(&mut all, id, Tls12 { value, chain }),
+            None if resumed => {}
+            None => drop(all.remove(&id)),
+        }
+    }
+
+    /// The session that was taken from the caller, as rustls' value.
+    fn of_caller(
+        &self,
+        id: StoreId,
+        chain: u64,
+        session: &Session,
+    ) -> Option<Tls12ClientSessionValue> {
+        let chain = Chain::Callers(chain);
+        if let Some(known) = lock(&self.tls12).get(&id).filter(|one| one.chain == chain) {
+            return Some(known.value.clone());
+        }
+        let value = self.tls12_restorer.restore(session)?;
+        let restored = Tls12 {
+            value: value.clone(),
+            chain,
+        };
+        put(&mut lock(&self.tls12), id, restored);
+        Some(value)
+    }
+
+    /// One that only we have.
+    fn own(&self, id: StoreId, now_s: u64) -> Option<Tls12ClientSessionValue> {
+        let mut all = lock(&self.tls12);
+        let session = all.get_mut(&id)?;
+        let Chain::Own { uses, since_s } = &mut session.chain else {
+            return None;
+        };
+        if !self.reuse.allows(*uses, *since_s, now_s) {
+            all.remove(&id);
+            return None;
+        }
+        *uses += 1;
+        Some(session.value.clone())
+    }
+}
+
+impl ClientSessions for ClientStore {
+    fn failed(&self, scope: &CallScope) {
+        if let Some(store) = &scope.session_store {
+            lock(&self.tls12).remove(&id(store));
+            if scope.offered_chain.is_some() {
+                store.begin(scope.now);
+            }
+        }
+    }
+
+    fn established(
+        &self,
+        scope: &mut CallScope,
+        info: &HandshakeInfo,
+        suite: CipherSuite,
+        flight: &ServerFlight,
+    ) -> Option<(Arc<dyn SessionStore>, u64)> {
+        let store = Arc::clone(scope.session_store.as_ref()?);
+        let chain = if info.resumed {
+            scope.offered_chain
+        } else {
+            Some(store.begin(scope.now))
+        };
+        match info.protocol {
+            Version::Tls13 => Some((store, chain?)),
+            Version::Tls12 => {
+                // One that was resumed has a new ticket, or is as it was.
+                let is_new = !info.resumed || flight.ticket.is_some();
+                let session = tls12::session(suite, scope.now, &scope.master_secret, flight);
+                let kept = match (chain, session.filter(|_| is_new)) {
+                    (Some(chain), Some(session)) => store.put(chain, &session),
+                    _ => false,
+                };
+                let callers = chain.filter(|_| kept || info.resumed);
+                self.tls12_done(scope, id(&store), callers, info.resumed);
+                None
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn put<K: Hash + Eq, V>(all: &mut HashMap<K, V>, key: K, value: V) {
+    if all.len() < SERVERS_MAX || all.contains_key(&key) {
+        all.insert(key, value);
+    }
+}
+
+impl ClientSessionStore for ClientStore {
+    fn set_kx_hint(&self, name: ServerName<'static>, group: NamedGroup) {
+        put(&mut lock(&self.groups), name, group);
+    }
+
+    fn kx_hint(&self, name: &ServerName<'_>) -> Option<NamedGroup> {
+        lock(&self.groups).get(&name.to_owned()).copied()
+    }
+
+    /// Whether it is a new one or one that was resumed is known when the handshake is done.
+    fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
+        in_scope(|scope| scope.tls12_value = Some(value));
+    }
+
+    /// rustls asks for one of TLS 1.3 first.
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        let (store, taken, chain, now) = in_scope(|scope| {
+            let store = id(scope.session_store.as_ref()?);
+            Some((
+                store,
+                scope.offered_tls12.take(),
+                scope.offered_chain,
+                scope.now,
+            ))
+        })??;
+        match (taken, chain) {
+            (Some(session), Some(chain)) => self.of_caller(store, chain, &session),
+            _ => self.own(store, now.as_secs()),
+        }
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {
+        let store = in_scope(|scope| scope.session_store.as_ref().map(id));
+        if let Some(store) = store.flatten() {
+            lock(&self.tls12).remove(&store);
+        }
+    }
+
+    /// Whoever showed rustls the ticket has taken note of all of it.
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, _: Tls13ClientSessionValue) {}
+
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        let (store, now) = in_scope(|scope| Some((scope.session_store.clone()?, scope.now)))??;
+        let (chain, session) = SessionStore::take(&*store, now)?;
+        in_scope(|scope| scope.offered_chain = Some(chain));
+        if !session.is_tls13() {
+            in_scope(|scope| scope.offered_tls12 = Some(session));
+            return None;
+        }
+        self.tls13_restorer.as_ref()?.restore(&session)
+    }
+}
+
+impl fmt::Debug for ClientStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientStore")
+    }
+}

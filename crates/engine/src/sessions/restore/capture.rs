@@ -1,0 +1,199 @@
+//! Cipher suites that copy or replace the secrets of sessions, as the call's scope says.
+//!
+//! TLS 1.3: a ticket's key, which HKDF derives (RFC 8446 §4.6.1). TLS 1.2: the master secret, from
+//! which the key block is expanded (RFC 5246 §6.3). Without extended master secret (RFC 7627)
+//! nothing is captured: such a session would not be resumed as such.
+
+use std::sync::LazyLock;
+
+use rustls::crypto::ActiveKeyExchange;
+use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
+use rustls::crypto::hmac::Tag;
+use rustls::crypto::tls12::Prf;
+use rustls::crypto::tls13::{Hkdf, HkdfExpander, OkmBlock, OutputLengthError};
+use rustls::{
+    CipherSuite, CipherSuiteCommon, Error, SupportedCipherSuite, Tls12CipherSuite, Tls13CipherSuite,
+};
+
+use crate::handshake::call_scope::in_scope;
+use crate::handshake::secrets::Derivation;
+
+/// RFC 5246 §8.1.
+pub(super) const MASTER_SECRET_LEN: usize = 48;
+
+/// Returns the suite with derivations that look at the call's scope.
+pub(crate) fn capturing(suite: SupportedCipherSuite) -> SupportedCipherSuite {
+    static CAPTURING: LazyLock<Vec<Tls13CipherSuite>> = LazyLock::new(|| {
+        let all = ALL_CIPHER_SUITES
+            .iter()
+            .filter_map(SupportedCipherSuite::tls13);
+        all.map(with_capturing_hkdf).collect()
+    });
+    let of_tls13 = CAPTURING
+        .iter()
+        .find(|capturing| capturing.common.suite == suite.suite())
+        .map(SupportedCipherSuite::Tls13);
+    let of_tls12 = || capturing_tls12(suite.suite()).map(SupportedCipherSuite::Tls12);
+    of_tls13.or_else(of_tls12).unwrap_or(suite)
+}
+
+fn with_capturing_hkdf(suite: &'static Tls13CipherSuite) -> Tls13CipherSuite {
+    // rustls wants suites which live for ever: there are three, made once per process.
+    let hkdf_provider = Box::leak(Box::new(CapturingHkdf(suite.hkdf_provider)));
+    Tls13CipherSuite {
+        common: CipherSuiteCommon {
+            suite: suite.common.suite,
+            hash_provider: suite.common.hash_provider,
+            confidentiality_limit: suite.common.confidentiality_limit,
+        },
+        hkdf_provider,
+        aead_alg: suite.aead_alg,
+        quic: suite.quic,
+    }
+}
+
+/// The provider's HKDF. It does all of the work; only the key of a ticket may be copied or replaced.
+struct CapturingHkdf(&'static dyn Hkdf);
+
+impl Hkdf for CapturingHkdf {
+    fn extract_from_zero_ikm(&self, salt: Option<&[u8]>) -> Box<dyn HkdfExpander> {
+        self.0.extract_from_zero_ikm(salt)
+    }
+
+    fn extract_from_secret(&self, salt: Option<&[u8]>, secret: &[u8]) -> Box<dyn HkdfExpander> {
+        self.0.extract_from_secret(salt, secret)
+    }
+
+    fn extract_from_kx_shared_secret(
+        &self,
+        salt: Option<&[u8]>,
+        kx: Box<dyn ActiveKeyExchange>,
+        peer_pub_key: &[u8],
+    ) -> Result<Box<dyn HkdfExpander>, Error> {
+        self.0.extract_from_kx_shared_secret(salt, kx, peer_pub_key)
+    }
+
+    /// A scope that captures or replaces a ticket's key is of a call that handles a ticket and
+    /// derives nothing else.
+    fn expander_for_okm(&self, okm: &OkmBlock) -> Box<dyn HkdfExpander> {
+        let expander = self.0.expander_for_okm(okm);
+        match in_scope(|scope| matches!(scope.psk, Derivation::Unchanged)) {
+            Some(false) => Box::new(CapturingExpander(expander)),
+            Some(true) | None => expander,
+        }
+    }
+
+    fn hmac_sign(&self, key: &OkmBlock, message: &[u8]) -> Tag {
+        self.0.hmac_sign(key, message)
+    }
+
+    fn fips(&self) -> bool {
+        self.0.fips()
+    }
+}
+
+struct CapturingExpander(Box<dyn HkdfExpander>);
+
+impl HkdfExpander for CapturingExpander {
+    fn expand_slice(&self, info: &[&[u8]], output: &mut [u8]) -> Result<(), OutputLengthError> {
+        self.0.expand_slice(info, output)
+    }
+
+    fn expand_block(&self, info: &[&[u8]]) -> OkmBlock {
+        let derived = self.0.expand_block(info);
+        let replaced = in_scope(|scope| match &mut scope.psk {
+            Derivation::Unchanged => None,
+            Derivation::Captured(copy) => {
+                copy.write(derived.as_ref());
+                None
+            }
+            Derivation::Replaced(psk) => Some(OkmBlock::new(psk.bytes())),
+        });
+        replaced.flatten().unwrap_or(derived)
+    }
+
+    fn hash_len(&self) -> usize {
+        self.0.hash_len()
+    }
+}
+
+fn capturing_tls12(suite: CipherSuite) -> Option<&'static Tls12CipherSuite> {
+    static CAPTURING: LazyLock<Vec<Tls12CipherSuite>> = LazyLock::new(|| {
+        let all = ALL_CIPHER_SUITES.iter().filter_map(tls12);
+        all.map(with_capturing_prf).collect()
+    });
+    CAPTURING
+        .iter()
+        .find(|capturing| capturing.common.suite == suite)
+}
+
+/// Returns the suite if it is of TLS 1.2.
+pub(super) fn tls12(suite: &SupportedCipherSuite) -> Option<&'static Tls12CipherSuite> {
+    match suite {
+        SupportedCipherSuite::Tls12(suite) => Some(suite),
+        SupportedCipherSuite::Tls13(_) => None,
+    }
+}
+
+fn with_capturing_prf(suite: &'static Tls12CipherSuite) -> Tls12CipherSuite {
+    // rustls wants suites which live for ever: there are six, made once per process.
+    let prf_provider = Box::leak(Box::new(CapturingPrf(suite.prf_provider)));
+    Tls12CipherSuite {
+        common: CipherSuiteCommon {
+            suite: suite.common.suite,
+            hash_provider: suite.common.hash_provider,
+            confidentiality_limit: suite.common.confidentiality_limit,
+        },
+        prf_provider,
+        kx: suite.kx,
+        sign: suite.sign,
+        aead_alg: suite.aead_alg,
+    }
+}
+
+/// The provider's PRF. It does all of the work; only the master secret may be copied or replaced.
+struct CapturingPrf(&'static dyn Prf);
+
+impl Prf for CapturingPrf {
+    fn for_key_exchange(
+        &self,
+        output: &mut [u8; MASTER_SECRET_LEN],
+        kx: Box<dyn ActiveKeyExchange>,
+        peer_pub_key: &[u8],
+        label: &[u8],
+        seed: &[u8],
+    ) -> Result<(), Error> {
+        let replaced = in_scope(|scope| match &scope.master_secret {
+            Derivation::Replaced(master) => {
+                let whole = master.bytes().len() == output.len();
+                whole.then(|| output.copy_from_slice(master.bytes()))
+            }
+            Derivation::Captured(_) if label != b"extended master secret" => {
+                scope.master_secret = Derivation::Unchanged;
+                None
+            }
+            Derivation::Unchanged | Derivation::Captured(_) => None,
+        });
+        match replaced.flatten() {
+            Some(()) => Ok(()),
+            None => self
+                .0
+                .for_key_exchange(output, kx, peer_pub_key, label, seed),
+        }
+    }
+
+    fn for_secret(&self, output: &mut [u8], secret: &[u8], label: &[u8], seed: &[u8]) {
+        if label == b"key expansion" {
+            in_scope(|scope| {
+                if let Derivation::Captured(copy) = &mut scope.master_secret {
+                    copy.write(secret);
+                }
+            });
+        }
+        self.0.for_secret(output, secret, label, seed);
+    }
+
+    fn fips(&self) -> bool {
+        self.0.fips()
+    }
+}

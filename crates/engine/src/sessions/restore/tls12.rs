@@ -1,0 +1,216 @@
+//! TLS 1.2 sessions: a session is the master secret and what the server finds it by, an id or a
+//! ticket.
+//!
+//! Id and ticket pass in the clear ([`server_flight`](crate::sessions::server_flight)); the master
+//! secret is captured. Restoring takes a whole loopback handshake, in which the provider gives both
+//! sides the captured master secret, and the server gives out the id or the ticket. That takes some
+//! tens of microseconds, since nothing is signed and no secret is agreed on, and happens once per
+//! session and process: afterwards its value is cloned.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::Tls12ClientSessionValue;
+use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom};
+use rustls::server::{ProducesTickets, StoresServerSessions};
+use rustls::sign::{CertifiedKey, Signer, SigningKey, SingleCertAndKey};
+use rustls::{
+    CipherSuite, ClientConfig, Error, ServerConfig, SignatureAlgorithm, SignatureScheme,
+    Tls12CipherSuite, version,
+};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
+use super::capture::{self, MASTER_SECRET_LEN};
+use super::loopback;
+use crate::context::settings::SettingsError;
+use crate::handshake::call_scope::{CallerTime, in_scope};
+use crate::handshake::secrets::{Derivation, Secret};
+use crate::handshake::{Handshake, HandshakeLimits};
+use crate::sessions::client_session::{SESSION_ID_LEN, Session, SessionHandle};
+use crate::sessions::server_flight::ServerFlight;
+
+/// Returns the session which a full handshake made, or a new ticket for one that was resumed.
+/// `None`: there is none, or it can't be restored.
+pub(crate) fn session(
+    suite: CipherSuite,
+    now: UnixTime,
+    master_secret: &Derivation,
+    flight: &ServerFlight,
+) -> Option<Session> {
+    let Derivation::Captured(master_secret) = master_secret else {
+        return None;
+    };
+    let master_secret = Some(master_secret.bytes()).filter(|m| m.len() == MASTER_SECRET_LEN)?;
+    let (lifetime_s, handle) = match &flight.ticket {
+        Some((lifetime_s, ticket)) => (*lifetime_s, SessionHandle::Ticket(ticket.clone())),
+        None => (0, SessionHandle::Id(flight.id.as_slice().try_into().ok()?)),
+    };
+    Session::of_tls12(suite, now, lifetime_s, master_secret, &handle)
+}
+
+/// Restores TLS 1.2 sessions.
+pub(crate) struct Tls12Restorer {
+    client: Arc<ClientConfig>,
+    /// One suite each.
+    servers: Vec<(CipherSuite, Arc<ServerConfig>)>,
+}
+
+impl Tls12Restorer {
+    /// `config` is that of the clients which will use the sessions.
+    pub(crate) fn new(config: &ClientConfig) -> Result<Tls12Restorer, SettingsError> {
+        let suites = &config.crypto_provider().cipher_suites;
+        let suites = suites.iter().filter_map(capture::tls12);
+        let servers = suites.map(|suite| Ok((suite.common.suite, server_config(config, suite)?)));
+        Ok(Tls12Restorer {
+            client: loopback::client_config(config),
+            servers: servers.collect::<Result<_, SettingsError>>()?,
+        })
+    }
+
+    /// Makes rustls' value of a session.
+    pub(crate) fn restore(&self, session: &Session) -> Option<Tls12ClientSessionValue> {
+        let parts = session.parts()?;
+        let handle = session.handle()?;
+        let (_, server) = self.servers.iter().find(|(of, _)| *of == parts.suite)?;
+        let name = ServerName::try_from(loopback::NAME).ok()?;
+        let mut client = Handshake::loopback_client(Arc::clone(&self.client), name);
+        let mut server =
+            Handshake::with_server_config(Arc::clone(server), HandshakeLimits::default());
+        for side in [&mut client, &mut server] {
+            let master_secret = Derivation::Replaced(Secret::of(parts.psk));
+            side.prescribe(master_secret, handle.clone());
+        }
+        let received = UnixTime::since_unix_epoch(Duration::from_secs(parts.received_s));
+        loopback::run(&mut client, &mut server, received).ok()?;
+        client.take_tls12_value()
+    }
+}
+
+/// The server of a loopback handshake: one suite, and a certificate for nobody.
+fn server_config(
+    config: &ClientConfig,
+    suite: &Tls12CipherSuite,
+) -> Result<Arc<ServerConfig>, SettingsError> {
+    let mut provider = CryptoProvider::clone(config.crypto_provider());
+    let id = suite.common.suite;
+    provider.cipher_suites.retain(|one| one.suite() == id);
+    provider.secure_random = &IssuedRandom;
+    let key = Arc::new(NullKey(suite.sign.first().copied()));
+    let nobody = CertifiedKey::new(vec![CertificateDer::from(vec![0])], key);
+    let mut server = ServerConfig::builder_with_details(Arc::new(provider), Arc::new(CallerTime))
+        .with_protocol_versions(&[&version::TLS12])?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(nobody)));
+    server.ticketer = Arc::new(IssuedTickets);
+    server.session_storage = Arc::new(IssuedIds);
+    Ok(Arc::new(server))
+}
+
+/// Signs nothing: a loopback client verifies no signature.
+#[derive(Debug)]
+struct NullKey(Option<SignatureScheme>);
+
+impl SigningKey for NullKey {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        let scheme = self.0.filter(|scheme| offered.contains(scheme))?;
+        Some(Box::new(NullKey(Some(scheme))))
+    }
+
+    fn algorithm(&self) -> SignatureAlgorithm {
+        match self.0 {
+            Some(SignatureScheme::ECDSA_NISTP256_SHA256)
+            | Some(SignatureScheme::ECDSA_NISTP384_SHA384)
+            | Some(SignatureScheme::ECDSA_NISTP521_SHA512) => SignatureAlgorithm::ECDSA,
+            Some(SignatureScheme::ED25519) => SignatureAlgorithm::ED25519,
+            _ => SignatureAlgorithm::RSA,
+        }
+    }
+}
+
+impl Signer for NullKey {
+    fn sign(&self, _: &[u8]) -> Result<Vec<u8>, Error> {
+        Ok(vec![0])
+    }
+
+    fn scheme(&self) -> SignatureScheme {
+        self.0.unwrap_or(SignatureScheme::Unknown(0))
+    }
+}
+
+fn issued<R>(look: impl FnOnce(&SessionHandle) -> Option<R>) -> Option<R> {
+    in_scope(|scope| scope.issued.as_ref().and_then(look)).flatten()
+}
+
+/// Gives out the session's ticket.
+#[derive(Debug)]
+struct IssuedTickets;
+
+impl ProducesTickets for IssuedTickets {
+    fn enabled(&self) -> bool {
+        issued(|handle| matches!(handle, SessionHandle::Ticket(_)).then_some(())).is_some()
+    }
+
+    /// Not said: the session itself knows its end.
+    fn lifetime(&self) -> u32 {
+        0
+    }
+
+    fn encrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        issued(|handle| match handle {
+            SessionHandle::Ticket(ticket) => Some(ticket.clone()),
+            SessionHandle::Id(_) => None,
+        })
+    }
+
+    fn decrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// Keeps nothing, but says that it does, so that there is an id.
+#[derive(Debug)]
+struct IssuedIds;
+
+impl StoresServerSessions for IssuedIds {
+    fn put(&self, _: Vec<u8>, _: Vec<u8>) -> bool {
+        true
+    }
+
+    fn get(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn take(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn can_cache(&self) -> bool {
+        issued(|handle| matches!(handle, SessionHandle::Id(_)).then_some(())).is_some()
+    }
+}
+
+/// Where rustls asks for as many random bytes as an id has: the session's id. (The server's
+/// random is one of these, which is no harm in memory.)
+#[derive(Debug)]
+struct IssuedRandom;
+
+impl SecureRandom for IssuedRandom {
+    fn fill(&self, room: &mut [u8]) -> Result<(), GetRandomFailed> {
+        let id = issued(|handle| match handle {
+            SessionHandle::Id(id) => Some(*id),
+            SessionHandle::Ticket(_) => None,
+        });
+        match id {
+            Some(id) if room.len() == SESSION_ID_LEN => room.copy_from_slice(&id),
+            _ => aws_lc_rs::rand::fill(room).map_err(|_| GetRandomFailed)?,
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Tls12Restorer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls12Restorer")
+    }
+}

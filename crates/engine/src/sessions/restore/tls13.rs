@@ -1,0 +1,127 @@
+//! TLS 1.3 sessions: a loopback connection is shown the session's ticket once more, and the
+//! provider gives it the captured key.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustls::client::{ClientConnectionData, Tls13ClientSessionValue};
+use rustls::crypto::CryptoProvider;
+use rustls::kernel::KernelConnection;
+use rustls::{CipherSuite, ClientConfig, ServerConfig, version};
+use rustls_pki_types::{ServerName, UnixTime};
+
+use super::loopback;
+use crate::context::settings::SettingsError;
+use crate::handshake::call_scope::{CallerTime, SecretCatcher, in_scope};
+use crate::handshake::secrets::{Derivation, Secret};
+use crate::handshake::{Handshake, HandshakeLimits};
+use crate::sessions::client_session::Session;
+use crate::sessions::ticket_watch::TicketWatch;
+use crate::x509::identity::Identity;
+
+/// Restores TLS 1.3 sessions.
+pub(crate) struct Tls13Restorer {
+    /// One per hash: a session belongs to the hash of its suite (RFC 8446 §4.2.11).
+    connections: Mutex<Vec<(CipherSuite, Connection)>>,
+}
+
+type Connection = Box<KernelConnection<ClientConnectionData>>;
+
+impl Tls13Restorer {
+    /// Makes the loopback connections. `config` is that of the clients which will use the
+    /// sessions.
+    pub(crate) fn new(config: &ClientConfig) -> Result<Tls13Restorer, SettingsError> {
+        let mut connections = Vec::new();
+        for suite in [
+            CipherSuite::TLS13_AES_128_GCM_SHA256,
+            CipherSuite::TLS13_AES_256_GCM_SHA384,
+        ] {
+            connections.push((suite, connect(config, suite)?));
+        }
+        Ok(Tls13Restorer {
+            connections: Mutex::new(connections),
+        })
+    }
+
+    /// Makes rustls' value of a session, within a call's scope, which it leaves as it was.
+    pub(crate) fn restore(&self, session: &Session) -> Option<Tls13ClientSessionValue> {
+        let parts = session.parts()?;
+        let message = ticket_message(parts.lifetime_s, parts.age_add, parts.ticket)?;
+        let received = UnixTime::since_unix_epoch(Duration::from_secs(parts.received_s));
+        let mut connections = self.connections.lock().ok()?;
+        let same_hash = |of: CipherSuite| uses_sha384(of) == uses_sha384(parts.suite);
+        let (_, connection) = connections.iter_mut().find(|(of, _)| same_hash(*of))?;
+        let now = in_scope(|scope| {
+            scope.psk = Derivation::Replaced(Secret::of(parts.psk));
+            std::mem::replace(&mut scope.now, received)
+        })?;
+        let handled = connection.handle_new_session_ticket(&message);
+        in_scope(|scope| {
+            scope.now = now;
+            scope.psk = Derivation::Unchanged;
+            scope.tls13_value.take().filter(|_| handled.is_ok())
+        })?
+    }
+}
+
+impl fmt::Debug for Tls13Restorer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls13Restorer")
+    }
+}
+
+fn uses_sha384(suite: CipherSuite) -> bool {
+    suite == CipherSuite::TLS13_AES_256_GCM_SHA384
+}
+
+/// The payload of a NewSessionTicket, without nonce and extensions.
+fn ticket_message(lifetime_s: u32, age_add: u32, ticket: &[u8]) -> Option<Vec<u8>> {
+    let ticket_len = u16::try_from(ticket.len()).ok()?;
+    let mut message = Vec::with_capacity(13 + ticket.len());
+    message.extend_from_slice(&lifetime_s.to_be_bytes());
+    message.extend_from_slice(&age_add.to_be_bytes());
+    message.push(0);
+    message.extend_from_slice(&ticket_len.to_be_bytes());
+    message.extend_from_slice(ticket);
+    message.extend_from_slice(&[0, 0]);
+    Some(message)
+}
+
+/// A loopback connection.
+fn connect(config: &ClientConfig, suite: CipherSuite) -> Result<Connection, SettingsError> {
+    let failed = |why: &dyn fmt::Display| SettingsError::Library(format!("own handshake: {why}"));
+    let name = ServerName::try_from(loopback::NAME).map_err(|e| failed(&e))?;
+    let mut client = Handshake::loopback_client(loopback::client_config(config), name);
+    let mut server = Handshake::with_server_config(
+        Arc::new(server_config(config, suite)?),
+        HandshakeLimits::default(),
+    );
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(1_700_000_000));
+    loopback::run(&mut client, &mut server, now).map_err(|e| failed(&e))?;
+    let mut state = dormouse_record::State::empty();
+    let rested = client.rest(&mut state).map_err(|e| failed(&e))?;
+    state.wipe();
+    rested
+        .tickets
+        .map(TicketWatch::into_kernel)
+        .ok_or_else(|| failed(&"no connection is left of it"))
+}
+
+/// The server of the loopback connection: one suite, and a certificate for nobody.
+fn server_config(config: &ClientConfig, suite: CipherSuite) -> Result<ServerConfig, SettingsError> {
+    let identity =
+        Identity::self_signed(loopback::NAME).map_err(|e| SettingsError::Library(e.to_string()))?;
+    let mut provider = CryptoProvider::clone(config.crypto_provider());
+    provider.cipher_suites.retain(|one| one.suite() == suite);
+    let mut server = ServerConfig::builder_with_details(Arc::new(provider), Arc::new(CallerTime))
+        .with_protocol_versions(&[&version::TLS13])?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(
+            identity.certified_key(),
+        )));
+    server.key_log = Arc::new(SecretCatcher);
+    server.enable_secret_extraction = true;
+    server.send_tls13_tickets = 0;
+    Ok(server)
+}

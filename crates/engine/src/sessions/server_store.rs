@@ -1,0 +1,78 @@
+//! Sessions which the server keeps itself, for tickets that can be used once and for the
+//! session ids of TLS 1.2.
+//!
+//! What is kept is a ticket that never leaves the house: sealed with the same keys, bound to
+//! the same rules, judged in the same way. So a store needs no secrets and no locks. It may
+//! lose entries, give out old ones, or mix two of them up: what it gives is authenticated.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::server::StoresServerSessions;
+
+use crate::handshake::call_scope::in_scope;
+use crate::sessions::refusal::ResumptionRefused;
+use crate::sessions::resumption;
+use crate::sessions::tickets::Ticketer;
+
+/// Where sealed sessions are kept. It may forget anything at any time, and must never wait.
+pub trait ServerSessions: fmt::Debug + Send + Sync {
+    /// Keeps `sealed` under `id`. `false`: it does not fit.
+    fn put(&self, id: &[u8], sealed: &[u8]) -> bool;
+
+    /// What is kept under `id`.
+    fn get(&self, id: &[u8]) -> Option<Vec<u8>>;
+
+    /// The same, and whoever asks again, in any process, gets nothing.
+    fn take(&self, id: &[u8]) -> Option<Vec<u8>>;
+}
+
+/// What rustls sees of a store.
+pub(crate) struct SealedStore {
+    pub(crate) ticketer: Arc<Ticketer>,
+    pub(crate) store: Arc<dyn ServerSessions>,
+    /// It is for clients which know no tickets.
+    pub(crate) beside_tickets: bool,
+}
+
+impl SealedStore {
+    fn open(&self, found: Option<Vec<u8>>) -> Option<Vec<u8>> {
+        let now = in_scope(|scope| scope.now)?;
+        let outcome = match found {
+            None => Err(ResumptionRefused::NotCached),
+            Some(sealed) => self.ticketer.open(&sealed, now),
+        };
+        resumption::note(outcome)
+    }
+}
+
+impl StoresServerSessions for SealedStore {
+    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        if self.beside_tickets && in_scope(|scope| scope.knows_tickets) == Some(true) {
+            return false;
+        }
+        in_scope(|scope| scope.now)
+            .and_then(|now| self.ticketer.seal(&value, now))
+            .is_some_and(|sealed| self.store.put(&key, &sealed))
+    }
+
+    /// TLS 1.2: a session id may be used again, as long as its session lives.
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.open(self.store.get(key))
+    }
+
+    /// TLS 1.3: a ticket is good for one connection.
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.open(self.store.take(key))
+    }
+
+    fn can_cache(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for SealedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SealedStore")
+    }
+}

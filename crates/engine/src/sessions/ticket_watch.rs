@@ -1,0 +1,136 @@
+//! The tickets which a TLS 1.3 server sends after the handshake.
+//!
+//! Only rustls' `KernelConnection` can take them: it knows the resumption secret and the
+//! session store. So a client's connection keeps it until as many tickets came as were
+//! expected, or until its owner has waited long enough; then it is dropped, and later
+//! tickets are ignored.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::ClientConnectionData;
+use rustls::kernel::KernelConnection;
+use rustls_pki_types::UnixTime;
+use zeroize::{Zeroize as _, Zeroizing};
+
+use crate::failure::{Blame, FailureKind, HandshakeFailure};
+use crate::handshake::call_scope::{CallScope, enter};
+use crate::handshake::secrets::{Derivation, Secret};
+use crate::sessions::client_session::{Session, SessionStore};
+
+const HEADER_LEN: usize = 4;
+const NEW_SESSION_TICKET: u8 = 4;
+/// The longest ticket message that is taken; they can hold a client certificate chain.
+const MESSAGE_MAX: usize = 16_384;
+/// A server which sends more tickets than this is not listened to any longer.
+const TICKETS_MAX: u32 = 32;
+
+/// Takes the tickets of one connection; see [`Rested::tickets`](crate::Rested).
+pub struct TicketWatch {
+    kernel: Box<KernelConnection<ClientConnectionData>>,
+    /// The beginning of one message which is not complete.
+    message: Zeroizing<Vec<u8>>,
+    received: u32,
+    expected: u32,
+    /// Where the caller keeps sessions, and the chain to which these belong.
+    kept: Option<(Arc<dyn SessionStore>, u64)>,
+}
+
+impl TicketWatch {
+    pub(crate) fn new(
+        kernel: Box<KernelConnection<ClientConnectionData>>,
+        expected: u32,
+        kept: Option<(Arc<dyn SessionStore>, u64)>,
+    ) -> TicketWatch {
+        TicketWatch {
+            kernel,
+            message: Zeroizing::new(Vec::new()),
+            received: 0,
+            expected,
+            kept,
+        }
+    }
+
+    pub(crate) fn into_kernel(self) -> Box<KernelConnection<ClientConnectionData>> {
+        self.kernel
+    }
+
+    /// Takes what `record::Opened::Ticket` pointed at: bytes of NewSessionTicket messages
+    /// (RFC 8446 §4.6.1), headers included, cut anywhere. Complete tickets go into the
+    /// session store.
+    pub fn handle_fragment(
+        &mut self,
+        now: UnixTime,
+        mut fragment: &[u8],
+    ) -> Result<(), HandshakeFailure> {
+        while !fragment.is_empty() && self.received < TICKETS_MAX {
+            let need = self.message_len()?;
+            let missing = need.saturating_sub(self.message.len());
+            let (piece, rest) = fragment
+                .split_at_checked(missing)
+                .unwrap_or((fragment, &[]));
+            self.message.extend_from_slice(piece);
+            fragment = rest;
+            if self.message.len() >= HEADER_LEN && self.message.len() == self.message_len()? {
+                self.take_message(now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Complete tickets so far.
+    pub fn received(&self) -> u32 {
+        self.received
+    }
+
+    /// As many tickets came as were expected: it can be dropped.
+    pub fn is_satisfied(&self) -> bool {
+        self.received >= self.expected
+    }
+
+    /// How long the message is which begins with `self.message`, as far as can be told.
+    fn message_len(&self) -> Result<usize, HandshakeFailure> {
+        let &[kind, a, b, c, ..] = self.message.as_slice() else {
+            return Ok(HEADER_LEN);
+        };
+        let len = u32::from_be_bytes([0, a, b, c]) as usize;
+        if kind != NEW_SESSION_TICKET || len > MESSAGE_MAX {
+            return Err(HandshakeFailure::new(
+                Blame::Peer,
+                FailureKind::Malformed,
+                format!("a ticket message of type {kind} with {len} bytes"),
+            ));
+        }
+        Ok(HEADER_LEN + len)
+    }
+
+    fn take_message(&mut self, now: UnixTime) -> Result<(), HandshakeFailure> {
+        let payload = self.message.get(HEADER_LEN..).unwrap_or_default();
+        let mut scope = CallScope::new();
+        scope.now = now;
+        if self.kept.is_some() {
+            scope.psk = Derivation::Captured(Secret::empty());
+        }
+        let (scope, taken) = enter(scope, || self.kernel.handle_new_session_ticket(payload));
+        if let (Ok(()), Some((store, chain)), Derivation::Captured(psk)) =
+            (&taken, &self.kept, &scope.psk)
+        {
+            let suite = self.kernel.negotiated_cipher_suite().suite();
+            if let Some(session) = Session::of_ticket(suite, now, psk.bytes(), payload) {
+                store.put(*chain, &session);
+            }
+        }
+        self.message.zeroize();
+        self.received += 1;
+        taken.map_err(|error| HandshakeFailure::from_rustls(&error, None))
+    }
+}
+
+impl fmt::Debug for TicketWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TicketWatch")
+            .field("received", &self.received)
+            .field("expected", &self.expected)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,414 @@
+//! Ticket keys as plain data: made, rotated, written, read.
+
+use std::fmt;
+use std::time::Duration;
+
+use aws_lc_rs::aead::{AES_256_GCM, RandomizedNonceKey};
+use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
+use rustls_pki_types::UnixTime;
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::context::settings::SettingsError;
+
+pub(super) const NAME_LEN: usize = 16;
+/// The longest: HMAC-SHA256 and AES-256 keys, 32 bytes each.
+const SECRET_MAX: usize = 64;
+const KEY_LEN: usize = NAME_LEN + 1 + SECRET_MAX;
+const FORMAT: u8 = 2;
+/// Keys which rotate: previous, current, next.
+const ROTATING: usize = 3;
+
+/// Keys for tickets, and which of them seals when.
+///
+/// Either they rotate: three, *previous*, *current* and *next*, and the time at which *next*
+/// becomes *current*. Or they are fixed, by whoever wrote the file they come from: up to
+/// [`TicketKeys::MAX`], one of which seals.
+pub struct TicketKeys {
+    pub(super) keys: Vec<TicketKey>,
+    pub(super) schedule: Schedule,
+    /// Since when the key which seals does so; 0: not known.
+    since_s: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Schedule {
+    Rotating { rotates_at_s: u64, period_s: u32 },
+    Fixed { sealing: usize },
+}
+
+/// A key's name, which goes with every ticket, and the key.
+pub(super) struct TicketKey {
+    pub(super) name: [u8; NAME_LEN],
+    pub(super) form: Form,
+    secret: [u8; SECRET_MAX],
+}
+
+/// What a ticket made with the key looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// An AES-256-GCM key.
+    Ours,
+    /// From a key of 48 bytes, as programs with OpenSSL have them for AES-128. Their tickets hold
+    /// a structure of OpenSSL's own, so ours are sealed in our way, with a key derived from it.
+    OpenSsl128,
+    /// The same with 80 bytes, for AES-256.
+    OpenSsl256,
+}
+
+impl Form {
+    fn secret_len(self) -> usize {
+        match self {
+            Form::Ours | Form::OpenSsl128 => 32,
+            Form::OpenSsl256 => 64,
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            Form::Ours => 1,
+            Form::OpenSsl128 => 2,
+            Form::OpenSsl256 => 3,
+        }
+    }
+
+    fn from_code(code: u8) -> Option<Form> {
+        [Form::Ours, Form::OpenSsl128, Form::OpenSsl256]
+            .into_iter()
+            .find(|form| form.code() == code)
+    }
+}
+
+impl TicketKey {
+    fn zeroed(form: Form) -> TicketKey {
+        TicketKey {
+            name: [0; NAME_LEN],
+            form,
+            secret: [0; SECRET_MAX],
+        }
+    }
+
+    fn random() -> Result<TicketKey, SettingsError> {
+        let mut key = TicketKey::zeroed(Form::Ours);
+        let secret = key.secret.get_mut(..32).unwrap_or_default();
+        aws_lc_rs::rand::fill(secret)
+            .and_then(|()| aws_lc_rs::rand::fill(&mut key.name))
+            .map_err(|_| SettingsError::Library("no random bytes".to_owned()))?;
+        Ok(key)
+    }
+
+    /// The AES-256-GCM key.
+    pub(super) fn cipher(&self) -> Result<RandomizedNonceKey, SettingsError> {
+        let refused = |_| SettingsError::BadTicketKeys;
+        let secret = self.secret.get(..self.form.secret_len());
+        let secret = secret.unwrap_or_default();
+        if self.form == Form::Ours {
+            return RandomizedNonceKey::new(&AES_256_GCM, secret).map_err(refused);
+        }
+        derive(b"dormouse tickets", secret, &self.name)
+    }
+
+    fn copy_from(&mut self, other: &TicketKey) {
+        self.name = other.name;
+        self.form = other.form;
+        self.secret.copy_from_slice(&other.secret);
+    }
+}
+
+impl Drop for TicketKey {
+    fn drop(&mut self) {
+        self.secret.zeroize();
+    }
+}
+
+impl TicketKeys {
+    /// As many keys as there may be.
+    pub const MAX: usize = 8;
+
+    /// The length of the exported form.
+    pub const EXPORT_LEN: usize = 1 + 1 + 8 + 4 + 8 + 1 + Self::MAX * KEY_LEN;
+
+    /// Fresh keys which rotate every `period_s` from `now` on. A period as long as the
+    /// tickets' lifetime makes every ticket usable until its end.
+    pub fn generate(now: UnixTime, period_s: u32) -> Result<TicketKeys, SettingsError> {
+        let mut keys = Vec::with_capacity(ROTATING);
+        for _ in 0..ROTATING {
+            keys.push(TicketKey::random()?);
+        }
+        Ok(TicketKeys {
+            keys,
+            schedule: Schedule::Rotating {
+                rotates_at_s: now.as_secs().saturating_add(u64::from(period_s)),
+                period_s: period_s.max(1),
+            },
+            since_s: now.as_secs(),
+        })
+    }
+
+    /// Keys of 48 or 80 bytes, as nginx and HAProxy read them; number `sealing` seals, all of
+    /// them open.
+    pub fn fixed(keys: &[&[u8]], sealing: usize) -> Result<TicketKeys, SettingsError> {
+        if keys.is_empty() || keys.len() > Self::MAX || sealing >= keys.len() {
+            return Err(SettingsError::BadTicketKeys);
+        }
+        let keys = keys.iter().map(|bytes| {
+            let form = match bytes.len() {
+                48 => Form::OpenSsl128,
+                80 => Form::OpenSsl256,
+                _ => return Err(SettingsError::BadTicketKeys),
+            };
+            let mut key = TicketKey::zeroed(form);
+            let mut rest = *bytes;
+            key.name = take(&mut rest)?;
+            let secret = key.secret.get_mut(..rest.len());
+            secret
+                .ok_or(SettingsError::BadTicketKeys)?
+                .copy_from_slice(rest);
+            Ok(key)
+        });
+        Ok(TicketKeys {
+            keys: keys.collect::<Result<_, _>>()?,
+            schedule: Schedule::Fixed { sealing },
+            since_s: 0,
+        })
+    }
+
+    /// For whoever owns the keys: makes next current and a new next, when it is time.
+    /// `true`: the keys have changed and are to be exported to the others.
+    ///
+    /// After a long sleep it rotates more than once: no key opens tickets for longer than its
+    /// time because nobody was there.
+    pub fn rotate_if_due(&mut self, now: UnixTime) -> Result<bool, SettingsError> {
+        let now_s = now.as_secs();
+        let Schedule::Rotating {
+            rotates_at_s,
+            period_s,
+        } = self.schedule
+        else {
+            return Ok(false);
+        };
+        let Some(late_s) = now_s.checked_sub(rotates_at_s) else {
+            return Ok(false);
+        };
+        let periods = 1 + late_s / u64::from(period_s.max(1));
+        for _ in 0..periods.min(ROTATING as u64) {
+            self.shift()?;
+        }
+        self.since_s = now_s;
+        self.schedule = Schedule::Rotating {
+            rotates_at_s: now_s.saturating_add(u64::from(period_s)),
+            period_s,
+        };
+        Ok(true)
+    }
+
+    fn shift(&mut self) -> Result<(), SettingsError> {
+        let fresh = TicketKey::random()?;
+        let [previous, current, next] = self.keys.as_mut_slice() else {
+            return Err(SettingsError::BadTicketKeys);
+        };
+        previous.copy_from(current);
+        current.copy_from(next);
+        next.copy_from(&fresh);
+        Ok(())
+    }
+
+    /// When they rotate next, in seconds of Unix time; `None`: never by themselves.
+    pub fn rotates_at_s(&self) -> Option<u64> {
+        match self.schedule {
+            Schedule::Rotating { rotates_at_s, .. } => Some(rotates_at_s),
+            Schedule::Fixed { .. } => None,
+        }
+    }
+
+    /// How often they rotate; `None`: never by themselves.
+    pub fn period_s(&self) -> Option<u32> {
+        match self.schedule {
+            Schedule::Rotating { period_s, .. } => Some(period_s),
+            Schedule::Fixed { .. } => None,
+        }
+    }
+
+    /// Rotates as often as this from now on. What is due sooner by it is due sooner.
+    pub fn set_period(&mut self, now: UnixTime, period: Duration) {
+        if let Schedule::Rotating {
+            rotates_at_s,
+            period_s,
+        } = &mut self.schedule
+        {
+            *period_s = u32::try_from(period.as_secs()).unwrap_or(u32::MAX).max(1);
+            let latest_s = now.as_secs().saturating_add(u64::from(*period_s));
+            *rotates_at_s = latest_s.min(*rotates_at_s);
+        }
+    }
+
+    /// Since when the current key has been the current one; `None`: not known.
+    pub fn since_s(&self) -> Option<u64> {
+        (self.since_s > 0).then_some(self.since_s)
+    }
+
+    /// The keys as bytes, for other processes. These bytes open every ticket: keep them so.
+    pub fn export(&self) -> Zeroizing<Vec<u8>> {
+        let mut bytes = Zeroizing::new(Vec::with_capacity(Self::EXPORT_LEN));
+        let (kind, at, period) = match self.schedule {
+            Schedule::Rotating {
+                rotates_at_s,
+                period_s,
+            } => (0, rotates_at_s, period_s),
+            Schedule::Fixed { sealing } => (1, sealing as u64, 0),
+        };
+        bytes.extend_from_slice(&[FORMAT, kind]);
+        bytes.extend_from_slice(&at.to_be_bytes());
+        bytes.extend_from_slice(&period.to_be_bytes());
+        bytes.extend_from_slice(&self.since_s.to_be_bytes());
+        bytes.push(self.keys.len() as u8);
+        for key in &self.keys {
+            bytes.extend_from_slice(&key.name);
+            bytes.push(key.form.code());
+            bytes.extend_from_slice(&key.secret);
+        }
+        bytes.resize(Self::EXPORT_LEN, 0);
+        bytes
+    }
+
+    /// Keys which another process exported.
+    pub fn import(bytes: &[u8]) -> Result<TicketKeys, SettingsError> {
+        let bad = SettingsError::BadTicketKeys;
+        if bytes.len() != Self::EXPORT_LEN {
+            return Err(bad);
+        }
+        let mut rest = bytes;
+        let [FORMAT, kind] = take(&mut rest)? else {
+            return Err(bad);
+        };
+        let at = u64::from_be_bytes(take(&mut rest)?);
+        let period_s = u32::from_be_bytes(take(&mut rest)?);
+        let since_s = u64::from_be_bytes(take(&mut rest)?);
+        let [count] = take(&mut rest)?;
+        let mut keys = Vec::with_capacity(usize::from(count).min(Self::MAX));
+        for _ in 0..usize::from(count) {
+            let name = take(&mut rest)?;
+            let [code] = take(&mut rest)?;
+            let form = Form::from_code(code).ok_or(SettingsError::BadTicketKeys)?;
+            let mut key = TicketKey::zeroed(form);
+            key.name = name;
+            let secret: Zeroizing<[u8; SECRET_MAX]> = Zeroizing::new(take(&mut rest)?);
+            key.secret.copy_from_slice(secret.as_slice());
+            keys.push(key);
+        }
+        let schedule = match kind {
+            0 if keys.len() == ROTATING && period_s > 0 => Schedule::Rotating {
+                rotates_at_s: at,
+                period_s,
+            },
+            1 if at < keys.len() as u64 => Schedule::Fixed {
+                sealing: at as usize,
+            },
+            _ => return Err(bad),
+        };
+        let padding_is_empty = rest.iter().all(|&byte| byte == 0);
+        padding_is_empty
+            .then_some(TicketKeys {
+                keys,
+                schedule,
+                since_s,
+            })
+            .ok_or(bad)
+    }
+}
+
+struct KeyLen;
+
+impl KeyType for KeyLen {
+    fn len(&self) -> usize {
+        32
+    }
+}
+
+/// A key for AES-256-GCM, by HKDF-SHA256 (RFC 5869).
+pub(super) fn derive(
+    salt: &[u8],
+    secret: &[u8],
+    info: &[u8],
+) -> Result<RandomizedNonceKey, SettingsError> {
+    let refused = |_| SettingsError::BadTicketKeys;
+    let mut key = Zeroizing::new([0; 32]);
+    Salt::new(HKDF_SHA256, salt)
+        .extract(secret)
+        .expand(&[info], KeyLen)
+        .and_then(|okm| okm.fill(key.as_mut_slice()))
+        .map_err(refused)?;
+    RandomizedNonceKey::new(&AES_256_GCM, key.as_slice()).map_err(refused)
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], SettingsError> {
+    let (head, tail) = rest
+        .split_first_chunk()
+        .ok_or(SettingsError::BadTicketKeys)?;
+    *rest = tail;
+    Ok(*head)
+}
+
+impl fmt::Debug for TicketKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TicketKeys")
+            .field("schedule", &self.schedule)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_S: u64 = 1_800_000_000;
+
+    fn at(seconds: u64) -> UnixTime {
+        UnixTime::since_unix_epoch(Duration::from_secs(seconds))
+    }
+
+    fn names(keys: &TicketKeys) -> Vec<[u8; NAME_LEN]> {
+        keys.keys.iter().map(|key| key.name).collect()
+    }
+
+    #[test]
+    fn what_was_not_exported_is_not_imported() {
+        let keys = TicketKeys::generate(at(NOW_S), 60).unwrap();
+        let bytes = keys.export();
+        assert_eq!(bytes.len(), TicketKeys::EXPORT_LEN);
+        assert_eq!(*TicketKeys::import(&bytes).unwrap().export(), *bytes);
+        for len in 0..bytes.len() {
+            assert!(TicketKeys::import(&bytes[..len]).is_err());
+        }
+        assert!(TicketKeys::import(&[&bytes[..], &[0]].concat()).is_err());
+        assert!(!format!("{keys:?}").contains("secret"));
+    }
+
+    #[test]
+    fn after_a_long_sleep_no_old_key_is_left() {
+        for (periods, left) in [(1, 2), (2, 1), (3, 0), (1_000, 0)] {
+            let mut keys = TicketKeys::generate(at(NOW_S), 60).unwrap();
+            let before = names(&keys);
+            assert!(keys.rotate_if_due(at(NOW_S + periods * 60)).unwrap());
+            let still = names(&keys)
+                .iter()
+                .filter(|name| before.contains(name))
+                .count();
+            assert_eq!(still, left, "after {periods} periods");
+            assert_eq!(keys.rotates_at_s(), Some(NOW_S + (periods + 1) * 60));
+        }
+    }
+
+    #[test]
+    fn fixed_keys_have_the_length_of_the_programs_they_come_from() {
+        let (short, long) = ([1; 48], [2; 80]);
+        let keys = TicketKeys::fixed(&[&short, &long], 1).unwrap();
+        assert_eq!(keys.rotates_at_s(), None);
+        assert_eq!(
+            *TicketKeys::import(&keys.export()).unwrap().export(),
+            *keys.export()
+        );
+        assert!(TicketKeys::fixed(&[&[0; 47]], 0).is_err());
+        assert!(TicketKeys::fixed(&[&short], 1).is_err());
+        assert!(TicketKeys::fixed(&[], 0).is_err());
+    }
+}

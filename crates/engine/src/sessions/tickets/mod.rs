@@ -1,0 +1,423 @@
+//! Stateless session tickets (RFC 5077, RFC 8446 §4.6.1), and the keys which seal them.
+//!
+//! The keys are plain data: one process makes and rotates them, others import what it
+//! exported, so that workers, and machines, resume each other's sessions. There are three:
+//! *current* seals, and all three open, so that processes which rotate a little apart
+//! understand each other. When its time has come every process takes *next* for current by
+//! itself; only whoever owns the keys makes a new *next*.
+//!
+//! A ticket is `name (16) | nonce (12) | AES-256-GCM(issued at (8) | rules (16) | session) |
+//! tag (16)`, the name authenticated with it. The rules are a digest of how client
+//! certificates are handled where it was made; what else must fit is read from the session. Nonces are random: 2^32 tickets per key are safe (NIST
+//! SP 800-38D §8.3), which no rotation period in use comes near.
+
+mod keys;
+mod sealed;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use aws_lc_rs::aead::{Aad, Nonce, RandomizedNonceKey};
+use rustls::server::ProducesTickets;
+use rustls_pki_types::UnixTime;
+use zeroize::Zeroizing;
+
+use crate::context::settings::SettingsError;
+use crate::handshake::call_scope::in_scope;
+use crate::sessions::refusal::ResumptionRefused;
+use crate::sessions::resumption;
+use crate::x509::client_auth::{ClientAuth, POLICY_LEN};
+use keys::{NAME_LEN, Schedule, TicketKey};
+
+pub use keys::TicketKeys;
+
+const NONCE_LEN: usize = 12;
+const TAG_LEN: usize = 16;
+const TIME_LEN: usize = 8;
+/// RFC 8446 §4.6.1: seven days.
+const LIFETIME_MAX_S: u32 = 604_800;
+const PER_HANDSHAKE_MAX: usize = 16;
+/// Sessions longer than this are not put into tickets: a client sends its ticket with every
+/// handshake, and a long chain of certificates would cost more than resumption saves.
+const SESSION_MAX: usize = 3_072;
+/// Machines which share keys have clocks of their own: a ticket may be so far from the future.
+const CLOCK_SKEW_MAX_S: u64 = 600;
+
+/// How a server issues tickets.
+#[derive(Debug)]
+pub struct TicketSettings {
+    /// The keys, when they are shared with others; `None`: the context makes keys of its own
+    /// and rotates them as often as `lifetime_s`.
+    pub keys: Option<TicketKeys>,
+    /// How long a ticket may be used.
+    pub lifetime_s: u32,
+    /// How many tickets follow a TLS 1.3 handshake. (TLS 1.2 always has one.)
+    pub per_handshake: usize,
+}
+
+impl Default for TicketSettings {
+    fn default() -> Self {
+        TicketSettings {
+            keys: None,
+            lifetime_s: 12 * 60 * 60,
+            per_handshake: 2,
+        }
+    }
+}
+
+impl TicketSettings {
+    pub(crate) fn check(&self) -> Result<(), SettingsError> {
+        if !(1..=LIFETIME_MAX_S).contains(&self.lifetime_s) {
+            return Err(SettingsError::BadTicketLifetime(self.lifetime_s));
+        }
+        if self.per_handshake > PER_HANDSHAKE_MAX {
+            return Err(SettingsError::TooManyTickets(self.per_handshake));
+        }
+        Ok(())
+    }
+}
+
+/// The keys, expanded.
+struct Ring {
+    keys: Vec<RingKey>,
+    schedule: Schedule,
+}
+
+struct RingKey {
+    name: [u8; NAME_LEN],
+    key: RandomizedNonceKey,
+}
+
+impl RingKey {
+    fn new(key: &TicketKey) -> Result<RingKey, SettingsError> {
+        Ok(RingKey {
+            name: key.name,
+            key: key.cipher()?,
+        })
+    }
+}
+
+impl Ring {
+    fn new(keys: &TicketKeys) -> Result<Ring, SettingsError> {
+        Ok(Ring {
+            keys: keys
+                .keys
+                .iter()
+                .map(RingKey::new)
+                .collect::<Result<_, _>>()?,
+            schedule: keys.schedule,
+        })
+    }
+
+    fn is_due(&self, now_s: u64) -> bool {
+        matches!(self.schedule, Schedule::Rotating { rotates_at_s, .. } if now_s >= rotates_at_s)
+    }
+
+    fn sealing(&self, now_s: u64) -> Option<&RingKey> {
+        const CURRENT: usize = 1;
+        const NEXT: usize = 2;
+        self.keys.get(match self.schedule {
+            Schedule::Fixed { sealing } => sealing,
+            Schedule::Rotating { .. } if self.is_due(now_s) => NEXT,
+            Schedule::Rotating { .. } => CURRENT,
+        })
+    }
+
+    /// From the time of rotation on *previous* is forgotten, even if nobody rotated.
+    fn opening(&self, name: &[u8; NAME_LEN], now_s: u64) -> Option<&RingKey> {
+        let forgotten = usize::from(self.is_due(now_s));
+        self.keys
+            .iter()
+            .skip(forgotten)
+            .find(|key| key.name == *name)
+    }
+}
+
+/// Seals and opens sessions, and judges whether they may be resumed.
+pub(crate) struct Ticketer {
+    ring: RwLock<Arc<Ring>>,
+    lifetime_s: u32,
+    /// The keys, if they are this ticketer's own to rotate.
+    own: Option<Mutex<TicketKeys>>,
+    client_auth: Option<Arc<ClientAuth>>,
+}
+
+impl Ticketer {
+    pub(crate) fn new(
+        settings: &TicketSettings,
+        client_auth: Option<Arc<ClientAuth>>,
+    ) -> Result<Ticketer, SettingsError> {
+        let lifetime_s = settings.lifetime_s;
+        let long_ago = UnixTime::since_unix_epoch(Duration::ZERO);
+        let (ring, own) = match &settings.keys {
+            Some(keys) => (Ring::new(keys)?, None),
+            // They are due at once, so the first ticket sets the time of rotation.
+            None => {
+                let keys = TicketKeys::generate(long_ago, lifetime_s)?;
+                (Ring::new(&keys)?, Some(Mutex::new(keys)))
+            }
+        };
+        Ok(Ticketer {
+            ring: RwLock::new(Arc::new(ring)),
+            lifetime_s,
+            own,
+            client_auth,
+        })
+    }
+
+    pub(crate) fn replace_keys(&self, keys: &TicketKeys) -> Result<(), SettingsError> {
+        let ring = Arc::new(Ring::new(keys)?);
+        *self.ring.write().unwrap_or_else(PoisonError::into_inner) = ring;
+        Ok(())
+    }
+
+    fn ring(&self) -> Arc<Ring> {
+        Arc::clone(&self.ring.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn rotate_own_if_due(&self, now: UnixTime) -> Option<()> {
+        let own = self.own.as_ref()?;
+        let mut keys = own.lock().unwrap_or_else(PoisonError::into_inner);
+        if keys.rotate_if_due(now).ok()? {
+            self.replace_keys(&keys).ok()?;
+        }
+        Some(())
+    }
+
+    fn policy(&self) -> [u8; POLICY_LEN] {
+        self.client_auth
+            .as_ref()
+            .map_or([0; POLICY_LEN], |client_auth| client_auth.policy())
+    }
+
+    /// A ticket for the session. `None`: none is given out, which is no harm.
+    pub(crate) fn seal(&self, session: &[u8], now: UnixTime) -> Option<Vec<u8>> {
+        if session.len() > SESSION_MAX {
+            in_scope(|scope| scope.resumption.withheld = true);
+            return None;
+        }
+        let now_s = now.as_secs();
+        let mut ring = self.ring();
+        if ring.is_due(now_s) && self.own.is_some() {
+            self.rotate_own_if_due(now);
+            ring = self.ring();
+        }
+        let sealing = ring.sealing(now_s)?;
+        let mut inner = Vec::with_capacity(TIME_LEN + POLICY_LEN + session.len() + TAG_LEN);
+        inner.extend_from_slice(&now_s.to_be_bytes());
+        inner.extend_from_slice(&self.policy());
+        inner.extend_from_slice(session);
+        let nonce = sealing
+            .key
+            .seal_in_place_append_tag(Aad::from(&sealing.name), &mut inner)
+            .ok()?;
+        let mut ticket = Vec::with_capacity(NAME_LEN + NONCE_LEN + inner.len());
+        ticket.extend_from_slice(&sealing.name);
+        ticket.extend_from_slice(nonce.as_ref());
+        ticket.extend_from_slice(&inner);
+        Some(ticket)
+    }
+
+    /// The session in a ticket, if it may be resumed by the connection whose turn it is.
+    pub(crate) fn open(&self, ticket: &[u8], now: UnixTime) -> Result<Vec<u8>, ResumptionRefused> {
+        let session = self.unseal(ticket, now.as_secs())?;
+        resumption::judge(&session, self.client_auth.as_deref(), now)?;
+        Ok(session)
+    }
+
+    fn unseal(&self, ticket: &[u8], now_s: u64) -> Result<Vec<u8>, ResumptionRefused> {
+        let damaged = ResumptionRefused::Damaged;
+        let (name, rest) = ticket.split_first_chunk::<NAME_LEN>().ok_or(damaged)?;
+        let ring = self.ring();
+        let opening = ring
+            .opening(name, now_s)
+            .ok_or(ResumptionRefused::UnknownKey)?;
+        let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>().ok_or(damaged)?;
+        let mut inner = Zeroizing::new(sealed.to_vec());
+        let plain = opening
+            .key
+            .open_in_place(Nonce::from(nonce), Aad::from(name), &mut inner)
+            .map_err(|_| damaged)?;
+        let (issued_at_s, rest) = plain.split_first_chunk::<TIME_LEN>().ok_or(damaged)?;
+        let (policy, session) = rest.split_first_chunk::<POLICY_LEN>().ok_or(damaged)?;
+        self.check_age(u64::from_be_bytes(*issued_at_s), now_s)?;
+        if *policy != self.policy() {
+            return Err(ResumptionRefused::OtherClientPolicy);
+        }
+        Ok(session.to_vec())
+    }
+
+    /// A clock which was set back must not make tickets immortal: what is from a future farther
+    /// than clocks differ is old too.
+    fn check_age(&self, issued_at_s: u64, now_s: u64) -> Result<(), ResumptionRefused> {
+        let from_the_future = issued_at_s > now_s.saturating_add(CLOCK_SKEW_MAX_S);
+        let age_s = now_s.saturating_sub(issued_at_s);
+        if from_the_future || age_s > u64::from(self.lifetime_s) {
+            return Err(ResumptionRefused::Expired);
+        }
+        Ok(())
+    }
+}
+
+impl ProducesTickets for Ticketer {
+    /// With TLS 1.2 rustls asks this for clients which know tickets, and for no others.
+    fn enabled(&self) -> bool {
+        in_scope(|scope| scope.knows_tickets = true);
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        self.lifetime_s
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.seal(plain, in_scope(|scope| scope.now)?)
+    }
+
+    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
+        let now = in_scope(|scope| scope.now)?;
+        resumption::note(self.open(cipher, now))
+    }
+}
+
+impl fmt::Debug for Ticketer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticketer").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_S: u64 = 1_800_000_000;
+    const PERIOD_S: u32 = 1_000;
+    const LIFETIME_S: u32 = 600;
+
+    fn at(seconds: u64) -> UnixTime {
+        UnixTime::since_unix_epoch(Duration::from_secs(seconds))
+    }
+
+    fn keys() -> TicketKeys {
+        TicketKeys::generate(at(NOW_S), PERIOD_S).unwrap()
+    }
+
+    fn ticketer_for(keys: &TicketKeys, lifetime_s: u32) -> Ticketer {
+        let settings = TicketSettings {
+            keys: Some(TicketKeys::import(&keys.export()).unwrap()),
+            lifetime_s,
+            ..TicketSettings::default()
+        };
+        Ticketer::new(&settings, None).unwrap()
+    }
+
+    fn ticketer(keys: &TicketKeys) -> Ticketer {
+        ticketer_for(keys, LIFETIME_S)
+    }
+
+    fn seal(ticketer: &Ticketer, now_s: u64) -> Vec<u8> {
+        ticketer.seal(b"session", at(now_s)).unwrap()
+    }
+
+    #[test]
+    fn processes_with_the_same_keys_open_each_others_tickets() {
+        let keys = keys();
+        let copy = TicketKeys::import(&keys.export()).unwrap();
+        let ticket = seal(&ticketer(&keys), NOW_S);
+        assert_eq!(
+            ticketer(&copy).unseal(&ticket, NOW_S + 1).unwrap(),
+            b"session"
+        );
+    }
+
+    #[test]
+    fn a_changed_ticket_is_refused_at_every_byte() {
+        let ticketer = ticketer(&keys());
+        let ticket = seal(&ticketer, NOW_S);
+        for i in 0..ticket.len() {
+            let mut changed = ticket.clone();
+            changed[i] ^= 1;
+            assert!(ticketer.unseal(&changed, NOW_S).is_err(), "byte {i}");
+            assert!(ticketer.unseal(&ticket[..i], NOW_S).is_err(), "cut at {i}");
+        }
+    }
+
+    #[test]
+    fn a_ticket_ends_with_its_lifetime() {
+        let ticketer = ticketer(&keys());
+        let ticket = seal(&ticketer, NOW_S);
+        let end_s = NOW_S + u64::from(LIFETIME_S);
+        assert!(ticketer.unseal(&ticket, end_s).is_ok());
+        assert!(ticketer.unseal(&ticket, end_s + 1).is_err());
+        // Machines with the same keys have clocks of their own.
+        assert!(ticketer.unseal(&ticket, NOW_S - CLOCK_SKEW_MAX_S).is_ok());
+        assert!(
+            ticketer
+                .unseal(&ticket, NOW_S - CLOCK_SKEW_MAX_S - 1)
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn rotation_keeps_tickets_for_one_period_and_forgets_the_key_after_two() {
+        let mut keys = keys();
+        let ticketer = ticketer_for(&keys, LIFETIME_MAX_S);
+        let ticket = seal(&ticketer, NOW_S);
+        assert!(!keys.rotate_if_due(at(NOW_S + 999)).unwrap());
+        for (rotation, readable) in [(1, true), (2, false)] {
+            let now_s = NOW_S + rotation * 1_000;
+            assert!(keys.rotate_if_due(at(now_s)).unwrap());
+            ticketer.replace_keys(&keys).unwrap();
+            assert_eq!(ticketer.unseal(&ticket, now_s).is_ok(), readable);
+        }
+    }
+
+    #[test]
+    fn processes_which_rotate_apart_understand_each_other() {
+        let mut ahead = keys();
+        let behind = ticketer(&ahead);
+        let now_s = NOW_S + u64::from(PERIOD_S);
+        assert!(ahead.rotate_if_due(at(now_s)).unwrap());
+        let ahead = ticketer(&ahead);
+        let ticket = seal(&ahead, now_s);
+        for clock_s in [now_s - 300, now_s] {
+            assert!(behind.unseal(&ticket, clock_s).is_ok(), "clocks differ");
+        }
+        let ticket = seal(&behind, now_s);
+        assert!(ahead.unseal(&ticket, now_s).is_ok());
+    }
+
+    #[test]
+    fn fixed_keys_all_open_and_one_seals() {
+        let (old, new) = ([1; 48], [2; 80]);
+        let one = ticketer(&TicketKeys::fixed(&[&old], 0).unwrap());
+        let both = ticketer(&TicketKeys::fixed(&[&new, &old], 0).unwrap());
+        let ticket = seal(&one, NOW_S);
+        assert!(both.unseal(&ticket, NOW_S).is_ok());
+        let ticket = seal(&both, NOW_S);
+        let refused = one.unseal(&ticket, NOW_S).unwrap_err();
+        assert_eq!(refused, ResumptionRefused::UnknownKey);
+        assert!(both.unseal(&ticket, NOW_S + u64::from(LIFETIME_S)).is_ok());
+    }
+
+    #[test]
+    fn own_keys_rotate_by_themselves() {
+        let ticketer = Ticketer::new(
+            &TicketSettings {
+                lifetime_s: LIFETIME_S,
+                ..TicketSettings::default()
+            },
+            None,
+        )
+        .unwrap();
+        let first = seal(&ticketer, NOW_S);
+        assert!(ticketer.unseal(&first, NOW_S + 600).is_ok());
+        let names: Vec<_> = (0..3_u64)
+            .map(|period| seal(&ticketer, NOW_S + period * 600))
+            .map(|ticket| ticket[..NAME_LEN].to_vec())
+            .collect();
+        assert_eq!(names[0], first[..NAME_LEN]);
+        assert!(names[0] != names[1] && names[1] != names[2]);
+    }
+}

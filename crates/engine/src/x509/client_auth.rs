@@ -1,0 +1,320 @@
+//! Client certificates: who may connect, judged in every handshake, the resumed ones too.
+//!
+//! rustls takes a resumed client's certificates from its ticket and does not look at them
+//! again. Here they are judged anew, by the chain, the time and the revocation lists of *now*;
+//! a session whose certificate would be refused is not resumed, and the full handshake that
+//! follows refuses it with the right alert.
+
+use std::fmt;
+use std::sync::Arc;
+
+use aws_lc_rs::digest;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::CryptoProvider;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    SignatureScheme,
+};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
+use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::revocation_list::CertificateRevocationList;
+
+use crate::context::settings::{Group, SettingsError, provider};
+use crate::failure::{CertificateProblem, utc};
+use crate::handshake::call_scope::in_scope;
+use crate::sessions::refusal::ResumptionRefused;
+use crate::x509::client_rules::{self, ClientRule};
+use crate::x509::trust::problem;
+
+/// What a ticket says of the rules it was made under: as many bytes of a digest.
+pub(crate) const POLICY_LEN: usize = 16;
+
+/// Asking clients for certificates.
+#[derive(Debug, Clone, Default)]
+pub struct ClientCertificates {
+    /// Whether a client without one is refused.
+    pub required: bool,
+    /// Who may vouch for clients: a PEM bundle.
+    pub roots: Vec<u8>,
+    /// Revocation lists in PEM, each with a name for messages. When there is any, there must
+    /// be a current one for every issuer in a client's chain.
+    pub crls: Vec<(String, Vec<u8>)>,
+    /// Which of those with a good certificate may come in: each needs to fit one rule; no rules:
+    /// all.
+    pub allow: Vec<ClientRule>,
+}
+
+impl ClientCertificates {
+    /// Revocation lists whose time is over, as of `now`: their issuers' clients are refused.
+    pub fn warnings(&self, now: UnixTime) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (name, pem) in &self.crls {
+            for der in CertificateRevocationListDer::pem_slice_iter(pem).flatten() {
+                let Ok((_, list)) = CertificateRevocationList::from_der(&der) else {
+                    continue;
+                };
+                let ends_s = list.next_update().map(|time| time.timestamp());
+                if let Some(ends_s) = ends_s.and_then(|s| u64::try_from(s).ok())
+                    && ends_s < now.as_secs()
+                {
+                    warnings.push(format!(
+                        "{name}: the revocation list of {} ended at {}; clients with certificates of this issuer are refused until there is a newer one",
+                        list.issuer(),
+                        utc(ends_s)
+                    ));
+                }
+            }
+        }
+        warnings
+    }
+
+    /// Can they be used?
+    pub fn check(&self) -> Result<(), SettingsError> {
+        ClientAuth::new(self, &provider(&Group::ALL)?).map(|_| ())
+    }
+
+    fn roots(&self) -> Result<RootCertStore, SettingsError> {
+        let mut store = RootCertStore::empty();
+        for (index, certificate) in CertificateDer::pem_slice_iter(&self.roots).enumerate() {
+            let added = certificate
+                .map_err(|e| e.to_string())
+                .and_then(|certificate| store.add(certificate).map_err(|e| e.to_string()));
+            added.map_err(|e| {
+                SettingsError::ClientRoots(format!("certificate {}: {e}", index + 1))
+            })?;
+        }
+        if store.is_empty() {
+            let why = "there is no PEM certificate in it".to_owned();
+            return Err(SettingsError::ClientRoots(why));
+        }
+        Ok(store)
+    }
+
+    fn lists(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, SettingsError> {
+        let mut lists = Vec::new();
+        for (name, pem) in &self.crls {
+            let before = lists.len();
+            let refuse = |why: String| SettingsError::ClientCrl(format!("{name}: {why}"));
+            for list in CertificateRevocationListDer::pem_slice_iter(pem) {
+                lists.push(list.map_err(|e| refuse(e.to_string()))?);
+            }
+            if lists.len() == before {
+                return Err(refuse(
+                    "there is no PEM revocation list in it (openssl crl -inform DER converts one)"
+                        .to_owned(),
+                ));
+            }
+        }
+        Ok(lists)
+    }
+
+    /// A digest of what makes sessions comparable: who is asked, and who may vouch. Revocation
+    /// lists and rules are not part of it: they are looked at whenever a session is resumed.
+    fn policy(&self) -> [u8; POLICY_LEN] {
+        let mut anchors: Vec<_> = CertificateDer::pem_slice_iter(&self.roots)
+            .flatten()
+            .collect();
+        anchors.sort_by(|a, b| a.as_ref().cmp(b.as_ref()));
+        anchors.dedup();
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(&[1, u8::from(self.required)]);
+        for anchor in anchors {
+            context.update(&(anchor.len() as u64).to_be_bytes());
+            context.update(&anchor);
+        }
+        let mut policy = [0; POLICY_LEN];
+        for (to, from) in policy.iter_mut().zip(context.finish().as_ref()) {
+            *to = *from;
+        }
+        policy
+    }
+}
+
+/// The judge of one context.
+pub(crate) struct ClientAuth {
+    inner: Arc<dyn ClientCertVerifier>,
+    allow: Vec<ClientRule>,
+    policy: [u8; POLICY_LEN],
+}
+
+impl ClientAuth {
+    pub(crate) fn new(
+        settings: &ClientCertificates,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<ClientAuth, SettingsError> {
+        let roots = Arc::new(settings.roots()?);
+        let mut builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider))
+            .with_crls(settings.lists()?)
+            .enforce_revocation_expiration();
+        if !settings.required {
+            builder = builder.allow_unauthenticated();
+        }
+        Ok(ClientAuth {
+            inner: builder
+                .build()
+                .map_err(|e| SettingsError::ClientCrl(e.to_string()))?,
+            allow: settings.allow.clone(),
+            policy: settings.policy(),
+        })
+    }
+
+    pub(crate) fn policy(&self) -> [u8; POLICY_LEN] {
+        self.policy
+    }
+
+    /// Judges the certificates out of a session.
+    pub(crate) fn judge_again(
+        &self,
+        chain: &[&[u8]],
+        now: UnixTime,
+    ) -> Result<(), ResumptionRefused> {
+        let chain: Vec<CertificateDer<'_>> = chain.iter().map(|&der| der.into()).collect();
+        match chain.split_first() {
+            None if self.inner.client_auth_mandatory() => Err(ResumptionRefused::ClientCertificate),
+            None => Ok(()),
+            Some((own, intermediates)) => self
+                .judge(own, intermediates, now)
+                .map(|_| ())
+                .map_err(|_| ResumptionRefused::ClientCertificate),
+        }
+    }
+
+    fn judge(
+        &self,
+        own: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let mut judgement = self.inner.verify_client_cert(own, intermediates, now);
+        let mut found = match &judgement {
+            Err(Error::InvalidCertificate(error)) => Some(problem(error, own, intermediates)),
+            _ => None,
+        };
+        if judgement.is_ok()
+            && let Err(claims) = client_rules::allow(&self.allow, own)
+        {
+            // Its alert is access_denied (RFC 8446 §6.2): a good certificate, and no way in.
+            let refused = CertificateError::ApplicationVerificationFailure;
+            judgement = Err(Error::InvalidCertificate(refused));
+            found = Some(CertificateProblem::NotAllowed { claims });
+        }
+        in_scope(|scope| {
+            (scope.client, scope.client_name) = names(own);
+            scope.certificate_problem = found;
+            scope.resumption.client_judged = judgement.is_ok();
+        });
+        judgement
+    }
+}
+
+/// Whose certificate it is, by its own account: in words for the log, and the common name.
+fn names(certificate: &CertificateDer<'_>) -> (Option<String>, Option<String>) {
+    const LENGTH_MAX: usize = 200;
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
+        return (None, None);
+    };
+    // In the log nothing may break a line, and it has an end.
+    let subject = parsed.subject().to_string();
+    let shown = subject.chars().filter(|c| !c.is_control());
+    // A backend may decide by this one: it is told whole or not at all.
+    let name = parsed.subject().iter_common_name().next();
+    let name = name.and_then(|name| name.as_str().ok());
+    let name = name.filter(|name| name.len() <= LENGTH_MAX && !name.contains(char::is_control));
+    (
+        Some(shown.take(LENGTH_MAX).collect()),
+        name.map(str::to_owned),
+    )
+}
+
+impl ClientCertVerifier for ClientAuth {
+    fn client_auth_mandatory(&self) -> bool {
+        self.inner.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.judge(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls12_signature(message, cert, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls13_signature(message, cert, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+impl fmt::Debug for ClientAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientAuth")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::handshake::call_scope::{CallScope, enter};
+
+    fn at(seconds: u64) -> UnixTime {
+        UnixTime::since_unix_epoch(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_certificate_out_of_a_session_is_judged_by_the_time_of_now() {
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let issuer = rcgen::CertifiedIssuer::self_signed(params, key).unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["alice".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2025, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2025, 7, 1);
+        let leaf = params
+            .signed_by(&rcgen::KeyPair::generate().unwrap(), &issuer)
+            .unwrap();
+        let settings = ClientCertificates {
+            required: true,
+            roots: issuer.pem().into_bytes(),
+            crls: Vec::new(),
+            allow: Vec::new(),
+        };
+        let client_auth = ClientAuth::new(&settings, &provider(&Group::ALL).unwrap()).unwrap();
+        let (before, during, after) = (at(1_735_000_000), at(1_740_000_000), at(1_760_000_000));
+        for (now, good) in [(before, false), (during, true), (after, false)] {
+            let (scope, judged) = enter(CallScope::new(), || {
+                client_auth.judge_again(&[leaf.der()], now)
+            });
+            assert_eq!(judged.is_ok(), good);
+            assert_eq!(scope.resumption.client_judged, good);
+        }
+        let nobody = enter(CallScope::new(), || client_auth.judge_again(&[], during)).1;
+        assert!(nobody.is_err(), "required, and there is none");
+    }
+}

@@ -1,0 +1,437 @@
+//! A certificate chain with its key, read once, checked against each other.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::sign::CertifiedKey;
+use rustls::{Error, InconsistentKeys};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+use x509_parser::public_key::PublicKey;
+use zeroize::Zeroizing;
+
+use crate::failure::utc;
+use crate::x509::identity_error::{IdentityError, IdentityProblem};
+use crate::x509::ocsp::{OcspProblem, OcspTimes, check_ocsp};
+use crate::x509::pem;
+
+/// A certificate chain with the key that belongs to it.
+#[derive(Clone)]
+pub struct Identity {
+    certified: Arc<CertifiedKey>,
+    stapled: Option<Stapled>,
+    names: Vec<String>,
+    key_kind: KeyKind,
+    algorithms: Arc<Algorithms>,
+    not_before_s: u64,
+    not_after_s: u64,
+}
+
+/// What a certificate is made with, in OpenSSL's words: what those expect to hear who are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Algorithms {
+    /// How its authority signed it: `ecdsa-with-SHA256`.
+    pub signature: &'static str,
+    /// Its key: `EC256`.
+    pub key: String,
+}
+
+/// The same with an answer of the authority that it is not revoked.
+#[derive(Clone)]
+pub(crate) struct Stapled {
+    pub(crate) certified: Arc<CertifiedKey>,
+    pub(crate) until_s: u64,
+}
+
+/// The kind of a certificate's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyKind {
+    /// RSA, with so many bits.
+    Rsa {
+        /// The length of the modulus.
+        bits: usize,
+    },
+    /// ECDSA on a NIST curve, with so many bits.
+    Ecdsa {
+        /// The length of the curve's field.
+        bits: usize,
+    },
+    /// Ed25519.
+    Ed25519,
+}
+
+/// Something about an identity that should be seen to, though it can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IdentityWarning {
+    /// The certificate's time is over: clients will refuse it.
+    Expired {
+        /// When it ended, in seconds of Unix time.
+        not_after_s: u64,
+    },
+    /// The certificate's time has not begun: clients will refuse it.
+    NotYetValid {
+        /// When it begins, in seconds of Unix time.
+        not_before_s: u64,
+    },
+    /// The certificate is for no name: clients will refuse it. (The common name has not
+    /// counted since RFC 9525.)
+    NoNames,
+}
+
+impl Identity {
+    /// From PEM: the chain, the server's own certificate first, and its key. Both names are
+    /// used in errors only. Both may be one file which holds chain and key.
+    pub fn from_pem(
+        certificate: &[u8],
+        key: &[u8],
+        certificate_name: &str,
+        key_name: &str,
+    ) -> Result<Identity, IdentityError> {
+        let chain = pem::chain(certificate, certificate_name)?;
+        let key = pem::key(key, key_name)?;
+        let identity = Identity::new(chain, key, certificate_name, key_name)?;
+        identity.check_key(certificate_name, key_name)?;
+        Ok(identity)
+    }
+
+    /// The one by which control of a name is shown, as [`Identity::acme_challenge_pem`] has made
+    /// it. That its key fits is not looked at: its extension is critical (RFC 8737 §3), so that
+    /// nobody takes it for a certificate, rustls neither.
+    pub fn from_acme_challenge_pem(pem: &str, name: &str) -> Result<Identity, IdentityError> {
+        let chain = pem::chain(pem.as_bytes(), name)?;
+        Identity::new(chain, pem::key(pem.as_bytes(), name)?, name, name)
+    }
+
+    /// The same from files.
+    pub fn from_files(certificate: &Path, key: &Path) -> Result<Identity, IdentityError> {
+        let certificate_name = certificate.display().to_string();
+        let key_name = key.display().to_string();
+        let certificate = pem::read_file(certificate)?;
+        let key = pem::read_file(key)?;
+        Identity::from_pem(
+            certificate.as_bytes(),
+            key.as_bytes(),
+            &certificate_name,
+            &key_name,
+        )
+    }
+
+    /// A certificate for `name`, a host name or an IP address, which nobody trusts: for
+    /// trying things out. ECDSA P-256.
+    pub fn self_signed(name: &str) -> Result<Identity, IdentityError> {
+        let (certificate, key) = Identity::self_signed_pem(name)?;
+        Identity::from_pem(certificate.as_bytes(), key.as_bytes(), name, name)
+    }
+
+    /// The same as PEM, certificate and key, for several processes that are to show the same one.
+    pub fn self_signed_pem(name: &str) -> Result<(String, Zeroizing<String>), IdentityError> {
+        let refused = |error: rcgen::Error| bad_name(name, error);
+        let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).map_err(refused)?;
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, name);
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2049, 12, 31);
+        let key = rcgen::KeyPair::generate().map_err(refused)?;
+        let certificate = params.self_signed(&key).map_err(refused)?;
+        Ok((certificate.pem(), Zeroizing::new(key.serialize_pem())))
+    }
+
+    /// The certificate by which control of `name` is shown to an ACME server (RFC 8737 §3), and its
+    /// key, as PEM. `digest`: SHA-256 of the key authorization.
+    pub fn acme_challenge_pem(
+        name: &str,
+        digest: &[u8],
+    ) -> Result<(String, Zeroizing<String>), IdentityError> {
+        if digest.len() != SHA256_LEN {
+            return Err(bad_name(name, "the digest is not of SHA-256"));
+        }
+        let (mut params, key) = for_one_name(name)?;
+        params.custom_extensions = vec![rcgen::CustomExtension::new_acme_identifier(digest)];
+        let certificate = params.self_signed(&key).map_err(|e| bad_name(name, e))?;
+        Ok((certificate.pem(), Zeroizing::new(key.serialize_pem())))
+    }
+
+    /// A request for a certificate for `name` (RFC 2986), DER, and its new key, ECDSA P-256, as
+    /// PEM.
+    pub fn request(name: &str) -> Result<(Vec<u8>, Zeroizing<String>), IdentityError> {
+        let (params, key) = for_one_name(name)?;
+        let request = params.serialize_request(&key);
+        let request = request.map_err(|e| bad_name(name, e))?;
+        Ok((request.der().to_vec(), Zeroizing::new(key.serialize_pem())))
+    }
+
+    fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        certificate_name: &str,
+        key_name: &str,
+    ) -> Result<Identity, IdentityError> {
+        let about_certificate = |problem| IdentityError {
+            file: certificate_name.to_owned(),
+            problem,
+        };
+        let about_key = |problem| IdentityError {
+            file: key_name.to_owned(),
+            problem,
+        };
+        let leaf = chain
+            .first()
+            .ok_or_else(|| about_certificate(IdentityProblem::NoCertificate))?;
+        let (_, parsed) = X509Certificate::from_der(leaf)
+            .map_err(|e| about_certificate(IdentityProblem::BadCertificate(e.to_string())))?;
+        let names = names(&parsed);
+        let key_kind = key_kind(&parsed).ok_or_else(|| {
+            let algorithm = parsed.public_key().algorithm.algorithm.to_id_string();
+            about_certificate(IdentityProblem::UnsupportedKey(algorithm))
+        })?;
+        let algorithms = Arc::new(Algorithms {
+            signature: signature_algorithm(&parsed),
+            key: match key_kind {
+                KeyKind::Rsa { bits } => format!("RSA{bits}"),
+                KeyKind::Ecdsa { bits } => format!("EC{bits}"),
+                KeyKind::Ed25519 => "ED25519".to_owned(),
+            },
+        });
+        let validity = parsed.validity();
+        let seconds = |time: x509_parser::time::ASN1Time| time.timestamp().max(0).unsigned_abs();
+        let (not_before_s, not_after_s) =
+            (seconds(validity.not_before), seconds(validity.not_after));
+
+        let signing_key = any_supported_type(&key)
+            .map_err(|e| about_key(IdentityProblem::UnusableKey(e.to_string())))?;
+        let certified = CertifiedKey::new(chain, signing_key);
+        Ok(Identity {
+            certified: Arc::new(certified),
+            stapled: None,
+            names,
+            key_kind,
+            algorithms,
+            not_before_s,
+            not_after_s,
+        })
+    }
+
+    /// Is the key the certificate's?
+    fn check_key(&self, certificate_name: &str, key_name: &str) -> Result<(), IdentityError> {
+        let about = |file: &str, problem| IdentityError {
+            file: file.to_owned(),
+            problem,
+        };
+        match self.certified.keys_match() {
+            Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(()),
+            Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+                let certificate = certificate_name.to_owned();
+                Err(about(
+                    key_name,
+                    IdentityProblem::KeyMismatch { certificate },
+                ))
+            }
+            Err(e) => {
+                let problem = IdentityProblem::BadCertificate(e.to_string());
+                Err(about(certificate_name, problem))
+            }
+        }
+    }
+
+    /// The names and addresses it is for.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The kind of its key.
+    pub fn key_kind(&self) -> KeyKind {
+        self.key_kind
+    }
+
+    /// When it begins, in seconds of Unix time.
+    pub fn begins_at_s(&self) -> u64 {
+        self.not_before_s
+    }
+
+    /// What it is made with.
+    pub(crate) fn algorithms(&self) -> Arc<Algorithms> {
+        Arc::clone(&self.algorithms)
+    }
+
+    /// When it ends, in seconds of Unix time.
+    pub fn expires_at_s(&self) -> u64 {
+        self.not_after_s
+    }
+
+    /// What should be seen to, as of `now`.
+    pub fn warnings(&self, now: UnixTime) -> Vec<IdentityWarning> {
+        let now_s = now.as_secs();
+        let mut warnings = Vec::new();
+        if now_s > self.not_after_s {
+            warnings.push(IdentityWarning::Expired {
+                not_after_s: self.not_after_s,
+            });
+        }
+        if now_s < self.not_before_s {
+            warnings.push(IdentityWarning::NotYetValid {
+                not_before_s: self.not_before_s,
+            });
+        }
+        if self.names.is_empty() {
+            warnings.push(IdentityWarning::NoNames);
+        }
+        warnings
+    }
+
+    /// The server's own certificate, DER.
+    pub fn certificate_der(&self) -> &[u8] {
+        self.certified.cert.first().map_or(&[], |leaf| leaf)
+    }
+
+    /// The chain, DER, the server's own certificate first.
+    pub fn chain(&self) -> Vec<&[u8]> {
+        self.certified.cert.iter().map(AsRef::as_ref).collect()
+    }
+
+    /// Shows this OCSP response (DER) with the certificate, as long as it holds. What is not about
+    /// this certificate, or not of now, is not taken.
+    pub fn staple(&mut self, response: &[u8], now: UnixTime) -> Result<OcspTimes, OcspProblem> {
+        let times = check_ocsp(response, &self.chain(), now)?;
+        let mut certified =
+            CertifiedKey::new(self.certified.cert.clone(), Arc::clone(&self.certified.key));
+        certified.ocsp = Some(response.to_vec());
+        self.stapled = Some(Stapled {
+            certified: Arc::new(certified),
+            until_s: times.until_s,
+        });
+        Ok(times)
+    }
+
+    /// Whether an OCSP response is shown with it, as long as that holds.
+    pub fn is_stapled(&self) -> bool {
+        self.stapled.is_some()
+    }
+
+    pub(crate) fn stapled(&self) -> Option<Stapled> {
+        self.stapled.clone()
+    }
+
+    pub(crate) fn certified_key(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.certified)
+    }
+}
+
+const SHA256_LEN: usize = 32;
+
+/// The name stands among the alternative names only, as authorities want it.
+fn for_one_name(name: &str) -> Result<(rcgen::CertificateParams, rcgen::KeyPair), IdentityError> {
+    let params = rcgen::CertificateParams::new(vec![name.to_owned()]);
+    let mut params = params.map_err(|e| bad_name(name, e))?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    let key = rcgen::KeyPair::generate().map_err(|e| bad_name(name, e))?;
+    Ok((params, key))
+}
+
+fn bad_name(name: &str, why: impl ToString) -> IdentityError {
+    IdentityError {
+        file: name.to_owned(),
+        problem: IdentityProblem::BadName(why.to_string()),
+    }
+}
+
+/// Subject alternative names; the common name does not count (RFC 9525 §2).
+fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let Ok(Some(alternative)) = certificate.subject_alternative_name() else {
+        return Vec::new();
+    };
+    alternative
+        .value
+        .general_names
+        .iter()
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => address(bytes),
+            _ => None,
+        })
+        .collect()
+}
+
+fn address(bytes: &[u8]) -> Option<String> {
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
+        return Some(std::net::Ipv4Addr::from(v4).to_string());
+    }
+    let v6 = <[u8; 16]>::try_from(bytes).ok()?;
+    Some(std::net::Ipv6Addr::from(v6).to_string())
+}
+
+/// OpenSSL's short name of the algorithm by which the certificate is signed; empty if it has none
+/// that is in use.
+fn signature_algorithm(certificate: &X509Certificate<'_>) -> &'static str {
+    let oid = certificate.signature_algorithm.algorithm.to_id_string();
+    match oid.as_str() {
+        "1.2.840.113549.1.1.5" => "RSA-SHA1",
+        "1.2.840.113549.1.1.11" => "RSA-SHA256",
+        "1.2.840.113549.1.1.12" => "RSA-SHA384",
+        "1.2.840.113549.1.1.13" => "RSA-SHA512",
+        "1.2.840.113549.1.1.10" => "RSASSA-PSS",
+        "1.2.840.10045.4.3.2" => "ecdsa-with-SHA256",
+        "1.2.840.10045.4.3.3" => "ecdsa-with-SHA384",
+        "1.2.840.10045.4.3.4" => "ecdsa-with-SHA512",
+        "1.3.101.112" => "ED25519",
+        _ => "",
+    }
+}
+
+fn key_kind(certificate: &X509Certificate<'_>) -> Option<KeyKind> {
+    const ED25519: &str = "1.3.101.112";
+    let info = certificate.public_key();
+    if info.algorithm.algorithm.to_id_string() == ED25519 {
+        return Some(KeyKind::Ed25519);
+    }
+    match info.parsed().ok()? {
+        PublicKey::RSA(rsa) => Some(KeyKind::Rsa {
+            bits: rsa.key_size(),
+        }),
+        PublicKey::EC(point) => Some(KeyKind::Ecdsa {
+            bits: point.key_size(),
+        }),
+        _ => None,
+    }
+}
+
+impl fmt::Display for IdentityWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired { not_after_s } => {
+                write!(f, "the certificate expired at {}", utc(*not_after_s))
+            }
+            Self::NotYetValid { not_before_s } => write!(
+                f,
+                "the certificate is valid only from {} on",
+                utc(*not_before_s)
+            ),
+            Self::NoNames => write!(
+                f,
+                "the certificate has no subject alternative name; clients will refuse it"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for KeyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyKind::Rsa { bits } => write!(f, "RSA-{bits}"),
+            KeyKind::Ecdsa { bits } => write!(f, "ECDSA P-{bits}"),
+            KeyKind::Ed25519 => write!(f, "Ed25519"),
+        }
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity")
+            .field("names", &self.names)
+            .field("key_kind", &self.key_kind)
+            .field("expires_at", &utc(self.not_after_s))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,380 @@
+//! OCSP (RFC 6960): the answer of an authority that a certificate is not revoked, to be shown with
+//! the certificate (RFC 6066 §8), and the question by which it is had.
+//!
+//! An answer is used only if it is about this very certificate, says that it is good, is of now,
+//! and is signed by the issuer or somebody whom the issuer has made its responder. Where the chain
+//! does not have the issuer, its signature can't be looked at here; clients do that.
+
+use std::fmt;
+
+use aws_lc_rs::digest;
+use aws_lc_rs::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
+use rustls_pki_types::UnixTime;
+use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate};
+use x509_parser::time::ASN1Time;
+
+use crate::failure::utc;
+use crate::x509::der::{Der, Tag, octets, sequence, tagged};
+
+/// Clocks differ by so much.
+const SKEW_S: i64 = 300;
+/// An answer which does not say until when it holds is used for so long.
+const UNLIMITED_S: i64 = 7 * 86_400;
+/// Answers have 300 bytes to 3 kB; longer ones are not sent with every handshake.
+const RESPONSE_MAX: usize = 16 * 1024;
+
+const SHA1: &[u8] = &[0x2b, 0x0e, 0x03, 0x02, 0x1a];
+const SHA256: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01];
+const BASIC_RESPONSE: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x01, 0x01];
+const OCSP: &str = "1.3.6.1.5.5.7.48.1";
+
+/// When an answer was made, and until when it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OcspTimes {
+    /// In seconds of Unix time.
+    pub from_s: u64,
+    /// In seconds of Unix time.
+    pub until_s: u64,
+}
+
+/// Why an answer is not used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OcspProblem {
+    /// It can't be parsed.
+    Malformed,
+    /// It is longer than any answer.
+    TooLarge,
+    /// The responder gave no answer, for this reason.
+    NoAnswer(&'static str),
+    /// It is about other certificates.
+    OtherCertificate,
+    /// It says that the certificate was revoked.
+    Revoked,
+    /// The responder does not know the certificate.
+    Unknown,
+    /// It is not from this time.
+    NotNow(OcspTimes),
+    /// Neither the issuer nor a responder of the issuer's has signed it.
+    BadSignature,
+}
+
+impl fmt::Display for OcspProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed => {
+                f.write_str("is no OCSP response in DER (openssl ocsp -respout writes one)")
+            }
+            Self::TooLarge => write!(
+                f,
+                "is larger than {RESPONSE_MAX} bytes, which no OCSP response is"
+            ),
+            Self::NoAnswer(why) => write!(f, "has no answer: the responder says {why}"),
+            Self::OtherCertificate => f.write_str("is about another certificate"),
+            Self::Revoked => f.write_str("says that the certificate was REVOKED"),
+            Self::Unknown => f.write_str("says that the responder does not know the certificate"),
+            Self::NotNow(times) => write!(
+                f,
+                "holds from {} to {}, which is not now",
+                utc(times.from_s),
+                utc(times.until_s)
+            ),
+            Self::BadSignature => f.write_str(
+                "is not signed by the certificate's issuer, nor by a responder of the issuer's",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for OcspProblem {}
+
+/// Is this answer about the first certificate of the chain (DER), and can it be shown?
+pub fn check_ocsp(
+    response: &[u8],
+    chain: &[&[u8]],
+    now: UnixTime,
+) -> Result<OcspTimes, OcspProblem> {
+    if response.len() > RESPONSE_MAX {
+        return Err(OcspProblem::TooLarge);
+    }
+    let (basic, status) = outer(response).ok_or(OcspProblem::Malformed)?;
+    if status != 0 {
+        return Err(OcspProblem::NoAnswer(reason(status)));
+    }
+    let basic = basic.and_then(Basic::read).ok_or(OcspProblem::Malformed)?;
+    let leaf = chain.first().ok_or(OcspProblem::OtherCertificate)?;
+    let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| OcspProblem::Malformed)?;
+    let issuer = issuer(&leaf, chain);
+    let single = basic.about(&leaf, issuer.as_ref())?;
+    match single.status {
+        Tag::CONTEXT_0 => {}
+        Tag::CONTEXT_1_CONSTRUCTED => return Err(OcspProblem::Revoked),
+        _ => return Err(OcspProblem::Unknown),
+    }
+    let times = single.times();
+    let now_s = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    if single.from_s > now_s + SKEW_S || single.until_s <= now_s {
+        return Err(OcspProblem::NotNow(times));
+    }
+    match issuer {
+        Some(issuer) if !basic.is_signed_by(&issuer, now_s) => Err(OcspProblem::BadSignature),
+        _ => Ok(times),
+    }
+}
+
+/// The question about the first certificate of the chain (DER), and whom to ask. `None`: the
+/// certificate names no responder, or its issuer is not in the chain.
+pub fn ocsp_question(chain: &[&[u8]]) -> Option<(String, Vec<u8>)> {
+    let (_, leaf) = X509Certificate::from_der(chain.first()?).ok()?;
+    let issuer = issuer(&leaf, chain)?;
+    let url = responder(&leaf)?;
+    let algorithm = sequence(&[&tagged(Tag::OID, SHA1), &tagged(Tag::NULL, &[])]);
+    let (name, key) = (
+        hash_of(SHA1, leaf.issuer().as_raw())?,
+        hash_of(SHA1, key_of(&issuer))?,
+    );
+    let serial = tagged(Tag::INTEGER, leaf.raw_serial());
+    let id = sequence(&[&algorithm, &octets(&name), &octets(&key), &serial]);
+    // OCSPRequest { TBSRequest { requestList { Request { CertID } } } }
+    let question = (0..4).fold(id, |inner, _| sequence(&[&inner]));
+    Some((url, question))
+}
+
+/// The first responder that speaks HTTP (answers are signed; TLS would need an answer of its own).
+fn responder(leaf: &X509Certificate<'_>) -> Option<String> {
+    let access =
+        leaf.extensions()
+            .iter()
+            .find_map(|extension| match extension.parsed_extension() {
+                ParsedExtension::AuthorityInfoAccess(access) => Some(access),
+                _ => None,
+            })?;
+    access
+        .accessdescs
+        .iter()
+        .find_map(|one| match &one.access_location {
+            GeneralName::URI(uri) if one.access_method.to_id_string() == OCSP => {
+                uri.starts_with("http://").then(|| (*uri).to_owned())
+            }
+            _ => None,
+        })
+}
+
+fn issuer<'a>(leaf: &X509Certificate<'_>, chain: &[&'a [u8]]) -> Option<X509Certificate<'a>> {
+    let mut others = chain.iter().skip(1);
+    others.find_map(|der| {
+        let (_, other) = X509Certificate::from_der(der).ok()?;
+        (other.subject().as_raw() == leaf.issuer().as_raw()).then_some(other)
+    })
+}
+
+fn key_of<'a>(certificate: &'a X509Certificate<'_>) -> &'a [u8] {
+    &certificate.public_key().subject_public_key.data
+}
+
+fn hash_of(algorithm: &[u8], bytes: &[u8]) -> Option<Vec<u8>> {
+    let algorithm = match algorithm {
+        SHA1 => &digest::SHA1_FOR_LEGACY_USE_ONLY,
+        SHA256 => &digest::SHA256,
+        _ => return None,
+    };
+    Some(digest::digest(algorithm, bytes).as_ref().to_vec())
+}
+
+/// The signed answer, if there is one, and the responder's word on the whole (RFC 6960 §4.2.1).
+fn outer(response: &[u8]) -> Option<(Option<&[u8]>, u8)> {
+    let mut response = Der::whole(response)?.enter(Tag::SEQUENCE)?;
+    let &[status] = response.expect(Tag::ENUMERATED)? else {
+        return None;
+    };
+    if response.is_empty() {
+        return Some((None, status));
+    }
+    let mut bytes = response
+        .enter(Tag::CONTEXT_0_CONSTRUCTED)?
+        .enter(Tag::SEQUENCE)?;
+    let kind = bytes.expect(Tag::OID)?;
+    let answer = bytes.expect(Tag::OCTETS)?;
+    Some(((kind == BASIC_RESPONSE).then_some(answer), status))
+}
+
+fn reason(status: u8) -> &'static str {
+    match status {
+        1 => "that the request was malformed",
+        2 => "that it has an internal error",
+        3 => "to try later",
+        5 => "that the request must be signed",
+        6 => "that it is not authorized",
+        _ => "nothing that is known",
+    }
+}
+
+/// A BasicOCSPResponse (RFC 6960 §4.2.1).
+struct Basic<'a> {
+    signed: &'a [u8],
+    algorithm: &'a [u8],
+    signature: &'a [u8],
+    responses: Der<'a>,
+    certificates: Vec<&'a [u8]>,
+}
+
+/// What it says of one certificate.
+struct Single {
+    status: Tag,
+    from_s: i64,
+    until_s: i64,
+}
+
+impl<'a> Basic<'a> {
+    fn read(bytes: &'a [u8]) -> Option<Basic<'a>> {
+        let mut basic = Der::whole(bytes)?.enter(Tag::SEQUENCE)?;
+        let signed = basic.element(Tag::SEQUENCE)?;
+        let algorithm = basic.enter(Tag::SEQUENCE)?.expect(Tag::OID)?;
+        let signature = match basic.expect(Tag::BITS)? {
+            [0, signature @ ..] => signature,
+            _ => return None,
+        };
+        let mut certificates = Vec::new();
+        if !basic.is_empty() {
+            let mut list = basic
+                .enter(Tag::CONTEXT_0_CONSTRUCTED)?
+                .enter(Tag::SEQUENCE)?;
+            while !list.is_empty() {
+                certificates.push(list.element(Tag::SEQUENCE)?);
+            }
+        }
+        let mut data = Der::whole(signed)?.enter(Tag::SEQUENCE)?;
+        // Its version, and who speaks.
+        data.skip(Tag::CONTEXT_0_CONSTRUCTED);
+        data.any()?;
+        data.expect(Tag::GENERALIZED_TIME)?;
+        Some(Basic {
+            signed,
+            algorithm,
+            signature,
+            responses: data.enter(Tag::SEQUENCE)?,
+            certificates,
+        })
+    }
+
+    fn about(
+        &self,
+        leaf: &X509Certificate<'_>,
+        issuer: Option<&X509Certificate<'_>>,
+    ) -> Result<Single, OcspProblem> {
+        let mut responses = self.responses.clone();
+        while !responses.is_empty() {
+            let single = responses
+                .enter(Tag::SEQUENCE)
+                .ok_or(OcspProblem::Malformed)?;
+            let read = one(single, leaf, issuer).ok_or(OcspProblem::Malformed)?;
+            if let Some(single) = read {
+                return Ok(single);
+            }
+        }
+        Err(OcspProblem::OtherCertificate)
+    }
+
+    fn is_signed_by(&self, issuer: &X509Certificate<'_>, now_s: i64) -> bool {
+        let by = |who: &X509Certificate<'_>| {
+            is_signature(self.algorithm, key_of(who), self.signed, self.signature)
+        };
+        if by(issuer) {
+            return true;
+        }
+        self.certificates.iter().any(|der| {
+            X509Certificate::from_der(der)
+                .is_ok_and(|(_, one)| is_responder(&one, issuer, now_s) && by(&one))
+        })
+    }
+}
+
+/// `Some(None)`: it is about another certificate. `None`: it can't be parsed.
+fn one(
+    mut single: Der<'_>,
+    leaf: &X509Certificate<'_>,
+    issuer: Option<&X509Certificate<'_>>,
+) -> Option<Option<Single>> {
+    let mut id = single.enter(Tag::SEQUENCE)?;
+    let algorithm = id.enter(Tag::SEQUENCE)?.expect(Tag::OID)?;
+    let (name, key) = (id.expect(Tag::OCTETS)?, id.expect(Tag::OCTETS)?);
+    let serial = id.expect(Tag::INTEGER)?;
+    let is_hash = |of: &[u8], hash: &[u8]| hash_of(algorithm, of).is_some_and(|own| own == hash);
+    let is_ours = serial == leaf.raw_serial()
+        && is_hash(leaf.issuer().as_raw(), name)
+        && issuer.is_none_or(|issuer| is_hash(key_of(issuer), key));
+    let (status, _) = single.any()?;
+    let from_s = seconds(single.element(Tag::GENERALIZED_TIME)?)?;
+    let until_s = match single.enter(Tag::CONTEXT_0_CONSTRUCTED) {
+        Some(mut until) => seconds(until.element(Tag::GENERALIZED_TIME)?)?,
+        None => from_s.saturating_add(UNLIMITED_S),
+    };
+    Some(is_ours.then_some(Single {
+        status,
+        from_s,
+        until_s,
+    }))
+}
+
+impl Single {
+    fn times(&self) -> OcspTimes {
+        let positive = |s: i64| u64::try_from(s).unwrap_or(0);
+        OcspTimes {
+            from_s: positive(self.from_s),
+            until_s: positive(self.until_s),
+        }
+    }
+}
+
+fn seconds(time: &[u8]) -> Option<i64> {
+    let (_, time) = ASN1Time::from_der(time).ok()?;
+    Some(time.timestamp())
+}
+
+/// Has the issuer made this one its responder (RFC 6960 §4.2.2.2)?
+fn is_responder(one: &X509Certificate<'_>, issuer: &X509Certificate<'_>, now_s: i64) -> bool {
+    let may = matches!(one.extended_key_usage(), Ok(Some(usage)) if usage.value.ocsp_signing);
+    let validity = one.validity();
+    let is_now =
+        validity.not_before.timestamp() <= now_s && now_s <= validity.not_after.timestamp();
+    may && is_now
+        && one.issuer().as_raw() == issuer.subject().as_raw()
+        && is_signature(
+            one.signature_algorithm.algorithm.as_bytes(),
+            key_of(issuer),
+            one.tbs_certificate.as_ref(),
+            &one.signature_value.data,
+        )
+}
+
+fn is_signature(algorithm: &[u8], key: &[u8], signed: &[u8], signature: &[u8]) -> bool {
+    /// An uncompressed point of P-256.
+    const P256_LEN: usize = 65;
+    let is_p256 = key.len() == P256_LEN;
+    let algorithm: &'static dyn VerificationAlgorithm = match algorithm {
+        // sha256WithRSAEncryption and the two after it (RFC 4055 §5).
+        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0b] => {
+            &signature::RSA_PKCS1_2048_8192_SHA256
+        }
+        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0c] => {
+            &signature::RSA_PKCS1_2048_8192_SHA384
+        }
+        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0d] => {
+            &signature::RSA_PKCS1_2048_8192_SHA512
+        }
+        // ecdsa-with-SHA256 and -SHA384 (RFC 5758 §3.2).
+        [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02] if is_p256 => {
+            &signature::ECDSA_P256_SHA256_ASN1
+        }
+        [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02] => &signature::ECDSA_P384_SHA256_ASN1,
+        [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x03] if is_p256 => {
+            &signature::ECDSA_P256_SHA384_ASN1
+        }
+        [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x03] => &signature::ECDSA_P384_SHA384_ASN1,
+        // RFC 8410 §3.
+        [0x2b, 0x65, 0x70] => &signature::ED25519,
+        _ => return false,
+    };
+    UnparsedPublicKey::new(algorithm, key)
+        .verify(signed, signature)
+        .is_ok()
+}

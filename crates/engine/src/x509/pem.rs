@@ -1,0 +1,187 @@
+//! Certificates and keys out of PEM, with errors which say what was given instead.
+
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use rustls_pki_types::pem::{Error, PemObject, SectionKind};
+use rustls_pki_types::{
+    CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
+};
+
+use zeroize::Zeroizing;
+
+use crate::x509::identity_error::{IdentityError, IdentityProblem};
+
+/// No certificate or key file is as large as this.
+const FILE_MAX: usize = 1 << 20;
+
+/// Reads a PEM file, whatever it holds: for [`crate::Identity`] and [`crate::TrustStore`], by
+/// whoever may. The text is wiped when it is dropped, since it may be a key.
+pub fn read_file(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
+    let refuse = |problem| IdentityError {
+        file: path.display().to_string(),
+        problem,
+    };
+    let unreadable = |error: io::Error| refuse(IdentityProblem::Unreadable(error.to_string()));
+    let mut file = std::fs::File::open(path).map_err(unreadable)?;
+    // All its room from the start: a vector that grows leaves copies behind.
+    let expected = file.metadata().map_or(0, |found| found.len());
+    let room = usize::try_from(expected).unwrap_or(FILE_MAX).min(FILE_MAX) + 1;
+    let mut bytes = Zeroizing::new(vec![0; room]);
+    let mut len = 0;
+    loop {
+        let Some(rest) = bytes.get_mut(len..).filter(|rest| !rest.is_empty()) else {
+            // It is too large, or has grown in this moment: it is read again in a moment, then.
+            return Err(refuse(IdentityProblem::TooLarge));
+        };
+        match file.read(rest) {
+            Ok(0) => break,
+            Ok(count) => len += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(unreadable(error)),
+        }
+    }
+    let text = std::str::from_utf8(bytes.get(..len).unwrap_or_default());
+    let text = text.map_err(|_| refuse(IdentityProblem::NotPem))?;
+    Ok(Zeroizing::new(text.to_owned()))
+}
+
+/// The certificates in a PEM text, DER, in their order. `None`: there is none that can be read.
+pub fn certificates(pem: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let chain = chain(pem, "").ok()?;
+    Some(chain.iter().map(|one| one.to_vec()).collect())
+}
+
+/// The certificates in `bytes`, at least one, in their order.
+pub(crate) fn chain(
+    bytes: &[u8],
+    name: &str,
+) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let mut chain = Vec::new();
+    let mut keys = 0;
+    for (kind, der) in sections(bytes, name)? {
+        match kind {
+            SectionKind::Certificate => chain.push(CertificateDer::from(der)),
+            kind if is_key(kind) => keys += 1,
+            _ => {}
+        }
+    }
+    if !chain.is_empty() {
+        return Ok(chain);
+    }
+    let problem = if keys > 0 || is_encrypted(bytes) {
+        IdentityProblem::KeyInsteadOfCertificate
+    } else {
+        IdentityProblem::NoCertificate
+    };
+    Err(IdentityError {
+        file: name.to_owned(),
+        problem,
+    })
+}
+
+/// The one private key in `bytes`.
+pub(crate) fn key(bytes: &[u8], name: &str) -> Result<PrivateKeyDer<'static>, IdentityError> {
+    let refuse = |problem| {
+        Err(IdentityError {
+            file: name.to_owned(),
+            problem,
+        })
+    };
+    // First of all: an old-style encrypted key would be taken for a broken one.
+    if is_encrypted(bytes) {
+        return refuse(IdentityProblem::EncryptedKey);
+    }
+    let mut keys = Vec::new();
+    let mut certificates = 0;
+    for (kind, der) in sections(bytes, name)? {
+        match kind {
+            SectionKind::PrivateKey => keys.push(PrivatePkcs8KeyDer::from(der).into()),
+            SectionKind::RsaPrivateKey => keys.push(PrivatePkcs1KeyDer::from(der).into()),
+            SectionKind::EcPrivateKey => keys.push(PrivateSec1KeyDer::from(der).into()),
+            SectionKind::Certificate => certificates += 1,
+            _ => {}
+        }
+    }
+    let count = keys.len();
+    match (keys.pop(), count) {
+        (Some(key), 1) => Ok(key),
+        (Some(_), _) => refuse(IdentityProblem::SeveralKeys(count)),
+        (None, _) if certificates > 0 => refuse(IdentityProblem::CertificateInsteadOfKey),
+        (None, _) => refuse(IdentityProblem::NoKey),
+    }
+}
+
+fn sections(bytes: &[u8], name: &str) -> Result<Vec<(SectionKind, Vec<u8>)>, IdentityError> {
+    let problem = |problem| IdentityError {
+        file: name.to_owned(),
+        problem,
+    };
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(problem(IdentityProblem::Empty));
+    }
+    if !contains(bytes, b"-----BEGIN ") {
+        return Err(problem(IdentityProblem::NotPem));
+    }
+    <(SectionKind, Vec<u8>)>::pem_slice_iter(bytes)
+        .collect::<Result<Vec<_>, Error>>()
+        .map_err(|e| problem(IdentityProblem::BadPem(e.to_string())))
+}
+
+fn is_key(kind: SectionKind) -> bool {
+    matches!(
+        kind,
+        SectionKind::PrivateKey | SectionKind::RsaPrivateKey | SectionKind::EcPrivateKey
+    )
+}
+
+/// PKCS #8 says so in its label, the older forms in a header (RFC 1421).
+fn is_encrypted(bytes: &[u8]) -> bool {
+    contains(bytes, b"BEGIN ENCRYPTED PRIVATE KEY") || contains(bytes, b"Proc-Type: 4,ENCRYPTED")
+}
+
+fn contains(bytes: &[u8], needle: &[u8]) -> bool {
+    bytes.windows(needle.len()).any(|window| window == needle)
+}
+
+/// A certificate as PEM (RFC 7468 §5.1).
+pub(crate) fn encode(certificate: &[u8]) -> String {
+    let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    // 48 bytes are a line of 64 characters.
+    for line in certificate.chunks(48) {
+        for group in line.chunks(3) {
+            text.extend(base64(group));
+        }
+        text.push('\n');
+    }
+    text.push_str("-----END CERTIFICATE-----\n");
+    text
+}
+
+/// Up to three bytes as four characters (RFC 4648 §4).
+fn base64(group: &[u8]) -> [char; 4] {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let byte = |at: usize| group.get(at).copied().map_or(0, u32::from);
+    let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+    std::array::from_fn(|at| {
+        let index = (bits >> (18 - 6 * at) & 63) as usize;
+        match ALPHABET.get(index) {
+            Some(&letter) if at <= group.len() => char::from(letter),
+            _ => '=',
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_can_be_read_again() {
+        for len in [1, 2, 3, 47, 48, 49, 1_000] {
+            let der: Vec<u8> = (0..len).map(|n| (n * 7) as u8).collect();
+            let again = chain(encode(&der).as_bytes(), "test").unwrap();
+            assert_eq!(again, [CertificateDer::from(der)]);
+        }
+    }
+}

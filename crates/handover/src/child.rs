@@ -1,0 +1,66 @@
+//! What all processes that main starts have in common: their environment, their confinement, and how
+//! soon they are started again.
+
+use crate::trial;
+use dormouse_config::{SYSTEMD_VARIABLES, Sandbox};
+use dormouse_reactor::sandbox::{self, Role};
+use std::ffi::OsString;
+use std::io;
+use std::time::Duration;
+
+/// How glibc's malloc is set in keepers and workers. Only handshakes live in their heap: short
+/// bursts of garbage, which is to be given back whole. So there is one arena (one thread works),
+/// and no cache of freed blocks which would keep pages from being returned.
+const MALLOC: &str = "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1";
+
+/// The environment of a keeper, and of the workers after it: main's, and how malloc is set unless
+/// the user has set it.
+pub fn environment() -> Vec<(OsString, OsString)> {
+    let is_for_main = |name: &OsString| SYSTEMD_VARIABLES.iter().any(|variable| name == variable);
+    let mut environment: Vec<_> = std::env::vars_os()
+        .filter(|(name, _)| !is_for_main(name))
+        .collect();
+    if !environment.iter().any(|(name, _)| name == "GLIBC_TUNABLES") {
+        environment.push(("GLIBC_TUNABLES".into(), MALLOC.into()));
+    }
+    environment
+}
+
+/// Confines this process, if that is wanted. What the kernel can't do, main has said.
+pub fn confine(role: Role, wanted: Option<Sandbox>) -> io::Result<()> {
+    let result = match wanted.unwrap_or(Sandbox::On) {
+        Sandbox::Off => Ok(()),
+        Sandbox::Required => sandbox::enter(role),
+        Sandbox::On => sandbox::enter(role).or_else(|error| {
+            tracing::debug!(?role, %error, "this process is confined in part, or not at all");
+            Ok(())
+        }),
+    };
+    trial::try_what_is_forbidden(role);
+    result
+}
+
+/// The first death costs no time; workers which die again and again are started ever later.
+pub fn backoff(streak: u32) -> Option<Duration> {
+    let doublings = streak.checked_sub(3)?;
+    Some(Duration::from_millis(100 << doublings.min(6)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_deaths_cost_no_time_and_later_ones_ever_more() {
+        assert_eq!(backoff(0), None);
+        assert_eq!(backoff(1), None);
+        assert_eq!(backoff(2), None);
+        assert_eq!(backoff(3), Some(Duration::from_millis(100)));
+        assert_eq!(backoff(4), Some(Duration::from_millis(200)));
+        assert_eq!(
+            backoff(9),
+            backoff(4_000_000_000),
+            "and there is a longest wait"
+        );
+    }
+}

@@ -1,0 +1,26 @@
+//! What passes between the processes of a gateway, and from one binary to the next.
+//!
+//! | | from | to |
+//! |---|---|---|
+//! | [`slot`]: a connection at rest | a worker | the next worker, or the next binary |
+//! | [`handover`]: configuration, certificates, keys | main | keepers and workers |
+//! | [`orders`]: messages on a worker's channel | main and workers | each other |
+//! | [`talk`]: messages on control's channel | main and control | each other |
+//! | [`upgrade`]: commands on a keeper's board | main | keepers |
+//!
+//! [`layout`] has the versions of all of them. [`share`] divides the limits among workers, and
+//! [`child`] is what all processes that main starts have in common.
+#![forbid(unsafe_code)]
+
+pub mod child;
+mod clock;
+pub mod handover;
+pub mod layout;
+pub mod orders;
+pub mod share;
+pub mod slot;
+pub mod talk;
+pub mod trial;
+pub mod upgrade;
+
+pub use clock::unix_time;

@@ -1,0 +1,117 @@
+//! A worker's share of the limits: the configuration speaks of all workers together.
+
+use dormouse_config::{Config, Plan};
+use dormouse_tables::clients::ClientLimits;
+use dormouse_tables::pace::Pace;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What one worker may use: the configuration's limits, divided by the number of workers.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    pub connections_max: u32,
+    pub handshakes_max: usize,
+    pub handshake_bytes_max: usize,
+    pub pending_per_connection: usize,
+    pub per_client: ClientLimits,
+    /// What the kernel may hold in long send queues.
+    pub kernel_bytes_max: u64,
+    /// Addresses from which backends on this machine are connected to.
+    pub sources: u32,
+    pub handshake_timeout_ms: u64,
+    pub idle_timeout_ms: Option<u64>,
+    pub total_timeout_ms: Option<u64>,
+    pub partial_record_timeout_ms: u64,
+    pub backend_connect_timeout_ms: u64,
+    pub drain_timeout_ms: u64,
+    /// A log line for every handshake.
+    pub log_handshakes: bool,
+    pub shutdown_grace_ms: u64,
+    pub handshake_grace_ms: u64,
+    /// The loop turns so often at least, so that its keeper sees that it lives.
+    pub heartbeat_ms: Option<u64>,
+}
+
+/// What one worker of several may use.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Share {
+    pub workers: u32,
+    pub connections_max: u32,
+    pub(crate) handshakes_max: u32,
+    pub pending_bytes_max: u64,
+    /// What the kernel may hold in long send queues.
+    pub(crate) kernel_bytes_max: u64,
+    /// Addresses from which backends on this machine are connected to.
+    pub(crate) sources: u32,
+}
+
+impl Share {
+    /// The share of worker number `worker`. Connections are given out to the last one; what is
+    /// left over by the division goes to the first workers.
+    pub fn of(worker: u32, plan: &Plan) -> Share {
+        let workers = plan.workers.max(1);
+        let extra = u32::from(worker < plan.connections_max % workers);
+        Share {
+            workers,
+            connections_max: plan.connections_max / workers + extra,
+            handshakes_max: plan.handshakes_max.div_ceil(workers),
+            pending_bytes_max: plan.pending_memory.0 / u64::from(workers),
+            kernel_bytes_max: plan.kernel_memory.0 / u64::from(workers),
+            sources: plan.sources,
+        }
+    }
+
+    /// The share after a reload. The mappings stay what they are, so there can't be more of what
+    /// lies in them; there can be less.
+    pub fn renewed(&self, worker: u32, plan: &Plan) -> Share {
+        let plan = Plan {
+            workers: self.workers,
+            ..plan.clone()
+        };
+        let wanted = Share::of(worker, &plan);
+        Share {
+            connections_max: wanted.connections_max.min(self.connections_max),
+            pending_bytes_max: self.pending_bytes_max,
+            ..wanted
+        }
+    }
+
+    /// With the limits that are the same in every worker.
+    pub fn limits(&self, config: &Config) -> Limits {
+        let timeouts = &config.timeouts;
+        Limits {
+            connections_max: self.connections_max,
+            handshakes_max: self.handshakes_max as usize,
+            kernel_bytes_max: self.kernel_bytes_max,
+            sources: self.sources,
+            handshake_bytes_max: config.limits.handshake_bytes_max.as_usize(),
+            pending_per_connection: config.limits.pending_per_connection.as_usize(),
+            per_client: ClientLimits {
+                connections_max: config.limits.connections_per_client,
+                handshakes_per_minute: config.limits.handshakes_per_client,
+                bytes: config.limits.bytes_per_client.map(|bytes| Pace {
+                    bytes_per_s: bytes.0,
+                    burst_bytes: config.limits.burst_per_client.or(bytes).0,
+                }),
+                bytes_of_all: config.limits.max_bytes_per_second.map(|bytes| Pace {
+                    bytes_per_s: bytes.0,
+                    burst_bytes: bytes.0 / 4,
+                }),
+            },
+            handshake_timeout_ms: milliseconds(timeouts.handshake_timeout),
+            idle_timeout_ms: timeouts.idle_timeout.map(milliseconds),
+            total_timeout_ms: timeouts.total_timeout.map(milliseconds),
+            partial_record_timeout_ms: milliseconds(timeouts.partial_record_timeout),
+            backend_connect_timeout_ms: milliseconds(timeouts.backend_connect_timeout),
+            drain_timeout_ms: milliseconds(timeouts.drain_timeout),
+            log_handshakes: config.log.log_handshakes,
+            handshake_grace_ms: milliseconds(timeouts.handshake_grace),
+            heartbeat_ms: timeouts.hang_timeout.map(|bound| milliseconds(bound) / 4),
+            shutdown_grace_ms: milliseconds(timeouts.shutdown_grace),
+        }
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

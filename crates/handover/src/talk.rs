@@ -1,0 +1,268 @@
+//! What main and the control process say to each other.
+//!
+//! Main tells its [`State`] whenever it changes, so that control can answer even when main is
+//! gone, and answers what control asks on behalf of somebody ([`Ask`]). Each is one message of a
+//! channel, as JSON.
+
+use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
+use dormouse_reactor::{Fd, OnExec};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::PathBuf;
+use zeroize::Zeroizing;
+
+/// Everything that control is told on its command line. There is nothing secret in it.
+#[derive(Serialize, Deserialize)]
+pub struct Told {
+    /// The admin address, listening.
+    pub listener: i32,
+    /// It is a TCP address, so that nobody knows who asks: questions only.
+    pub questions_only: bool,
+    /// Who may ask beside root.
+    pub owner: u32,
+    /// Control's end of the channel.
+    pub channel: i32,
+    /// The counters, to look at.
+    pub counters: i32,
+    /// The table of backends, to look at.
+    pub backends: i32,
+    pub workers: u32,
+    /// Started again so often.
+    pub restarts: u32,
+}
+
+/// From main to control.
+#[derive(Serialize, Deserialize)]
+pub enum Report {
+    /// What main knows; told whenever it changes.
+    State(Box<State>),
+    /// What became of an ask.
+    Answer(Answer),
+    /// The program ends: control ends too.
+    End,
+}
+
+/// From control to main: somebody who may has asked for this.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    /// Comes back with the answer.
+    pub id: u64,
+    pub ask: Ask,
+}
+
+/// What can be asked of main.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// Read the configuration again.
+    Reload,
+    /// Close all connections, evenly over this time.
+    Drain { over_ms: u64, order: DrainOrder },
+    /// Stop draining, and accept again.
+    StopDrain,
+    /// Replace the running program.
+    Upgrade { binary: Option<PathBuf> },
+}
+
+/// Which connections a drain closes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DrainOrder {
+    /// Those which have been quiet longest.
+    #[default]
+    Longest,
+    /// Those which have been quiet for the shortest time.
+    Shortest,
+}
+
+/// What became of an ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    pub id: u64,
+    /// Whether it was done.
+    pub done: bool,
+    /// What was done, or why not.
+    pub words: String,
+}
+
+/// What main knows. Times are of CLOCK_BOOTTIME, so it changes only when something happens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    pub pid: i32,
+    pub born_ms: u64,
+    pub phase: Phase,
+    pub keepers: Vec<Keeper>,
+    pub configuration: Configuration,
+    pub bounds: Bounds,
+    /// Those which end first, first; no more than a message has room for.
+    #[serde(default)]
+    pub certificates: Vec<Certificate>,
+    /// Names for which certificates are had, if there are any.
+    #[serde(default)]
+    pub acme: Option<Acme>,
+    pub drain: Option<Drain>,
+    /// Backends of all routes, as many as are told of.
+    pub backends: Vec<Backend>,
+}
+
+/// A backend, and where the table of backends has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backend {
+    /// The route, from 1 on.
+    pub route: usize,
+    pub address: String,
+    /// The name which stands for this address.
+    pub name: Option<String>,
+    pub place: u16,
+    /// Whether it is asked now and then.
+    pub checked: bool,
+}
+
+/// Most certificates that are told.
+pub const TOLD_MAX: usize = 200;
+
+/// A certificate that is shown to clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// Where it was read.
+    pub file: String,
+    /// The first of the names it is for.
+    pub name: String,
+    /// Unix time.
+    pub expires_s: u64,
+}
+
+/// Certificates from an ACME server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acme {
+    /// Since main began.
+    pub issued: u64,
+    pub failed: u64,
+    /// Those which failed first; no more than a message has room for.
+    pub names: Vec<AcmeName>,
+}
+
+/// A name for which a certificate is had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcmeName {
+    pub name: String,
+    /// When the certificate ends, Unix time. None: it has not come yet.
+    pub expires_s: Option<u64>,
+    /// When the next one is asked for.
+    pub next_ms: u64,
+    /// Attempts in a row that failed, and why the last of them did.
+    pub failures: u32,
+    pub why: Option<String>,
+}
+
+/// Where the program is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Not all workers have begun.
+    Starting,
+    /// Serving.
+    Ready,
+    /// A drain goes on: nothing new is accepted.
+    Draining,
+    /// The end: what is pending may end.
+    Stopping,
+}
+
+/// A keeper, as main knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keeper {
+    pub pid: i32,
+    pub born_ms: u64,
+    /// How it ended, if it has.
+    pub ended: Option<String>,
+}
+
+/// Which configuration runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configuration {
+    pub file: Option<PathBuf>,
+    /// How often it was loaded; 1 after the start.
+    pub edition: u64,
+    pub loaded_ms: u64,
+    /// What became of the last reload.
+    pub last_reload: Option<Reload>,
+    /// Options that were changed and wait for the next start.
+    pub waits_for_restart: Vec<String>,
+}
+
+/// A reload that is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reload {
+    pub done: bool,
+    pub words: String,
+    pub at_ms: u64,
+}
+
+/// Limits, to hold gauges against.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bounds {
+    pub connections: u64,
+    pub handshakes: u64,
+    pub pending_bytes: u64,
+    pub handshake_bytes: u64,
+    #[serde(default)]
+    pub kernel_bytes: u64,
+}
+
+/// A drain that goes on, or is over because nobody is left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    pub begun_ms: u64,
+    pub over_ms: u64,
+    pub order: DrainOrder,
+    /// Connections when it began.
+    pub connections: u64,
+    /// The count of connections closed by drains when it began.
+    pub closed_before: u64,
+}
+
+/// Sends a message. `WouldBlock`: the other end is not reading, try again later.
+pub fn send(channel: Fd, message: &impl Serialize) -> io::Result<Attempt<()>> {
+    // With all its room from the start: there may be a key in it, and a vector that grows leaves
+    // copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(MESSAGE_MAX));
+    serde_json::to_writer(&mut *bytes, message)?;
+    socket::send_message(channel, &bytes, &[])
+}
+
+/// The next message, if there is one. An error: the other end is gone, or makes no sense.
+pub fn receive<T: DeserializeOwned>(channel: Fd) -> io::Result<Option<T>> {
+    let mut buffer = Zeroizing::new(vec![0; MESSAGE_MAX]);
+    let Attempt::Done(message) = socket::receive_message(channel, &mut buffer, OnExec::Close)?
+    else {
+        return Ok(None);
+    };
+    message.descriptors.iter().for_each(|fd| fd.close());
+    match buffer.get(..message.len) {
+        None | Some([]) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Some(bytes) => Ok(Some(serde_json::from_slice(bytes)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_arrives() {
+        let (main, control) = socket::channel(OnExec::Close).expect("a channel");
+        let ask = Ask::Drain {
+            over_ms: 600_000,
+            order: DrainOrder::Shortest,
+        };
+        let request = Request { id: 7, ask };
+        assert_eq!(send(control, &request).expect("sent"), Attempt::Done(()));
+        let received: Option<Request> = receive(main).expect("a request");
+        assert_eq!(received, Some(request));
+        assert!(receive::<Request>(main).expect("no more").is_none());
+        control.close();
+        assert!(receive::<Request>(main).is_err(), "control is gone");
+        main.close();
+    }
+}

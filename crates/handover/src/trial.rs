@@ -1,0 +1,56 @@
+//! Lets a binary die or hang where a test says: `DORMOUSE_TRIAL=crash:PHASE[:WORKER]`, in debug
+//! builds only.
+
+/// Here is `phase`, of worker `worker`.
+#[cfg(debug_assertions)]
+pub fn crash_at(phase: &str, worker: u32) {
+    let Ok(trial) = std::env::var("DORMOUSE_TRIAL") else {
+        return;
+    };
+    let mut words = trial.split(':');
+    let (how, at, whose) = (words.next(), words.next(), words.next());
+    if at != Some(phase) || whose.is_some_and(|whose| whose != worker.to_string()) {
+        return;
+    }
+    match how {
+        Some("crash") => std::process::abort(),
+        Some("hang") => std::thread::sleep(std::time::Duration::from_secs(600)),
+        _ => {}
+    }
+}
+
+/// Received bytes which begin with a record of N bytes kill the worker:
+/// `DORMOUSE_TRIAL=crash:record:N`.
+#[cfg(debug_assertions)]
+pub fn crash_on(received: &[u8]) {
+    static LEN: std::sync::OnceLock<Option<u16>> = std::sync::OnceLock::new();
+    let len = LEN.get_or_init(|| {
+        let trial = std::env::var("DORMOUSE_TRIAL").ok()?;
+        trial.strip_prefix("crash:record:")?.parse().ok()
+    });
+    if let (Some(len), [_, _, _, high, low, ..]) = (len, received)
+        && *len == u16::from_be_bytes([*high, *low])
+    {
+        std::process::abort();
+    }
+}
+
+/// A process that has confined itself tries what it must not be able to do, and says what came
+/// of it: `DORMOUSE_TRIAL=forbidden`.
+#[cfg(debug_assertions)]
+pub(crate) fn try_what_is_forbidden(role: dormouse_reactor::sandbox::Role) {
+    if std::env::var("DORMOUSE_TRIAL").is_ok_and(|trial| trial == "forbidden") {
+        let attempts = dormouse_reactor::sandbox::attempts();
+        let words: Vec<String> = attempts.iter().map(ToString::to_string).collect();
+        tracing::info!("trial of {role:?}: {}", words.join(" "));
+    }
+}
+
+#[cfg(not(debug_assertions))]
+pub(crate) fn try_what_is_forbidden(_role: dormouse_reactor::sandbox::Role) {}
+
+#[cfg(not(debug_assertions))]
+pub(crate) fn crash_at(_phase: &str, _worker: u32) {}
+
+#[cfg(not(debug_assertions))]
+pub(crate) fn crash_on(_received: &[u8]) {}

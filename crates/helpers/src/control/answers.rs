@@ -1,0 +1,240 @@
+//! What is answered to whom.
+
+use super::http::{Request, Response};
+use super::view::View;
+use super::{metrics, status};
+use dormouse_config as config;
+use dormouse_handover::talk::{Answer, Ask, DrainOrder};
+use serde_json::json;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// A drain without a time of its own takes this long.
+const DRAIN_MS: u64 = 600_000;
+
+/// What a browser is shown.
+const PAGE: &str = include_str!("page.html");
+
+const PATHS: &str = "\
+GET  /                  everything at a glance, for a browser
+GET  /status            everything, as JSON
+GET  /metrics           counters, for Prometheus
+GET  /healthz           200 as long as somebody is served
+GET  /readyz            200 when new connections are accepted
+POST /reload            read the configuration again
+POST /drain?over=10m&order=longest|shortest
+POST /drain/stop        accept again
+POST /upgrade?binary=PATH";
+
+/// What a request comes to.
+pub(super) enum Reply {
+    /// The response is known.
+    Now(Response),
+    /// Main has to be asked.
+    Ask(Ask),
+}
+
+/// Decides about a request.
+pub(super) fn reply(request: &Request, view: &View, questions_only: bool) -> Reply {
+    if let Some(refused) = not_from_a_foreign_page(request, questions_only) {
+        return Reply::Now(refused);
+    }
+    let wanted = match request.path.as_str() {
+        "/" | "/status" | "/metrics" | "/healthz" | "/readyz" => "GET",
+        "/reload" | "/drain" | "/drain/stop" | "/upgrade" => "POST",
+        _ => return Reply::Now(Response::words(404, &format!("there is:\n{PATHS}"))),
+    };
+    if request.method != wanted {
+        let words = format!("{} is for {wanted}", request.path);
+        return Reply::Now(Response {
+            allow: Some(wanted),
+            ..Response::words(405, &words)
+        });
+    }
+    if wanted == "POST" {
+        return order(request, view, questions_only);
+    }
+    Reply::Now(match request.path.as_str() {
+        "/status" => Response::json(200, &status::document(view)),
+        "/metrics" => Response {
+            content_type: "text/plain; version=0.0.4; charset=utf-8",
+            body: metrics::page(view),
+            ..Response::words(200, "")
+        },
+        "/healthz" => health(view),
+        "/readyz" => readiness(view),
+        _ => Response {
+            content_type: "text/html; charset=utf-8",
+            body: PAGE.to_owned(),
+            ..Response::words(200, "")
+        },
+    })
+}
+
+/// A browser on this machine may be led here by a page from anywhere: by a name which is made to
+/// mean this address, or by an order sent blindly. Neither is answered.
+fn not_from_a_foreign_page(request: &Request, is_tcp: bool) -> Option<Response> {
+    if request.method == "POST" && request.origin.is_some() {
+        let words = "orders are not taken from web pages";
+        return Some(Response::words(403, words));
+    }
+    let host = request.host.as_deref().filter(|_| is_tcp)?;
+    let address = host.parse().map(|address: SocketAddr| address.ip());
+    let address = address.or_else(|_| host.trim_matches(['[', ']']).parse::<IpAddr>());
+    let is_ours = match address {
+        Ok(address) => address.is_loopback(),
+        Err(_) => {
+            let name = host.split_once(':').map_or(host, |(name, _)| name);
+            name.eq_ignore_ascii_case("localhost")
+        }
+    };
+    let words = "ask by the loopback address, or as localhost";
+    (!is_ours).then(|| Response::words(421, words))
+}
+
+/// Somebody is served. That main is gone is no reason to kill all connections.
+fn health(view: &View) -> Response {
+    match (view.workers_alive(), view.main_alive()) {
+        (0, _) => Response::words(503, "no worker lives"),
+        (_, true) => Response::words(200, "ok"),
+        (_, false) => Response::words(200, "connections are served, but the main process is gone"),
+    }
+}
+
+fn readiness(view: &View) -> Response {
+    if view.is_accepting() {
+        Response::words(200, "ok")
+    } else {
+        let phase = status::phase(view);
+        let phase = phase.as_str().unwrap_or_default();
+        Response::words(503, &format!("not accepting: {phase}"))
+    }
+}
+
+fn order(request: &Request, view: &View, questions_only: bool) -> Reply {
+    if questions_only {
+        return Reply::Now(Response::words(
+            403,
+            "orders are taken on a unix socket only, where it is known who gives them",
+        ));
+    }
+    if !view.main_alive() {
+        return Reply::Now(gone());
+    }
+    match ask(request) {
+        Ok(ask) => Reply::Ask(ask),
+        Err(words) => Reply::Now(outcome(false, &words, 400)),
+    }
+}
+
+fn ask(request: &Request) -> Result<Ask, String> {
+    let mut parameters: Vec<_> = request.query.iter().collect();
+    let mut take = |name: &str| {
+        let at = parameters.iter().position(|(found, _)| found == name)?;
+        Some(parameters.remove(at).1.as_str())
+    };
+    let ask = match request.path.as_str() {
+        "/reload" => Ask::Reload,
+        "/drain/stop" => Ask::StopDrain,
+        "/upgrade" => Ask::Upgrade {
+            binary: take("binary").map(PathBuf::from),
+        },
+        _ => Ask::Drain {
+            over_ms: match take("over") {
+                None => DRAIN_MS,
+                Some(text) => config::read_duration(text)?
+                    .as_millis()
+                    .try_into()
+                    .unwrap_or(u64::MAX),
+            },
+            order: match take("order") {
+                None | Some("longest") => DrainOrder::Longest,
+                Some("shortest") => DrainOrder::Shortest,
+                Some(other) => {
+                    return Err(format!(
+                        "`{other}` is no order; there is longest (quiet for the longest time \
+                         first) and shortest"
+                    ));
+                }
+            },
+        },
+    };
+    match parameters.first() {
+        None => Ok(ask),
+        Some((name, _)) => Err(format!("{} knows no parameter `{name}`", request.path)),
+    }
+}
+
+/// What became of an order.
+pub(super) fn answered(answer: &Answer) -> Response {
+    outcome(answer.done, &answer.words, 409)
+}
+
+/// Nobody can carry an order out.
+pub(super) fn gone() -> Response {
+    let words = "the main process is gone: connections are served on, but nothing can be changed; \
+                 start the program again when they can be spared";
+    outcome(false, words, 503)
+}
+
+/// Main did not answer in time.
+pub(super) fn too_late() -> Response {
+    outcome(false, "the main process does not answer", 504)
+}
+
+fn outcome(done: bool, words: &str, refused: u16) -> Response {
+    let status = if done { 200 } else { refused };
+    Response::json(status, &json!({ "done": done, "words": words }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(
+        method: &str,
+        host: Option<&str>,
+        origin: Option<&str>,
+        is_tcp: bool,
+    ) -> Option<u16> {
+        let request = Request {
+            method: method.to_owned(),
+            path: "/status".to_owned(),
+            query: Vec::new(),
+            host: host.map(str::to_owned),
+            origin: origin.map(str::to_owned),
+        };
+        not_from_a_foreign_page(&request, is_tcp).map(|response| response.status)
+    }
+
+    #[test]
+    fn pages_of_others_are_not_answered() {
+        for host in [
+            "127.0.0.1:9901",
+            "localhost:9901",
+            "localhost",
+            "[::1]:9901",
+            "[::1]",
+            "127.7.7.7",
+        ] {
+            assert_eq!(refused("GET", Some(host), None, true), None, "{host}");
+        }
+        for host in [
+            "example.com:9901",
+            "example.com",
+            "10.0.0.1:80",
+            "127.0.0.1.example.com",
+        ] {
+            assert_eq!(refused("GET", Some(host), None, true), Some(421), "{host}");
+            assert_eq!(
+                refused("GET", Some(host), None, false),
+                None,
+                "a unix socket has no name"
+            );
+        }
+        assert_eq!(refused("GET", None, None, true), None);
+        let page = Some("http://localhost:9901");
+        assert_eq!(refused("POST", None, page, false), Some(403));
+        assert_eq!(refused("GET", None, page, false), None);
+    }
+}

@@ -1,0 +1,98 @@
+//! Backends, for `status` and for metrics.
+
+use super::view::View;
+use dormouse_handover::talk::Backend;
+use dormouse_reactor::process;
+use dormouse_tables::backends::Checked;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// What there is to say of one.
+struct Known<'a> {
+    backend: &'a Backend,
+    connections: u64,
+    failures: u64,
+    is_up: bool,
+    checked: Checked,
+}
+
+fn all(view: &View) -> impl Iterator<Item = Known<'_>> {
+    let now_ms = process::boottime_ms();
+    let told = view.state().into_iter().flat_map(|state| &state.backends);
+    told.map(move |backend| Known {
+        backend,
+        connections: view.backends.load(backend.place),
+        failures: match backend.place {
+            0 => 0,
+            place => view.backends.failures(place),
+        },
+        is_up: view.backends.is_up(backend.place, now_ms),
+        checked: match backend.place {
+            0 => Checked::Unknown,
+            place => view.backends.checked(place),
+        },
+    })
+}
+
+/// The part of `GET /status`.
+pub(super) fn document(view: &View) -> Value {
+    let one = |known: Known<'_>| {
+        json!({
+            "route": known.backend.route,
+            "address": known.backend.address,
+            "name": known.backend.name,
+            "up": known.is_up,
+            "check": match (known.backend.checked, known.checked) {
+                (false, _) => "off",
+                (true, Checked::Unknown) => "unknown",
+                (true, Checked::Up) => "well",
+                (true, Checked::Down) => "not well",
+            },
+            "connections": known.connections,
+            "failures_in_a_row": known.failures,
+        })
+    };
+    all(view).map(one).collect::<Vec<_>>().into()
+}
+
+/// The part of `GET /metrics`. There are at most a few hundred backends told of.
+pub(super) fn metrics(view: &View, page: &mut String) {
+    type Value = fn(&Known<'_>) -> u64;
+    let gauges: [(&str, &str, Value); 3] = [
+        (
+            "backend_up",
+            "Whether a backend may be given connections.",
+            |known| u64::from(known.is_up),
+        ),
+        (
+            "backend_connections",
+            "Connections with a backend.",
+            |known| known.connections,
+        ),
+        (
+            "backend_failures_in_a_row",
+            "Connects to a backend that have failed in a row.",
+            |known| known.failures,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        let mut known = all(view).peekable();
+        if known.peek().is_none() {
+            continue;
+        }
+        // Writing into a String can't fail.
+        let _ = writeln!(
+            page,
+            "# HELP dormouse_{name} {help}\n# TYPE dormouse_{name} gauge"
+        );
+        for known in known {
+            let (route, address) = (known.backend.route, &known.backend.address);
+            let address = address.replace('\\', "\\\\").replace('"', "\\\"");
+            let _ = writeln!(
+                page,
+                "dormouse_{name}{{route=\"{route}\",backend=\"{address}\"}} {}",
+                value(&known)
+            );
+        }
+    }
+}

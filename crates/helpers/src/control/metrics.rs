@@ -1,0 +1,498 @@
+//! `GET /metrics`: the text format of Prometheus (version 0.0.4).
+//!
+//! The number of series is bounded, whatever clients do: labels are states, reasons, pools,
+//! workers, and the certificates and backends of the configuration. A counter that is in no family
+//! stands for itself, so what is counted anywhere can be seen here.
+
+use super::view::View;
+use super::{backends, status};
+use dormouse_tables::counters::{Common, Count, Kind};
+use dormouse_tables::latency::Latency;
+use std::fmt::{Display, Write as _};
+
+/// Counters which are one thing, told apart by a label.
+struct Family {
+    name: &'static str,
+    help: &'static str,
+    label: &'static str,
+    of: &'static [(&'static str, Count)],
+}
+
+const FAMILIES: &[Family] = &[
+    Family {
+        name: "connections_closed_total",
+        help: "Established connections that are over, by reason.",
+        label: "reason",
+        of: &[
+            ("clean", Count::ClosedClean),
+            ("tls_truncated", Count::ClosedTlsTruncated),
+            ("tls_failed", Count::ClosedTlsFailed),
+            ("refused", Count::ClosedRefused),
+            ("plain_failed", Count::ClosedPlainFailed),
+            ("backend_down", Count::ClosedBackendDown),
+            ("limit", Count::ClosedLimit),
+            ("stopping", Count::ClosedStopping),
+            ("drained", Count::ClosedDrained),
+            ("crash", Count::ClosedByCrash),
+        ],
+    },
+    Family {
+        name: "handshakes_total",
+        help: "Handshakes with clients that are over, by result.",
+        label: "result",
+        of: &[
+            ("full", Count::HandshakesFull),
+            ("resumed", Count::HandshakesResumed),
+            ("failed", Count::HandshakesFailed),
+        ],
+    },
+    Family {
+        name: "handshakes_failed_total",
+        help: "Handshakes with clients that came to nothing, by reason. Those with the reasons \
+               timeout, given_up and silent were ended here; they are not in \
+               dormouse_handshakes_total.",
+        label: "reason",
+        of: &[
+            ("not_tls", Count::HandshakesNotTls),
+            ("plain_http", Count::PlainHttp),
+            ("incompatible", Count::HandshakesIncompatible),
+            ("peer_alert", Count::HandshakesPeerAlert),
+            ("peer_closed", Count::HandshakesPeerClosed),
+            ("broken", Count::HandshakesBroken),
+            ("client_certificate", Count::ClientCertificatesRefused),
+            ("too_large", Count::HandshakesTooLarge),
+            ("internal", Count::HandshakesInternal),
+            ("timeout", Count::HandshakesTimedOut),
+            ("given_up", Count::HandshakesGivenUp),
+            ("silent", Count::HandshakesSilent),
+        ],
+    },
+    Family {
+        name: "handshakes_by_version_total",
+        help: "Handshakes with clients that succeeded, by version of TLS and kind.",
+        label: "kind",
+        of: &[
+            ("tls13_full", Count::HandshakesFull13),
+            ("tls13_resumed", Count::HandshakesResumed13),
+            ("tls12_full", Count::HandshakesFull12),
+            ("tls12_resumed", Count::HandshakesResumed12),
+        ],
+    },
+    Family {
+        name: "handshake_bytes_total",
+        help: "Bytes of handshakes that succeeded, by direction.",
+        label: "direction",
+        of: &[
+            ("in", Count::HandshakeBytesIn),
+            ("out", Count::HandshakeBytesOut),
+        ],
+    },
+    Family {
+        name: "resumptions_refused_total",
+        help: "Sessions which clients offered and which were not resumed, by reason.",
+        label: "reason",
+        of: &[
+            ("unknown_key", Count::ResumptionUnknownKey),
+            ("damaged", Count::ResumptionDamaged),
+            ("expired", Count::ResumptionExpired),
+            ("not_cached", Count::ResumptionNotCached),
+            ("other_server_name", Count::ResumptionOtherServerName),
+            ("other_alpn", Count::ResumptionOtherAlpn),
+            ("other_client_policy", Count::ResumptionOtherClientPolicy),
+            ("client_certificate", Count::ResumptionClientCertificate),
+            ("other_suite", Count::ResumptionOtherSuite),
+        ],
+    },
+    Family {
+        name: "connect_handshakes_total",
+        help: "Handshakes with servers, by result.",
+        label: "result",
+        of: &[
+            ("full", Count::ConnectHandshakesFull),
+            ("resumed", Count::ConnectHandshakesResumed),
+            ("failed", Count::ConnectHandshakesFailed),
+        ],
+    },
+    Family {
+        name: "bytes_total",
+        help: "Bytes of established connections: ciphertext received, plaintext sent on, plaintext \
+               received, ciphertext sent.",
+        label: "direction",
+        of: &[
+            ("tls_in", Count::TlsBytesIn),
+            ("plain_out", Count::PlainBytesOut),
+            ("plain_in", Count::PlainBytesIn),
+            ("tls_out", Count::TlsBytesOut),
+        ],
+    },
+    Family {
+        name: "denied_total",
+        help: "Connections that were closed without an answer, by rule.",
+        label: "rule",
+        of: &[
+            ("network", Count::DeniedNetwork),
+            ("connections_per_client", Count::DeniedConnections),
+            ("handshakes_per_client", Count::DeniedRate),
+        ],
+    },
+    Family {
+        name: "accepting_paused_total",
+        help: "Times newcomers had to wait, by what there was not enough of.",
+        label: "reason",
+        of: &[
+            ("connections", Count::PausedFull),
+            ("handshakes", Count::PausedHandshakes),
+            ("descriptors", Count::PausedDescriptors),
+            ("ports", Count::PausedPorts),
+        ],
+    },
+    Family {
+        name: "reads_put_off_total",
+        help: "Times a connection was not read, by the memory that was used up.",
+        label: "pool",
+        of: &[
+            ("pending", Count::PendingExhausted),
+            ("kernel", Count::KernelExhausted),
+        ],
+    },
+    Family {
+        name: "paced_total",
+        help: "Times a connection had to wait because of what had passed, by limit.",
+        label: "limit",
+        of: &[
+            ("bytes_per_client", Count::PacedClient),
+            ("max_bytes_per_second", Count::PacedAll),
+        ],
+    },
+    Family {
+        name: "worker_ends_total",
+        help: "Times a worker was replaced: it died (hung ones included), or it was upgraded.",
+        label: "reason",
+        of: &[("died", Count::Restarts), ("upgraded", Count::Upgrades)],
+    },
+];
+
+/// Those which other gauges are made of.
+const WITHIN_OTHERS: &[Count] = &[
+    Count::Connections,
+    Count::AtRest,
+    Count::Handshaking,
+    Count::Warm,
+    Count::PendingBytes,
+    Count::KernelBytes,
+    Count::Accepted,
+];
+
+/// The whole page.
+pub(super) fn page(view: &View) -> String {
+    let mut page = Page::default();
+    connections(&mut page, view);
+    for family in FAMILIES {
+        page.family(family.name, "counter", family.help);
+        for (value, count) in family.of {
+            page.sample(&[(family.label, value)], view.sum(*count));
+        }
+    }
+    for &latency in Latency::ALL {
+        histogram(&mut page, view, latency);
+    }
+    memory(&mut page, view);
+    certificates_and_keys(&mut page, view);
+    backends::metrics(view, &mut page.text);
+    processes(&mut page, view);
+    for &count in Count::ALL {
+        alone(&mut page, view, count);
+    }
+    page.text
+}
+
+fn connections(page: &mut Page, view: &View) {
+    let all = view.sum(Count::Connections);
+    let at_rest = view.sum(Count::AtRest).min(all);
+    page.family("connections", "gauge", "Connections there are, by state.");
+    page.sample(&[("state", "at_rest")], at_rest);
+    page.sample(&[("state", "pending")], all - at_rest);
+    page.sample(&[("state", "handshaking")], view.sum(Count::Handshaking));
+    page.family(
+        "warm_connections",
+        "gauge",
+        "Of those at rest: connections to servers which wait for a local client.",
+    );
+    page.sample(&[], view.sum(Count::Warm));
+    if let Some(state) = view.state() {
+        page.family("connections_max", "gauge", "Connections there may be.");
+        page.sample(&[], state.bounds.connections);
+    }
+    let accepted = "TCP connections accepted.";
+    page.family("connections_accepted_total", "counter", accepted);
+    page.sample(&[], view.sum(Count::Accepted));
+    let opened = [
+        Count::HandshakesFull,
+        Count::HandshakesResumed,
+        Count::ConnectHandshakesFull,
+        Count::ConnectHandshakesResumed,
+    ];
+    page.family(
+        "connections_opened_total",
+        "counter",
+        "TLS connections established, with clients and with servers.",
+    );
+    page.sample(
+        &[],
+        opened.into_iter().map(|count| view.sum(count)).sum::<u64>(),
+    );
+}
+
+fn histogram(page: &mut Page, view: &View, latency: Latency) {
+    let (name, help) = latency.name();
+    let seen = view.latency(latency);
+    page.family(name, "histogram", help);
+    for (bound_us, count) in seen.up_to {
+        let bound = (bound_us as f64 / 1e6).to_string();
+        page.sample_of("_bucket", &[("le", &bound)], count);
+    }
+    page.sample_of("_bucket", &[("le", "+Inf")], seen.count);
+    page.sample_of("_sum", &[], seen.sum_us as f64 / 1e6);
+    page.sample_of("_count", &[], seen.count);
+}
+
+fn memory(page: &mut Page, view: &View) {
+    let pools = status::memory(view);
+    let pools = || pools.as_object().into_iter().flatten();
+    for (name, field, help) in [
+        ("memory_used_bytes", "used_bytes", "Memory in use, by pool."),
+        (
+            "memory_bound_bytes",
+            "bound_bytes",
+            "What a pool may use at most.",
+        ),
+    ] {
+        page.family(name, "gauge", help);
+        for (pool, amounts) in pools() {
+            if let Some(bytes) = amounts[field].as_u64() {
+                page.sample(&[("pool", pool)], bytes);
+            }
+        }
+    }
+}
+
+fn certificates_and_keys(page: &mut Page, view: &View) {
+    let certificates = view.state().map(|state| state.certificates.as_slice());
+    page.family(
+        "certificate_expiry_timestamp_seconds",
+        "gauge",
+        "When a certificate that clients are shown ends, as Unix time; of many, those which end \
+         first.",
+    );
+    let mut files: Vec<&str> = Vec::new();
+    for certificate in certificates.unwrap_or_default() {
+        // A series for each file, whatever is in it.
+        if !files.contains(&certificate.file.as_str()) {
+            files.push(&certificate.file);
+            let labels = [("file", &*certificate.file), ("name", &*certificate.name)];
+            page.sample(&labels, certificate.expires_s);
+        }
+    }
+    if let Some(acme) = view.state().and_then(|state| state.acme.as_ref()) {
+        page.family(
+            "acme_orders_total",
+            "counter",
+            "Certificates asked for at the ACME server since the main process began, by result.",
+        );
+        page.sample(&[("result", "issued")], acme.issued);
+        page.sample(&[("result", "failed")], acme.failed);
+        page.family(
+            "acme_failures",
+            "gauge",
+            "Attempts in a row by which no certificate came for a name from the ACME server; of \
+             many names, those which failed, and those which are due first.",
+        );
+        for name in &acme.names {
+            page.sample(&[("name", &*name.name)], name.failures);
+        }
+    }
+    let since_s = view.common(Common::KeySince);
+    if since_s > 0 {
+        page.family(
+            "ticket_key_age_seconds",
+            "gauge",
+            "Age of the key which seals tickets now.",
+        );
+        page.sample(
+            &[],
+            dormouse_handover::unix_time()
+                .as_secs()
+                .saturating_sub(since_s),
+        );
+    }
+    page.family(
+        "ticket_store_failures_total",
+        "counter",
+        "Looks at the store of ticket keys which came to nothing.",
+    );
+    page.sample(&[], view.common(Common::StoreFailures));
+}
+
+fn processes(page: &mut Page, view: &View) {
+    page.family(
+        "build_info",
+        "gauge",
+        "1, with the version of the program that answers.",
+    );
+    page.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    for (name, help, value) in [
+        (
+            "workers_alive",
+            "Workers that live.",
+            view.workers_alive() as u64,
+        ),
+        (
+            "main_alive",
+            "Whether the main process lives.",
+            u64::from(view.main_alive()),
+        ),
+        (
+            "accepting",
+            "Whether new connections are accepted.",
+            u64::from(view.is_accepting()),
+        ),
+        (
+            "control_restarts",
+            "How often the process which answers was started again.",
+            u64::from(view.restarts),
+        ),
+    ] {
+        page.family(name, "gauge", help);
+        page.sample(&[], value);
+    }
+    if let Some(state) = view.state() {
+        page.family(
+            "configuration_edition",
+            "gauge",
+            "1 after the start, one more with each reload.",
+        );
+        page.sample(&[], state.configuration.edition);
+        let refused = (state.configuration.last_reload.as_ref()).is_some_and(|last| !last.done);
+        page.family(
+            "configuration_refused",
+            "gauge",
+            "Whether the last reload was refused.",
+        );
+        page.sample(&[], u8::from(refused));
+    }
+    resident(page, view);
+}
+
+fn resident(page: &mut Page, view: &View) {
+    page.family(
+        "resident_memory_bytes",
+        "gauge",
+        "Resident memory of a process, what it shares with others included.",
+    );
+    let mut sample = |process: &str, worker: &str, pid: i32| {
+        if let Some(bytes) = status::resident_bytes(pid) {
+            page.sample(&[("process", process), ("worker", worker)], bytes);
+        }
+    };
+    if let Some(state) = view.state() {
+        sample("main", "", state.pid);
+        for (number, keeper) in state.keepers.iter().enumerate() {
+            sample("keeper", &number.to_string(), keeper.pid);
+        }
+    }
+    sample("control", "", dormouse_reactor::process::pid().0);
+    for number in 0..view.workers() {
+        sample("worker", &number.to_string(), view.worker(number).pid);
+    }
+}
+
+/// A counter that is in no family.
+fn alone(page: &mut Page, view: &View, count: Count) {
+    let in_family = |family: &Family| family.of.iter().any(|&(_, one)| one == count);
+    if WITHIN_OTHERS.contains(&count) || FAMILIES.iter().any(in_family) {
+        return;
+    }
+    let (suffix, kind) = match count.kind() {
+        Kind::Total => ("_total", "counter"),
+        Kind::Gauge => ("", "gauge"),
+        Kind::Note => return,
+    };
+    page.family(&format!("{}{suffix}", count.name()), kind, count.help());
+    page.sample(&[], view.sum(count));
+}
+
+/// The page as it grows.
+#[derive(Default)]
+struct Page {
+    text: String,
+    family: String,
+}
+
+impl Page {
+    /// What follows belongs to this one.
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        self.family = format!("dormouse_{name}");
+        let family = &self.family;
+        // Writing into a String can't fail.
+        let _ = write!(
+            self.text,
+            "# HELP {family} {help}\n# TYPE {family} {kind}\n"
+        );
+    }
+
+    fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.sample_of("", labels, value);
+    }
+
+    fn sample_of(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.text.push_str(&self.family);
+        self.text.push_str(suffix);
+        for (n, (name, value)) in labels.iter().enumerate() {
+            let before = if n == 0 { '{' } else { ',' };
+            let _ = write!(self.text, "{before}{name}=\"{}\"", escaped(value));
+        }
+        let after = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.text, "{after} {value}");
+    }
+}
+
+/// As the value of a label is written.
+fn escaped(value: &str) -> String {
+    let escape = |character| match character {
+        '\\' => "\\\\".to_owned(),
+        '"' => "\\\"".to_owned(),
+        '\n' => "\\n".to_owned(),
+        other => String::from(other),
+    };
+    value.chars().map(escape).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_what_prometheus_reads() {
+        let mut page = Page::default();
+        page.family("x_total", "counter", "Of x.");
+        page.sample(&[("file", "a\"b\\c\nd"), ("name", "é")], 7);
+        page.sample_of("_sum", &[], 0.25);
+        assert_eq!(
+            page.text,
+            "# HELP dormouse_x_total Of x.\n# TYPE dormouse_x_total counter\n\
+             dormouse_x_total{file=\"a\\\"b\\\\c\\nd\",name=\"é\"} 7\ndormouse_x_total_sum 0.25\n"
+        );
+    }
+
+    #[test]
+    fn a_counter_is_in_one_family_at_most() {
+        let mut all: Vec<&str> = FAMILIES
+            .iter()
+            .flat_map(|family| family.of.iter().map(|(_, count)| count.name()))
+            .collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+}

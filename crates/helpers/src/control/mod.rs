@@ -1,0 +1,287 @@
+//! The control process: answers questions about the program, and passes orders on to main.
+//!
+//! It has no privileges, holds no connection and no slot, and sees the counters through a mapping
+//! that it cannot write to. It is started, and started again, by main, and outlives it: when main
+//! is gone it still answers, and says so. Every part of it is bounded: clients, bytes, time.
+//!
+//! ```text
+//!   talk     what main and control say to each other     answers  what is answered to whom
+//!   http     requests and responses                      status   GET /status
+//!   client   one who asks                                metrics  GET /metrics
+//!   view     what control can see                       backends of both
+//! ```
+
+mod answers;
+mod backends;
+mod client;
+mod http;
+mod metrics;
+mod status;
+mod view;
+
+use crate::beside::{self, Standing};
+use answers::Reply;
+use client::{Client, Next};
+use dormouse_config::Log;
+use dormouse_handover::talk::{self, Report, Request, Told};
+use dormouse_reactor::poller::{Events, Interest, Poller};
+use dormouse_reactor::process;
+use dormouse_reactor::sandbox::Role;
+use dormouse_reactor::socket::{self, Attempt};
+use dormouse_reactor::{Fd, OnExec, shared};
+use dormouse_tables::backends::Backends;
+use http::Response;
+use std::io;
+use std::process::ExitCode;
+use view::View;
+
+/// Who asks at the same time; more wait in the listener's queue.
+const CLIENTS_MAX: usize = 32;
+/// How often it is seen whether anybody is left, once main is gone.
+const LOOK_MS: u64 = 1_000;
+
+const TOKEN_LISTENER: u64 = 1;
+const TOKEN_MAIN: u64 = 2;
+/// And those after it, one for each client.
+const TOKEN_CLIENTS: u64 = 100;
+
+/// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
+pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
+    beside::live("control", args, start_logs, |standing, told| {
+        Control::begin(standing, told)?.run()
+    })
+}
+
+struct Control {
+    poller: Poller,
+    listener: Fd,
+    listening: bool,
+    questions_only: bool,
+    owner: u32,
+    main: Fd,
+    clients: Vec<Option<Client>>,
+    last_ask: u64,
+    view: View,
+}
+
+impl Control {
+    fn begin(standing: &Standing, told: &Told) -> io::Result<Control> {
+        let counters = shared::View::open(Fd(told.counters), told.workers as usize)
+            .map_err(io::Error::other)?;
+        let backends = Backends::view(Fd(told.backends), told.workers).map_err(io::Error::other)?;
+        let control = Control {
+            poller: Poller::create(OnExec::Close)?,
+            listener: Fd(told.listener),
+            listening: true,
+            questions_only: told.questions_only,
+            owner: told.owner,
+            main: Fd(told.channel),
+            clients: (0..CLIENTS_MAX).map(|_| None).collect(),
+            last_ask: 0,
+            view: View::new(counters, backends, told.restarts),
+        };
+        standing.confine(Role::Control)?;
+        let poller = &control.poller;
+        poller.add(control.listener, TOKEN_LISTENER, Interest::READ)?;
+        poller.add(control.main, TOKEN_MAIN, Interest::READ)?;
+        Ok(control)
+    }
+
+    /// Answers until the program ends.
+    fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(64);
+        loop {
+            self.poller.wait(&mut events, self.timeout_ms())?;
+            for event in events.iter() {
+                match event.token() {
+                    TOKEN_LISTENER => self.accept(),
+                    TOKEN_MAIN => {
+                        if self.hear_main() {
+                            return Ok(());
+                        }
+                    }
+                    token => self.on_client(token.saturating_sub(TOKEN_CLIENTS) as usize),
+                }
+            }
+            self.end_late_clients();
+            if !self.view.main_alive() && !self.view.is_anybody_there() {
+                tracing::info!("nobody is served any more; the control process ends");
+                return Ok(());
+            }
+        }
+    }
+
+    fn timeout_ms(&self) -> Option<u64> {
+        let now_ms = process::boottime_ms();
+        let deadlines = self.clients.iter().flatten().map(|c| c.deadline_ms);
+        let look_ms = (!self.view.main_alive()).then_some(now_ms + LOOK_MS);
+        let next = deadlines.chain(look_ms).min();
+        next.map(|deadline_ms| deadline_ms.saturating_sub(now_ms))
+    }
+
+    // ---- main ----
+
+    /// `true`: the program ends.
+    fn hear_main(&mut self) -> bool {
+        match talk::receive(self.main) {
+            Ok(None) => {}
+            Ok(Some(Report::State(state))) => self.view.set_state(state),
+            Ok(Some(Report::Answer(answer))) => {
+                let waits = |client: &Client| client.waits_for(answer.id);
+                let found = self
+                    .clients
+                    .iter()
+                    .position(|c| c.as_ref().is_some_and(waits));
+                if let Some(index) = found {
+                    self.respond(index, &answers::answered(&answer));
+                }
+            }
+            Ok(Some(Report::End)) => return true,
+            Err(error) => {
+                tracing::error!(%error, "the main process is gone; questions are answered still");
+                let _ = self.poller.remove(self.main);
+                self.view.note_that_main_is_gone();
+                for index in 0..self.clients.len() {
+                    if self.clients[index].as_ref().is_some_and(Client::waits) {
+                        self.respond(index, &answers::gone());
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    // ---- clients ----
+
+    fn accept(&mut self) {
+        while let Some(index) = self.clients.iter().position(Option::is_none) {
+            let fd = match socket::accept(self.listener, OnExec::Close) {
+                Ok(Attempt::Done(accepted)) => accepted.fd,
+                Ok(Attempt::WouldBlock) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "the admin address cannot accept");
+                    return;
+                }
+            };
+            let mut client = Client::new(fd, process::boottime_ms());
+            let watched = self.poller.add(fd, token(index), Interest::READ);
+            if watched.is_err() || !self.is_allowed(&mut client) {
+                fd.close();
+                continue;
+            }
+            self.clients[index] = Some(client);
+        }
+        // Full: who comes now waits in the queue.
+        self.listening = self.poller.remove(self.listener).is_err();
+    }
+
+    /// On a unix socket: only for the owner and root, whatever the mode of the file.
+    fn is_allowed(&self, client: &mut Client) -> bool {
+        if self.questions_only {
+            return true;
+        }
+        match socket::peer_user_id(client.fd) {
+            Ok(uid) if uid == 0 || uid == self.owner => true,
+            Ok(uid) => {
+                tracing::warn!(uid, "this user may not use the admin socket");
+                let words = "only the user who runs the program, and root, may ask";
+                let _ = client.respond(&Response::words(403, words), process::boottime_ms());
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn on_client(&mut self, index: usize) {
+        let now_ms = process::boottime_ms();
+        let Some(Some(client)) = self.clients.get_mut(index) else {
+            return;
+        };
+        match client.step(now_ms) {
+            Next::Wait => self.watch(index),
+            Next::Over => self.drop_client(index),
+            Next::Request(request) => {
+                match answers::reply(&request, &self.view, self.questions_only) {
+                    Reply::Now(response) => self.respond(index, &response),
+                    Reply::Ask(ask) => self.ask_main(index, ask, now_ms),
+                }
+            }
+        }
+    }
+
+    fn ask_main(&mut self, index: usize, ask: talk::Ask, now_ms: u64) {
+        self.last_ask += 1;
+        let id = self.last_ask;
+        match talk::send(self.main, &Request { id, ask }) {
+            Ok(Attempt::Done(())) => {
+                if let Some(Some(client)) = self.clients.get_mut(index) {
+                    client.wait_for(id, now_ms);
+                }
+            }
+            Ok(Attempt::WouldBlock) => self.respond(index, &answers::too_late()),
+            Err(_) => self.respond(index, &answers::gone()),
+        }
+    }
+
+    fn respond(&mut self, index: usize, response: &Response) {
+        let now_ms = process::boottime_ms();
+        let Some(Some(client)) = self.clients.get_mut(index) else {
+            return;
+        };
+        match client.respond(response, now_ms) {
+            Next::Over => self.drop_client(index),
+            _ => self.watch(index),
+        }
+    }
+
+    fn watch(&mut self, index: usize) {
+        let Some(Some(client)) = self.clients.get(index) else {
+            return;
+        };
+        let interest = if client.is_writing() {
+            Interest::WRITE
+        } else {
+            Interest::READ
+        };
+        if self
+            .poller
+            .modify(client.fd, token(index), interest)
+            .is_err()
+        {
+            self.drop_client(index);
+        }
+    }
+
+    fn end_late_clients(&mut self) {
+        let now_ms = process::boottime_ms();
+        for index in 0..self.clients.len() {
+            let Some(client) = &self.clients[index] else {
+                continue;
+            };
+            if client.deadline_ms > now_ms {
+                continue;
+            }
+            if client.waits() {
+                self.respond(index, &answers::too_late());
+            } else {
+                self.drop_client(index);
+            }
+        }
+    }
+
+    fn drop_client(&mut self, index: usize) {
+        if let Some(client) = self.clients.get_mut(index).and_then(Option::take) {
+            client.fd.close();
+        }
+        if !self.listening {
+            let added = self
+                .poller
+                .add(self.listener, TOKEN_LISTENER, Interest::READ);
+            self.listening = added.is_ok();
+        }
+    }
+}
+
+fn token(index: usize) -> u64 {
+    TOKEN_CLIENTS + index as u64
+}

@@ -1,0 +1,113 @@
+//! What control can see: the counters, what main has told last, and which processes there are.
+
+use dormouse_handover::talk::{Phase, State};
+use dormouse_reactor::process::{self, Pid};
+use dormouse_reactor::shared;
+use dormouse_tables::backends::Backends;
+use dormouse_tables::counters::{Common, Count, ended_in_words};
+use dormouse_tables::latency::{Distribution, Latency};
+
+/// Everything that answers are made of.
+pub(super) struct View {
+    counters: shared::View,
+    pub(super) backends: Backends,
+    state: Option<Box<State>>,
+    main_gone: bool,
+    pub(super) restarts: u32,
+    pub(super) born_ms: u64,
+}
+
+/// A worker, as it is now.
+pub(super) struct WorkerView {
+    pub(super) pid: i32,
+    pub(super) alive: bool,
+    pub(super) born_ms: u64,
+    /// How the one before it ended, and when.
+    pub(super) last_death: Option<(String, u64)>,
+}
+
+impl View {
+    pub(super) fn new(counters: shared::View, backends: Backends, restarts: u32) -> View {
+        View {
+            counters,
+            backends,
+            state: None,
+            main_gone: false,
+            restarts,
+            born_ms: process::boottime_ms(),
+        }
+    }
+
+    pub(super) fn set_state(&mut self, state: Box<State>) {
+        self.state = Some(state);
+    }
+
+    pub(super) fn note_that_main_is_gone(&mut self) {
+        self.main_gone = true;
+    }
+
+    /// What main has told last. `None` for a moment after the start.
+    pub(super) fn state(&self) -> Option<&State> {
+        self.state.as_deref()
+    }
+
+    pub(super) fn main_alive(&self) -> bool {
+        !self.main_gone
+    }
+
+    pub(super) fn workers(&self) -> usize {
+        self.counters.workers()
+    }
+
+    pub(super) fn common(&self, common: Common) -> u64 {
+        self.counters.common(common as usize)
+    }
+
+    /// How long something took, over all workers.
+    pub(super) fn latency(&self, latency: Latency) -> Distribution {
+        latency.distribution(&self.counters)
+    }
+
+    pub(super) fn sum(&self, count: Count) -> u64 {
+        self.counters.sum(count as usize)
+    }
+
+    pub(super) fn of_worker(&self, worker: usize, count: Count) -> u64 {
+        self.counters.load(worker, count as usize)
+    }
+
+    pub(super) fn worker(&self, worker: usize) -> WorkerView {
+        let pid = self.of_worker(worker, Count::WorkerPid) as i32;
+        let died_ms = self.of_worker(worker, Count::DiedMs);
+        let died_of = self.of_worker(worker, Count::DiedOf);
+        WorkerView {
+            pid,
+            alive: is_alive(pid),
+            born_ms: self.of_worker(worker, Count::WorkerBornMs),
+            last_death: (died_ms > 0).then(|| (ended_in_words(died_of), died_ms)),
+        }
+    }
+
+    pub(super) fn workers_alive(&self) -> usize {
+        let all = (0..self.workers()).map(|worker| self.worker(worker));
+        all.filter(|worker| worker.alive).count()
+    }
+
+    /// Does any process serve?
+    pub(super) fn is_anybody_there(&self) -> bool {
+        let keepers = self.state.iter().flat_map(|state| &state.keepers);
+        let mut keepers = keepers.filter(|keeper| keeper.ended.is_none());
+        self.workers_alive() > 0 || keepers.any(|keeper| is_alive(keeper.pid))
+    }
+
+    /// Are new connections accepted?
+    pub(super) fn is_accepting(&self) -> bool {
+        let ready = |state: &State| state.phase == Phase::Ready;
+        self.state().is_some_and(ready) && self.workers_alive() > 0
+    }
+}
+
+/// Whether a process does anything any more: one whose end nobody has taken note of does not.
+pub(super) fn is_alive(pid: i32) -> bool {
+    process::runs(Pid(pid))
+}

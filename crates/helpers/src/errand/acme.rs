@@ -1,0 +1,501 @@
+//! A certificate from an ACME server (RFC 8555), by tls-alpn-01 (RFC 8737), and when the server
+//! wants it renewed (RFC 9773).
+//!
+//! The protocol is a library's. Here are its requests over our own TLS, and the order of things:
+//! account, order, challenge (which main gives to the workers, and says when all have it), request,
+//! certificate. Keys are made here and handed to main; this process ends soon, and keeps none.
+//!
+//! The library is asynchronous, but nothing in it ever waits: each request has been made when its
+//! future is asked for the first time.
+
+use super::http::{self, Request};
+use super::{Found, Job};
+use crate::beside;
+use crate::fleet::Connector;
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use dormouse_engine::{CertificateDer, Identity};
+use dormouse_handover::talk;
+use dormouse_reactor::Fd;
+use http_body_util::BodyExt as _;
+use instant_acme::{
+    Account, AccountBuilder, AuthorizationStatus, BodyWrapper, BytesResponse,
+    CertificateIdentifier, ChallengeType, Error, ExternalAccountKey, HttpClient, Identifier,
+    NewAccount, NewOrder, Order, OrderStatus, Problem,
+};
+use serde::{Deserialize, Serialize};
+use std::future::{Future, ready};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+use zeroize::{Zeroize as _, Zeroizing};
+
+/// One request and its response.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(20);
+/// From the first request to the certificate. Main waits somewhat longer.
+const ORDER_PATIENCE: Duration = Duration::from_secs(100);
+/// Between two looks at what the server does: at first, and at most.
+const LOOK: Duration = Duration::from_millis(250);
+const LOOK_MAX: Duration = Duration::from_secs(3);
+/// How often main is asked whether it goes on.
+const MAIN_LOOK: Duration = Duration::from_millis(20);
+/// An order is begun anew so often when the server takes none of our nonces (RFC 8555 §6.5).
+const NONCE_TRIES: usize = 4;
+
+/// Who is asked, and as whom.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Server {
+    /// The address of its directory.
+    pub directory: String,
+    pub email: Option<String>,
+    /// None: there is none yet.
+    pub account: Option<Credentials>,
+    /// By which a new account is bound to one that the server's people know.
+    pub binding: Option<Binding>,
+}
+
+/// A certificate that is wanted.
+#[derive(Serialize, Deserialize)]
+pub struct Wanted {
+    pub server: Server,
+    pub name: String,
+    /// The one it comes instead of, DER.
+    pub replaces: Option<Vec<u8>>,
+}
+
+/// When is this certificate to be renewed?
+#[derive(Serialize, Deserialize)]
+pub struct Asked {
+    pub server: Server,
+    pub name: String,
+    /// DER.
+    pub certificate: Vec<u8>,
+}
+
+/// An account, as the library writes it. None of its texts has a character which JSON escapes: so
+/// reading and writing makes no copies that stay.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Credentials {
+    pub id: String,
+    /// PKCS #8, in base64url.
+    pub(crate) key_pkcs8: String,
+    pub directory: String,
+}
+
+/// External Account Binding (RFC 8555 §7.3.4).
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Binding {
+    pub id: String,
+    /// Base64url.
+    pub key: String,
+}
+
+/// By which a name is shown to be ours: a certificate that is good for nothing else.
+#[derive(Serialize, Deserialize)]
+pub struct Challenge {
+    pub name: String,
+    /// PEM.
+    pub chain: String,
+    pub key: KeyLines,
+}
+
+/// What has come.
+#[derive(Serialize, Deserialize)]
+pub struct Had {
+    /// PEM.
+    pub chain: String,
+    pub key: KeyLines,
+}
+
+/// When the server wants a certificate renewed, in Unix time; and when to ask again.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub struct Window {
+    pub from_s: i64,
+    pub until_s: i64,
+    pub again_in_s: u64,
+}
+
+/// The lines of a private key in PEM: in JSON the end of a line is an escape, and who reads those
+/// leaves copies behind.
+#[derive(Serialize, Deserialize)]
+pub struct KeyLines(Vec<String>);
+
+impl KeyLines {
+    fn of(pem: &str) -> KeyLines {
+        KeyLines(pem.lines().map(str::to_owned).collect())
+    }
+
+    /// The key as PEM.
+    pub fn pem(&self) -> Zeroizing<String> {
+        let len = self.0.iter().map(|line| line.len() + 1).sum();
+        let mut pem = Zeroizing::new(String::with_capacity(len));
+        for line in &self.0 {
+            pem.push_str(line);
+            pem.push('\n');
+        }
+        pem
+    }
+}
+
+impl Drop for KeyLines {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(String::zeroize);
+    }
+}
+
+impl Drop for Credentials {
+    fn drop(&mut self) {
+        self.key_pkcs8.zeroize();
+    }
+}
+
+impl Drop for Binding {
+    fn drop(&mut self) {
+        self.key.zeroize();
+    }
+}
+
+/// Does what main wants of ACME servers.
+pub(super) struct Acme {
+    connector: Arc<Connector>,
+    channel: Fd,
+    /// The one that was used last, and where.
+    account: Option<(String, Account)>,
+}
+
+impl Acme {
+    /// `trust`: PEM of those who may vouch for servers.
+    pub(super) fn new(trust: &str, channel: Fd) -> Result<Acme, String> {
+        Ok(Acme {
+            connector: Arc::new(Connector::to_authority(trust)?),
+            channel,
+            account: None,
+        })
+    }
+
+    /// Has a certificate made.
+    pub(super) fn obtain(&mut self, wanted: &Wanted) -> Result<Had, String> {
+        let deadline = Instant::now() + ORDER_PATIENCE;
+        let mut tries = 1;
+        loop {
+            match at_once(self.order(wanted, deadline)) {
+                Ok(had) => return Ok(had),
+                Err(error) if tries < NONCE_TRIES && is(&error, "badNonce") => tries += 1,
+                // It has forgotten us.
+                Err(error) if self.account.is_some() && is(&error, "accountDoesNotExist") => {
+                    let made = at_once(self.create(&wanted.server));
+                    self.account = None;
+                    let account = made.map_err(|error| in_words(&error))?;
+                    self.account = Some((wanted.server.directory.clone(), account));
+                    tries += 1;
+                    if tries > NONCE_TRIES {
+                        return Err(in_words(&error));
+                    }
+                }
+                Err(error) => return Err(in_words(&error)),
+            }
+        }
+    }
+
+    /// When does the server want it renewed? `None`: it does not say.
+    pub(super) fn ask(&mut self, asked: &Asked) -> Result<Option<Window>, String> {
+        match at_once(self.window(asked)) {
+            Ok(window) => Ok(Some(window)),
+            Err(Error::Unsupported(_)) => Ok(None),
+            Err(error) => Err(in_words(&error)),
+        }
+    }
+
+    async fn window(&mut self, asked: &Asked) -> Result<Window, Error> {
+        if asked.server.account.is_none() {
+            return Err(Error::Unsupported("there is no account yet"));
+        }
+        let account = self.account(&asked.server).await?;
+        let certificate = CertificateDer::from(asked.certificate.as_slice());
+        let Ok(id) = CertificateIdentifier::try_from(&certificate) else {
+            return Err(Error::Unsupported("the certificate names no issuer's key"));
+        };
+        let (info, again) = account.renewal_info(&id).await?;
+        Ok(Window {
+            from_s: info.suggested_window.start.unix_timestamp(),
+            until_s: info.suggested_window.end.unix_timestamp(),
+            again_in_s: again.as_secs(),
+        })
+    }
+
+    async fn order(&mut self, wanted: &Wanted, deadline: Instant) -> Result<Had, Error> {
+        let account = self.account(&wanted.server).await?;
+        let mut order = new_order(&account, wanted).await?;
+        let mut authorizations = order.authorizations();
+        while let Some(authorization) = authorizations.next().await {
+            let mut authorization = authorization?;
+            match authorization.status {
+                AuthorizationStatus::Valid => continue,
+                AuthorizationStatus::Pending => {}
+                _ => return Err(Error::Str("an authorization that can still be given")),
+            }
+            let challenge = authorization.challenge(ChallengeType::TlsAlpn01);
+            let mut challenge = challenge.ok_or(Error::Unsupported("tls-alpn-01"))?;
+            let digest = challenge.key_authorization().digest();
+            self.show(&wanted.name, digest.as_ref(), deadline)?;
+            challenge.set_ready().await?;
+        }
+        until(&mut order, OrderStatus::Ready, deadline).await?;
+        let (request, key) = Identity::request(&wanted.name).map_err(other)?;
+        if order.state().status == OrderStatus::Ready {
+            order.finalize_csr(&request).await?;
+        }
+        until(&mut order, OrderStatus::Valid, deadline).await?;
+        let chain = order.certificate().await?;
+        Ok(Had {
+            chain: chain.ok_or(Error::Str("a certificate, though the order is valid"))?,
+            key: KeyLines::of(&key),
+        })
+    }
+
+    /// The account that main knows, or a new one.
+    async fn account(&mut self, server: &Server) -> Result<Account, Error> {
+        if let Some((directory, account)) = &self.account
+            && *directory == server.directory
+        {
+            return Ok(account.clone());
+        }
+        let account = match &server.account {
+            Some(credentials) => {
+                let text = Zeroizing::new(serde_json::to_vec(credentials)?);
+                let credentials = serde_json::from_slice(&text)?;
+                self.builder().from_credentials(credentials).await?
+            }
+            None => self.create(server).await?,
+        };
+        self.account = Some((server.directory.clone(), account.clone()));
+        Ok(account)
+    }
+
+    async fn create(&self, server: &Server) -> Result<Account, Error> {
+        let contact = server.email.as_ref().map(|email| format!("mailto:{email}"));
+        let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
+        let new = NewAccount {
+            contact: &contact,
+            terms_of_service_agreed: true,
+            only_return_existing: false,
+        };
+        let binding = server.binding.as_ref().map(|binding| {
+            let key = BASE64_URL_SAFE_NO_PAD.decode(binding.key.trim().trim_end_matches('='));
+            let key = Zeroizing::new(key.map_err(other)?);
+            Ok::<_, Error>(ExternalAccountKey::new(binding.id.clone(), &key))
+        });
+        let made = self
+            .builder()
+            .create(
+                &new,
+                server.directory.clone(),
+                binding.transpose()?.as_ref(),
+            )
+            .await;
+        let (account, credentials) = made?;
+        let text = Zeroizing::new(serde_json::to_vec(&credentials)?);
+        beside::tell(
+            self.channel,
+            &Found::Account(serde_json::from_slice(&text)?),
+        )
+        .map_err(other)?;
+        Ok(account)
+    }
+
+    fn builder(&self) -> AccountBuilder {
+        Account::builder_with_http(Box::new(Http(Arc::clone(&self.connector))))
+    }
+
+    /// Has all workers show that the name is ours.
+    fn show(&self, name: &str, digest: &[u8], deadline: Instant) -> Result<(), Error> {
+        let (chain, key) = Identity::acme_challenge_pem(name, digest).map_err(other)?;
+        let challenge = Challenge {
+            name: name.to_owned(),
+            chain,
+            key: KeyLines::of(&key),
+        };
+        beside::tell(self.channel, &Found::Challenge(challenge)).map_err(other)?;
+        while Instant::now() < deadline {
+            match talk::receive(self.channel).map_err(other)? {
+                Some(Job::Proceed) => return Ok(()),
+                Some(_) => return Err(Error::Str("main's word that the challenge is shown")),
+                None => thread::sleep(MAIN_LOOK),
+            }
+        }
+        Err(late("not all workers have taken the challenge"))
+    }
+}
+
+/// The server may know, or not, what is replaced: that is no reason to get nothing.
+async fn new_order(account: &Account, wanted: &Wanted) -> Result<Order, Error> {
+    let names = [Identifier::Dns(wanted.name.clone())];
+    let certificate = wanted.replaces.as_deref().map(CertificateDer::from);
+    let replaced = certificate.as_ref().map(CertificateIdentifier::try_from);
+    if let Some(Ok(id)) = replaced {
+        let order = account.new_order(&NewOrder::new(&names).replaces(id)).await;
+        match order {
+            Err(error) if is(&error, "badNonce") || is(&error, "rateLimited") => return Err(error),
+            Err(_) => {}
+            Ok(order) => return Ok(order),
+        }
+    }
+    account.new_order(&NewOrder::new(&names)).await
+}
+
+/// Looks until the order has come so far.
+async fn until(order: &mut Order, wanted: OrderStatus, deadline: Instant) -> Result<(), Error> {
+    let mut pause = LOOK;
+    loop {
+        let status = order.refresh().await?.status;
+        if status == wanted || status == OrderStatus::Valid {
+            return Ok(());
+        }
+        if status == OrderStatus::Invalid {
+            return Err(why_invalid(order).await);
+        }
+        if Instant::now() + pause >= deadline {
+            return Err(late("the server takes too long"));
+        }
+        thread::sleep(pause);
+        pause = (pause * 3 / 2).min(LOOK_MAX);
+    }
+}
+
+/// What the server has found wrong.
+async fn why_invalid(order: &mut Order) -> Error {
+    let of_order = order.state().error.clone();
+    let mut authorizations = order.authorizations();
+    while let Some(Ok(mut authorization)) = authorizations.next().await {
+        let Ok(state) = authorization.refresh().await else {
+            continue;
+        };
+        let mut problems = state.challenges.iter().filter_map(|one| one.error.clone());
+        if let Some(problem) = problems.next() {
+            return Error::Api(problem);
+        }
+    }
+    of_order.map_or(late("the server has refused the order"), Error::Api)
+}
+
+/// Is it this problem (RFC 8555 §6.7)?
+fn is(error: &Error, problem: &str) -> bool {
+    match error {
+        Error::Api(Problem { r#type, .. }) => r#type
+            .as_deref()
+            .and_then(|kind| kind.strip_prefix("urn:ietf:params:acme:error:"))
+            .is_some_and(|kind| kind == problem),
+        _ => false,
+    }
+}
+
+fn in_words(error: &Error) -> String {
+    match error {
+        Error::Api(problem) => {
+            let kind = problem.r#type.as_deref().unwrap_or_default();
+            let kind = kind.rsplit(':').next().unwrap_or_default();
+            let mut words = format!("the server says {kind}");
+            if let Some(detail) = &problem.detail {
+                words = format!("{words}: {detail}");
+            }
+            for one in &problem.subproblems {
+                words = format!("{words}; {one}");
+            }
+            words
+        }
+        Error::Str(missing) => format!("the server does not give {missing}"),
+        Error::Unsupported(what) => format!("the server does not know {what}"),
+        Error::Json(error) => format!("the server says what makes no sense: {error}"),
+        error => error.to_string(),
+    }
+}
+
+fn late(why: &str) -> Error {
+    other(io::Error::other(why.to_owned()))
+}
+
+fn other(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::Other(Box::new(error))
+}
+
+/// Requests, each on a connection of its own. Each is done when it has been made.
+struct Http(Arc<Connector>);
+
+impl HttpClient for Http {
+    fn request(
+        &self,
+        request: ::http::Request<BodyWrapper<Bytes>>,
+    ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
+        Box::pin(ready(self.exchange(request)))
+    }
+}
+
+impl Http {
+    fn exchange(
+        &self,
+        request: ::http::Request<BodyWrapper<Bytes>>,
+    ) -> Result<BytesResponse, Error> {
+        let (parts, body) = request.into_parts();
+        let body = at_once(async { body.collect().await.map_err(other) })?.to_bytes();
+        let kind = parts.headers.get(::http::header::CONTENT_TYPE);
+        let url = parts.uri.to_string();
+        let request = Request {
+            method: parts.method.as_str(),
+            url: &url,
+            content_type: kind.and_then(|kind| kind.to_str().ok()),
+            body: &body,
+        };
+        let response = http::exchange(&request, Some(&self.0), REQUEST_PATIENCE)
+            .map_err(|error| late(&format!("{url}: {error}")))?;
+        let mut built = ::http::Response::builder().status(response.status);
+        for (name, value) in &response.headers {
+            built = built.header(name, value.as_slice());
+        }
+        let (parts, ()) = built.body(())?.into_parts();
+        Ok(BytesResponse {
+            parts,
+            body: Box::new(Bytes::from(response.body)),
+        })
+    }
+}
+
+/// The outcome of what never waits.
+fn at_once<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => Err(late("something waits that should not")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_travels_without_escapes() {
+        let pem = "-----BEGIN PRIVATE KEY-----\nAAAA\nBB==\n-----END PRIVATE KEY-----\n";
+        let text = serde_json::to_string(&KeyLines::of(pem)).expect("JSON");
+        assert!(!text.contains('\\'), "{text}");
+        let back: KeyLines = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(back.pem().as_str(), pem);
+    }
+
+    #[test]
+    fn what_the_server_says_is_told_in_words() {
+        let problem =
+            r#"{"type":"urn:ietf:params:acme:error:malformed","detail":"no","status":400}"#;
+        let error = Error::Api(serde_json::from_str(problem).expect("a problem"));
+        assert_eq!(in_words(&error), "the server says malformed: no");
+        assert!(is(&error, "malformed") && !is(&error, "formed"));
+    }
+
+    #[test]
+    fn what_would_wait_is_an_error() {
+        let waits = at_once(std::future::pending::<Result<(), Error>>());
+        assert!(in_words(&waits.expect_err("it waits")).contains("waits"));
+    }
+}

@@ -1,0 +1,270 @@
+//! One request over HTTP/1.1, one response: bounded in time and bytes, on a connection of its own.
+
+use crate::fleet::{Connector, Wire};
+use dormouse_config::StoreAddress;
+use std::io::{self, Read as _, Write as _};
+use std::time::Duration;
+
+/// Of a response, head and body together.
+const RESPONSE_MAX: usize = 256 << 10;
+const HEADERS_MAX: usize = 64;
+const NO_CONTENT: u16 = 204;
+
+pub(super) struct Request<'a> {
+    pub(super) method: &'a str,
+    pub(super) url: &'a str,
+    pub(super) content_type: Option<&'a str>,
+    pub(super) body: &'a [u8],
+}
+
+#[derive(Debug)]
+pub(super) struct Response {
+    pub(super) status: u16,
+    /// Names as they came.
+    pub(super) headers: Vec<(String, Vec<u8>)>,
+    pub(super) body: Vec<u8>,
+}
+
+/// Where a URL leads to.
+#[derive(Debug, PartialEq)]
+struct Place<'a> {
+    tls: bool,
+    host: &'a str,
+    port: u16,
+    path: &'a str,
+}
+
+impl<'a> Place<'a> {
+    fn of(url: &'a str) -> Option<Place<'a>> {
+        let (tls, rest) = match url.strip_prefix("https://") {
+            Some(rest) => (true, rest),
+            None => (false, url.strip_prefix("http://")?),
+        };
+        // What comes out of a certificate must not end a line of the request.
+        if rest.contains(|c: char| !c.is_ascii_graphic()) {
+            return None;
+        }
+        let at = rest.find('/').unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(at);
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => (host, port.parse().ok()?),
+            _ => (authority, if tls { 443 } else { 80 }),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        (!host.is_empty()).then_some(Place {
+            tls,
+            host,
+            port,
+            path: if path.is_empty() { "/" } else { path },
+        })
+    }
+}
+
+/// Sends the request and reads all of the response. `tls`: it goes over TLS, by this; else it must
+/// not.
+pub(super) fn exchange(
+    request: &Request<'_>,
+    tls: Option<&Connector>,
+    patience: Duration,
+) -> io::Result<Response> {
+    let invalid = |why: &'static str| io::Error::new(io::ErrorKind::InvalidInput, why);
+    let place = Place::of(request.url).ok_or_else(|| invalid("not a URL that can be asked"))?;
+    if place.tls != tls.is_some() {
+        return Err(invalid(match place.tls {
+            true => "https is not expected here",
+            false => "only https is good enough here",
+        }));
+    }
+    let mut wire = connect(&place, tls, patience)?;
+    wire.write_all(&message(request, &place))?;
+    let is_head = request.method == "HEAD";
+    let mut received = Vec::new();
+    let mut room = [0; 4096];
+    loop {
+        if let Some(response) = read(&received, is_head, false)? {
+            return Ok(response);
+        }
+        match wire.read(&mut room)? {
+            0 => {
+                let response = read(&received, is_head, true)?;
+                return response.ok_or_else(|| io::ErrorKind::UnexpectedEof.into());
+            }
+            n => received.extend_from_slice(room.get(..n).unwrap_or_default()),
+        }
+        if received.len() > RESPONSE_MAX {
+            return Err(io::Error::other("the response is too long"));
+        }
+    }
+}
+
+fn message(request: &Request<'_>, place: &Place<'_>) -> Vec<u8> {
+    let host = match place.host.contains(':') {
+        true => format!("[{}]", place.host),
+        false => place.host.to_owned(),
+    };
+    let port = match (place.tls, place.port) {
+        (true, 443) | (false, 80) => String::new(),
+        (_, port) => format!(":{port}"),
+    };
+    let kind = request.content_type;
+    let kind = kind.map_or(String::new(), |kind| format!("Content-Type: {kind}\r\n"));
+    let mut message = format!(
+        "{} {} HTTP/1.1\r\nHost: {host}{port}\r\nUser-Agent: dormouse/{}\r\nConnection: close\r\n\
+         {kind}Content-Length: {}\r\n\r\n",
+        request.method,
+        place.path,
+        env!("CARGO_PKG_VERSION"),
+        request.body.len()
+    )
+    .into_bytes();
+    message.extend_from_slice(request.body);
+    message
+}
+
+fn connect(place: &Place<'_>, tls: Option<&Connector>, patience: Duration) -> io::Result<Wire> {
+    let address = StoreAddress {
+        host: place.host.to_owned(),
+        port: place.port,
+        tls: place.tls,
+        database: 0,
+        user: None,
+        password: None,
+    };
+    match tls {
+        Some(connector) => connector.connect(&address, patience),
+        None => {
+            let plain = Connector::new(&address, None).map_err(io::Error::other)?;
+            plain.connect(&address, patience)
+        }
+    }
+}
+
+/// The response, if all of it is there. `ended`: nothing more comes.
+fn read(received: &[u8], is_head: bool, ended: bool) -> io::Result<Option<Response>> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut head = httparse::Response::new(&mut headers);
+    let parsed = head.parse(received);
+    let parsed = parsed.map_err(|error| io::Error::other(error.to_string()))?;
+    let httparse::Status::Complete(len) = parsed else {
+        return Ok(None);
+    };
+    let value = |name: &str| {
+        let mut all = head.headers.iter();
+        let found = all.find(|header| header.name.eq_ignore_ascii_case(name))?;
+        std::str::from_utf8(found.value).ok()
+    };
+    let status = head.code.unwrap_or(0);
+    let body = received.get(len..).unwrap_or_default();
+    let whole = |body: &[u8]| {
+        let headers = head.headers.iter();
+        let headers = headers.map(|header| (header.name.to_owned(), header.value.to_vec()));
+        Ok(Some(Response {
+            status,
+            headers: headers.collect(),
+            body: body.to_vec(),
+        }))
+    };
+    if is_head || status == NO_CONTENT {
+        return whole(&[]);
+    }
+    if value("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
+        return match unchunk(body)? {
+            Some(body) => whole(&body),
+            None => Ok(None),
+        };
+    }
+    match value("content-length").map(str::parse::<usize>) {
+        Some(Err(_)) => Err(io::Error::other("a length which is no number")),
+        Some(Ok(wanted)) => match body.get(..wanted) {
+            Some(body) => whole(body),
+            None => Ok(None),
+        },
+        None if ended => whole(body),
+        None => Ok(None),
+    }
+}
+
+/// What is in the chunks (RFC 9112 §7.1), if the last is there.
+fn unchunk(mut rest: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    let mut body = Vec::new();
+    loop {
+        let Ok(httparse::Status::Complete((head, len))) = httparse::parse_chunk_size(rest) else {
+            return if httparse::parse_chunk_size(rest).is_err() {
+                Err(io::Error::other("a chunk which is none"))
+            } else {
+                Ok(None)
+            };
+        };
+        if len == 0 {
+            return Ok(Some(body));
+        }
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let chunk = rest.get(head..).and_then(|rest| rest.get(..len));
+        let Some(chunk) = chunk else { return Ok(None) };
+        body.extend_from_slice(chunk);
+        match rest.get(head + len + 2..) {
+            Some(behind) => rest = behind,
+            None => return Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_lead_to_places_and_end_no_line() {
+        let place = |url| Place::of(url).map(|place| (place.host, place.port, place.path));
+        assert_eq!(place("https://a/"), Some(("a", 443, "/")));
+        assert_eq!(place("http://a.example"), Some(("a.example", 80, "/")));
+        assert_eq!(place("http://a:81/x/y?z"), Some(("a", 81, "/x/y?z")));
+        assert_eq!(place("http://[::1]:81/"), Some(("::1", 81, "/")));
+        assert_eq!(place("http://[::1]/"), Some(("::1", 80, "/")));
+        for bad in [
+            "ftp://a/",
+            "http://",
+            "http://a:x/",
+            "http://a/\r\nX: y",
+            "a",
+        ] {
+            assert_eq!(place(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn responses_are_whole_however_they_are_framed() {
+        let all = [
+            &b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"[..],
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
+        ];
+        for response in all {
+            for len in 0..response.len() - 4 {
+                let part = read(&response[..len], false, false).expect("nothing wrong");
+                assert!(part.is_none(), "cut at {len}");
+            }
+            let read = read(response, false, false).expect("read").expect("whole");
+            assert_eq!((read.status, &read.body[..]), (200, &b"abc"[..]));
+        }
+        let endless = b"HTTP/1.0 404 No\r\n\r\nabc";
+        assert!(read(endless, false, false).expect("read").is_none());
+        assert_eq!(
+            read(endless, false, true)
+                .expect("read")
+                .expect("whole")
+                .body,
+            b"abc"
+        );
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nReplay-Nonce: x\r\n\r\n";
+        let head = read(head, true, false).expect("read").expect("whole");
+        assert_eq!(head.headers[1], ("Replay-Nonce".to_owned(), b"x".to_vec()));
+        assert!(
+            read(
+                b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+                false,
+                false
+            )
+            .is_err()
+        );
+    }
+}

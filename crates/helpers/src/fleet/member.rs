@@ -1,0 +1,234 @@
+//! One machine of the fleet: the process that talks to the store.
+
+use super::resp::{self, Store};
+use super::{Report, Started, StoreState, Told, message, wire};
+use crate::beside::{self, Standing};
+use dormouse_config::{Log, StoreAddress};
+use dormouse_engine::TicketKeys;
+use dormouse_handover::unix_time;
+use dormouse_reactor::poller::{Events, Interest, Poller};
+use dormouse_reactor::sandbox::Role;
+use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
+use dormouse_reactor::{Fd, OnExec};
+use std::process::ExitCode;
+use std::time::Duration;
+use std::{fmt, io};
+use zeroize::Zeroizing;
+
+/// Where the keys lie.
+const KEY: &str = "dormouse:ticket-keys";
+
+/// How often the store is looked at.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How long one look may take, connecting included.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Keys which nobody has looked after for so many rotations are gone from the store.
+const ROTATIONS_KEPT: u64 = 4;
+
+/// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
+pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
+    beside::live("ticket-store", args, start_logs, |standing, started| {
+        Member::begin(standing, started)?.run()
+    })
+}
+
+/// Why a look at the store came to nothing.
+enum Trouble {
+    Wire(io::Error),
+    Refused(String),
+    Unreadable,
+    /// A fault of our own.
+    Engine(String),
+}
+
+impl Trouble {
+    fn state(&self) -> StoreState {
+        match self {
+            Trouble::Wire(_) | Trouble::Engine(_) => StoreState::Unreachable,
+            Trouble::Refused(_) => StoreState::Refuses,
+            Trouble::Unreadable => StoreState::Unreadable,
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Wire(error) => write!(f, "can't be reached: {error}"),
+            Trouble::Refused(words) => write!(f, "refuses: {words}"),
+            Trouble::Engine(words) => f.write_str(words),
+            Trouble::Unreadable => write!(
+                f,
+                "holds keys which ticket_secret_file does not open: another fleet's, or damaged; \
+                 if they are damaged: redis-cli DEL {KEY}"
+            ),
+        }
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Trouble::Wire(error)
+    }
+}
+
+impl From<resp::Failure> for Trouble {
+    fn from(failure: resp::Failure) -> Self {
+        match failure {
+            resp::Failure::Wire(error) => Trouble::Wire(error),
+            resp::Failure::Refused(words) => Trouble::Refused(words),
+        }
+    }
+}
+
+impl From<dormouse_engine::SettingsError> for Trouble {
+    fn from(error: dormouse_engine::SettingsError) -> Self {
+        Trouble::Engine(error.to_string())
+    }
+}
+
+struct Member {
+    address: StoreAddress,
+    secret: Zeroizing<Vec<u8>>,
+    connector: wire::Connector,
+    store: Option<Store>,
+    keys: TicketKeys,
+    /// Main has not been told of these keys.
+    fresh: bool,
+    state: Option<StoreState>,
+    channel: Fd,
+    poller: Poller,
+}
+
+impl Member {
+    fn begin(standing: &Standing, started: &Started) -> io::Result<Member> {
+        let channel = Fd(started.channel);
+        let poller = Poller::create(OnExec::Close)?;
+        poller.add(channel, 0, Interest::READ)?;
+        let mut told = told(channel, &poller)?;
+        let connector = wire::Connector::new(&told.address, told.ca.as_deref());
+        let keys = TicketKeys::import(&told.keys).map_err(io::Error::other)?;
+        standing.confine(Role::Scout)?;
+        Ok(Member {
+            address: told.address.clone(),
+            secret: Zeroizing::new(std::mem::take(&mut told.secret)),
+            connector: connector.map_err(io::Error::other)?,
+            store: None,
+            keys,
+            fresh: false,
+            state: None,
+            channel,
+            poller,
+        })
+    }
+
+    /// Looks at the store for as long as there is a main to tell.
+    fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(1);
+        loop {
+            let outcome = self.look();
+            if outcome.is_err() {
+                self.store = None;
+            }
+            self.tell(&outcome)?;
+            self.poller
+                .wait(&mut events, Some(LOOK.as_millis() as u64))?;
+            // Nothing more is ever said to this process: it is the end of the channel.
+            if events.iter().next().is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Looks at the store once: adopts what is there, or puts there what is due.
+    fn look(&mut self) -> Result<(), Trouble> {
+        let mut store = match self.store.take() {
+            Some(store) => store,
+            None => Store::open(
+                self.connector.connect(&self.address, PATIENCE)?,
+                &self.address,
+            )?,
+        };
+        store.set_deadline(PATIENCE);
+        store.watch(KEY)?;
+        match store.get(KEY)? {
+            None => {
+                // A new fleet, or a store that lost everything: what we have goes on.
+                self.keys.rotate_if_due(unix_time())?;
+                self.fresh |= self.put(&mut store)?;
+            }
+            Some(sealed) => {
+                let secret = &self.secret;
+                let mut theirs =
+                    TicketKeys::unseal(&sealed, secret).map_err(|_| Trouble::Unreadable)?;
+                let due = theirs.rotate_if_due(unix_time())?;
+                let new = due || *theirs.export() != *self.keys.export();
+                if due {
+                    let before = std::mem::replace(&mut self.keys, theirs);
+                    if !self.put(&mut store)? {
+                        // Another machine was faster: its keys come with the next look.
+                        self.keys = before;
+                        self.store = Some(store);
+                        return Ok(());
+                    }
+                } else {
+                    store.unwatch()?;
+                    self.keys = theirs;
+                }
+                self.fresh |= new;
+            }
+        }
+        self.store = Some(store);
+        Ok(())
+    }
+
+    /// Puts our keys there, if the value is still the one that was looked at.
+    fn put(&mut self, store: &mut Store) -> Result<bool, Trouble> {
+        let sealed = self.keys.seal(&self.secret)?;
+        let period_s = u64::from(self.keys.period_s().unwrap_or(3600));
+        Ok(store.replace(KEY, &sealed, period_s * ROTATIONS_KEPT)?)
+    }
+
+    /// To main always, to the log when it changes.
+    fn tell(&mut self, outcome: &Result<(), Trouble>) -> io::Result<()> {
+        let state = match outcome {
+            Ok(()) => StoreState::Reachable,
+            Err(trouble) => trouble.state(),
+        };
+        let keys = self.fresh.then(|| self.keys.export().to_vec());
+        let report = message(&Report { state, keys }).map_err(io::Error::other)?;
+        match socket::send_message(self.channel, &report, &[]) {
+            Ok(Attempt::Done(())) => self.fresh = false,
+            // It is told with the next look.
+            Ok(Attempt::WouldBlock) => {}
+            // Main is gone, which is seen at once.
+            Err(_) => return Ok(()),
+        }
+        if self.state.replace(state) == Some(state) {
+            return Ok(());
+        }
+        let store = &self.address;
+        match outcome {
+            Ok(()) => tracing::info!(%store, "ticket keys are shared through the store"),
+            Err(trouble) => tracing::warn!(%store,
+                "the store of the ticket keys {trouble}; handshakes go on with the keys there are"),
+        }
+        Ok(())
+    }
+}
+
+fn told(channel: Fd, poller: &Poller) -> io::Result<Told> {
+    let mut room = Zeroizing::new(vec![0; MESSAGE_MAX]);
+    let mut events = Events::with_capacity(1);
+    loop {
+        match socket::receive_message(channel, &mut room, OnExec::Close)? {
+            Attempt::Done(message) => {
+                let bytes = room.get(..message.len).unwrap_or_default();
+                return serde_json::from_slice(bytes).map_err(io::Error::other);
+            }
+            Attempt::WouldBlock => drop(poller.wait(&mut events, None)?),
+        }
+    }
+}

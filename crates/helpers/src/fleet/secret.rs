@@ -1,0 +1,85 @@
+//! The secret that seals ticket keys, and files which only their owner may read.
+
+use dormouse_engine::TicketKeys;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use zeroize::Zeroizing;
+
+/// No key file, and no secret, is as large as this.
+const FILE_MAX: u64 = 64 << 10;
+
+/// The secret that seals keys.
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    /// Reads it; white space around it does not count, so that an editor may end it with a line.
+    pub fn read(path: &Path) -> Result<Secret, String> {
+        let bytes = read_private(path)?.ok_or_else(|| {
+            format!(
+                "{}: there is no such file\n  {}",
+                path.display(),
+                make(path)
+            )
+        })?;
+        let secret = bytes.trim_ascii();
+        if secret.len() < TicketKeys::SECRET_MIN {
+            return Err(format!(
+                "{}: a secret has at least {} bytes, this one has {}\n  {}",
+                path.display(),
+                TicketKeys::SECRET_MIN,
+                secret.len(),
+                make(path)
+            ));
+        }
+        Ok(Secret::new(secret))
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// A secret of these bytes.
+    pub fn new(bytes: &[u8]) -> Secret {
+        Secret(Zeroizing::new(bytes.to_vec()))
+    }
+}
+
+fn make(path: &Path) -> String {
+    format!(
+        "make one: (umask 077; openssl rand -hex 32 > {})",
+        path.display()
+    )
+}
+
+/// A file which nobody but its owner may read. `None`: there is none.
+pub fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
+    let shown = path.display();
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(format!("cannot read {shown}: {e}")),
+    };
+    let cannot = |e: io::Error| format!("cannot read {shown}: {e}");
+    // Of the file that is open, not of what may have come in its place.
+    let found = file.metadata().map_err(cannot)?;
+    if !found.is_file() {
+        return Err(format!("{shown}: this is not a regular file"));
+    }
+    if found.mode() & 0o077 != 0 {
+        return Err(format!(
+            "{shown}: others than its owner may use this file (mode {:o}), and whoever reads it can read every connection that was resumed\n  mend it: chmod 600 {shown}, and replace what is in it",
+            found.mode() & 0o777
+        ));
+    }
+    let mut bytes = Zeroizing::new(Vec::new());
+    file.take(FILE_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(cannot)?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(format!("{shown}: this is larger than any key file"));
+    }
+    Ok(Some(bytes))
+}

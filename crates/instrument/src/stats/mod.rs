@@ -1,7 +1,0 @@
-//! Statistics: distributions of latencies, and slopes with their uncertainty.
-
-mod latency;
-mod slope;
-
-pub use latency::{Latencies, Sparse, Summary};
-pub use slope::{Growth, Slope, Verdict};

@@ -1,0 +1,76 @@
+//! What can go wrong in a run, said with who is to blame.
+
+use std::fmt;
+
+/// Who is to blame for a [`Error`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Blame {
+    /// The server under test lost or failed something, and the run went on to its end.
+    Lost,
+    /// The options of the run ask for what cannot be.
+    Usage,
+    /// The server under test could not be used at all, or died.
+    Target,
+    /// The operating system refused something to the instrument.
+    System,
+}
+
+/// A run, or a part of it, that could not be done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Error {
+    /// Who is to blame.
+    pub blame: Blame,
+    /// What happened, where, and what would be right.
+    pub message: String,
+}
+
+impl Error {
+    /// The options ask for what cannot be.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self {
+            blame: Blame::Usage,
+            message: message.into(),
+        }
+    }
+
+    /// The server under test failed as a whole.
+    pub fn target(message: impl Into<String>) -> Self {
+        Self {
+            blame: Blame::Target,
+            message: message.into(),
+        }
+    }
+
+    /// The operating system refused.
+    pub fn system(message: impl Into<String>) -> Self {
+        Self {
+            blame: Blame::System,
+            message: message.into(),
+        }
+    }
+
+    /// Some of the work was lost.
+    pub fn lost(message: impl Into<String>) -> Self {
+        Self {
+            blame: Blame::Lost,
+            message: message.into(),
+        }
+    }
+
+    /// The exit status of a process that ends with this: 1 lost, 2 usage, 3 target or system.
+    pub fn exit_status(&self) -> u8 {
+        match self.blame {
+            Blame::Lost => 1,
+            Blame::Usage => 2,
+            Blame::Target | Blame::System => 3,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}

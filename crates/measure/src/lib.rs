@@ -1,0 +1,35 @@
+//! Measures a program from outside: its process tree, memory, CPU time and the kernel's memory.
+//!
+//! A server is a *tree*: a process, all its descendants, and processes that were re-parented but
+//! still belong to it. Figures are sums over the tree. Memory that several processes of the tree
+//! map is counted once in PSS (each has its share) and several times in RSS, so bytes per
+//! connection are always taken from PSS.
+//!
+//! The crate knows neither TLS nor load. It stands below `bench`, `audit` and the demonstration, because all
+//! three read a tree in the same way and must agree on what a byte per connection is, and none of
+//! them should bring the others along. It starts and stops programs, too: what may be read of a
+//! tree depends on who started it.
+#![forbid(unsafe_code)]
+
+mod cpu;
+mod error;
+pub mod interrupts;
+mod kernel;
+mod machine;
+mod memory;
+mod proc_files;
+mod sample;
+mod server;
+mod stats;
+pub mod termination;
+mod tree;
+
+pub use cpu::CpuTime;
+pub use error::{Blame, Error};
+pub use kernel::{KernelMemory, SLAB_CACHES};
+pub use machine::{Machine, page_bytes};
+pub use memory::Memory;
+pub use sample::TreeSample;
+pub use server::{Server, ServerSource};
+pub use stats::{Growth, Latencies, Slope, SparseHistogram, Summary, Verdict};
+pub use tree::{ProcessInfo, ProcessTree};

@@ -1,0 +1,202 @@
+//! The server under test: somebody else's, or one that the run starts and stops.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use dormouse_reactor::process;
+use dormouse_reactor::signal;
+use dormouse_reactor::socket::Addr;
+
+use crate::error::Error;
+use crate::sample::TreeSample;
+use crate::termination;
+use crate::tree::ProcessTree;
+
+/// How long a server may take to open its port.
+const START_WAIT: Duration = Duration::from_secs(60);
+/// How long it may take to end.
+const STOP_WAIT: Duration = Duration::from_secs(5);
+/// Lines of its output that are kept.
+const LINES_KEPT: usize = 20;
+const LINE_MAX: u64 = 400;
+
+/// Where the server comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ServerSource {
+    /// It runs, and is not measured.
+    Unknown,
+    /// It runs as this process and its descendants.
+    Pid(i32),
+    /// It is started by this command.
+    Command(String),
+}
+
+/// A server that is measured.
+#[derive(Debug)]
+pub struct Server {
+    /// Its processes.
+    pub tree: ProcessTree,
+    started: Option<Started>,
+}
+
+#[derive(Debug)]
+struct Started {
+    child: Child,
+    output: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl Server {
+    /// Finds or starts the server; it listens on `target` afterwards if it was started here.
+    pub fn open(
+        source: &ServerSource,
+        target: &Addr,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Self>, Error> {
+        match source {
+            ServerSource::Unknown => Ok(None),
+            ServerSource::Pid(pid) => {
+                let server = Self {
+                    tree: ProcessTree::of_pid(*pid)?,
+                    started: None,
+                };
+                // What may not be read is said now, not after minutes of load.
+                server.sample()?;
+                Ok(Some(server))
+            }
+            ServerSource::Command(command) => Self::start(command, target, go_on).map(Some),
+        }
+    }
+
+    fn start(command: &str, target: &Addr, go_on: &mut dyn FnMut() -> bool) -> Result<Self, Error> {
+        if listens(target) {
+            return Err(Error::usage(format!(
+                "something listens on {target} already, so --cmd would be measured against the wrong server; stop it first"
+            )));
+        }
+        // Daemons that detach come to us, and stay in the tree.
+        process::set_subreaper()
+            .map_err(|error| Error::system(format!("becoming a subreaper: {error}")))?;
+        let mut shell = Command::new("/bin/sh");
+        shell
+            .args(["-c", command])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let mut child = signal::unblocked(&mut shell)
+            .spawn()
+            .map_err(|error| Error::system(format!("cannot start {command:?}: {error}")))?;
+        let output = Arc::new(Mutex::new(VecDeque::new()));
+        if let (Some(out), Some(err)) = (child.stdout.take(), child.stderr.take()) {
+            keep_lines(out, &output);
+            keep_lines(err, &output);
+        }
+        let root = i32::try_from(child.id()).unwrap_or(i32::MAX);
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        let tree = ProcessTree::of_child(root, own);
+        let mut server = Self {
+            tree,
+            started: Some(Started { child, output }),
+        };
+        server.wait_for_port(command, target, go_on)?;
+        Ok(server)
+    }
+
+    fn wait_for_port(
+        &mut self,
+        command: &str,
+        target: &Addr,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Error> {
+        let until = Instant::now() + START_WAIT;
+        while !listens(target) {
+            if !go_on() {
+                return Err(Error::lost("interrupted"));
+            }
+            if self.tree.pids().is_err() {
+                let said = self.last_words();
+                return Err(Error::target(format!(
+                    "the server {command:?} ended before it listened on {target}{said}"
+                )));
+            }
+            if Instant::now() > until {
+                let said = self.last_words();
+                let waited = START_WAIT.as_secs();
+                return Err(Error::target(format!(
+                    "the server {command:?} does not listen on {target} after {waited} s{said}"
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// Reads the whole tree.
+    pub fn sample(&self) -> Result<TreeSample, Error> {
+        TreeSample::take(&self.tree).map_err(|mut error| {
+            error.message.push_str(&self.last_words());
+            error
+        })
+    }
+
+    /// What the server said last, for an error message.
+    fn last_words(&self) -> String {
+        let Some(started) = &self.started else {
+            return String::new();
+        };
+        let lines = started
+            .output
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if lines.is_empty() {
+            return String::new();
+        }
+        let lines: Vec<_> = lines.iter().map(|line| format!("\n    | {line}")).collect();
+        format!("; it said:{}", lines.concat())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(started) = &mut self.started {
+            termination::end(&mut started.child, &self.tree, STOP_WAIT);
+        }
+    }
+}
+
+/// Whether a connection to `target` is accepted.
+fn listens(target: &Addr) -> bool {
+    match target {
+        Addr::Tcp(address) => TcpStream::connect_timeout(address, Duration::from_secs(1)).is_ok(),
+        Addr::Unix(path) => UnixStream::connect(path).is_ok(),
+    }
+}
+
+/// Keeps the last lines of a server's output, and keeps its pipe empty.
+fn keep_lines(output: impl Read + Send + 'static, kept: &Arc<Mutex<VecDeque<String>>>) {
+    let kept = Arc::clone(kept);
+    // Without the thread the server would block on a full pipe; then the run says that it stopped answering.
+    let _ = std::thread::Builder::new().spawn(move || {
+        let mut reader = BufReader::new(output);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            match reader.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {
+                    let mut lines = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                    lines.push_back(String::from_utf8_lossy(&line).trim_end().to_owned());
+                    if lines.len() > LINES_KEPT {
+                        lines.pop_front();
+                    }
+                }
+            }
+        }
+    });
+}

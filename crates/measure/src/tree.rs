@@ -1,0 +1,285 @@
+//! Which processes belong to a server.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use crate::error::Error;
+use crate::proc_files;
+
+/// The most processes that are followed: a tree beyond this is a mistake (or a fork bomb).
+const PROCESSES_MAX: usize = 100_000;
+
+/// How the tree of a server is told from the rest of the machine.
+///
+/// Members are the root, all descendants of the root, and whoever was re-parented but still
+/// belongs to it: a process in a group or session led by a member (a master that has gone leaves
+/// its workers so), and, for a server started by the instrument, every orphan that came to the
+/// instrument as its subreaper.
+#[derive(Clone, Debug)]
+pub struct ProcessTree {
+    root: i32,
+    /// The instrument's own pid, when it is the subreaper of this server.
+    reaper: Option<i32>,
+    /// Children of the reaper which are not of the server (load generators).
+    excluded: BTreeSet<i32>,
+    /// Sessions and groups the tree is known to own. A leader may die before its members.
+    root_leads: bool,
+}
+
+/// One process of a tree, for people.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct ProcessInfo {
+    /// Process id.
+    pub pid: i32,
+    /// Its short name.
+    pub command: String,
+}
+
+/// What the listing of `/proc` says of one process.
+#[derive(Clone, Copy, Debug)]
+struct ProcessStat {
+    pid: i32,
+    parent: i32,
+    group: i32,
+    session: i32,
+    zombie: bool,
+}
+
+impl ProcessTree {
+    /// The tree of a server that somebody else started.
+    ///
+    /// # Errors
+    /// When there is no such process.
+    pub fn of_pid(root: i32) -> Result<Self, Error> {
+        let Some(entry) = entry(root)? else {
+            return Err(Error::target(format!(
+                "there is no process {root}: is the server running?"
+            )));
+        };
+        Ok(Self {
+            root,
+            reaper: None,
+            excluded: BTreeSet::new(),
+            root_leads: entry.group == root || entry.session == root,
+        })
+    }
+
+    /// The tree of a server that the instrument itself (process `reaper`, a subreaper) started as
+    /// leader of a process group of its own.
+    pub fn of_child(root: i32, reaper: i32) -> Self {
+        Self {
+            root,
+            reaper: Some(reaper),
+            excluded: BTreeSet::new(),
+            root_leads: true,
+        }
+    }
+
+    /// Leaves a child of the instrument out of the tree.
+    pub fn exclude(&mut self, pid: i32) {
+        self.excluded.insert(pid);
+    }
+
+    /// The process that stands for the tree.
+    pub fn root(&self) -> i32 {
+        self.root
+    }
+
+    /// The pids of the tree as it is now, without zombies, in ascending order.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read, or nothing of the tree is left.
+    pub fn pids(&self) -> Result<Vec<i32>, Error> {
+        let members = self.members(&entries()?);
+        if members.is_empty() {
+            return Err(Error::target(format!(
+                "the server (process {}) has died",
+                self.root
+            )));
+        }
+        Ok(members)
+    }
+
+    /// The tree with names.
+    ///
+    /// # Errors
+    /// As [`ProcessTree::pids`].
+    pub fn describe(&self) -> Result<Vec<ProcessInfo>, Error> {
+        let name = |pid| ProcessInfo {
+            pid,
+            command: proc_files::command(pid).unwrap_or_else(|| "?".into()),
+        };
+        Ok(self.pids()?.into_iter().map(name).collect())
+    }
+
+    /// How many descriptors all processes of the tree may have, by their limits.
+    pub fn descriptors_max(&self) -> Option<u64> {
+        let limits = self
+            .pids()
+            .ok()?
+            .into_iter()
+            .map(proc_files::descriptors_max);
+        limits.sum()
+    }
+
+    /// Ended children of the reaper that nobody has waited for.
+    pub fn zombies(&self) -> Vec<i32> {
+        let of_reaper = |entry: &&ProcessStat| {
+            Some(entry.parent) == self.reaper && !self.excluded.contains(&entry.pid)
+        };
+        let entries = entries().unwrap_or_default();
+        entries
+            .iter()
+            .filter(of_reaper)
+            .filter(|entry| entry.zombie)
+            .map(|entry| entry.pid)
+            .collect()
+    }
+
+    fn members(&self, entries: &[ProcessStat]) -> Vec<i32> {
+        let mut members = BTreeSet::from([self.root]);
+        // A parent may have a greater pid than its child, so go on until nothing is added.
+        loop {
+            let before = members.len();
+            for entry in entries {
+                if self.joins(entry, &members) {
+                    members.insert(entry.pid);
+                }
+            }
+            if members.len() == before || before > PROCESSES_MAX {
+                break;
+            }
+        }
+        entries
+            .iter()
+            .filter(|entry| !entry.zombie && members.contains(&entry.pid))
+            .map(|entry| entry.pid)
+            .collect()
+    }
+
+    fn joins(&self, entry: &ProcessStat, members: &BTreeSet<i32>) -> bool {
+        if self.excluded.contains(&entry.pid) || Some(entry.pid) == self.reaper {
+            return false;
+        }
+        let leader_is_member =
+            |leader: i32| members.contains(&leader) && (leader != self.root || self.root_leads);
+        members.contains(&entry.parent)
+            || Some(entry.parent) == self.reaper
+            || leader_is_member(entry.group)
+            || leader_is_member(entry.session)
+    }
+}
+
+fn entries() -> Result<Vec<ProcessStat>, Error> {
+    let listing = fs::read_dir("/proc")
+        .map_err(|error| Error::system(format!("cannot list /proc: {error}")))?;
+    let pids = listing
+        .flatten()
+        .filter_map(|item| item.file_name().to_str()?.parse::<i32>().ok());
+    let mut entries: Vec<ProcessStat> = pids.filter_map(|pid| entry(pid).ok().flatten()).collect();
+    entries.sort_by_key(|entry| entry.pid);
+    Ok(entries)
+}
+
+fn entry(pid: i32) -> Result<Option<ProcessStat>, Error> {
+    let Some(stat) = proc_files::read(pid, "stat")? else {
+        return Ok(None);
+    };
+    let fields = proc_files::stat_fields(&stat);
+    let number = |index: usize| {
+        fields
+            .get(index)
+            .and_then(|field| field.parse::<i32>().ok())
+    };
+    let (Some(parent), Some(group), Some(session)) = (number(1), number(2), number(3)) else {
+        return Ok(None);
+    };
+    Ok(Some(ProcessStat {
+        pid,
+        parent,
+        group,
+        session,
+        zombie: fields.first().is_some_and(|state| *state == "Z"),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: i32, parent: i32, group: i32, session: i32) -> ProcessStat {
+        ProcessStat {
+            pid,
+            parent,
+            group,
+            session,
+            zombie: false,
+        }
+    }
+
+    #[test]
+    fn descendants_belong_even_when_listed_before_their_parents() {
+        let tree = ProcessTree {
+            root: 50,
+            reaper: None,
+            excluded: BTreeSet::new(),
+            root_leads: false,
+        };
+        let all = [
+            process(10, 20, 1, 1),
+            process(20, 50, 1, 1),
+            process(50, 1, 1, 1),
+            process(60, 1, 1, 1),
+        ];
+        assert_eq!(tree.members(&all), [10, 20, 50]);
+    }
+
+    #[test]
+    fn a_shell_which_shares_its_group_with_the_server_does_not_belong() {
+        let tree = ProcessTree {
+            root: 50,
+            reaper: None,
+            excluded: BTreeSet::new(),
+            root_leads: false,
+        };
+        assert_eq!(
+            tree.members(&[process(40, 1, 40, 40), process(50, 40, 40, 40)]),
+            [50]
+        );
+    }
+
+    #[test]
+    fn orphans_belong_to_the_server_but_generators_do_not() {
+        let mut tree = ProcessTree::of_child(50, 7);
+        tree.exclude(80);
+        // 60 detached into a session of its own and came to the reaper; its worker follows.
+        let all = [
+            process(7, 1, 7, 7),
+            process(50, 7, 50, 7),
+            process(60, 7, 60, 60),
+            process(61, 60, 60, 60),
+            process(80, 7, 80, 7),
+        ];
+        assert_eq!(tree.members(&all), [50, 60, 61]);
+    }
+
+    #[test]
+    fn this_process_is_a_tree() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let tree = ProcessTree::of_pid(own).unwrap();
+        assert!(tree.pids().unwrap().contains(&own));
+        assert!(
+            tree.describe()
+                .unwrap()
+                .iter()
+                .all(|process| !process.command.is_empty())
+        );
+    }
+
+    #[test]
+    fn a_missing_process_is_told_in_words() {
+        let error = ProcessTree::of_pid(i32::MAX).unwrap_err();
+        assert_eq!(error.exit_status(), 3);
+        assert!(error.message.contains("no process"), "{error}");
+    }
+}

@@ -1,0 +1,96 @@
+//! What an alert from the peer means for the state (RFC 8446 §6, RFC 5246 §7.2).
+
+use crate::alert::AlertDescription;
+use crate::error::Reason;
+use crate::limits::WARNINGS_MAX;
+use crate::state::{CLOSED, FAILED, HALF_FATAL, HALF_WARNING, PEER_CLOSED, State};
+use crate::suite::Protocol;
+
+/// What the alerts in one record amount to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// Warnings only, or half an alert: the connection goes on.
+    Warnings,
+    Closed,
+    Failed(u8),
+}
+
+/// Judges the content of an alert record. It is not empty.
+pub(crate) fn receive(state: &mut State, content: &[u8]) -> Result<Received, Reason> {
+    match state.protocol() {
+        Protocol::Tls13 => receive_tls13(state, content),
+        Protocol::Tls12 => receive_tls12(state, content),
+    }
+}
+
+/// "a record with an Alert type MUST contain exactly one message" (RFC 8446 §5.1).
+/// The level "can safely be ignored" (§6): what counts is the description.
+fn receive_tls13(state: &mut State, content: &[u8]) -> Result<Received, Reason> {
+    let &[_level, description] = content else {
+        return Err(Reason::AlertLength(content.len()));
+    };
+    match description {
+        CLOSE_NOTIFY => Ok(close(state)),
+        // A close_notify is to follow.
+        USER_CANCELED => warn(state).map(|()| Received::Warnings),
+        // "Unknown Alert types MUST be treated as error alerts" (§6), and so must all others.
+        _ => Ok(fail(state, description)),
+    }
+}
+
+/// The closure alerts (RFC 8446 §6.1). In TLS 1.3 all others are errors.
+const CLOSE_NOTIFY: u8 = AlertDescription::CloseNotify.code();
+const USER_CANCELED: u8 = AlertDescription::UserCanceled.code();
+
+/// Whether this is a well-formed TLS 1.3 record with an error alert.
+pub(crate) fn is_error(protocol: Protocol, content: &[u8]) -> bool {
+    protocol == Protocol::Tls13
+        && matches!(content, &[_, description] if ![CLOSE_NOTIFY, USER_CANCELED].contains(&description))
+}
+
+/// RFC 5246 §6.2.1 lets alerts be coalesced in a record, and an alert be split over two.
+fn receive_tls12(state: &mut State, content: &[u8]) -> Result<Received, Reason> {
+    for &byte in content {
+        let fatal = state.has(HALF_FATAL);
+        if !fatal && !state.has(HALF_WARNING) {
+            state.set(match byte {
+                1 => HALF_WARNING,
+                2 => HALF_FATAL,
+                _ => return Err(Reason::AlertLevel(byte)),
+            });
+            continue;
+        }
+        state.unset(HALF_WARNING | HALF_FATAL);
+        if byte == CLOSE_NOTIFY {
+            return Ok(close(state));
+        }
+        if fatal {
+            return Ok(fail(state, byte));
+        }
+        warn(state)?;
+    }
+    Ok(Received::Warnings)
+}
+
+/// "Any data received after a closure alert has been received MUST be ignored" (RFC 8446 §6.1).
+/// Our own direction stays open: see the crate's remarks on half-close.
+fn close(state: &mut State) -> Received {
+    state.set(PEER_CLOSED);
+    Received::Closed
+}
+
+/// "Upon transmission or receipt of a fatal alert message, both parties MUST immediately close the connection"
+/// (RFC 8446 §6.2): nothing more goes either way, not even an alert of ours.
+fn fail(state: &mut State, description: u8) -> Received {
+    state.set(FAILED | PEER_CLOSED | CLOSED);
+    Received::Failed(description)
+}
+
+/// Counts a warning, or a request for renegotiation which is answered by one.
+pub(crate) fn warn(state: &mut State) -> Result<(), Reason> {
+    if state.warnings >= WARNINGS_MAX {
+        return Err(Reason::TooManyWarnings);
+    }
+    state.warnings += 1;
+    Ok(())
+}

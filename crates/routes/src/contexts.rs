@@ -1,0 +1,205 @@
+//! What routes speak TLS with: certificates, suites, tickets, parsed once for all connections.
+
+use crate::backend_tls;
+use crate::identities::Identities;
+use crate::route::{Direction, Route};
+use crate::session_cache::Sessions;
+use dormouse_config::{
+    self as config, Config, NameUnknown, TlsGroup, TlsSuite, TlsVersion, seconds,
+};
+use dormouse_engine::{
+    Group, Identity, Protocols, ServerContext, ServerSettings, Suite, TicketKeys, TicketSettings,
+    UnixTime, UnknownName, Version,
+};
+use dormouse_handover::handover::{ClientTrust, Handover, Pem};
+use dormouse_tables::backends::Backends;
+use std::io;
+use std::sync::Arc;
+use std::time::SystemTime;
+use zeroize::Zeroize as _;
+
+/// Makes the configured routes ready. The error says which route, and what is wrong.
+pub fn routes(
+    config: &Config,
+    certificates: &[Vec<Pem>],
+    clients: &[Option<ClientTrust>],
+    ticket_keys: &[u8],
+    backends: &Backends,
+    sessions: Option<&Sessions>,
+    known: &mut Identities,
+) -> Result<Vec<Route>, String> {
+    let none = Vec::new();
+    let asked = clients.iter().chain(std::iter::repeat(&None));
+    let material = certificates.iter().chain(std::iter::repeat(&none));
+    let routes = config.routes.iter().zip(material.zip(asked)).enumerate();
+    let made = routes
+        .map(|(n, (route, (pems, clients)))| {
+            let mut made = Route::without_context(config, route, backends);
+            if let Direction::Terminate { context: room, .. } = &mut made.direction {
+                let shown = (pems.as_slice(), clients);
+                let context = context(config, route, shown, ticket_keys, sessions, known)
+                    .map_err(|why| format!("route {}: {why}", n + 1))?;
+                *room = Some(context);
+            }
+            Ok(made)
+        })
+        .collect();
+    known.forget_others();
+    made
+}
+
+/// What contexts are made of, for as long as they are not all made.
+pub struct LateContexts {
+    handover: Handover,
+    sessions: Option<Sessions>,
+    next: usize,
+}
+
+impl LateContexts {
+    /// Contexts for all routes of `handover`.
+    pub fn new(handover: Handover, sessions: Option<Sessions>) -> LateContexts {
+        LateContexts {
+            handover,
+            sessions,
+            next: 0,
+        }
+    }
+
+    /// Makes the next one. False: all are made. The error says which route, and what is wrong.
+    /// Identities stay known for later.
+    pub fn load_next(
+        &mut self,
+        routes: &mut [Route],
+        known: &mut Identities,
+    ) -> Result<bool, String> {
+        let n = self.next;
+        self.next += 1;
+        let config = &self.handover.config;
+        let number = self.handover.numbers.get(n);
+        let route = number.and_then(|&number| routes.get_mut(usize::from(number)));
+        let (Some(route), Some(configured)) = (route, config.routes.get(n)) else {
+            return Ok(false);
+        };
+        let pems = self.handover.certificates.get(n);
+        let pems = pems.map_or(&[] as &[Pem], Vec::as_slice);
+        let clients = self.handover.clients.get(n).unwrap_or(&None);
+        let keys = &self.handover.ticket_keys;
+        let sessions = self.sessions.as_ref();
+        if let Direction::Terminate { context: room, .. } = &mut route.direction {
+            let made = context(config, configured, (pems, clients), keys, sessions, known)
+                .map_err(|why| format!("route {}: {why}", n + 1))?;
+            *room = Some(made);
+        }
+        if let Some(Some(pem)) = self.handover.backend_tls.get(n) {
+            backend_tls::make_context(configured, pem, route)
+                .map_err(|why| format!("route {}: {why}", n + 1))?;
+        }
+        Ok(self.next < config.routes.len())
+    }
+
+    /// Ticket keys that came from main meanwhile are newer than those of the handover.
+    pub fn set_ticket_keys(&mut self, exported: &[u8]) {
+        self.handover.ticket_keys.zeroize();
+        self.handover.ticket_keys = exported.to_vec();
+    }
+}
+
+/// A handshake with itself for each route, so that the first client finds everything ready.
+pub fn warm_up(routes: &[Route]) -> io::Result<()> {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    for route in routes {
+        if let Direction::Terminate {
+            context: Some(context),
+            ..
+        } = &route.direction
+        {
+            context
+                .warm_up(UnixTime::since_unix_epoch(now))
+                .map_err(io::Error::other)?;
+        }
+    }
+    Ok(())
+}
+
+fn context(
+    config: &Config,
+    route: &config::Route,
+    (pems, clients): (&[Pem], &Option<ClientTrust>),
+    ticket_keys: &[u8],
+    sessions: Option<&Sessions>,
+    known: &mut Identities,
+) -> Result<ServerContext, String> {
+    let identities: Result<Vec<Identity>, _> = pems
+        .iter()
+        .map(|pem| known.of(pem).map_err(|e| e.to_string()))
+        .collect();
+    let mut settings = ServerSettings::new(identities?);
+    settings.alpn = alpn(&route.alpn);
+    settings.protocols = Protocols {
+        min: version(route.oldest_version()),
+        max: version(route.max_version),
+    };
+    if !route.suites.is_empty() {
+        settings.suites = route.suites.iter().copied().map(suite).collect();
+    }
+    if !route.groups.is_empty() {
+        settings.groups = route.groups.iter().copied().map(group).collect();
+    }
+    settings.tickets = match config.tickets.tickets {
+        0 => None,
+        count => Some(TicketSettings {
+            keys: Some(TicketKeys::import(ticket_keys).map_err(|e| e.to_string())?),
+            lifetime_s: seconds(config.tickets.ticket_lifetime),
+            per_handshake: count as usize,
+        }),
+    };
+    let sessions = sessions.map(|sessions| Arc::new(sessions.clone()) as _);
+    if config.tickets.session_cache.is_some() {
+        settings.sessions = sessions;
+    } else {
+        settings.sessions_by_id = sessions;
+    }
+    settings.unknown_name = match route.unknown_name {
+        NameUnknown::Default => UnknownName::Default,
+        NameUnknown::Refuse => UnknownName::Refuse,
+    };
+    settings.awaited = (route.acme.iter().map(ToString::to_string)).collect();
+    settings.client_certificates = clients.as_ref().map(ClientTrust::settings);
+    ServerContext::new(settings).map_err(|e| e.to_string())
+}
+
+fn suite(suite: TlsSuite) -> Suite {
+    match suite {
+        TlsSuite::Aes128Gcm => Suite::Aes128Gcm,
+        TlsSuite::Aes256Gcm => Suite::Aes256Gcm,
+        TlsSuite::Chacha20 => Suite::Chacha20,
+        TlsSuite::EcdsaAes128Gcm => Suite::EcdsaAes128Gcm,
+        TlsSuite::EcdsaAes256Gcm => Suite::EcdsaAes256Gcm,
+        TlsSuite::EcdsaChacha20 => Suite::EcdsaChacha20,
+        TlsSuite::RsaAes128Gcm => Suite::RsaAes128Gcm,
+        TlsSuite::RsaAes256Gcm => Suite::RsaAes256Gcm,
+        TlsSuite::RsaChacha20 => Suite::RsaChacha20,
+    }
+}
+
+fn group(group: TlsGroup) -> Group {
+    match group {
+        TlsGroup::X25519MlKem768 => Group::X25519MlKem768,
+        TlsGroup::X25519 => Group::X25519,
+        TlsGroup::P256 => Group::P256,
+        TlsGroup::P384 => Group::P384,
+    }
+}
+
+pub(crate) fn alpn(names: &[String]) -> Vec<Vec<u8>> {
+    names.iter().map(|name| name.as_bytes().to_vec()).collect()
+}
+
+pub(crate) fn version(version: TlsVersion) -> Version {
+    match version {
+        TlsVersion::Tls12 => Version::Tls12,
+        TlsVersion::Tls13 => Version::Tls13,
+    }
+}

@@ -1,0 +1,191 @@
+//! An origination at work: what its configuration became in this process.
+
+use crate::contexts;
+use dormouse_config::{Config, Originate, Server, milliseconds};
+use dormouse_engine::{
+    ClientContext, ClientSettings, Protocols, ResumptionSettings, Reuse, Roots, TrustStore, digest,
+};
+use dormouse_handover::handover::{Handover, OriginPem};
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::Addr;
+use dormouse_tables::client_sessions::{ClientSessions, Key, Place};
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+/// Tickets that a connection waits for: what most servers send after a full handshake.
+const TICKETS_EXPECTED: u32 = 2;
+
+/// The way out for the connections of one `[[originate]]`.
+pub struct Origin {
+    /// Trust, own certificate and suites: one for all connections, parsed once.
+    pub context: ClientContext,
+    /// The servers' addresses, in the order in which they are tried.
+    pub targets: Vec<Target>,
+    pub ticket_wait_ms: u64,
+    /// Connections which this worker keeps established for those to come.
+    pub warm: u32,
+}
+
+/// One address of a server.
+pub struct Target {
+    pub address: Addr,
+    /// The name it is asked for.
+    pub server_name: String,
+    /// As messages name it.
+    pub name: String,
+    pub sessions: Option<Arc<Place>>,
+}
+
+/// Who builds them: which of how many workers.
+#[derive(Clone, Copy)]
+pub struct Share {
+    pub worker: u32,
+    pub workers: u32,
+}
+
+/// Those of a worker which was told this.
+pub fn of_worker(handover: &Handover) -> io::Result<Vec<Origin>> {
+    let share = Share {
+        worker: handover.worker,
+        workers: handover.share.workers,
+    };
+    let sessions = match handover.descriptors.sessions {
+        Some(fd) => {
+            let sessions = ClientSessions::adopt(Fd(fd), PLACES, handover.worker)?;
+            sessions.forget_claims();
+            Some(sessions)
+        }
+        None => None,
+    };
+    origins(
+        &handover.config,
+        &handover.origins,
+        sessions.as_ref(),
+        share,
+    )
+    .map_err(io::Error::other)
+}
+
+/// Makes the configured originations ready. The error says which, and what is wrong.
+pub fn origins(
+    config: &Config,
+    pems: &[OriginPem],
+    sessions: Option<&ClientSessions>,
+    share: Share,
+) -> Result<Vec<Origin>, String> {
+    // A trust store is parsed once, however many originations use it.
+    let mut stores = HashMap::new();
+    config
+        .originate
+        .iter()
+        .zip(pems)
+        .enumerate()
+        .map(|(n, (originate, pem))| {
+            origin(originate, pem, sessions, share, &mut stores)
+                .map_err(|why| format!("origination {}: {why}", n + 1))
+        })
+        .collect()
+}
+
+fn origin<'a>(
+    originate: &Originate,
+    pem: &'a OriginPem,
+    sessions: Option<&ClientSessions>,
+    share: Share,
+    stores: &mut HashMap<&'a str, TrustStore>,
+) -> Result<Origin, String> {
+    let roots = match &pem.roots {
+        None => Roots::Insecure,
+        Some(text) => {
+            let store = match stores.get(text.as_str()) {
+                Some(store) => store.clone(),
+                None => TrustStore::from_pem(text.as_bytes()).map_err(|e| e.to_string())?,
+            };
+            stores.insert(text, store.clone());
+            Roots::Store(store)
+        }
+    };
+    let reuse = reuse(originate);
+    let mut settings = ClientSettings::new(roots);
+    settings.alpn = contexts::alpn(&originate.alpn);
+    settings.protocols = Protocols {
+        min: contexts::version(originate.min_version),
+        max: contexts::version(originate.max_version),
+    };
+    settings.resumption = (originate.resume_uses > 0).then_some(ResumptionSettings {
+        tickets_expected: TICKETS_EXPECTED,
+        by_caller: Some(reuse),
+        ..ResumptionSettings::default()
+    });
+    if let Some(pem) = &pem.identity {
+        settings.identity = Some(pem.identity().map_err(|e| e.to_string())?);
+    }
+    let context = ClientContext::new(settings).map_err(|e| e.to_string())?;
+    let targets = originate.to.iter().flat_map(|server| {
+        let place = sessions.and_then(|all| all.place(key(originate, server, pem), reuse));
+        targets(originate, server, place.map(Arc::new))
+    });
+    let Share { worker, workers } = share;
+    let extra = u32::from(worker < originate.warm % workers.max(1));
+    Ok(Origin {
+        context,
+        targets: targets.collect(),
+        ticket_wait_ms: milliseconds(originate.ticket_wait),
+        warm: originate.warm / workers.max(1) + extra,
+    })
+}
+
+fn targets(
+    originate: &Originate,
+    server: &Server,
+    sessions: Option<Arc<Place>>,
+) -> impl Iterator<Item = Target> {
+    let server_name = server_name(originate, server).to_owned();
+    server.addresses.iter().map(move |address| {
+        let shown = address.to_string();
+        Target {
+            address: Addr::Tcp(*address),
+            server_name: server_name.clone(),
+            name: if shown == server.given {
+                shown
+            } else {
+                format!("{} ({shown})", server.given)
+            },
+            sessions: sessions.clone(),
+        }
+    })
+}
+
+fn server_name<'a>(originate: &'a Originate, server: &'a Server) -> &'a str {
+    originate.server_name.as_deref().unwrap_or(&server.host)
+}
+
+/// How often and how long its sessions are used.
+pub fn reuse(originate: &Originate) -> Reuse {
+    Reuse {
+        uses_max: originate.resume_uses,
+        age_max_s: originate.resume_age.as_secs(),
+    }
+}
+
+/// What a session with this server depends on. Nothing else may resume it.
+pub fn key(originate: &Originate, server: &Server, pem: &OriginPem) -> Key {
+    let alpn = originate.alpn.join("\0");
+    let versions = format!("{} {}", originate.min_version, originate.max_version);
+    let own = pem.identity.as_ref().map_or("", |own| own.chain.as_str());
+    let digest = digest(&[
+        server.given.as_bytes(),
+        server_name(originate, server).as_bytes(),
+        alpn.as_bytes(),
+        versions.as_bytes(),
+        pem.roots.as_deref().unwrap_or("insecure").as_bytes(),
+        own.as_bytes(),
+    ]);
+    let mut key = Key::default();
+    key.copy_from_slice(&digest[..16]);
+    key
+}
+
+/// Servers whose sessions are kept. A place that nobody has takes no memory.
+pub const PLACES: usize = 1_024;

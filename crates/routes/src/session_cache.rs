@@ -1,0 +1,36 @@
+//! The session cache of all workers, as the engine uses it.
+
+use dormouse_engine::ServerSessions;
+use dormouse_handover::handover::Descriptors;
+use dormouse_reactor::Fd;
+use dormouse_reactor::cache::Cache;
+use std::io;
+
+/// A handle on the cache. What lies in it is sealed: see `engine`.
+#[derive(Clone, Debug)]
+pub struct Sessions(Cache);
+
+impl Sessions {
+    /// The cache that main has made, if there is one.
+    pub fn adopt(descriptors: &Descriptors) -> io::Result<Option<Sessions>> {
+        let Some(fd) = descriptors.session_cache else {
+            return Ok(None);
+        };
+        let cache = Cache::adopt(Fd(fd)).map_err(io::Error::other)?;
+        Ok(Some(Sessions(cache)))
+    }
+}
+
+impl ServerSessions for Sessions {
+    fn put(&self, id: &[u8], sealed: &[u8]) -> bool {
+        self.0.put(id, sealed)
+    }
+
+    fn get(&self, id: &[u8]) -> Option<Vec<u8>> {
+        self.0.get(id)
+    }
+
+    fn take(&self, id: &[u8]) -> Option<Vec<u8>> {
+        self.0.take(id)
+    }
+}

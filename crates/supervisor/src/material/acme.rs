@@ -1,0 +1,262 @@
+//! What was had from an ACME server, and is kept in files that nobody but the owner reads:
+//!
+//! ```text
+//!   acme_folder/HOST/account.json    who we are to the server at HOST
+//!   acme_folder/HOST/NAME.pem        the certificate for NAME, its chain and its key
+//! ```
+//!
+//! A file is written as a whole or not at all: under another name first, then renamed.
+
+use super::{keep_answer, read_pair, warn_of};
+use dormouse_config::{Config, Route};
+use dormouse_handover::handover::Pem;
+use dormouse_handover::unix_time;
+use dormouse_helpers::errand::Credentials;
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
+
+const ACCOUNT: &str = "account.json";
+/// No account has more.
+const ACCOUNT_LEN_MAX: u64 = 16 << 10;
+
+/// The folder of the server that is asked.
+fn folder(config: &Config) -> PathBuf {
+    let acme = &config.acme;
+    let host = acme.acme_server.trim_start_matches("https://");
+    let host = host.split('/').next().unwrap_or_default();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '-';
+    let host: String = host
+        .chars()
+        .map(|c| if is_plain(c) { c } else { '_' })
+        .collect();
+    // Never `.` or `..`, and never hidden.
+    acme.acme_folder
+        .join(host.replace("..", "_").trim_start_matches('.'))
+}
+
+/// Where the certificate for a name is kept, with its key.
+pub fn file_of(config: &Config, name: &str) -> PathBuf {
+    folder(config).join(format!("{name}.pem"))
+}
+
+/// Can certificates be kept, and is there somebody who may vouch for the server?
+pub(super) fn check(config: &Config, mistakes: &mut Vec<String>) {
+    if config.acme_names().is_empty() {
+        return;
+    }
+    let folder = folder(config);
+    let probe = ".dormouse-can-write";
+    let written = write(&folder, probe, b"").and_then(|()| fs::remove_file(folder.join(probe)));
+    if let Err(error) = written {
+        mistakes.push(format!(
+            "{}: certificates can't be kept there: {error}; make the directory for the user who starts dormouse, or name another in acme_folder",
+            folder.display()
+        ));
+    }
+    super::read_roots(&config.acme.acme_ca, mistakes);
+    if let Err(why) = binding_key(config) {
+        mistakes.push(why);
+    }
+}
+
+/// The certificates of a route that are there. Where one can't be read, the former stays; one that
+/// was never had is still to come, and that is no mistake.
+pub(super) fn load(config: &Config, route: &Route, former: &[Vec<Pem>]) -> (Vec<Pem>, Vec<String>) {
+    let mut complaints = Vec::new();
+    let pems = route.acme.iter().filter_map(|name| {
+        let file = file_of(config, name.as_str());
+        let shown = file.display().to_string();
+        let known = || {
+            former
+                .iter()
+                .flatten()
+                .find(|pem| pem.name == shown)
+                .cloned()
+        };
+        if !file.exists() {
+            return known();
+        }
+        match read(&file, name.as_str()) {
+            Ok(mut pem) => {
+                keep_answer(&mut pem, former);
+                Some(pem)
+            }
+            Err(why) => {
+                complaints.extend(why);
+                known()
+            }
+        }
+    });
+    (pems.collect(), complaints)
+}
+
+fn read(file: &Path, name: &str) -> Result<Pem, Vec<String>> {
+    let mut mistakes = Vec::new();
+    let Some(pem) = read_pair(file, file, &mut mistakes) else {
+        return Err(mistakes);
+    };
+    check_for(&pem, name).map_err(|why| vec![why])?;
+    Ok(pem)
+}
+
+/// Is it a certificate for this name, with its key?
+pub(crate) fn check_for(pem: &Pem, name: &str) -> Result<(), String> {
+    let identity = pem.identity().map_err(|error| error.to_string())?;
+    let mut names = identity.names().iter();
+    if !names.any(|other| other.eq_ignore_ascii_case(name)) {
+        return Err(format!("{}: it is not for {name}", pem.name));
+    }
+    if identity.expires_at_s() > unix_time().as_secs() {
+        warn_of(&identity, &pem.name);
+    }
+    Ok(())
+}
+
+/// Keeps the certificate for a name.
+pub(crate) fn keep(config: &Config, name: &str, pem: &Pem) -> Result<(), String> {
+    let mut text = Zeroizing::new(String::with_capacity(pem.chain.len() + pem.key.len() + 2));
+    for part in [&pem.chain, &pem.key] {
+        text.push_str(part);
+        if !part.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    let folder = folder(config);
+    write(&folder, &format!("{name}.pem"), text.as_bytes())
+        .map_err(|error| format!("{}/{name}.pem: {error}", folder.display()))
+}
+
+/// Puts the certificate for a name in its place in all routes which have that name.
+pub(crate) fn place(config: &Config, certificates: &mut [Vec<Pem>], name: &str, pem: &Pem) {
+    for (route, pems) in config.routes.iter().zip(certificates) {
+        if !route.acme.iter().any(|other| other.as_str() == name) {
+            continue;
+        }
+        pems.retain(|other| other.name != pem.name);
+        pems.push(pem.clone());
+        // Behind those from files, in the order of the names.
+        let files = route.acme.iter().map(|name| file_of(config, name.as_str()));
+        let files: Vec<String> = files.map(|file| file.display().to_string()).collect();
+        pems.sort_by_key(|pem| {
+            files
+                .iter()
+                .position(|file| *file == pem.name)
+                .map(|n| n + 1)
+        });
+    }
+}
+
+/// The account with the server that is asked, if there is one.
+pub(crate) fn account(config: &Config) -> Result<Option<Credentials>, String> {
+    let path = folder(config).join(ACCOUNT);
+    let Some(text) = read_private(&path)? else {
+        return Ok(None);
+    };
+    let account: Credentials = serde_json::from_slice(&text)
+        .map_err(|error| format!("{}: it is no account: {error}", path.display()))?;
+    Ok((account.directory == config.acme.acme_server).then_some(account))
+}
+
+/// Keeps the account.
+pub(crate) fn keep_account(config: &Config, account: &Credentials) -> Result<(), String> {
+    let mut text = Zeroizing::new(Vec::with_capacity(ACCOUNT_LEN_MAX as usize));
+    let folder = folder(config);
+    serde_json::to_writer(&mut *text, account)
+        .map_err(io::Error::other)
+        .and_then(|()| write(&folder, ACCOUNT, &text))
+        .map_err(|error| format!("{}/{ACCOUNT}: {error}", folder.display()))
+}
+
+/// The key of External Account Binding.
+pub(crate) fn binding_key(config: &Config) -> Result<Option<Zeroizing<String>>, String> {
+    let Some(path) = &config.acme.acme_eab_key_file else {
+        return Ok(None);
+    };
+    let shown = path.display();
+    let bytes = read_private(path)?.ok_or_else(|| format!("{shown}: there is no such file"))?;
+    let text = std::str::from_utf8(&bytes).unwrap_or_default();
+    let is_base64url = |c: char| c.is_ascii_alphanumeric() || "-_=".contains(c);
+    let key = text.trim();
+    if key.is_empty() || !key.chars().all(is_base64url) {
+        return Err(format!("{shown}: there is no key in base64url in it"));
+    }
+    Ok(Some(Zeroizing::new(key.to_owned())))
+}
+
+/// What nobody but the owner may read. `None`: there is no such file.
+fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
+    let shown = path.display();
+    let cannot = |error: io::Error| format!("{shown}: {error}");
+    let file = match fs::File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(cannot)?,
+    };
+    let mode = file.metadata().map_err(cannot)?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(format!(
+            "{shown}: others than its owner may use this file (mode {mode:o}): chmod 600 {shown}, and replace what is in it"
+        ));
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(ACCOUNT_LEN_MAX as usize + 1));
+    let read = file.take(ACCOUNT_LEN_MAX).read_to_end(&mut bytes);
+    read.map_err(cannot)?;
+    Ok(Some(bytes))
+}
+
+/// All of it or nothing, and nobody else reads it.
+fn write(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    if !folder.is_dir() {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(folder)?;
+    }
+    let new = folder.join(format!(".{name}.new"));
+    // One that was left behind may be of another mode, or a link to elsewhere.
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = fs::OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, folder.join(name))?;
+    fs::File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn files_are_whole_and_the_owners_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (inner, old) = (folder.path().join("x/y"), folder.path().join("old"));
+        fs::write(&old, "old").expect("written");
+        write(&inner, "a.pem", b"one").expect("written");
+        std::os::unix::fs::symlink(&old, inner.join(".a.pem.new")).expect("a link");
+        write(&inner, "a.pem", b"two").expect("written again");
+        assert_eq!(fs::read(inner.join("a.pem")).expect("read"), b"two");
+        assert_eq!(fs::read(&old).expect("read"), b"old", "no link is followed");
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!((mode(&inner), mode(&inner.join("a.pem"))), (0o700, 0o600));
+        assert_eq!(fs::read_dir(&inner).expect("a folder").count(), 1);
+        let own = read_private(&inner.join("a.pem")).expect("nobody else's");
+        assert_eq!(own.as_deref().map(Vec::as_slice), Some(&b"two"[..]));
+        fs::set_permissions(&old, fs::Permissions::from_mode(0o640)).expect("set");
+        let why = read_private(&old).expect_err("others may read it");
+        assert!(why.contains("mode 640"), "{why}");
+        assert!(
+            read_private(&inner.join("none"))
+                .expect("no mistake")
+                .is_none()
+        );
+    }
+}

@@ -1,0 +1,184 @@
+//! Which files a configuration means: pairs of certificate and key, and what is in directories.
+//!
+//! In a directory, names say what belongs together:
+//!
+//! | file | is |
+//! |---|---|
+//! | `NAME.pem`, `.crt`, `.cer` | a chain; its key is in `NAME.key`, or in the same file |
+//! | `NAME.key` | the key of that |
+//! | `NAME.ocsp` | an OCSP response about that, DER |
+//! | a directory with `fullchain.pem` and `privkey.pem` | a pair, as certbot keeps them |
+//!
+//! Whatever else is there is passed over, and so is what begins with a dot.
+
+use dormouse_config::CertificateFiles;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Certificates in one directory, at most.
+const CERTIFICATES_MAX: usize = 4096;
+/// Files of certificates, authorities or revocation lists in one directory, at most.
+const FILES_MAX: usize = 4 * CERTIFICATES_MAX;
+
+const CHAINS: [&str; 3] = ["pem", "crt", "cer"];
+
+/// A certificate and its key: where they are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PairFiles {
+    /// The chain.
+    pub cert: PathBuf,
+    /// The key; maybe the same file.
+    pub key: PathBuf,
+    /// An OCSP response.
+    pub ocsp: Option<PathBuf>,
+    /// Found in a directory, not named by the configuration: should it be no good, the others
+    /// are used without it.
+    pub found: bool,
+}
+
+/// The pairs that `files` stands for, in the order of their names. The error says why there are
+/// none.
+pub fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> {
+    let CertificateFiles { cert, key, ocsp } = files;
+    if cert != key || !cert.is_dir() {
+        return Ok(vec![PairFiles {
+            cert: cert.clone(),
+            key: key.clone(),
+            ocsp: ocsp.clone(),
+            found: false,
+        }]);
+    }
+    let mut pairs = Vec::new();
+    for path in entries(cert)? {
+        let (chain, key) = if path.is_dir() {
+            (path.join("fullchain.pem"), path.join("privkey.pem"))
+        } else if has_extension(&path, &CHAINS) {
+            let key = path.with_extension("key");
+            let key = if key.is_file() { key } else { path.clone() };
+            (path, key)
+        } else {
+            continue;
+        };
+        if chain.is_file() && key.is_file() {
+            let ocsp = chain.with_extension("ocsp");
+            pairs.push(PairFiles {
+                cert: chain,
+                key,
+                ocsp: ocsp.is_file().then_some(ocsp),
+                found: true,
+            });
+        }
+    }
+    match pairs.len() {
+        0 => Err(format!(
+            "{}: there is no certificate in this directory: NAME.pem with NAME.key, or NAME/fullchain.pem with NAME/privkey.pem",
+            cert.display()
+        )),
+        n if n > CERTIFICATES_MAX => Err(format!(
+            "{}: there are {n} certificates in this directory, at most {CERTIFICATES_MAX} may be",
+            cert.display()
+        )),
+        _ => Ok(pairs),
+    }
+}
+
+/// A file, or all files of a directory in the order of their names. `what`: what they should be.
+pub(crate) fn files_of(path: &Path, what: &str) -> Result<Vec<PathBuf>, String> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let files: Vec<PathBuf> = entries(path)?.into_iter().filter(|e| e.is_file()).collect();
+    if files.is_empty() {
+        return Err(format!(
+            "{}: there is no {what} in this directory",
+            path.display()
+        ));
+    }
+    Ok(files)
+}
+
+/// Everything whose change means that something is to be read again.
+pub(crate) fn watched(files: &CertificateFiles) -> BTreeSet<PathBuf> {
+    let mut all = BTreeSet::from([files.cert.clone(), files.key.clone()]);
+    for pair in pairs(files).unwrap_or_default() {
+        all.extend([pair.cert, pair.key]);
+        all.extend(pair.ocsp);
+    }
+    all
+}
+
+fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let cannot = |e: io::Error| format!("cannot read {}: {e}", directory.display());
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(directory).map_err(cannot)? {
+        let path = entry.map_err(cannot)?.path();
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        if name.starts_with(b".") {
+            continue;
+        }
+        if paths.len() == FILES_MAX {
+            return Err(format!(
+                "{}: there are more than {FILES_MAX} files in this directory",
+                directory.display()
+            ));
+        }
+        paths.push(path);
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn has_extension(path: &Path, known: &[&str]) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|extension| known.contains(&extension))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_belongs_together() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        for name in [
+            "b.crt",
+            "b.key",
+            "a.pem",
+            "README",
+            ".hidden.pem",
+            "alone.key",
+            "c.txt",
+        ] {
+            fs::write(at(name), "x").expect("written");
+        }
+        for name in ["live", "other"] {
+            fs::create_dir(at(name)).expect("a folder");
+        }
+        fs::write(at("live/fullchain.pem"), "x").expect("written");
+        fs::write(at("live/privkey.pem"), "x").expect("written");
+        let files = CertificateFiles {
+            cert: folder.path().to_owned(),
+            key: folder.path().to_owned(),
+            ocsp: None,
+        };
+        let found: Vec<(PathBuf, PathBuf)> = (pairs(&files).expect("some").into_iter())
+            .map(|pair| (pair.cert, pair.key))
+            .collect();
+        let wanted = [
+            (at("a.pem"), at("a.pem")),
+            (at("b.crt"), at("b.key")),
+            (at("live/fullchain.pem"), at("live/privkey.pem")),
+        ];
+        assert_eq!(found, wanted);
+        let empty = CertificateFiles {
+            cert: at("other"),
+            key: at("other"),
+            ocsp: None,
+        };
+        let why = pairs(&empty).expect_err("nothing in it");
+        assert!(why.contains("other: there is no certificate"), "{why}");
+    }
+}

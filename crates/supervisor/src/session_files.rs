@@ -1,0 +1,373 @@
+//! Sessions of originations between restarts: main makes the mapping, fills it from the files, and
+//! writes the files again when something has changed, since workers may not open any.
+//!
+//! A file is JSON, readable by its owner alone: whoever has a session can take part in it. It is
+//! written whole under another name and then renamed, so that there is always one that is whole.
+
+use crate::ServeError;
+use dormouse_config::Config;
+use dormouse_handover::handover::OriginPem;
+use dormouse_reactor::Fd;
+use dormouse_routes::origin;
+use dormouse_tables::client_sessions::{ClientSessions, MAIN, Place, Snapshot};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use zeroize::{Zeroize as _, Zeroizing};
+
+/// How often it is looked whether something has changed. What came since is lost if the machine
+/// fails; a session that was offered since may be offered again.
+const LOOK: Duration = Duration::from_secs(5);
+/// Sessions of a thousand servers are smaller.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+const FORMAT: &str = "dormouse sessions 1";
+
+/// The mapping, and the files which follow it.
+pub(crate) struct SessionFiles {
+    sessions: ClientSessions,
+    files: Vec<File>,
+    looked: Instant,
+}
+
+struct File {
+    path: PathBuf,
+    places: Vec<([u8; 16], Place)>,
+    /// The sum of the places' stamps when it was written last.
+    written: u64,
+}
+
+/// Sessions between two binaries of one process.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Left {
+    fd: i32,
+    files: Vec<LeftFile>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct LeftFile {
+    path: PathBuf,
+    keys: Vec<[u8; 16]>,
+    written: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    format: String,
+    servers: Vec<Server>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Server {
+    key: String,
+    since_s: u64,
+    uses: u32,
+    sessions: Vec<Kept>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    offered: bool,
+    secret: String,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.secret.zeroize();
+    }
+}
+
+impl SessionFiles {
+    /// Makes the mapping, if there are originations which resume, and reads the files.
+    pub(crate) fn open(
+        config: &Config,
+        origins: &[OriginPem],
+    ) -> Result<Option<SessionFiles>, ServeError> {
+        if config.originate.is_empty() {
+            return Ok(None);
+        }
+        let sessions =
+            ClientSessions::create(origin::PLACES).map_err(|error| ServeError::System {
+                what: "make shared memory for sessions".to_owned(),
+                error,
+                hint: "",
+            })?;
+        let mut files = SessionFiles {
+            sessions,
+            files: Vec::new(),
+            looked: Instant::now(),
+        };
+        files
+            .follow(config, origins)
+            .map_err(ServeError::Certificates)?;
+        Ok(Some(files))
+    }
+
+    /// Goes by this configuration from now on. A file that is new to it is read.
+    pub(crate) fn follow(
+        &mut self,
+        config: &Config,
+        origins: &[OriginPem],
+    ) -> Result<(), Vec<String>> {
+        let mut files = Vec::new();
+        let mut mistakes = Vec::new();
+        for (originate, pem) in config.originate.iter().zip(origins) {
+            let Some(path) = &originate.session_file else {
+                continue;
+            };
+            let places = originate.to.iter().filter_map(|server| {
+                let key = origin::key(originate, server, pem);
+                Some((key, self.sessions.place(key, origin::reuse(originate))?))
+            });
+            let mut file = File {
+                path: path.clone(),
+                places: places.collect(),
+                written: 0,
+            };
+            // What a known one holds is older than what lies in memory.
+            if self.files.iter().all(|known| known.path != *path) {
+                match file.read() {
+                    Ok(()) => file.written = file.stamps(),
+                    Err(mistake) => mistakes.push(format!("{}: {mistake}", path.display())),
+                }
+            }
+            files.push(file);
+        }
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        self.files = files;
+        Ok(())
+    }
+
+    /// What another binary in this process needs to go on with them.
+    pub(crate) fn left(&self) -> Left {
+        let files = self.files.iter().map(|file| LeftFile {
+            path: file.path.clone(),
+            keys: file.places.iter().map(|(key, _)| *key).collect(),
+            written: file.written,
+        });
+        Left {
+            fd: self.fd().0,
+            files: files.collect(),
+        }
+    }
+
+    /// Goes on with what another binary in this process left.
+    pub(crate) fn again(config: &Config, left: &Left) -> io::Result<SessionFiles> {
+        let sessions = ClientSessions::adopt(Fd(left.fd), origin::PLACES, u32::from(MAIN))?;
+        let files = left.files.iter().map(|file| {
+            let mut originations = config.originate.iter();
+            let of_file = originations.find(|one| one.session_file.as_ref() == Some(&file.path));
+            let places = file.keys.iter().filter_map(|&key| {
+                let place = sessions.place(key, origin::reuse(of_file?))?;
+                Some((key, place))
+            });
+            File {
+                path: file.path.clone(),
+                places: places.collect(),
+                written: file.written,
+            }
+        });
+        Ok(SessionFiles {
+            files: files.collect(),
+            sessions: sessions.clone(),
+            looked: Instant::now(),
+        })
+    }
+
+    pub(crate) fn fd(&self) -> Fd {
+        self.sessions.fd()
+    }
+
+    /// Milliseconds until the next look; `None`: there is no file.
+    pub(crate) fn until_look_ms(&self) -> Option<u64> {
+        let left = LOOK.saturating_sub(self.looked.elapsed());
+        (!self.files.is_empty()).then_some(left.as_millis() as u64 + 1)
+    }
+
+    pub(crate) fn save_if_due(&mut self) {
+        if self.looked.elapsed() >= LOOK {
+            self.save();
+        }
+    }
+
+    /// Writes the files of which something has changed.
+    pub(crate) fn save(&mut self) {
+        self.looked = Instant::now();
+        for file in &mut self.files {
+            let stamps = file.stamps();
+            if stamps == file.written {
+                continue;
+            }
+            // Whatever comes of it: tried again when there is something new.
+            file.written = stamps;
+            if let Err(error) = file.write() {
+                tracing::error!(file = %file.path.display(), %error, "sessions can't be written");
+            }
+        }
+    }
+}
+
+impl File {
+    fn stamps(&self) -> u64 {
+        self.places.iter().fold(0, |sum, (_, place)| {
+            sum.wrapping_add(place.stamp().load(Ordering::Relaxed))
+        })
+    }
+
+    fn read(&self) -> Result<(), String> {
+        let Some(text) = read_secret(&self.path)? else {
+            return Ok(());
+        };
+        let foreign = "is not a file of sessions; give another name, or remove it";
+        let content: Content = serde_json::from_str(&text).map_err(|_| foreign.to_owned())?;
+        if content.format != FORMAT {
+            return Err(foreign.to_owned());
+        }
+        for server in content.servers {
+            let place = self.places.iter().find(|(key, _)| hex(key) == server.key);
+            if let Some((_, place)) = place {
+                place.restore(&server.snapshot());
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let servers = self.places.iter().filter_map(|(key, place)| {
+            let snapshot = place.snapshot()?;
+            Some(Server::new(hex(key), &snapshot))
+        });
+        let content = Content {
+            format: FORMAT.to_owned(),
+            servers: servers.collect(),
+        };
+        let text = Zeroizing::new(serde_json::to_vec(&content)?);
+        write_secret(&self.path, &text)
+    }
+}
+
+impl Server {
+    fn new(key: String, snapshot: &Snapshot) -> Server {
+        let kept = |(offered, bytes): &(bool, Zeroizing<Vec<u8>>)| Kept {
+            offered: *offered,
+            secret: hex(bytes),
+        };
+        Server {
+            key,
+            since_s: snapshot.since_s,
+            uses: snapshot.uses,
+            sessions: snapshot.sessions.iter().map(kept).collect(),
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let sessions = self.sessions.iter().filter_map(|kept| {
+            let bytes = unhex(&kept.secret)?;
+            Some((kept.offered, Zeroizing::new(bytes)))
+        });
+        Snapshot {
+            since_s: self.since_s,
+            uses: self.uses,
+            sessions: sessions.collect(),
+        }
+    }
+}
+
+/// The text of a file which only its owner can read. `None`: there is none yet.
+fn read_secret(path: &Path) -> Result<Option<Zeroizing<String>>, String> {
+    let file = match fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("can't be read: {error}")),
+    };
+    let found = file.metadata().map_err(|e| format!("can't be read: {e}"))?;
+    if !found.is_file() {
+        return Err("is not a file".to_owned());
+    }
+    if found.permissions().mode() & 0o077 != 0 {
+        return Err(format!(
+            "holds secrets, and others than its owner may read it: chmod 600 {}",
+            path.display()
+        ));
+    }
+    let mut text = Zeroizing::new(String::new());
+    file.take(FILE_BYTES_MAX)
+        .read_to_string(&mut text)
+        .map_err(|e| format!("can't be read: {e}"))?;
+    Ok(Some(text))
+}
+
+fn write_secret(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let fresh = PathBuf::from(name);
+    match fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&fresh)?;
+    file.write_all(bytes)?;
+    file.sync_data()?;
+    fs::rename(&fresh, path)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes();
+    if !digits.len().is_multiple_of(2) || !text.is_ascii() {
+        return None;
+    }
+    (0..digits.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_owner_may_read_it() {
+        let directory = std::env::temp_dir().join(format!("dormouse-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
+        let path = directory.join("sessions");
+        assert!(read_secret(&path).expect("none yet").is_none());
+        for text in ["one", "another"] {
+            write_secret(&path, text.as_bytes()).expect("written");
+            let mode = fs::metadata(&path)
+                .expect("it is there")
+                .permissions()
+                .mode();
+            assert_eq!(mode & 0o777, 0o600);
+            let read = read_secret(&path).expect("ours").expect("it is there");
+            assert_eq!(*read, text);
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("ours");
+        let refused = read_secret(&path).expect_err("readable by the group");
+        assert!(refused.contains("chmod 600"), "{refused}");
+        fs::remove_dir_all(&directory).expect("ours");
+    }
+
+    #[test]
+    fn bytes_go_through_text() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(unhex(&hex(&bytes)), Some(bytes));
+        for wrong in ["0", "zz", "0é"] {
+            assert_eq!(unhex(wrong), None);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Secrets in files: only their owner may read them, and what is written is whole or not there.
+
+use dormouse_engine::TicketKeys;
+use dormouse_helpers::fleet::{Secret, read_private};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// No key file, and no secret, is as large as this.
+const FILE_MAX: u64 = 64 << 10;
+
+/// A file of certificates or the like, which everybody may read.
+pub(super) fn read_text(path: &Path) -> Result<String, String> {
+    let cannot = |e: io::Error| format!("cannot read {}: {e}", path.display());
+    let mut text = String::new();
+    let file = File::open(path).map_err(cannot)?;
+    file.take(FILE_MAX)
+        .read_to_string(&mut text)
+        .map_err(cannot)?;
+    Ok(text)
+}
+
+/// Keys in a file of ours. `Ok(None)`: the file is somebody else's. `Ok(Some(None))`: there is
+/// none yet, and ours may be written there.
+pub(super) fn ours(path: &Path, secret: &Secret) -> Result<Option<Option<TicketKeys>>, String> {
+    let Some(bytes) = read_private(path)? else {
+        return Ok(Some(None));
+    };
+    if !TicketKeys::looks_sealed(&bytes) {
+        return Ok(None);
+    }
+    let keys = TicketKeys::unseal(&bytes, secret.bytes()).map_err(|_| {
+        let shown = path.display();
+        format!(
+            "{shown}: these ticket keys can't be opened: they were sealed with another ticket_secret_file, or are damaged\n  give the right secret, or let new ones be made: rm {shown}"
+        )
+    })?;
+    Ok(Some(Some(keys)))
+}
+
+/// Writes keys, sealed: a new file beside the old one, which then takes its place.
+pub(super) fn write(path: &Path, keys: &TicketKeys, secret: &Secret) -> Result<(), String> {
+    let sealed = keys.seal(secret.bytes()).map_err(|e| e.to_string())?;
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    replace(path, &beside, &sealed)
+        .map_err(|e| format!("cannot write ticket keys to {}: {e}", path.display()))
+}
+
+fn replace(path: &Path, beside: &Path, bytes: &[u8]) -> io::Result<()> {
+    match fs::remove_file(beside) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(beside, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_engine::UnixTime;
+    use std::os::unix::fs::MetadataExt as _;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::time::Duration;
+
+    fn keys() -> TicketKeys {
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
+        TicketKeys::generate(now, 60).expect("random bytes")
+    }
+
+    #[test]
+    fn keys_outlive_the_process_and_nobody_else_reads_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tickets.keys");
+        let secret = Secret::new(&[7; 32]);
+        assert!(matches!(ours(&path, &secret), Ok(Some(None))));
+        let keys = keys();
+        for _ in 0..2 {
+            write(&path, &keys, &secret).expect("written");
+        }
+        let mode = fs::metadata(&path).expect("there").mode() & 0o777;
+        assert_eq!(mode, 0o600);
+        let Ok(Some(Some(read))) = ours(&path, &secret) else {
+            panic!("they are there");
+        };
+        assert_eq!(*read.export(), *keys.export());
+        let Err(why) = ours(&path, &Secret::new(&[8; 32])) else {
+            panic!("another secret opens them");
+        };
+        assert!(why.contains("another ticket_secret_file"), "{why}");
+    }
+
+    #[test]
+    fn what_others_may_read_is_refused_with_what_mends_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("fleet.secret");
+        let refused = || match Secret::read(&path) {
+            Ok(_) => panic!("it is taken"),
+            Err(why) => why,
+        };
+        let why = refused();
+        assert!(why.contains("openssl rand -hex 32"), "{why}");
+        fs::write(&path, "0123456789abcdef0123456789abcdef\n").expect("written");
+        for mode in [0o644, 0o640, 0o604, 0o660] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("changed");
+            let why = refused();
+            assert!(why.contains("chmod 600"), "{why}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("changed");
+        let len = Secret::read(&path).map(|secret| secret.bytes().len());
+        assert_eq!(len, Ok(32));
+        fs::write(&path, "short\n").expect("written");
+        assert!(Secret::read(&path).is_err());
+    }
+}

@@ -1,0 +1,149 @@
+//! How long things take, as histograms beside the counters of a worker.
+//!
+//! A histogram is a few words of the worker's block: how many observations fell under each bound,
+//! and their sum. To observe is two relaxed additions to memory that nobody else writes.
+
+use crate::counters::Counters;
+use dormouse_reactor::shared::{View, WORDS};
+
+/// Where in a worker's block they begin: behind the counters.
+pub(crate) const WORDS_AT: usize = 192;
+/// Words of one: a count for each bound, one for what lies above, and the sum.
+const WORDS_EACH: usize = BOUNDS + 2;
+const BOUNDS: usize = 13;
+
+const _: () = assert!(WORDS_AT + Latency::ALL.len() * WORDS_EACH <= WORDS);
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Latency {
+    /// From accept to the end of a handshake, time in which the client waits for its turn
+    /// included.
+    Handshake,
+    /// From the first attempt to connect with a backend until one has accepted.
+    BackendConnect,
+    /// One turn of a worker's loop: how long the last of those who had something for it waited.
+    Wake,
+}
+
+/// In microseconds. The clock of these two goes by milliseconds.
+const BY_MILLISECONDS: [u64; BOUNDS] = [
+    1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
+    5_000_000, 10_000_000,
+];
+const BY_MICROSECONDS: [u64; BOUNDS] = [
+    10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000,
+];
+
+/// A histogram, summed over all workers.
+pub struct Distribution {
+    /// Upper bounds in microseconds, each with the number of observations up to it.
+    pub up_to: Vec<(u64, u64)>,
+    /// All observations.
+    pub count: u64,
+    pub sum_us: u64,
+}
+
+impl Latency {
+    pub const ALL: &'static [Latency] =
+        &[Latency::Handshake, Latency::BackendConnect, Latency::Wake];
+
+    /// Its name, and what it says.
+    pub fn name(self) -> (&'static str, &'static str) {
+        match self {
+            Latency::Handshake => (
+                "handshake_seconds",
+                "From accept to the end of a handshake that succeeded, time in which the client \
+                 waits for its turn included.",
+            ),
+            Latency::BackendConnect => (
+                "backend_connect_seconds",
+                "From the first attempt to connect with a backend until one has accepted.",
+            ),
+            Latency::Wake => (
+                "wake_seconds",
+                "One turn of a worker's loop, of every eighth turn: how long the last of those \
+                 waited who had something for it.",
+            ),
+        }
+    }
+
+    fn bounds_us(self) -> &'static [u64; BOUNDS] {
+        match self {
+            Latency::Handshake | Latency::BackendConnect => &BY_MILLISECONDS,
+            Latency::Wake => &BY_MICROSECONDS,
+        }
+    }
+
+    fn first_word(self) -> usize {
+        WORDS_AT + self as usize * WORDS_EACH
+    }
+
+    /// One observation.
+    pub(crate) fn observe(self, counters: &Counters, took_us: u64) {
+        let place = self.bounds_us().partition_point(|&bound| bound < took_us);
+        counters.add_at(self.first_word() + place, 1);
+        counters.add_at(self.first_word() + BOUNDS + 1, took_us);
+    }
+
+    /// What all workers have observed.
+    pub fn distribution(self, counters: &View) -> Distribution {
+        let word = |n: usize| counters.sum(self.first_word() + n);
+        let mut count = 0;
+        let up_to = self.bounds_us().iter().enumerate().map(|(n, &bound)| {
+            count += word(n);
+            (bound, count)
+        });
+        let up_to: Vec<_> = up_to.collect();
+        Distribution {
+            count: count + word(BOUNDS),
+            up_to,
+            sum_us: word(BOUNDS + 1),
+        }
+    }
+}
+
+impl Distribution {
+    /// The time which this share of the observations did not exceed, in microseconds, as far as
+    /// the bounds tell; `None` if there is none, or it lies above them.
+    pub fn quantile_us(&self, share: f64) -> Option<u64> {
+        let wanted = (self.count as f64 * share).ceil().max(1.0) as u64;
+        let found = self.up_to.iter().find(|(_, count)| *count >= wanted);
+        found.map(|&(bound, _)| bound)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_reactor::shared::Shared;
+
+    #[test]
+    fn observations_fall_under_the_bounds_they_reach() {
+        let shared = Shared::create("test", 2).expect("memory");
+        for (worker, took_us) in [(0, 1_000), (1, 1_001), (0, 10_000_000), (1, 10_000_001)] {
+            let counters = Counters::new(shared.block(worker).expect("a block"));
+            Latency::Handshake.observe(&counters, took_us);
+        }
+        let reader = shared.reader().expect("a descriptor");
+        let view = View::open(reader, 2).expect("a view");
+        let seen = Latency::Handshake.distribution(&view);
+        assert_eq!(seen.up_to[0], (1_000, 1));
+        assert_eq!(seen.up_to[1], (2_500, 2));
+        assert_eq!(seen.up_to[BOUNDS - 1], (10_000_000, 3));
+        assert_eq!((seen.count, seen.sum_us), (4, 20_002_002));
+        assert_eq!(seen.quantile_us(0.5), Some(2_500));
+        assert_eq!(seen.quantile_us(0.99), None);
+        for other in [Latency::BackendConnect, Latency::Wake] {
+            assert_eq!(other.distribution(&view).count, 0, "{other:?}");
+            assert_eq!(
+                other.distribution(&view).quantile_us(0.5),
+                None,
+                "{other:?}"
+            );
+        }
+        reader.close();
+        shared.fd().close();
+    }
+}

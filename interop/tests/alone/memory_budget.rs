@@ -1,0 +1,233 @@
+//! What others do to memory: readers who never read, hellos without an end, records that stay half.
+//! The budget holds inside a memory cgroup, and whoever behaves is served.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use dormouse_interop::backend::Backend;
+use dormouse_interop::cgroup::MemoryGroup;
+use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::scene::{PLAIN_PORT, Scene, TLS_PORT, applies, unused_host};
+use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
+use dormouse_interop::wait;
+use rustix::net::{AddressFamily, SocketType, sockopt};
+
+/// Small, so that what is measured is in the gateway's sockets and not in the test's.
+const SMALL_BUFFER: usize = 8 << 10;
+
+/// A connection whose own buffers are small from the beginning.
+fn connect_small(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    sockopt::set_socket_recv_buffer_size(&socket, SMALL_BUFFER)?;
+    sockopt::set_socket_send_buffer_size(&socket, SMALL_BUFFER)?;
+    rustix::net::connect(&socket, &address)?;
+    let tcp = TcpStream::from(socket);
+    tcp.set_nodelay(true)?;
+    tcp.set_read_timeout(Some(Duration::from_secs(60)))?;
+    tcp.set_write_timeout(Some(Duration::from_secs(60)))?;
+    Ok(tcp)
+}
+
+/// A backend which sends for ever to who says `f`, and echoes for who says `e`.
+struct Flood {
+    sent: Arc<AtomicU64>,
+}
+
+impl Flood {
+    fn start(address: SocketAddr) -> Flood {
+        let listener = TcpListener::bind(address).expect("an address for the backend");
+        // Inherited by those which are accepted.
+        sockopt::set_socket_send_buffer_size(&listener, SMALL_BUFFER).expect("a small buffer");
+        rustix::net::listen(&listener, 4096).expect("a longer queue");
+        let sent = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&sent);
+        std::thread::spawn(move || {
+            while let Ok((tcp, _)) = listener.accept() {
+                let sent = Arc::clone(&counter);
+                let thread = std::thread::Builder::new().stack_size(128 << 10);
+                let serve = move || drop(serve(tcp, &sent));
+                thread.spawn(serve).expect("a thread");
+            }
+        });
+        Flood { sent }
+    }
+
+    fn sent(&self) -> u64 {
+        self.sent.load(Ordering::SeqCst)
+    }
+}
+
+fn serve(mut tcp: TcpStream, sent: &AtomicU64) -> io::Result<()> {
+    let mut block = [0; 4096];
+    tcp.read_exact(&mut block[..1])?;
+    if block[0] == b'f' {
+        loop {
+            let n = tcp.write(&block)?;
+            sent.fetch_add(n as u64, Ordering::SeqCst);
+        }
+    }
+    loop {
+        match tcp.read(&mut block)? {
+            0 => return Ok(()),
+            n => tcp.write_all(&block[..n])?,
+        }
+    }
+}
+
+/// Does `one` `count` times in some threads and returns what came of it.
+fn many<T: Send + 'static>(count: usize, one: impl Fn() -> T + Send + Sync + 'static) -> Vec<T> {
+    const THREADS: usize = 16;
+    let one = Arc::new(one);
+    let threads: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let one = Arc::clone(&one);
+            let share = count / THREADS + usize::from(thread < count % THREADS);
+            std::thread::spawn(move || (0..share).map(|_| one()).collect::<Vec<_>>())
+        })
+        .collect();
+    let done = threads
+        .into_iter()
+        .map(|thread| thread.join().expect("no panic"));
+    done.flatten().collect()
+}
+
+fn greeted(address: SocketAddr, word: &[u8]) -> Peer {
+    let tcp = connect_small(address).expect("a connection");
+    let mut peer = Peer::over(tcp, peer::client(peer::config())).expect("a handshake");
+    peer.stream().write_all(word).expect("it is taken");
+    peer
+}
+
+/// A hello of 60,000 bytes, but for its last byte; or as much of it as is taken.
+fn endless_hello(address: SocketAddr) -> io::Result<TcpStream> {
+    const HELLO: usize = 60_000;
+    let mut message = vec![1, 0, (HELLO >> 8) as u8, HELLO as u8, 3, 3];
+    message.resize(4 + HELLO - 1, 0);
+    let mut tcp = connect_small(address)?;
+    tcp.set_write_timeout(Some(Duration::from_millis(200)))?;
+    for record in message.chunks(16_000) {
+        let mut bytes = vec![22, 3, 1];
+        bytes.extend((record.len() as u16).to_be_bytes());
+        bytes.extend(record);
+        if tcp.write_all(&bytes).is_err() {
+            break;
+        }
+    }
+    Ok(tcp)
+}
+
+/// The beginning of a record, whose rest never comes.
+fn half_record(address: SocketAddr) -> Peer {
+    let mut peer = greeted(address, b"e");
+    let mut record = vec![23, 3, 3];
+    record.extend(16_000_u16.to_be_bytes());
+    record.resize(8_000, 0);
+    peer.tcp.write_all(&record).expect("it is taken");
+    peer
+}
+
+struct Crowd {
+    readers: usize,
+    half_records: usize,
+    hellos: usize,
+}
+
+/// Starts `serve` with a budget inside a cgroup which has no more, lets everybody do their worst,
+/// and looks at the peak.
+fn budget_holds(budget: u64, crowd: &Crowd, connections: u32) {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let Some(group) = MemoryGroup::create(budget) else {
+        return;
+    };
+    let host = unused_host();
+    let behind = SocketAddr::new(host, PLAIN_PORT);
+    let mut settings = Settings::new(SocketAddr::new(host, TLS_PORT), Target::Tcp(behind));
+    settings
+        .option("memory", &format!("{} MiB", budget >> 20))
+        .option("max_connections", &connections.to_string())
+        .option("handshake_timeout", "5m")
+        .option("partial_record_timeout", "5m");
+    settings.wrapper = group.wrapper();
+    let backend = Flood::start(behind);
+    // The scene has a backend of its own, which nobody asks here.
+    let unused = Backend::tcp(SocketAddr::new(host, PLAIN_PORT + 1));
+    let mut scene = Scene::of(Terminator::chosen(), unused, &settings);
+    let address = scene.address;
+
+    let mut bystander = greeted(address, b"e");
+    bystander.echo().expect("an echo");
+    eprintln!("at the start: {}", group.parts());
+    let began = Instant::now();
+    let readers = many(crowd.readers, move || greeted(address, b"f"));
+    wait::until_still("floods before readers who never read", || backend.sent());
+    eprintln!(
+        "{} readers after {:?}: {}, {} KiB sent to each",
+        readers.len(),
+        began.elapsed(),
+        group.parts(),
+        (backend.sent() >> 10) / (crowd.readers as u64).max(1)
+    );
+    bystander
+        .echo()
+        .expect("an echo beside readers who never read");
+    let half = many(crowd.half_records, move || half_record(address));
+    eprintln!("{} half records: {}", half.len(), group.parts());
+    let hellos = many(crowd.hellos, move || endless_hello(address));
+    eprintln!("{} endless hellos: {}", hellos.len(), group.parts());
+    for _ in 0..20 {
+        bystander.echo().expect("an echo beside all of them");
+    }
+    // Whoever reads again gets what is theirs.
+    for mut reader in readers.into_iter().take(20) {
+        let mut some = vec![0; 256 << 10];
+        (reader.stream().read_exact(&mut some)).expect("a flood, for who reads");
+    }
+    assert!(scene.terminator.runs(), "the program goes on");
+    assert_eq!(
+        scene.terminator.lines_with("worker died"),
+        Vec::<String>::new()
+    );
+    let peak = group.peak();
+    eprintln!(
+        "the peak: {} MiB of {} MiB; resident now: {} MiB",
+        peak >> 20,
+        budget >> 20,
+        scene.terminator.memory() >> 20
+    );
+    assert!(
+        peak <= budget,
+        "expected at most {budget} bytes to be used, at the peak it were {peak}: {}",
+        group.parts()
+    );
+    drop(scene);
+    drop(group);
+}
+
+#[test]
+fn a_budget_holds() {
+    let _alone = crate::alone();
+    let crowd = Crowd {
+        readers: 200,
+        half_records: 50,
+        hellos: 200,
+    };
+    budget_holds(160 << 20, &crowd, 600);
+}
+
+/// A quarter of an hour's worth of memory pressure in a minute.
+#[test]
+#[ignore = "5,000 connections: a minute"]
+fn a_budget_holds_against_five_thousand() {
+    let _alone = crate::alone();
+    let crowd = Crowd {
+        readers: 5_000,
+        half_records: 500,
+        hellos: 1_500,
+    };
+    budget_holds(512 << 20, &crowd, 8_000);
+}

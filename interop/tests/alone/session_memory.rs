@@ -1,0 +1,73 @@
+//! The session cache does not grow, and the heap beside it does not either, however many
+//! handshakes there are: long-lived sessions lie in a mapping of their own, where they pin no
+//! page among the garbage that handshakes leave. The same with half a million: `lab/session-cache`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dormouse_interop::counts::Counts;
+use dormouse_interop::peer::{self, Peer};
+use dormouse_interop::process::Process;
+use dormouse_interop::scene::{self, TLS_PORT, applies, unused_host};
+use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
+use dormouse_interop::wait;
+use std::net::SocketAddr;
+
+/// Enough to fill the cache: it has room for some 4,000 sessions, and each handshake leaves two.
+const WARM_UP: u64 = 4_000;
+
+/// Grows by no more than this. (A page here and there is touched for the first time.)
+const GROWTH_MAX: u64 = 512 << 10;
+
+/// Every fourth client comes back with a session.
+fn handshakes(address: SocketAddr, count: u64) {
+    let next = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while next.fetch_add(4, Ordering::Relaxed) < count {
+                    let configs = peer::configs_by_version();
+                    for visit in 0..4 {
+                        let config = configs[visit / 3].clone();
+                        let tcp = peer::connect_tcp(address).expect("a connection");
+                        let mut peer = Peer::over(tcp, peer::client(config)).expect("a handshake");
+                        peer.echo().expect("an echo, and tickets before it");
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn still(process: &Process) -> u64 {
+    wait::until_still("memory", || process.memory() >> 16) << 16
+}
+
+fn does_not_grow(count: u64) {
+    if !applies(Can::BeDormouse) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut settings = Settings::new(SocketAddr::new(unused_host(), TLS_PORT), Target::Echo);
+    settings.option("session_cache", "1 MiB");
+    let counts = Counts::of(&mut settings, folder.path());
+    let process = scene::start(Terminator::Dormouse, &settings, folder.path());
+    handshakes(settings.listen, WARM_UP);
+    let before = still(&process);
+    handshakes(settings.listen, count);
+    let after = still(&process);
+    let done = ["full", "resumed"].map(|kind| counts.get(&format!("handshakes_{kind}")));
+    eprintln!("{done:?} handshakes, full and resumed: {before} bytes before, {after} after");
+    assert!(done[0] + done[1] >= count + WARM_UP);
+    assert!(done[1] >= count / 3, "the cache is in use");
+    assert_eq!(counts.get("resumption_refused_damaged"), 0);
+    assert!(
+        after <= before + GROWTH_MAX,
+        "{before} bytes before, {after} after"
+    );
+}
+
+#[test]
+fn twenty_thousand_handshakes_later_it_is_as_large_as_before() {
+    let _alone = crate::alone();
+    does_not_grow(20_000);
+}

@@ -1,0 +1,112 @@
+//! What a word on a connection at rest, and a whole connection, ask of the operating system, counted
+//! by strace: numbers that hardly depend on how busy the machine is.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use dormouse_interop::peer::Peer;
+use dormouse_interop::process::signal;
+use dormouse_interop::scene::{Scene, applies};
+use dormouse_interop::terminator::Can;
+use dormouse_interop::{tools, wait};
+use rustix::process::Signal;
+
+/// Exchanges that are counted.
+const WORDS: u64 = 200;
+
+/// A word to the backend and its answer are waited for, received and sent: six. What is looked at now
+/// and then may be two more.
+const CALLS_MAX: f64 = 8.0;
+
+/// Connections that are counted.
+const CONNECTIONS: u64 = 50;
+
+/// Accepting, the handshake, the way to the backend, a word there and back, and the ends of both: some
+/// 38. A turn of the loop that finds less at once has some more.
+const CALLS_OF_CONNECTION_MAX: f64 = 48.0;
+
+/// System calls of this process while `work` is done, by name.
+fn calls(pid: u32, work: impl FnOnce()) -> BTreeMap<String, u64> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("calls");
+    let mut strace = Command::new("strace")
+        .args(["-c", "-f", "-p", &pid.to_string(), "-o"])
+        .arg(&file)
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("strace can be started");
+    wait::until("strace to be attached", wait::PATIENCE, || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let tracer = status.lines().find_map(|l| l.strip_prefix("TracerPid:"))?;
+        (tracer.trim() != "0").then_some(())
+    });
+    work();
+    // The last call's return is counted when the next one is waited for.
+    std::thread::sleep(Duration::from_millis(50));
+    signal(strace.id(), Signal::INT);
+    strace.wait().expect("strace ends");
+    let table = std::fs::read_to_string(&file).expect("its table");
+    let rows = table.lines().map(|line| line.split_whitespace().collect());
+    // % time, seconds, usecs/call, calls, (errors,) name.
+    rows.filter_map(|row: Vec<&str>| Some((row.last()?.to_string(), row.get(3)?.parse().ok()?)))
+        .filter(|(name, _)| name != "total")
+        .collect()
+}
+
+/// System calls of the scene's worker for each of `count` things that are done, and all by name.
+fn calls_for_each(scene: &Scene, count: u64, work: impl FnOnce()) -> (f64, BTreeMap<String, u64>) {
+    let is_worker = |pid: &u32| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        name.starts_with("worker")
+    };
+    let worker = scene.terminator.leaves().into_iter().find(is_worker);
+    let by_name = calls(worker.expect("a worker"), work);
+    (by_name.values().sum::<u64>() as f64 / count as f64, by_name)
+}
+
+#[test]
+fn a_word_costs_few_system_calls() {
+    let _alone = crate::alone();
+    if !applies(Can::BeDormouse) || !tools::present(&["strace"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let mut peer = Peer::saying(scene.address, "echo");
+    peer.echo().expect("an echo");
+    let (each, by_name) = calls_for_each(&scene, WORDS, || {
+        for _ in 0..WORDS {
+            let mut back = [0; 6];
+            peer.stream().write_all(b"hello\n").expect("sent");
+            peer.stream().read_exact(&mut back).expect("an echo");
+        }
+    });
+    assert!(each >= 4.0, "nothing was counted: {by_name:?}");
+    assert!(
+        each <= CALLS_MAX,
+        "{each} system calls for each word and its answer: {by_name:?}"
+    );
+}
+
+#[test]
+fn a_connection_costs_few_system_calls() {
+    let _alone = crate::alone();
+    if !applies(Can::BeDormouse) || !tools::present(&["strace"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let (each, by_name) = calls_for_each(&scene, CONNECTIONS, || {
+        for _ in 0..CONNECTIONS {
+            let mut peer = Peer::saying(scene.address, "echo");
+            peer.echo().expect("an echo");
+            peer.end_sending().expect("close_notify");
+            peer.receive_all().expect("the other end");
+        }
+    });
+    assert!(each >= 20.0, "nothing was counted: {by_name:?}");
+    assert!(
+        each <= CALLS_OF_CONNECTION_MAX,
+        "{each} system calls for each connection: {by_name:?}"
+    );
+}

@@ -1,0 +1,276 @@
+//! Whom an audit spares, and how it leaves what it has looked at.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use dormouse_interop::backend::Backend;
+use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::namespace::{Cable, NEAR};
+use dormouse_interop::peer::Peer;
+use dormouse_interop::process::signal;
+use dormouse_interop::scene::Scene;
+use dormouse_interop::terminator::{Settings, Target, Terminator};
+use dormouse_interop::{tools, wait};
+use rustix::process::Signal;
+
+use super::{PATIENCE, audit, read, start, unused_port};
+
+/// Connections that were accepted in the network namespace of the calling thread.
+fn accepted_here() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("counters");
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let place = names
+        .split(' ')
+        .position(|name| name == "PassiveOpens")
+        .expect("its place");
+    values
+        .split(' ')
+        .nth(place)
+        .and_then(|value| value.parse().ok())
+        .expect("a number")
+}
+
+/// A server elsewhere gets a handful of connections and no load, even if some process is named; with
+/// its owner's word more is done. An address of this very machine is none of elsewhere.
+#[test]
+fn a_server_on_another_machine_is_spared() {
+    let Some(cable) = Cable::lay() else { return };
+    let behind = SocketAddr::from((Ipv4Addr::LOCALHOST, 7000));
+    let listener = cable.at_near(move || TcpListener::bind(behind).expect("an address"));
+    let listen = SocketAddr::new(NEAR.parse().expect("an address"), 8443);
+    let mut settings = Settings::new(listen, Target::Tcp(behind));
+    settings.namespace = Some(cable.near());
+    let scene = Scene::of(Terminator::Dormouse, Backend::on(listener), &settings);
+    let target = scene.address.to_string();
+    let pid = scene.terminator.pid().to_string();
+    let words = [
+        "server".to_owned(),
+        target,
+        "--sni".into(),
+        "localhost".into(),
+    ];
+    let run = |more: &[&str]| {
+        let words: Vec<String> = words
+            .iter()
+            .cloned()
+            .chain(more.iter().map(|word| (*word).to_owned()))
+            .collect();
+        move || {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            audit(&words)
+        }
+    };
+    // Its connections to the backend are accepted in the same place.
+    let accepted = || cable.at_near(accepted_here) - scene.backend.accepted();
+    let before = accepted();
+    let (polite, status) =
+        read(&cable.at_far(run(&["--insecure", "-q", "--quick", "--pid", &pid])));
+    let connections = accepted() - before;
+    assert_eq!(status, Some(0), "{polite:#}");
+    assert!((8..=30).contains(&connections), "{connections} connections");
+    for part in ["memory", "cpu", "census"] {
+        let why = polite["server"][part]["not_measured"]
+            .as_str()
+            .unwrap_or_default();
+        assert!(why.contains("another machine"), "{part}: {why}");
+    }
+    let offer = &polite["server"]["offer"]["measured"];
+    assert_eq!(offer["versions"]["TLS 1.3"], true);
+    assert!(
+        offer["not_measured"]["suites_13"].as_str().is_some(),
+        "{offer:#}"
+    );
+
+    let near = cable.at_near(run(&["--insecure", "-q", "--quick"]));
+    let offer = &read(&near).0["server"]["offer"]["measured"];
+    assert!(
+        offer["suites_13"]
+            .as_array()
+            .is_some_and(|suites| !suites.is_empty()),
+        "{offer:#}"
+    );
+}
+
+/// Ctrl-C while hundreds of connections are held: the server runs on, nobody is attached to it or
+/// has stopped it, and what it was given is taken back.
+#[test]
+fn an_interrupted_audit_leaves_the_server_as_it_was() {
+    let scene = Scene::new();
+    let mut bystander = Peer::saying(scene.address, "echo");
+    bystander.echo().expect("an echo");
+    let (tree, before) = (scene.terminator.tree(), scene.backend.accepted());
+    let (target, pid) = (
+        scene.address.to_string(),
+        scene.terminator.pid().to_string(),
+    );
+    let running = start(&[
+        "server",
+        &target,
+        "--insecure",
+        "-q",
+        "--pid",
+        &pid,
+        "--say",
+        "echo\\n",
+    ]);
+    wait::until("hundreds of connections", PATIENCE, || {
+        (scene.backend.accepted() > before + 500).then_some(())
+    });
+    signal(running.id(), Signal::INT);
+    let (audit, status) = read(&running.wait_with_output().expect("an end"));
+    assert_eq!(status, Some(1));
+    assert_eq!(audit["outcome"]["complete"], false);
+    let said = audit["outcome"]["message"].as_str().unwrap_or_default();
+    assert!(said.contains("interrupted"), "{said}");
+    // What was known until then is told.
+    assert_eq!(
+        audit["server"]["offer"]["measured"]["versions"]["TLS 1.3"],
+        true
+    );
+    assert!(
+        audit["server"]["memory"]["not_measured"].is_string(),
+        "{audit:#}"
+    );
+
+    assert_eq!(scene.terminator.tree(), tree, "the same processes");
+    for pid in tree {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        assert!(status.contains("TracerPid:\t0\n"), "{status}");
+        assert!(!status.contains("State:\tT"), "{status}");
+    }
+    bystander.echo().expect("an echo for who was in before");
+    Peer::saying(scene.address, "echo")
+        .echo()
+        .expect("an echo for somebody new");
+}
+
+/// A server that the audit started itself is stopped, with all that it started.
+#[test]
+fn an_interrupted_audit_stops_what_it_started() {
+    let port = unused_port();
+    let folder = tempfile::tempdir().expect("a folder");
+    let files = authority().certificate(Kind::EcdsaP256);
+    let (mark, target) = (folder.path().join("pid"), format!("127.0.0.1:{port}"));
+    let serve = format!(
+        "sleep 1234 & echo $! > {}; exec {} serve --listen {target} --to echo: --cert {} --key {} --admin {}",
+        mark.display(),
+        tools::dormouse().display(),
+        files.cert.display(),
+        files.key.display(),
+        folder.path().join("admin").display(),
+    );
+    let running = start(&["server", &target, "--insecure", "-q", "--cmd", &serve]);
+    wait::until("a connection", PATIENCE, || {
+        std::net::TcpStream::connect(&target).ok()
+    });
+    signal(running.id(), Signal::INT);
+    let (_, status) = read(&running.wait_with_output().expect("an end"));
+    assert_eq!(status, Some(1));
+    let child = std::fs::read_to_string(mark).expect("a pid");
+    assert!(
+        !Path::new(&format!("/proc/{}", child.trim())).exists(),
+        "sleep goes on"
+    );
+    assert!(
+        std::net::TcpStream::connect(&target).is_err(),
+        "it still listens"
+    );
+}
+
+/// Interrupted in each of its parts: it ends as interrupted, with what it knows, and the server has
+/// none of its connections left, the same processes, and serves those who were in.
+#[test]
+fn interrupted_in_each_part_it_leaves_nothing_behind() {
+    let scene = Scene::with(|settings| settings.target = Target::Echo);
+    let mut bystander = Peer::connect(scene.address).expect("a connection");
+    bystander.echo().expect("an echo");
+    let tree = scene.terminator.tree();
+    let parts = [
+        "what is offered",
+        "resumption",
+        "warming up",
+        "opening",
+        "16 kB each way",
+        "quiet",
+        "closing",
+        "streaming",
+        "round 2 of 5",
+        "tickets age",
+    ];
+    std::thread::scope(|scope| {
+        for part in parts {
+            scope.spawn(|| interrupted_in(part, &scene));
+        }
+    });
+    wait::until("no connection but the bystander's", PATIENCE, || {
+        (established(scene.address) == 1).then_some(())
+    });
+    assert_eq!(scene.terminator.tree(), tree, "the same processes");
+    bystander.echo().expect("an echo for who was in before");
+}
+
+fn interrupted_in(part: &str, scene: &Scene) {
+    let (target, pid) = (
+        scene.address.to_string(),
+        scene.terminator.pid().to_string(),
+    );
+    let mut words = vec![
+        "audit",
+        "server",
+        &target,
+        "--insecure",
+        "--quick",
+        "-n",
+        "50",
+    ];
+    words.extend(["--json", "-"]);
+    // Without a process there is no load, and the wait for tickets to age comes at once.
+    if part != "tickets age" {
+        words.extend(["--pid", &pid]);
+    }
+    let mut running = Command::new(tools::dormouse())
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the audit can be started");
+    let mut lines = BufReader::new(running.stderr.take().expect("a pipe")).lines();
+    let mut said = Vec::new();
+    let came = lines.by_ref().map_while(Result::ok).any(|line| {
+        let came = line == part;
+        said.push(line);
+        came
+    });
+    assert!(came, "{part:?} never began: {said:#?}");
+    signal(running.id(), Signal::INT);
+    // Its pipe must not be full, or it would wait.
+    let rest = std::thread::spawn(move || lines.map_while(Result::ok).count());
+    let (audit, status) = read(&running.wait_with_output().expect("an end"));
+    rest.join().expect("lines");
+    assert_eq!(status, Some(1), "{part}: {audit:#}");
+    assert_eq!(audit["outcome"]["complete"], false, "{part}");
+    let message = audit["outcome"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("interrupted"), "{part}: {message}");
+}
+
+/// Connections that a server's address has.
+fn established(address: SocketAddr) -> usize {
+    let SocketAddr::V4(address) = address else {
+        panic!("IPv4 in these tests");
+    };
+    let local = format!(
+        "{:08X}:{:04X}",
+        u32::from_le_bytes(address.ip().octets()),
+        address.port()
+    );
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
+    let rows = table.lines().filter(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        fields.next() == Some(&local) && fields.nth(1) == Some("01")
+    });
+    rows.count()
+}

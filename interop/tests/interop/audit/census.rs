@@ -1,0 +1,180 @@
+//! What is in a process, and who may look.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::{tools, wait};
+
+use super::{PATIENCE, audit, read, unused_port};
+
+/// Somebody who owns nothing here.
+const NOBODY: u32 = 65_534;
+
+/// What its owner may read is read without root: an audit and a server of somebody who owns nothing.
+/// CPython's small objects are found in its own allocator.
+#[test]
+fn the_owner_of_a_process_needs_no_root() {
+    if !tools::present(&["python3", "setpriv"]) {
+        return;
+    }
+    if !Path::new("/usr/bin/python3").exists() {
+        tools::unavailable("there is no Python that everybody may start");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    open(folder.path());
+    let program = folder.path().join("dormouse");
+    std::fs::copy(tools::dormouse(), &program).expect("a copy that everybody may run");
+    let files = authority().certificate(Kind::EcdsaP256);
+    for (file, name) in [(&files.cert, "cert.pem"), (&files.key, "key.pem")] {
+        std::fs::copy(file, folder.path().join(name)).expect("a copy");
+        open(&folder.path().join(name));
+    }
+    let server = folder.path().join("echo.py");
+    std::fs::write(&server, ECHO).expect("a file");
+    open(&server);
+    let port = unused_port();
+    let nobody = NOBODY.to_string();
+    let as_nobody = |program: &str| {
+        let mut command = Command::new(program);
+        if rustix::process::geteuid().is_root() {
+            command = Command::new("setpriv");
+            command.args([&format!("--reuid={nobody}"), &format!("--regid={nobody}")]);
+            command.args(["--clear-groups", program]);
+        }
+        command
+            .current_dir(folder.path())
+            .env("HOME", folder.path())
+            // What root has in its own folders is not for everybody.
+            .env("PATH", "/usr/bin:/bin")
+            .stdin(Stdio::null());
+        command
+    };
+    let mut echo = as_nobody("python3");
+    let mut echo = echo
+        .arg("echo.py")
+        .arg(port.to_string())
+        .spawn()
+        .expect("python can be started");
+    let target = format!("127.0.0.1:{port}");
+    wait::until("a listener", PATIENCE, || {
+        std::net::TcpStream::connect(&target).ok()
+    });
+    let pid = echo.id().to_string();
+    let output = as_nobody(&program.to_string_lossy())
+        .args([
+            "audit",
+            "server",
+            &target,
+            "--pid",
+            &pid,
+            "--insecure",
+            "--quick",
+            "-q",
+        ])
+        .args(["--connections", "100", "--json", "-", "--fail-on", "never"])
+        .output()
+        .expect("the audit can be started");
+    echo.kill().expect("it runs");
+    echo.wait().expect("an end");
+    let (audit, status) = read(&output);
+    assert_eq!(status, Some(0), "{audit:#}");
+    assert_eq!(audit["software"]["measured"]["kind"], "python");
+    let census = &audit["server"]["census"]["measured"];
+    assert_eq!(
+        census["method"], "glibc malloc, CPython's allocator",
+        "{census:#}"
+    );
+    // The server keeps ten objects of a size of its own for each connection.
+    let classes = census["classes"].as_array().expect("classes");
+    let own = classes
+        .iter()
+        .find(|class| class["heap"] == "CPython" && class["size_bytes"] == 432);
+    let per = own.unwrap_or_else(|| panic!("{classes:#?}"))["per_connection"].as_f64();
+    assert!(per.is_some_and(|per| (9.5..10.5).contains(&per)), "{per:?}");
+}
+
+/// An echo server which keeps ten byte strings of 400 bytes for each connection.
+const ECHO: &str = r#"
+import asyncio, ssl, sys
+
+async def echo(reader, writer):
+    kept = [bytes(390 + n) for n in range(10)]
+    try:
+        while data := await reader.read(4096):
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass
+    writer.close()
+    return kept
+
+async def main():
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain("cert.pem", "key.pem")
+    server = await asyncio.start_server(echo, "127.0.0.1", int(sys.argv[1]), ssl=context, backlog=512)
+    await server.serve_forever()
+
+asyncio.run(main())
+"#;
+
+fn open(path: &Path) {
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(path, mode).expect("its permissions");
+}
+
+/// V8 tells its classes where the process offers it.
+#[test]
+fn the_classes_of_a_node_process() {
+    if !tools::present(&["node"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("echo.cjs");
+    std::fs::write(&script, NODE).expect("a file");
+    let files = authority().certificate(Kind::EcdsaP256);
+    let target = format!("127.0.0.1:{}", unused_port());
+    let (_, port) = target.split_once(':').expect("a port");
+    let command = format!(
+        "exec node --inspect=127.0.0.1:0 {} {port} {} {}",
+        script.display(),
+        files.cert.display(),
+        files.key.display()
+    );
+    let words = [
+        "server",
+        &target,
+        "--insecure",
+        "--quick",
+        "-q",
+        "-n",
+        "100",
+        "--cmd",
+        &command,
+    ];
+    let (audit, status) = read(&audit(&words));
+    assert_eq!(status, Some(0), "{audit:#}");
+    assert_eq!(audit["software"]["measured"]["kind"], "node");
+    let census = &audit["server"]["census"]["measured"];
+    let classes = census["managed"].as_array().expect("classes");
+    let sockets = classes.iter().find(|class| class["class"] == "TLSSocket");
+    let per = sockets.unwrap_or_else(|| panic!("{census:#}"))["per_connection"].as_f64();
+    assert!(
+        per.is_some_and(|per| (0.95..1.05).contains(&per)),
+        "{per:?}"
+    );
+}
+
+const NODE: &str = "
+const { readFileSync } = require('node:fs');
+const [port, cert, key] = process.argv.slice(2);
+const identity = { cert: readFileSync(cert), key: readFileSync(key) };
+const server = require('node:tls').createServer(identity, (socket) => {
+  socket.on('error', () => {});
+  socket.on('data', (bytes) => socket.write(bytes));
+});
+server.on('tlsClientError', () => {});
+server.listen(Number(port), '127.0.0.1', 512);
+";

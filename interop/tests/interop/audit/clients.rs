@@ -1,0 +1,266 @@
+//! Clients, as they come.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use dormouse_interop::process::signal;
+use dormouse_interop::web::Web;
+use dormouse_interop::{tools, wait};
+use rustix::process::Signal;
+
+use super::{PATIENCE, audit, finds, read, start, unused_port};
+
+/// An interrupted client: it is ended, and what it did is told.
+#[test]
+fn an_interrupted_client() {
+    if !tools::present(&["curl"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mark = folder.path().join("mark");
+    // One of its children has left for a session of its own.
+    let script = format!(
+        "setsid sleep 1235 & curl -sS $DORMOUSE_URL && echo $$ $! > {} && sleep 1234",
+        mark.display()
+    );
+    let running = start(&["client", "-q", "--", "sh", "-c", &script]);
+    let pids = wait::until("the first connection", PATIENCE, || {
+        std::fs::read_to_string(&mark)
+            .ok()
+            .filter(|text| text.ends_with('\n'))
+    });
+    signal(running.id(), Signal::INT);
+    let (audit, status) = read(&running.wait_with_output().expect("an end"));
+    assert_eq!(
+        (status, &audit["client"]["connections"]),
+        (Some(1), &1.into()),
+        "{audit:#}"
+    );
+    wait::until("nobody of them", PATIENCE, || {
+        let goes_on = |pid: &str| Path::new(&format!("/proc/{pid}")).exists();
+        (!pids.split_whitespace().any(goes_on)).then_some(())
+    });
+}
+
+/// By each signal that ends a run, in each of its parts: the exit status says how it ended, and nothing is
+/// left, neither files nor processes, also of a client which will not end and has left its group.
+#[test]
+fn an_interrupted_client_leaves_nothing_behind() {
+    if !tools::present(&["curl"]) {
+        return;
+    }
+    let web = Web::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let relay = web.address().to_string();
+    let relay = ["--relay", relay.as_str()];
+    // With a command that is there, what was measured is told (1); who only listened has nothing to say (3).
+    let parts: [(&str, &[&str], bool, i32); 3] = [
+        ("a command", &[], true, 1),
+        ("a relay", &relay, true, 1),
+        ("listening", &[], false, 3),
+    ];
+    std::thread::scope(|scope| {
+        for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+            for (part, words, with_command, status) in parts {
+                scope.spawn(move || {
+                    let ended = interrupted(signal, words, with_command);
+                    assert_eq!(ended, Some(status), "{part}, {signal:?}");
+                });
+            }
+        }
+    });
+}
+
+/// Interrupts it once its client has made a connection, or it listens. Its exit status.
+fn interrupted(by: Signal, words: &[&str], with_command: bool) -> Option<i32> {
+    let (folder, temporary) = (tempfile::tempdir(), tempfile::tempdir());
+    let (folder, temporary) = (folder.expect("a folder"), temporary.expect("a folder"));
+    let mark = folder.path().join("mark");
+    let listen = format!("127.0.0.1:{}", unused_port());
+    let stubborn = format!(
+        "trap '' TERM INT HUP; setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 1; done' & \
+         curl -sS {{url}}bytes/10 >&2; echo $$ $! > {}; while :; do sleep 1; done",
+        mark.display()
+    );
+    let mut command = Command::new(tools::dormouse());
+    command
+        .args(["audit", "client", "-q", "--json", "-", "--listen", &listen])
+        .args(words)
+        .env("TMPDIR", temporary.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    if with_command {
+        command.args(["--", "sh", "-c", &stubborn]);
+    }
+    let running = command.spawn().expect("the audit can be started");
+    let pids = wait::until("the client, or a listener", PATIENCE, || {
+        if with_command {
+            let text = std::fs::read_to_string(&mark).ok();
+            return text.filter(|text| text.ends_with('\n'));
+        }
+        let listens = std::net::TcpStream::connect(&listen).is_ok();
+        // Its certificate is there before anybody is told of it.
+        listens.then(String::new)
+    });
+    signal(running.id(), by);
+    let (audit, status) = read(&running.wait_with_output().expect("an end"));
+    if with_command {
+        assert_eq!(audit["client"]["connections"], 1, "{audit:#}");
+        let message = audit["outcome"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains("interrupted"), "{message}");
+    }
+    for pid in pids.split_whitespace() {
+        let goes_on = Path::new(&format!("/proc/{pid}")).exists();
+        assert!(!goes_on, "{by:?}: process {pid} goes on");
+    }
+    let left: Vec<_> = std::fs::read_dir(temporary.path())
+        .expect("the folder")
+        .collect();
+    assert!(left.is_empty(), "{by:?}: {left:?}");
+    assert!(std::net::TcpListener::bind(&listen).is_ok(), "{by:?}");
+    status
+}
+
+fn curl(url: &str, trust: &Path, out: &Path) -> bool {
+    let mut curl = Command::new("curl");
+    curl.args(["-sS", "--cacert"])
+        .arg(trust)
+        .arg("-o")
+        .arg(out)
+        .arg(url);
+    curl.status().expect("curl can be started").success()
+}
+
+/// Clients which come by themselves, to an address and with an authority that they are told.
+#[test]
+fn clients_that_come_by_themselves() {
+    if !tools::present(&["curl"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (trust, out) = (folder.path().join("ca.pem"), folder.path().join("out"));
+    let port = unused_port();
+    let listen = format!("127.0.0.1:{port}");
+    let ca_file = trust.to_string_lossy().into_owned();
+    let running = start(&["client", "-q", "--listen", &listen, "--ca-file", &ca_file]);
+    wait::until("a listener", PATIENCE, || {
+        std::net::TcpStream::connect(&listen)
+            .ok()
+            .filter(|_| trust.exists())
+    });
+    for _ in 0..5 {
+        assert!(curl(&format!("https://localhost:{port}/"), &trust, &out));
+    }
+    assert_eq!(std::fs::read_to_string(&out).expect("an answer"), "hello\n");
+    signal(running.id(), Signal::INT);
+    let (audit, status) = read(&running.wait_with_output().expect("an end"));
+    // Nobody else would end it: that is no failure.
+    assert_eq!(status, Some(0), "{audit:#}");
+    assert_eq!(
+        (&audit["client"]["connections"], &audit["client"]["offered"]),
+        (&5.into(), &0.into())
+    );
+    let ids: Vec<_> = audit["findings"]
+        .as_array()
+        .expect("findings")
+        .iter()
+        .map(|f| &f["id"])
+        .collect();
+    assert!(ids.contains(&&"client-never-resumes".into()), "{ids:?}");
+    assert!(audit["client"]["cpu_ms"]["not_measured"].is_string());
+}
+
+/// A relay passes on what a real server answers, whole, and counts requests.
+#[test]
+fn a_relay_in_front_of_a_real_server() {
+    if !tools::present(&["curl"]) {
+        return;
+    }
+    let web = Web::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    let (relay, to) = (
+        web.address().to_string(),
+        out.to_string_lossy().into_owned(),
+    );
+    let urls = ["{url}bytes/1000000", "-o", "/dev/null", "{url}bytes/10"];
+    let words = [
+        "client", "-q", "--relay", &relay, "--", "curl", "-sS", "-o", &to,
+    ];
+    let (audit, status) = read(&audit(&[&words[..], &urls].concat()));
+    assert_eq!(status, Some(0), "{audit:#}");
+    assert_eq!(std::fs::metadata(&out).expect("an answer").len(), 1_000_000);
+    let client = &audit["client"];
+    assert_eq!(
+        (&client["connections"], &client["requests"]),
+        (&1.into(), &2.into()),
+        "{client:#}"
+    );
+    assert_eq!(client["kept_alive"], 1);
+}
+
+/// Bodies are no requests, and who asks for the end of the connection gets it: else it would wait
+/// until its own patience is over.
+#[test]
+fn requests_are_counted_and_answered_as_they_ask() {
+    if !tools::present(&["curl", "ab"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let body = folder.path().join("body");
+    std::fs::write(&body, "\r\n\r\nGET / HTTP/1.1\r\n\r\n".repeat(100_000)).expect("a file");
+    let script = format!(
+        "curl -sS -o /dev/null --data-binary @{body} $DORMOUSE_URL --next -sSI $DORMOUSE_URL \
+         --next -sS -o /dev/null -H 'Transfer-Encoding: chunked' -T {body} $DORMOUSE_URL --next -sSf $DORMOUSE_URL \
+         && ab -q -n 4 -c 1 $DORMOUSE_URL",
+        body = body.display()
+    );
+    let (audit, status) = read(&audit(&["client", "-q", "--", "sh", "-c", &script]));
+    assert_eq!(status, Some(0), "{audit:#}");
+    let client = &audit["client"];
+    assert_eq!(client["exit_status"]["measured"], 0, "{client:#}");
+    assert_eq!(
+        (&client["connections"], &client["requests"]),
+        (&5.into(), &8.into()),
+        "{client:#}"
+    );
+}
+
+/// What a client offers is told also where it comes to nothing; and nothing is a reason, not a "no".
+#[test]
+fn a_client_of_an_old_version() {
+    if !tools::present(&["curl"]) {
+        return;
+    }
+    let command = "curl -sS --tls-max 1.1 --ciphers DEFAULT@SECLEVEL=0 $DORMOUSE_URL";
+    let (audit, status) = read(&audit(&["client", "-q", "--", "sh", "-c", command]));
+    assert_eq!(status, Some(3), "{audit:#}");
+    let client = &audit["client"];
+    assert_eq!(client["connections"], 0, "{client:#}");
+    let offered = client["versions_offered"].as_array().expect("versions");
+    assert!(offered.contains(&"TLS 1.1".into()), "{client:#}");
+    assert!(finds(&audit, "client-old-version"), "{audit:#}");
+}
+
+/// A JVM reads no PEM file, and is handed the authority all the same.
+#[test]
+fn a_client_in_java_needs_no_preparation() {
+    if !tools::present(&["java", "javac"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("Fetch.java");
+    let text = "public class Fetch { public static void main(String[] a) throws Exception { \
+                new java.net.URI(a[0]).toURL().openStream().readAllBytes(); } }";
+    std::fs::write(&program, text).expect("a file");
+    let program = program.to_string_lossy().into_owned();
+    let (audit, status) = read(&audit(&["client", "-q", "--", "java", &program, "{url}"]));
+    assert_eq!(status, Some(0), "{audit:#}");
+    let client = &audit["client"];
+    assert_eq!(
+        (&client["requests"], &client["exit_status"]["measured"]),
+        (&1.into(), &0.into()),
+        "{client:#}"
+    );
+}

@@ -1,0 +1,115 @@
+//! Runtimes that collect garbage: what was not collected yet is no leak, and what outlives a collection is
+//! one.
+
+use std::path::Path;
+use std::process::Command;
+
+use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::{tools, wait};
+use serde_json::Value;
+
+use super::offered::{NODE, key_store};
+use super::{PATIENCE, Started, audit, read, unused_port};
+
+/// Findings of memory that grows, with their severity.
+const GROWING: [&str; 3] = [
+    "leak-per-connection",
+    "session-cache-grows",
+    "grows-under-churn",
+];
+
+fn growing(audit: &Value) -> Vec<(String, String)> {
+    let findings = audit["findings"].as_array().expect("findings").iter();
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let of = findings.map(|finding| (text(&finding["id"]), text(&finding["severity"])));
+    of.filter(|(id, _)| GROWING.contains(&id.as_str()))
+        .collect()
+}
+
+/// The audit of a server which listens on the port that it was told, with its process.
+fn look(server: impl Fn(u16) -> Command) -> Value {
+    let port = unused_port();
+    let server = Started::new(&mut server(port));
+    let target = format!("127.0.0.1:{port}");
+    wait::until("a listener", PATIENCE, || {
+        std::net::TcpStream::connect(&target).ok()
+    });
+    let pid = server.0.id().to_string();
+    let words = [
+        "server",
+        &target,
+        "--pid",
+        &pid,
+        "--insecure",
+        "--quick",
+        "-q",
+    ];
+    let (audit, status) = read(&audit(&words));
+    assert_eq!(status, Some(0), "{audit:#}");
+    audit
+}
+
+fn high(id: &str) -> Vec<(String, String)> {
+    vec![(id.to_owned(), "high".to_owned())]
+}
+
+/// Nothing that weighs: low at most, which says that it may be either.
+fn is_healthy(audit: &Value, who: &str) {
+    let found = growing(audit);
+    let heavy = found.iter().any(|(_, severity)| severity != "low");
+    assert!(!heavy, "{who}: {found:?}\n{:#}", audit["server"]["memory"]);
+}
+
+fn java(store: &Path, fault: &str) -> Value {
+    let program = tools::home().join("servers/Echo.java");
+    look(|port| {
+        let mut command = Command::new(tools::path("java"));
+        command.arg(&program).arg(port.to_string()).arg(store);
+        command.arg(fault);
+        command
+    })
+}
+
+#[test]
+#[ignore = "takes minutes: a JVM warms up"]
+fn a_jvm() {
+    if !tools::present(&["java", "jcmd", "openssl"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = key_store(folder.path());
+    // That a leak is named is not held here: of 250 connections a round, 2,000 bytes of each are less
+    // than what lives in a JVM varies by.
+    is_healthy(&java(&store, "healthy"), "java");
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn v8() {
+    if !tools::present(&["node"]) {
+        return;
+    }
+    let files = authority().certificate(Kind::EcdsaP256);
+    let node = |options: &[&str], script: &str| {
+        look(|port| {
+            let mut command = Command::new(tools::path("node"));
+            command
+                .args(options)
+                .args(["-e", script, &port.to_string(), "3"])
+                .arg(&files.cert)
+                .arg(&files.key);
+            command
+        })
+    };
+    let leaking = NODE.replace(
+        "socket.pipe(socket);",
+        "socket.pipe(socket); socket.on('close', () => kept.push(new Array(250).fill(1.5)));",
+    );
+    let leaking = format!("const kept = [];{leaking}");
+    is_healthy(&node(&[], NODE), "node");
+    let inspector = ["--inspect=127.0.0.1:0"];
+    is_healthy(&node(&inspector, NODE), "node with an inspector");
+    // Without the inspector nobody can be asked to collect.
+    let found = growing(&node(&inspector, &leaking));
+    assert_eq!(found, high("leak-per-connection"));
+}

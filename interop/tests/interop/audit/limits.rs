@@ -1,0 +1,190 @@
+//! How an audit ends: its exit status, by its findings and thresholds.
+
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Command, Stdio};
+
+use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::scene::Scene;
+use dormouse_interop::web::Web;
+use dormouse_interop::{tools, wait};
+
+use super::offered::NODE;
+use super::{PATIENCE, Started, unused_port};
+
+/// Ends with this exit status, and says something on the standard error.
+fn ends(expected: i32, words: &[&str]) -> String {
+    let output = Command::new(tools::dormouse())
+        .args(["audit", "server"])
+        .args(words)
+        .args(["-q", "--quick"])
+        .output()
+        .expect("the audit can be started");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(expected), "{words:?}: {said}");
+    said
+}
+
+/// 3: what cannot be reached, measured or judged is never clean.
+#[test]
+fn what_cannot_be_judged_is_never_clean() {
+    let scene = Scene::new();
+    let target = scene.address.to_string();
+    let trust = authority().trust();
+    let trust = trust.to_string_lossy();
+    let good = [&*target, "--ca", &*trust, "--sni", "localhost"];
+    ends(0, &good);
+    ends(0, &[&good[..], &["--min-resumed", "95"]].concat());
+    // Whose process is not known, its memory is not either: that is no pass.
+    ends(
+        3,
+        &[&good[..], &["--max-bytes-per-connection", "20000"]].concat(),
+    );
+    // Nobody vouches for it: it cannot be talked to.
+    ends(3, &[&*target, "--sni", "localhost"]);
+    ends(3, &["127.0.0.1:1", "--insecure"]);
+    let plain = Web::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+        .address()
+        .to_string();
+    ends(3, &[&plain, "--insecure"]);
+    ends(3, &[&good[..], &["--pid", "2147483647"]].concat());
+    let unit = ends(
+        3,
+        &[&good[..], &["--unit", "there-is-no-such.service"]].concat(),
+    );
+    let container = ends(
+        3,
+        &[&good[..], &["--container", "there-is-no-such"]].concat(),
+    );
+    assert!(
+        unit.contains("--pid") && container.contains("--pid"),
+        "{unit}{container}"
+    );
+}
+
+/// 2: what was asked for makes no sense. 1: it breaches a threshold.
+#[test]
+fn usage_and_thresholds() {
+    let scene = Scene::with(|settings| {
+        settings.option("tickets", "0");
+    });
+    let target = scene.address.to_string();
+    let trust = authority().trust();
+    let trust = trust.to_string_lossy();
+    let good = [&*target, "--ca", &*trust, "--sni", "localhost"];
+    ends(2, &["nonsense"]);
+    ends(2, &["localhost:1", "--resolve", "localhost:2:127.0.0.1"]);
+    ends(2, &["localhost:1", "--resolve", "localhost:1:nowhere"]);
+    ends(2, &[&good[..], &["--cmd", "true", "--pid", "1"]].concat());
+    ends(
+        2,
+        &[&good[..], &["--cert", &trust, "--key", &trust]].concat(),
+    );
+    ends(2, &[&good[..], &["--fail-on", "everything"]].concat());
+    let said = ends(2, &[&good[..], &["--cmd", "sleep 5"]].concat());
+    assert!(said.contains("listens on"), "{said}");
+    // It does not resume at all.
+    ends(
+        1,
+        &[&good[..], &["--fail-on", "never", "--min-resumed", "50"]].concat(),
+    );
+    ends(1, &[&good[..], &["--fail-on", "high"]].concat());
+    ends(0, &[&good[..], &["--fail-on", "never"]].concat());
+}
+
+/// Bytes per connection: within the limit, beyond it, and (above) not measured. With a server whose
+/// connections take so much that no noise matters.
+#[test]
+fn bytes_per_connection() {
+    if !tools::present(&["node"]) {
+        return;
+    }
+    let files = authority().certificate(Kind::EcdsaP256);
+    let port = unused_port();
+    let target = format!("127.0.0.1:{port}");
+    let mut node = Command::new("node");
+    node.args(["-e", NODE, &port.to_string(), "3"])
+        .arg(&files.cert)
+        .arg(&files.key);
+    let node = Started::new(&mut node);
+    wait::until("a listener", PATIENCE, || {
+        std::net::TcpStream::connect(&target).ok()
+    });
+    let pid = node.0.id().to_string();
+    let words = [
+        "--insecure",
+        "--pid",
+        &pid,
+        "-n",
+        "100",
+        "--fail-on",
+        "never",
+    ];
+    let limit = |bytes| {
+        [
+            &[&*target],
+            &words[..],
+            &["--max-bytes-per-connection", bytes],
+        ]
+        .concat()
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| ends(0, &limit("10000000")));
+        let said = ends(1, &limit("1000"));
+        assert!(said.contains("bytes per quiet connection"), "{said}");
+    });
+}
+
+/// The share a client resumes: too little, and nothing to judge by. (Enough: `lab/sick`.)
+#[test]
+fn a_client_that_must_resume() {
+    if !tools::present(&["curl"]) {
+        return;
+    }
+    let run = |expected: i32, least: &str, script: &str| {
+        let output = Command::new(tools::dormouse())
+            .args(["audit", "client", "-q", "--fail-on", "never"])
+            .args(["--min-resumed", least, "--", "sh", "-c", script])
+            .output()
+            .expect("the audit can be started");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(expected), "{script}: {said}");
+        said
+    };
+    let anew = "curl -sS $DORMOUSE_URL $DORMOUSE_URL; curl -sS $DORMOUSE_URL";
+    run(0, "0", anew);
+    let said = run(1, "50", anew);
+    assert!(said.contains("0 % of the connections resumed"), "{said}");
+    let said = run(3, "50", "curl -sS $DORMOUSE_URL");
+    assert!(said.contains("fewer than two connections"), "{said}");
+}
+
+/// Results go to the standard output alone, and an address in the way is said.
+#[test]
+fn results_and_words_are_apart() {
+    let scene = Scene::new();
+    let target = scene.address.to_string();
+    let mut child = Command::new(tools::dormouse())
+        .args(["audit", "server", &target, "--insecure", "--quick"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the audit can be started");
+    let (mut out, mut err) = (String::new(), String::new());
+    child
+        .stdout
+        .take()
+        .expect("a pipe")
+        .read_to_string(&mut out)
+        .expect("text");
+    child
+        .stderr
+        .take()
+        .expect("a pipe")
+        .read_to_string(&mut err)
+        .expect("text");
+    assert_eq!(child.wait().expect("an end").code(), Some(0), "{err}");
+    assert!(out.starts_with("audit of a server"), "{out}");
+    assert!(!out.contains("resuming ..."), "{out}");
+    assert!(!err.contains("audit of a server"), "{err}");
+}

@@ -1,0 +1,9 @@
+//! Backends: in trouble, over TLS, several of them, checked, found by name, and told who the client is.
+
+mod balance;
+mod dns;
+mod failures;
+mod health;
+mod health_tls;
+mod proxy_protocol;
+mod tls;

@@ -1,0 +1,423 @@
+//! Certificates from a real ACME server: Pebble, with dnsmasq to say where names are. It looks for
+//! them from three places at once, rejects some nonces, and takes its time.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::process::{Process, signal};
+use dormouse_interop::scene::{TLS_PORT, unused_host};
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use rcgen::SanType;
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::site::{Site, can_run};
+
+/// Pebble and its DNS; they end with the test.
+struct Pebble {
+    _server: Process,
+    _dns: Process,
+    folder: tempfile::TempDir,
+    address: IpAddr,
+    /// Where its administration answers.
+    management: SocketAddr,
+}
+
+const DIRECTORY_PORT: u16 = 14000;
+
+/// How the server is to behave.
+#[derive(Clone, Copy)]
+struct Manners {
+    /// Of 100 nonces, so many are rejected.
+    rejects: u32,
+    /// It takes its time before it looks for a name.
+    sleeps: bool,
+    /// An account must be bound to one that it knows.
+    bound: bool,
+}
+
+const KIND: Manners = Manners {
+    rejects: 0,
+    sleeps: false,
+    bound: false,
+};
+
+const EAB_ID: &str = "kid-1";
+const EAB_KEY: &str = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
+
+impl Pebble {
+    /// `None`: it can't run here, and that is reported.
+    fn start(manners: Manners, names_at: &[(&str, IpAddr)]) -> Option<Pebble> {
+        if !can_run() || !tools::present(&["pebble", "dnsmasq", "curl"]) {
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let address = unused_host();
+        let dns_port = free_port(address);
+        let mut dns = vec![
+            tools::path("dnsmasq"),
+            "--keep-in-foreground".to_owned(),
+            "--conf-file=/dev/null".to_owned(),
+            "--log-facility=-".to_owned(),
+            "--user=root".to_owned(),
+            format!("--pid-file={}", folder.path().join("dns.pid").display()),
+            format!("--listen-address={address}"),
+            format!("--port={dns_port}"),
+            "--bind-interfaces".to_owned(),
+            "--no-resolv".to_owned(),
+            "--no-hosts".to_owned(),
+        ];
+        dns.extend(
+            names_at
+                .iter()
+                .map(|(name, at)| format!("--address=/{name}/{at}")),
+        );
+        let mut dns = Process::start("dnsmasq", &dns, folder.path());
+        dns.wait_for_line("started", PATIENCE);
+
+        let own = authority().give_out_with("pebble", Kind::EcdsaP256, folder.path(), |params| {
+            params.subject_alt_names = vec![SanType::IpAddress(address)];
+        });
+        let management = SocketAddr::new(address, DIRECTORY_PORT + 1);
+        let mut config = json!({ "pebble": {
+            "listenAddress": SocketAddr::new(address, DIRECTORY_PORT).to_string(),
+            "managementListenAddress": management.to_string(),
+            "certificate": own.cert,
+            "privateKey": own.key,
+            "httpPort": 80,
+            "tlsPort": TLS_PORT,
+            "keyAlgorithm": "ecdsa",
+            "externalAccountBindingRequired": manners.bound,
+        }});
+        if manners.bound {
+            config["pebble"]["externalAccountMACKeys"] = json!({ EAB_ID: EAB_KEY });
+        }
+        let file = folder.path().join("pebble.json");
+        fs::write(&file, config.to_string()).expect("written");
+        let mut command = vec!["env".to_owned()];
+        command.push(format!("PEBBLE_WFE_NONCEREJECT={}", manners.rejects));
+        command.push(match manners.sleeps {
+            true => "PEBBLE_VA_SLEEPTIME=3".to_owned(),
+            false => "PEBBLE_VA_NOSLEEP=1".to_owned(),
+        });
+        command.extend([
+            tools::path("pebble"),
+            "-config".to_owned(),
+            file.display().to_string(),
+            "-dnsserver".to_owned(),
+            format!("{address}:{dns_port}"),
+        ]);
+        let mut server = Process::start("pebble", &command, folder.path());
+        server.wait_for_line("ACME directory available", PATIENCE);
+        let pebble = Pebble {
+            _server: server,
+            _dns: dns,
+            folder,
+            address,
+            management,
+        };
+        fs::write(pebble.roots(), pebble.ask("/roots/0", None)).expect("written");
+        Some(pebble)
+    }
+
+    /// Whom clients trust who trust this server.
+    fn roots(&self) -> PathBuf {
+        self.folder.path().join("roots.pem")
+    }
+
+    /// Its administration, over HTTPS.
+    fn ask(&self, path: &str, body: Option<&Path>) -> String {
+        let mut curl = Command::new(tools::path("curl"));
+        curl.args(["--silent", "--show-error", "--fail", "--cacert"])
+            .arg(authority().trust());
+        if let Some(body) = body {
+            curl.arg("--data-binary")
+                .arg(format!("@{}", body.display()));
+        }
+        curl.arg(format!("https://{}{path}", self.management));
+        let output = curl.output().expect("curl runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{path}: {said}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// From now on the server wants this certificate renewed since yesterday.
+    fn wants_renewed(&self, certificate: &Path) {
+        let text = fs::read_to_string(certificate).expect("a certificate");
+        let window = json!({ "suggestedWindow": {
+            "start": "2020-01-01T00:00:00Z",
+            "end": "2020-01-02T00:00:00Z",
+        }});
+        let body = self.folder.path().join("window.json");
+        let wanted = json!({ "Certificate": text, "ARIResponse": window.to_string() });
+        fs::write(&body, wanted.to_string()).expect("written");
+        self.ask("/set-renewal-info/", Some(&body));
+    }
+
+    /// The options of a site whose certificates come from here.
+    fn options(&self, more: &str) -> String {
+        format!(
+            "acme_server = 'https://{}:{DIRECTORY_PORT}/dir'\nacme_terms_agreed = true\n\
+             acme_email = 'hostmaster@one.example'\nacme_folder = 'HERE/acme'\nacme_ca = '{}'\n{more}\n",
+            self.address,
+            authority().trust().display(),
+        )
+    }
+}
+
+fn free_port(address: IpAddr) -> u16 {
+    let listener = TcpListener::bind((address, 0)).expect("a listener");
+    listener.local_addr().expect("its address").port()
+}
+
+const ROUTE: &str = "[[route]]\nlisten = 'LISTEN'\nto = 'echo:'\n";
+
+/// Does it show a certificate for this name that those trust who trust the server?
+fn is_good(site: &Site, pebble: &Pebble, name: &str) -> bool {
+    let roots = pebble.roots();
+    let roots = roots.to_string_lossy();
+    let said = site.s_client(&[
+        "-servername",
+        name,
+        "-verify_hostname",
+        name,
+        "-CAfile",
+        &roots,
+    ]);
+    said.contains("BEGIN CERTIFICATE") && said.contains("Verify return code: 0 (ok)")
+}
+
+fn until_good(site: &Site, pebble: &Pebble, name: &str) {
+    wait::until("a certificate that can be trusted", PATIENCE, || {
+        std::thread::sleep(Duration::from_millis(50));
+        is_good(site, pebble, name).then_some(())
+    });
+}
+
+fn serial(site: &Site, name: &str) -> String {
+    let file = site.folder.path().join("shown.pem");
+    fs::write(&file, site.s_client(&["-servername", name])).expect("written");
+    let mut openssl = Command::new(tools::path("openssl"));
+    let output = openssl
+        .args(["x509", "-noout", "-serial", "-in"])
+        .arg(&file)
+        .output();
+    let output = output.expect("openssl runs");
+    assert!(output.status.success(), "no certificate is shown");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn kept(site: &Site, pebble: &Pebble, name: &str) -> PathBuf {
+    let folder = format!("acme/{}_{DIRECTORY_PORT}", pebble.address);
+    site.folder.path().join(folder).join(name)
+}
+
+/// What a client is told that offers acme-tls/1 for this name.
+fn challenged(site: &Site, name: &str) -> String {
+    site.s_client(&["-servername", name, "-alpn", "acme-tls/1"])
+}
+
+/// Nobody but the owner reads them, and the log has no key.
+fn assert_private(site: &Site, file: &Path, account: &Path) {
+    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    assert_eq!((mode(file), mode(account)), (0o600, 0o600));
+    assert_eq!(mode(file.parent().expect("a folder")), 0o700);
+    let text = fs::read_to_string(file).expect("read");
+    let (_, key) = text.split_once("PRIVATE KEY-----\n").expect("a key");
+    let secret = key.lines().next().expect("a line");
+    assert!(!site.process.log().contains(secret), "the log has the key");
+}
+
+#[test]
+fn a_certificate_is_had_while_serving_and_renewed_when_the_server_wants_it() {
+    let host = unused_host();
+    let manners = Manners {
+        rejects: 20,
+        ..KIND
+    };
+    let Some(pebble) = Pebble::start(manners, &[("one.example", host)]) else {
+        return;
+    };
+    let routes = format!(
+        "workers = 3\n{}{ROUTE}acme = 'one.example'\n",
+        pebble.options("")
+    );
+    let site = Site::at(host, &routes, |_| {});
+    until_good(&site, &pebble, "one.example");
+    for version in ["-tls1_2", "-tls1_3"] {
+        let said = site.s_client(&["-servername", "other.example", version]);
+        assert!(said.contains("BEGIN CERTIFICATE"), "the default: {said}");
+    }
+    // Nobody may ask any more whether the name is ours, and it never comes to a backend.
+    let said = challenged(&site, "one.example");
+    assert!(said.contains("SSL alert number 120"), "{said}");
+    assert!(!said.contains("BEGIN CERTIFICATE"), "{said}");
+
+    let file = kept(&site, &pebble, "one.example.pem");
+    assert_private(&site, &file, &kept(&site, &pebble, "account.json"));
+
+    let status = site.admin.status();
+    let of = &status["acme"]["names"][0];
+    assert_eq!(status["acme"]["issued"], 1, "{status}");
+    assert_eq!(
+        (&of["name"], &of["failures"]),
+        (&json!("one.example"), &json!(0))
+    );
+    assert!(
+        of["next_in_s"].as_u64() < of["expires_in_s"].as_u64(),
+        "{of}"
+    );
+    let looked = status["counts"]["acme_challenges_answered"].as_u64();
+    assert!(
+        looked >= Some(3),
+        "the server looks from three places: {looked:?}"
+    );
+
+    // A connection from before sees nothing of the renewal.
+    let first = serial(&site, "one.example");
+    pebble.wants_renewed(&file);
+    site.admin.order("/reload").expect("a reload");
+    let renewed = || Some(serial(&site, "one.example")).filter(|now| *now != first);
+    let second = wait::until("another certificate", PATIENCE, renewed);
+    assert!(is_good(&site, &pebble, "one.example"));
+    let accounts = site
+        .process
+        .lines_with("there is an account at the ACME server now");
+    assert_eq!(
+        accounts.len(),
+        1,
+        "it is asked by the same account: {accounts:?}"
+    );
+    let (_, metrics) = site.admin.ask("GET", "/metrics");
+    for line in [
+        "dormouse_acme_orders_total{result=\"issued\"} 2",
+        "dormouse_acme_orders_total{result=\"failed\"} 0",
+        "dormouse_acme_failures{name=\"one.example\"} 0",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in {metrics}");
+    }
+
+    // Whoever starts with these files needs no server.
+    let folder = site.folder.path().to_owned();
+    drop(pebble);
+    let site = site.restarted();
+    assert_eq!(serial(&site, "one.example"), second);
+    assert!(folder.is_dir());
+}
+
+#[test]
+fn a_name_that_is_not_found_keeps_no_other_waiting() {
+    let (host, nowhere) = (unused_host(), unused_host());
+    let manners = Manners {
+        bound: true,
+        ..KIND
+    };
+    let names = [("lost.example", nowhere), ("two.example", host)];
+    let Some(pebble) = Pebble::start(manners, &names) else {
+        return;
+    };
+    let eab = format!("acme_eab_id = '{EAB_ID}'\nacme_eab_key_file = 'HERE/eab.key'");
+    let routes = format!(
+        "{}{ROUTE}acme = ['lost.example', 'two.example']\n",
+        pebble.options(&eab)
+    );
+    let site = Site::at(host, &routes, |folder| {
+        let file = folder.join("eab.key");
+        fs::write(&file, format!("{EAB_KEY}\n")).expect("written");
+        fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("set");
+    });
+    until_good(&site, &pebble, "two.example");
+    let says = |what: &str| {
+        let lines = || site.process.lines_with(what).into_iter().next();
+        wait::until(what, PATIENCE, lines)
+    };
+    let line = says("no certificate from the ACME server");
+    for part in ["lost.example", "Failed to connect", "again_in_s=60"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    for version in ["-tls1_2", "-tls1_3"] {
+        let said = site.s_client(&["-servername", "lost.example", version]);
+        assert!(said.contains("SSL alert number 112"), "{said}");
+    }
+    says("the client asked for \"lost.example\", and no certificate has come for it yet");
+    let status = site.admin.status();
+    let of = &status["acme"]["names"][0];
+    assert_eq!(
+        (&of["name"], &of["failures"]),
+        (&json!("lost.example"), &json!(1))
+    );
+    let why = of["last_error"].as_str().expect("a reason");
+    assert!(why.contains("the server says unauthorized"), "{why}");
+    assert!(
+        of["expires_in_s"].is_null() && status["acme"]["failed"] == 1,
+        "{status}"
+    );
+}
+
+/// Whatever is killed while the server is about to look, the certificate comes.
+#[test]
+fn kills_in_the_middle_of_an_order_do_no_harm() {
+    let host = unused_host();
+    let manners = Manners {
+        sleeps: true,
+        ..KIND
+    };
+    let Some(pebble) = Pebble::start(manners, &[("three.example", host)]) else {
+        return;
+    };
+    let routes = format!(
+        "workers = 2\n{}{ROUTE}acme = 'three.example'\n",
+        pebble.options("")
+    );
+    let mut site = Site::at(host, &routes, |_| {});
+    let comm = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let all = |site: &Site, name: &str| -> Vec<u32> {
+        let tree = site.process.tree().into_iter();
+        tree.filter(|pid| comm(pid).starts_with(name)).collect()
+    };
+    // The one who asks: the order is lost, which is said.
+    let errand = wait::until("an errand", PATIENCE, || all(&site, "errand").pop());
+    signal(errand, Signal::KILL);
+    wait::until("its end to be said", PATIENCE, || {
+        let lines = site
+            .process
+            .lines_with("the process that asks for it ended");
+        lines.into_iter().next()
+    });
+    site.admin
+        .order("/reload")
+        .expect("a reload, which tries at once");
+    let second = wait::until("another errand", PATIENCE, || all(&site, "errand").pop());
+    // An upgrade calls it back, and the new binary sends its own.
+    site.admin.order("/upgrade").expect("an upgrade");
+    wait::until("an errand of the new binary", PATIENCE, || {
+        all(&site, "errand").pop().filter(|pid| *pid != second)
+    });
+    // Main: everything ends, the next one begins anew.
+    site = site.restarted_after_a_crash();
+    // Workers, one after the other, while the challenge is open. (The server may sleep for no time
+    // at all; then there is nothing to kill in the middle of, and it is done already.)
+    let mut killed = 0;
+    let end = std::time::Instant::now() + PATIENCE;
+    while !is_good(&site, &pebble, "three.example") {
+        if std::time::Instant::now() >= end {
+            let log = site.process.log();
+            let lines = log.lines().filter(|line| !line.contains("handshake"));
+            panic!("no certificate comes: {:#?}", lines.collect::<Vec<_>>());
+        }
+        if killed < 2 && challenged(&site, "three.example").contains("ALPN protocol: acme-tls/1") {
+            let workers = all(&site, "worker");
+            signal(workers[killed % workers.len()], Signal::KILL);
+            killed += 1;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let restarts = site.admin.status()["counts"]["restarts"].as_u64();
+    assert_eq!(restarts, Some(killed as u64));
+}

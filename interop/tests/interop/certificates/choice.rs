@@ -1,0 +1,119 @@
+//! Which certificate is shown: by the name, by the signatures that the client accepts, from a
+//! directory that changes.
+
+use std::fs;
+
+use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::wait::{self, PATIENCE};
+
+use super::site::{Site, can_run};
+
+const ROUTE: &str = "[[route]]\nlisten = 'LISTEN'\nto = 'echo:'\n";
+
+fn directory(more: &str) -> Site {
+    let route = format!("{ROUTE}certificates = 'HERE/certs'\n{more}");
+    Site::new(&route, |folder| {
+        let certs = folder.join("certs");
+        fs::create_dir(&certs).expect("a folder");
+        let give =
+            |name: &str, kind, names: &[&str]| authority().give_out_for(name, kind, names, folder);
+        // One file with both; two files; a folder as certbot makes it.
+        let first = give("a-first", Kind::EcdsaP256, &["first.example"]);
+        fs::rename(&first.both, certs.join("a-first.pem")).expect("moved");
+        let wild = give("wild", Kind::EcdsaP256, &["*.wild.example"]);
+        fs::rename(&wild.cert, certs.join("wild.crt")).expect("moved");
+        fs::rename(&wild.key, certs.join("wild.key")).expect("moved");
+        let exact = give("exact", Kind::EcdsaP256, &["exact.wild.example"]);
+        let live = certs.join("live");
+        fs::create_dir(&live).expect("a folder");
+        fs::rename(&exact.cert, live.join("fullchain.pem")).expect("moved");
+        fs::rename(&exact.key, live.join("privkey.pem")).expect("moved");
+        for (name, kind) in [("both-ec", Kind::EcdsaP256), ("both-rsa", Kind::Rsa2048)] {
+            let files = give(name, kind, &["both.example"]);
+            fs::rename(&files.both, certs.join(format!("{name}.pem"))).expect("moved");
+        }
+        fs::write(certs.join("README"), "not a certificate").expect("written");
+        fs::write(certs.join("zz.pem"), "neither is this").expect("written");
+    })
+}
+
+#[test]
+fn a_directory_is_chosen_from_by_name_and_by_signature() {
+    if !can_run() {
+        return;
+    }
+    let site = directory("");
+    assert_eq!(site.shown("first.example", &[]), "a-first");
+    assert_eq!(site.shown("x.wild.example", &[]), "wild");
+    assert_eq!(site.shown("EXACT.wild.example", &[]), "exact");
+    assert_eq!(
+        site.shown("x.y.wild.example", &[]),
+        "a-first",
+        "one label only"
+    );
+    assert_eq!(site.shown("other.example", &[]), "a-first", "the default");
+    for version in ["-tls1_3", "-tls1_2"] {
+        let ecdsa = ["-sigalgs", "ECDSA+SHA256", version];
+        let rsa = ["-sigalgs", "RSA-PSS+SHA256:RSA+SHA256", version];
+        assert_eq!(site.shown("both.example", &ecdsa), "both-ec");
+        assert_eq!(site.shown("both.example", &rsa), "both-rsa");
+        assert_eq!(
+            site.shown("both.example", &[version]),
+            "both-ec",
+            "the first"
+        );
+    }
+    let left_out = site.process.lines_with("left out");
+    assert!(left_out[0].contains("zz.pem"), "{left_out:?}");
+}
+
+#[test]
+fn a_directory_that_changes_is_followed() {
+    if !can_run() {
+        return;
+    }
+    let site = directory("");
+    let certs = site.folder.path().join("certs");
+    let new =
+        authority().give_out_for("new", Kind::EcdsaP256, &["new.example"], site.folder.path());
+    assert_eq!(site.shown("new.example", &[]), "a-first");
+    fs::rename(&new.both, certs.join("new.pem")).expect("moved");
+    let shows = |what: &str, name: &str, subject: &str| {
+        wait::until(what, PATIENCE, || {
+            (site.shown(name, &[]) == subject).then_some(())
+        });
+    };
+    shows("the new one", "new.example", "new");
+    fs::remove_file(certs.join("both-ec.pem")).expect("removed");
+    shows("the other one for that name", "both.example", "both-rsa");
+    // What is broken for a moment takes nothing away.
+    fs::write(certs.join("new.pem"), "").expect("written");
+    let complains = || {
+        site.process
+            .log()
+            .contains("new.pem: is empty")
+            .then_some(())
+    };
+    wait::until("a complaint", PATIENCE, complains);
+    assert_eq!(site.shown("new.example", &[]), "new");
+}
+
+#[test]
+fn strict_names_are_refused_with_their_alert() {
+    if !can_run() {
+        return;
+    }
+    let site = directory("unknown_name = 'refuse'\n");
+    assert_eq!(site.shown("first.example", &[]), "a-first");
+    assert_eq!(site.shown("x.wild.example", &[]), "wild");
+    for version in ["-tls1_3", "-tls1_2"] {
+        let said = site.s_client(&["-servername", "other.example", version]);
+        assert!(said.contains("SSL alert number 112"), "{said}");
+        let said = site.s_client(&["-noservername", version]);
+        assert!(said.contains("SSL alert number 109"), "{said}");
+    }
+    let lines = site
+        .process
+        .lines_with("the client asked for \"other.example\"");
+    assert!(lines[0].contains("unrecognized_name"), "{lines:?}");
+}

@@ -1,0 +1,218 @@
+//! Names whose TLS passes through: the bytes are the backend's and the client's alone.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use dormouse_interop::certificates::{Kind, authority};
+use dormouse_interop::content::random;
+use dormouse_interop::peer::{self, connect_tcp};
+use dormouse_interop::process::signal;
+use dormouse_interop::scene::unused_host;
+use dormouse_interop::tools;
+use dormouse_interop::wait::{self, PATIENCE};
+use rustix::process::Signal;
+
+use super::site::{Site, can_run, subject};
+
+fn routes(to: SocketAddr, more: &str) -> String {
+    let own = &authority().certificate(Kind::EcdsaP256).both;
+    format!(
+        "[[route]]\nlisten = 'LISTEN'\nto = 'echo:'\ncertificates = '{}'\n\
+         [[route]]\nlisten = 'LISTEN'\nserver_names = '*.through.example'\n\
+         pass_through = true\nto = '{to}'\n{more}\n",
+        own.display()
+    )
+}
+
+/// A real hello for this name.
+fn hello(name: &str) -> Vec<u8> {
+    let mut tls = peer::client_for(peer::config(), name);
+    let mut hello = Vec::new();
+    tls.write_tls(&mut hello).expect("a hello");
+    hello
+}
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind((unused_host(), 0)).expect("a listener");
+    let address = listener.local_addr().expect("its address");
+    (listener, address)
+}
+
+/// Both ends of a connection that passes through, the hello on its way.
+fn pair(site: &Site, behind: &TcpListener) -> (TcpStream, TcpStream, Vec<u8>) {
+    let hello = hello("a.through.example");
+    let mut client = connect_tcp(site.address).expect("a connection");
+    client.write_all(&hello).expect("sent");
+    let (backend, _) = behind.accept().expect("a connection");
+    backend.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    (client, backend, hello)
+}
+
+/// OpenSSL's server, which has the certificate.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_backend_speaks_tls_with_the_client() {
+    if !can_run() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let names = ["a.through.example"];
+    let files = authority().give_out_for("behind", Kind::EcdsaP256, &names, folder.path());
+    let address = listener().1;
+    let server = Command::new(tools::path("openssl"))
+        .args([
+            "s_server",
+            "-quiet",
+            "-www",
+            "-accept",
+            &address.to_string(),
+        ])
+        .args([
+            "-cert",
+            &files.cert.to_string_lossy(),
+            "-key",
+            &files.key.to_string_lossy(),
+        ])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let _server = Server(server.expect("openssl runs"));
+    let listens = || TcpStream::connect(address).ok();
+    wait::until("openssl to listen", PATIENCE, listens);
+    let site = Site::new(&routes(address, ""), |_| {});
+    for version in ["-tls1_3", "-tls1_2"] {
+        let said = site.s_client(&["-servername", "a.through.example", version]);
+        assert_eq!(subject(&said), "behind", "{version}");
+        let said = site.s_client(&["-servername", "other.example", version]);
+        assert_eq!(subject(&said), "localhost", "{version}");
+    }
+    assert_eq!(site.admin.status()["counts"]["passed_through"], 2);
+}
+
+#[test]
+fn not_a_byte_is_touched_and_ends_are_passed_on() {
+    if !can_run() {
+        return;
+    }
+    let (behind, address) = listener();
+    let site = Site::new(&routes(address, ""), |_| {});
+    for client_first in [true, false] {
+        let (mut client, mut backend, hello) = pair(&site, &behind);
+        let (there, back) = (random(5 << 20), random(5 << 20));
+        let sent = [hello, there.clone()].concat();
+        let reader = thread::spawn(move || {
+            let mut received = vec![0; sent.len()];
+            backend.read_exact(&mut received).expect("all of it");
+            assert!(received == sent, "the client's bytes");
+            backend
+        });
+        client.write_all(&there).expect("sent");
+        let mut backend = reader.join().expect("read");
+        let writer = {
+            let (mut backend, back) = (backend.try_clone().expect("a clone"), back.clone());
+            thread::spawn(move || backend.write_all(&back).expect("sent"))
+        };
+        let mut received = vec![0; back.len()];
+        client.read_exact(&mut received).expect("all of it");
+        assert!(received == back, "the backend's bytes");
+        writer.join().expect("written");
+        // An end in one direction leaves the other open.
+        let (first, second) = if client_first {
+            (&mut client, &mut backend)
+        } else {
+            (&mut backend, &mut client)
+        };
+        first.shutdown(Shutdown::Write).expect("an end");
+        assert_eq!(second.read(&mut [0; 9]).expect("an end"), 0);
+        second.write_all(b"and yet").expect("sent");
+        second.shutdown(Shutdown::Write).expect("an end");
+        let mut rest = Vec::new();
+        first.read_to_end(&mut rest).expect("the rest");
+        assert_eq!(rest, b"and yet");
+    }
+    // A reset is a reset.
+    let (client, mut backend, hello) = pair(&site, &behind);
+    backend
+        .read_exact(&mut vec![0; hello.len()])
+        .expect("the hello");
+    rustix::net::sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO))
+        .expect("no linger");
+    drop(client);
+    let error = backend.read(&mut [0; 9]).expect_err("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    let clean = || (site.admin.status()["counts"]["closed_clean"] == 2).then_some(());
+    wait::until("two clean ends", PATIENCE, clean);
+}
+
+/// With the worker killed and with the binary replaced they go on, like any other connection.
+#[test]
+fn they_survive_a_kill_and_an_upgrade() {
+    if !can_run() {
+        return;
+    }
+    let (behind, address) = listener();
+    let site = Site::new(&routes(address, ""), |_| {});
+    let mut pairs: Vec<_> = (0..20).map(|_| pair(&site, &behind)).collect();
+    for (_, backend, hello) in &mut pairs {
+        let mut received = vec![0; hello.len()];
+        backend.read_exact(&mut received).expect("the hello");
+        assert!(received == *hello);
+    }
+    let mut pass = |when: &str| {
+        for (client, backend, _) in &mut pairs {
+            carry(client, backend, when);
+            carry(backend, client, when);
+        }
+    };
+    pass("before");
+    let restarts = || {
+        site.admin.status()["counts"]["restarts"]
+            .as_u64()
+            .unwrap_or_default()
+    };
+    let at_rest = || (site.admin.status()["counts"]["at_rest"] == 20).then_some(());
+    wait::until("all to be at rest", PATIENCE, at_rest);
+    let worker = worker_of(&site);
+    signal(worker, Signal::KILL);
+    wait::until("another worker", PATIENCE, || {
+        (restarts() == 1).then_some(())
+    });
+    pass("after a kill");
+    let binary = tools::dormouse().to_string_lossy().into_owned();
+    site.admin
+        .order(&format!("/upgrade?binary={binary}"))
+        .expect("an upgrade");
+    pass("after an upgrade");
+}
+
+fn carry(from: &mut TcpStream, to: &mut TcpStream, when: &str) {
+    let message = random(3_000);
+    from.write_all(&message)
+        .unwrap_or_else(|e| panic!("{when}: {e}"));
+    let mut received = vec![0; message.len()];
+    to.read_exact(&mut received)
+        .unwrap_or_else(|e| panic!("{when}: {e}"));
+    assert!(received == message, "{when}");
+}
+
+/// The process which does the work: the one that has started nothing and is no control process.
+fn worker_of(site: &Site) -> u32 {
+    let leaves = site.process.leaves();
+    let is_worker = |pid: &&u32| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        name.contains("worker")
+    };
+    *leaves.iter().find(is_worker).expect("a worker")
+}

@@ -1,0 +1,141 @@
+//! Several routes on one address: by name, by wildcard, by protocol.
+
+use std::io::{Read, Write};
+
+use dormouse_interop::certificates::{Files, Kind, authority};
+use dormouse_interop::peer::{self, Peer, connect_from, connect_tcp};
+
+use super::site::{Site, can_run, greeter};
+
+/// What the backend says to a client which asks for this, over TLS.
+fn greeting(site: &Site, name: &str, alpn: &[&str]) -> Result<String, String> {
+    let mut config = peer::config();
+    config.alpn_protocols = alpn.iter().map(|one| one.as_bytes().to_vec()).collect();
+    let tcp = connect_tcp(site.address).expect("a connection");
+    let mut peer =
+        Peer::over(tcp, peer::client_for(config, name)).map_err(|error| error.to_string())?;
+    let said = peer.receive_all().expect("a greeting and an end");
+    Ok(String::from_utf8_lossy(&said).into_owned())
+}
+
+fn route(more: &str, to: &str, files: &Files) -> String {
+    let to = greeter(Box::leak(to.to_owned().into_boxed_str()));
+    let certificates = files.both.display();
+    format!("[[route]]\nlisten = 'LISTEN'\nto = '{to}'\ncertificates = '{certificates}'\n{more}\n")
+}
+
+fn files() -> (tempfile::TempDir, Files) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let names = [
+        "a.example",
+        "b.example",
+        "c.example",
+        "b.test",
+        "c.test",
+        "x.test",
+    ];
+    let files = authority().give_out_for("all", Kind::EcdsaP256, &names, folder.path());
+    (folder, files)
+}
+
+#[test]
+fn each_client_finds_its_route() {
+    if !can_run() {
+        return;
+    }
+    let (_folder, files) = files();
+    let routes = [
+        route("", "the rest", &files),
+        route("server_names = ['*.example']", "wildcard", &files),
+        route("server_names = ['A.example']", "exact", &files),
+        route("server_names = 'b.test'\nalpn = 'mqtt'", "mqtt", &files),
+        route(
+            "server_names = 'b.test'\nalpn = ['h2', 'http/1.1']",
+            "web",
+            &files,
+        ),
+        route("server_names = 'b.test'", "other protocols", &files),
+    ]
+    .concat();
+    let site = Site::new(&routes, |_| {});
+    let all = [
+        ("a.example", &[][..], "exact"),
+        ("b.example", &[], "wildcard"),
+        ("c.test", &["h2"], "the rest"),
+        ("b.test", &["h2", "mqtt"], "mqtt"),
+        ("b.test", &["http/1.1"], "web"),
+        ("b.test", &["xmpp-client"], "other protocols"),
+        ("b.test", &[], "other protocols"),
+    ];
+    for (name, alpn, backend) in all {
+        assert_eq!(
+            greeting(&site, name, alpn).as_deref(),
+            Ok(backend),
+            "{name} {alpn:?}"
+        );
+    }
+}
+
+/// A hello that comes byte by byte is read as one that comes at once, and what is no hello is
+/// answered all the same.
+#[test]
+fn a_slow_hello_and_no_hello() {
+    if !can_run() {
+        return;
+    }
+    let (_folder, files) = files();
+    let routes = [
+        route("server_names = 'a.example'", "a", &files),
+        route("server_names = '*.test'", "b", &files),
+    ]
+    .concat();
+    let site = Site::new(&routes, |_| {});
+    let mut tls = peer::client_for(peer::config(), "x.test");
+    let mut hello = Vec::new();
+    tls.write_tls(&mut hello).expect("a hello");
+    let mut tcp = connect_tcp(site.address).expect("a connection");
+    for byte in &hello {
+        tcp.write_all(&[*byte]).expect("a byte is sent");
+    }
+    let mut peer = Peer::over(tcp, tls).expect("a handshake");
+    assert_eq!(peer.receive_all().expect("an end"), b"b");
+
+    let refused = greeting(&site, "other.host", &[]).expect_err("there is no default");
+    assert!(refused.to_lowercase().contains("unrecognis"), "{refused}");
+    let mut tcp = connect_tcp(site.address).expect("a connection");
+    tcp.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    tcp.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+}
+
+/// A reload moves routes about; whoever is connected stays with the backend it has, and who comes
+/// in finds the new one. Networks are those of the route that is found.
+#[test]
+fn reloads_and_networks() {
+    if !can_run() {
+        return;
+    }
+    let (_folder, files) = files();
+    let here = "deny = '127.0.0.1'";
+    let a = route("server_names = 'a.example'", "a", &files);
+    let rest = route(here, "the rest", &files);
+    let site = Site::new(&[a.clone(), rest.clone()].concat(), |_| {});
+    let from = |name: &str, ip: &str| {
+        let tcp = connect_from(ip.parse().expect("an address"), site.address);
+        let mut peer = Peer::over(tcp, peer::client_for(peer::config(), name)).ok()?;
+        String::from_utf8(peer.receive_all().ok()?).ok()
+    };
+    assert_eq!(from("a.example", "127.0.0.1").as_deref(), Some("a"));
+    assert_eq!(
+        from("b.example", "127.0.0.1"),
+        None,
+        "its network is denied"
+    );
+    assert_eq!(from("b.example", "127.0.0.2").as_deref(), Some("the rest"));
+    let b = route("server_names = 'b.example'", "b", &files);
+    site.reload(&[rest, b, a].concat());
+    assert_eq!(from("a.example", "127.0.0.1").as_deref(), Some("a"));
+    assert_eq!(from("b.example", "127.0.0.1").as_deref(), Some("b"));
+    assert_eq!(from("c.example", "127.0.0.1"), None);
+}

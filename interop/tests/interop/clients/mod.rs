@@ -1,0 +1,6 @@
+//! Clients of every language, OpenSSL's own with what no other lets one ask for, and peers that are no TLS clients.
+
+mod curl;
+mod languages;
+mod malformed;
+mod openssl;

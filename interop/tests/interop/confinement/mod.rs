@@ -1,0 +1,4 @@
+//! What the processes give up, and what others cannot see of them.
+
+mod privileges;
+mod sandbox;

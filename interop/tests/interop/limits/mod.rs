@@ -1,0 +1,5 @@
+//! Limits: what happens when the machine or one client reaches one, and how fast bytes may pass.
+
+mod capacity;
+mod per_client;
+mod rates;

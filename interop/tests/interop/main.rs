@@ -1,0 +1,16 @@
+//! Proves `dormouse` with foreign software and real processes, by subject.
+//!
+//! The tests run beside each other in one process. A test whose figures depend on what else runs
+//! belongs to `tests/alone`.
+
+mod audit;
+mod backends;
+mod certificates;
+mod clients;
+mod confinement;
+mod connect;
+mod limits;
+mod moving_in;
+mod operation;
+mod resumption;
+mod survival;

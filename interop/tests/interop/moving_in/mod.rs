@@ -1,0 +1,4 @@
+//! Other programs' configurations imported, and the recipes of the guide.
+
+mod import;
+mod recipes;
