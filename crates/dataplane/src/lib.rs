@@ -5,6 +5,23 @@
 //! all connections of the thread share, and writes it back.
 #![forbid(unsafe_code)]
 
+mod bursts;
+mod door;
+mod effects;
+mod established;
+mod handshake;
+mod io;
 pub mod keeper;
+mod lifecycle;
+mod memory;
+mod outbound;
 pub mod proxy_protocol;
+mod scratch;
+mod settings;
+mod token;
 mod worker;
+mod workspace;
+
+pub use io::{Io, OsIo};
+pub use lifecycle::reload::Remembered;
+pub use worker::{Exit, Inheritance, Worker};

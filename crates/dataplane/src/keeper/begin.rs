@@ -1,7 +1,9 @@
 //! How a worker begins: established connections first, certificates after them.
 
 use super::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
-use crate::worker::{Exit, Inheritance, OsIo, Remembered, Worker};
+use crate::io::OsIo;
+use crate::lifecycle::reload::Remembered;
+use crate::worker::{Exit, Inheritance, Worker};
 use dormouse_config::{Log, Sandbox};
 use dormouse_handover::child::confine;
 use dormouse_handover::handover::Handover;
