@@ -179,13 +179,13 @@ pub trait Io {
 }
 
 /// Linux.
-pub struct OsIo {
+pub(crate) struct OsIo {
     poller: Poller,
 }
 
 impl OsIo {
     /// Goes on with the poller of a former worker, if there was one and it is still good.
-    pub fn adopt(former: Fd) -> io::Result<OsIo> {
+    pub(crate) fn adopt(former: Fd) -> io::Result<OsIo> {
         let poller = match former {
             Fd::NONE => Poller::create(OnExec::Keep),
             fd => Poller::adopt(fd).or_else(|_| Poller::create(OnExec::Keep)),

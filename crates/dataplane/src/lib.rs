@@ -7,6 +7,7 @@
 
 mod bursts;
 mod door;
+pub mod driven;
 mod effects;
 mod established;
 mod handshake;
@@ -22,6 +23,5 @@ mod token;
 mod worker;
 mod workspace;
 
-pub use io::{Io, OsIo};
-pub use lifecycle::reload::Remembered;
-pub use worker::{Exit, Inheritance, Worker};
+pub use io::Io;
+pub use worker::Exit;

@@ -83,43 +83,43 @@ pub enum Exit {
 }
 
 /// Everything a worker begins with; most of it outlives it.
-pub struct Inheritance {
+pub(crate) struct Inheritance {
     /// The connections.
-    pub slots: Slab<Slot>,
+    pub(crate) slots: Slab<Slot>,
     /// What they could not finish.
-    pub pending: Pending,
+    pub(crate) pending: Pending,
     /// This worker's counters.
-    pub counters: Counters,
+    pub(crate) counters: Counters,
     /// What each client address has, over all workers.
-    pub clients: Clients,
+    pub(crate) clients: Clients,
     /// Load and health of backends, over all workers.
-    pub backends: Backends,
+    pub(crate) backends: Backends,
     /// Routes by number.
-    pub routes: Vec<Route>,
+    pub(crate) routes: Vec<Route>,
     /// What was parsed for them.
-    pub identities: Identities,
+    pub(crate) identities: Identities,
     /// The contexts of the routes, if they are still to be made.
-    pub late: Option<LateContexts>,
+    pub(crate) late: Option<LateContexts>,
     /// Each with the numbers of the routes behind it.
-    pub listeners: Vec<(Fd, Vec<u16>)>,
+    pub(crate) listeners: Vec<(Fd, Vec<u16>)>,
     /// What the worker may use.
-    pub limits: Limits,
+    pub(crate) limits: Limits,
     /// The channel to main.
-    pub orders: Fd,
+    pub(crate) orders: Fd,
     /// Where the next worker will find its handover: a reload puts another in its place.
-    pub handover: Fd,
+    pub(crate) handover: Fd,
     /// What it goes by, of that.
-    pub remembered: Remembered,
+    pub(crate) remembered: Remembered,
     /// Sets what is logged.
-    pub set_logs: fn(&Log),
+    pub(crate) set_logs: fn(&Log),
     /// A slot that the predecessor was moving when it died: where it was, and where it is.
-    pub moved: Option<(u32, u32)>,
+    pub(crate) moved: Option<(u32, u32)>,
     /// Other descriptors of the shared table which are to stay open.
-    pub keep: Vec<Fd>,
+    pub(crate) keep: Vec<Fd>,
 }
 
 /// One thread of work.
-pub struct Worker<I> {
+pub(crate) struct Worker<I> {
     settings: Settings,
     work: Workspace<I>,
     door: Door,
@@ -138,7 +138,7 @@ impl<I: Io> Worker<I> {
     // ---- the loop ----
 
     /// Works until told to stop, and everything is closed; or until told to hand over.
-    pub fn run(mut self) -> std::io::Result<Exit> {
+    pub(crate) fn run(mut self) -> std::io::Result<Exit> {
         loop {
             self.turn()?;
             if let Some(exit) = self.exit() {
@@ -148,7 +148,7 @@ impl<I: Io> Worker<I> {
     }
 
     /// One turn of the loop.
-    pub fn turn(&mut self) -> std::io::Result<()> {
+    pub(crate) fn turn(&mut self) -> std::io::Result<()> {
         let begun_us = self.wait()?;
         self.serve_connections();
         self.serve_newcomers();
@@ -433,7 +433,7 @@ impl<I: Io> Worker<I> {
     // ---- the beginning and the end ----
 
     /// Takes over what there is: nothing at first, a dead predecessor's connections later.
-    pub fn adopt(inheritance: Inheritance, io: I) -> std::io::Result<Worker<I>> {
+    pub(crate) fn adopt(inheritance: Inheritance, io: I) -> std::io::Result<Worker<I>> {
         let Inheritance {
             mut slots,
             pending,
@@ -524,7 +524,7 @@ impl<I: Io> Worker<I> {
     }
 
     /// Whether, and how, the worker has come to its end.
-    pub fn exit(&self) -> Option<Exit> {
+    pub(crate) fn exit(&self) -> Option<Exit> {
         if self.lifecycle.upgrade == Upgrade::HandedOver {
             // The epoll instance stays, and would go on reporting these.
             for listener in self.door.listeners.all() {
@@ -540,12 +540,12 @@ impl<I: Io> Worker<I> {
     }
 
     /// The slots of its connections, to look at.
-    pub fn slots(&self) -> &Slab<Slot> {
+    pub(crate) fn slots(&self) -> &Slab<Slot> {
         self.connections.slots()
     }
 
     /// Handshakes in flight, with clients and with servers.
-    pub fn handshakes(&self) -> usize {
+    pub(crate) fn handshakes(&self) -> usize {
         self.handshakes.live() + self.outbound.live()
     }
 
@@ -579,7 +579,7 @@ impl<I: Io> Worker<I> {
     }
 
     /// Does what main asks for.
-    pub fn obey(&mut self, order: Order) {
+    pub(crate) fn obey(&mut self, order: Order) {
         let now_ms = self.work.now_ms;
         let lifecycle = &mut self.lifecycle;
         match order {

@@ -43,7 +43,9 @@ const PART_BYTES_MAX: usize = 64 << 20;
 pub struct Handover {
     /// Which of the workers this is, from 0.
     pub worker: u32,
+    /// The configuration as main has read and checked it.
     pub config: Config,
+    /// This worker's share of the limits.
     pub share: Share,
     /// Numbers of the routes, then of the originations: what slots call them by.
     pub numbers: Vec<u16>,
@@ -60,17 +62,20 @@ pub struct Handover {
     /// Ticket keys as they are exported; the same in all workers.
     #[serde(skip)]
     pub ticket_keys: Vec<u8>,
+    /// The worker's descriptors, by number.
     pub descriptors: Descriptors,
 }
 
 /// Who may vouch for clients, and who of those may come in.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClientTrust {
+    /// Whether a client without a certificate is refused.
     pub required: bool,
     /// PEM.
     pub roots: String,
     /// Revocation lists: where each was read, and what was there, PEM.
     pub crls: Vec<(String, String)>,
+    /// Certificates that are accepted; empty: every one that the authorities vouch for.
     #[serde(default)]
     pub allow: Vec<ClientMatch>,
 }
@@ -96,7 +101,9 @@ impl ClientTrust {
 pub struct ForKeeper {
     /// Which of the workers its own is, from 0.
     pub worker: u32,
+    /// The number of workers of the gateway.
     pub workers: u32,
+    /// Level, format and target of the log.
     pub log: Log,
     /// Who keeper and worker are to be; `None`: who they are.
     pub user: Option<(u32, u32)>,
@@ -105,8 +112,11 @@ pub struct ForKeeper {
     pub sandbox: Option<Sandbox>,
     /// A worker that gives no sign of life for so long is ended.
     pub hang_timeout_ms: Option<u64>,
+    /// Descriptor of the slots.
     pub slots: i32,
+    /// Descriptor of the counters.
     pub counters: i32,
+    /// Descriptor of the worker's end of its channel to main.
     pub orders: i32,
     /// Names of the counters in the order in which the writer of this has them: another binary
     /// may have others.
@@ -154,6 +164,7 @@ pub struct Pem {
     pub name: String,
     /// Where the key was read.
     pub key_name: String,
+    /// The certificate chain, PEM, the leaf first.
     pub chain: String,
     /// What the authority says of it (OCSP), DER; empty: nothing is known.
     #[serde(default)]
@@ -161,6 +172,7 @@ pub struct Pem {
     /// That was read from a file; it is not asked for.
     #[serde(default)]
     pub ocsp_from_file: bool,
+    /// The private key, PEM. It passes with the secrets, never as JSON, and is wiped on drop.
     #[serde(skip)]
     pub key: String,
 }
@@ -170,6 +182,7 @@ pub struct Pem {
 pub struct OriginPem {
     /// Authorities; `None`: any certificate is taken.
     pub roots: Option<String>,
+    /// The own certificate and key; `None`: no certificate is shown.
     pub identity: Option<Pem>,
 }
 
@@ -181,12 +194,17 @@ pub struct Descriptors {
     /// The numbers of all routes behind each of them, in the order of the configuration.
     #[serde(default)]
     pub doors: Vec<Vec<u16>>,
+    /// Descriptor of the slots.
     pub slots: i32,
+    /// Descriptor of the pending memory.
     pub pending: i32,
+    /// Descriptor of the counters.
     pub counters: i32,
+    /// Descriptor of the table of clients.
     pub clients: i32,
     /// Connections that the table of clients was made for.
     pub clients_for: u32,
+    /// Descriptor of the table of backends.
     pub backends: i32,
     /// Sessions of originations, if there are any.
     pub sessions: Option<i32>,
@@ -355,6 +373,8 @@ pub fn secrets(all: Vec<&[u8]>) -> Zeroizing<Vec<u8>> {
 /// Where a part lies in the file.
 pub(crate) type Part = std::ops::Range<usize>;
 
+/// Writes the three parts into a new memory file. Fails if a part is larger than 64 MiB, or if the
+/// system has no memory.
 pub fn write_parts(keeper: &[u8], public: &[u8], secrets: &[u8]) -> io::Result<Fd> {
     let parts = [keeper, public, secrets];
     let len = HEAD_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
@@ -381,6 +401,8 @@ pub fn write_parts(keeper: &[u8], public: &[u8], secrets: &[u8]) -> io::Result<F
     Ok(file.fd())
 }
 
+/// Reads from the head of the file where its three parts lie. Fails if the file is no handover, or
+/// one of another version.
 pub fn parts(fd: Fd) -> io::Result<[Part; 3]> {
     let head = read_at(fd, 0, HEAD_BYTES)?;
     let word = |n: usize| {
@@ -403,6 +425,7 @@ pub fn parts(fd: Fd) -> io::Result<[Part; 3]> {
     Ok(parts)
 }
 
+/// Reads one part, into memory that is wiped on drop.
 pub fn part(fd: Fd, part: Part) -> io::Result<Zeroizing<Vec<u8>>> {
     read_at(fd, part.start, part.len()).map(Zeroizing::new)
 }

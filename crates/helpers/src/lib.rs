@@ -8,7 +8,7 @@
 //! | [`errand`] | asks the authorities of certificates (OCSP, ACME), and ends |
 //! | [`fleet`] | shares ticket keys through a store |
 //!
-//! [`beside`] is what they have in common.
+//! [`beside`] is what they have in common; `transport` connects to stores and authorities.
 #![forbid(unsafe_code)]
 
 pub mod beside;
@@ -16,3 +16,4 @@ pub mod control;
 pub mod errand;
 pub mod fleet;
 pub mod scout;
+mod transport;

@@ -16,11 +16,15 @@ const FULL: u64 = 100;
 
 /// A backend of a route.
 pub struct Target {
+    /// The address that connections are made to.
     pub address: Addr,
+    /// The address in words, as messages and the table of backends have it.
     pub name: String,
     pub(crate) weight: u32,
     pub(crate) backup: bool,
+    /// Most connections with it, of all workers; `None`: no limit.
     pub connections_max: Option<u32>,
+    /// Its place in the table of backends.
     pub place: Place,
     /// What is hashed together with a client's address.
     pub(crate) key: u64,
@@ -28,12 +32,14 @@ pub struct Target {
 
 /// The backends of a route, and the rule.
 pub struct Targets {
+    /// The backends, one per address, in the order of the configuration.
     pub all: Vec<Target>,
     /// What they were made of: names among them get other addresses now and then.
     pub(crate) listed: Vec<Upstream>,
     pub(crate) balance: Balance,
     /// Failures in a row after which one is passed over, and for how long.
     pub failures_max: u32,
+    /// Milliseconds for which a backend that failed is passed over.
     pub pause_ms: u64,
     pub(crate) slow_start_ms: u64,
     /// Of smooth weighted round robin: how much each is owed.

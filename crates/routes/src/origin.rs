@@ -22,6 +22,7 @@ pub struct Origin {
     pub context: ClientContext,
     /// The servers' addresses, in the order in which they are tried.
     pub targets: Vec<Target>,
+    /// Milliseconds for which a connection waits for tickets after its handshake.
     pub ticket_wait_ms: u64,
     /// Connections which this worker keeps established for those to come.
     pub warm: u32,
@@ -29,18 +30,22 @@ pub struct Origin {
 
 /// One address of a server.
 pub struct Target {
+    /// The address that connections are made to.
     pub address: Addr,
     /// The name it is asked for.
     pub server_name: String,
     /// As messages name it.
     pub name: String,
+    /// Sessions of this server; `None`: handshakes are never resumed.
     pub sessions: Option<Arc<Place>>,
 }
 
 /// Who builds them: which of how many workers.
 #[derive(Clone, Copy)]
 pub struct Share {
+    /// The number of this worker, from 0.
     pub worker: u32,
+    /// The number of workers.
     pub workers: u32,
 }
 

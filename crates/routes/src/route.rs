@@ -17,6 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// One way through the program.
 pub struct Route {
+    /// Which side speaks TLS, and where connections go.
     pub direction: Direction,
     /// Addresses from which the backend is connected to; none: see [`Route::source`].
     pub sources: Vec<IpAddr>,

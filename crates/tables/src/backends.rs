@@ -56,6 +56,7 @@ pub enum Checked {
 /// What a failure or a success has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
+    /// Nothing: the backend is used, or passed over, as before.
     None,
     /// From now on it is passed over.
     Down,
@@ -102,6 +103,7 @@ impl Backends {
         self.words.reader()
     }
 
+    /// Returns the table's descriptor, through which other processes adopt it.
     pub fn fd(&self) -> Fd {
         self.words.fd()
     }

@@ -65,7 +65,9 @@ pub struct Place {
 /// What a place holds, for a file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Snapshot {
+    /// Unix time of the full handshake that the sessions come from.
     pub since_s: u64,
+    /// Handshakes that have resumed one of the sessions since then.
     pub uses: u32,
     /// The bytes of each session, the oldest first, and whether it was offered before.
     pub sessions: Vec<(bool, Zeroizing<Vec<u8>>)>,
@@ -116,6 +118,7 @@ impl ClientSessions {
         }
     }
 
+    /// Returns the mapping's descriptor, through which other processes adopt it.
     pub fn fd(&self) -> Fd {
         self.words.fd()
     }

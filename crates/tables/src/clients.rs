@@ -133,6 +133,7 @@ impl Clients {
         self.has_paces
     }
 
+    /// Returns the table's descriptor, through which other processes adopt it.
     pub fn fd(&self) -> Fd {
         self.words.fd()
     }

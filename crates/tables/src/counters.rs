@@ -339,12 +339,14 @@ pub enum Common {
 const _: () = assert!((Common::StoreFailures as usize) < COMMON);
 
 impl Common {
+    /// Stores the value. A word that the mapping does not have is left out.
     pub fn set(self, shared: &Shared, value: u64) {
         if let Some(word) = shared.common(self as usize) {
             word.store(value, Ordering::Relaxed);
         }
     }
 
+    /// Adds `n` to the value. A word that the mapping does not have is left out.
     pub fn add(self, shared: &Shared, n: u64) {
         if let Some(word) = shared.common(self as usize) {
             word.fetch_add(n, Ordering::Relaxed);

@@ -42,10 +42,12 @@ pub struct Distribution {
     pub up_to: Vec<(u64, u64)>,
     /// All observations.
     pub count: u64,
+    /// Sum of all observations, in microseconds.
     pub sum_us: u64,
 }
 
 impl Latency {
+    /// All histograms, in their order in the mapping.
     pub const ALL: &'static [Latency] =
         &[Latency::Handshake, Latency::BackendConnect, Latency::Wake];
 

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// So fast.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Pace {
+    /// Bytes per second in the long run.
     pub bytes_per_s: u64,
     /// At once, if nothing passed before.
     pub burst_bytes: u64,

@@ -14,7 +14,7 @@
 //!                                              take_over  the new binary's
 //! ```
 
-mod begin;
+pub(crate) mod begin;
 mod hand_over;
 mod take_over;
 
@@ -66,7 +66,9 @@ struct KeeperArgs {
 /// Where the board is, and how it is known again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BoardArgs {
+    /// Descriptor of the board's page, for reading.
     pub fd: i32,
+    /// The page's inode: the descriptor still is the board.
     pub inode: u64,
 }
 

@@ -224,8 +224,8 @@ impl Reloader {
 
 /// What a worker remembers of the handover it goes by, so that it need not be read again: with many
 /// certificates that takes long.
-#[derive(Default)]
-pub struct Remembered {
+#[cfg_attr(test, derive(Default))]
+pub(crate) struct Remembered {
     descriptors: Descriptors,
     /// The number of each, and what tells it from another: configuration, trust and certificate.
     originations: Vec<(u16, u64)>,
@@ -234,7 +234,7 @@ pub struct Remembered {
 
 impl Remembered {
     /// Of the first handover.
-    pub fn of(handover: &Handover) -> Remembered {
+    pub(crate) fn of(handover: &Handover) -> Remembered {
         Remembered::with(RandomState::new(), handover)
     }
 

@@ -11,11 +11,11 @@
 use super::http::{self, Request};
 use super::{Found, Job};
 use crate::beside;
-use crate::fleet::Connector;
+use crate::transport::Connector;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use dormouse_engine::{CertificateDer, Identity};
+use dormouse_engine::{CertificateDer, Identity, Roots};
 use dormouse_handover::talk;
 use dormouse_reactor::Fd;
 use http_body_util::BodyExt as _;
@@ -51,6 +51,7 @@ const NONCE_TRIES: usize = 4;
 pub struct Server {
     /// The address of its directory.
     pub directory: String,
+    /// Address at which the server's people reach the account's holder.
     pub email: Option<String>,
     /// None: there is none yet.
     pub account: Option<Credentials>,
@@ -61,7 +62,9 @@ pub struct Server {
 /// A certificate that is wanted.
 #[derive(Serialize, Deserialize)]
 pub struct Wanted {
+    /// The server that issues it.
     pub server: Server,
+    /// The domain name that it is for.
     pub name: String,
     /// The one it comes instead of, DER.
     pub replaces: Option<Vec<u8>>,
@@ -70,7 +73,9 @@ pub struct Wanted {
 /// When is this certificate to be renewed?
 #[derive(Serialize, Deserialize)]
 pub struct Asked {
+    /// The server that issued the certificate.
     pub server: Server,
+    /// The name that the certificate is for.
     pub name: String,
     /// DER.
     pub certificate: Vec<u8>,
@@ -80,15 +85,18 @@ pub struct Asked {
 /// reading and writing makes no copies that stay.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Credentials {
+    /// The account's URL.
     pub id: String,
     /// PKCS #8, in base64url.
     pub(crate) key_pkcs8: String,
+    /// The address of the directory that the account belongs to.
     pub directory: String,
 }
 
 /// External Account Binding (RFC 8555 §7.3.4).
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Binding {
+    /// The key identifier that the server's people gave out.
     pub id: String,
     /// Base64url.
     pub key: String,
@@ -97,9 +105,11 @@ pub struct Binding {
 /// By which a name is shown to be ours: a certificate that is good for nothing else.
 #[derive(Serialize, Deserialize)]
 pub struct Challenge {
+    /// The domain name to be shown as ours.
     pub name: String,
     /// PEM.
     pub chain: String,
+    /// The certificate's private key.
     pub key: KeyLines,
 }
 
@@ -108,14 +118,18 @@ pub struct Challenge {
 pub struct Had {
     /// PEM.
     pub chain: String,
+    /// The certificate's private key.
     pub key: KeyLines,
 }
 
 /// When the server wants a certificate renewed, in Unix time; and when to ask again.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub struct Window {
+    /// Earliest time of the renewal.
     pub from_s: i64,
+    /// Latest time of the renewal.
     pub until_s: i64,
+    /// Seconds after which the server is to be asked again.
     pub again_in_s: u64,
 }
 
@@ -171,7 +185,7 @@ impl Acme {
     /// `trust`: PEM of those who may vouch for servers.
     pub(super) fn new(trust: &str, channel: Fd) -> Result<Acme, String> {
         Ok(Acme {
-            connector: Arc::new(Connector::to_authority(trust)?),
+            connector: Arc::new(Connector::tls(Roots::Pem(trust.as_bytes().to_vec()))?),
             channel,
             account: None,
         })

@@ -29,6 +29,7 @@ use std::process::ExitCode;
 /// What the process is told on its command line.
 #[derive(Serialize, Deserialize)]
 pub struct Told {
+    /// The process's end of the channel to main.
     pub channel: i32,
     /// A memory file with those who may vouch for ACME servers, PEM, if one is to be asked.
     pub trust: Option<i32>,
@@ -38,7 +39,12 @@ pub struct Told {
 #[derive(Serialize, Deserialize)]
 pub enum Job {
     /// Ask the authority whether the first certificate of this chain (DER) is revoked.
-    Ocsp { id: u64, chain: Vec<Vec<u8>> },
+    Ocsp {
+        /// Comes back with the answer.
+        id: u64,
+        /// The certificate, then those of its issuers.
+        chain: Vec<Vec<u8>>,
+    },
     /// Have a certificate made for a name.
     Obtain(Wanted),
     /// Ask when a certificate is to be renewed.
@@ -56,17 +62,23 @@ pub enum Found {
     Challenge(Challenge),
     /// The certificate for this name, or why there is none.
     Certificate {
+        /// The name that the certificate was wanted for.
         name: String,
+        /// The certificate, or why there is none.
         had: Result<Had, String>,
     },
     /// When the certificate for this name is to be renewed; `None`: the server does not say.
     Window {
+        /// The certificate's name.
         name: String,
+        /// The window, or why the server could not be asked.
         window: Result<Option<Window>, String>,
     },
     /// The authority's answer, which was looked at: DER, and until when it holds.
     Ocsp {
+        /// The id of the job.
         id: u64,
+        /// The response (DER) and the Unix time until which it holds, or why there is none.
         answer: Result<(Vec<u8>, u64), String>,
     },
 }

@@ -1,7 +1,8 @@
 //! Main's end of the process that talks to the store.
 
-use super::{Report, Settings, Started, StoreState, Told, message, wire};
+use super::{Report, Settings, Started, StoreState, Told, message};
 use crate::beside::{self, Standing};
+use crate::transport::Connector;
 use dormouse_config::Config;
 use dormouse_engine::TicketKeys;
 use dormouse_handover::child;
@@ -41,7 +42,7 @@ impl Link {
     /// Starts the process. It offers `keys` to a store that has none, as soon as it can.
     pub fn start(settings: Settings, keys: &TicketKeys, config: &Config) -> Result<Link, String> {
         // What is wrong with a file is told now, and to whoever starts us.
-        wire::Connector::new(&settings.address, settings.ca.as_deref())?;
+        Connector::to_store(&settings.address, settings.ca.as_deref())?;
         let mut link = Link {
             settings,
             standing: Standing::nobody(config),

@@ -1,8 +1,9 @@
 //! One machine of the fleet: the process that talks to the store.
 
 use super::resp::{self, Store};
-use super::{Report, Started, StoreState, Told, message, wire};
+use super::{Report, Started, StoreState, Told, message};
 use crate::beside::{self, Standing};
+use crate::transport::Connector;
 use dormouse_config::{Log, StoreAddress};
 use dormouse_engine::TicketKeys;
 use dormouse_handover::unix_time;
@@ -92,7 +93,7 @@ impl From<dormouse_engine::SettingsError> for Trouble {
 struct Member {
     address: StoreAddress,
     secret: Zeroizing<Vec<u8>>,
-    connector: wire::Connector,
+    connector: Connector,
     store: Option<Store>,
     keys: TicketKeys,
     /// Main has not been told of these keys.
@@ -108,7 +109,7 @@ impl Member {
         let poller = Poller::create(OnExec::Close)?;
         poller.add(channel, 0, Interest::READ)?;
         let mut told = told(channel, &poller)?;
-        let connector = wire::Connector::new(&told.address, told.ca.as_deref());
+        let connector = Connector::to_store(&told.address, told.ca.as_deref());
         let keys = TicketKeys::import(&told.keys).map_err(io::Error::other)?;
         standing.confine(Role::Scout)?;
         Ok(Member {
@@ -146,10 +147,11 @@ impl Member {
     fn look(&mut self) -> Result<(), Trouble> {
         let mut store = match self.store.take() {
             Some(store) => store,
-            None => Store::open(
-                self.connector.connect(&self.address, PATIENCE)?,
-                &self.address,
-            )?,
+            None => {
+                let StoreAddress { host, port, .. } = &self.address;
+                let transport = self.connector.connect(host, *port, PATIENCE)?;
+                Store::open(transport, &self.address)?
+            }
         };
         store.set_deadline(PATIENCE);
         store.watch(KEY)?;

@@ -14,7 +14,6 @@
 //! ```text
 //!   link     main's end: the process, its life, what it says
 //!   member   the process: one machine of the fleet
-//!   wire     a connection to the store, plain or TLS, with a deadline
 //!   resp     its protocol: commands and bounded replies
 //! ```
 
@@ -22,7 +21,6 @@ mod link;
 mod member;
 mod resp;
 mod secret;
-mod wire;
 
 use dormouse_config::StoreAddress;
 use dormouse_reactor::socket::MESSAGE_MAX;
@@ -32,11 +30,12 @@ use zeroize::{Zeroize as _, Zeroizing};
 pub use link::Link;
 pub use member::process_entry;
 pub use secret::{Secret, read_private};
-pub(crate) use wire::{Connector, Wire};
 
 /// How to reach the store.
 pub struct Settings {
+    /// The store's address, user and password.
     pub address: StoreAddress,
+    /// The secret that seals the keys in the store.
     pub secret: Secret,
     /// Who may vouch for it: PEM; `None`: whom the system trusts.
     pub ca: Option<String>,

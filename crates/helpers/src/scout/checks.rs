@@ -5,7 +5,7 @@
 //! fifth sooner than the interval, so that backends are not all asked at once.
 
 use super::question::{Next, Question};
-use super::speech::Spoken;
+use super::tls::TlsContexts;
 use super::{Check, Finding, Heard, Speech};
 use crate::beside;
 use dormouse_reactor::poller::{Events, Interest, Poller};
@@ -28,7 +28,7 @@ pub(super) struct Checks {
     /// By a number that no other backend has had: an event for one that is gone finds nobody.
     asked: BTreeMap<u64, Asked>,
     next_number: u64,
-    spoken: Vec<Spoken>,
+    contexts: Vec<TlsContexts>,
     random: RandomState,
     questions: u64,
 }
@@ -89,7 +89,8 @@ impl Checks {
         speeches: &[Speech],
         channel: Fd,
     ) -> io::Result<Checks> {
-        let spoken: Result<Vec<Spoken>, String> = speeches.iter().map(Spoken::new).collect();
+        let contexts: Result<Vec<TlsContexts>, String> =
+            speeches.iter().map(TlsContexts::new).collect();
         let poller = Poller::create(OnExec::Close)?;
         poller.add(channel, TOKEN_MAIN, Interest::READ)?;
         let mut all = Checks {
@@ -97,7 +98,7 @@ impl Checks {
             channel,
             asked: BTreeMap::new(),
             next_number: 0,
-            spoken: spoken.map_err(io::Error::other)?,
+            contexts: contexts.map_err(io::Error::other)?,
             random: RandomState::new(),
             questions: 0,
         };
@@ -186,8 +187,9 @@ impl Checks {
             };
         }
         let tls = asked.check.tls.as_ref();
-        let spoken = tls.and_then(|tls| self.spoken.get(tls.speech));
-        let context = spoken.map(|spoken| spoken.context(asked.questions, asked.last_was_good));
+        let contexts = tls.and_then(|tls| self.contexts.get(tls.speech));
+        let context =
+            contexts.map(|contexts| contexts.context(asked.questions, asked.last_was_good));
         asked.questions += 1;
         match Question::begin(&asked.check, &asked.address, context) {
             Ok(question) => {

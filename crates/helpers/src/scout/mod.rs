@@ -11,14 +11,14 @@
 //!   names    lookups, in threads: the operating system's resolver waits for its answer
 //!   dns      for how long what a name stands for may be believed
 //!   checks   whether backends are well, in one loop        question   one check of one backend
-//!   speech   its TLS
+//!   tls      its TLS
 //! ```
 
 mod checks;
 mod dns;
 mod names;
 mod question;
-mod speech;
+mod tls;
 
 use crate::beside::{self, Standing};
 use checks::Checks;
@@ -53,6 +53,7 @@ pub struct Again {
     pub every_ms: u64,
     /// Where DNS does, and says less, or more.
     pub ttl_min_ms: u64,
+    /// Longest time, whatever DNS says.
     pub ttl_max_ms: u64,
 }
 
@@ -61,6 +62,7 @@ pub struct Again {
 pub struct Speech {
     /// Trust and own certificate, as clients' connections have them.
     pub pem: OriginPem,
+    /// Application protocols that are offered, the preferred one first.
     pub alpn: Vec<String>,
 }
 
@@ -102,17 +104,22 @@ pub struct Check {
     /// A request, and the answers to it which are good. `None`: to be connected, with TLS if it is
     /// spoken, is enough.
     pub request: Option<(String, StatusCodes)>,
+    /// Milliseconds between two checks.
     pub every_ms: u64,
+    /// Milliseconds for one check.
     pub timeout_ms: u64,
     /// Answers in a row.
     pub rise: u32,
+    /// Bad answers in a row after which a backend is down.
     pub fall: u32,
 }
 
 /// What a scout is told on its command line.
 #[derive(Serialize, Deserialize)]
 pub struct Told {
+    /// Descriptor of the memory file with the task.
     pub task: i32,
+    /// The scout's end of the channel to main.
     pub channel: i32,
 }
 
@@ -121,12 +128,16 @@ pub struct Told {
 pub enum Finding {
     /// The addresses of a name, or why there are none.
     Name {
+        /// The host and port that were looked up.
         name: String,
+        /// The addresses, at least one, or why there are none.
         found: Result<Vec<SocketAddr>, String>,
     },
     /// A backend is well, or is not, and why.
     Health {
+        /// The backend's address, as in its check.
         backend: String,
+        /// `Ok` if the backend is well, else why not.
         well: Result<(), String>,
     },
 }

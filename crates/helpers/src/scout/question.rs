@@ -1,7 +1,7 @@
 //! One check of one backend: connect, say what is to be said, look at the answer's first line.
 
 use super::Check;
-use super::speech::Talk;
+use super::tls::TlsCheck;
 use dormouse_engine::ClientContext;
 use dormouse_reactor::poller::Interest;
 use dormouse_reactor::socket::{self, Addr, Attempt, ConnectOptions, Connecting, Peer};
@@ -27,7 +27,7 @@ pub(super) struct Question {
     connected: bool,
     /// What is still to be said.
     unsent: Vec<u8>,
-    talk: Option<Talk>,
+    tls: Option<TlsCheck>,
     answer: Vec<u8>,
 }
 
@@ -39,9 +39,9 @@ impl Question {
         context: Option<&ClientContext>,
     ) -> Result<Question, String> {
         let mut unsent = check.preface.clone();
-        let talk = match (context, &check.tls) {
+        let tls = match (context, &check.tls) {
             (Some(context), Some(tls)) => {
-                Some(Talk::begin(context, &tls.server_name, &mut unsent)?)
+                Some(TlsCheck::begin(context, &tls.server_name, &mut unsent)?)
             }
             _ => {
                 if let Some((request, _)) = &check.request {
@@ -59,7 +59,7 @@ impl Question {
             fd: connecting.fd(),
             connected: matches!(connecting, Connecting::Established(_)),
             unsent,
-            talk,
+            tls,
             answer: Vec::with_capacity(STATUS_BYTES),
         })
     }
@@ -87,9 +87,9 @@ impl Question {
 
     /// The time for an answer is over.
     pub(super) fn late(&self, check: &Check) -> Next {
-        let done = match &self.talk {
+        let done = match &self.tls {
             _ if !self.connected => "connection",
-            Some(talk) if !talk.is_established() => "TLS handshake",
+            Some(tls) if !tls.is_established() => "TLS handshake",
             Some(_) if check.request.is_none() => return Next::Well,
             _ => "answer",
         };
@@ -111,11 +111,11 @@ impl Question {
                     Attempt::WouldBlock => return Ok(Next::Wait),
                 }
             }
-            if self.talk.is_none() && check.request.is_none() {
+            if self.tls.is_none() && check.request.is_none() {
                 return Ok(Next::Well);
             }
             let mut room = [0; RECEIVE_MAX];
-            let wanted = match self.talk {
+            let wanted = match self.tls {
                 Some(_) => RECEIVE_MAX,
                 None => STATUS_BYTES.saturating_sub(self.answer.len()),
             };
@@ -124,7 +124,7 @@ impl Question {
                 Attempt::Done(n) => n,
                 Attempt::WouldBlock => return Ok(Next::Wait),
             };
-            let next = self.hear(check, &room[..n]);
+            let next = self.hear(check, &mut room[..n]);
             if !matches!(next, Next::Wait) {
                 // An alert, maybe; nobody waits for it to be read.
                 let _ = socket::send(self.fd, &self.unsent);
@@ -133,27 +133,25 @@ impl Question {
         }
     }
 
-    fn hear(&mut self, check: &Check, received: &[u8]) -> Next {
+    fn hear(&mut self, check: &Check, received: &mut [u8]) -> Next {
         let request = check.request.as_ref();
-        let Some(talk) = &mut self.talk else {
+        let Some(tls) = &mut self.tls else {
             self.answer.extend_from_slice(received);
             return self.judge(check);
         };
         let request = request.map(|(request, _)| request.as_str());
-        match talk.hear(received, request, &mut self.unsent) {
+        match tls.receive(received, request, &mut self.unsent) {
             Err(why) => Next::Ill(why),
-            Ok(heard) if request.is_none() => match heard.is_accepted {
+            Ok(came) if request.is_none() => match came.is_accepted {
                 true => Next::Well,
                 false => Next::Wait,
             },
-            Ok(heard) => {
+            Ok(came) => {
                 let missing = STATUS_BYTES.saturating_sub(self.answer.len());
-                let more = heard.data.iter().take(missing);
+                let more = came.plaintext.iter().take(missing);
                 self.answer.extend(more);
                 match self.judge(check) {
-                    Next::Wait if heard.is_end => {
-                        Next::Ill("it ended without an answer".to_owned())
-                    }
+                    Next::Wait if came.is_end => Next::Ill("it ended without an answer".to_owned()),
                     next => next,
                 }
             }
@@ -162,10 +160,10 @@ impl Question {
 
     /// The connection is over before there is an answer.
     fn broken(&self, check: &Check, why: &str) -> Next {
-        match &self.talk {
+        match &self.tls {
             // It had nothing against us, or would have said so; how it ends is its own affair.
-            Some(talk) if talk.is_established() && check.request.is_none() => Next::Well,
-            Some(talk) if !talk.is_established() && self.connected => {
+            Some(tls) if tls.is_established() && check.request.is_none() => Next::Well,
+            Some(tls) if !tls.is_established() && self.connected => {
                 Next::Ill(format!("{why} in the TLS handshake"))
             }
             _ if self.connected => Next::Ill(format!("{why} without an answer")),
