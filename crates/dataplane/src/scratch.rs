@@ -1,7 +1,8 @@
 //! The two buffers that all connections of a worker share, and where records lie in them.
 
+use dormouse_engine::stream::{BATCH_START, content_range};
 use dormouse_handover::slot::Slot;
-use dormouse_record::{CONTENT_MAX, SMALL_RECORD_MAX};
+use dormouse_record::CONTENT_MAX;
 use std::ops::Range;
 
 /// Records of full size that one receive can fill.
@@ -12,9 +13,6 @@ pub(crate) const RECEIVE_MAX: usize = RECORDS_PER_STEP * CONTENT_MAX;
 
 /// The longest record on the wire: header, content, TLS 1.2's expansion limit (RFC 5246 §6.2.3).
 pub(crate) const RECORD_MAX: usize = 5 + CONTENT_MAX + 2048;
-
-/// Where sealed output begins in the sealing buffer: a key update may have to go before it.
-pub(crate) const SEALED_AT: usize = SMALL_RECORD_MAX;
 
 /// One buffer per flow.
 pub(crate) struct Scratch {
@@ -28,7 +26,7 @@ impl Scratch {
         let room_max = 64;
         Scratch {
             opening: vec![0; RECEIVE_MAX + RECORD_MAX].into_boxed_slice(),
-            sealing: vec![0; SEALED_AT + (RECORDS_PER_STEP + 2) * (CONTENT_MAX + room_max)]
+            sealing: vec![0; BATCH_START + (RECORDS_PER_STEP + 2) * (CONTENT_MAX + room_max)]
                 .into_boxed_slice(),
         }
     }
@@ -36,10 +34,5 @@ impl Scratch {
 
 /// Where the contents of the next records go in the sealing buffer, for a scattered receive.
 pub(crate) fn content_ranges(slot: &Slot) -> [Range<usize>; RECORDS_PER_STEP] {
-    let room = dormouse_record::record_room(&slot.tls);
-    let stride = room.header + CONTENT_MAX + room.trailer;
-    std::array::from_fn(|n| {
-        let at = SEALED_AT + n * stride + room.header;
-        at..at + CONTENT_MAX
-    })
+    std::array::from_fn(|n| content_range(&slot.tls, n))
 }

@@ -3,12 +3,12 @@
 use crate::established::fault::{Fault, Flow};
 use crate::io::Io;
 use crate::memory::backlog;
-use crate::scratch::SEALED_AT;
 use crate::workspace::Workspace;
+use dormouse_engine::stream::seal_batch;
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::socket::Attempt;
-use dormouse_record::{Alert, CONTENT_MAX, SMALL_RECORD_MAX, SealKey};
+use dormouse_record::{Alert, SMALL_RECORD_MAX, SealKey};
 use dormouse_tables::counters::Count;
 
 /// Seals the `filled` bytes which lie in the content ranges and sends them; what the TLS side
@@ -19,25 +19,6 @@ pub(crate) fn seal_and_send(
     key: &mut SealKey,
     filled: usize,
 ) -> Flow {
-    let mut start = SEALED_AT;
-    if slot.tls.owes_key_update() {
-        let mut update = [0; SMALL_RECORD_MAX];
-        let n = dormouse_record::seal_key_update(&mut slot.tls, key, &mut update)
-            .map_err(|_| Fault::KeyExhausted)?;
-        start -= n;
-        work.scratch.sealing[start..SEALED_AT].copy_from_slice(&update[..n]);
-    }
-    let room = dormouse_record::record_room(&slot.tls);
-    let stride = room.header + CONTENT_MAX + room.trailer;
-    let mut end = SEALED_AT;
-    let mut left = filled;
-    while left > 0 {
-        let content = left.min(CONTENT_MAX);
-        let record = &mut work.scratch.sealing[end..end + stride];
-        end += dormouse_record::seal_in_place(&mut slot.tls, key, record, content)
-            .map_err(|_| Fault::KeyExhausted)?;
-        left -= content;
-    }
     let Workspace {
         scratch,
         pending,
@@ -45,8 +26,10 @@ pub(crate) fn seal_and_send(
         io,
         ..
     } = work;
-    count.add(Count::TlsBytesOut, (end - start) as u64);
-    send_sealed(slot, io, pending, &scratch.sealing[start..end])
+    let batch = seal_batch(&mut slot.tls, key, &mut scratch.sealing, filled)
+        .map_err(|_| Fault::KeyExhausted)?;
+    count.add(Count::TlsBytesOut, batch.len() as u64);
+    send_sealed(slot, io, pending, &scratch.sealing[batch])
 }
 
 /// Seals an alert and sends it behind whatever is pending.

@@ -12,11 +12,12 @@ use crate::io::Io;
 use crate::memory::backlog;
 use crate::scratch::content_ranges;
 use crate::workspace::{Allowance, Workspace};
+use dormouse_engine::stream::{End, Incoming, open_record};
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_handover::trial;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{Attempt, RANGES_MAX};
-use dormouse_record::{Alert, CONTENT_MAX, OpenKey, Opened, RECORD_MAX, SealKey};
+use dormouse_record::{CONTENT_MAX, OpenKey, RECORD_MAX, SealKey};
 use dormouse_tables::counters::Count;
 use std::ops::Range;
 
@@ -185,38 +186,47 @@ fn open_records(
 ) -> (usize, usize, Flow) {
     let mut at = 0;
     while at < filled {
-        let step = dormouse_record::open(&mut slot.tls, key, &mut work.scratch.opening[at..filled]);
-        match step {
-            Ok(Opened::Partial { need }) => return (at, need, Ok(())),
-            Ok(Opened::Data {
+        let record = &mut work.scratch.opening[at..filled];
+        match open_record(&mut slot.tls, key, record) {
+            Incoming::Partial { need } => return (at, need, Ok(())),
+            Incoming::Data {
                 consumed,
                 plaintext,
-            }) => {
+            } => {
                 let plaintext = at + plaintext.start..at + plaintext.end;
-                work.count.add(Count::PlainBytesOut, plaintext.len() as u64);
+                let len = plaintext.len() as u64;
+                work.count.add(Count::PlainBytesOut, len);
                 pieces.push(&mut work.scratch.opening, plaintext);
                 at += consumed;
             }
-            Ok(Opened::Handled { consumed }) => at += consumed,
-            Ok(Opened::Ticket { consumed, fragment }) => {
+            Incoming::Ticket { consumed, fragment } => {
                 take_ticket(slot, work, at + fragment.start..at + fragment.end);
                 at += consumed;
             }
-            Ok(Opened::NoRenegotiation { consumed }) => {
+            Incoming::Handled { consumed, answer } => {
                 at += consumed;
-                if let Err(fault) = flow::send_alert(slot, work, Alert::NO_RENEGOTIATION) {
+                if let Some(alert) = answer
+                    && let Err(fault) = flow::send_alert(slot, work, alert)
+                {
                     return (filled, 0, Err(fault));
                 }
             }
-            // What comes after close_notify is ignored (RFC 8446 §6.1).
-            Ok(Opened::PeerClosed { .. }) => return (filled, 0, Ok(())),
-            Ok(Opened::PeerAlert { description, .. }) => {
-                return (filled, 0, Err(Fault::TlsAlert(description)));
-            }
-            Err(refusal) => return (filled, 0, Err(Fault::Refused(refusal))),
+            // What comes after the end is ignored (RFC 8446 §6.1).
+            Incoming::Ended(end) => return (filled, 0, flow_after(end)),
         }
     }
     (filled, 0, Ok(()))
+}
+
+/// What the end of the TLS peer's direction means for the connection.
+fn flow_after(end: End) -> Flow {
+    match end {
+        End::Closed => Ok(()),
+        End::Alert(code) => Err(Fault::TlsAlert(code)),
+        End::Refused(refusal) => Err(Fault::Refused(refusal)),
+        // No record says these.
+        End::Truncated | End::Handshake(_) => Err(Fault::TlsTruncated),
+    }
 }
 
 /// Hands bytes of ticket messages to the client that waits for them.

@@ -1,7 +1,7 @@
 //! How a worker begins: established connections first, certificates after them.
 
-use super::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
 use crate::io::{Io, OsIo};
+use crate::keeper::arguments::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
 use crate::lifecycle::reload::Remembered;
 use crate::worker::{Exit, Inheritance, Worker};
 use dormouse_config::{Log, Sandbox};
