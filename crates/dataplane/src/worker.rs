@@ -25,7 +25,6 @@ use crate::door::listeners::Listener;
 use crate::door::{ACCEPTS_PER_TURN, Door, Occupancy};
 use crate::effects::Effect;
 use crate::established::Connections;
-use crate::established::unverified::Unverified;
 use crate::handshake::challenge::Challenge;
 use crate::handshake::{Handshakes, Newcomer};
 use crate::io::Io;
@@ -468,31 +467,14 @@ impl<I: Io> Worker<I> {
                 .collect(),
             keep.len(),
         );
-        let former = slots.header().epoll();
-        let is_restart = former != Fd::NONE;
-        slots.header().set_epoll(work.io.poller());
-        let mut unverified = Unverified::default();
-        if is_restart {
-            // Whether it was polling when it died does not matter: we begin by not polling.
-            let mut ours: Vec<Fd> = listeners.iter().map(|&(fd, _)| fd).collect();
-            ours.push(orders);
-            for &fd in &ours {
-                let _ = work.io.unwatch(fd);
-            }
-            ours.extend(keep);
-            let found = Found { moved, keep: &ours };
-            unverified = recover::repair(&mut slots, &found, &mut work)?;
-        }
+        let mut ours: Vec<Fd> = listeners.into_iter().map(|(fd, _)| fd).collect();
+        ours.push(orders);
+        let recovered = recover::take_over(&mut slots, &Found { moved, ours, keep }, &mut work)?;
         let mut outbound = Outbound::new(&settings.routes);
-        let mut connections = Connections::new(slots, unverified, work.now_ms);
-        if is_restart {
-            let same_poller = former == work.io.poller();
+        let mut connections = Connections::new(slots, recovered.unverified, work.now_ms);
+        if let Some(same_poller) = recovered.same_poller {
             connections.restore(same_poller, &settings, &mut work);
             outbound.find_warm(&connections);
-            // The first worker of a new binary finds connections too, but nobody died.
-            if connections.slots().header().adoptions() > 1 {
-                work.count.add(Count::Restarts, 1);
-            }
         }
         // Also after a first start: then there are none.
         connections.recount_backends(&work.backends);

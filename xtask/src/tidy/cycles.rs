@@ -10,7 +10,6 @@ use std::fmt::Write;
 const NOT_YET_CLEAN: &[&str] = &[
     "dormouse",
     "dormouse-config",
-    "dormouse-dataplane",
     "dormouse-handover",
     "dormouse-helpers",
     "dormouse-interop",

@@ -51,23 +51,63 @@ impl FdSet {
 }
 
 /// What there is to know besides the slots.
-pub(crate) struct Found<'a> {
+pub(crate) struct Found {
     /// A slot that the predecessor was moving when it died: where it was, and where it is.
     pub(crate) moved: Option<(u32, u32)>,
-    /// Descriptors that are to stay open and belong to no slot.
-    pub(crate) keep: &'a [Fd],
+    /// Listeners, and the channel to main.
+    pub(crate) ours: Vec<Fd>,
+    /// Other descriptors that are to stay open and belong to no slot.
+    pub(crate) keep: Vec<Fd>,
+}
+
+/// What a new worker goes on with.
+pub(crate) struct Recovered {
+    /// Slots whose sockets are still to be verified.
+    pub(crate) unverified: Unverified,
+    /// `None`: there was no predecessor. Else whether its poller goes on, too.
+    pub(crate) same_poller: Option<bool>,
+}
+
+/// Takes the slots over, and puts right what a predecessor left in them, if there was one.
+pub(crate) fn take_over<I: Io>(
+    slots: &mut Slab<Slot>,
+    found: &Found,
+    work: &mut Workspace<I>,
+) -> io::Result<Recovered> {
+    let former = slots.header().epoll();
+    let poller = work.io.poller();
+    slots.header().set_epoll(poller);
+    if former == Fd::NONE {
+        return Ok(Recovered {
+            unverified: Unverified::default(),
+            same_poller: None,
+        });
+    }
+    for &fd in &found.ours {
+        // Whether it was polled when the predecessor died does not matter: it is not, at first.
+        let _ = work.io.unwatch(fd);
+    }
+    let unverified = repair(slots, found, work)?;
+    // The first worker of a new binary finds connections too, but nobody died.
+    if slots.header().adoptions() > 1 {
+        work.count.add(Count::Restarts, 1);
+    }
+    Ok(Recovered {
+        unverified,
+        same_poller: Some(former == poller),
+    })
 }
 
 /// Puts right what the predecessor left in the slots. Returns those whose sockets are still to be
 /// verified.
-pub(crate) fn repair<I: Io>(
+fn repair<I: Io>(
     slots: &mut Slab<Slot>,
-    found: &Found<'_>,
+    found: &Found,
     work: &mut Workspace<I>,
 ) -> io::Result<Unverified> {
     reset_busy(slots, work);
     let (named, unverified) = drop_unsound(slots, work);
-    close_strangers(found.keep, named, &work.io)?;
+    close_strangers(found, named, &work.io)?;
     if let Some(slot) = found.moved.and_then(|(_, to)| slots.get_mut(to)) {
         forget_watches(slot, &work.io);
     }
@@ -123,9 +163,9 @@ fn drop_unsound<I>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) -> (FdSet, U
 }
 
 /// Closes whatever is open in the shared table and belongs to nobody: above all handshakes.
-fn close_strangers(keep: &[Fd], mut known: FdSet, io: &impl Io) -> io::Result<()> {
-    let ours = [Fd(0), Fd(1), Fd(2), io.poller()];
-    for &fd in ours.iter().chain(keep) {
+fn close_strangers(found: &Found, mut known: FdSet, io: &impl Io) -> io::Result<()> {
+    let always = [Fd(0), Fd(1), Fd(2), io.poller()];
+    for &fd in always.iter().chain(&found.ours).chain(&found.keep) {
         known.insert(fd);
     }
     io.close_all_but(&mut known.sorted())
