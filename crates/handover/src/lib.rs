@@ -6,6 +6,7 @@
 //! | [`handover`]: configuration, certificates, keys | main | keepers and workers |
 //! | [`orders`]: messages on a worker's channel | main and workers | each other |
 //! | [`talk`]: messages on control's channel | main and control | each other |
+//! | [`status`]: the document about all of it | control | `dormouse status` and `top` |
 //! | [`upgrade`]: commands on a keeper's board | main | keepers |
 //!
 //! [`layout`] has the versions of all of them. [`share`] divides the limits among workers, and
@@ -19,6 +20,7 @@ pub mod layout;
 pub mod orders;
 pub mod share;
 pub mod slot;
+pub mod status;
 pub mod talk;
 pub mod trial;
 pub mod upgrade;
