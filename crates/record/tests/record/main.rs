@@ -1,0 +1,10 @@
+//! The crate from outside: what happens with each record, known answers, and what one side seals the
+//! other opens.
+
+mod answers;
+mod answers_tls12;
+mod answers_tls13;
+mod common;
+mod rfc8448;
+mod roundtrip;
+mod vectors;
