@@ -294,7 +294,11 @@ impl<I: Io> Worker<I> {
     }
 
     /// One turn: waits, works on connections, lets new ones in, attends to time.
-    pub(crate) fn turn(&mut self, events: &mut Events, newcomers: &mut Vec<Token>) -> std::io::Result<()> {
+    pub(crate) fn turn(
+        &mut self,
+        events: &mut Events,
+        newcomers: &mut Vec<Token>,
+    ) -> std::io::Result<()> {
         self.tools.io.wait(events, self.timeout_ms())?;
         self.now_ms = self.tools.io.boottime_ms();
         let begun_us = self.tools.io.monotonic_us();
