@@ -9,24 +9,22 @@ use std::sync::OnceLock;
 pub(crate) const NAME_BYTES: usize = 4;
 
 const TABLE_BYTES: usize = 1 << 17;
-/// Longest piece that can be asked for at once.
-pub(crate) const PIECE_MAX: usize = TABLE_BYTES / 2;
 
 fn table() -> &'static [u8] {
     static TABLE: OnceLock<Vec<u8>> = OnceLock::new();
     TABLE.get_or_init(|| Random::new(7).bytes(TABLE_BYTES))
 }
 
-/// The bytes of a speaker behind its name, from `offset` on: at least as many as asked for.
-fn beyond_name(speaker: u32, offset: u64, len: usize) -> &'static [u8] {
-    // Primes, so that no two places of two speakers look alike.
-    let start = (u64::from(speaker) * 7_919 + offset % 65_521) % (TABLE_BYTES - PIECE_MAX) as u64;
-    &table()[start as usize..start as usize + len]
-}
+/// A prime, so that no two places of what a speaker says look alike.
+const PERIOD: u64 = 65_521;
 
-/// Longest run behind `offset` for which one piece of the table stands.
-fn run(offset: u64, len: usize) -> usize {
-    len.min((65_521 - offset % 65_521) as usize).min(PIECE_MAX)
+/// The bytes of a speaker behind its name, from `offset` on: as many as are asked for, or as lie in
+/// one piece.
+fn beyond_name(speaker: u32, offset: u64, len: usize) -> &'static [u8] {
+    let first = (u64::from(speaker) * 7_919 % (TABLE_BYTES as u64 - PERIOD)) as usize;
+    let at = (offset % PERIOD) as usize;
+    let len = len.min(PERIOD as usize - at);
+    &table()[first + at..first + at + len]
 }
 
 /// Writes the bytes of a speaker from `offset` on.
@@ -40,9 +38,9 @@ pub(crate) fn write(speaker: u32, mut offset: u64, mut out: &mut [u8]) {
                 n
             }
             None => {
-                let n = run(offset, out.len());
-                out[..n].copy_from_slice(beyond_name(speaker, offset, n));
-                n
+                let piece = beyond_name(speaker, offset, out.len());
+                out[..piece.len()].copy_from_slice(piece);
+                piece.len()
             }
         };
         offset += n as u64;
@@ -56,7 +54,7 @@ pub(crate) fn is_content(speaker: u32, mut offset: u64, mut bytes: &[u8]) -> boo
     while !bytes.is_empty() {
         let expected = match name.get(offset as usize..).filter(|name| !name.is_empty()) {
             Some(name) => &name[..name.len().min(bytes.len())],
-            None => beyond_name(speaker, offset, run(offset, bytes.len())),
+            None => beyond_name(speaker, offset, bytes.len()),
         };
         let n = expected.len();
         if bytes[..n] != *expected {

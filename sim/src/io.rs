@@ -36,11 +36,6 @@ impl Fuse {
         self.0.set(steps);
     }
 
-    /// Steps that are left.
-    pub(crate) fn left(&self) -> u64 {
-        self.0.get()
-    }
-
     /// One step.
     pub(crate) fn step(&self) {
         let left = self.0.get() - 1;
@@ -116,7 +111,11 @@ impl Io for SimIo {
         buf: &[u8],
         ranges: &[Range<usize>],
     ) -> io::Result<Attempt<usize>> {
-        let bytes: Vec<u8> = ranges.iter().flat_map(|range| &buf[range.clone()]).copied().collect();
+        let bytes: Vec<u8> = ranges
+            .iter()
+            .flat_map(|range| &buf[range.clone()])
+            .copied()
+            .collect();
         self.call("send", fd, |kernel| kernel.send(fd, &bytes))
     }
 
@@ -239,7 +238,9 @@ impl Io for SimIo {
     }
 
     fn close_all_but(&self, known: &mut [Fd]) -> io::Result<()> {
-        self.call("close_all_but", Fd::NONE, |kernel| kernel.close_all_but(known));
+        self.call("close_all_but", Fd::NONE, |kernel| {
+            kernel.close_all_but(known)
+        });
         Ok(())
     }
 

@@ -130,12 +130,22 @@ impl Kernel {
             queue: VecDeque::new(),
             address,
         });
-        self.descriptors.open(File::Listener(self.listeners.len() - 1))
+        self.descriptors
+            .open(File::Listener(self.listeners.len() - 1))
     }
 
     /// Opens another descriptor of a listening socket.
     pub(crate) fn pass_listener(&mut self, listener: usize) -> io::Result<Fd> {
         self.descriptors.open(File::Listener(listener))
+    }
+
+    /// Main is gone, too: who waits to be accepted is reset.
+    pub(crate) fn close_listeners(&mut self) {
+        for listener in &mut self.listeners {
+            for end in std::mem::take(&mut listener.queue) {
+                self.streams.reset(end);
+            }
+        }
     }
 
     /// Opens a connection of the worker's that was established before: the worker's end of it.
@@ -285,21 +295,9 @@ impl Kernel {
         .collect()
     }
 
-    /// What the worker watches.
-    pub(crate) fn watched(&self) -> Vec<Fd> {
-        self.poller.watched()
-    }
-
     /// As many descriptors may be open.
     pub(crate) fn limit_descriptors(&mut self, max: u64) {
         self.descriptors.max = max;
-    }
-
-    /// A new poller takes the place of a lost one.
-    pub(crate) fn renew_poller(&mut self) {
-        self.descriptors.close(self.poller_fd);
-        self.poller = Poller::default();
-        self.poller_fd = self.descriptors.open(File::Poller).unwrap_or(Fd::NONE);
     }
 
     fn new_address(&mut self) -> SocketAddr {
@@ -339,7 +337,12 @@ impl Kernel {
 
 /// What the worker asks for.
 impl Kernel {
-    pub(crate) fn recv(&mut self, fd: Fd, buf: &mut [u8], keep: bool) -> io::Result<Attempt<usize>> {
+    pub(crate) fn recv(
+        &mut self,
+        fd: Fd,
+        buf: &mut [u8],
+        keep: bool,
+    ) -> io::Result<Attempt<usize>> {
         let end = self.end_of(fd)?;
         let Some(most) = self.portion(buf.len()) else {
             return Ok(Attempt::WouldBlock);
@@ -394,7 +397,10 @@ impl Kernel {
 
     pub(crate) fn send(&mut self, fd: Fd, bytes: &[u8]) -> io::Result<Attempt<usize>> {
         let end = self.end_of(fd)?;
-        let Some(most) = self.portion(bytes.len()) else {
+        // A unix socket never refuses the first byte.
+        let is_empty = self.streams.family(end) == Family::Unix && self.streams.unsent(end) == 0;
+        let portion = self.portion(bytes.len()).or(is_empty.then_some(1));
+        let Some(most) = portion else {
             return Ok(Attempt::WouldBlock);
         };
         let sent = match self.sabotage {

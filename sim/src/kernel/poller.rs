@@ -74,7 +74,9 @@ impl Poller {
         let condition = match ready {
             Readiness { error: true, .. } => Condition::ERROR,
             Readiness { hung_up: true, .. } => Condition::HUNG_UP,
-            Readiness { read_closed: true, .. } if reads => Condition::READ_CLOSED,
+            Readiness {
+                read_closed: true, ..
+            } if reads => Condition::READ_CLOSED,
             _ => Condition::NONE,
         };
         if found == Interest::NONE && condition == Condition::NONE {

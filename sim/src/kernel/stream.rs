@@ -159,7 +159,12 @@ impl Streams {
     }
 
     /// Takes a beginning of `bytes`, at most `most`.
-    pub(crate) fn send(&mut self, id: EndId, bytes: &[u8], most: usize) -> io::Result<Attempt<usize>> {
+    pub(crate) fn send(
+        &mut self,
+        id: EndId,
+        bytes: &[u8],
+        most: usize,
+    ) -> io::Result<Attempt<usize>> {
         let room = self.room(id);
         let unix = self.family(id) == Family::Unix;
         let other_closed = self.ends[id.other().0].closed;
@@ -312,7 +317,11 @@ impl Streams {
     pub(crate) fn deliver(&mut self, id: EndId, most: usize) -> usize {
         let (low, high) = self.ends.split_at_mut(id.0 | 1);
         let pair = (&mut low[id.0 & !1], &mut high[0]);
-        let (end, other) = if id.0 & 1 == 0 { pair } else { (pair.1, pair.0) };
+        let (end, other) = if id.0 & 1 == 0 {
+            pair
+        } else {
+            (pair.1, pair.0)
+        };
         if end.phase != Phase::Open || other.phase != Phase::Open {
             return 0;
         }
@@ -338,13 +347,6 @@ impl Streams {
         self.family(id) == Family::Tcp
             && end.phase == Phase::Open
             && (!end.sent.is_empty() || (end.shut && !other.ended))
-    }
-
-    /// Are both ends closed, with nothing on its way?
-    pub(crate) fn is_over(&self, id: EndId) -> bool {
-        let both = [id, id.other()];
-        both.iter().all(|id| self.ends[id.0].closed)
-            && !both.iter().any(|id| self.has_undelivered(*id))
     }
 
     pub(crate) fn unsent(&self, id: EndId) -> usize {

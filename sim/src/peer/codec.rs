@@ -63,7 +63,10 @@ impl Codec {
         };
         let mut input = received;
         loop {
-            match tls.connection.handle(&mut tls.state, dormouse_testkit::now(), &mut input) {
+            match tls
+                .connection
+                .handle(&mut tls.state, dormouse_testkit::now(), &mut input)
+            {
                 Event::InputUsed => return Heard::Bytes,
                 Event::Data(bytes) => hear(bytes),
                 Event::Established(_) | Event::Ticket(_) => {}

@@ -4,14 +4,18 @@ pub(crate) mod codec;
 pub(crate) mod plan;
 
 use crate::Random;
-use crate::content::{self, NAME_BYTES, PIECE_MAX};
+use crate::content::{self, NAME_BYTES};
 use crate::kernel::{EndId, Kernel};
 use codec::{Codec, End, Heard};
 use dormouse_reactor::socket::Attempt;
 use plan::{LastAct, Plan, Speech};
+use std::io::ErrorKind;
 
 /// What is on the wire's near side before more is said.
 const WIRE_MAX: usize = 70_000;
+
+/// Most that an echo says at once.
+const ECHO_MAX: usize = 60_000;
 
 /// Who is at this end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +62,8 @@ pub(crate) struct Peer {
     /// The first byte that was not what the other one had said.
     pub(crate) wrong_at: Option<u64>,
     transport_ended: bool,
+    /// A call that sends has met the reset, so that receiving doesn't.
+    was_reset: bool,
     reads_again_us: Option<u64>,
     pub(crate) is_closed: bool,
     /// The gateway may drop it: it died while it worked on this connection.
@@ -83,6 +89,7 @@ impl Peer {
             heard_end: None,
             wrong_at: None,
             transport_ended: false,
+            was_reset: false,
             reads_again_us: None,
             is_closed: false,
             is_victim: false,
@@ -95,11 +102,6 @@ impl Peer {
     /// Whom it hears, once that one has said its name.
     pub(crate) fn partner(&self) -> Option<u32> {
         (self.heard >= NAME_BYTES as u64).then(|| u32::from_le_bytes(self.name))
-    }
-
-    /// Does it hear and say TLS?
-    pub(crate) fn is_tls(&self) -> bool {
-        self.codec.is_tls()
     }
 
     /// Is TLS there?
@@ -146,7 +148,10 @@ impl Peer {
             Ok(Attempt::WouldBlock) => {}
             Ok(Attempt::Done(0)) => {
                 self.transport_ended = true;
-                let end = self.codec.take_end();
+                let end = match self.was_reset {
+                    true => End::Reset,
+                    false => self.codec.take_end(),
+                };
                 self.heard_end.get_or_insert(end);
             }
             Ok(Attempt::Done(n)) => self.hear(&mut buf[..n]),
@@ -158,6 +163,10 @@ impl Peer {
     }
 
     fn hear(&mut self, received: &mut [u8]) {
+        if self.is_lost() || self.ending == Some(LastAct::Alert) {
+            // Nothing is listened to any more.
+            return;
+        }
         let mut codec = std::mem::replace(&mut self.codec, Codec::Plain);
         let heard = codec.take(received, |content| self.hear_content(content));
         codec.flush(&mut self.wire);
@@ -187,8 +196,16 @@ impl Peer {
 
     // ---- saying ----
 
+    /// Has what it hears ended as it should not?
+    fn is_lost(&self) -> bool {
+        !matches!(self.heard_end, None | Some(End::Clean))
+    }
+
     fn may_speak(&self) -> bool {
-        self.ending.is_none() && self.said_end.is_none() && self.codec.is_established()
+        !self.is_lost()
+            && self.ending.is_none()
+            && self.said_end.is_none()
+            && self.codec.is_established()
     }
 
     fn speak(&mut self, random: &mut Random) {
@@ -197,7 +214,7 @@ impl Peer {
         }
         let mut piece = match self.plan.speech {
             Speech::Echo => {
-                let n = self.to_echo.len().min(PIECE_MAX);
+                let n = self.to_echo.len().min(ECHO_MAX);
                 self.to_echo.drain(..n).collect::<Vec<u8>>()
             }
             Speech::Own(total) => {
@@ -260,7 +277,8 @@ impl Peer {
                     self.wire_sent = 0;
                 }
             }
-            Err(_) => {
+            Err(error) => {
+                self.was_reset = error.kind() == ErrorKind::ConnectionReset;
                 self.wire.clear();
                 self.wire_sent = 0;
                 self.said_end.get_or_insert(SaidEnd::NotTaken);
@@ -290,10 +308,11 @@ impl Peer {
 
     /// Is there nothing left to say or to hear?
     fn close_if_done(&mut self, kernel: &mut Kernel) {
-        let is_lost = !matches!(self.heard_end, None | Some(End::Clean));
         let is_done = self.said_end.is_some() && self.heard_end.is_some();
-        if !self.is_closed && self.wire.is_empty() && (is_done || (is_lost && self.transport_ended))
-        {
+        // Who has sent an alert needn't hear the end of anything.
+        let has_left =
+            self.said_end == Some(SaidEnd::Aborted(LastAct::Alert)) && self.transport_ended;
+        if !self.is_closed && self.wire.is_empty() && (is_done || self.is_lost() || has_left) {
             kernel.close_at(self.socket);
             self.is_closed = true;
         }

@@ -48,8 +48,9 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Any plan. `abort` is how often one ends as nobody should: once in so many.
-    pub(crate) fn any(random: &mut Random, is_tls: bool, abort: usize) -> Plan {
+    /// Any plan. `abort` is how often one ends as nobody should: once in so many; `most` is what it says
+    /// at most.
+    pub(crate) fn any(random: &mut Random, is_tls: bool, abort: usize, most: u64) -> Plan {
         let total = match random.below(12) {
             0 => 0,
             1..7 => 4 + random.below(600) as u64,
@@ -66,7 +67,7 @@ impl Plan {
             true => LastAct::Reset,
         };
         Plan {
-            speech: Speech::Own(total),
+            speech: Speech::Own(total.min(most)),
             last,
             piece_max: [200, 1_400, 16_384, 60_000][random.below(4)],
             trickle_max: [usize::MAX, usize::MAX, 3_000, 40][random.below(4)],

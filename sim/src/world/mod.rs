@@ -42,6 +42,9 @@ const ROUNDS_MAX: u64 = 60_000;
 /// Rounds in which nothing moves, before the clock is moved.
 const QUIET_ROUNDS: u32 = 2;
 
+/// Where limits are low.
+const DESCRIPTORS_FEW: u64 = 40;
+
 /// Turns with the clock standing still in which nothing moves, and the worker doesn't sleep.
 const IDLE_TURNS_MAX: u32 = 2_000;
 
@@ -107,11 +110,7 @@ impl World {
         done.map(|()| world.report)
     }
 
-    fn new(
-        scenario: Scenario,
-        sabotage: Option<Sabotage>,
-        traced: bool,
-    ) -> io::Result<World> {
+    fn new(scenario: Scenario, sabotage: Option<Sabotage>, traced: bool) -> io::Result<World> {
         let mut random = Random::new(scenario.seed ^ 0x5eed);
         let mut kernel = Kernel::new(random.number(), scenario.faults, scenario.buffers);
         let listener = kernel.listen(setup::LISTEN.parse().map_err(io::Error::other)?)?;
@@ -122,9 +121,6 @@ impl World {
             kernel.add_backend(address);
         }
         (kernel.traced, kernel.sabotage) = (traced, sabotage);
-        if scenario.low_limits {
-            kernel.limit_descriptors(40);
-        }
         let contexts = Contexts::new(pairs::protocols(random.once_in(4)));
         let mut world = World {
             setup: Setup::new(&scenario, listener, orders)?,
@@ -146,7 +142,12 @@ impl World {
             scenario,
             random,
         };
+        world.kernel.borrow_mut().calm = true;
         world.establish()?;
+        world.kernel.borrow_mut().calm = false;
+        if scenario.low_limits {
+            world.kernel.borrow_mut().limit_descriptors(DESCRIPTORS_FEW);
+        }
         world.light_fuse();
         world.start_worker()?;
         Ok(world)
@@ -173,7 +174,7 @@ impl World {
         let kernel = self.kernel.borrow();
         let none_left = kernel.worker_ends().is_empty();
         if self.is_stopped {
-            return all_left || self.quiet_rounds > QUIET_ROUNDS;
+            return all_left;
         }
         all_came && all_left && none_left
     }
@@ -195,7 +196,7 @@ impl World {
         self.quiet_rounds = if moved { 0 } else { self.quiet_rounds + 1 };
         let is_quiet = self.quiet_rounds > 0;
         self.kernel.borrow_mut().calm = is_quiet;
-        if self.quiet_rounds > QUIET_ROUNDS && !self.is_stopped {
+        if self.quiet_rounds > QUIET_ROUNDS {
             return self.pass_time();
         }
         Ok(())
@@ -218,11 +219,14 @@ impl World {
         let mut kernel = self.kernel.borrow_mut();
         let now_us = kernel.clock_us();
         let peers = self.peers.iter().filter_map(Peer::reads_again_us);
-        let next = peers.chain(kernel.next_connect_us()).chain(kernel.wake_us).min();
+        let wake_us = kernel.wake_us.filter(|_| !self.is_stopped);
+        let next = peers.chain(kernel.next_connect_us()).chain(wake_us).min();
         let Some(next_us) = next else {
             drop(kernel);
             check::peers(&self.scenario, &self.peers)?;
-            return Err(Violation::of_gateway("nothing moves, and nobody waits for the time"));
+            return Err(Violation::of_gateway(
+                "nothing moves, and nobody waits for the time",
+            ));
         };
         if next_us <= now_us {
             self.idle_turns += 1;
@@ -275,7 +279,8 @@ impl World {
 
     fn add_peer(&mut self, role: Role, socket: EndId, codec: Codec) {
         let random = &mut self.random;
-        let mut plan = Plan::any(random, codec.is_tls(), self.scenario.aborts);
+        let most = self.scenario.speech_max();
+        let mut plan = Plan::any(random, codec.is_tls(), self.scenario.aborts, most);
         let is_echo = role == Role::Backend && random.once_in(3);
         if is_echo {
             plan.speech = Speech::Echo;
@@ -297,7 +302,11 @@ impl World {
 
     /// Connections that a former worker has left.
     fn establish(&mut self) -> io::Result<()> {
-        let most = if self.scenario.low_limits { 3 } else { u32::MAX };
+        let most = if self.scenario.low_limits {
+            3
+        } else {
+            u32::MAX
+        };
         let count = self.scenario.established.min(most);
         if count == 0 {
             return Ok(());
@@ -356,7 +365,8 @@ impl World {
                 let back = self.kernel.borrow_mut().open_established(Family::Tcp)?;
                 let (here, there) = self.kernel.borrow_mut().joint()?;
                 let (back_client, back_server) = pairs::established(n as usize + 7);
-                for (tls_side, state, end) in [(front, &server, here), (back, &back_client, there)] {
+                for (tls_side, state, end) in [(front, &server, here), (back, &back_client, there)]
+                {
                     let cookie = self.cookie(end)?;
                     let number = 2 * n + u32::from(end == there);
                     let slot = self.begin_slot(slots, tls_side, state.as_bytes(), number, now_s)?;
@@ -409,7 +419,9 @@ impl World {
                 self.is_stopped = true;
                 self.worker = None;
                 // The keeper ends, too, and with it the table.
-                self.kernel.borrow_mut().close_all_but(&[]);
+                let kernel = &mut *self.kernel.borrow_mut();
+                kernel.close_all_but(&[]);
+                kernel.close_listeners();
                 Ok(())
             }
             Ok(Ok(Some(End::HandedOver))) => self.go_on_as_another_binary(),
@@ -467,7 +479,8 @@ impl World {
         self.upgrade = Upgrade::None;
         self.trace("another binary goes on");
         self.doom_unfinished(false);
-        let failed = |error: io::Error| Violation::of_gateway(format!("the upgrade failed: {error}"));
+        let failed =
+            |error: io::Error| Violation::of_gateway(format!("the upgrade failed: {error}"));
         self.setup.convert_slots().map_err(failed)?;
         self.start_worker().map_err(failed)
     }
@@ -492,7 +505,11 @@ impl World {
             slots.header().clear_busy();
         }
         let ends = self.kernel.borrow().worker_ends();
-        let in_slot = |fd: Fd| named.iter().find(|(_, tls, plain)| *tls == fd || *plain == fd);
+        let in_slot = |fd: Fd| {
+            named
+                .iter()
+                .find(|(_, tls, plain)| *tls == fd || *plain == fd)
+        };
         for &(fd, end) in &ends {
             let is_doomed = match in_slot(fd) {
                 Some(&(index, ..)) => Some(index) == busy,
@@ -535,10 +552,15 @@ impl World {
         match command {
             Command::None => {}
             Command::Stop => kernel.orders.push_back(Order::Stop),
-            Command::Drain => kernel.orders.push_back(Order::Drain {
-                over_ms: 3_000,
-                order: DrainOrder::Longest,
-            }),
+            Command::Drain => {
+                kernel.orders.push_back(Order::Drain {
+                    over_ms: 3_000,
+                    order: DrainOrder::Longest,
+                });
+                // Main stops listening.
+                kernel.close_listeners();
+                self.spawned = self.scenario.clients;
+            }
             Command::Upgrade => {
                 self.upgrade = Upgrade::Quieting;
                 kernel.orders.push_back(Order::Quiesce);

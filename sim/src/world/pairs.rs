@@ -64,7 +64,11 @@ impl Contexts {
 
 /// The versions that a world speaks.
 pub(crate) fn protocols(tls12: bool) -> Protocols {
-    let version = if tls12 { Version::Tls12 } else { Version::Tls13 };
+    let version = if tls12 {
+        Version::Tls12
+    } else {
+        Version::Tls13
+    };
     Protocols {
         min: version,
         max: version,

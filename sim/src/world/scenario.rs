@@ -100,7 +100,10 @@ impl Scenario {
         let mut random = Random::new(seed);
         let way = Way::ALL[random.below(Way::ALL.len())];
         let kills = match random.once_in(2) {
-            true => [1 + random.below(4_000) as u64, 1 + random.below(4_000) as u64],
+            true => [
+                1 + random.below(4_000) as u64,
+                1 + random.below(4_000) as u64,
+            ],
             false => [u64::MAX; 2],
         };
         let commands = [
@@ -114,7 +117,7 @@ impl Scenario {
             true => commands[random.below(commands.len())],
             false => Command::None,
         };
-        let queue = |random: &mut Random| [1, 100, 4_096, 65_536, 65_536][random.below(5)];
+        let queue = |random: &mut Random| [20, 700, 4_096, 65_536, 65_536][random.below(5)];
         let mut scenario = Scenario {
             seed,
             way,
@@ -134,11 +137,19 @@ impl Scenario {
         };
         scenario.faults = any_faults(&mut random);
         if scenario.buffers.send.min(scenario.buffers.receive) < 1_000 {
-            // Everything takes very long.
             scenario.clients = scenario.clients.min(3);
             scenario.established = scenario.established.min(3);
         }
         scenario
+    }
+
+    /// Most that a peer says: with short queues everything takes very long.
+    pub(crate) fn speech_max(&self) -> u64 {
+        match self.buffers.send.min(self.buffers.receive) {
+            0..100 => 300,
+            100..1_000 => 3_000,
+            _ => u64::MAX,
+        }
     }
 
     /// May the gateway close connections that nobody has ended?

@@ -75,7 +75,9 @@ fn load(way: Way) -> Loaded {
     if way == Way::BackendTls {
         flags.extend([("backend-tls", "true"), ("backend-name", NAME)]);
     }
-    let flags = flags.into_iter().map(|(name, value)| Flag::new(name, value));
+    let flags = flags
+        .into_iter()
+        .map(|(name, value)| Flag::new(name, value));
     let flags: Vec<Flag> = flags.collect();
     let machine = Machine::read();
     let loaded = config::load(None, section, &flags, &machine, Purpose::Check);
