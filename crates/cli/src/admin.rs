@@ -14,7 +14,7 @@ use dormouse_config::{self as config, Admin, Machine, Purpose, Section};
 use dormouse_handover::status::OrderResult;
 use serde::de::DeserializeOwned;
 
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::{mistakes, terminal};
 
 /// More than any answer.
@@ -74,14 +74,14 @@ impl AdminAddress {
             Admin::Auto => Admin::usual_path().map(AdminAddress::Unix).ok_or_else(|| {
                 terminal::error("there is no usual admin socket without XDG_RUNTIME_DIR");
                 terminal::note("   = help: say where to ask with --admin PATH");
-                Outcome::Misused.into()
+                ExitStatus::Misused.into()
             }),
             Admin::None => {
                 terminal::error("this configuration has the admin address switched off");
                 terminal::note(
                     "   = help: set admin = \"/run/dormouse/admin.sock\", or leave it out, and restart",
                 );
-                Err(Outcome::Misused.into())
+                Err(ExitStatus::Misused.into())
             }
         }
     }
@@ -180,7 +180,7 @@ pub(crate) fn run_order(args: &AdminArgs, path: &str) -> ExitCode {
         Ok(result) => show(&result, args.json),
         Err(what) => {
             terminal::error(what);
-            Outcome::Failed.into()
+            ExitStatus::Failed.into()
         }
     }
 }
@@ -197,7 +197,7 @@ pub(crate) fn show(result: &OrderResult, json: bool) -> ExitCode {
     if result.done {
         ExitCode::SUCCESS
     } else {
-        Outcome::Misused.into()
+        ExitStatus::Misused.into()
     }
 }
 

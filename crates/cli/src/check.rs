@@ -10,7 +10,7 @@ use dormouse_config::{
 };
 
 use crate::arguments::CheckArgs;
-use crate::identities::{self, Identities};
+use crate::certificates::{self, CertificateReport};
 use crate::table::{self, Row, row};
 use crate::{mistakes, terminal};
 
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
         Err(found) => return mistakes::refuse(file, &found, WOULD_NOT_START),
     };
     mistakes::show(&warnings);
-    let found = identities::read(&config);
+    let found = certificates::read(&config);
     for warning in &found.warnings {
         terminal::warning(format_args!("{warning}\n"));
     }
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
 }
 
 /// What would run.
-fn page(config: &Config, plan: &Plan, found: &Identities) -> String {
+fn page(config: &Config, plan: &Plan, found: &CertificateReport) -> String {
     let mut page = String::new();
     for (route, identities) in config.routes.iter().zip(&found.by_route) {
         // Writing into a String can't fail.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use dormouse_config::{Mistake, Mistakes, Severity};
 
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::{journal, terminal};
 
 /// Shows what is wrong, and how much of it there is.
@@ -24,7 +24,7 @@ pub(crate) fn refused(file: Option<&Path>, errors: usize, then: &str) -> ExitCod
         Some(file) => terminal::note(format_args!("{count} in {}; {then}", file.display())),
         None => terminal::note(format_args!("{count} on the command line; {then}")),
     }
-    Outcome::Misused.into()
+    ExitStatus::Misused.into()
 }
 
 /// Shows mistakes or warnings, each with an empty line below it.

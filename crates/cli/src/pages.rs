@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Command, CommandFactory as _};
 
 use crate::arguments::{Arguments, CompletionsArgs, ManArgs};
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::terminal;
 
 /// Writes a page for the program and one for each of its commands.
@@ -23,7 +23,7 @@ pub(crate) fn man(args: &ManArgs) -> ExitCode {
         }
         Err(error) => {
             terminal::error(format_args!("{}: {error}", args.directory.display()));
-            Outcome::Failed.into()
+            ExitStatus::Failed.into()
         }
     }
 }

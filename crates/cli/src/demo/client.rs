@@ -81,7 +81,7 @@ pub(super) enum Mishap {
     Wrong(String),
 }
 
-type Outcome<T> = Result<T, Mishap>;
+type ExitStatus<T> = Result<T, Mishap>;
 
 impl Client {
     pub(super) fn new(token: u64) -> Client {
@@ -98,7 +98,7 @@ impl Client {
     }
 
     /// Begins to connect.
-    pub(super) fn open(&mut self, target: &Addr, tools: &Tools) -> Outcome<()> {
+    pub(super) fn open(&mut self, target: &Addr, tools: &Tools) -> ExitStatus<()> {
         let options = ConnectOptions {
             on_exec: OnExec::Close,
             ..ConnectOptions::default()
@@ -115,7 +115,7 @@ impl Client {
     }
 
     /// Says something.
-    pub(super) fn wake(&mut self, message: Vec<u8>, tools: &Tools) -> Outcome<()> {
+    pub(super) fn wake(&mut self, message: Vec<u8>, tools: &Tools) -> ExitStatus<()> {
         let mut sealed = Vec::new();
         let mut key = SealKey::new(&self.tls);
         if self.tls.owes_key_update() {
@@ -145,7 +145,7 @@ impl Client {
     }
 
     /// Something happened at the socket.
-    pub(super) fn on_event(&mut self, event: Event, tools: &mut Tools) -> Outcome<Happened> {
+    pub(super) fn on_event(&mut self, event: Event, tools: &mut Tools) -> ExitStatus<Happened> {
         match self.phase {
             Phase::Unopened | Phase::Lost | Phase::Closed => Ok(Happened::Progress),
             Phase::Connecting => self.connected(tools),
@@ -181,7 +181,7 @@ impl Client {
         self.fd = Fd::NONE;
     }
 
-    fn connected(&mut self, tools: &Tools) -> Outcome<Happened> {
+    fn connected(&mut self, tools: &Tools) -> ExitStatus<Happened> {
         socket::take_error(self.fd).map_err(gone("connect"))?;
         socket::set_nodelay(self.fd, true).map_err(gone("connect"))?;
         tools
@@ -199,7 +199,7 @@ impl Client {
         Ok(Happened::Progress)
     }
 
-    fn handshake(&mut self, event: Event, tools: &mut Tools) -> Outcome<Happened> {
+    fn handshake(&mut self, event: Event, tools: &mut Tools) -> ExitStatus<Happened> {
         if event.is_writable() {
             self.send(&[], tools)?;
         }
@@ -234,7 +234,7 @@ impl Client {
         Ok(Happened::Established { agreed })
     }
 
-    fn receive(&mut self, tools: &mut Tools) -> Outcome<Happened> {
+    fn receive(&mut self, tools: &mut Tools) -> ExitStatus<Happened> {
         let room = tools
             .scratch
             .get_mut(self.partial.len()..)
@@ -248,7 +248,7 @@ impl Client {
 
     /// Opens what lies in the scratch buffer: the partial record, which is put there first, and
     /// `count` bytes behind it.
-    fn take_received(&mut self, count: usize, tools: &mut Tools) -> Outcome<Happened> {
+    fn take_received(&mut self, count: usize, tools: &mut Tools) -> ExitStatus<Happened> {
         let kept = self.partial.len();
         let Some(bytes) = tools.scratch.get_mut(..kept + count) else {
             return Err(gone("lost")("a record is longer than any may be"));
@@ -307,7 +307,7 @@ impl Client {
     }
 
     /// Sends what is left, then `bytes`, and keeps what the socket does not take.
-    fn send(&mut self, bytes: &[u8], tools: &Tools) -> Outcome<()> {
+    fn send(&mut self, bytes: &[u8], tools: &Tools) -> ExitStatus<()> {
         let was_blocked = !self.unsent.is_empty();
         let mut all = std::mem::take(&mut self.unsent);
         all.extend_from_slice(bytes);
@@ -334,7 +334,7 @@ impl Client {
         &mut self,
         out: &mut Vec<u8>,
         seal: impl FnOnce(&mut State, &mut [u8]) -> Result<usize, record::SealError>,
-    ) -> Outcome<()> {
+    ) -> ExitStatus<()> {
         out.resize(record::SMALL_RECORD_MAX, 0);
         let len = seal(&mut self.tls, out).map_err(gone("sealing"))?;
         out.truncate(len);
@@ -350,7 +350,7 @@ impl Exchange {
 }
 
 /// Compares what came with what was said, byte for byte.
-fn hear(phase: &mut Phase, plaintext: &[u8]) -> Outcome<()> {
+fn hear(phase: &mut Phase, plaintext: &[u8]) -> ExitStatus<()> {
     if plaintext.is_empty() {
         return Ok(());
     }

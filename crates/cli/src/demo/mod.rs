@@ -14,7 +14,7 @@ mod children;
 mod client;
 mod fleet;
 mod format;
-mod part;
+mod helper_process;
 mod plan;
 mod random;
 mod script;
@@ -25,16 +25,16 @@ mod upgrade;
 mod view;
 mod watch;
 
-pub(crate) use part::{PartArgs, run as run_part};
+pub(crate) use helper_process::{HelperProcessArgs, run as run_part};
 
 use std::io;
 use std::process::ExitCode;
 
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::terminal;
 use plan::Plan;
 use show::{DemoError, Show};
-use summary::Findings;
+use summary::Results;
 
 /// Arguments of `demo`.
 #[derive(Debug, clap::Args)]
@@ -63,23 +63,23 @@ pub(crate) fn run(args: &DemoArgs) -> ExitCode {
         Ok(plan) => plan,
         Err(trouble) => return failed(&trouble),
     };
-    let mut findings = Findings::default();
+    let mut results = Results::default();
     // The show must be over before anything is printed: it has the terminal until then.
     let end = Show::open(&plan, args.fault, args.plain)
-        .and_then(|mut show| script::play(&mut show, &plan, &mut findings));
+        .and_then(|mut show| script::play(&mut show, &plan, &mut results));
     match end {
         Ok(()) => {
-            let verdict = findings.verdict();
+            let verdict = results.verdict();
             let colours = terminal::colours_on(&io::stdout());
-            terminal::print(&summary::page(&plan, &findings, &verdict, colours));
+            terminal::print(&summary::page(&plan, &results, &verdict, colours));
             match verdict.as_slice() {
                 [] => ExitCode::SUCCESS,
-                _ => Outcome::Lost.into(),
+                _ => ExitStatus::Lost.into(),
             }
         }
         Err(DemoError::Interrupted) => {
             terminal::note("the demo was interrupted; all its processes have been stopped");
-            Outcome::Lost.into()
+            ExitStatus::Lost.into()
         }
         Err(DemoError::Failed(trouble)) => failed(&trouble),
     }
@@ -87,5 +87,5 @@ pub(crate) fn run(args: &DemoArgs) -> ExitCode {
 
 fn failed(trouble: &str) -> ExitCode {
     terminal::error(trouble);
-    Outcome::Failed.into()
+    ExitStatus::Failed.into()
 }

@@ -8,7 +8,7 @@ use dormouse_reactor::signal::Signal;
 use super::format::{duration, number};
 use super::plan::Plan;
 use super::show::{DemoError, Show};
-use super::summary::{Findings, Upgraded};
+use super::summary::{Results, UpgradeResult};
 use super::traffic::{ask_everybody, wake_for};
 use super::view::{Chapter, Scene};
 
@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(super) fn upgrade(
     show: &mut Show,
     plan: &Plan,
-    findings: &mut Findings,
+    results: &mut Results,
 ) -> Result<(), DemoError> {
     let pid = show.children.serve_pid();
     let scene = Scene::new(
@@ -58,12 +58,12 @@ pub(super) fn upgrade(
     ask_everybody(show, plan, &scene)?;
     let slowest = show.fleet.tally.slowest;
     show.fleet.tally.slowest = slowest.max(slowest_before);
-    let upgraded = Upgraded {
+    let upgraded = UpgradeResult {
         lost: show.fleet.tally.lost.saturating_sub(lost_before),
         went_on: show.fleet.census().at_rest,
         slowest,
     };
-    findings.upgraded = Some(upgraded);
+    results.upgraded = Some(upgraded);
     let scene = Scene::new(
         Chapter::Upgrade,
         format!(

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 /// The meaning of the exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum ExitStatus {
     /// It ran, but something was lost or wrong, or it did not come to its end.
     Lost = 1,
     /// The usage or the configuration is wrong.
@@ -13,8 +13,8 @@ pub(crate) enum Outcome {
     Failed = 3,
 }
 
-impl From<Outcome> for ExitCode {
-    fn from(outcome: Outcome) -> Self {
+impl From<ExitStatus> for ExitCode {
+    fn from(outcome: ExitStatus) -> Self {
         ExitCode::from(outcome as u8)
     }
 }

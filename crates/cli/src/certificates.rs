@@ -22,7 +22,7 @@ const DAY_S: u64 = 86_400;
 
 /// What was found.
 #[derive(Debug, Default)]
-pub(crate) struct Identities {
+pub(crate) struct CertificateReport {
     /// For each route the lines about its certificates.
     pub(crate) by_route: Vec<Vec<Row>>,
     /// What keeps `serve` from starting.
@@ -32,11 +32,11 @@ pub(crate) struct Identities {
 }
 
 /// Reads and checks all certificates and keys.
-pub(crate) fn read(config: &Config) -> Identities {
+pub(crate) fn read(config: &Config) -> CertificateReport {
     let now_s = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
-    let mut found = Identities::default();
+    let mut found = CertificateReport::default();
     for route in &config.routes {
         let rows = read_route(config, route, now_s, &mut found);
         found.by_route.push(rows);
@@ -50,7 +50,12 @@ pub(crate) fn read(config: &Config) -> Identities {
 }
 
 /// What clients of a route are shown, and how that is kept fresh.
-fn read_route(config: &Config, route: &Route, now_s: u64, found: &mut Identities) -> Vec<Row> {
+fn read_route(
+    config: &Config,
+    route: &Route,
+    now_s: u64,
+    found: &mut CertificateReport,
+) -> Vec<Row> {
     if route.pass_through {
         return vec![row("certificate", "the backend's", "TLS passes through")];
     }
@@ -98,7 +103,7 @@ fn read_acme(
     config: &Config,
     name: &AcmeName,
     now_s: u64,
-    found: &mut Identities,
+    found: &mut CertificateReport,
     staples: &mut Staples,
 ) -> Row {
     let (file, server) = (acme_file(config, name.as_str()), &config.acme.acme_server);
@@ -156,7 +161,7 @@ impl Staples {
 fn read_pairs(
     pairs: &[PairFiles],
     now_s: u64,
-    found: &mut Identities,
+    found: &mut CertificateReport,
     staples: &mut Staples,
 ) -> Vec<Row> {
     let mut rows = Vec::new();
@@ -191,7 +196,7 @@ fn read_pairs(
 }
 
 /// An OCSP response beside it.
-fn read_staple(path: &Path, identity: &mut Identity, now_s: u64, found: &mut Identities) {
+fn read_staple(path: &Path, identity: &mut Identity, now_s: u64, found: &mut CertificateReport) {
     let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now_s));
     let shown = path.display();
     match std::fs::read(path) {
@@ -209,7 +214,7 @@ fn read_staple(path: &Path, identity: &mut Identity, now_s: u64, found: &mut Ide
 }
 
 /// Trust and own certificate of an origination.
-fn read_origin(originate: &Originate, now_s: u64, found: &mut Identities) {
+fn read_origin(originate: &Originate, now_s: u64, found: &mut CertificateReport) {
     if let (Ca::File(path), false) = (&originate.ca, originate.insecure) {
         let read = std::fs::read(path).map_err(|error| error.to_string());
         let store = read.and_then(|pem| TrustStore::from_pem(&pem).map_err(|e| e.to_string()));
