@@ -1,11 +1,11 @@
-//! How the program ends, the same for every subcommand.
+//! Exit status, the same for every subcommand.
 
 use std::process::ExitCode;
 
-/// The meaning of the exit status.
+/// Exit status of a subcommand that did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExitStatus {
-    /// It ran, but something was lost or wrong, or it did not come to its end.
+    /// It ran, but something was lost or wrong, or it did not complete.
     Lost = 1,
     /// The usage or the configuration is wrong.
     Misused = 2,

@@ -8,13 +8,13 @@ use dormouse_config::{Mistake, Mistakes, Severity};
 use crate::exit_status::ExitStatus;
 use crate::{journal, terminal};
 
-/// Shows what is wrong, and how much of it there is.
+/// Prints the mistakes and their number.
 pub(crate) fn refuse(file: Option<&Path>, mistakes: &Mistakes, then: &str) -> ExitCode {
     show(mistakes);
     refused(file, mistakes.errors(), then)
 }
 
-/// Says how much was wrong, and what follows from it.
+/// Prints the number of mistakes and the consequence (`then`).
 pub(crate) fn refused(file: Option<&Path>, errors: usize, then: &str) -> ExitCode {
     let count = match errors {
         1 => "one mistake".to_owned(),
@@ -27,7 +27,7 @@ pub(crate) fn refused(file: Option<&Path>, errors: usize, then: &str) -> ExitCod
     ExitStatus::Misused.into()
 }
 
-/// Shows mistakes or warnings, each with an empty line below it.
+/// Prints mistakes or warnings, each with an empty line below it.
 pub(crate) fn show(mistakes: &Mistakes) {
     if !mistakes.list.is_empty() {
         let shown = mistakes.render(terminal::colours());

@@ -1,5 +1,4 @@
-//! Man pages and shell completions, made from the command line's own definition, so that they
-//! can't say anything else than the program does.
+//! Man pages and shell completions, generated from the definition of the command line.
 
 use std::io;
 use std::path::Path;
@@ -52,7 +51,7 @@ fn page(command: &Command, directory: &Path) -> io::Result<()> {
     std::fs::write(directory.join(format!("{}.1", command.get_name())), text)
 }
 
-/// Without `help`, which is a command only to the parser.
+/// The command line without `help`, which only the parser needs.
 fn command() -> Command {
     Arguments::command().disable_help_subcommand(true)
 }

@@ -1,4 +1,4 @@
-//! `dormouse top`: how a running `serve` is doing, again and again, on the whole screen.
+//! `dormouse top`: the status of a running `serve` on the whole screen, refreshed.
 
 mod page;
 
@@ -96,7 +96,7 @@ fn watch(address: &AdminAddress, first: Status, every: Duration) -> io::Result<(
     }
 }
 
-/// Is one of the signals more than another size?
+/// Whether one of the signals ends the program: each does but a change of the terminal's size.
 fn has_ended(signals: &Signals) -> io::Result<bool> {
     while let Attempt::Done(received) = signals.receive()? {
         if received.signal != Signal::Resized {

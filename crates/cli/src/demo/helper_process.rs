@@ -1,4 +1,4 @@
-//! The other processes of a demo: started by it, ended with it.
+//! The other processes of a demo, which end with it.
 
 use std::process::ExitCode;
 

@@ -1,12 +1,11 @@
-//! `dormouse demo`: the main job with real input, for somebody who sees it the first time.
+//! `dormouse demo`: the gateway at work, for a first look.
 //!
 //! It starts `serve`, this very binary, before a plain echo server, opens thousands of real TLS
 //! connections, and shows how they go to rest and what they cost. Then it wakes a random part of
-//! them again and again, kills the workers with SIGKILL, and asks every connection whether it is
-//! still there. Every echo is compared byte for byte; what was lost ends it with a status that
-//! is not zero.
+//! them repeatedly, kills the workers with SIGKILL, and checks that every connection still works.
+//! It compares every echo byte for byte; a lost connection makes the exit status non-zero.
 //!
-//! Three trees of processes take part, so that memory is told apart: `serve` with its workers, the
+//! Three process trees keep their memory separate: `serve` with its workers, the
 //! echo server ([`backend`]), and this one with the clients ([`fleet`]).
 
 mod backend;
@@ -57,7 +56,7 @@ pub(crate) struct DemoArgs {
     fault: Option<backend::Fault>,
 }
 
-/// Shows it, and says how it went.
+/// Runs the demo and prints the result.
 pub(crate) fn run(args: &DemoArgs) -> ExitCode {
     let plan = match Plan::new(args.connections, args.quick) {
         Ok(plan) => plan,

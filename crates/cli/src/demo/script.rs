@@ -1,4 +1,4 @@
-//! What is shown, scene by scene.
+//! The scenes of the demo, in order.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,14 @@ use super::upgrade::upgrade;
 use super::view::{Chapter, Scene};
 use super::watch::Baseline;
 
-/// Longer than a killed process needs to be gone.
+/// Limit on the time until a killed process is gone.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often it is looked whether it is.
+/// Interval between two checks whether a killed process is gone.
 const DEATH_LOOK: Duration = Duration::from_micros(200);
 /// Connections woken per second while warming up.
 const WARM_UP_PER_S: f64 = 600.0;
 
-/// Plays all of it, and writes down what was found.
+/// Plays all scenes and collects the results.
 pub(super) fn play(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoError> {
     results.connections = u64::from(plan.connections);
     warm_up(show, plan, results)?;
@@ -34,7 +34,7 @@ pub(super) fn play(show: &mut Show, plan: &Plan, results: &mut Results) -> Resul
     goodbye(show, plan, results)
 }
 
-/// A hundred connections, and what memory is with them.
+/// Opens a hundred connections and measures memory with them as the baseline.
 fn warm_up(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoError> {
     let scene = Scene::new(
         Chapter::Open,
@@ -44,7 +44,7 @@ fn warm_up(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), De
     let began = Instant::now();
     open_until(show, plan, &scene, plan.warm_up)?;
     results.opened_in = began.elapsed();
-    // They talk too: buffers which all connections share are part of what is needed once.
+    // They talk too: buffers that all connections share belong to the baseline.
     wake_for(show, &scene, plan.settle, WARM_UP_PER_S)?;
     show.pause(&scene, plan.settle)?;
     let bytes = show.reading(&scene)?.bytes;
@@ -71,7 +71,7 @@ fn open(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoE
     Ok(())
 }
 
-/// Nothing happens: the state in which a connection spends its life.
+/// Leaves all connections at rest and measures memory and CPU time.
 fn rest(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoError> {
     let scene = Scene::new(
         Chapter::Rest,
@@ -93,7 +93,7 @@ fn rest(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoE
     Ok(())
 }
 
-/// A random part says something, again and again.
+/// Wakes random connections.
 fn wake(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoError> {
     let scene = Scene::new(
         Chapter::Wake,
@@ -105,7 +105,7 @@ fn wake(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoE
     Ok(())
 }
 
-/// SIGKILL to everything that holds a connection, while they talk.
+/// Kills all workers with SIGKILL while connections are active.
 fn kill(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<Vec<Pid>, DemoError> {
     let workers = show.workers.clone();
     if workers.is_empty() {
@@ -134,7 +134,7 @@ fn kill(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<Vec<Pid>,
         if at.elapsed() > DEATH_TIMEOUT {
             return Err(DemoError::Failed("a killed worker does not end".to_owned()));
         }
-        // Not spinning: its keeper needs the processor.
+        // No busy loop: the keeper needs the processor.
         std::thread::sleep(DEATH_LOOK);
     }
     show.fleet.note_kill(at);
@@ -142,7 +142,7 @@ fn kill(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<Vec<Pid>,
     Ok(workers)
 }
 
-/// Every connection is asked whether it is still there.
+/// Checks that every connection still works.
 fn ask(
     show: &mut Show,
     plan: &Plan,
@@ -180,7 +180,7 @@ fn ask(
     show.pause(&scene, plan.linger)
 }
 
-/// All close, and memory comes back.
+/// Closes all connections and measures the memory that is left.
 fn goodbye(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoError> {
     let before = show.readings.last().map_or(0, |reading| reading.bytes);
     let scene = Scene::new(

@@ -1,4 +1,4 @@
-//! What the demo has found, in words for a person, and whether it is as it should be.
+//! The results of the demo, their verdict, and the page that shows them.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use super::format::{count, duration, megabytes, number};
 use super::plan::Plan;
 use super::watch::{Baseline, Measure, Reading};
 
-/// Everything that was found.
+/// Results of the demo.
 #[derive(Default)]
 pub(super) struct Results {
     pub(super) connections: u64,
@@ -28,28 +28,28 @@ pub(super) struct Results {
     reasons: Vec<(String, u64)>,
 }
 
-/// What the kill did.
+/// Effect of the kill.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KillResult {
     pub(super) workers: u64,
-    /// Connections which waited for an echo at that moment.
+    /// Connections that waited for an echo at that moment.
     pub(super) awake: u64,
     pub(super) first_echo: Option<Duration>,
     pub(super) lost: u64,
     pub(super) went_on: u64,
 }
 
-/// What the upgrade did.
+/// Effect of the upgrade.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UpgradeResult {
     pub(super) lost: u64,
     pub(super) went_on: u64,
-    /// The slowest echo from before it until all were asked.
+    /// Slowest echo from before the upgrade until all connections were checked.
     pub(super) slowest: Duration,
 }
 
 impl Results {
-    /// Takes over the counts, before the clients close their connections.
+    /// Copies the counts before the clients close their connections.
     pub(super) fn finish(&mut self, fleet: &Fleet) {
         self.tally = fleet.tally;
         self.reasons = fleet
@@ -63,7 +63,7 @@ impl Results {
         self.memory_at_rest.map(|reading| reading.measure)
     }
 
-    /// What is not as it should be; nothing, if all is well.
+    /// Returns the problems; none if the demo succeeded.
     pub(super) fn verdict(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let connections = |value| count(value, "connection", "connections");
@@ -112,7 +112,7 @@ impl Results {
     }
 }
 
-/// The page that is printed in the end.
+/// The page that is printed at the end.
 pub(super) fn page(plan: &Plan, results: &Results, verdict: &[String], colours: bool) -> String {
     let mut page = String::from("\n");
     if let Some(note) = &plan.note {
@@ -156,7 +156,7 @@ pub(super) fn page(plan: &Plan, results: &Results, verdict: &[String], colours: 
     page
 }
 
-/// Lines under each other, the first behind a name.
+/// Writes lines, the first of them after a name.
 fn chapter(page: &mut String, name: &str, lines: &[String]) {
     let mut name = name;
     for line in lines {
