@@ -7,7 +7,7 @@
 
 use dormouse_config::{Backend, Balance, Upstream};
 use dormouse_reactor::socket::Addr;
-use dormouse_tables::backends::{Backends, Place};
+use dormouse_tables::backends::{BackendPlace, Backends};
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,7 +25,7 @@ pub struct Target {
     /// Most connections with it, of all workers; `None`: no limit.
     pub connections_max: Option<u32>,
     /// Its place in the table of backends.
-    pub place: Place,
+    pub place: BackendPlace,
     /// What is hashed together with a client's address.
     pub(crate) key: u64,
 }
@@ -127,7 +127,7 @@ impl Target {
             backup: upstream.backup,
             connections_max: upstream.max_connections,
             place: known.place(&name),
-            key: dormouse_tables::backends::hash(&name),
+            key: dormouse_tables::hash::of_text(&name),
             name,
         }
     }
@@ -298,7 +298,7 @@ fn has_room(target: &Target, known: &Backends) -> bool {
 /// Highest random weight: each client has its own order of the backends, and when one goes away
 /// only its clients move.
 fn rendezvous(client: IpAddr, key: u64, weight: u64) -> f64 {
-    let mixed = dormouse_tables::clients::mix(dormouse_tables::clients::key(client) ^ key);
+    let mixed = dormouse_tables::hash::mix(dormouse_tables::clients::key(client) ^ key);
     // Between 0 and 1, neither included.
     let uniform = ((mixed >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     weight as f64 / -uniform.ln()
@@ -325,7 +325,7 @@ mod tests {
                     backup: false,
                     connections_max: None,
                     place: known.place(&name),
-                    key: dormouse_tables::backends::hash(&name),
+                    key: dormouse_tables::hash::of_text(&name),
                     name,
                 }
             });

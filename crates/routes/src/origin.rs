@@ -8,7 +8,7 @@ use dormouse_engine::{
 use dormouse_handover::handover::{Handover, OriginPem};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Addr;
-use dormouse_tables::client_sessions::{ClientSessions, Key, Place};
+use dormouse_tables::client_sessions::{ClientSessions, SessionKey, SessionPlace};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub struct Target {
     /// As messages name it.
     pub name: String,
     /// Sessions of this server; `None`: handshakes are never resumed.
-    pub sessions: Option<Arc<Place>>,
+    pub sessions: Option<Arc<SessionPlace>>,
 }
 
 /// Who builds them: which of how many workers.
@@ -144,7 +144,7 @@ fn origin<'a>(
 fn targets(
     originate: &Originate,
     server: &Server,
-    sessions: Option<Arc<Place>>,
+    sessions: Option<Arc<SessionPlace>>,
 ) -> impl Iterator<Item = Target> {
     let server_name = server_name(originate, server).to_owned();
     server.addresses.iter().map(move |address| {
@@ -175,7 +175,7 @@ pub fn reuse(originate: &Originate) -> Reuse {
 }
 
 /// What a session with this server depends on. Nothing else may resume it.
-pub fn key(originate: &Originate, server: &Server, pem: &OriginPem) -> Key {
+pub fn key(originate: &Originate, server: &Server, pem: &OriginPem) -> SessionKey {
     let alpn = originate.alpn.join("\0");
     let versions = format!("{} {}", originate.min_version, originate.max_version);
     let own = pem.identity.as_ref().map_or("", |own| own.chain.as_str());
@@ -187,7 +187,7 @@ pub fn key(originate: &Originate, server: &Server, pem: &OriginPem) -> Key {
         pem.roots.as_deref().unwrap_or("insecure").as_bytes(),
         own.as_bytes(),
     ]);
-    let mut key = Key::default();
+    let mut key = SessionKey::default();
     key.copy_from_slice(&digest[..16]);
     key
 }

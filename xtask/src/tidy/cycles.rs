@@ -16,7 +16,6 @@ const NOT_YET_CLEAN: &[&str] = &[
     "dormouse-interop",
     "dormouse-routes",
     "dormouse-supervisor",
-    "dormouse-tables",
 ];
 
 pub(super) fn check(tree: &Tree, packages: &[Package]) -> Vec<Finding> {

@@ -15,7 +15,7 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{Addr, Attempt, Connecting, Shortage};
 use dormouse_routes::balance::{Target, Targets, Tried};
 use dormouse_routes::route::Route;
-use dormouse_tables::backends::{Backends, Change};
+use dormouse_tables::backends::{Backends, HealthChange};
 use dormouse_tables::counters::Count;
 use dormouse_tables::latency::Latency;
 use std::io;
@@ -80,7 +80,7 @@ impl<I: Io> Work<'_, I> {
         // With one backend there is nothing to choose, so its failures change nothing.
         if let Some((_, target)) = current(slot, targets).filter(|_| targets.all.len() > 1) {
             let (most, pause_ms) = (targets.failures_max, targets.pause_ms);
-            if known.failed(target.place, most, pause_ms, now_ms) == Change::Down {
+            if known.failed(target.place, most, pause_ms, now_ms) == HealthChange::Down {
                 tracing::warn!(
                     backend = target.name,
                     error = why,
@@ -104,7 +104,7 @@ impl<I: Io> Work<'_, I> {
             return;
         };
         if let Some((_, target)) = current(slot, targets)
-            && self.tools.backends.succeeded(target.place, self.now_ms) == Change::Up
+            && self.tools.backends.succeeded(target.place, self.now_ms) == HealthChange::Up
         {
             tracing::info!(backend = target.name, "backend serves again");
         }

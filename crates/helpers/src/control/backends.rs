@@ -3,7 +3,7 @@
 use super::view::View;
 use dormouse_handover::talk::Backend;
 use dormouse_reactor::process;
-use dormouse_tables::backends::Checked;
+use dormouse_tables::backends::CheckedHealth;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ struct Known<'a> {
     connections: u64,
     failures: u64,
     is_up: bool,
-    checked: Checked,
+    checked: CheckedHealth,
 }
 
 fn all(view: &View) -> impl Iterator<Item = Known<'_>> {
@@ -28,7 +28,7 @@ fn all(view: &View) -> impl Iterator<Item = Known<'_>> {
         },
         is_up: view.backends.is_up(backend.place, now_ms),
         checked: match backend.place {
-            0 => Checked::Unknown,
+            0 => CheckedHealth::Unknown,
             place => view.backends.checked(place),
         },
     })
@@ -44,9 +44,9 @@ pub(super) fn document(view: &View) -> Value {
             "up": known.is_up,
             "check": match (known.backend.checked, known.checked) {
                 (false, _) => "off",
-                (true, Checked::Unknown) => "unknown",
-                (true, Checked::Up) => "well",
-                (true, Checked::Down) => "not well",
+                (true, CheckedHealth::Unknown) => "unknown",
+                (true, CheckedHealth::Up) => "well",
+                (true, CheckedHealth::Down) => "not well",
             },
             "connections": known.connections,
             "failures_in_a_row": known.failures,
