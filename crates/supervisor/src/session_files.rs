@@ -6,7 +6,7 @@
 
 use crate::ServeError;
 use dormouse_config::Config;
-use dormouse_handover::handover::OriginPem;
+use dormouse_handover::OriginPem;
 use dormouse_reactor::Fd;
 use dormouse_routes::origin;
 use dormouse_tables::client_sessions::{ClientSessions, MAIN, SessionPlace, Snapshot};

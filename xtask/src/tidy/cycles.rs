@@ -11,10 +11,8 @@ const NOT_YET_CLEAN: &[&str] = &[
     "dormouse",
     "dormouse-config",
     "dormouse-dataplane",
-    "dormouse-handover",
     "dormouse-helpers",
     "dormouse-interop",
-    "dormouse-routes",
     "dormouse-supervisor",
 ];
 

@@ -3,8 +3,8 @@
 use super::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
 use crate::worker::{End, Inheritance, OsIo, Remembered, Worker};
 use dormouse_config::{Log, Sandbox};
+use dormouse_handover::Handover;
 use dormouse_handover::child::confine;
-use dormouse_handover::handover::Handover;
 use dormouse_handover::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;

@@ -22,8 +22,8 @@ mod take_over;
 pub(crate) use begin::adopt_pending;
 
 use dormouse_config::Log;
+use dormouse_handover::ForKeeper;
 use dormouse_handover::child;
-use dormouse_handover::handover::ForKeeper;
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, BoardReader, Ended, Inherit, Pid, Program, User, Wait};
 use dormouse_reactor::sandbox::Role;

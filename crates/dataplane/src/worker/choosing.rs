@@ -12,8 +12,8 @@ use super::interest::{self, Side};
 use super::io::Io;
 use super::token;
 use dormouse_engine::{FirstFlight, HandshakeFailure};
-use dormouse_routes::door;
 use dormouse_routes::route::Route;
+use dormouse_routes::route_filter;
 use dormouse_tables::counters::Count;
 
 /// No ClientHello is longer in earnest: one with ML-KEM, a ticket and everything else has 2 kB.
@@ -57,7 +57,7 @@ impl<I: Io> Worker<I> {
                 return None;
             }
             FirstFlight::Asks(asked) => {
-                let chosen = door::choose(all.map(|(n, route)| (n, &route.takes)), &asked);
+                let chosen = route_filter::choose(all.map(|(n, route)| (n, &route.filter)), &asked);
                 name = asked.server_name;
                 chosen
             }

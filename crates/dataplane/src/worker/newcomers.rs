@@ -172,7 +172,8 @@ impl<I: Io> Worker<I> {
                 self.accept_plain(plain, route_index);
             }
             Some(route) => {
-                let has_choice = door.len() > 1 || route.is_for_some() || self.challenge.is_some();
+                let has_choice =
+                    door.len() > 1 || route.needs_client_hello() || self.challenge.is_some();
                 let door = has_choice.then(|| Rc::clone(door));
                 self.begin_handshake(fd, (route_index, door), Client::new(peer));
             }

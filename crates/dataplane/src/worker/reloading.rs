@@ -14,10 +14,9 @@ use super::Worker;
 use super::accepting::Listener;
 use super::io::Io;
 use dormouse_config::Originate;
-use dormouse_handover::handover::{Changed, Descriptors, ForKeeper, Handover, OriginPem};
 use dormouse_handover::orders::Word;
+use dormouse_handover::{Changed, Descriptors, ForKeeper, Handover, OriginPem};
 use dormouse_reactor::{Fd, OnExec};
-use dormouse_routes::backend_tls;
 use dormouse_routes::contexts;
 use dormouse_routes::origin;
 use dormouse_routes::route::{self, Route};
@@ -63,7 +62,7 @@ impl<I: Io> Worker<I> {
             &mut self.identities,
         )
         .map_err(io::Error::other)?;
-        backend_tls::make_contexts(&handover.config, &handover.backend_tls, &mut routes)
+        contexts::make_backend_contexts(&handover.config, &handover.backend_tls, &mut routes)
             .map_err(io::Error::other)?;
         if listeners.len() != handover.descriptors.listeners.len() {
             return Err(io::Error::other("listeners are missing"));

@@ -18,7 +18,7 @@ pub use acme::{Asked, Binding, Challenge, Credentials, Had, Server, Wanted, Wind
 use crate::beside::{self, Standing};
 use acme::Acme;
 use dormouse_config::Log;
-use dormouse_handover::handover;
+use dormouse_handover::parts;
 use dormouse_handover::talk;
 use dormouse_reactor::Fd;
 use dormouse_reactor::sandbox::Role;
@@ -93,7 +93,7 @@ fn run(standing: &Standing, told: &Told) -> io::Result<()> {
     let channel = Fd(told.channel);
     let mut acme = match told.trust {
         Some(file) => {
-            let trust = handover::read_text(Fd(file))?;
+            let trust = parts::read_text(Fd(file))?;
             Some(Acme::new(&trust, channel).map_err(io::Error::other)?)
         }
         None => None,

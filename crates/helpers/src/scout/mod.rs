@@ -23,7 +23,7 @@ mod speech;
 use crate::beside::{self, Standing};
 use checks::Checks;
 use dormouse_config::{Log, StatusCodes};
-use dormouse_handover::handover::{self, OriginPem};
+use dormouse_handover::{OriginPem, Pem, parts};
 use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec};
@@ -198,26 +198,26 @@ fn hear_checks(channel: Fd) -> io::Result<Heard> {
 impl Task {
     /// Writes it into a memory file, for a scout to read.
     pub fn write(&self) -> io::Result<Fd> {
-        let keys = handover::secrets(self.own().map(|pem| pem.key.as_bytes()).collect());
-        handover::write_parts(&[], &serde_json::to_vec(self)?, &keys)
+        let keys = parts::join_secrets(self.own().map(|pem| pem.key.as_bytes()).collect());
+        parts::write(&[], &serde_json::to_vec(self)?, &keys)
     }
 
     /// What is shown to backends.
-    fn own(&self) -> impl Iterator<Item = &handover::Pem> {
+    fn own(&self) -> impl Iterator<Item = &Pem> {
         let speeches = self.speeches.iter();
         speeches.filter_map(|speech| speech.pem.identity.as_ref())
     }
 
     fn read(fd: Fd) -> io::Result<Task> {
-        let [_, task, keys] = handover::parts(fd)?;
-        let read = serde_json::from_slice(&handover::part(fd, task)?);
-        let keys = handover::part(fd, keys);
+        let [_, task, keys] = parts::locate(fd)?;
+        let read = serde_json::from_slice(&parts::read(fd, task)?);
+        let keys = parts::read(fd, keys);
         fd.close();
         let (mut task, keys): (Task, _) = (read?, keys?);
         let mut rest = keys.as_slice();
         let speeches = task.speeches.iter_mut();
         for own in speeches.filter_map(|speech| speech.pem.identity.as_mut()) {
-            let key = handover::take(&mut rest)?.to_vec();
+            let key = parts::take_secret(&mut rest)?.to_vec();
             own.key = String::from_utf8(key).map_err(io::Error::other)?;
         }
         Ok(task)
@@ -253,7 +253,7 @@ mod tests {
             speeches: vec![Speech {
                 pem: OriginPem {
                     roots: Some("roots".to_owned()),
-                    identity: Some(handover::Pem {
+                    identity: Some(Pem {
                         name: "own.pem".to_owned(),
                         key_name: "own.key".to_owned(),
                         chain: "chain".to_owned(),
