@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dormouse_reactor::signal::Signals;
-use dormouse_reactor::socket::{Addr, Attempt};
+use dormouse_reactor::socket::Addr;
 
 use crate::load::{
     Fleet, FleetReport, Launcher, Order, Plan, Setup, Talk, Tally, refuse_foreign_load,
@@ -11,9 +10,9 @@ use crate::load::{
 use crate::model::{Run, Sample};
 use crate::spec::Spec;
 use dormouse_measure::Error;
+use dormouse_measure::Interrupts;
 use dormouse_measure::Latencies;
 use dormouse_measure::Server;
-use dormouse_measure::interrupts;
 use dormouse_measure::{CpuTime, KernelMemory, ProcessTree, TreeSample};
 
 /// Shortest time between two samples.
@@ -84,7 +83,7 @@ pub struct Session<'a> {
 /// What happens beside the load: signals, samples, progress.
 struct RunMonitor<'a> {
     console: &'a mut dyn Console,
-    signals: Option<Signals>,
+    interrupts: Interrupts,
     interrupted: bool,
     began: Instant,
     next_sample: Instant,
@@ -121,11 +120,11 @@ impl<'a> Session<'a> {
             run.note(note);
         }
         // From now on Ctrl-C is noticed, and does not end the process.
-        let signals = interrupts::open();
+        let interrupts = Interrupts::open();
         let now = Instant::now();
         let mut watch = RunMonitor {
             console,
-            signals,
+            interrupts,
             interrupted: false,
             began: now,
             next_sample: now,
@@ -177,11 +176,7 @@ impl<'a> Session<'a> {
     /// Why it ended early.
     pub fn early_end(&mut self) -> Option<Error> {
         let died = self.watch.server_died.take();
-        died.or_else(|| {
-            self.watch
-                .interrupted
-                .then(|| Error::lost("interrupted; figures so far"))
-        })
+        died.or_else(|| self.watch.interrupted.then(Error::interrupted))
     }
 
     /// Has an order carried out, with progress; counts failures.
@@ -329,9 +324,7 @@ impl RunMonitor<'_> {
     }
 
     fn interrupt_came(&mut self) -> bool {
-        while let Some(Ok(Attempt::Done(_))) = self.signals.as_ref().map(Signals::receive) {
-            self.interrupted = true;
-        }
+        self.interrupted |= self.interrupts.came();
         self.interrupted
     }
 

@@ -5,6 +5,9 @@
 //! all connections of the thread share, and writes it back.
 #![forbid(unsafe_code)]
 
+pub mod driven;
 pub mod keeper;
 pub mod proxy_protocol;
 mod worker;
+
+pub use worker::{End, Io};

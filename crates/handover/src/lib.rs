@@ -6,6 +6,7 @@
 //! | [`Handover`]: configuration, certificates, keys | main | keepers and workers |
 //! | [`orders`]: messages on a worker's channel | main and workers | each other |
 //! | [`talk`]: messages on control's channel | main and control | each other |
+//! | [`status`]: the document about all of it | control | `dormouse status` and `top` |
 //! | [`upgrade`]: commands on a keeper's board | main | keepers |
 //!
 //! [`layout`] has the versions of all of them. [`share`] divides the limits among workers, and
@@ -22,6 +23,7 @@ pub mod parts;
 mod pem;
 pub mod share;
 pub mod slot;
+pub mod status;
 pub mod talk;
 pub mod trial;
 pub mod upgrade;

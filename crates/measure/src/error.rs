@@ -57,6 +57,11 @@ impl Error {
         }
     }
 
+    /// The user or the system ended the run.
+    pub fn interrupted() -> Self {
+        Self::lost("interrupted; figures so far")
+    }
+
     /// The exit status of a process that ends with this: 1 lost, 2 usage, 3 target or system.
     pub fn exit_status(&self) -> u8 {
         match self.blame {

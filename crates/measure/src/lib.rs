@@ -13,7 +13,7 @@
 
 mod cpu;
 mod error;
-pub mod interrupts;
+mod interrupts;
 mod kernel;
 mod machine;
 mod memory;
@@ -26,6 +26,7 @@ mod tree;
 
 pub use cpu::CpuTime;
 pub use error::{Blame, Error};
+pub use interrupts::Interrupts;
 pub use kernel::{KernelMemory, SLAB_CACHES};
 pub use machine::{Machine, page_bytes};
 pub use memory::Memory;

@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// note of all that have ended. Returns how the child ended, if it did.
 ///
 /// The child must not have been waited for: for as long as nobody took note of its end, its number
-/// is nobody else's, and those of its group and session are signalled from strangers by it.
+/// is nobody else's, and those of its group and session are told apart from strangers by it.
 pub fn end(child: &mut Child, tree: &ProcessTree, patience: Duration) -> Option<ExitStatus> {
     let mut members = LiveProcesses::default();
     for (signal, patience) in [(Signal::TERM, patience), (Signal::KILL, KILL_WAIT)] {

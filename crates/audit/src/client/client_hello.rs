@@ -1,4 +1,4 @@
-//! MessageReader a ClientHello (RFC 8446 §4.1.2).
+//! Reads a ClientHello (RFC 8446 §4.1.2).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

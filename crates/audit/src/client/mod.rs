@@ -19,9 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dormouse_reactor::signal::Signals;
-use dormouse_reactor::socket::Attempt;
-
 use self::audit_server::{AuditServer, ConnectionLog};
 use self::command::{Client, Recognition};
 use self::environment::Environment;
@@ -31,7 +28,7 @@ use super::shell;
 use dormouse_bench::model::Sample;
 use dormouse_bench::{Console, MeasuredSide, Progress};
 use dormouse_measure::Error;
-use dormouse_measure::interrupts;
+use dormouse_measure::Interrupts;
 use dormouse_measure::{CpuTime, ProcessTree, TreeSample};
 
 /// Connections that are kept one by one.
@@ -63,7 +60,7 @@ fn look(
     audit: &mut Audit,
     began: Instant,
 ) -> Result<(), Error> {
-    let signals = interrupts::open();
+    let interrupts = Interrupts::open();
     let peer = AuditServer::open(spec.listen, spec.relay)?;
     let address = peer.address();
     let environment = Environment::make(address, peer.authority(), spec.ca_file.clone())?;
@@ -88,7 +85,7 @@ fn look(
     let mut watch = ClientMonitor {
         spec,
         console,
-        signals,
+        interrupts,
         began,
         samples: Vec::new(),
         memory_max: 0,
@@ -174,7 +171,7 @@ fn failures(figures: &ClientFigures) -> String {
 struct ClientMonitor<'a> {
     spec: &'a ClientSpec,
     console: &'a mut dyn Console,
-    signals: Option<Signals>,
+    interrupts: Interrupts,
     began: Instant,
     samples: Vec<Sample>,
     memory_max: u64,
@@ -222,13 +219,10 @@ impl ClientMonitor<'_> {
             if client.is_none() {
                 self.say_how_far(seen);
             }
-            let interrupted = matches!(
-                self.signals.as_ref().map(Signals::receive),
-                Some(Ok(Attempt::Done(_)))
-            );
+            let interrupted = self.interrupts.came();
             if interrupted || self.began.elapsed() > self.spec.limit {
                 return match (client, interrupted) {
-                    (Some(_), true) => Err(Error::lost("interrupted; figures so far")),
+                    (Some(_), true) => Err(Error::interrupted()),
                     (Some(_), false) => Err(Error::target(format!(
                         "the client did not end within {} s (--limit)",
                         self.spec.limit.as_secs()

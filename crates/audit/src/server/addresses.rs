@@ -19,7 +19,7 @@ const TICKETS: usize = 3;
 /// Offers tickets of all addresses to all addresses; on machines which are not ours to load, one
 /// ticket of each to itself and to the next one, in the newest version alone.
 pub(super) fn try_all(
-    means: &Dialer<'_>,
+    dialer: &Dialer<'_>,
     addresses: &[Addr],
     versions: &[Protocols],
 ) -> Measured<Vec<AddressTrials>> {
@@ -28,14 +28,14 @@ pub(super) fn try_all(
     }
     let addresses = addresses.get(..ADDRESSES_MAX).unwrap_or(addresses);
     let mut all = Vec::new();
-    for &protocols in means.versions(versions) {
+    for &protocols in dialer.versions(versions) {
         for (place, from) in addresses.iter().enumerate() {
             let next = (place + 1) % addresses.len();
             let to = addresses.iter().enumerate();
-            let to = to.filter(|(other, _)| means.free || *other == place || *other == next);
+            let to = to.filter(|(other, _)| dialer.free || *other == place || *other == next);
             let at = Dialer {
                 target: from,
-                ..*means
+                ..*dialer
             };
             let to: Vec<&Addr> = to.map(|(_, to)| to).collect();
             from_one(&at, &to, protocols, &mut all);

@@ -5,9 +5,9 @@
 use crate::census::{self, ManagedHeap};
 use crate::model::{CollectedPoint, CollectedRounds};
 
-/// ChurnRounds, when the runtime can be asked to collect.
+/// Rounds, when the runtime can be asked to collect.
 const ROUNDS_ASKED: u32 = 5;
-/// ChurnRounds at most, when it can't.
+/// Rounds at most, when it can't.
 const ROUNDS_MAX: u32 = 15;
 
 /// What the rounds are made with.
@@ -39,7 +39,7 @@ pub(super) fn watch<R: ChurnRounds>(
     for round in 1..=ROUNDS_MAX {
         rounds.round(&format!("round {round} beside collections"))?;
         let pids = rounds.pids();
-        let told = census::ask_living(&pids);
+        let told = ManagedHeap::after_collection(&pids);
         let Some(pss_bytes) = rounds.pss_bytes() else {
             break;
         };

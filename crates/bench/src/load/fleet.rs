@@ -61,6 +61,21 @@ pub struct FleetReport {
     pub latencies: BTreeMap<String, Latencies>,
 }
 
+impl FleetReport {
+    /// Refuses an order that ended before it was done: what follows it would measure something else.
+    ///
+    /// # Errors
+    /// Why the generators gave up, and the most frequent failure.
+    pub fn ensure_complete(&self) -> Result<(), Error> {
+        let Some(why) = &self.of.gave_up else {
+            return Ok(());
+        };
+        let reason = self.of.failures.iter().max_by_key(|(_, count)| **count);
+        let reason = reason.map_or_else(String::new, |(reason, _)| format!(": {reason}"));
+        Err(Error::target(format!("{why}{reason}")))
+    }
+}
+
 impl Fleet {
     /// Starts the generators and waits until they are ready.
     ///

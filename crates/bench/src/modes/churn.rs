@@ -9,7 +9,7 @@ use dormouse_measure::Error;
 use dormouse_measure::Growth;
 use dormouse_measure::TreeSample;
 
-use super::figures::{self, CpuCost, must_be_whole};
+use super::figures::{self, CpuCost};
 
 pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error> {
     let resume = session.spec.tls.as_ref().is_some_and(|tls| tls.resume);
@@ -35,7 +35,7 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error>
             &cycle(churn.concurrency.into()),
             |tally| tally.closed,
         )?;
-        must_be_whole(&primed)?;
+        primed.ensure_complete()?;
     }
     let mut sum = FleetReport::default();
     let mut spent = CpuCost {
@@ -56,7 +56,7 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error>
         let used = cost.since(session);
         spent.server += used.server;
         spent.generators += used.generators;
-        end = must_be_whole(&harvest);
+        end = harvest.ensure_complete();
         add(&mut sum, harvest);
         if session.is_over() || end.is_err() {
             break;

@@ -14,7 +14,7 @@
 //!                                              take_over  the new binary's
 //! ```
 
-mod begin;
+pub(crate) mod begin;
 mod hand_over;
 mod take_over;
 

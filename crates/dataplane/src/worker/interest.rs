@@ -22,7 +22,7 @@ const BROKEN: u8 = 8;
 
 /// The two sides of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Tls,
     Plain,
 }

@@ -25,7 +25,7 @@ use std::ops::Range;
 use std::time::SystemTime;
 
 /// The operating system, as the data path sees it.
-pub(crate) trait Io {
+pub trait Io {
     // ---- bytes ----
 
     /// Receives into `buf`; 0 bytes are the peer's end.

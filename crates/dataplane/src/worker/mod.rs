@@ -94,14 +94,15 @@ use dormouse_tables::latency::Latency;
 use ending::Ends;
 use flow::Tools;
 use handshaking::Handshakes;
-pub(crate) use io::{Io, OsIo};
+pub use io::Io;
+pub(crate) use io::OsIo;
 use kernel_memory::KernelMemory;
 use originating::{Errand, Plain};
 use passing::Passing;
 use recover::Doubts;
 pub(crate) use reloading::Remembered;
 use std::sync::atomic::Ordering;
-use token::Token;
+pub(crate) use token::Token;
 use under_way::Originations;
 use warm::Pool;
 
@@ -113,7 +114,7 @@ const TURNS_PER_TIMED: u32 = 8;
 
 /// How a worker came to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum End {
+pub enum End {
     /// Everything is closed.
     Stopped,
     /// Everything is open, and put down for another binary.
@@ -292,7 +293,12 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    fn turn(&mut self, events: &mut Events, newcomers: &mut Vec<Token>) -> std::io::Result<()> {
+    /// One turn: waits, works on connections, lets new ones in, attends to time.
+    pub(crate) fn turn(
+        &mut self,
+        events: &mut Events,
+        newcomers: &mut Vec<Token>,
+    ) -> std::io::Result<()> {
         self.tools.io.wait(events, self.timeout_ms())?;
         self.now_ms = self.tools.io.boottime_ms();
         let begun_us = self.tools.io.monotonic_us();

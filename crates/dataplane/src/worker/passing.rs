@@ -118,7 +118,7 @@ impl<I: Io> Worker<I> {
     }
 
     /// Whether, and how, the worker has come to its end.
-    pub(super) fn end(&self) -> Option<End> {
+    pub(crate) fn end(&self) -> Option<End> {
         if self.passing == Passing::Over {
             // The epoll instance stays, and would go on reporting these.
             for listener in self.listeners.all() {

@@ -14,7 +14,7 @@ pub(super) const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 
 /// Whose event it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Token {
+pub(crate) enum Token {
     Connection {
         index: u32,
         generation: u32,

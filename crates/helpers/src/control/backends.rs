@@ -1,10 +1,10 @@
 //! Backends, for `status` and for metrics.
 
 use super::view::View;
+use dormouse_handover::status::{BackendStatus, CheckStatus};
 use dormouse_handover::talk::Backend;
 use dormouse_reactor::process;
 use dormouse_tables::backends::CheckedHealth;
-use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// What there is to say of one.
@@ -35,24 +35,22 @@ fn all(view: &View) -> impl Iterator<Item = Known<'_>> {
 }
 
 /// The part of `GET /status`.
-pub(super) fn document(view: &View) -> Value {
-    let one = |known: Known<'_>| {
-        json!({
-            "route": known.backend.route,
-            "address": known.backend.address,
-            "name": known.backend.name,
-            "up": known.is_up,
-            "check": match (known.backend.checked, known.checked) {
-                (false, _) => "off",
-                (true, CheckedHealth::Unknown) => "unknown",
-                (true, CheckedHealth::Up) => "well",
-                (true, CheckedHealth::Down) => "not well",
-            },
-            "connections": known.connections,
-            "failures_in_a_row": known.failures,
-        })
+pub(super) fn document(view: &View) -> Vec<BackendStatus> {
+    let one = |known: Known<'_>| BackendStatus {
+        route: known.backend.route,
+        address: known.backend.address.clone(),
+        name: known.backend.name.clone(),
+        up: known.is_up,
+        check: match (known.backend.checked, known.checked) {
+            (false, _) => CheckStatus::Off,
+            (true, CheckedHealth::Unknown) => CheckStatus::Unknown,
+            (true, CheckedHealth::Up) => CheckStatus::Healthy,
+            (true, CheckedHealth::Down) => CheckStatus::Unhealthy,
+        },
+        connections: known.connections,
+        failures_in_a_row: known.failures,
     };
-    all(view).map(one).collect::<Vec<_>>().into()
+    all(view).map(one).collect()
 }
 
 /// The part of `GET /metrics`. There are at most a few hundred backends told of.

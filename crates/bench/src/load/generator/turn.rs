@@ -229,7 +229,7 @@ impl Generator {
                 ConnectionState::Connecting => {
                     Err(format!("connect: no answer within {timeout} s"))
                 }
-                ConnectionState::Handshaking(_) => Err(format!(
+                ConnectionState::Handshaking => Err(format!(
                     "handshake: the server stopped answering for {timeout} s"
                 )),
                 ConnectionState::Established => {

@@ -1,47 +1,50 @@
-//! One check of one backend: connect, say what is to be said, look at the answer's first line.
+//! One check of one backend: connects, sends the request, reads the first line of the answer.
 
-use super::Check;
-use super::speech::Talk;
+use super::task::Check;
+use super::tls::TlsCheck;
 use dormouse_engine::ClientContext;
 use dormouse_reactor::poller::Interest;
 use dormouse_reactor::socket::{self, Addr, Attempt, ConnectOptions, Connecting, Peer};
 use dormouse_reactor::{Fd, OnExec};
 use std::io;
 
-/// "HTTP/1.1 200": what is looked at of an answer.
+/// Length of "HTTP/1.1 200": all that is read of an answer.
 const STATUS_BYTES: usize = 12;
 
 /// Received at once.
 const RECEIVE_MAX: usize = 16 << 10;
 
-/// What a step has come to.
-pub(super) enum Next {
-    Wait,
-    Well,
-    Ill(String),
+/// The state of an attempt after a step.
+pub(super) enum Progress {
+    /// Waits for its socket.
+    Pending,
+    /// The backend is well.
+    Passed,
+    /// The backend is not well: the reason.
+    Failed(String),
 }
 
-/// A check that goes on.
-pub(super) struct Question {
+/// A check under way.
+pub(super) struct CheckAttempt {
     fd: Fd,
     connected: bool,
-    /// What is still to be said.
+    /// Bytes still to be sent.
     unsent: Vec<u8>,
-    talk: Option<Talk>,
+    tls: Option<TlsCheck>,
     answer: Vec<u8>,
 }
 
-impl Question {
+impl CheckAttempt {
     /// Connects. With a `context` TLS is spoken.
     pub(super) fn begin(
         check: &Check,
         address: &Addr,
         context: Option<&ClientContext>,
-    ) -> Result<Question, String> {
+    ) -> Result<CheckAttempt, String> {
         let mut unsent = check.preface.clone();
-        let talk = match (context, &check.tls) {
+        let tls = match (context, &check.tls) {
             (Some(context), Some(tls)) => {
-                Some(Talk::begin(context, &tls.server_name, &mut unsent)?)
+                Some(TlsCheck::begin(context, &tls.server_name, &mut unsent)?)
             }
             _ => {
                 if let Some((request, _)) = &check.request {
@@ -55,11 +58,11 @@ impl Question {
             ..ConnectOptions::default()
         };
         let connecting = socket::connect(address, &options).map_err(|error| error.to_string())?;
-        Ok(Question {
+        Ok(CheckAttempt {
             fd: connecting.fd(),
             connected: matches!(connecting, Connecting::Established(_)),
             unsent,
-            talk,
+            tls,
             answer: Vec::with_capacity(STATUS_BYTES),
         })
     }
@@ -78,7 +81,7 @@ impl Question {
     }
 
     /// Goes on as far as it can.
-    pub(super) fn step(&mut self, check: &Check) -> Next {
+    pub(super) fn step(&mut self, check: &Check) -> Progress {
         match self.go_on(check) {
             Ok(next) => next,
             Err(error) => self.broken(check, &error.to_string()),
@@ -86,21 +89,21 @@ impl Question {
     }
 
     /// The time for an answer is over.
-    pub(super) fn late(&self, check: &Check) -> Next {
-        let done = match &self.talk {
+    pub(super) fn late(&self, check: &Check) -> Progress {
+        let done = match &self.tls {
             _ if !self.connected => "connection",
-            Some(talk) if !talk.is_established() => "TLS handshake",
-            Some(_) if check.request.is_none() => return Next::Well,
+            Some(tls) if !tls.is_established() => "TLS handshake",
+            Some(_) if check.request.is_none() => return Progress::Passed,
             _ => "answer",
         };
-        Next::Ill(format!("no {done} within {} ms", check.timeout_ms))
+        Progress::Failed(format!("no {done} within {} ms", check.timeout_ms))
     }
 
-    fn go_on(&mut self, check: &Check) -> io::Result<Next> {
+    fn go_on(&mut self, check: &Check) -> io::Result<Progress> {
         if !self.connected {
             socket::take_error(self.fd)?;
             if Peer::of(self.fd).is_err() {
-                return Ok(Next::Wait);
+                return Ok(Progress::Pending);
             }
             self.connected = true;
         }
@@ -108,24 +111,24 @@ impl Question {
             while !self.unsent.is_empty() {
                 match socket::send(self.fd, &self.unsent)? {
                     Attempt::Done(sent) => drop(self.unsent.drain(..sent)),
-                    Attempt::WouldBlock => return Ok(Next::Wait),
+                    Attempt::WouldBlock => return Ok(Progress::Pending),
                 }
             }
-            if self.talk.is_none() && check.request.is_none() {
-                return Ok(Next::Well);
+            if self.tls.is_none() && check.request.is_none() {
+                return Ok(Progress::Passed);
             }
             let mut room = [0; RECEIVE_MAX];
-            let wanted = match self.talk {
+            let wanted = match self.tls {
                 Some(_) => RECEIVE_MAX,
                 None => STATUS_BYTES.saturating_sub(self.answer.len()),
             };
             let n = match socket::recv(self.fd, &mut room[..wanted])? {
                 Attempt::Done(0) => return Ok(self.broken(check, "it ended the connection")),
                 Attempt::Done(n) => n,
-                Attempt::WouldBlock => return Ok(Next::Wait),
+                Attempt::WouldBlock => return Ok(Progress::Pending),
             };
-            let next = self.hear(check, &room[..n]);
-            if !matches!(next, Next::Wait) {
+            let next = self.hear(check, &mut room[..n]);
+            if !matches!(next, Progress::Pending) {
                 // An alert, maybe; nobody waits for it to be read.
                 let _ = socket::send(self.fd, &self.unsent);
                 return Ok(next);
@@ -133,26 +136,26 @@ impl Question {
         }
     }
 
-    fn hear(&mut self, check: &Check, received: &[u8]) -> Next {
+    fn hear(&mut self, check: &Check, received: &mut [u8]) -> Progress {
         let request = check.request.as_ref();
-        let Some(talk) = &mut self.talk else {
+        let Some(tls) = &mut self.tls else {
             self.answer.extend_from_slice(received);
             return self.judge(check);
         };
         let request = request.map(|(request, _)| request.as_str());
-        match talk.hear(received, request, &mut self.unsent) {
-            Err(why) => Next::Ill(why),
-            Ok(heard) if request.is_none() => match heard.is_accepted {
-                true => Next::Well,
-                false => Next::Wait,
+        match tls.receive(received, request, &mut self.unsent) {
+            Err(why) => Progress::Failed(why),
+            Ok(came) if request.is_none() => match came.is_accepted {
+                true => Progress::Passed,
+                false => Progress::Pending,
             },
-            Ok(heard) => {
+            Ok(came) => {
                 let missing = STATUS_BYTES.saturating_sub(self.answer.len());
-                let more = heard.data.iter().take(missing);
+                let more = came.plaintext.iter().take(missing);
                 self.answer.extend(more);
                 match self.judge(check) {
-                    Next::Wait if heard.is_end => {
-                        Next::Ill("it ended without an answer".to_owned())
+                    Progress::Pending if came.is_end => {
+                        Progress::Failed("it ended without an answer".to_owned())
                     }
                     next => next,
                 }
@@ -161,29 +164,29 @@ impl Question {
     }
 
     /// The connection is over before there is an answer.
-    fn broken(&self, check: &Check, why: &str) -> Next {
-        match &self.talk {
+    fn broken(&self, check: &Check, why: &str) -> Progress {
+        match &self.tls {
             // It had nothing against us, or would have said so; how it ends is its own affair.
-            Some(talk) if talk.is_established() && check.request.is_none() => Next::Well,
-            Some(talk) if !talk.is_established() && self.connected => {
-                Next::Ill(format!("{why} in the TLS handshake"))
+            Some(tls) if tls.is_established() && check.request.is_none() => Progress::Passed,
+            Some(tls) if !tls.is_established() && self.connected => {
+                Progress::Failed(format!("{why} in the TLS handshake"))
             }
-            _ if self.connected => Next::Ill(format!("{why} without an answer")),
-            _ => Next::Ill(why.to_owned()),
+            _ if self.connected => Progress::Failed(format!("{why} without an answer")),
+            _ => Progress::Failed(why.to_owned()),
         }
     }
 
-    fn judge(&self, check: &Check) -> Next {
+    fn judge(&self, check: &Check) -> Progress {
         let Some((_, good)) = &check.request else {
-            return Next::Well;
+            return Progress::Passed;
         };
         if self.answer.len() < STATUS_BYTES {
-            return Next::Wait;
+            return Progress::Pending;
         }
         match status(&self.answer) {
-            None => Next::Ill("its answer is not HTTP/1".to_owned()),
-            Some(code) if good.contain(code) => Next::Well,
-            Some(code) => Next::Ill(format!("it answered with status {code}")),
+            None => Progress::Failed("its answer is not HTTP/1".to_owned()),
+            Some(code) if good.contain(code) => Progress::Passed,
+            Some(code) => Progress::Failed(format!("it answered with status {code}")),
         }
     }
 }

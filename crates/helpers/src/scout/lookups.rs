@@ -1,12 +1,13 @@
-//! Lookups: what names stand for, asked of the operating system, which knows of DNS, of
-//! /etc/hosts, and of whatever else nsswitch.conf says; and for how long, asked of [`dns`].
+//! Lookups of names: their addresses from the operating system, which knows DNS, /etc/hosts and
+//! whatever else nsswitch.conf names; the lifetime of these addresses from [`dns`].
 //!
-//! Both wait for their answers, up to half a minute when nobody gives one; so a few threads share
-//! the names, and none waits for all others.
+//! Both block until there is an answer, up to half a minute when there is none; so a few threads
+//! share the names, and no name waits for all others.
 
-use super::dns::{self, Lifetime, Machine};
-use super::{Again, Finding};
-use crate::beside;
+use super::dns::{self, Lifetime, ResolverFiles};
+use super::messages::ScoutReport;
+use super::task::LookupSchedule;
+use crate::helper;
 use dormouse_config as config;
 use dormouse_reactor::Fd;
 use std::cmp::Reverse;
@@ -19,24 +20,28 @@ use std::time::{Duration, Instant};
 /// Lookups at the same time, at most.
 const THREADS_MAX: usize = 8;
 
-/// A thread that looks names up.
-pub(super) type Search = JoinHandle<io::Result<()>>;
+/// A thread that looks up names.
+pub(super) type LookupThread = JoinHandle<io::Result<()>>;
 
-/// Begins to look these names up, once or again and again, and to tell what they stand for.
-pub(super) fn begin(names: &[String], again: Option<Again>, channel: Fd) -> Vec<Search> {
+/// Begins to look up these names, once or by a schedule, and to report their addresses.
+pub(super) fn begin(
+    names: &[String],
+    schedule: Option<LookupSchedule>,
+    channel: Fd,
+) -> Vec<LookupThread> {
     let threads = names.len().min(THREADS_MAX);
-    let search = |number: usize| {
+    let start = |number: usize| {
         let own = names.iter().skip(number).step_by(threads);
         let own: Vec<String> = own.cloned().collect();
-        thread::spawn(move || search(&own, again, channel))
+        thread::spawn(move || look_up_all(&own, schedule, channel))
     };
-    (0..threads).map(search).collect()
+    (0..threads).map(start).collect()
 }
 
-/// Until all have ended: when each name was looked up, or main is gone.
-pub(super) fn wait(searches: Vec<Search>) -> io::Result<()> {
-    for search in searches {
-        match search.join() {
+/// Waits until all threads have ended: each name was looked up, or main is gone.
+pub(super) fn wait(threads: Vec<LookupThread>) -> io::Result<()> {
+    for thread in threads {
+        match thread.join() {
             Ok(ended) => ended?,
             Err(_) => return Err(io::Error::other("a lookup panicked")),
         }
@@ -44,31 +49,31 @@ pub(super) fn wait(searches: Vec<Search>) -> io::Result<()> {
     Ok(())
 }
 
-fn search(names: &[String], again: Option<Again>, channel: Fd) -> io::Result<()> {
+fn look_up_all(names: &[String], schedule: Option<LookupSchedule>, channel: Fd) -> io::Result<()> {
     let now = Instant::now();
     let mut due: BinaryHeap<_> = (names.iter()).map(|name| Reverse((now, name))).collect();
     while let Some(Reverse((at, name))) = due.pop() {
         thread::sleep(at.saturating_duration_since(Instant::now()));
         let began = Instant::now();
         // First for how long, so that no address is taken to hold longer than it does.
-        let lifetime = match again {
-            Some(_) => dns::lifetime(host(name), &Machine::read()),
+        let lifetime = match schedule {
+            Some(_) => dns::lifetime(host(name), &ResolverFiles::read()),
             None => Lifetime::Unknown,
         };
         let found = look_up(name);
-        if let Some(again) = again {
-            let wait = again.after(&found, &lifetime);
+        if let Some(schedule) = schedule {
+            let wait = schedule.after(&found, &lifetime);
             tracing::debug!(name, ?found, ?lifetime, ?wait, "name looked up");
             due.push(Reverse((began + wait, name)));
         }
         let name = name.clone();
-        beside::tell(channel, &Finding::Name { name, found })?;
+        helper::report(channel, &ScoutReport::Name { name, found })?;
     }
     Ok(())
 }
 
-impl Again {
-    /// How long to wait with the next lookup.
+impl LookupSchedule {
+    /// Time until the next lookup.
     fn after(&self, found: &Result<Vec<SocketAddr>, String>, lifetime: &Lifetime) -> Duration {
         let every = Duration::from_millis(self.every_ms);
         let least = Duration::from_millis(self.ttl_min_ms);
@@ -104,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_lifetime_counts_within_its_bounds_and_where_it_is_the_addresses_own() {
-        let again = Again {
+        let schedule = LookupSchedule {
             every_ms: 30_000,
             ttl_min_ms: 1_000,
             ttl_max_ms: 3_600_000,
@@ -127,7 +132,7 @@ mod tests {
             (&unknown, of(1, 300), 30),
             (&unknown, Lifetime::Unknown, 30),
         ] {
-            let wait = again.after(found, &lifetime);
+            let wait = schedule.after(found, &lifetime);
             assert_eq!(wait.as_secs(), wait_s, "{found:?} {lifetime:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! What this machine says of names: resolv.conf(5), hosts(5), nsswitch.conf(5).
+//! What this files says of names: resolv.conf(5), hosts(5), nsswitch.conf(5).
 //!
 //! Read anew for each lookup, because they change: small files, and rarely asked for.
 
@@ -14,9 +14,9 @@ const NDOTS_MAX: usize = 15;
 /// Of a file so much is looked at.
 const FILE_MAX: u64 = 1 << 20;
 
-/// Where names are looked up on this machine.
+/// Where names are looked up on this files.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(in crate::scout) struct Machine {
+pub(in crate::scout) struct ResolverFiles {
     pub(super) servers: Vec<SocketAddr>,
     /// What is put behind names.
     search: Vec<String>,
@@ -28,22 +28,22 @@ pub(in crate::scout) struct Machine {
     in_file: Vec<String>,
 }
 
-impl Machine {
+impl ResolverFiles {
     /// As its files say now.
-    pub(in crate::scout) fn read() -> Machine {
-        Machine::of(
+    pub(in crate::scout) fn read() -> ResolverFiles {
+        ResolverFiles::of(
             &text("/etc/resolv.conf"),
             &text("/etc/hosts"),
             &text("/etc/nsswitch.conf"),
         )
     }
 
-    pub(super) fn of(resolv_conf: &str, hosts: &str, nsswitch: &str) -> Machine {
-        let mut machine = Machine {
+    pub(super) fn of(resolv_conf: &str, hosts: &str, nsswitch: &str) -> ResolverFiles {
+        let mut files = ResolverFiles {
             ndots: 1,
             asks_dns: asks_dns(nsswitch),
             in_file: names_of(hosts),
-            ..Machine::default()
+            ..ResolverFiles::default()
         };
         for line in resolv_conf.lines() {
             let mut words = line.split_ascii_whitespace();
@@ -51,28 +51,28 @@ impl Machine {
                 Some("nameserver") => {
                     // One with a zone (fe80::1%eth0) is left to the operating system.
                     let server = words.next().and_then(|word| word.parse::<IpAddr>().ok());
-                    machine
+                    files
                         .servers
                         .extend(server.map(|ip| SocketAddr::new(ip, DNS_PORT)));
                 }
                 // The last of these lines counts.
                 Some("search" | "domain") => {
-                    machine.search = words.take(SEARCH_MAX).map(str::to_owned).collect();
+                    files.search = words.take(SEARCH_MAX).map(str::to_owned).collect();
                 }
                 Some("options") => {
                     let mut dots =
                         words.filter_map(|word| word.strip_prefix("ndots:")?.parse().ok());
-                    machine.ndots = dots.next_back().unwrap_or(machine.ndots).min(NDOTS_MAX);
+                    files.ndots = dots.next_back().unwrap_or(files.ndots).min(NDOTS_MAX);
                 }
                 _ => {}
             }
         }
-        machine.servers.truncate(SERVERS_MAX);
-        if machine.servers.is_empty() {
+        files.servers.truncate(SERVERS_MAX);
+        if files.servers.is_empty() {
             let own = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), DNS_PORT);
-            machine.servers.push(own);
+            files.servers.push(own);
         }
-        machine
+        files
     }
 
     /// Is it for DNS to say what this host is?
