@@ -5,7 +5,7 @@ use super::{Supervisor, TOKEN_CONTROL};
 use dormouse_config::{Admin, Config};
 use dormouse_handover::child;
 use dormouse_handover::talk;
-use dormouse_helpers::beside::{self, Standing};
+use dormouse_helpers::helper::{self, Privileges};
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::shared::Shared;
@@ -50,7 +50,7 @@ impl Tables<'_> {
 /// The control process and its channel.
 pub(super) struct Control {
     address: Address,
-    standing: Standing,
+    privileges: Privileges,
     pid: Option<Pid>,
     channel: Fd,
     born_ms: u64,
@@ -168,7 +168,7 @@ impl Control {
         };
         let mut control = Control {
             address,
-            standing: Standing::nobody(config),
+            privileges: Privileges::nobody(config),
             pid: None,
             channel: Fd::NONE,
             born_ms: 0,
@@ -200,7 +200,7 @@ impl Control {
             restarts: self.restarts,
         };
         let inherited = vec![self.address.listener, theirs, counters, backends];
-        let started = beside::start("control", &self.standing, &told, inherited);
+        let started = helper::start("control", &self.privileges, &told, inherited);
         theirs.close();
         counters.close();
         backends.close();

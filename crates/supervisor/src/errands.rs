@@ -6,11 +6,11 @@ use super::{Supervisor, TOKEN_ERRAND};
 use crate::material;
 use dormouse_config::Ca;
 use dormouse_engine::{ocsp_question, pem_chain};
-use dormouse_handover::handover::{self, Pem};
 use dormouse_handover::talk;
 use dormouse_handover::unix_time;
-use dormouse_helpers::beside::{self, Standing};
-use dormouse_helpers::errand::{Found, Had, Job, Told};
+use dormouse_handover::{Pem, parts};
+use dormouse_helpers::errand::{ErrandArguments, ErrandReport, IssuedCertificate, Job};
+use dormouse_helpers::helper::{self, Privileges};
 use dormouse_reactor::poller::Interest;
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
@@ -242,13 +242,13 @@ impl Supervisor {
                 break;
             }
         }
-        let standing = Standing::nobody(&self.config);
-        let told = Told {
+        let privileges = Privileges::nobody(&self.config);
+        let told = ErrandArguments {
             channel: theirs.0,
             trust: trust.map(|fd| fd.0),
         };
         let inherited = trust.into_iter().chain([theirs]).collect();
-        let started = beside::start("errand", &standing, &told, inherited);
+        let started = helper::start("errand", &privileges, &told, inherited);
         trust.into_iter().for_each(Fd::close);
         theirs.close();
         let pid = started.inspect_err(|_| ours.close())?;
@@ -269,20 +269,22 @@ impl Supervisor {
     pub(super) fn on_errand(&mut self) {
         let mut news = false;
         while let Some(running) = &self.errands.running {
-            match talk::receive::<Found>(running.channel) {
+            match talk::receive::<ErrandReport>(running.channel) {
                 // It was called back.
                 Ok(Some(_)) if running.task.is_none() => {}
-                Ok(Some(Found::Ocsp { id, answer })) => news |= self.on_answer(id, answer),
-                Ok(Some(Found::Account(account))) => self.on_account(&account),
-                Ok(Some(Found::Challenge(challenge))) => {
+                Ok(Some(ErrandReport::Ocsp { id, response })) => {
+                    news |= self.on_answer(id, response)
+                }
+                Ok(Some(ErrandReport::Account(account))) => self.on_account(&account),
+                Ok(Some(ErrandReport::Challenge(challenge))) => {
                     // For no other name than the one that is wanted.
                     let is_for = |task: &Task| matches!(task, Task::Obtain { name, .. } if *name == challenge.name);
                     if running.task.as_ref().is_some_and(is_for) {
                         self.open_challenge(&challenge);
                     }
                 }
-                Ok(Some(Found::Window { name, window })) => self.on_window(&name, window),
-                Ok(Some(Found::Certificate { had, .. })) => self.on_order_done(had),
+                Ok(Some(ErrandReport::Renewal { name, window })) => self.on_window(&name, window),
+                Ok(Some(ErrandReport::Certificate { issued, .. })) => self.on_order_done(issued),
                 Ok(None) => break,
                 // Its end is heard of by SIGCHLD.
                 Err(_) => {
@@ -302,7 +304,7 @@ impl Supervisor {
     }
 
     /// Only what was asked for is taken.
-    fn on_order_done(&mut self, had: Result<Had, String>) {
+    fn on_order_done(&mut self, had: Result<IssuedCertificate, String>) {
         let running = self.errands.running.as_mut();
         let task = running.and_then(|running| running.task.replace(Task::AskWindows));
         if let Some(Task::Obtain { name, directory }) = task {
@@ -381,7 +383,7 @@ impl Supervisor {
 /// Those who may vouch for ACME servers, in a memory file: an errand could not read them.
 fn trusted(ca: &Ca) -> io::Result<Fd> {
     let text = material::authorities(ca).map_err(io::Error::other)?;
-    handover::write_text(&text)
+    parts::write_text(&text)
 }
 
 impl Entry {

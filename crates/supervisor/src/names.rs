@@ -10,12 +10,13 @@ use super::errands::{Task, backoff_ms};
 use crate::material::{acme, certificates_in};
 use dormouse_config::Config;
 use dormouse_engine::pem_chain;
-use dormouse_handover::handover::Pem;
+use dormouse_handover::Pem;
 use dormouse_handover::orders::Order;
 use dormouse_handover::talk;
 use dormouse_handover::unix_time;
 use dormouse_helpers::errand::{
-    Asked, Binding, Challenge, Credentials, Had, Job, Server, Wanted, Window,
+    Account, AccountBinding, AcmeServer, CertificateRequest, Challenge, IssuedCertificate, Job,
+    RenewalQuery, RenewalWindow,
 };
 use dormouse_reactor::process;
 use std::collections::BTreeMap;
@@ -54,7 +55,7 @@ struct Name {
     /// The certificate that is shown.
     shown: Option<Life>,
     /// When the server wants it renewed.
-    advised: Option<Window>,
+    advised: Option<RenewalWindow>,
     /// When a certificate is to be had.
     obtain_ms: u64,
     /// When the server is asked about the one that is there.
@@ -87,7 +88,7 @@ impl Life {
     /// When it is renewed: within the time that the server wants, else when two thirds are over
     /// and somewhat sooner; in any case before the last tenth begins. `share`, of 2^64, is by how
     /// much machines differ, so that they do not ask all at once.
-    fn renew_at_s(self, advised: Option<Window>, share: u64) -> u64 {
+    fn renew_at_s(self, advised: Option<RenewalWindow>, share: u64) -> u64 {
         let part = |whole_s: u64| ((u128::from(whole_s) * u128::from(share)) >> 64) as u64;
         let life_s = self.until_s.saturating_sub(self.from_s);
         let latest_s = self.until_s.saturating_sub(life_s / 10);
@@ -252,7 +253,7 @@ impl Supervisor {
                         name: name.clone(),
                         directory: server.directory.clone(),
                     };
-                    let wanted = Wanted {
+                    let wanted = CertificateRequest {
                         server,
                         name,
                         replaces,
@@ -284,7 +285,7 @@ impl Supervisor {
         let ask = |name: String| {
             let certificate = self.leaf_for(&name)?;
             let server = server.clone();
-            Some(Job::AskWindow(Asked {
+            Some(Job::AskRenewal(RenewalQuery {
                 server,
                 name,
                 certificate,
@@ -298,7 +299,7 @@ impl Supervisor {
         (!jobs.is_empty()).then_some((jobs, Task::AskWindows))
     }
 
-    fn acme_server(&self) -> Result<Server, String> {
+    fn acme_server(&self) -> Result<AcmeServer, String> {
         let config = &self.config;
         let key = acme::binding_key(config)?;
         let binding = config.acme.acme_eab_id.clone().zip(key);
@@ -306,11 +307,11 @@ impl Supervisor {
             tracing::warn!("a new account is made at the ACME server: {why}");
             None
         });
-        Ok(Server {
+        Ok(AcmeServer {
             directory: config.acme.acme_server.clone(),
             email: config.acme.acme_email.clone(),
             account,
-            binding: binding.map(|(id, key)| Binding {
+            binding: binding.map(|(id, key)| AccountBinding {
                 id,
                 key: key.as_str().to_owned(),
             }),
@@ -331,7 +332,7 @@ impl Supervisor {
     // ---- what the errand says ----
 
     /// There is an account now.
-    pub(super) fn on_account(&mut self, account: &Credentials) {
+    pub(super) fn on_account(&mut self, account: &Account) {
         if account.directory != self.config.acme.acme_server {
             return;
         }
@@ -346,7 +347,7 @@ impl Supervisor {
     }
 
     /// When a certificate is to be renewed.
-    pub(super) fn on_window(&mut self, name: &str, window: Result<Option<Window>, String>) {
+    pub(super) fn on_window(&mut self, name: &str, window: Result<Option<RenewalWindow>, String>) {
         let now_ms = process::boottime_ms();
         let names = &mut self.errands.names;
         let Some(entry) = names.all.get_mut(name) else {
@@ -354,7 +355,7 @@ impl Supervisor {
         };
         match window {
             Ok(Some(window)) => {
-                let again_s = window.again_in_s.clamp(*AGAIN_S.start(), *AGAIN_S.end());
+                let again_s = window.ask_again_s.clamp(*AGAIN_S.start(), *AGAIN_S.end());
                 entry.ask_ms = now_ms + again_s * 1000;
                 entry.advised = Some(window);
                 entry.plan(&names.hasher, name, now_ms);
@@ -368,7 +369,12 @@ impl Supervisor {
     }
 
     /// An order has ended.
-    pub(super) fn on_certificate(&mut self, name: &str, directory: &str, had: Result<Had, String>) {
+    pub(super) fn on_certificate(
+        &mut self,
+        name: &str,
+        directory: &str,
+        had: Result<IssuedCertificate, String>,
+    ) {
         let open = self.errands.names.open.as_ref();
         let is_disturbed = open.is_some_and(|open| open.is_disturbed);
         self.close_challenge();
@@ -387,7 +393,7 @@ impl Supervisor {
         process::return_heap();
     }
 
-    fn take_certificate(&mut self, name: &str, had: &Had) -> Result<(), String> {
+    fn take_certificate(&mut self, name: &str, had: &IssuedCertificate) -> Result<(), String> {
         let file = acme::file_of(&self.config, name).display().to_string();
         let pem = Pem {
             name: file.clone(),
@@ -519,10 +525,10 @@ mod tests {
     fn it_is_renewed_when_the_server_wants_it_but_never_too_late() {
         let window = |from_day: i64, until_day: i64| {
             let day_s = DAY_S as i64;
-            Some(Window {
+            Some(RenewalWindow {
                 from_s: from_day * day_s,
                 until_s: until_day * day_s,
-                again_in_s: 0,
+                ask_again_s: 0,
             })
         };
         assert_eq!(LIFE.renew_at_s(window(1050, 1052), 1 << 63), 1051 * DAY_S);

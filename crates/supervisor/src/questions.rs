@@ -3,8 +3,8 @@
 use dormouse_config::milliseconds;
 use dormouse_config::{self as config, Backend, Config, Probe, ProxyProtocol, Upstream};
 use dormouse_dataplane::proxy_protocol;
-use dormouse_handover::handover::OriginPem;
-use dormouse_helpers::scout::{Again, Check, CheckTls, Speech, Task};
+use dormouse_handover::OriginPem;
+use dormouse_helpers::scout::{Check, CheckTls, LookupSchedule, Task, TlsProfile};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The backends of all routes.
@@ -24,7 +24,7 @@ pub(super) fn addresses(backend: &Backend) -> Vec<String> {
 /// What is to be found out for this configuration.
 pub(super) fn task(config: &Config, backend_tls: &[Option<OriginPem>]) -> Task {
     let process = &config.process;
-    let again = process.resolve_every.map(|every| Again {
+    let schedule = process.resolve_every.map(|every| LookupSchedule {
         every_ms: milliseconds(every),
         ttl_min_ms: milliseconds(process.resolve_ttl_min),
         ttl_max_ms: milliseconds(process.resolve_ttl_max.max(process.resolve_ttl_min)),
@@ -32,14 +32,14 @@ pub(super) fn task(config: &Config, backend_tls: &[Option<OriginPem>]) -> Task {
     let names: BTreeSet<&str> = upstreams(config).filter_map(|u| u.backend.name()).collect();
     // A backend of several routes is asked as the first of them says which asks.
     let mut checks: BTreeMap<String, Check> = BTreeMap::new();
-    let mut speeches: Vec<Speech> = Vec::new();
+    let mut speeches: Vec<TlsProfile> = Vec::new();
     for (number, route) in config.routes.iter().enumerate() {
         if route.check == Probe::Off {
             continue;
         }
         let speech = speech(route, backend_tls.get(number).and_then(Option::as_ref));
         // Routes that speak alike share one: the authorities of a system are long.
-        let known = |speech: &Speech| speeches.iter().position(|one| one == speech);
+        let known = |speech: &TlsProfile| speeches.iter().position(|one| one == speech);
         let number = speech
             .as_ref()
             .map(|new| known(new).unwrap_or(speeches.len()));
@@ -54,18 +54,18 @@ pub(super) fn task(config: &Config, backend_tls: &[Option<OriginPem>]) -> Task {
         }
     }
     Task {
-        names: match again {
+        names: match schedule {
             Some(_) => names.into_iter().map(str::to_owned).collect(),
             None => Vec::new(),
         },
-        again,
+        schedule,
         checks: checks.into_values().collect(),
-        speeches,
+        profiles: speeches,
     }
 }
 
 /// How its checks speak TLS with the backends of a route, if they do.
-fn speech(route: &config::Route, pem: Option<&OriginPem>) -> Option<Speech> {
+fn speech(route: &config::Route, pem: Option<&OriginPem>) -> Option<TlsProfile> {
     let asks_http = match route.check {
         Probe::Get(_) => true,
         Probe::Tls => false,
@@ -86,7 +86,7 @@ fn speech(route: &config::Route, pem: Option<&OriginPem>) -> Option<Speech> {
         true => vec!["http/1.1".to_owned()],
         false => offered.clone(),
     };
-    Some(Speech { pem, alpn })
+    Some(TlsProfile { pem, alpn })
 }
 
 /// The name that a check asks the backend for, as clients' connections do.
@@ -123,7 +123,7 @@ fn check(route: &config::Route, speech: Option<usize>, backend: &Backend, addres
     Check {
         backend: address.to_owned(),
         tls: speech.map(|speech| CheckTls {
-            speech,
+            profile: speech,
             server_name: server_name(route, host),
         }),
         preface: match (request.is_some() || speech.is_some(), route.proxy_protocol) {
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(task.names, ["app.example:1"]);
         let speech = |backend: &str| {
             let tls = of(&task, backend).tls.as_ref()?;
-            let speech = task.speeches.get(tls.speech)?;
+            let speech = task.profiles.get(tls.profile)?;
             let roots = speech.pem.roots.as_deref();
             Some((tls.server_name.as_str(), speech.alpn.join(" "), roots))
         };
@@ -223,7 +223,7 @@ mod tests {
             speech("10.0.0.6:6"),
             Some(("b.example", String::new(), None))
         );
-        assert_eq!(task.speeches.len(), 3, "the first two speak alike");
+        assert_eq!(task.profiles.len(), 3, "the first two speak alike");
         // Whoever expects a header gets one before anything is said, and not where nothing is.
         assert!(of(&task, "10.0.0.4:4").preface.is_empty());
         assert_eq!(of(&task, "10.0.0.5:5").preface, proxy_protocol::v1(None));

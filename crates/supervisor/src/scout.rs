@@ -12,14 +12,14 @@ use dormouse_config::{self as config, Config, Probe, Upstream};
 use dormouse_handover::child;
 use dormouse_handover::orders::Order;
 use dormouse_handover::talk;
-use dormouse_helpers::beside::{self, Standing};
-use dormouse_helpers::scout::{self, Check, Finding, Task, Told};
+use dormouse_helpers::helper::{self, Privileges};
+use dormouse_helpers::scout::{self, Check, ScoutArguments, ScoutReport, Task};
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::socket::Attempt;
 use dormouse_reactor::{Fd, OnExec, socket};
-use dormouse_tables::backends::{Checked, Places};
+use dormouse_tables::backends::{CheckedHealth, RetiredPlaces};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::net::SocketAddr;
@@ -62,7 +62,7 @@ pub(super) struct Scouts {
     former: Vec<Pid>,
     /// Names that can't be looked up, so that it is said once.
     unknown: BTreeSet<String>,
-    places: Places,
+    places: RetiredPlaces,
     sweep_at_ms: Option<u64>,
 }
 
@@ -95,12 +95,12 @@ impl Sent {
 
     fn start(task: &Task, config: &Config, channel: Fd) -> io::Result<Pid> {
         let file = task.write()?;
-        let told = Told {
+        let told = ScoutArguments {
             task: file.0,
             channel: channel.0,
         };
-        let started = standing(config, task)
-            .and_then(|standing| beside::start("scout", &standing, &told, vec![file, channel]));
+        let started = privileges(config, task)
+            .and_then(|privileges| helper::start("scout", &privileges, &told, vec![file, channel]));
         file.close();
         started
     }
@@ -116,16 +116,16 @@ impl Sent {
 }
 
 /// Unix sockets are for those whom the workers are; for everything else nobody will do.
-fn standing(config: &Config, task: &Task) -> io::Result<Standing> {
+fn privileges(config: &Config, task: &Task) -> io::Result<Privileges> {
     let is_unix = |check: &Check| check.backend.starts_with("unix:");
     match &config.process.user {
         Some(user) if process::user_id() == 0 => {
             let found = process::look_up_user(user, config.process.group.as_deref());
             let user = found.map_err(io::Error::other)?;
-            Ok(Standing::of(Some((user.uid, user.gid)), config))
+            Ok(Privileges::of(Some((user.uid, user.gid)), config))
         }
-        None if task.checks.iter().any(is_unix) => Ok(Standing::of(None, config)),
-        _ => Ok(Standing::nobody(config)),
+        None if task.checks.iter().any(is_unix) => Ok(Privileges::of(None, config)),
+        _ => Ok(Privileges::nobody(config)),
     }
 }
 
@@ -142,8 +142,8 @@ impl Scouts {
         let Some(sent) = &self.along else {
             return false;
         };
-        let told = || scout::tell_checks(sent.channel, &self.task.checks);
-        self.task.is_same_but_for_whom_to_check(former) && matches!(told(), Ok(Attempt::Done(())))
+        let told = || scout::send_checks(sent.channel, &self.task.checks);
+        self.task.differs_only_in_checks(former) && matches!(told(), Ok(Attempt::Done(())))
     }
 
     fn asks(&self, backend: &str) -> bool {
@@ -226,7 +226,8 @@ impl Supervisor {
             for address in addresses(&upstream.backend) {
                 if !self.scouts.asks(&address) {
                     let place = self.backends.place(&address);
-                    self.backends.set_checked(place, Checked::Unknown, now_ms);
+                    self.backends
+                        .set_checked(place, CheckedHealth::Unknown, now_ms);
                 }
             }
         }
@@ -237,10 +238,10 @@ impl Supervisor {
         let Some(sent) = &self.scouts.along else {
             return;
         };
-        match talk::receive::<Finding>(sent.channel) {
+        match talk::receive::<ScoutReport>(sent.channel) {
             Ok(None) => {}
-            Ok(Some(Finding::Name { name, found })) => self.on_name(&name, found),
-            Ok(Some(Finding::Health { backend, well })) => self.on_health(&backend, &well),
+            Ok(Some(ScoutReport::Name { name, found })) => self.on_name(&name, found),
+            Ok(Some(ScoutReport::Health { backend, well })) => self.on_health(&backend, &well),
             // Its end is heard of by SIGCHLD.
             Err(_) => drop(self.poller.remove(sent.channel)),
         }
@@ -255,10 +256,10 @@ impl Supervisor {
         let now_ms = process::boottime_ms();
         match well {
             Ok(()) => {
-                if self.backends.checked(place) == Checked::Down {
+                if self.backends.checked(place) == CheckedHealth::Down {
                     tracing::info!(backend, "backend is well again: it gets connections");
                 }
-                self.backends.set_checked(place, Checked::Up, now_ms);
+                self.backends.set_checked(place, CheckedHealth::Up, now_ms);
             }
             Err(why) => {
                 tracing::warn!(
@@ -266,7 +267,8 @@ impl Supervisor {
                     error = why,
                     "backend is not well; it is passed over"
                 );
-                self.backends.set_checked(place, Checked::Down, now_ms);
+                self.backends
+                    .set_checked(place, CheckedHealth::Down, now_ms);
             }
         }
     }
@@ -368,7 +370,7 @@ impl Supervisor {
         if all_have_it {
             let all = upstreams(&self.config).flat_map(|upstream| addresses(&upstream.backend));
             let named: HashSet<u64> = all
-                .map(|name| dormouse_tables::backends::hash(&name))
+                .map(|name| dormouse_tables::hash::of_text(&name))
                 .collect();
             self.scouts.places.sweep(&self.backends, &named, now_ms);
         }
@@ -417,8 +419,8 @@ impl Supervisor {
         let Some(ahead) = &mut self.scouts.ahead else {
             return;
         };
-        match talk::receive::<Finding>(ahead.sent.channel) {
-            Ok(Some(Finding::Name { name, found })) => {
+        match talk::receive::<ScoutReport>(ahead.sent.channel) {
+            Ok(Some(ScoutReport::Name { name, found })) => {
                 ahead.found.insert(name, found);
             }
             Ok(_) => {}

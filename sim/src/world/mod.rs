@@ -17,10 +17,10 @@ use crate::peer::codec::Codec;
 use crate::peer::plan::{LastAct, Plan, Speech};
 use crate::peer::{Peer, Role};
 use check::Violation;
-use dormouse_dataplane::End;
+use dormouse_dataplane::Exit;
 use dormouse_dataplane::driven::DrivenWorker;
 use dormouse_engine::stream::Connection;
-use dormouse_handover::handover::Handover;
+use dormouse_handover::Handover;
 use dormouse_handover::orders::{Order, Word};
 use dormouse_handover::slot::{Flag, Phase, SLOT_LAYOUT_VERSION, Slot};
 use dormouse_handover::talk::DrainOrder;
@@ -415,7 +415,7 @@ impl World {
         step::at_each(None);
         match turned {
             Ok(Ok(None)) => self.hear_words(),
-            Ok(Ok(Some(End::Stopped))) => {
+            Ok(Ok(Some(Exit::Stopped))) => {
                 self.is_stopped = true;
                 self.worker = None;
                 // The keeper ends, too, and with it the table.
@@ -424,7 +424,7 @@ impl World {
                 kernel.close_listeners();
                 Ok(())
             }
-            Ok(Ok(Some(End::HandedOver))) => self.go_on_as_another_binary(),
+            Ok(Ok(Some(Exit::HandedOver))) => self.go_on_as_another_binary(),
             Ok(Err(error)) => Err(Violation::of_gateway(format!("the loop failed: {error}"))),
             Err(cause) if cause.is::<Killed>() => self.bury(),
             Err(cause) => resume_unwind(cause),

@@ -16,8 +16,8 @@ const FOR_EVER: u64 = 8;
 /// A hello beyond this does not fit into one segment.
 const SEGMENT: u64 = 1_440;
 
-pub(super) fn judge(about: &AuditSubject, client: &ClientFigures, findings: &mut Vec<Finding>) {
-    let command = format!("dormouse audit client -- {}", about.target);
+pub(super) fn judge(subject: &AuditSubject, client: &ClientFigures, findings: &mut Vec<Finding>) {
+    let command = format!("dormouse audit client -- {}", subject.target);
     let mut add = |id: FindingId,
                    severity,
                    title: String,
@@ -33,7 +33,7 @@ pub(super) fn judge(about: &AuditSubject, client: &ClientFigures, findings: &mut
             reference: reference.into(),
             cause: cause.into(),
             confidence,
-            advice: about.advice(id),
+            advice: subject.advice(id),
             command: command.clone(),
         });
     };

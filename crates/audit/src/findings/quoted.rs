@@ -61,6 +61,7 @@ mod tests {
             include_str!("advice/memory.rs"),
             include_str!("advice/sessions.rs"),
             include_str!("client.rs"),
+            include_str!("holes.rs"),
             include_str!("memory.rs"),
             include_str!("server.rs"),
         ]

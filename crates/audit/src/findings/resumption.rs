@@ -10,13 +10,13 @@ use crate::model::{AddressTrials, Resumption, ServerFigures, Trials};
 const RESUMES: f64 = 0.9;
 const RESUMES_AT_ALL: f64 = 0.02;
 
-pub(super) fn judge(about: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
-    at_one_address(about, &figures.resumption, findings);
-    findings.extend(across_addresses(about, figures));
-    findings.extend(over_time(about, figures));
+pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
+    at_one_address(subject, &figures.resumption, findings);
+    findings.extend(across_addresses(subject, figures));
+    findings.extend(over_time(subject, figures));
 }
 
-fn at_one_address(about: &AuditSubject, all: &[Resumption], findings: &mut Vec<Finding>) {
+fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec<Finding>) {
     let by_ticket: Vec<(&str, &Trials)> = all
         .iter()
         .filter(|entry| entry.by == "ticket")
@@ -45,8 +45,8 @@ fn at_one_address(about: &AuditSubject, all: &[Resumption], findings: &mut Vec<F
             reference: reference.into(),
             cause,
             confidence,
-            advice: about.advice(id),
-            command: about.bench("churn", "-n 1000 -c 8 --resume"),
+            advice: subject.advice(id),
+            command: subject.bench("churn", "-n 1000 -c 8 --resume"),
         });
     };
     if !none.is_empty() && none.len() == by_ticket.len() {
@@ -97,7 +97,7 @@ fn at_one_address(about: &AuditSubject, all: &[Resumption], findings: &mut Vec<F
 }
 
 /// Machines behind one name which resume their own sessions, and not each other's.
-fn across_addresses(about: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
+fn across_addresses(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
     let all = figures.addresses.value()?;
     let known = |entry: &&AddressTrials| {
         entry
@@ -160,13 +160,13 @@ fn across_addresses(about: &AuditSubject, figures: &ServerFigures) -> Option<Fin
         reference: "all of them: a client that comes back may meet any of the machines".into(),
         cause: "the machines have ticket keys or session caches of their own".into(),
         confidence: Confidence::High,
-        advice: about.advice(FindingId::ResumptionNotShared),
-        command: about.audit(),
+        advice: subject.advice(FindingId::ResumptionNotShared),
+        command: subject.audit(),
     })
 }
 
 /// Tickets which are refused before the time that the server gave them is over.
-fn over_time(about: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
+fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
     let resumes = |version: &str| {
         figures
             .resumption
@@ -208,14 +208,14 @@ fn over_time(about: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
         ),
         cause: cause.into(),
         confidence,
-        advice: about.advice(FindingId::ResumptionEndsEarly),
-        command: about.audit(),
+        advice: subject.advice(FindingId::ResumptionEndsEarly),
+        command: subject.audit(),
     })
 }
 
 fn said(trials: &Trials) -> String {
     match trials.offered {
-        // Who sends no ticket has nothing to resume by.
+        // Without a ticket there is nothing to resume by.
         0 => "no ticket was sent".to_owned(),
         offered => format!("{} of {offered} resumed", trials.resumed),
     }

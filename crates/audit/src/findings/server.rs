@@ -20,19 +20,19 @@ const IDLE_US: [(f64, Severity); 2] = [(200.0, Severity::Medium), (50.0, Severit
 const FIRST_MS: [(f64, Severity); 2] = [(200.0, Severity::High), (20.0, Severity::Medium)];
 const COMPRESSION: &str = "no compression: it leaks secrets (CRIME), and its contexts take memory; without them, {{advice.openssl.compression}}";
 const DAY_S: i64 = 86_400;
-/// What a server may send before the first acknowledgement (RFC 6928): ten segments.
+/// Bytes that a server may send before the first acknowledgement (RFC 6928): ten segments.
 const FIRST_WINDOW: u32 = 14_600;
 
-pub(super) fn judge(about: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
+pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
     if let Some(offer) = figures.offer.value() {
-        offered(about, offer, findings);
+        offered(subject, offer, findings);
     }
-    resumption::judge(about, figures, findings);
+    resumption::judge(subject, figures, findings);
     if let Some(cpu) = figures.cpu.value() {
-        handshakes(about, cpu, findings);
+        handshakes(subject, cpu, findings);
     }
     if let Some(first) = figures.first.value() {
-        findings.extend(first_connection(about, first));
+        findings.extend(first_connection(subject, first));
     }
     let server_first = figures
         .flights
@@ -51,13 +51,13 @@ pub(super) fn judge(about: &AuditSubject, figures: &ServerFigures, findings: &mu
             ),
             cause: "a long chain of certificates".into(),
             confidence: Confidence::High,
-            advice: about.advice(FindingId::FlightLarge),
-            command: about.audit(),
+            advice: subject.advice(FindingId::FlightLarge),
+            command: subject.audit(),
         });
     }
 }
 
-fn offered(about: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
+fn offered(subject: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
     let mut add =
         |id: FindingId, severity, title: &str, measured: String, reference: &str, cause: &str| {
             findings.push(Finding {
@@ -68,8 +68,8 @@ fn offered(about: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
                 reference: reference.into(),
                 cause: cause.into(),
                 confidence: Confidence::High,
-                advice: about.advice(id),
-                command: about.audit(),
+                advice: subject.advice(id),
+                command: subject.audit(),
             });
         };
     if offer.compression == Some(true) {
@@ -194,7 +194,7 @@ fn expiry(offer: &Offer, add: &mut impl FnMut(FindingId, Severity, &str, String,
     );
 }
 
-fn handshakes(about: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding>) {
+fn handshakes(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding>) {
     let good = cpu.reference.handshake_us + cpu.reference.tcp_us;
     let ratio = cpu.full_us / good.max(1.0);
     let r = &cpu.reference;
@@ -209,8 +209,8 @@ fn handshakes(about: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding
     );
     if let Some((_, severity)) = CPU_RATIO.iter().find(|(limit, _)| ratio > *limit) {
         let kernel = cpu.full_system_us / cpu.full_us.max(1.0);
-        // A virtual machine which has just been started compiles as well; what it costs later, nobody has measured.
-        let compiles = about.kind.compiles();
+        // A virtual machine that has just been started compiles as well; its later cost was not measured.
+        let compiles = subject.kind.compiles();
         let severity = if compiles { &Severity::Low } else { severity };
         let cause = why_dear(compiles, kernel, *severity);
         findings.push(Finding {
@@ -229,8 +229,8 @@ fn handshakes(about: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding
             } else {
                 Confidence::Medium
             },
-            advice: about.advice(FindingId::HandshakeCpu),
-            command: about.bench("churn", "-n 2000 -c 16"),
+            advice: subject.advice(FindingId::HandshakeCpu),
+            command: subject.bench("churn", "-n 2000 -c 16"),
         });
     }
     for (version, us) in &cpu.resumed_us {
@@ -248,8 +248,8 @@ fn handshakes(about: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding
             reference: "the signature is saved at least".into(),
             cause: "the cost lies elsewhere: outside of the handshake's cryptography".into(),
             confidence: Confidence::Low,
-            advice: about.advice(FindingId::HandshakeCpu),
-            command: about.bench("churn", "-n 2000 -c 16 --resume"),
+            advice: subject.advice(FindingId::HandshakeCpu),
+            command: subject.bench("churn", "-n 2000 -c 16 --resume"),
         });
     }
     let idle = cpu.idle_us_per_connection_s.value().copied().unwrap_or(0.0);
@@ -262,8 +262,8 @@ fn handshakes(about: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding
             reference: "0: nothing happens on a quiet connection".into(),
             cause: "timers, or polling of all connections".into(),
             confidence: Confidence::Medium,
-            advice: about.advice(FindingId::IdleCpu),
-            command: about.bench("hold", "-n 1000 --for 10s"),
+            advice: subject.advice(FindingId::IdleCpu),
+            command: subject.bench("hold", "-n 1000 --for 10s"),
         });
     }
 }
@@ -280,7 +280,7 @@ fn why_dear(compiles: bool, kernel: f64, severity: Severity) -> &'static str {
     }
 }
 
-fn first_connection(about: &AuditSubject, first: &FirstConnection) -> Option<Finding> {
+fn first_connection(subject: &AuditSubject, first: &FirstConnection) -> Option<Finding> {
     let more = first.first_cpu_ms - first.later_cpu_ms;
     let (_, severity) = FIRST_MS.iter().find(|(limit, _)| more > *limit)?;
     if first.first_cpu_ms < 5.0 * first.later_cpu_ms {
@@ -317,7 +317,7 @@ fn first_connection(about: &AuditSubject, first: &FirstConnection) -> Option<Fin
         reference: "what the thousandth costs".into(),
         cause,
         confidence,
-        advice: about.advice(FindingId::FirstConnectionSlow),
-        command: about.audit(),
+        advice: subject.advice(FindingId::FirstConnectionSlow),
+        command: subject.audit(),
     })
 }

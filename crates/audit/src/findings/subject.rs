@@ -1,11 +1,11 @@
-//! Whom findings are about: for advice, and for the commands which show them again.
+//! The software that findings are about, and the commands that show a finding again.
 
 use super::catalogue::FindingId;
 use crate::model::Audit;
 use crate::shell;
 use crate::software::SoftwareKind;
 
-/// Whom findings are about: for advice, and for the commands which show them again.
+/// The audited software, and how to reach it on a command line.
 pub(super) struct AuditSubject {
     pub(super) kind: SoftwareKind,
     pub(super) target: String,

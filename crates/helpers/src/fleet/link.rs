@@ -1,7 +1,9 @@
 //! Main's end of the process that talks to the store.
 
-use super::{Report, Settings, Started, StoreState, Told, message};
-use crate::beside::{self, Standing};
+use super::messages::{
+    FirstMessage, StoreArguments, StoreReport, StoreSettings, StoreState, message,
+};
+use crate::helper::{self, Privileges};
 use crate::transport::Connector;
 use dormouse_config::Config;
 use dormouse_engine::TicketKeys;
@@ -25,9 +27,9 @@ const START_PATIENCE: Duration = Duration::from_secs(3);
 const SETTLED_MS: u64 = 10_000;
 
 /// The process, and how to start it again.
-pub struct Link {
-    settings: Settings,
-    standing: Standing,
+pub struct StoreLink {
+    settings: StoreSettings,
+    privileges: Privileges,
     pid: Option<Pid>,
     channel: Fd,
     /// Nobody waits for the channel yet.
@@ -38,14 +40,18 @@ pub struct Link {
     start_at_ms: Option<u64>,
 }
 
-impl Link {
+impl StoreLink {
     /// Starts the process. It offers `keys` to a store that has none, as soon as it can.
-    pub fn start(settings: Settings, keys: &TicketKeys, config: &Config) -> Result<Link, String> {
+    pub fn start(
+        settings: StoreSettings,
+        keys: &TicketKeys,
+        config: &Config,
+    ) -> Result<StoreLink, String> {
         // What is wrong with a file is told now, and to whoever starts us.
         Connector::to_store(&settings.address, settings.ca.as_deref())?;
-        let mut link = Link {
+        let mut link = StoreLink {
             settings,
-            standing: Standing::nobody(config),
+            privileges: Privileges::nobody(config),
             pid: None,
             channel: Fd::NONE,
             is_new: false,
@@ -59,22 +65,22 @@ impl Link {
 
     fn start_process(&mut self, keys: &TicketKeys) -> Result<(), String> {
         let in_words = |e: io::Error| e.to_string();
-        let Settings {
+        let StoreSettings {
             address,
             secret,
             ca,
         } = &self.settings;
-        let told = message(&Told {
+        let told = message(&FirstMessage {
             address: address.clone(),
             secret: secret.bytes().to_vec(),
             ca: ca.clone(),
             keys: keys.export().to_vec(),
         })?;
         let (ours, theirs) = socket::channel(OnExec::Close).map_err(in_words)?;
-        let started = Started { channel: theirs.0 };
+        let started = StoreArguments { channel: theirs.0 };
         let begun = match socket::send_message(ours, &told, &[]) {
             Ok(Attempt::Done(())) => {
-                beside::start("ticket-store", &self.standing, &started, vec![theirs])
+                helper::start("ticket-store", &self.privileges, &started, vec![theirs])
             }
             Ok(Attempt::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(error) => Err(error),
@@ -125,7 +131,7 @@ impl Link {
         let mut room = Zeroizing::new(vec![0; MESSAGE_MAX]);
         while self.channel != Fd::NONE {
             let received = socket::receive_message(self.channel, &mut room, OnExec::Close);
-            let report: Option<Report> = match received {
+            let report: Option<StoreReport> = match received {
                 Ok(Attempt::WouldBlock) => break,
                 Ok(Attempt::Done(message)) => {
                     message.descriptors.iter().for_each(|fd| fd.close());
@@ -208,7 +214,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for StoreLink {
     fn drop(&mut self) {
         self.end();
     }

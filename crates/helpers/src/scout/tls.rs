@@ -7,7 +7,7 @@
 //! are used for the next checks, but each tenth handshake is a full one, as is each after a failure:
 //! what was resumed says nothing of the certificate.
 
-use super::Speech;
+use super::task::TlsProfile;
 use dormouse_engine::stream::{Connection, End, Event};
 use dormouse_engine::{ClientContext, HandshakeLimits, Roots, TrustStore, Version, alert_name};
 use dormouse_handover::unix_time;
@@ -24,8 +24,8 @@ pub(super) struct TlsContexts {
 }
 
 impl TlsContexts {
-    pub(super) fn new(speech: &Speech) -> Result<TlsContexts, String> {
-        let pem = &speech.pem;
+    pub(super) fn new(profile: &TlsProfile) -> Result<TlsContexts, String> {
+        let pem = &profile.pem;
         let roots = match &pem.roots {
             Some(text) => {
                 let store = TrustStore::from_pem(text.as_bytes());
@@ -34,7 +34,7 @@ impl TlsContexts {
             None => Roots::Insecure,
         };
         let make = |resumes| {
-            backend_tls::context(&speech.alpn, roots.clone(), pem.identity.as_ref(), resumes)
+            backend_tls::context(&profile.alpn, roots.clone(), pem.identity.as_ref(), resumes)
         };
         Ok(TlsContexts {
             full: make(false)?,

@@ -9,9 +9,9 @@
 
 use super::{keep_answer, read_pair, warn_of};
 use dormouse_config::{Config, Route};
-use dormouse_handover::handover::Pem;
+use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
-use dormouse_helpers::errand::Credentials;
+use dormouse_helpers::errand::Account;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -150,18 +150,18 @@ pub(crate) fn place(config: &Config, certificates: &mut [Vec<Pem>], name: &str, 
 }
 
 /// The account with the server that is asked, if there is one.
-pub(crate) fn account(config: &Config) -> Result<Option<Credentials>, String> {
+pub(crate) fn account(config: &Config) -> Result<Option<Account>, String> {
     let path = folder(config).join(ACCOUNT);
     let Some(text) = read_private(&path)? else {
         return Ok(None);
     };
-    let account: Credentials = serde_json::from_slice(&text)
+    let account: Account = serde_json::from_slice(&text)
         .map_err(|error| format!("{}: it is no account: {error}", path.display()))?;
     Ok((account.directory == config.acme.acme_server).then_some(account))
 }
 
 /// Keeps the account.
-pub(crate) fn keep_account(config: &Config, account: &Credentials) -> Result<(), String> {
+pub(crate) fn keep_account(config: &Config, account: &Account) -> Result<(), String> {
     let mut text = Zeroizing::new(Vec::with_capacity(ACCOUNT_LEN_MAX as usize));
     let folder = folder(config);
     serde_json::to_writer(&mut *text, account)
