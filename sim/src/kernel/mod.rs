@@ -539,14 +539,11 @@ impl Kernel {
         if self.sabotage == Some(Sabotage::KeepDescriptor) && self.random.once_in(8) {
             return;
         }
-        match self.close_descriptor(fd) {
-            Some(File::Stream(end)) => {
-                self.streams.close(end);
-                self.note_undelivered(end);
-                self.note_undelivered(end.other());
-            }
-            // Main has the listener, too.
-            _ => {}
+        // Of a listener main has a descriptor, too.
+        if let Some(File::Stream(end)) = self.close_descriptor(fd) {
+            self.streams.close(end);
+            self.note_undelivered(end);
+            self.note_undelivered(end.other());
         }
     }
 
