@@ -8,7 +8,7 @@ use dormouse_sim::{Command, Faults, Sabotage, Scenario, Violation, World};
 use std::time::Instant;
 
 /// Seeds that one run of the tests takes.
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 120;
 
 /// A number from the environment.
 fn number(name: &str) -> Option<u64> {
