@@ -123,7 +123,7 @@ fn without_scope(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port())
 }
 
-/// A connection's name. It is only written out where somebody is to read it.
+/// A connection's id. It is formatted only where it is written.
 #[derive(Clone, Copy)]
 pub(crate) struct Id {
     seed: u64,
