@@ -284,7 +284,7 @@ impl<I: Io> Worker<I> {
             return;
         }
         let has_choice =
-            listener.door.len() > 1 || route.is_for_some() || self.handshakes.has_challenge();
+            listener.door.len() > 1 || route.needs_hello() || self.handshakes.has_challenge();
         let newcomer = Newcomer {
             fd,
             client: Client::new(peer),

@@ -8,8 +8,8 @@
 pub mod backend_tls;
 pub mod balance;
 pub mod contexts;
-pub mod door;
 pub mod identities;
+pub mod matching;
 pub mod origin;
 pub mod route;
 pub mod session_cache;

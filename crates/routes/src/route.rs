@@ -2,7 +2,7 @@
 
 use crate::backend_tls::BackendTls;
 use crate::balance::{Target, Targets};
-use crate::door::Takes;
+use crate::matching::RouteMatch;
 use crate::origin::Origin;
 use crate::socket_options::SocketOptions;
 use dormouse_config::{
@@ -32,7 +32,7 @@ pub struct Route {
     /// What the kernel is asked for, on both sides.
     pub sockets: SocketOptions,
     /// Which of the clients that come by its address are its own.
-    pub takes: Takes,
+    pub matching: RouteMatch,
 }
 
 /// Who the client is, who says so, who is told, and who may come in.
@@ -99,7 +99,7 @@ impl Route {
             truncation: route.truncation,
             backend_tls: BackendTls::of(route),
             sockets: SocketOptions::new(&config.sockets),
-            takes: Takes::of(route),
+            matching: RouteMatch::of(route),
         }
     }
 
@@ -141,7 +141,7 @@ impl Route {
             backend_tls: None,
             sources: Vec::new(),
             sockets: SocketOptions::new(sockets),
-            takes: Takes::default(),
+            matching: RouteMatch::default(),
         }
     }
 
@@ -156,8 +156,8 @@ impl Route {
     }
 
     /// Must the first bytes of a client be read to know whether it is for this route?
-    pub fn is_for_some(&self) -> bool {
-        self.passes_through() || self.takes.is_for_some()
+    pub fn needs_hello(&self) -> bool {
+        self.passes_through() || self.matching.has_names()
     }
 
     /// Is there no plain side?
@@ -217,7 +217,7 @@ pub fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> {
             truncation: originate.truncation,
             backend_tls: None,
             sockets: SocketOptions::new(&config.sockets),
-            takes: Takes::default(),
+            matching: RouteMatch::default(),
         }
     };
     origins

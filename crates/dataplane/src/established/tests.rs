@@ -96,7 +96,7 @@ impl World {
             backend_name: String::new(),
             access: Access::default(),
             sources: Vec::new(),
-            takes: dormouse_routes::door::Takes::default(),
+            matching: dormouse_routes::matching::RouteMatch::default(),
         };
         let os = OsIo::adopt(slots.header().epoll()).expect("a poller");
         self.worker = Some(

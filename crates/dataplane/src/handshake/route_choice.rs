@@ -6,7 +6,7 @@
 use crate::handshake::challenge::Challenge;
 use crate::settings::Settings;
 use dormouse_engine::{FirstFlight, HandshakeFailure};
-use dormouse_routes::door;
+use dormouse_routes::matching;
 use dormouse_routes::route::Route;
 
 /// No ClientHello is longer in earnest: one with ML-KEM, a ticket and everything else has 2 kB.
@@ -48,7 +48,7 @@ pub(crate) fn choose(
             RouteChoice::Challenge
         }
         FirstFlight::Asks(asked) => {
-            match door::choose(all.map(|(n, route)| (n, &route.takes)), &asked) {
+            match matching::choose(all.map(|(n, route)| (n, &route.matching)), &asked) {
                 Some(number) => RouteChoice::Route(number, asked.server_name),
                 None => {
                     let name = asked.server_name;

@@ -1,15 +1,15 @@
-//! Which of the routes on one address a client is for: by the name that it asks for, then by the
+//! Matches a client with one of the routes on an address: by the name that it asks for, then by the
 //! protocols that it offers.
 //!
-//! An exact name goes before a wildcard, and that before a route without names. Among those which
-//! are equal in this the first one has it that has a protocol which the client offers; else the one
-//! that asks for none; else the first, whose handshake then says that there is no common protocol.
+//! An exact name wins over a wildcard, and a wildcard over a route without names. Among routes that
+//! match equally well, the first wins that has a protocol which the client offers; else the first
+//! without protocols; else the first, whose handshake then says that there is no common protocol.
 
 use dormouse_engine::Asked;
 
-/// What a route takes.
+/// Which clients a route is for.
 #[derive(Clone, Debug, Default)]
-pub struct Takes {
+pub struct RouteMatch {
     /// Names, in lower case; none: all.
     names: Vec<String>,
     alpn: Vec<Vec<u8>>,
@@ -23,17 +23,17 @@ enum Fit {
     Exact,
 }
 
-impl Takes {
-    pub(crate) fn of(route: &dormouse_config::Route) -> Takes {
+impl RouteMatch {
+    pub(crate) fn of(route: &dormouse_config::Route) -> RouteMatch {
         let names = route.server_names.iter();
-        Takes {
+        RouteMatch {
             names: names.map(ToString::to_string).collect(),
             alpn: crate::contexts::alpn(&route.alpn),
         }
     }
 
-    /// Does it depend on what the client asks for?
-    pub(crate) fn is_for_some(&self) -> bool {
+    /// Is it for some names only?
+    pub(crate) fn has_names(&self) -> bool {
         !self.names.is_empty()
     }
 
@@ -57,19 +57,19 @@ impl Takes {
 
 /// The number of the route that this client is for. `None`: none of them.
 pub fn choose<'a>(
-    routes: impl Iterator<Item = (u16, &'a Takes)> + Clone,
+    routes: impl Iterator<Item = (u16, &'a RouteMatch)> + Clone,
     asked: &Asked,
 ) -> Option<u16> {
     let name = asked.server_name.as_deref();
     let best = routes
         .clone()
-        .filter_map(|(_, takes)| takes.fit(name))
+        .filter_map(|(_, route)| route.fit(name))
         .max()?;
-    let equal = routes.filter(|(_, takes)| takes.fit(name) == Some(best));
+    let equal = routes.filter(|(_, route)| route.fit(name) == Some(best));
     let shares = equal
         .clone()
-        .find(|(_, takes)| takes.shares_protocol(asked));
-    let asks_none = || equal.clone().find(|(_, takes)| takes.alpn.is_empty());
+        .find(|(_, route)| route.shares_protocol(asked));
+    let asks_none = || equal.clone().find(|(_, route)| route.alpn.is_empty());
     let chosen = shares.or_else(asks_none).or_else(|| equal.clone().next());
     chosen.map(|(number, _)| number)
 }
@@ -78,8 +78,8 @@ pub fn choose<'a>(
 mod tests {
     use super::*;
 
-    fn takes(names: &[&str], alpn: &[&str]) -> Takes {
-        Takes {
+    fn takes(names: &[&str], alpn: &[&str]) -> RouteMatch {
+        RouteMatch {
             names: names.iter().map(|&name| name.to_owned()).collect(),
             alpn: alpn.iter().map(|one| one.as_bytes().to_vec()).collect(),
         }
