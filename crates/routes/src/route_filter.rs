@@ -7,9 +7,15 @@
 
 use dormouse_engine::Asked;
 
+<<<<<<<< HEAD:crates/routes/src/matching.rs
 /// Which clients a route is for.
 #[derive(Clone, Debug, Default)]
 pub struct RouteMatch {
+========
+/// Clients that a route is for, by what their ClientHello asks for.
+#[derive(Clone, Debug, Default)]
+pub struct RouteFilter {
+>>>>>>>> main:crates/routes/src/route_filter.rs
     /// Names, in lower case; none: all.
     names: Vec<String>,
     alpn: Vec<Vec<u8>>,
@@ -23,17 +29,29 @@ enum Fit {
     Exact,
 }
 
+<<<<<<<< HEAD:crates/routes/src/matching.rs
 impl RouteMatch {
     pub(crate) fn of(route: &dormouse_config::Route) -> RouteMatch {
         let names = route.server_names.iter();
         RouteMatch {
+========
+impl RouteFilter {
+    pub(crate) fn of(route: &dormouse_config::Route) -> RouteFilter {
+        let names = route.server_names.iter();
+        RouteFilter {
+>>>>>>>> main:crates/routes/src/route_filter.rs
             names: names.map(ToString::to_string).collect(),
-            alpn: crate::contexts::alpn(&route.alpn),
+            alpn: crate::engine_values::alpn(&route.alpn),
         }
     }
 
+<<<<<<<< HEAD:crates/routes/src/matching.rs
     /// Is it for some names only?
     pub(crate) fn has_names(&self) -> bool {
+========
+    /// Whether it depends on what the client asks for.
+    pub(crate) fn is_selective(&self) -> bool {
+>>>>>>>> main:crates/routes/src/route_filter.rs
         !self.names.is_empty()
     }
 
@@ -57,12 +75,17 @@ impl RouteMatch {
 
 /// The number of the route that this client is for. `None`: none of them.
 pub fn choose<'a>(
+<<<<<<<< HEAD:crates/routes/src/matching.rs
     routes: impl Iterator<Item = (u16, &'a RouteMatch)> + Clone,
+========
+    routes: impl Iterator<Item = (u16, &'a RouteFilter)> + Clone,
+>>>>>>>> main:crates/routes/src/route_filter.rs
     asked: &Asked,
 ) -> Option<u16> {
     let name = asked.server_name.as_deref();
     let best = routes
         .clone()
+<<<<<<<< HEAD:crates/routes/src/matching.rs
         .filter_map(|(_, route)| route.fit(name))
         .max()?;
     let equal = routes.filter(|(_, route)| route.fit(name) == Some(best));
@@ -70,6 +93,15 @@ pub fn choose<'a>(
         .clone()
         .find(|(_, route)| route.shares_protocol(asked));
     let asks_none = || equal.clone().find(|(_, route)| route.alpn.is_empty());
+========
+        .filter_map(|(_, filter)| filter.fit(name))
+        .max()?;
+    let equal = routes.filter(|(_, filter)| filter.fit(name) == Some(best));
+    let shares = equal
+        .clone()
+        .find(|(_, filter)| filter.shares_protocol(asked));
+    let asks_none = || equal.clone().find(|(_, filter)| filter.alpn.is_empty());
+>>>>>>>> main:crates/routes/src/route_filter.rs
     let chosen = shares.or_else(asks_none).or_else(|| equal.clone().next());
     chosen.map(|(number, _)| number)
 }
@@ -78,8 +110,13 @@ pub fn choose<'a>(
 mod tests {
     use super::*;
 
+<<<<<<<< HEAD:crates/routes/src/matching.rs
     fn takes(names: &[&str], alpn: &[&str]) -> RouteMatch {
         RouteMatch {
+========
+    fn filter(names: &[&str], alpn: &[&str]) -> RouteFilter {
+        RouteFilter {
+>>>>>>>> main:crates/routes/src/route_filter.rs
             names: names.iter().map(|&name| name.to_owned()).collect(),
             alpn: alpn.iter().map(|one| one.as_bytes().to_vec()).collect(),
         }
@@ -95,11 +132,11 @@ mod tests {
     #[test]
     fn names_decide_and_then_protocols() {
         let routes = [
-            takes(&[], &[]),
-            takes(&["*.example"], &["h2"]),
-            takes(&["*.example"], &[]),
-            takes(&["a.example", "b.test"], &["h2"]),
-            takes(&["a.example"], &["mqtt"]),
+            filter(&[], &[]),
+            filter(&["*.example"], &["h2"]),
+            filter(&["*.example"], &[]),
+            filter(&["a.example", "b.test"], &["h2"]),
+            filter(&["a.example"], &["mqtt"]),
         ];
         let chosen = |name: &str, alpn: &[&str]| {
             let all = (0..).zip(routes.iter());
