@@ -1,21 +1,15 @@
-//! Matches a client with one of the routes on an address: by the name that it asks for, then by the
+//! Which of the routes on one address a client is for: by the name that it asks for, then by the
 //! protocols that it offers.
 //!
-//! An exact name wins over a wildcard, and a wildcard over a route without names. Among routes that
-//! match equally well, the first wins that has a protocol which the client offers; else the first
-//! without protocols; else the first, whose handshake then says that there is no common protocol.
+//! An exact name goes before a wildcard, and that before a route without names. Among those which
+//! are equal in this the first one has it that has a protocol which the client offers; else the one
+//! that asks for none; else the first, whose handshake then says that there is no common protocol.
 
 use dormouse_engine::Asked;
 
-<<<<<<<< HEAD:crates/routes/src/matching.rs
-/// Which clients a route is for.
-#[derive(Clone, Debug, Default)]
-pub struct RouteMatch {
-========
 /// Clients that a route is for, by what their ClientHello asks for.
 #[derive(Clone, Debug, Default)]
 pub struct RouteFilter {
->>>>>>>> main:crates/routes/src/route_filter.rs
     /// Names, in lower case; none: all.
     names: Vec<String>,
     alpn: Vec<Vec<u8>>,
@@ -29,29 +23,17 @@ enum Fit {
     Exact,
 }
 
-<<<<<<<< HEAD:crates/routes/src/matching.rs
-impl RouteMatch {
-    pub(crate) fn of(route: &dormouse_config::Route) -> RouteMatch {
-        let names = route.server_names.iter();
-        RouteMatch {
-========
 impl RouteFilter {
     pub(crate) fn of(route: &dormouse_config::Route) -> RouteFilter {
         let names = route.server_names.iter();
         RouteFilter {
->>>>>>>> main:crates/routes/src/route_filter.rs
             names: names.map(ToString::to_string).collect(),
             alpn: crate::engine_values::alpn(&route.alpn),
         }
     }
 
-<<<<<<<< HEAD:crates/routes/src/matching.rs
-    /// Is it for some names only?
-    pub(crate) fn has_names(&self) -> bool {
-========
     /// Whether it depends on what the client asks for.
     pub(crate) fn is_selective(&self) -> bool {
->>>>>>>> main:crates/routes/src/route_filter.rs
         !self.names.is_empty()
     }
 
@@ -75,25 +57,12 @@ impl RouteFilter {
 
 /// The number of the route that this client is for. `None`: none of them.
 pub fn choose<'a>(
-<<<<<<<< HEAD:crates/routes/src/matching.rs
-    routes: impl Iterator<Item = (u16, &'a RouteMatch)> + Clone,
-========
     routes: impl Iterator<Item = (u16, &'a RouteFilter)> + Clone,
->>>>>>>> main:crates/routes/src/route_filter.rs
     asked: &Asked,
 ) -> Option<u16> {
     let name = asked.server_name.as_deref();
     let best = routes
         .clone()
-<<<<<<<< HEAD:crates/routes/src/matching.rs
-        .filter_map(|(_, route)| route.fit(name))
-        .max()?;
-    let equal = routes.filter(|(_, route)| route.fit(name) == Some(best));
-    let shares = equal
-        .clone()
-        .find(|(_, route)| route.shares_protocol(asked));
-    let asks_none = || equal.clone().find(|(_, route)| route.alpn.is_empty());
-========
         .filter_map(|(_, filter)| filter.fit(name))
         .max()?;
     let equal = routes.filter(|(_, filter)| filter.fit(name) == Some(best));
@@ -101,7 +70,6 @@ pub fn choose<'a>(
         .clone()
         .find(|(_, filter)| filter.shares_protocol(asked));
     let asks_none = || equal.clone().find(|(_, filter)| filter.alpn.is_empty());
->>>>>>>> main:crates/routes/src/route_filter.rs
     let chosen = shares.or_else(asks_none).or_else(|| equal.clone().next());
     chosen.map(|(number, _)| number)
 }
@@ -110,13 +78,8 @@ pub fn choose<'a>(
 mod tests {
     use super::*;
 
-<<<<<<<< HEAD:crates/routes/src/matching.rs
-    fn takes(names: &[&str], alpn: &[&str]) -> RouteMatch {
-        RouteMatch {
-========
     fn filter(names: &[&str], alpn: &[&str]) -> RouteFilter {
         RouteFilter {
->>>>>>>> main:crates/routes/src/route_filter.rs
             names: names.iter().map(|&name| name.to_owned()).collect(),
             alpn: alpn.iter().map(|one| one.as_bytes().to_vec()).collect(),
         }
