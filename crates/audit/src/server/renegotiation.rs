@@ -22,9 +22,9 @@ use super::probe_hello::{ProbeHello, TLS12};
 use crate::connection::{ALERT, HANDSHAKE, RECEIVE, is_timeout};
 use crate::wire::MessageReader;
 
-/// How long an answer is waited for. Who reads answers at once.
+/// Wait for an answer. A server that reads the ClientHello answers at once.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
-/// How long it is waited for its end when the server has begun anew.
+/// Wait for the end of the flight when the server has accepted.
 const END_WAIT: Duration = Duration::from_millis(500);
 const BEGUN_AND_ENDED: &str = "a ServerHello, and then the end of the connection";
 const SERVER_HELLO: u8 = 2;
@@ -34,7 +34,7 @@ const FINISHED: u8 = 20;
 const VERIFY_DATA: usize = 12;
 const FATAL: u8 = 2;
 
-/// What a server did when its client wanted to renegotiate.
+/// Answer of a server whose client renegotiates.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct RenegotiationAnswer {
     pub(super) accepted: bool,

@@ -1,4 +1,4 @@
-//! The beginning of a connection: connect, handshake, and what was agreed on.
+//! The beginning of a connection: connect, handshake, agreed parameters.
 
 use std::time::Instant;
 

@@ -1,5 +1,4 @@
-//! Options about the server at the other end, the same for `bench` and `audit`: who is trusted, what is shown, what
-//! counts as an answer.
+//! Options about the server at the other end, the same for `bench` and `audit`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +7,7 @@ use clap::{Args, ValueEnum};
 use dormouse_bench::load::{Expect, IdentityFiles, Trust};
 use dormouse_measure::Error;
 
-/// Whom to trust, and which certificate to show.
+/// Trusted certificates, server name, and client certificate.
 #[derive(Args, Debug)]
 pub(crate) struct PeerArgs {
     /// Trust the certificates in this PEM file instead of the system's
