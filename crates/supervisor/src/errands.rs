@@ -6,9 +6,9 @@ use super::{Supervisor, TOKEN_ERRAND};
 use crate::material;
 use dormouse_config::Ca;
 use dormouse_engine::{ocsp_question, pem_chain};
-use dormouse_handover::handover::{self, Pem};
 use dormouse_handover::talk;
 use dormouse_handover::unix_time;
+use dormouse_handover::{Pem, parts};
 use dormouse_helpers::errand::{ErrandArguments, ErrandReport, IssuedCertificate, Job};
 use dormouse_helpers::helper::{self, Privileges};
 use dormouse_reactor::poller::Interest;
@@ -383,7 +383,7 @@ impl Supervisor {
 /// Those who may vouch for ACME servers, in a memory file: an errand could not read them.
 fn trusted(ca: &Ca) -> io::Result<Fd> {
     let text = material::authorities(ca).map_err(io::Error::other)?;
-    handover::write_text(&text)
+    parts::write_text(&text)
 }
 
 impl Entry {

@@ -3,7 +3,7 @@
 use super::error::ServeError;
 use super::notify::{self, HandedIn};
 use dormouse_config::{Config, PlainListen, SourceAddress};
-use dormouse_handover::handover::Handover;
+use dormouse_handover::Handover;
 use dormouse_reactor::socket::{self, Addr, ListenOptions};
 use dormouse_reactor::{Fd, OnExec};
 use dormouse_routes::socket_options::SocketOptions;

@@ -10,7 +10,7 @@ use super::errands::{Task, backoff_ms};
 use crate::material::{acme, certificates_in};
 use dormouse_config::Config;
 use dormouse_engine::pem_chain;
-use dormouse_handover::handover::Pem;
+use dormouse_handover::Pem;
 use dormouse_handover::orders::Order;
 use dormouse_handover::talk;
 use dormouse_handover::unix_time;

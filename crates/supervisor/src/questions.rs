@@ -3,7 +3,7 @@
 use dormouse_config::milliseconds;
 use dormouse_config::{self as config, Backend, Config, Probe, ProxyProtocol, Upstream};
 use dormouse_dataplane::proxy_protocol;
-use dormouse_handover::handover::OriginPem;
+use dormouse_handover::OriginPem;
 use dormouse_helpers::scout::{Check, CheckTls, LookupSchedule, Task, TlsProfile};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -11,16 +11,15 @@ use super::scout::Names;
 use super::state::certificates_told;
 use crate::material;
 use dormouse_config::{self as config, Config, Machine, Plan, Purpose};
-use dormouse_handover::handover::{ClientTrust, Descriptors, Handover, Pem};
 use dormouse_handover::orders::Order;
 use dormouse_handover::talk;
 use dormouse_handover::unix_time;
+use dormouse_handover::{ClientTrust, Descriptors, Handover, Pem};
 use dormouse_reactor::socket::DESCRIPTORS_MAX;
 use dormouse_reactor::{Fd, process};
-use dormouse_routes::backend_tls;
 use dormouse_routes::contexts;
 use dormouse_routes::identities::Identities;
-use dormouse_routes::origin::{self, Share};
+use dormouse_routes::origin::{self, WorkerNumber};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
@@ -135,7 +134,7 @@ impl Supervisor {
         let origins = material::load_origins(&config).map_err(|mistakes| errors(&mistakes))?;
         let backend_tls =
             material::load_backend_tls(&config).map_err(|mistakes| errors(&mistakes))?;
-        let alone = Share {
+        let alone = WorkerNumber {
             worker: 0,
             workers: 1,
         };
@@ -235,7 +234,7 @@ impl Supervisor {
             // Main keeps nothing that is parsed: it has no loop which must not stand still.
             &mut Identities::default(),
         )?;
-        backend_tls::make_contexts(&config, &self.backend_tls, &mut routes)?;
+        contexts::make_backend_contexts(&config, &self.backend_tls, &mut routes)?;
         drop(routes);
         let listeners = listeners::open(&config, &numbers.list(), &self.listeners)
             .map_err(|error| error.to_string())?;

@@ -19,7 +19,7 @@ use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::socket::Attempt;
 use dormouse_reactor::{Fd, OnExec, socket};
-use dormouse_tables::backends::{Checked, Places};
+use dormouse_tables::backends::{CheckedHealth, RetiredPlaces};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::net::SocketAddr;
@@ -62,7 +62,7 @@ pub(super) struct Scouts {
     former: Vec<Pid>,
     /// Names that can't be looked up, so that it is said once.
     unknown: BTreeSet<String>,
-    places: Places,
+    places: RetiredPlaces,
     sweep_at_ms: Option<u64>,
 }
 
@@ -226,7 +226,8 @@ impl Supervisor {
             for address in addresses(&upstream.backend) {
                 if !self.scouts.asks(&address) {
                     let place = self.backends.place(&address);
-                    self.backends.set_checked(place, Checked::Unknown, now_ms);
+                    self.backends
+                        .set_checked(place, CheckedHealth::Unknown, now_ms);
                 }
             }
         }
@@ -255,10 +256,10 @@ impl Supervisor {
         let now_ms = process::boottime_ms();
         match well {
             Ok(()) => {
-                if self.backends.checked(place) == Checked::Down {
+                if self.backends.checked(place) == CheckedHealth::Down {
                     tracing::info!(backend, "backend is well again: it gets connections");
                 }
-                self.backends.set_checked(place, Checked::Up, now_ms);
+                self.backends.set_checked(place, CheckedHealth::Up, now_ms);
             }
             Err(why) => {
                 tracing::warn!(
@@ -266,7 +267,8 @@ impl Supervisor {
                     error = why,
                     "backend is not well; it is passed over"
                 );
-                self.backends.set_checked(place, Checked::Down, now_ms);
+                self.backends
+                    .set_checked(place, CheckedHealth::Down, now_ms);
             }
         }
     }
@@ -368,7 +370,7 @@ impl Supervisor {
         if all_have_it {
             let all = upstreams(&self.config).flat_map(|upstream| addresses(&upstream.backend));
             let named: HashSet<u64> = all
-                .map(|name| dormouse_tables::backends::hash(&name))
+                .map(|name| dormouse_tables::hash::of_text(&name))
                 .collect();
             self.scouts.places.sweep(&self.backends, &named, now_ms);
         }

@@ -13,15 +13,14 @@ use super::{Source, Supervisor, TOKEN_SIGNALS, listeners, signals};
 use crate::session_files::SessionFiles;
 use crate::ticket_keys::Keyring;
 use dormouse_config::{Config, Loaded, Log, Sandbox};
-use dormouse_handover::handover::{ClientTrust, OriginPem, Pem};
 use dormouse_handover::unix_time;
+use dormouse_handover::{ClientTrust, OriginPem, Pem};
 use dormouse_reactor::cache::Cache;
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::process::OomScore;
 use dormouse_reactor::shared::Shared;
 use dormouse_reactor::signal::Signals;
 use dormouse_reactor::{Fd, OnExec, process, sandbox};
-use dormouse_routes::backend_tls;
 use dormouse_routes::contexts;
 use dormouse_routes::identities::Identities;
 use dormouse_routes::route::Route;
@@ -167,7 +166,7 @@ fn make_contexts(
     pems: &[Option<OriginPem>],
     mut routes: Vec<Route>,
 ) -> Result<(), ServeError> {
-    backend_tls::make_contexts(config, pems, &mut routes)
+    contexts::make_backend_contexts(config, pems, &mut routes)
         .map_err(|why| ServeError::Certificates(vec![why]))
 }
 

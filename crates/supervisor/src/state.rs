@@ -1,7 +1,7 @@
 //! What main knows, as it is told to control.
 
 use super::Supervisor;
-use dormouse_handover::handover::Pem;
+use dormouse_handover::Pem;
 use dormouse_handover::talk::{self, Bounds, Configuration, Keeper, Phase, State};
 use dormouse_reactor::process;
 

@@ -96,7 +96,7 @@ impl World {
             backend_name: String::new(),
             access: Access::default(),
             sources: Vec::new(),
-            takes: dormouse_routes::door::Takes::default(),
+            filter: dormouse_routes::route_filter::RouteFilter::default(),
         };
         let os = OsIo::adopt(slots.header().epoll()).expect("a poller");
         self.worker = Some(

@@ -16,9 +16,8 @@ use crate::io::Io;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
 use dormouse_config::{Log, Originate};
-use dormouse_handover::handover::{Changed, Descriptors, ForKeeper, Handover, OriginPem};
+use dormouse_handover::{Changed, Descriptors, ForKeeper, Handover, OriginPem};
 use dormouse_reactor::{Fd, OnExec};
-use dormouse_routes::backend_tls;
 use dormouse_routes::contexts;
 use dormouse_routes::identities::Identities;
 use dormouse_routes::origin;
@@ -102,7 +101,7 @@ impl Reloader {
             &mut self.identities,
         )
         .map_err(io::Error::other)?;
-        backend_tls::make_contexts(&handover.config, &handover.backend_tls, &mut routes)
+        contexts::make_backend_contexts(&handover.config, &handover.backend_tls, &mut routes)
             .map_err(io::Error::other)?;
         if listeners.len() != handover.descriptors.listeners.len() {
             return Err(io::Error::other("listeners are missing"));

@@ -9,7 +9,7 @@
 
 use super::{keep_answer, read_pair, warn_of};
 use dormouse_config::{Config, Route};
-use dormouse_handover::handover::Pem;
+use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
 use dormouse_helpers::errand::Account;
 use std::fs;

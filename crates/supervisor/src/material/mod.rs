@@ -5,8 +5,8 @@ mod files;
 
 use dormouse_config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Route};
 use dormouse_engine::{Identity, OcspProblem, Roots, TrustStore, read_pem_file};
-use dormouse_handover::handover::{ClientTrust, OriginPem, Pem};
 use dormouse_handover::unix_time;
+use dormouse_handover::{ClientTrust, OriginPem, Pem};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read as _;

@@ -7,9 +7,9 @@
 
 use dormouse_engine::Asked;
 
-/// What a route takes.
+/// Clients that a route is for, by what their ClientHello asks for.
 #[derive(Clone, Debug, Default)]
-pub struct Takes {
+pub struct RouteFilter {
     /// Names, in lower case; none: all.
     names: Vec<String>,
     alpn: Vec<Vec<u8>>,
@@ -23,17 +23,17 @@ enum Fit {
     Exact,
 }
 
-impl Takes {
-    pub(crate) fn of(route: &dormouse_config::Route) -> Takes {
+impl RouteFilter {
+    pub(crate) fn of(route: &dormouse_config::Route) -> RouteFilter {
         let names = route.server_names.iter();
-        Takes {
+        RouteFilter {
             names: names.map(ToString::to_string).collect(),
-            alpn: crate::contexts::alpn(&route.alpn),
+            alpn: crate::engine_values::alpn(&route.alpn),
         }
     }
 
-    /// Does it depend on what the client asks for?
-    pub(crate) fn is_for_some(&self) -> bool {
+    /// Whether it depends on what the client asks for.
+    pub(crate) fn is_selective(&self) -> bool {
         !self.names.is_empty()
     }
 
@@ -57,19 +57,19 @@ impl Takes {
 
 /// The number of the route that this client is for. `None`: none of them.
 pub fn choose<'a>(
-    routes: impl Iterator<Item = (u16, &'a Takes)> + Clone,
+    routes: impl Iterator<Item = (u16, &'a RouteFilter)> + Clone,
     asked: &Asked,
 ) -> Option<u16> {
     let name = asked.server_name.as_deref();
     let best = routes
         .clone()
-        .filter_map(|(_, takes)| takes.fit(name))
+        .filter_map(|(_, filter)| filter.fit(name))
         .max()?;
-    let equal = routes.filter(|(_, takes)| takes.fit(name) == Some(best));
+    let equal = routes.filter(|(_, filter)| filter.fit(name) == Some(best));
     let shares = equal
         .clone()
-        .find(|(_, takes)| takes.shares_protocol(asked));
-    let asks_none = || equal.clone().find(|(_, takes)| takes.alpn.is_empty());
+        .find(|(_, filter)| filter.shares_protocol(asked));
+    let asks_none = || equal.clone().find(|(_, filter)| filter.alpn.is_empty());
     let chosen = shares.or_else(asks_none).or_else(|| equal.clone().next());
     chosen.map(|(number, _)| number)
 }
@@ -78,8 +78,8 @@ pub fn choose<'a>(
 mod tests {
     use super::*;
 
-    fn takes(names: &[&str], alpn: &[&str]) -> Takes {
-        Takes {
+    fn filter(names: &[&str], alpn: &[&str]) -> RouteFilter {
+        RouteFilter {
             names: names.iter().map(|&name| name.to_owned()).collect(),
             alpn: alpn.iter().map(|one| one.as_bytes().to_vec()).collect(),
         }
@@ -95,11 +95,11 @@ mod tests {
     #[test]
     fn names_decide_and_then_protocols() {
         let routes = [
-            takes(&[], &[]),
-            takes(&["*.example"], &["h2"]),
-            takes(&["*.example"], &[]),
-            takes(&["a.example", "b.test"], &["h2"]),
-            takes(&["a.example"], &["mqtt"]),
+            filter(&[], &[]),
+            filter(&["*.example"], &["h2"]),
+            filter(&["*.example"], &[]),
+            filter(&["a.example", "b.test"], &["h2"]),
+            filter(&["a.example"], &["mqtt"]),
         ];
         let chosen = |name: &str, alpn: &[&str]| {
             let all = (0..).zip(routes.iter());

@@ -14,29 +14,29 @@ use time::OffsetDateTime;
 
 use crate::table::{Row, row};
 
-/// Certificates which end within so many days deserve a word.
+/// Certificates that expire within this time get a warning.
 const SOON_DAYS: u64 = 14;
-/// Names shown of a certificate; some have a hundred.
+/// Limit on names shown of a certificate; some have a hundred.
 const NAMES_SHOWN_MAX: usize = 4;
 const DAY_S: u64 = 86_400;
 
-/// What was found.
+/// Certificates of a configuration, with errors and warnings.
 #[derive(Debug, Default)]
-pub(crate) struct Identities {
-    /// For each route the lines about its certificates.
+pub(crate) struct CertificateReport {
+    /// Table rows about certificates, by route.
     pub(crate) by_route: Vec<Vec<Row>>,
-    /// What keeps `serve` from starting.
+    /// Errors that keep `serve` from starting.
     pub(crate) errors: Vec<String>,
-    /// What clients may complain about.
+    /// Problems that clients may report.
     pub(crate) warnings: Vec<String>,
 }
 
 /// Reads and checks all certificates and keys.
-pub(crate) fn read(config: &Config) -> Identities {
+pub(crate) fn read(config: &Config) -> CertificateReport {
     let now_s = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
-    let mut found = Identities::default();
+    let mut found = CertificateReport::default();
     for route in &config.routes {
         let rows = read_route(config, route, now_s, &mut found);
         found.by_route.push(rows);
@@ -49,8 +49,13 @@ pub(crate) fn read(config: &Config) -> Identities {
     found
 }
 
-/// What clients of a route are shown, and how that is kept fresh.
-fn read_route(config: &Config, route: &Route, now_s: u64, found: &mut Identities) -> Vec<Row> {
+/// The certificates of a route, and how they are renewed.
+fn read_route(
+    config: &Config,
+    route: &Route,
+    now_s: u64,
+    found: &mut CertificateReport,
+) -> Vec<Row> {
     if route.pass_through {
         return vec![row("certificate", "the backend's", "TLS passes through")];
     }
@@ -92,13 +97,13 @@ fn read_route(config: &Config, route: &Route, now_s: u64, found: &mut Identities
     rows
 }
 
-/// The certificate for a name from an ACME server: there, or still to come. That it can't be read
-/// is no mistake: another one is had.
+/// The certificate for a name from an ACME server. A file that cannot be read is not an error:
+/// `serve` gets another certificate.
 fn read_acme(
     config: &Config,
     name: &AcmeName,
     now_s: u64,
-    found: &mut Identities,
+    found: &mut CertificateReport,
     staples: &mut Staples,
 ) -> Row {
     let (file, server) = (acme_file(config, name.as_str()), &config.acme.acme_server);
@@ -117,7 +122,7 @@ fn read_acme(
     row("certificate", name, remark)
 }
 
-/// Whose OCSP responses are stapled to the certificates of a route.
+/// Sources of the OCSP responses that are stapled to a route's certificates.
 #[derive(Default)]
 struct Staples {
     from_file: usize,
@@ -139,7 +144,7 @@ impl Staples {
         }
     }
 
-    /// Nothing is said where there is no response to be had.
+    /// None if no certificate has a source of responses.
     fn row(&self, fetch: bool) -> Option<Row> {
         let fetched = match (self.with_responder, fetch) {
             (0, _) => None,
@@ -152,11 +157,11 @@ impl Staples {
     }
 }
 
-/// Of those in a directory, what is no good is left out as long as something is good.
+/// In a directory, bad pairs are warnings as long as one pair is good.
 fn read_pairs(
     pairs: &[PairFiles],
     now_s: u64,
-    found: &mut Identities,
+    found: &mut CertificateReport,
     staples: &mut Staples,
 ) -> Vec<Row> {
     let mut rows = Vec::new();
@@ -190,8 +195,8 @@ fn read_pairs(
     rows
 }
 
-/// An OCSP response beside it.
-fn read_staple(path: &Path, identity: &mut Identity, now_s: u64, found: &mut Identities) {
+/// The OCSP response beside a certificate.
+fn read_staple(path: &Path, identity: &mut Identity, now_s: u64, found: &mut CertificateReport) {
     let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now_s));
     let shown = path.display();
     match std::fs::read(path) {
@@ -208,8 +213,8 @@ fn read_staple(path: &Path, identity: &mut Identity, now_s: u64, found: &mut Ide
     }
 }
 
-/// Trust and own certificate of an origination.
-fn read_origin(originate: &Originate, now_s: u64, found: &mut Identities) {
+/// Trusted CAs and the client certificate of an origination.
+fn read_origin(originate: &Originate, now_s: u64, found: &mut CertificateReport) {
     if let (Ca::File(path), false) = (&originate.ca, originate.insecure) {
         let read = std::fs::read(path).map_err(|error| error.to_string());
         let store = read.and_then(|pem| TrustStore::from_pem(&pem).map_err(|e| e.to_string()));

@@ -1,4 +1,4 @@
-//! The other processes of a demo: started by it, ended with it.
+//! The other processes of a demo, which end with it.
 
 use std::process::ExitCode;
 
@@ -6,15 +6,15 @@ use dormouse_reactor::process::{self, Pid, Program};
 use dormouse_reactor::signal::{self, Signal};
 
 use super::backend::{self, Fault};
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::terminal;
 
 /// Arguments of a part.
 #[derive(Debug, clap::Args)]
-pub(crate) struct PartArgs {
+pub(crate) struct HelperProcessArgs {
     /// Which one.
     #[arg(value_enum)]
-    part: Part,
+    part: HelperProcess,
     /// The demo: when it ends, whatever the reason, the part ends too.
     #[arg(long)]
     parent: i32,
@@ -28,7 +28,7 @@ pub(crate) struct PartArgs {
 
 /// A process of the demo.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub(crate) enum Part {
+pub(crate) enum HelperProcess {
     /// The plain echo server behind `serve`.
     Echo,
     /// `serve` itself.
@@ -36,19 +36,19 @@ pub(crate) enum Part {
 }
 
 /// Runs as a part of a demo.
-pub(crate) fn run(args: &PartArgs) -> ExitCode {
+pub(crate) fn run(args: &HelperProcessArgs) -> ExitCode {
     // `serve` is asked to end, so that it takes its workers with it.
     let last_word = match args.part {
-        Part::Echo => Signal::Kill,
-        Part::Serve => Signal::Terminate,
+        HelperProcess::Echo => Signal::Kill,
+        HelperProcess::Serve => Signal::Terminate,
     };
     let tied =
         signal::unblock_all().and_then(|()| process::die_with_parent(last_word, Pid(args.parent)));
     let outcome = match tied {
         Ok(true) => match args.part {
-            Part::Echo => backend::run(args.fault),
+            HelperProcess::Echo => backend::run(args.fault),
             // The same process goes on as `serve`, with the command line that a user would give.
-            Part::Serve => Program::this(&args.command)
+            HelperProcess::Serve => Program::this(&args.command)
                 .replace_this()
                 .map(|never| match never {}),
         },
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &PartArgs) -> ExitCode {
                 "a part of the demo ({:?}): {error}",
                 args.part
             ));
-            Outcome::Failed.into()
+            ExitStatus::Failed.into()
         }
     }
 }

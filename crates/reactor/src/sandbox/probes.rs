@@ -12,14 +12,14 @@ use crate::process;
 
 /// What came of trying something.
 #[derive(Debug)]
-pub struct Attempt {
+pub struct SandboxProbe {
     /// What was tried.
     pub what: &'static str,
     /// How it ended.
     pub result: io::Result<()>,
 }
 
-impl Attempt {
+impl SandboxProbe {
     /// Whether it was refused, and did not fail for another reason.
     pub fn is_refused(&self) -> bool {
         let refused = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
@@ -27,7 +27,7 @@ impl Attempt {
     }
 }
 
-impl fmt::Display for Attempt {
+impl fmt::Display for SandboxProbe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outcome = if self.is_refused() {
             "refused"
@@ -39,8 +39,8 @@ impl fmt::Display for Attempt {
 }
 
 /// Tries all of it, in this process.
-pub fn attempts() -> Vec<Attempt> {
-    let attempt = |what, result| Attempt { what, result };
+pub fn probes() -> Vec<SandboxProbe> {
+    let attempt = |what, result| SandboxProbe { what, result };
     let open = |path: &str, options: &OpenOptions| options.open(path).map(drop);
     // A file without a name: nothing is left behind where it can be made.
     let mut unnamed = OpenOptions::new();
