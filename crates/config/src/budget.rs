@@ -4,7 +4,7 @@
 //! what peers send before it is read. The kernel takes in what it has offered room for, whether or
 //! not anybody reads, and an offer can't be taken back. So with a budget the receive buffers of all
 //! connections are counted in full, and are only as large as that allows; what is sent is bounded
-//! in sum while the program runs (`worker::kernel_memory`).
+//! in sum while the program runs (the data path's `memory::kernel`).
 
 use super::quantities::{ByteSize, Count};
 use super::raw::Wrong;
