@@ -14,7 +14,6 @@ const NOT_YET_CLEAN: &[&str] = &[
     "dormouse-handover",
     "dormouse-interop",
     "dormouse-routes",
-    "dormouse-supervisor",
     "dormouse-tables",
 ];
 
