@@ -22,19 +22,19 @@ const SAMPLE_SHARE: u32 = 50;
 /// Most samples that are kept; beyond, every second one is dropped.
 const SAMPLES_MAX: usize = 2000;
 
-/// Who watches a run.
+/// Observer of a run.
 pub trait Console {
     /// Something that must be known before the run begins.
     fn note(&mut self, _text: &str) {}
     /// A part of the run begins; `total` is what will be counted, if that is known.
     fn stage(&mut self, name: &str, total: Option<u64>);
-    /// How far it is; called ten times a second.
+    /// Progress of the part; called ten times a second.
     fn progress(&mut self, at: &Progress);
     /// The part is over.
     fn stage_over(&mut self);
 }
 
-/// Whom a run measures.
+/// The side of a connection that a run measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MeasuredSide {
     /// A server's memory.
@@ -43,10 +43,10 @@ pub enum MeasuredSide {
     Client,
 }
 
-/// How far a part of a run is.
+/// Progress of a part of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Progress {
-    /// What was counted so far.
+    /// Count so far.
     pub done: u64,
     /// Of how much.
     pub total: Option<u64>,
@@ -65,9 +65,9 @@ pub struct Progress {
     pub left: Option<Duration>,
 }
 
-/// A run that is going on.
+/// A run in progress.
 pub struct Session<'a> {
-    /// What was asked for.
+    /// Specification of the run.
     pub spec: &'a Spec,
     /// The record of the run so far.
     pub run: Run,
@@ -80,7 +80,7 @@ pub struct Session<'a> {
     watch: RunMonitor<'a>,
 }
 
-/// What happens beside the load: signals, samples, progress.
+/// Signals, samples and progress while load runs.
 struct RunMonitor<'a> {
     console: &'a mut dyn Console,
     interrupts: Interrupts,
@@ -176,10 +176,10 @@ impl<'a> Session<'a> {
     /// Why it ended early.
     pub fn early_end(&mut self) -> Option<Error> {
         let died = self.watch.server_died.take();
-        died.or_else(|| self.watch.interrupted.then(|| Error::interrupted()))
+        died.or_else(|| self.watch.interrupted.then(Error::interrupted))
     }
 
-    /// Has an order carried out, with progress; counts failures.
+    /// Carries out an order, with progress; counts failures.
     pub fn order(
         &mut self,
         stage: &str,

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use clap::Args;
 use dormouse_config::{self as config, Admin, Machine, Purpose, Section};
-use serde_json::Value;
+use dormouse_handover::status::OrderResult;
+use serde::de::DeserializeOwned;
 
 use crate::outcome::Outcome;
 use crate::{mistakes, terminal};
@@ -38,16 +39,6 @@ pub(crate) struct AdminArgs {
     /// Print the answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// An answer to an order.
-pub(crate) struct OrderAnswer {
-    /// Whether it was done.
-    pub(crate) done: bool,
-    /// What was done, or why not.
-    pub(crate) words: String,
-    /// As it came.
-    pub(crate) json: Value,
 }
 
 /// Where to ask.
@@ -96,7 +87,7 @@ impl AdminAddress {
     }
 
     /// Asks a question. `Err` says in words what is wrong.
-    pub(crate) fn question(&self, path: &str) -> Result<Value, String> {
+    pub(crate) fn question<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
         let (status, body) = self.exchange("GET", path, QUESTION_TIMEOUT)?;
         if status != 200 {
             return Err(format!("{self}: {}", body.trim_end()));
@@ -106,20 +97,9 @@ impl AdminAddress {
     }
 
     /// Gives an order.
-    pub(crate) fn order(&self, path: &str) -> Result<OrderAnswer, String> {
+    pub(crate) fn order(&self, path: &str) -> Result<OrderResult, String> {
         let (_, body) = self.exchange("POST", path, ORDER_TIMEOUT)?;
-        let Ok(json) = serde_json::from_str::<Value>(&body) else {
-            return Err(format!("{self}: {}", body.trim_end()));
-        };
-        Ok(OrderAnswer {
-            done: json.get("done").and_then(Value::as_bool).unwrap_or(false),
-            words: json
-                .get("words")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned(),
-            json,
-        })
+        serde_json::from_str(&body).map_err(|_| format!("{self}: {}", body.trim_end()))
     }
 
     /// One request, one response: its status and body.
@@ -197,7 +177,7 @@ pub(crate) fn run_order(args: &AdminArgs, path: &str) -> ExitCode {
         Err(code) => return code,
     };
     match address.order(path) {
-        Ok(answered) => show(&answered, args.json),
+        Ok(result) => show(&result, args.json),
         Err(what) => {
             terminal::error(what);
             Outcome::Failed.into()
@@ -206,15 +186,15 @@ pub(crate) fn run_order(args: &AdminArgs, path: &str) -> ExitCode {
 }
 
 /// Says what became of an order.
-pub(crate) fn show(answered: &OrderAnswer, json: bool) -> ExitCode {
+pub(crate) fn show(result: &OrderResult, json: bool) -> ExitCode {
     if json {
-        terminal::print(&format!("{:#}\n", answered.json));
-    } else if answered.done {
-        terminal::print(&format!("{}\n", terminal::printable(&answered.words)));
+        terminal::print_json(result);
+    } else if result.done {
+        terminal::print(&format!("{}\n", terminal::printable(&result.words)));
     } else {
-        terminal::error(terminal::printable(&answered.words));
+        terminal::error(terminal::printable(&result.words));
     }
-    if answered.done {
+    if result.done {
         ExitCode::SUCCESS
     } else {
         Outcome::Misused.into()

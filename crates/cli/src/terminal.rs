@@ -4,6 +4,8 @@ use std::env;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write as _};
 
+use serde::Serialize;
+
 use crate::journal;
 
 /// Whether standard error is to have colours: it is a terminal which can show them,
@@ -23,6 +25,19 @@ pub(crate) fn colours_on(stream: &impl IsTerminal) -> bool {
 pub(crate) fn print(text: &str) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Writes a document as JSON to standard output, its fields in the order of their names.
+pub(crate) fn print_json(document: &impl Serialize) {
+    // Our documents have text keys only, so this can't fail.
+    let value = serde_json::to_value(document).unwrap_or_default();
+    print(&format!("{value:#}\n"));
+}
+
+/// The same in one line.
+pub(crate) fn print_json_line(document: &impl Serialize) {
+    let value = serde_json::to_value(document).unwrap_or_default();
+    print(&format!("{value}\n"));
 }
 
 /// Says on standard error what is wrong, in one line.

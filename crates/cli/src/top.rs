@@ -7,18 +7,18 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use dormouse_handover::status::Status;
 use dormouse_reactor::OnExec;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::signal::{Signal, Signals};
 use dormouse_reactor::socket::Attempt;
 use dormouse_reactor::terminal::Keyboard;
-use serde_json::Value;
 
 use crate::admin::{AdminAddress, AdminArgs};
 use crate::outcome::Outcome;
 use crate::paint::Screen;
 use crate::terminal;
-use page::Seen;
+use page::Dashboard;
 
 /// Where to look, and how often.
 #[derive(Debug, Args)]
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &TopArgs) -> ExitCode {
     }
 }
 
-fn watch(address: &AdminAddress, first: Value, every: Duration) -> io::Result<()> {
+fn watch(address: &AdminAddress, first: Status, every: Duration) -> io::Result<()> {
     let ends = [
         Signal::Interrupt,
         Signal::Terminate,
@@ -74,10 +74,10 @@ fn watch(address: &AdminAddress, first: Value, every: Duration) -> io::Result<()
     poller.add(keyboard.fd(), TOKEN_KEYS, Interest::READ)?;
     let screen = Screen::enter();
     let mut events = Events::with_capacity(8);
-    let mut seen = Seen::new(first);
+    let mut dashboard = Dashboard::new(first);
     let mut next = Instant::now() + every;
     loop {
-        screen.show(&seen.page(size(), terminal::colours_on(&io::stdout())));
+        screen.show(&dashboard.page(size(), terminal::colours_on(&io::stdout())));
         let left = next.saturating_duration_since(Instant::now());
         poller.wait(&mut events, Some(left.as_millis() as u64 + 1))?;
         for event in events.iter() {
@@ -91,7 +91,7 @@ fn watch(address: &AdminAddress, first: Value, every: Duration) -> io::Result<()
         }
         if Instant::now() >= next {
             next = Instant::now() + every;
-            seen.look(address.question("/status"));
+            dashboard.update(address.question("/status"));
         }
     }
 }

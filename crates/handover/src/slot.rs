@@ -25,7 +25,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const SLOT_LAYOUT_VERSION: u32 = 1;
 /// The layout of a build which tests upgrades: two fields have changed places.
 #[cfg(feature = "layout-test")]
-pub const SLOT_LAYOUT_VERSION: u32 = crate::layout::TRIAL_VERSION;
+pub const SLOT_LAYOUT_VERSION: u32 = TRIAL_VERSION;
+
+/// The layout of builds with the feature `layout-test`.
+#[cfg(any(debug_assertions, feature = "layout-test"))]
+pub(crate) const TRIAL_VERSION: u32 = 1001;
 
 /// A connection. All zeroes means free.
 #[repr(C)]

@@ -4,10 +4,10 @@
 use crate::material::Material;
 use dormouse_config::Config;
 use dormouse_engine::TicketKeys;
+use dormouse_routes::contexts;
 use dormouse_routes::identities::Identities;
-use dormouse_routes::origin::{self, Share};
+use dormouse_routes::origin::{self, WorkerNumber};
 use dormouse_routes::route::Route;
-use dormouse_routes::{backend_tls, contexts};
 use dormouse_tables::backends::Backends;
 
 /// Builds the contexts of all routes.
@@ -35,12 +35,12 @@ pub(crate) fn of_backends(
     material: &Material,
     mut routes: Vec<Route>,
 ) -> Result<(), String> {
-    backend_tls::make_contexts(config, &material.backend_tls, &mut routes)
+    contexts::make_backend_contexts(config, &material.backend_tls, &mut routes)
 }
 
 /// Builds the contexts of originations.
 pub(crate) fn of_origins(config: &Config, material: &Material) -> Result<(), String> {
-    let alone = Share {
+    let alone = WorkerNumber {
         worker: 0,
         workers: 1,
     };

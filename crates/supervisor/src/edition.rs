@@ -2,7 +2,7 @@
 
 use crate::material::{Certificates, Material};
 use dormouse_config::{Backend, Config, Plan, Probe, Route, Upstream};
-use dormouse_handover::handover::Pem;
+use dormouse_handover::Pem;
 use dormouse_handover::talk;
 use dormouse_reactor::process;
 use dormouse_tables::backends::Backends;

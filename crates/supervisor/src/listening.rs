@@ -4,7 +4,7 @@ use crate::error::ServeError;
 use crate::route_numbers::RouteNumbers;
 use crate::systemd::{self, InheritedListeners};
 use dormouse_config::{Config, PlainListen, SourceAddress};
-use dormouse_handover::handover::{Descriptors, Handover};
+use dormouse_handover::{Descriptors, Handover};
 use dormouse_reactor::socket::{self, Addr, ListenOptions};
 use dormouse_reactor::{Fd, OnExec};
 use dormouse_routes::socket_options::SocketOptions;

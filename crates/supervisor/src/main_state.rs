@@ -3,8 +3,8 @@
 use crate::pairs::PairState;
 use crate::session_files::SessionFilesState;
 use dormouse_config::Plan;
-use dormouse_handover::handover::{Handover, part, parts, write_parts};
 use dormouse_handover::layout::Formats;
+use dormouse_handover::{Handover, parts};
 use dormouse_reactor::Fd;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -37,7 +37,7 @@ impl MainState {
     /// Writes it into a memory file.
     pub(crate) fn write(&self) -> io::Result<Fd> {
         let formats = serde_json::to_vec(&Formats::ours())?;
-        write_parts(
+        parts::write(
             &formats,
             &serde_json::to_vec(self)?,
             &self.handover.secrets(),
@@ -46,11 +46,11 @@ impl MainState {
 
     /// Reads it, if this build can go on with the writer's formats.
     pub(crate) fn read(fd: Fd) -> io::Result<MainState> {
-        let [formats, state, secrets] = parts(fd)?;
-        let formats: Formats = serde_json::from_slice(&part(fd, formats)?)?;
+        let [formats, state, secrets] = parts::locate(fd)?;
+        let formats: Formats = serde_json::from_slice(&parts::read(fd, formats)?)?;
         formats.check().map_err(io::Error::other)?;
-        let mut state: MainState = serde_json::from_slice(&part(fd, state)?)?;
-        state.handover.set_secrets(&part(fd, secrets)?)?;
+        let mut state: MainState = serde_json::from_slice(&parts::read(fd, state)?)?;
+        state.handover.set_secrets(&parts::read(fd, secrets)?)?;
         Ok(state)
     }
 }

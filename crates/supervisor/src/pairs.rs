@@ -2,8 +2,8 @@
 
 use crate::tokens;
 use dormouse_dataplane::keeper::{self, BoardArgs};
+use dormouse_handover::Handover;
 use dormouse_handover::child;
-use dormouse_handover::handover::Handover;
 use dormouse_handover::orders::{self, Order, Word};
 use dormouse_handover::share::Share;
 use dormouse_handover::slot::{SLOT_LAYOUT_VERSION, Slot};

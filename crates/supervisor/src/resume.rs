@@ -16,7 +16,7 @@ use crate::supervisor::{History, Supervisor};
 use crate::ticket_keys::Keyring;
 use dormouse_config::Log;
 use dormouse_engine::TicketKeys;
-use dormouse_handover::handover::Handover;
+use dormouse_handover::Handover;
 use dormouse_handover::trial;
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Poller;

@@ -6,10 +6,10 @@
 
 use crate::error::ServeError;
 use dormouse_config::Config;
-use dormouse_handover::handover::OriginPem;
+use dormouse_handover::OriginPem;
 use dormouse_reactor::Fd;
 use dormouse_routes::origin;
-use dormouse_tables::client_sessions::{ClientSessions, MAIN, Place, Snapshot};
+use dormouse_tables::client_sessions::{ClientSessions, MAIN, SessionPlace, Snapshot};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -35,7 +35,7 @@ pub(crate) struct SessionFiles {
 
 struct SessionFile {
     path: PathBuf,
-    places: Vec<([u8; 16], Place)>,
+    places: Vec<([u8; 16], SessionPlace)>,
     /// The sum of the places' stamps when it was written last.
     written: u64,
 }

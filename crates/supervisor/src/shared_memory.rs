@@ -4,7 +4,7 @@ use crate::error::{ServeError, system};
 use crate::material::Material;
 use crate::session_files::{SessionFiles, SessionFilesState};
 use dormouse_config::{Config, Loaded};
-use dormouse_handover::handover::Descriptors;
+use dormouse_handover::Descriptors;
 use dormouse_reactor::Fd;
 use dormouse_reactor::cache::Cache;
 use dormouse_reactor::shared::Shared;

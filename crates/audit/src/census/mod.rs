@@ -1,7 +1,7 @@
 //! Where memory is: a census of a process's heap, taken from outside, by the size of its blocks.
 //!
-//! glibc keeps the size of every block right before it, so a heap can be walked by anybody who may
-//! read the process's memory. Between no, N and 2N connections the blocks that belong to a
+//! glibc keeps the size of every block right before it, so any process that may read this memory can
+//! walk the heap. Between no, N and 2N connections the blocks that belong to a
 //! connection stand out by their number. Where the allocator is another one, pages are sampled.
 
 mod glibc;

@@ -1,4 +1,4 @@
-//! What snapshots of a heap say together: which blocks come with a connection, and which stay.
+//! Comparison of a heap's snapshots: which blocks come with a connection, and which stay.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const CLASSES_MAX: usize = 24;
 /// Blocks of one size which come with connections.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SizeClass {
-    /// MeasuredSide blocks: `malloc`, or `CPython`.
+    /// Allocator that the blocks belong to: `malloc` or `CPython`.
     #[serde(default = "malloc")]
     pub heap: String,
     /// Bytes of a block, its header included.
@@ -41,11 +41,11 @@ fn malloc() -> String {
 pub struct ClassCount {
     /// Its name, as the runtime has it: `[B` is a JVM's array of bytes.
     pub class: String,
-    /// How many there are with 2N connections.
+    /// Objects with 2N connections.
     pub instances: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// How many of them came with each connection.
+    /// Objects that came with each connection.
     #[serde(default)]
     pub per_connection: f64,
     /// Bytes of those.
@@ -56,7 +56,7 @@ pub struct ClassCount {
 /// The census of a server.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CensusReport {
-    /// How it was taken: `glibc malloc`, `CPython's allocator`, `classes of the JVM` or `V8`, `pages`.
+    /// Method: `glibc malloc`, `CPython's allocator`, `classes of the JVM` or `V8`, `pages`.
     pub method: String,
     /// Sizes by bytes per connection, the greatest first.
     pub classes: Vec<SizeClass>,
@@ -75,12 +75,12 @@ pub struct CensusReport {
     pub managed: Vec<ClassCount>,
     /// A sample of the pages, where the allocator can't be read.
     pub pages: Option<PageSample>,
-    /// What could not be read, and why.
+    /// Memory that could not be read, and why.
     pub notes: Vec<String>,
 }
 
 impl CensusReport {
-    /// What the snapshots at none, N and 2N say together.
+    /// Compares the snapshots at none, N and 2N connections.
     pub fn compare(
         none: &Snapshot,
         n: &Snapshot,
@@ -160,7 +160,7 @@ impl CensusReport {
         }
     }
 
-    /// Adds what runtimes told at none and at 2N connections.
+    /// Adds the managed heaps at none and at 2N connections.
     pub fn add_managed(&mut self, none: &ManagedHeap, two_n: &ManagedHeap, connections: u64) {
         self.notes.extend(two_n.refused.iter().cloned());
         let Some(by) = two_n.by else { return };

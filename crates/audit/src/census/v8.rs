@@ -2,7 +2,7 @@
 //!
 //! Node.js offers it when it was started with `--inspect`. Asking is one heap snapshot (Chrome
 //! DevTools Protocol, `HeapProfiler.takeHeapSnapshot`): V8 collects garbage and stops for as long as
-//! it takes. Nobody is made to offer it, for whoever reaches that port commands the process.
+//! it takes. The audit does not turn it on, because a client of that port controls the process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -110,7 +110,7 @@ fn path_of(address: SocketAddr) -> Option<String> {
     None
 }
 
-/// Has a snapshot made, and returns its text.
+/// Requests a snapshot, and returns its text.
 fn snapshot(address: SocketAddr, path: &str) -> Result<String, String> {
     let words = |error: std::io::Error| format!("the inspector: {error}");
     let mut stream = TcpStream::connect_timeout(&address, HTTP_PATIENCE).map_err(words)?;

@@ -48,13 +48,14 @@ pub fn run(spec: &ClientSpec, console: &mut dyn Console) -> Audit {
     };
     let mut audit = Audit::begin("client", &spec.label, &target);
     let began = Instant::now();
-    let end = look(spec, console, &mut audit, began);
+    let end = examine(spec, console, &mut audit, began);
     audit.duration_s = began.elapsed().as_secs_f64();
     audit.conclude(end);
     audit
 }
 
-fn look(
+/// Runs the client against the audit's server, and sums up what it did.
+fn examine(
     spec: &ClientSpec,
     console: &mut dyn Console,
     audit: &mut Audit,
@@ -167,7 +168,7 @@ fn failures(figures: &ClientFigures) -> String {
     }
 }
 
-/// What happens while the client runs.
+/// Watches the client while it runs.
 struct ClientMonitor<'a> {
     spec: &'a ClientSpec,
     console: &'a mut dyn Console,
@@ -177,7 +178,7 @@ struct ClientMonitor<'a> {
     memory_max: u64,
 }
 
-/// How the client ended, and how long it ran.
+/// The client's end, and the length of its run in milliseconds.
 type ClientRun = (Result<Option<i32>, Error>, f64);
 
 impl ClientMonitor<'_> {
@@ -185,7 +186,7 @@ impl ClientMonitor<'_> {
         self.began.elapsed().as_secs_f64() * 1e3
     }
 
-    /// Has the command run, from its start to its end.
+    /// Runs the command to its end.
     fn attend(
         &mut self,
         environment: &Environment,
@@ -269,7 +270,7 @@ impl ClientMonitor<'_> {
     }
 }
 
-/// What the connections say together.
+/// Sums the connections up.
 fn figures(seen: &ConnectionLog) -> ClientFigures {
     let mut figures = ClientFigures {
         failed: seen.failed.clone(),

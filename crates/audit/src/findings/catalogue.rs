@@ -232,7 +232,7 @@ impl TryFrom<String> for FindingId {
     fn try_from(name: String) -> Result<Self, String> {
         let known = Self::ALL.iter().find(|id| id.name() == name);
         known.copied().ok_or_else(|| {
-            format!("unknown finding {name:?}: a newer dormouse may have written it")
+            format!("unknown finding {name:?} (a newer dormouse may have written it)")
         })
     }
 }

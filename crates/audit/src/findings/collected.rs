@@ -1,8 +1,8 @@
 //! Growth of a runtime which collects garbage: a leak is only what outlives a collection.
 //!
-//! Garbage which nobody has collected yet looks like a leak from outside, and so does a compiler which
-//! warms up. So nothing is called a leak here that was not there after full collections, round by round;
-//! and where nobody could be asked to collect, what was seen is said, and no more.
+//! Garbage that was not collected yet looks like a leak from outside, and so does a compiler that warms up. So only
+//! growth that remains after full collections, round by round, is called a leak; where the runtime could not be asked
+//! to collect, the finding says what was measured, and no more.
 
 use super::catalogue::FindingId;
 use super::finding::{Confidence, Severity};
@@ -22,14 +22,14 @@ const OF_CONNECTIONS: [&str; 6] = [
 ];
 /// The class of a session, in a JVM.
 const OF_SESSIONS: &str = "SSLSession";
-/// Of a class which comes with every connection there are at least so many more per connection.
+/// Objects per connection from which on a class counts as one that comes with every connection.
 const EACH: f64 = 0.5;
 /// Growth per round below this is not worth a finding, whatever it comes to per connection.
 pub(super) const GROWTH_PER_ROUND: f64 = 50_000.0;
-/// What may be left of the growth when it was garbage.
+/// Share of the growth that may remain when it was garbage.
 const GIVEN_BACK: f64 = 0.1;
 
-/// What grows, as far as it is known.
+/// Growth of a collected heap, with its likely cause.
 pub(super) struct CollectedGrowth {
     pub(super) id: FindingId,
     pub(super) severity: Severity,
@@ -37,7 +37,7 @@ pub(super) struct CollectedGrowth {
     pub(super) confidence: Confidence,
     /// Bytes of it for each connection, where that is known better than by the whole process's memory.
     pub(super) per_connection: Option<f64>,
-    /// What was measured, beside the growth itself.
+    /// Measurements besides the growth itself.
     pub(super) measured: String,
 }
 
@@ -62,7 +62,7 @@ fn look(memory: &MemoryFigures, growth: &Growth) -> Option<CollectedGrowth> {
     }
 }
 
-/// It was asked to collect before each point.
+/// Judges a runtime that was asked to collect before each point.
 fn asked(by: &str, collected: &CollectedRounds) -> Option<CollectedGrowth> {
     let living = growth_of(collected, |point| point.living_bytes);
     let blocks = growth_of(collected, |point| point.in_use_bytes);
@@ -120,7 +120,7 @@ fn asked(by: &str, collected: &CollectedRounds) -> Option<CollectedGrowth> {
     })
 }
 
-/// Nobody could be asked: has it collected by itself?
+/// Judges a runtime that could not be asked to collect: has it collected by itself?
 fn unasked(
     memory: &MemoryFigures,
     growth: &Growth,
@@ -135,7 +135,7 @@ fn unasked(
     if least <= first + GIVEN_BACK * (last - first) {
         return None;
     }
-    // The later half of the rounds: whoever had only to grow to its size has done so.
+    // The later half of the rounds: a heap that only had to reach its size has reached it.
     let later = collected.points.len() / 2;
     let later: Vec<_> = collected.points.iter().skip(later).collect();
     let later: Vec<_> = later.iter().map(|point| point.pss_bytes).collect();
@@ -186,7 +186,7 @@ fn span(growth: &Growth, what: &str) -> String {
     format!("{what}{}", ends.unwrap_or_default())
 }
 
-/// What the classes say that became more: connections, or sessions?
+/// Cause by the classes with more objects: connections, or sessions.
 fn whose(collected: &CollectedRounds) -> (FindingId, String) {
     // The classes are those between the second point and the last.
     let rounds = collected.points.len().saturating_sub(2) as u64;

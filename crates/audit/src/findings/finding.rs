@@ -1,10 +1,10 @@
-//! One finding: what is wrong, how surely, and what to change.
+//! One finding: problem, likely cause, remedy.
 
 use serde::{Deserialize, Serialize};
 
 use super::catalogue::FindingId;
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
@@ -30,15 +30,15 @@ impl Severity {
     }
 }
 
-/// How sure the cause is.
+/// Confidence in the cause of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
     /// One of several that fit.
     Low,
-    /// It fits, and little else does.
+    /// The cause fits, and few others do.
     Medium,
-    /// It was seen directly.
+    /// The cause was seen directly.
     High,
 }
 
@@ -47,17 +47,17 @@ pub enum Confidence {
 pub struct Finding {
     /// Stable identifier: `record-buffers-kept`.
     pub id: FindingId,
-    /// How much it matters.
+    /// Its severity.
     pub severity: Severity,
     /// In one line.
     pub title: String,
-    /// What was measured, with the numbers.
+    /// The measured figures.
     pub measured: String,
-    /// What a good one reaches, on the same machine where that could be measured.
+    /// The figure of a good server or client, on the same machine where that could be measured.
     pub reference: String,
     /// The likely cause.
     pub cause: String,
-    /// How sure that is.
+    /// Confidence in the cause.
     pub confidence: Confidence,
     /// What to change in this software.
     pub advice: String,

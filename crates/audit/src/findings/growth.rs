@@ -1,4 +1,4 @@
-//! Memory that grows from round to round of connections that come and go: what kind of growth is it?
+//! Findings about memory that grows with connections that come and go: what kind of growth is it?
 
 use super::catalogue::FindingId;
 use super::collected::{self, GROWTH_PER_ROUND};
@@ -108,7 +108,7 @@ fn grown_finding(
     }
 }
 
-/// How much of what the rounds added lies in memory that is shared.
+/// Share of the rounds' growth that lies in shared memory.
 fn share_in_shared_memory(memory: &MemoryFigures) -> f64 {
     let rounds = memory.phases.iter();
     let mut rounds = rounds.filter(|phase| phase.name.starts_with("round_"));

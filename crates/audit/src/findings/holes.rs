@@ -1,4 +1,4 @@
-//! Holes in the heap that stay when all connections have closed, without growth.
+//! Findings about holes in the heap that remain when all connections have closed, without growth.
 
 use super::catalogue::{self, FindingId};
 use super::finding::{Confidence, Finding, Severity};

@@ -215,7 +215,7 @@ fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding>
 
 fn said(trials: &Trials) -> String {
     match trials.offered {
-        // Who sends no ticket has nothing to resume by.
+        // Without a ticket there is nothing to resume by.
         0 => "no ticket was sent".to_owned(),
         offered => format!("{} of {offered} resumed", trials.resumed),
     }

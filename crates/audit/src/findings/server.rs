@@ -20,7 +20,7 @@ const IDLE_US: [(f64, Severity); 2] = [(200.0, Severity::Medium), (50.0, Severit
 const FIRST_MS: [(f64, Severity); 2] = [(200.0, Severity::High), (20.0, Severity::Medium)];
 const COMPRESSION: &str = "no compression: it leaks secrets (CRIME), and its contexts take memory; without them, {{advice.openssl.compression}}";
 const DAY_S: i64 = 86_400;
-/// What a server may send before the first acknowledgement (RFC 6928): ten segments.
+/// Bytes that a server may send before the first acknowledgement (RFC 6928): ten segments.
 const FIRST_WINDOW: u32 = 14_600;
 
 pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
@@ -209,7 +209,7 @@ fn handshakes(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Findi
     );
     if let Some((_, severity)) = CPU_RATIO.iter().find(|(limit, _)| ratio > *limit) {
         let kernel = cpu.full_system_us / cpu.full_us.max(1.0);
-        // A virtual machine which has just been started compiles as well; what it costs later, nobody has measured.
+        // A virtual machine that has just been started compiles as well; its later cost was not measured.
         let compiles = subject.kind.compiles();
         let severity = if compiles { &Severity::Low } else { severity };
         let cause = why_dear(compiles, kernel, *severity);

@@ -1,4 +1,4 @@
-//! What is known of a client.
+//! Figures of a client.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ pub struct ClientFigures {
     pub cpu_ms: Measured<f64>,
     /// Most memory of its process tree (PSS).
     pub memory_max_bytes: Measured<u64>,
-    /// How the command ended.
+    /// Exit status of the command.
     pub exit_status: Measured<i32>,
     /// One entry per connection, the first thousand of them.
     pub raw: Vec<ClientConnection>,

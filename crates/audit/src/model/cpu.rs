@@ -15,7 +15,7 @@ pub struct CpuFigures {
     pub full_system_us: f64,
     /// The same with a resumed handshake, by version.
     pub resumed_us: BTreeMap<String, Measured<f64>>,
-    /// What this machine needs for the bare cryptography.
+    /// CPU time of the bare cryptography on this machine.
     pub reference: Reference,
     /// CPU seconds per gigabyte echoed.
     pub per_gigabyte_s: Measured<f64>,
@@ -23,7 +23,7 @@ pub struct CpuFigures {
     pub idle_us_per_connection_s: Measured<f64>,
 }
 
-/// What this machine needs, measured in this process.
+/// CPU time of the parts of a handshake on this machine, measured in this process.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Reference {
     /// Kind of the certificate's key.
@@ -49,7 +49,7 @@ pub struct FirstConnection {
     pub later_ms: f64,
     /// The same in CPU time, mean.
     pub later_cpu_ms: f64,
-    /// What the process held then.
+    /// Memory (PSS) of the process before it.
     pub held_bytes: u64,
     /// The same for the command of `--cmd-larger`.
     pub larger: Option<Box<FirstConnection>>,

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measured<T> {
-    /// It was.
+    /// The figure.
     Measured(T),
-    /// It was not, because of this.
+    /// The reason why there is none.
     NotMeasured(String),
 }
 
@@ -18,7 +18,7 @@ impl<T> Measured<T> {
         Self::NotMeasured(because.into())
     }
 
-    /// What was measured.
+    /// The figure, if there is one.
     pub fn value(&self) -> Option<&T> {
         match self {
             Self::Measured(value) => Some(value),

@@ -37,7 +37,7 @@ pub struct MemoryFigures {
     pub after_quiet_bytes: Measured<f64>,
     /// Bytes in the kernel per connection, both ends on this machine.
     pub kernel_bytes: Measured<f64>,
-    /// What is left when all have closed, over what it was before.
+    /// Bytes that remain when all connections have closed, over those before.
     pub left_bytes: f64,
     /// Growth over rounds of full handshakes.
     pub growth: Measured<Growth>,
@@ -56,10 +56,10 @@ fn not_looked_at() -> Measured<CollectedRounds> {
     Measured::not("older versions did not look at it")
 }
 
-/// What a runtime with a garbage collector holds from round to round.
+/// Memory of a runtime with a garbage collector from round to round.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CollectedRounds {
-    /// Who was asked to collect before each point (`the JVM`, `V8`); nobody: it collects when it likes.
+    /// Runtime that was asked to collect before each point (`the JVM`, `V8`); `None`: it collects when it decides to.
     pub by: Option<String>,
     /// After each round, the first one included.
     pub points: Vec<CollectedPoint>,

@@ -1,4 +1,4 @@
-//! What an audit yields. The JSON form is this, field by field; see `docs/guide/audit.md`.
+//! Result of an audit. Its JSON form has the same fields; see `docs/guide/audit.md`.
 
 mod client;
 mod cpu;
@@ -48,9 +48,9 @@ pub struct Audit {
     pub duration_s: f64,
     /// Where it ran.
     pub machine: Machine,
-    /// What was asked for.
+    /// Settings of the audit.
     pub settings: BTreeMap<String, serde_json::Value>,
-    /// What the audited software is.
+    /// The audited software.
     pub software: Measured<Software>,
     /// The processes that were measured.
     pub processes: Vec<ProcessInfo>,
@@ -58,12 +58,12 @@ pub struct Audit {
     pub server: Option<ServerFigures>,
     /// A client's figures.
     pub client: Option<ClientFigures>,
-    /// What is wrong, the weightiest first.
+    /// Findings, the most severe first.
     pub findings: Vec<Finding>,
     /// Memory and CPU time over time.
     pub samples: Vec<Sample>,
-    /// What a reader must know.
+    /// Remarks for the reader.
     pub notes: Vec<String>,
-    /// How it ended.
+    /// The end of the audit.
     pub outcome: RunOutcome,
 }

@@ -1,4 +1,4 @@
-//! What is known of a server.
+//! Figures of a server.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::census::CensusReport;
 /// Everything about a server.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ServerFigures {
-    /// What it offers.
+    /// Offered versions, suites and extensions.
     pub offer: Measured<Offer>,
     /// Whether it resumes: one entry per version and way.
     pub resumption: Vec<Resumption>,
@@ -34,7 +34,7 @@ pub struct ServerFigures {
     pub first: Measured<FirstConnection>,
 }
 
-/// What a server offers.
+/// Offer of a server: versions, suites, extensions, certificates.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Offer {
     /// Versions: `TLS 1.0` to `TLS 1.3`, and whether each is accepted.
@@ -49,10 +49,10 @@ pub struct Offer {
     pub compression: Option<bool>,
     /// Whether secure renegotiation (RFC 5746) is announced, in TLS 1.2.
     pub secure_renegotiation: Option<bool>,
-    /// Whether it begins anew when its client wants to renegotiate, in TLS 1.2.
+    /// Whether it makes a second handshake when its client renegotiates, in TLS 1.2.
     #[serde(default)]
     pub client_renegotiation: Option<bool>,
-    /// What it answered to that.
+    /// Its answer.
     #[serde(default)]
     pub client_renegotiation_answer: Option<String>,
     /// Whether TLS 1.2 announces a ticket.
@@ -69,7 +69,7 @@ pub struct Offer {
     pub client_certificate_asked: Option<bool>,
     /// The certificates that it shows.
     pub chain: Vec<Certificate>,
-    /// What could not be told, and why.
+    /// What is not known, and why.
     pub not_measured: BTreeMap<String, String>,
 }
 
@@ -100,7 +100,7 @@ pub struct Resumption {
     pub version: String,
     /// `ticket` or `session id`.
     pub by: String,
-    /// What came of it.
+    /// Result of the trials.
     pub trials: Measured<Trials>,
 }
 
@@ -131,7 +131,7 @@ pub struct AddressTrials {
     pub from: String,
     /// The address to which it was offered; the same one: for comparison.
     pub to: String,
-    /// What came of it.
+    /// Result of the trials.
     pub trials: Measured<Trials>,
 }
 
@@ -142,7 +142,7 @@ pub struct AgedTicket {
     pub version: String,
     /// Its age when it was offered, in seconds.
     pub age_s: f64,
-    /// How long it lives, by the server's own account; 0: it does not say.
+    /// Lifetime that the server announced; 0: none.
     pub lifetime_s: u32,
     /// Whether the audit has put load on the server meanwhile.
     pub load_between: bool,

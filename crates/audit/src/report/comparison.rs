@@ -163,7 +163,7 @@ fn client_row(audit: &Audit, _: f64) -> Vec<String> {
     ]
 }
 
-/// What weighs something by its name, and how much there is besides.
+/// Severe findings by their identifiers, and the number of others.
 fn found(audit: &Audit) -> String {
     let mut chips = String::new();
     let mut lighter = 0;

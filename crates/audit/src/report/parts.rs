@@ -1,4 +1,4 @@
-//! What both forms of a report say in the same words.
+//! Figures that both forms of a report, text and page, show in the same words.
 
 use super::rows::{Row, bytes, grows, missing, of, row};
 use super::{client_rows, resumption};

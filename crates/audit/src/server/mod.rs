@@ -43,7 +43,7 @@ pub fn run(spec: &ServerSpec, launcher: &Launcher, console: &mut dyn Console) ->
     let mut audit = Audit::begin("server", &spec.label, &spec.target);
     describe(spec, &mut audit);
     let began = Instant::now();
-    let end = look(spec, launcher, console, &mut audit, began);
+    let end = examine(spec, launcher, console, &mut audit, began);
     audit.duration_s = began.elapsed().as_secs_f64();
     audit.conclude(end);
     audit
@@ -76,7 +76,8 @@ fn describe(spec: &ServerSpec, audit: &mut Audit) {
     }
 }
 
-fn look(
+/// Makes all parts of the audit, in order.
+fn examine(
     spec: &ServerSpec,
     launcher: &Launcher,
     console: &mut dyn Console,
@@ -90,14 +91,7 @@ fn look(
         ..spec.clone()
     };
     let free = addresses.iter().all(target::is_near) || spec.own_server;
-    let dialer = Dialer {
-        target: &target,
-        name: &spec.server_name,
-        trust: &spec.trust,
-        identity: spec.identity.as_ref(),
-        words: &[],
-        free,
-    };
+    let dialer = Dialer::new(spec, &target, free);
     stage(console, "starting");
     let larger = first_connection::measure_larger(spec, &dialer, &interrupts)?;
     let server = Server::open(&spec.source, &target, &mut || interrupts.check().is_ok())?;
@@ -151,11 +145,30 @@ fn look(
         keep(audit, loaded)?;
     }
     let load_between = server.is_some();
+    age(
+        &dialer,
+        set_aside,
+        load_between,
+        &interrupts,
+        console,
+        audit,
+    )
+}
+
+/// Offers the tickets that were set aside, each at its age.
+fn age(
+    dialer: &Dialer<'_>,
+    set_aside: SetAside,
+    load_between: bool,
+    interrupts: &Interrupts,
+    console: &mut dyn Console,
+    audit: &mut Audit,
+) -> Result<(), Error> {
     let (aged, end) = match set_aside {
         Ok(tickets) => {
             console.stage_over();
             let (aged, end) =
-                ticket_ageing::offer_all(&dialer, tickets, load_between, &interrupts, console);
+                ticket_ageing::offer_all(dialer, tickets, load_between, interrupts, console);
             (Measured::Measured(aged), end)
         }
         Err(why) => (Measured::not(why), Ok(())),
@@ -166,7 +179,7 @@ fn look(
     end
 }
 
-/// What is known before the rest is looked at. `why`: why there will be no load, if there is none.
+/// The figures before sessions and load are measured. `why` is the reason if there will be no load.
 fn so_far(offer: Measured<Offer>, first: Measured<FirstConnection>, why: &str) -> ServerFigures {
     ServerFigures {
         offer,
@@ -225,7 +238,7 @@ fn versions(offer: Option<&Offer>) -> Vec<Protocols> {
     both.into_iter().filter(offered).collect()
 }
 
-/// What helps when a server wants a client certificate and got none.
+/// Adds the remedy for a server that asked for a client certificate and got none.
 fn with_hint(error: Error, want: bool) -> Error {
     let hint = if want {
         "; it asks for a client certificate: --cert and --key"
@@ -238,7 +251,7 @@ fn with_hint(error: Error, want: bool) -> Error {
     }
 }
 
-/// What is said once.
+/// The bytes of one message or request.
 fn words(talk: &Talk) -> Vec<u8> {
     match talk {
         Talk::Say { message, .. } => message.clone(),
@@ -248,7 +261,7 @@ fn words(talk: &Talk) -> Vec<u8> {
     }
 }
 
-/// `bench` does not find out what a server speaks: it is told.
+/// Records what the server speaks: `bench` does not detect it, and needs the option.
 fn keep_talk(spec: &ServerSpec, talk: &Talk, audit: &mut Audit) {
     if let (None, Talk::Http { path, .. }) = (&spec.talk, talk) {
         let given = spec.options.iter().map(String::as_str);
@@ -269,7 +282,7 @@ fn keep(audit: &mut Audit, loaded: Result<load::LoadFigures, Error>) -> Result<(
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err(error) => {
-            // What the load did not reach is said as what it is, not as something nobody asked for.
+            // Figures that the load did not reach carry its error as their reason.
             let why = &error.message;
             figures.memory = Measured::not(why.clone());
             figures.census = Measured::not(why.clone());
@@ -291,8 +304,8 @@ fn keep(audit: &mut Audit, loaded: Result<load::LoadFigures, Error>) -> Result<(
             .iter_mut()
             .find(|entry| entry.version == name && entry.by == "ticket");
         if let Some(Measured::Measured(known)) = same.map(|entry| &mut entry.trials) {
-            // Under load it is not known who had a ticket to offer: it only says more of a share
-            // that is known to be one.
+            // Under load it is not known which connections had a ticket to offer: the count only
+            // refines a share below one.
             if known.share() > 0.9 {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What a server offers: asked for one thing at a time, by hellos of our own.
+//! Finds out what a server offers, one ClientHello per question.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use super::probe_hello::{
 use super::renegotiation;
 use crate::model::{Certificate, Measured, Offer};
 
-/// How long tickets are waited for.
+/// Longest wait for tickets.
 pub(super) const TICKET_WAIT: Duration = Duration::from_millis(700);
 
-/// What is asked of a server.
+/// Questions to a server about its offer.
 struct OfferProbe<'a> {
     target: &'a Addr,
     name: Option<&'a str>,
@@ -147,7 +147,7 @@ fn ask_all(questions: &OfferProbe<'_>) -> Result<Offer, String> {
         Some(hello) => {
             offer.secure_renegotiation = Some(hello.renegotiation_info);
             offer.tickets_12 = Some(hello.ticket);
-            // Who may give a ticket gives no id with it (RFC 5077 §3.4).
+            // A server that may give a ticket gives no id with it (RFC 5077 §3.4).
             let ids = ProbeHello {
                 tickets: false,
                 ..ProbeHello::all(TLS12, questions.name)
@@ -164,7 +164,7 @@ fn ask_all(questions: &OfferProbe<'_>) -> Result<Offer, String> {
                 deflate: true,
                 ..ProbeHello::all(TLS12, questions.name)
             };
-            // A server which refuses to talk to whom offers DEFLATE does not compress either.
+            // A server that refuses a client which offers DEFLATE does not compress either.
             let answer = questions.hello(&deflate)?;
             offer.compression = Some(answer.is_some_and(|hello| hello.compression == 1));
         }
@@ -214,7 +214,7 @@ fn lists(questions: &OfferProbe<'_>, offer: &mut Offer) -> Result<(), String> {
     Ok(())
 }
 
-/// What an established connection adds.
+/// Adds what an established connection shows.
 fn add_visit(offer: &mut Offer, visit: &mut ProbeConnection, is_13: bool) {
     if offer.chain.is_empty() {
         offer.chain = visit

@@ -1,4 +1,4 @@
-//! What a server speaks, and what it says of itself.
+//! Detects the application protocol of a server, and its banner.
 
 use std::time::Duration;
 

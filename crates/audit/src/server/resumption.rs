@@ -1,5 +1,5 @@
-//! Does the server resume? Proven by the handshake itself, connection by connection: in TLS 1.3 the
-//! server's choice of the offered PSK, in TLS 1.2 the abbreviated handshake.
+//! Whether the server resumes sessions, shown by the handshake of each connection: in TLS 1.3 the server's choice
+//! of the offered PSK, in TLS 1.2 the abbreviated handshake.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::model::{FlightRow, Measured, Resumption, Trials};
 const TOGETHER: usize = 4;
 const NONE_WAIT: Duration = Duration::from_millis(50);
 
-/// Everything that was learnt by resuming.
+/// Results of resuming.
 #[derive(Default)]
 pub(super) struct ResumptionFindings {
     pub(super) resumption: Vec<Resumption>,
     pub(super) flights: Vec<FlightRow>,
     /// Tickets that came with the first connection of TLS 1.3, when the server was asked something too.
     pub(super) tickets_13: Vec<Ticket>,
-    /// Whether the server serves one connection at a time: who waits keeps the others waiting.
+    /// Whether the server serves one connection at a time: an idle one blocks the others.
     one_by_one: bool,
 }
 
@@ -97,8 +97,8 @@ fn trials(
     let first = visit(dialer, context, TICKET_WAIT)?;
     first.accepted()?;
     keep_flights(dialer, &mut learnt.flights, &first);
-    // A server which sent none within that time sends none; and one which sent none to whom it resumed
-    // does so to nobody whom it resumes.
+    // A server that sent no ticket within that time sends none; and one that sent none after a resumption
+    // sends none after any.
     let wait = if first.tickets.is_empty() {
         NONE_WAIT
     } else {
@@ -134,7 +134,7 @@ fn trials(
         if visit.info.resumed && visit.tickets.is_empty() {
             wait_resumed = NONE_WAIT;
         }
-        // Some servers give no new ticket to whom they resume: who had none to offer is no trial.
+        // Some servers give no new ticket after a resumption: a connection without a ticket is no trial.
         if !single_use || stock > 0 {
             trials.offered += 1;
             trials.resumed += u64::from(visit.info.resumed);
@@ -151,7 +151,7 @@ fn trials(
     Ok(trials)
 }
 
-/// A connection, whose tickets are waited for.
+/// Connects, and waits for tickets.
 pub(super) fn visit(
     dialer: &Dialer<'_>,
     context: &ClientContext,

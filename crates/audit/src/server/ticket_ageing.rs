@@ -16,7 +16,7 @@ use dormouse_measure::{Error, Interrupts};
 /// The part of its lifetime at which a ticket is offered that would be too old later.
 const NEARLY: f64 = 0.9;
 
-/// A ticket that was set aside; it is in the store of a context of its own.
+/// A ticket that is kept to be offered later, in the store of a context of its own.
 pub(super) struct AgeingTicket {
     protocols: Protocols,
     context: ClientContext,

@@ -1,4 +1,4 @@
-//! One exchange on a connection: what is said, and whether the answer is right.
+//! One exchange on a connection: the message, and the check of its answer.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -108,7 +108,7 @@ enum ExpectedAnswer {
     Http(Response),
 }
 
-/// Where an exchange stands.
+/// State of an exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ExchangeState {
     /// More is to be said or heard.
@@ -156,7 +156,7 @@ impl Exchange {
         }
     }
 
-    /// The same as a part of opening the connection.
+    /// Marks the exchange as a part of opening the connection.
     pub(super) fn of_opening(self) -> Self {
         Self {
             opening: true,

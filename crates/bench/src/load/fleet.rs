@@ -1,4 +1,4 @@
-//! The generators as one: orders are shared out, reports are summed up.
+//! The generators as one: shares orders out, and sums reports up.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -17,9 +17,9 @@ use dormouse_measure::Error;
 use dormouse_measure::Latencies;
 use dormouse_measure::{CpuTime, ProcessTree, TreeSample};
 
-/// How often the controller looks up.
+/// Interval between two reports of progress.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a generator may take to read its setup.
+/// Longest wait until a generator has read its setup.
 const READY_WAIT: Duration = Duration::from_secs(30);
 /// Reports that may wait to be read.
 const REPORTS_WAITING: usize = 1024;
@@ -119,7 +119,7 @@ impl Fleet {
             .filter_map(|generator| i32::try_from(generator.child.id()).ok())
     }
 
-    /// What the generators themselves take.
+    /// Memory and CPU time of the generators.
     pub fn cost(&self) -> TreeSample {
         let mut sum = TreeSample::default();
         for pid in self.pids() {
@@ -241,7 +241,7 @@ impl Fleet {
 }
 
 impl Drop for Fleet {
-    /// The end of its input ends a generator; who does not hear it is killed.
+    /// A generator ends with its input; one that does not is killed.
     fn drop(&mut self) {
         self.generators
             .iter_mut()

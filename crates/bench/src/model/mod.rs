@@ -1,4 +1,4 @@
-//! What a run yields: every figure with its unit, and everything needed to judge it.
+//! Result of a run: every figure with its unit, and everything needed to judge it.
 
 mod text;
 mod time;
@@ -52,11 +52,11 @@ pub struct Run {
     pub samples: Vec<Sample>,
     /// Growth from round to round, where there were rounds.
     pub growth: Option<Growth>,
-    /// What failed, by reason.
+    /// Failures by reason.
     pub failures: BTreeMap<String, u64>,
-    /// What a reader must know: unverified certificates, what could not be measured and why.
+    /// Remarks for the reader: unverified certificates, missing figures and the reasons.
     pub notes: Vec<String>,
-    /// How it ended.
+    /// The end of the run.
     pub outcome: RunOutcome,
 }
 
@@ -65,7 +65,7 @@ pub struct Run {
 pub struct Figure {
     /// Stable name, dotted: `memory.per_connection.pss`.
     pub name: String,
-    /// What it is, for people.
+    /// Title for people.
     pub title: String,
     /// Its value.
     pub value: f64,
@@ -88,7 +88,7 @@ pub struct Sample {
     pub cpu_s: f64,
 }
 
-/// How a run ended.
+/// The end of a run: complete or not, and why.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RunOutcome {
     /// Whether it ran to its end.

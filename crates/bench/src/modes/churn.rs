@@ -28,7 +28,7 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error>
     let before = session.settled(0);
     figures::memory(&mut session.run, "before", "before", before);
     if resume {
-        // Nobody can resume before there was a first time. It does not count.
+        // A client has no session to resume on its first connection, which is not counted.
         let primed = session.order(
             "first handshakes",
             None,
@@ -84,7 +84,7 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error>
     end
 }
 
-/// What is not given back, and whether it becomes more from round to round.
+/// Adds memory that is not given back, and its growth from round to round.
 fn left_behind(
     session: &mut Session<'_>,
     churn: &Churn,

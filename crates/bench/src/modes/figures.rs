@@ -50,7 +50,7 @@ impl CpuCost {
         }
     }
 
-    /// What was used since.
+    /// CPU time since.
     pub(super) fn since(&self, session: &mut Session<'_>) -> Self {
         let now = Self::now(session);
         Self {
@@ -141,7 +141,7 @@ pub(super) fn kernel(
     Some(slab)
 }
 
-/// What the generators themselves take; returns by how much they have grown, in bytes.
+/// Adds the memory of the generators; returns their growth in bytes.
 pub(super) fn generators(session: &mut Session<'_>, before: TreeSample, connections: u64) -> u64 {
     let now = session.fleet.cost();
     let grown = now.memory.pss.saturating_sub(before.memory.pss);

@@ -166,7 +166,7 @@ fn connections(
     );
 }
 
-/// What all these connections took of the machine, by who took it.
+/// Memory that all these connections took, by kernel, generators and server.
 struct Parts {
     /// `None` when it may not be read.
     kernel_bytes: Option<u64>,

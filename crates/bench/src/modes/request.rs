@@ -1,4 +1,4 @@
-//! Request: plain HTTP/1.1, over connections that are kept or made anew.
+//! Request: HTTP/1.1 over connections that are kept, or over one connection per request.
 
 use crate::load::{Cycle, Order};
 use crate::session::Session;

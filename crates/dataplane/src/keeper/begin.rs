@@ -1,10 +1,12 @@
 //! How a worker begins: established connections first, certificates after them.
 
-use super::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
-use crate::worker::{End, Inheritance, Io, OsIo, Remembered, Worker};
+use crate::io::{Io, OsIo};
+use crate::keeper::arguments::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
+use crate::lifecycle::reload::Remembered;
+use crate::worker::{Exit, Inheritance, Worker};
 use dormouse_config::{Log, Sandbox};
+use dormouse_handover::Handover;
 use dormouse_handover::child::confine;
-use dormouse_handover::handover::Handover;
 use dormouse_handover::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
@@ -34,8 +36,8 @@ pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log)) -> i32 {
         }
     };
     match worker.run() {
-        Ok(End::Stopped) => 0,
-        Ok(End::HandedOver) => i32::from(EXIT_HANDED_OVER),
+        Ok(Exit::Stopped) => 0,
+        Ok(Exit::HandedOver) => i32::from(EXIT_HANDED_OVER),
         Err(error) => {
             tracing::error!(%error, "worker failed");
             1

@@ -8,7 +8,7 @@ use rustls_pki_types::UnixTime;
 
 use super::connection::{Connection, Event};
 use super::end::End;
-use crate::handshake::rest::HandshakeInfo;
+use crate::handshake::info::HandshakeInfo;
 
 /// Received at once.
 const RECEIVE_MAX: usize = 16_384;

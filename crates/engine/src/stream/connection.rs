@@ -16,7 +16,8 @@ use crate::context::client::ClientContext;
 use crate::context::server::ServerContext;
 use crate::context::settings::SettingsError;
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
-use crate::handshake::rest::{HandshakeInfo, Rested};
+use crate::handshake::info::HandshakeInfo;
+use crate::handshake::rest::Rested;
 use crate::handshake::{Handshake, HandshakeLimits, Progress};
 use crate::sessions::client_session::SessionStore;
 use crate::sessions::ticket_watch::TicketWatch;
@@ -137,14 +138,22 @@ impl Connection {
             && self.unsent.capacity() == 0
     }
 
-    /// Client: complete tickets so far; `None`: no more are awaited.
-    pub fn tickets_received(&self) -> Option<u32> {
-        self.tickets.as_ref().map(|watch| watch.received())
+    /// Client: whether tickets are still to come which this connection will take.
+    pub fn awaits_tickets(&self) -> bool {
+        self.tickets.is_some()
     }
 
     /// Client: ignores the tickets that are still to come, so that the connection can rest.
     pub fn ignore_tickets(&mut self) {
         self.tickets = None;
+    }
+
+    /// Takes the beginning of a record that is not whole: for tools that read on by themselves.
+    pub fn take_unopened(&mut self) -> Vec<u8> {
+        let mut unopened = std::mem::take(&mut self.received);
+        unopened.drain(..self.opened.min(unopened.len()));
+        self.opened = 0;
+        unopened
     }
 
     /// How the peer's direction ended, if it has.

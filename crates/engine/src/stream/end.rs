@@ -4,7 +4,8 @@ use std::fmt;
 
 use dormouse_record::Refusal;
 
-use crate::failure::{HandshakeFailure, alert_name};
+use crate::alert_name::alert_name;
+use crate::failure::HandshakeFailure;
 
 /// Why nothing more comes from the peer.
 ///

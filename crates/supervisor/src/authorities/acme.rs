@@ -9,7 +9,7 @@ use crate::edition::Edition;
 use crate::material::{Certificates, acme, certificates_in};
 use dormouse_config::Config;
 use dormouse_engine::pem_chain;
-use dormouse_handover::handover::Pem;
+use dormouse_handover::Pem;
 use dormouse_handover::talk;
 use dormouse_handover::unix_time;
 use dormouse_helpers::errand::{

@@ -18,7 +18,7 @@ use crate::tokens;
 use acme::{AcmeNames, AcmeWork};
 use challenge::OpenChallenge;
 use dormouse_config::{Ca, Config};
-use dormouse_handover::handover;
+use dormouse_handover::parts;
 use dormouse_handover::talk;
 use dormouse_helpers::errand::{ErrandArguments, ErrandReport, Job};
 use dormouse_helpers::helper::{self, Privileges};
@@ -357,5 +357,5 @@ fn start_errand(
 /// The authorities that may vouch for ACME servers, in a memory file: an errand can't read theirs.
 fn trust_file(ca: &Ca) -> io::Result<Fd> {
     let text = material::authorities(ca).map_err(io::Error::other)?;
-    handover::write_text(&text)
+    parts::write_text(&text)
 }

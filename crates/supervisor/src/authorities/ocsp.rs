@@ -3,7 +3,7 @@
 use super::retry::{backoff_ms, jitter};
 use crate::material::Certificates;
 use dormouse_engine::{ocsp_question, pem_chain};
-use dormouse_handover::handover::Pem;
+use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
 use dormouse_helpers::errand::Job;
 use std::collections::HashMap;

@@ -10,7 +10,7 @@
 use super::pair::{keep_response, read_pair, warn_of};
 use super::trust::read_roots;
 use dormouse_config::{Config, Route};
-use dormouse_handover::handover::Pem;
+use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
 use dormouse_helpers::errand::Account;
 use std::fs;

@@ -6,7 +6,7 @@ use super::files::{self, PairFiles};
 use super::pair::{keep_response, read_pair, read_staple, warn_of};
 use dormouse_config::{Config, Route};
 use dormouse_engine::Identity;
-use dormouse_handover::handover::Pem;
+use dormouse_handover::Pem;
 use std::path::Path;
 
 /// Reads the certificates of every route. All mistakes are returned, one per entry. A self-signed

@@ -19,7 +19,7 @@ pub(crate) use pair::certificates_in;
 pub(crate) use trust::{authorities, load_client_trust};
 
 use dormouse_config::Config;
-use dormouse_handover::handover::{ClientTrust, OriginPem, Pem};
+use dormouse_handover::{ClientTrust, OriginPem, Pem};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 

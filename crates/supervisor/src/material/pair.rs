@@ -2,7 +2,7 @@
 
 use super::files::PairFiles;
 use dormouse_engine::{Identity, OcspProblem, read_pem_file};
-use dormouse_handover::handover::Pem;
+use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
 use std::fs;
 use std::io::Read as _;

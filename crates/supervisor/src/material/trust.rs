@@ -4,8 +4,8 @@ use super::files::files_of;
 use super::pair::{read, read_pair};
 use dormouse_config::{Ca, CertificateFiles, ClientAsk, Config, Originate, Route};
 use dormouse_engine::{Roots, TrustStore};
-use dormouse_handover::handover::{ClientTrust, OriginPem, Pem};
 use dormouse_handover::unix_time;
+use dormouse_handover::{ClientTrust, OriginPem, Pem};
 use std::path::Path;
 
 /// Reads the authorities that originations trust, and the certificates they show.

@@ -15,7 +15,8 @@ use dormouse_helpers::scout::{self, Check, ScoutReport, Task};
 use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{self, Pid};
 use dormouse_reactor::socket::Attempt;
-use dormouse_tables::backends::{self, Backends, Checked, Places};
+use dormouse_tables::backends::{Backends, CheckedHealth, RetiredPlaces};
+use dormouse_tables::hash;
 use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
 
@@ -30,7 +31,7 @@ pub(crate) struct BackendMonitor {
     restart: RestartTimer,
     /// Names whose lookup fails, so that the log says it once.
     failing: BTreeSet<String>,
-    places: Places,
+    places: RetiredPlaces,
     sweep_at_ms: Option<u64>,
 }
 
@@ -118,7 +119,7 @@ impl BackendMonitor {
             for address in addresses(&upstream.backend) {
                 if !self.checks(&address) {
                     let place = backends.place(&address);
-                    backends.set_checked(place, Checked::Unknown, now_ms);
+                    backends.set_checked(place, CheckedHealth::Unknown, now_ms);
                 }
             }
         }
@@ -128,7 +129,7 @@ impl BackendMonitor {
         if is_settled {
             let upstreams = edition.upstreams();
             let all = upstreams.flat_map(|upstream| addresses(&upstream.backend));
-            let named: HashSet<u64> = all.map(|name| backends::hash(&name)).collect();
+            let named: HashSet<u64> = all.map(|name| hash::of_text(&name)).collect();
             self.places.sweep(backends, &named, now_ms);
         }
         let again = !is_settled || self.places.any_retired();
@@ -167,10 +168,10 @@ impl BackendMonitor {
         let now_ms = process::boottime_ms();
         match well {
             Ok(()) => {
-                if backends.checked(place) == Checked::Down {
+                if backends.checked(place) == CheckedHealth::Down {
                     tracing::info!(backend, "backend is well again: it gets connections");
                 }
-                backends.set_checked(place, Checked::Up, now_ms);
+                backends.set_checked(place, CheckedHealth::Up, now_ms);
             }
             Err(why) => {
                 tracing::warn!(
@@ -178,7 +179,7 @@ impl BackendMonitor {
                     error = why,
                     "backend is not well; it is passed over"
                 );
-                backends.set_checked(place, Checked::Down, now_ms);
+                backends.set_checked(place, CheckedHealth::Down, now_ms);
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::edition::{addresses, upstreams};
 use dormouse_config::milliseconds;
 use dormouse_config::{self as config, Backend, Config, Probe, ProxyProtocol};
 use dormouse_dataplane::proxy_protocol;
-use dormouse_handover::handover::OriginPem;
+use dormouse_handover::OriginPem;
 use dormouse_helpers::scout::{Check, CheckTls, LookupSchedule, Task, TlsProfile};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What load on a server has shown, and the figures that follow from it.
+//! Readings under load, and the figures that follow from them.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use dormouse_measure::{CpuTime, Growth, Verdict};
 /// Why there are no large records.
 const NOT_ECHO: &str = "the server does not echo, so it cannot be made to send a record of 16 kB";
 
-/// What is gathered on the way.
+/// Readings of one load, as they come.
 #[derive(Default)]
 pub(super) struct LoadLog {
     /// Why connections cannot be held which have not asked for anything.
@@ -20,7 +20,7 @@ pub(super) struct LoadLog {
     pub(super) phases: Vec<MemoryPhase>,
     pub(super) snapshots: Vec<(&'static str, Snapshot)>,
     pub(super) no_census: Option<String>,
-    /// What runtimes told of their heaps at none and at 2N connections.
+    /// Managed heaps at none and at 2N connections.
     pub(super) managed: [Option<ManagedHeap>; 2],
     /// A sample of pages, where malloc's heap explains little.
     pub(super) pages: Option<Result<PageSample, String>>,
@@ -46,7 +46,7 @@ impl LoadLog {
             .map(|(_, snapshot)| snapshot)
     }
 
-    /// Whether it grows by so much that it is looked into.
+    /// Whether memory grows by more than [`GROWTH_BYTES`] per connection.
     pub(super) fn grew(&self) -> bool {
         self.growth.as_ref().is_some_and(|growth| {
             growth.verdict == Verdict::Grows && growth.bytes_per_connection() > Some(GROWTH_BYTES)

@@ -1,4 +1,4 @@
-//! What a server costs under load: memory phase by phase, rounds of churn, CPU time.
+//! Cost of a server under load: memory phase by phase, rounds of churn, CPU time.
 
 mod log;
 mod steps;
@@ -16,7 +16,7 @@ use dormouse_bench::model::{Run, Sample};
 use dormouse_bench::{Churn, Console, Mode, Session, Spec};
 use dormouse_measure::{Blame, Error, ServerSource};
 
-/// What is needed to load a server.
+/// Load on a server, with everything that it needs.
 pub(super) struct Load<'a> {
     pub(super) spec: &'a ServerSpec,
     pub(super) launcher: &'a Launcher,
@@ -33,7 +33,7 @@ pub(super) struct Load<'a> {
     pub(super) began: Instant,
 }
 
-/// What came of it.
+/// Figures of the load.
 pub(super) struct LoadFigures {
     pub(super) memory: MemoryFigures,
     pub(super) census: Measured<CensusReport>,

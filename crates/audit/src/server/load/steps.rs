@@ -107,7 +107,7 @@ impl LoadSteps {
         Ok(())
     }
 
-    /// ChurnRounds of connections which come and go.
+    /// Rounds of connections which come and go.
     pub(super) fn churn(&self, session: &mut Session<'_>, log: &mut LoadLog) -> Result<(), Error> {
         let (mut after, mut spent, mut established) = (Vec::new(), CpuTime::default(), 0);
         for round in 1..=self.sizes.rounds {
@@ -251,7 +251,7 @@ impl LoadSteps {
     }
 }
 
-/// ChurnRounds like those of churn, with collections of garbage between them.
+/// Rounds like those of churn, with collections of garbage between them.
 struct SessionRounds<'w, 's, 'a> {
     work: &'w LoadSteps,
     session: &'s mut Session<'a>,
