@@ -1,13 +1,11 @@
 //! Draining: main begins and ends it, each worker closes its own connections.
 
-use crate::listening::Listening;
-use crate::pairs::Pairs;
-use dormouse_config::{Config, show_duration};
+use crate::serving::Serving;
+use dormouse_config::show_duration;
 use dormouse_handover::orders::Order;
 use dormouse_handover::talk;
 use dormouse_handover::talk::DrainOrder;
 use dormouse_reactor::process;
-use dormouse_reactor::shared::Shared;
 use dormouse_tables::counters::Count;
 use std::time::Duration;
 
@@ -26,14 +24,12 @@ impl Drain {
         &mut self,
         over_ms: u64,
         order: DrainOrder,
-        counters: &Shared,
-        pairs: &Pairs,
-        listening: &Listening,
+        serving: &Serving,
     ) -> Result<String, String> {
         if over_ms > OVER_MS_MAX {
             return Err("a drain takes 30 days at most".to_owned());
         }
-        let sum = |count: Count| counters.sum(count as usize);
+        let sum = |count: Count| serving.memory.counters.sum(count as usize);
         let connections = sum(Count::Connections) + sum(Count::Handshaking);
         let drain = talk::Drain {
             begun_ms: process::boottime_ms(),
@@ -43,10 +39,10 @@ impl Drain {
             closed_before: sum(Count::ClosedDrained),
         };
         let was_draining = self.current.replace(drain).is_some();
-        pairs.order_all(&Order::Drain { over_ms, order });
+        serving.pairs.order_all(&Order::Drain { over_ms, order });
         // After the order, so that no worker polls a listener that does not listen.
         if !was_draining {
-            listening.pause();
+            serving.listening.pause();
         }
         let over = show_duration(Duration::from_millis(over_ms));
         Ok(format!(
@@ -55,18 +51,13 @@ impl Drain {
     }
 
     /// Accepts again.
-    pub(crate) fn stop(
-        &mut self,
-        config: &Config,
-        pairs: &Pairs,
-        listening: &Listening,
-    ) -> Result<String, String> {
+    pub(crate) fn stop(&mut self, serving: &Serving) -> Result<String, String> {
         if self.current.is_none() {
             return Err("there is no drain that could be stopped".to_owned());
         }
-        listening.resume(config)?;
+        serving.listening.resume(&serving.edition.config)?;
         self.current = None;
-        pairs.order_all(&Order::StopDrain);
+        serving.pairs.order_all(&Order::StopDrain);
         Ok("the drain is stopped; new connections are accepted again".to_owned())
     }
 

@@ -72,10 +72,11 @@ impl Supervisor {
 
     /// The edition is another one, or a name in it has other addresses.
     pub(super) fn follow_edition(&mut self) {
-        let Serving {
-            edition, memory, ..
-        } = &self.serving;
-        let former = self.monitor.follow(edition, &memory.backends, &self.poller);
+        let serving = &self.serving;
+        let backends = &serving.memory.backends;
+        let former = self
+            .monitor
+            .follow(&serving.edition, backends, &self.poller);
         self.history.ending.extend(former);
     }
 

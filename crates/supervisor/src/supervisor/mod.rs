@@ -150,12 +150,10 @@ impl Supervisor {
             self.on_lookup_finished(finished);
         }
         if !self.is_stopping {
-            let Serving {
-                edition, memory, ..
-            } = &self.serving;
-            let is_settled = self.is_settled();
+            let serving = &self.serving;
+            let (backends, is_settled) = (&serving.memory.backends, self.is_settled());
             self.monitor
-                .attend(edition, &memory.backends, &self.poller, is_settled);
+                .attend(&serving.edition, backends, &self.poller, is_settled);
         }
     }
 
@@ -186,14 +184,9 @@ impl Supervisor {
 
     fn timeout_ms(&self) -> Option<u64> {
         let until_ms = |at_ms: u64| at_ms.saturating_sub(process::boottime_ms());
-        let Serving {
-            edition,
-            memory,
-            ticket_keys,
-            ..
-        } = &self.serving;
+        let serving = &self.serving;
         let control = self.control.as_ref();
-        let certificates = self.certificate_watch.next_look_ms(&edition.config);
+        let certificates = self.certificate_watch.next_look_ms(&serving.edition.config);
         let at = [
             control.and_then(ControlProcess::next_deadline_ms),
             self.notifier.next_ms(),
@@ -205,9 +198,9 @@ impl Supervisor {
                 .next_deadline_ms()
                 .filter(|_| !self.is_stopping),
         ];
-        let sessions = memory.sessions.as_ref();
+        let sessions = serving.memory.sessions.as_ref();
         let left = [
-            ticket_keys.until_due_ms(unix_time()),
+            serving.ticket_keys.until_due_ms(unix_time()),
             self.upgrade.as_ref().map(Upgrade::until_late_ms),
             sessions.and_then(SessionFiles::until_look_ms),
         ];

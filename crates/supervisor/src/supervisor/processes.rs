@@ -2,7 +2,6 @@
 
 use super::Supervisor;
 use crate::error::{ServeError, system};
-use crate::serving::Serving;
 use dormouse_dataplane::keeper;
 use dormouse_handover::orders::{Order, Word};
 use dormouse_reactor::process::{self, Ended, Pid, Wait};
@@ -33,16 +32,11 @@ impl Supervisor {
             tracing::info!("stopping: no more is accepted, what is pending may end");
         }
         self.is_stopping = true;
-        let Serving {
-            edition,
-            listening,
-            pairs,
-            ..
-        } = &self.serving;
-        self.authorities.call_back(pairs);
-        pairs.order_all(&Order::Stop);
+        let serving = &self.serving;
+        self.authorities.call_back(&serving.pairs);
+        serving.pairs.order_all(&Order::Stop);
         // After the order, so that no worker polls a listener that does not listen.
-        listening.leave(&edition.config);
+        serving.listening.leave(&serving.edition.config);
     }
 
     /// Takes note of all processes that have ended.
@@ -63,16 +57,11 @@ impl Supervisor {
             self.history.ending.swap_remove(place);
             return true;
         }
-        let Serving {
-            edition,
-            memory,
-            ticket_keys,
-            pairs,
-            ..
-        } = &mut self.serving;
+        let serving = &self.serving;
         if let Some(upgrade) = &mut self.upgrade {
-            let grace_ms = edition.config.timeouts.handshake_grace.as_millis() as u64;
-            if let Some(step) = upgrade.note_end(pid, ended, grace_ms, pairs) {
+            let grace = serving.edition.config.timeouts.handshake_grace;
+            let grace_ms = grace.as_millis() as u64;
+            if let Some(step) = upgrade.note_end(pid, ended, grace_ms, &serving.pairs) {
                 self.take_step(step);
                 return true;
             }
@@ -94,9 +83,12 @@ impl Supervisor {
             }
             return true;
         }
+        let serving = &mut self.serving;
         let control = self.control.as_mut();
         control.is_some_and(|control| control.note_end(pid, ended, &self.poller))
-            || ticket_keys.ended(pid, ended, &memory.counters)
+            || serving
+                .ticket_keys
+                .ended(pid, ended, &serving.memory.counters)
     }
 
     fn note_keeper_end(&mut self, pid: Pid, ended: Ended) -> Result<(), ServeError> {

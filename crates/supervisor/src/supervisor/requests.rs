@@ -17,27 +17,14 @@ impl Supervisor {
             // The answer comes when all workers have the new configuration.
             Ask::Reload => self.reload(Some(id)),
             Ask::Drain { over_ms, order } => {
-                let Serving {
-                    memory,
-                    pairs,
-                    listening,
-                    ..
-                } = &self.serving;
-                let counters = &memory.counters;
                 let result = match self.refusal_of_change() {
                     Some(why) => Err(why),
-                    None => self.drain.begin(over_ms, order, counters, pairs, listening),
+                    None => self.drain.begin(over_ms, order, &self.serving),
                 };
                 self.answer(id, result);
             }
             Ask::StopDrain => {
-                let Serving {
-                    edition,
-                    pairs,
-                    listening,
-                    ..
-                } = &self.serving;
-                let result = self.drain.stop(&edition.config, pairs, listening);
+                let result = self.drain.stop(&self.serving);
                 self.answer(id, result);
             }
         }
