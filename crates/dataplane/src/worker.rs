@@ -12,7 +12,7 @@
 //! established/  admit ──> begin ──> connect ──> at rest
 //!                 event ──> step ──> opening, sealing ──> at rest
 //!                 end ──> close ──> freed
-//! memory/       pending bytes, send queues, who waits for either, compaction
+//! memory/       pending bytes, send queues, connections that wait for either, compaction
 //! lifecycle/    recovery, startup, reload, drain, stop, upgrade
 //! ```
 //!

@@ -43,7 +43,7 @@ pub struct Slot {
     pub tls_cookie: u32,
     /// As `tls_cookie`, for the plain side; 0 where there is no such socket.
     pub plain_cookie: u32,
-    /// What epoll was last told for each side: see `worker::interest`.
+    /// What epoll was last told for each side: see `established::interest` of the data path.
     pub tls_watch: u8,
     /// As `tls_watch`, for the plain side.
     pub plain_watch: u8,

@@ -36,7 +36,7 @@ pub(crate) fn pass_ends(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow 
     }
     if slot.sealing_over() && slot.sealing_pending.is_none() && !slot.has(Flag::TlsShut) {
         slot.set(Flag::TlsShut);
-        // The peer may have closed already: then there is nobody left to tell.
+        // The peer may have closed already: then this fails, and nothing is lost.
         let _ = work.io.shutdown_write(slot.tls_fd());
     }
     Ok(())
@@ -137,7 +137,7 @@ fn drain_plain(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool
     let reset = slot.has(Flag::ResetPlain);
     let joined = slot.has(Flag::Joined);
     if joined && !reset && !slot.has(Flag::PlainShut) {
-        // If nobody is there any more, nobody need be told.
+        // If the other end is gone, nothing is lost.
         let _ = end_plain(slot, work);
     }
     slot.detach_plain();

@@ -129,7 +129,7 @@ impl Reloader {
         let written = keeper.write_before(told)?;
         written.set_on_exec(OnExec::Keep)?;
 
-        // From here on nothing fails. What is no more polled is polled by nobody: after a crash
+        // From here on nothing fails. No worker polls the former listeners any more: after a crash
         // between these lines the next worker begins with either handover, and polls its own.
         let doors = handover.descriptors.doors().into_iter();
         let polled = doors.map(|(fd, door)| Listener::new(fd, &door)).collect();
