@@ -240,6 +240,58 @@ fn any_bytes_come_to_an_end() {
     }
 }
 
+/// A peer that has the keys and keeps to no rule.
+#[test]
+fn any_records_come_to_an_end() {
+    use dormouse_record::{SealKey, record_room, seal_record};
+    for seed in seeds(300) {
+        println!("SEED={seed}");
+        let mut random = Random::new(seed);
+        let (client, server) = sides([Protocols::TLS13, Protocols::TLS12][random.below(2)]);
+        let [mut peer, mut side] = match random.once_in(2) {
+            true => [client, server],
+            false => [server, client],
+        };
+        let mut key = SealKey::new(&peer.state);
+        let mut wire = Vec::new();
+        for _ in 0..random.below(60) {
+            let kind = 20 + random.below(5) as u8;
+            let len = random_len(kind, random.below(8));
+            let mut content = random.bytes(len);
+            if let (22, Some(first)) = (kind, content.first_mut()) {
+                *first = [0, 1, 4, 20, 24][random.below(5)];
+            }
+            let room = record_room(&peer.state);
+            let mut record = vec![0; room.header];
+            record.extend_from_slice(&content);
+            record.resize(record.len() + room.trailer, 0);
+            let state = &mut peer.state;
+            let len = seal_record(state, &mut key, &mut record, kind, content.len(), 0).unwrap();
+            wire.extend_from_slice(&record[..len]);
+        }
+        let mut heard = Heard::default();
+        for piece in wire.chunks(1 + random.below(200)) {
+            side.receive(piece, &mut heard);
+            // One answer, and the alert of a refusal.
+            assert!(side.connection.output().len() <= 2 * dormouse_record::SMALL_RECORD_MAX);
+        }
+        let end = side.connection.handle_eof(&side.state);
+        assert_eq!(
+            heard.end.unwrap_or_else(|| end.to_string()),
+            end.to_string()
+        );
+    }
+}
+
+/// Alerts and messages are short, so that some of them make sense.
+fn random_len(kind: u8, len: usize) -> usize {
+    match kind {
+        21 => 2,
+        22 => 4 + len % 2,
+        _ => len,
+    }
+}
+
 #[test]
 fn nothing_is_left_of_a_connection_at_rest() {
     for protocols in [Protocols::TLS13, Protocols::TLS12] {

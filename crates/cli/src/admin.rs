@@ -1,5 +1,5 @@
-//! Asking a running `serve`, by way of its admin address: what `status`, `reload`, `drain` and
-//! `upgrade` have in common.
+//! The client of a running `serve`'s admin address, for `status`, `top`, `reload`, `drain` and
+//! `upgrade`.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -14,14 +14,14 @@ use dormouse_config::{self as config, Admin, Machine, Purpose, Section};
 use dormouse_handover::status::OrderResult;
 use serde::de::DeserializeOwned;
 
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::{mistakes, terminal};
 
-/// More than any answer.
+/// Limit on a response.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// Longer than an answer to a question ever takes.
+/// Timeout of a question; answers come at once.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longer than the gateway waits for an order to be carried out.
+/// Timeout of an order: longer than the gateway itself waits for the order to complete.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(660);
 
 /// Whom to ask.
@@ -41,7 +41,7 @@ pub(crate) struct AdminArgs {
     pub(crate) json: bool,
 }
 
-/// Where to ask.
+/// The admin address of a running `serve`.
 #[derive(Clone, Debug)]
 pub(crate) enum AdminAddress {
     Unix(PathBuf),
@@ -58,7 +58,7 @@ impl fmt::Display for AdminAddress {
 }
 
 impl AdminAddress {
-    /// Finds out where to ask. What is wrong has been said.
+    /// Finds the address by flag, configuration or default. An error has been printed.
     pub(crate) fn find(args: &AdminArgs) -> Result<AdminAddress, ExitCode> {
         let admin = match (&args.admin, &args.config) {
             (Some(given), _) => match given.parse() {
@@ -74,19 +74,19 @@ impl AdminAddress {
             Admin::Auto => Admin::usual_path().map(AdminAddress::Unix).ok_or_else(|| {
                 terminal::error("there is no usual admin socket without XDG_RUNTIME_DIR");
                 terminal::note("   = help: say where to ask with --admin PATH");
-                Outcome::Misused.into()
+                ExitStatus::Misused.into()
             }),
             Admin::None => {
                 terminal::error("this configuration has the admin address switched off");
                 terminal::note(
                     "   = help: set admin = \"/run/dormouse/admin.sock\", or leave it out, and restart",
                 );
-                Err(Outcome::Misused.into())
+                Err(ExitStatus::Misused.into())
             }
         }
     }
 
-    /// Asks a question. `Err` says in words what is wrong.
+    /// Sends a `GET` and parses the answer. `Err` is a message for the user.
     pub(crate) fn question<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
         let (status, body) = self.exchange("GET", path, QUESTION_TIMEOUT)?;
         if status != 200 {
@@ -96,13 +96,13 @@ impl AdminAddress {
             .map_err(|_| format!("{self}: what answers there is not `dormouse serve`"))
     }
 
-    /// Gives an order.
+    /// Sends a `POST`.
     pub(crate) fn order(&self, path: &str) -> Result<OrderResult, String> {
         let (_, body) = self.exchange("POST", path, ORDER_TIMEOUT)?;
         serde_json::from_str(&body).map_err(|_| format!("{self}: {}", body.trim_end()))
     }
 
-    /// One request, one response: its status and body.
+    /// Sends one request and returns the response's status and body.
     fn exchange(
         &self,
         method: &str,
@@ -142,7 +142,7 @@ impl AdminAddress {
     }
 }
 
-/// What the file says. What is wrong with it has been said.
+/// The configuration file's admin address. An error has been printed.
 fn of_configuration(file: &Path) -> Result<Admin, ExitCode> {
     let loaded = config::load(
         Some(file),
@@ -162,7 +162,7 @@ fn converse(mut stream: impl Read + Write, request: &str) -> io::Result<Vec<u8>>
     Ok(answer)
 }
 
-/// Status and body of a response which ends with its connection.
+/// Status and body of a response that ends with its connection.
 fn split(answer: &[u8]) -> Option<(u16, String)> {
     let text = std::str::from_utf8(answer).ok()?;
     let (head, body) = text.split_once("\r\n\r\n")?;
@@ -170,7 +170,7 @@ fn split(answer: &[u8]) -> Option<(u16, String)> {
     Some((status.parse().ok()?, body.to_owned()))
 }
 
-/// Runs a verb which is one order, and says what became of it.
+/// Runs a subcommand that is one order, and prints its result.
 pub(crate) fn run_order(args: &AdminArgs, path: &str) -> ExitCode {
     let address = match AdminAddress::find(args) {
         Ok(address) => address,
@@ -180,12 +180,12 @@ pub(crate) fn run_order(args: &AdminArgs, path: &str) -> ExitCode {
         Ok(result) => show(&result, args.json),
         Err(what) => {
             terminal::error(what);
-            Outcome::Failed.into()
+            ExitStatus::Failed.into()
         }
     }
 }
 
-/// Says what became of an order.
+/// Prints the result of an order.
 pub(crate) fn show(result: &OrderResult, json: bool) -> ExitCode {
     if json {
         terminal::print_json(result);
@@ -197,7 +197,7 @@ pub(crate) fn show(result: &OrderResult, json: bool) -> ExitCode {
     if result.done {
         ExitCode::SUCCESS
     } else {
-        Outcome::Misused.into()
+        ExitStatus::Misused.into()
     }
 }
 

@@ -9,7 +9,7 @@ use clap::Args;
 use dormouse_handover::status::{DrainStatus, Status};
 
 use crate::admin::{self, AdminAddress, AdminArgs};
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::{status, terminal};
 
 /// How often progress is asked for.
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &DrainArgs) -> ExitCode {
         Ok(result) => result,
         Err(what) => {
             terminal::error(what);
-            return Outcome::Failed.into();
+            return ExitStatus::Failed.into();
         }
     };
     let code = admin::show(&result, args.admin.json);
@@ -76,12 +76,12 @@ fn watch(address: &AdminAddress, json: bool) -> ExitCode {
             Ok(status) => status,
             Err(what) => {
                 terminal::error(what);
-                return Outcome::Failed.into();
+                return ExitStatus::Failed.into();
             }
         };
         let Some(drain) = &status.drain else {
             terminal::note("the drain was stopped");
-            return Outcome::Lost.into();
+            return ExitStatus::Lost.into();
         };
         show(drain, json);
         if drain.left == 0 {

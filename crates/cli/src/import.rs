@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::terminal;
 
 /// Whose configuration it is.
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &ImportArgs) -> ExitCode {
         Ok(draft) => draft,
         Err(error) => {
             terminal::error(error);
-            return Outcome::Misused.into();
+            return ExitStatus::Misused.into();
         }
     };
     if draft.is_empty() {
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &ImportArgs) -> ExitCode {
         terminal::error(format_args!(
             "{shown} has nothing that speaks TLS, as far as a configuration of {name} goes"
         ));
-        return Outcome::Misused.into();
+        return ExitStatus::Misused.into();
     }
     let page = draft.finish(&format!("{shown} ({})", program.name()));
     terminal::print(&page.text);

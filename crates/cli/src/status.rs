@@ -13,7 +13,7 @@ use dormouse_handover::talk::DrainOrder;
 use serde_json::Value;
 
 use crate::admin::{AdminAddress, AdminArgs};
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::terminal;
 
 pub(crate) fn run(args: &AdminArgs) -> ExitCode {
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &AdminArgs) -> ExitCode {
         }
         Err(what) => {
             terminal::error(what);
-            Outcome::Failed.into()
+            ExitStatus::Failed.into()
         }
     }
 }

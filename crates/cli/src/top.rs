@@ -1,4 +1,4 @@
-//! `dormouse top`: how a running `serve` is doing, again and again, on the whole screen.
+//! `dormouse top`: the status of a running `serve` on the whole screen, refreshed.
 
 mod page;
 
@@ -15,7 +15,7 @@ use dormouse_reactor::socket::Attempt;
 use dormouse_reactor::terminal::Keyboard;
 
 use crate::admin::{AdminAddress, AdminArgs};
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::paint::Screen;
 use crate::terminal;
 use page::Dashboard;
@@ -42,20 +42,20 @@ pub(crate) fn run(args: &TopArgs) -> ExitCode {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         terminal::error("`top` is for a terminal");
         terminal::note("   = help: `dormouse status` shows the same once");
-        return Outcome::Misused.into();
+        return ExitStatus::Misused.into();
     }
     let first = match address.question("/status") {
         Ok(first) => first,
         Err(what) => {
             terminal::error(what);
-            return Outcome::Failed.into();
+            return ExitStatus::Failed.into();
         }
     };
     match watch(&address, first, Duration::from_secs(args.every)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::error(format!("the terminal can't be used: {error}"));
-            Outcome::Failed.into()
+            ExitStatus::Failed.into()
         }
     }
 }
@@ -96,7 +96,7 @@ fn watch(address: &AdminAddress, first: Status, every: Duration) -> io::Result<(
     }
 }
 
-/// Is one of the signals more than another size?
+/// Whether one of the signals ends the program: each does but a change of the terminal's size.
 fn has_ended(signals: &Signals) -> io::Result<bool> {
     while let Attempt::Done(received) = signals.receive()? {
         if received.signal != Signal::Resized {

@@ -9,7 +9,7 @@ use crate::established::interest::Side;
 
 const GENERATION_BITS: u32 = 28;
 
-/// Generations are compared in so many bits.
+/// The bits of a generation that are compared.
 pub(crate) const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 
 /// Whose event it is.

@@ -12,7 +12,7 @@
 //! established/  admit ──> begin ──> connect ──> at rest
 //!                 event ──> step ──> opening, sealing ──> at rest
 //!                 end ──> close ──> freed
-//! memory/       pending bytes, send queues, who waits for either, compaction
+//! memory/       pending bytes, send queues, connections that wait for either, compaction
 //! lifecycle/    recovery, startup, reload, drain, stop, upgrade
 //! ```
 //!
@@ -283,8 +283,9 @@ impl<I: Io> Worker<I> {
                 .accept(client, listener.route, settings, work, connections);
             return;
         }
-        let has_choice =
-            listener.door.len() > 1 || route.is_for_some() || self.handshakes.has_challenge();
+        let has_choice = listener.door.len() > 1
+            || route.needs_client_hello()
+            || self.handshakes.has_challenge();
         let newcomer = Newcomer {
             fd,
             client: Client::new(peer),

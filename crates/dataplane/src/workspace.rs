@@ -55,7 +55,7 @@ pub(crate) struct Workspace<I> {
     pub(crate) tickets: Tickets,
     /// Send queues of peers that are slow to read.
     pub(crate) kernel: KernelMemory,
-    /// What steps asked of other parts of the worker, and nobody has done yet.
+    /// What steps asked of other parts of the worker, and is still to be done.
     pub(crate) effects: Vec<Effect>,
     /// A connection or handshake has ended: there may be room for a newcomer.
     pub(crate) has_room_again: bool,

@@ -3,7 +3,7 @@
 //! | | from | to |
 //! |---|---|---|
 //! | [`slot`]: a connection at rest | a worker | the next worker, or the next binary |
-//! | [`handover`]: configuration, certificates, keys | main | keepers and workers |
+//! | [`Handover`]: configuration, certificates, keys | main | keepers and workers |
 //! | [`orders`]: messages on a worker's channel | main and workers | each other |
 //! | [`talk`]: messages on control's channel | main and control | each other |
 //! | [`status`]: the document about all of it | control | `dormouse status` and `top` |
@@ -15,9 +15,12 @@
 
 pub mod child;
 mod clock;
-pub mod handover;
+mod descriptors;
+mod document;
 pub mod layout;
 pub mod orders;
+pub mod parts;
+mod pem;
 pub mod share;
 pub mod slot;
 pub mod status;
@@ -26,3 +29,6 @@ pub mod trial;
 pub mod upgrade;
 
 pub use clock::unix_time;
+pub use descriptors::Descriptors;
+pub use document::{Changed, ForKeeper, Handover};
+pub use pem::{ClientTrust, OriginPem, Pem};

@@ -70,7 +70,7 @@ impl Pace {
 
     /// Tells paces apart; by chance two may have the same, which makes a debt last longer.
     fn tag(self) -> u64 {
-        let mixed = crate::clients::mix(self.bytes_per_s ^ self.burst_bytes.rotate_left(32));
+        let mixed = crate::hash::mix(self.bytes_per_s ^ self.burst_bytes.rotate_left(32));
         mixed >> TIME_BITS
     }
 }

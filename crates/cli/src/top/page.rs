@@ -1,4 +1,4 @@
-//! What `top` shows: made of two answers, so that there are rates.
+//! The screen of `top`, made from the last two status documents: the second gives rates.
 
 use std::time::Instant;
 
@@ -20,14 +20,14 @@ const BAR: Style = Style::Colour(173);
 const VALUES_AT: usize = 14;
 const BAR_WIDTH: usize = 24;
 
-/// The last answer, and what has happened since the one before.
+/// The last status document, and rates since the one before.
 pub(super) struct Dashboard {
     status: Status,
     at: Instant,
     /// Handshakes and bytes per second.
     handshakes_per_s: Option<f64>,
     bytes_per_s: Option<f64>,
-    /// Why there was no answer.
+    /// Why the last question failed.
     trouble: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl Dashboard {
         }
     }
 
-    /// Another answer has come, or none.
+    /// Takes the next answer, or the reason why there is none.
     pub(super) fn update(&mut self, answer: Result<Status, String>) {
         let status = match answer {
             Ok(status) => status,
@@ -52,7 +52,7 @@ impl Dashboard {
             }
         };
         let passed_s = self.at.elapsed().as_secs_f64().max(0.001);
-        // After a restart the counts begin anew.
+        // After a restart the counts begin at 0 again.
         let rate = |of: fn(&Status) -> u64| {
             let more = of(&status).saturating_sub(of(&self.status));
             Some(more as f64 / passed_s)
@@ -64,7 +64,7 @@ impl Dashboard {
         self.trouble = None;
     }
 
-    /// The screen.
+    /// Renders the screen.
     pub(super) fn page(&self, (columns, rows): (usize, usize), colours: bool) -> String {
         let mut page = Page {
             canvas: Canvas::new(columns, colours),
@@ -256,7 +256,7 @@ impl Dashboard {
         }
     }
 
-    /// As many as there are rows for.
+    /// One row per process, as far as the screen has rows.
     fn processes(&self, page: &mut Page) {
         page.line(|_| {});
         page.line(|canvas| canvas.put(LABEL, "process     pid      age      resident   at rest"));
@@ -283,7 +283,7 @@ impl Dashboard {
         }
     }
 
-    /// Memory of all processes that is no file's.
+    /// Memory of all processes, files (the program itself) left out.
     fn own_bytes(&self) -> u64 {
         let status = &self.status;
         let main = status.main.iter().map(|main| &main.process);
@@ -297,7 +297,7 @@ impl Dashboard {
     }
 }
 
-/// Lines, no more than the screen has.
+/// Lines of a screen, cut to its height.
 struct Page {
     canvas: Canvas,
     rows_left: usize,

@@ -2,7 +2,7 @@
 //! the gateway, and how the backend is told.
 
 use crate::io::Io;
-use crate::proxy_protocol::{self, ClientCertificate, Ends, Tls};
+use crate::proxy_protocol::{self, ClientCertificate, Endpoints, Tls};
 use dormouse_config::{Network, ProxyProtocol};
 use dormouse_engine::{HandshakeInfo, Version};
 use dormouse_handover::slot::Slot;
@@ -18,7 +18,7 @@ pub(crate) struct Client {
     /// Who is at the other end of the socket.
     peer: Peer,
     /// For whom a proxy speaks.
-    pub(crate) introduced: Option<Ends>,
+    pub(crate) introduced: Option<Endpoints>,
 }
 
 impl Client {
@@ -40,7 +40,7 @@ impl Client {
     /// The client's address.
     pub(crate) fn ip(&self) -> Option<IpAddr> {
         match (self.introduced, self.peer) {
-            (Some(ends), _) => Some(ends.client.ip()),
+            (Some(endpoints), _) => Some(endpoints.client.ip()),
             (None, Peer::Tcp(address)) => Some(address.ip()),
             (None, Peer::Unix) => None,
         }
@@ -66,7 +66,7 @@ impl Client {
     ) -> Vec<u8> {
         match route.access.proxy_protocol {
             ProxyProtocol::Off => Vec::new(),
-            ProxyProtocol::V1 => proxy_protocol::v1(self.ends(io, slot.tls_fd())),
+            ProxyProtocol::V1 => proxy_protocol::v1(self.endpoints(io, slot.tls_fd())),
             ProxyProtocol::V2 | ProxyProtocol::V2Certificate => {
                 let whole = route.access.proxy_protocol == ProxyProtocol::V2Certificate;
                 let algorithms = info.algorithms.as_deref();
@@ -90,7 +90,7 @@ impl Client {
                     }),
                     unique_id: id.as_bytes(),
                 };
-                proxy_protocol::v2(self.ends(io, slot.tls_fd()), Some(&tls))
+                proxy_protocol::v2(self.endpoints(io, slot.tls_fd()), Some(&tls))
             }
         }
     }
@@ -99,17 +99,17 @@ impl Client {
     pub(crate) fn bare_introduction(&self, io: &impl Io, route: &Route, slot: &Slot) -> Vec<u8> {
         match route.access.proxy_protocol {
             ProxyProtocol::Off => Vec::new(),
-            ProxyProtocol::V1 => proxy_protocol::v1(self.ends(io, slot.tls_fd())),
+            ProxyProtocol::V1 => proxy_protocol::v1(self.endpoints(io, slot.tls_fd())),
             ProxyProtocol::V2 | ProxyProtocol::V2Certificate => {
-                proxy_protocol::v2(self.ends(io, slot.tls_fd()), None)
+                proxy_protocol::v2(self.endpoints(io, slot.tls_fd()), None)
             }
         }
     }
 
-    fn ends(&self, io: &impl Io, fd: Fd) -> Option<Ends> {
+    fn endpoints(&self, io: &impl Io, fd: Fd) -> Option<Endpoints> {
         self.introduced
             .or_else(|| match (self.peer, io.local_address(fd)) {
-                (Peer::Tcp(client), Ok(Addr::Tcp(server))) => Some(Ends {
+                (Peer::Tcp(client), Ok(Addr::Tcp(server))) => Some(Endpoints {
                     client: without_scope(client),
                     server: without_scope(server),
                 }),
@@ -123,7 +123,7 @@ fn without_scope(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port())
 }
 
-/// A connection's name. It is only written out where somebody is to read it.
+/// A connection's id. It is formatted only where it is written.
 #[derive(Clone, Copy)]
 pub(crate) struct Id {
     seed: u64,
@@ -145,7 +145,7 @@ impl fmt::Display for Id {
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.introduced {
-            Some(ends) => write!(f, "{} (by {})", ends.client, self.peer),
+            Some(endpoints) => write!(f, "{} (by {})", endpoints.client, self.peer),
             None => self.peer.fmt(f),
         }
     }

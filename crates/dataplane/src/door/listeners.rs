@@ -107,7 +107,7 @@ impl Listeners {
         self.paused_until_ms = None;
     }
 
-    /// When a pause for want of resources ends.
+    /// When a pause ends for which resources had run out.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         self.paused_until_ms
     }

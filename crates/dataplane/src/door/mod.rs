@@ -21,7 +21,7 @@ pub(crate) const ACCEPTS_PER_TURN: usize = 16;
 /// Standard streams, epoll, and what a library opens for a moment.
 const DESCRIPTORS_SPARE: u64 = 8;
 
-/// How often the limit of descriptors is looked at, while nobody comes.
+/// How often the limit of descriptors is looked at, while no client connects.
 const DESCRIPTORS_LOOK_MS: u64 = 100;
 
 /// What there is already.
@@ -82,8 +82,8 @@ impl Door {
         self.listeners.pause(why, work.now_ms, &work.count);
     }
 
-    /// Other listeners take the place of these. What is polled no more is polled by nobody. Returns
-    /// the former ones.
+    /// Other listeners take the place of these, which are not polled any more. Returns the former
+    /// ones.
     pub(crate) fn replace<I: Io>(
         &mut self,
         by: Vec<Listener>,
@@ -92,7 +92,7 @@ impl Door {
         self.listeners.replace(&work.io, by)
     }
 
-    /// So many descriptors came into the table, and so many left it, which are not connections.
+    /// Counts descriptors that came into the table and left it, and are not connections.
     pub(crate) fn reserve(&mut self, more: usize, less: usize) {
         let reserved = self.descriptors.reserved + more as u64;
         self.descriptors.reserved = reserved.saturating_sub(less as u64);

@@ -1,7 +1,7 @@
 //! The header by which a trusted proxy says for whom it speaks.
 
 use crate::io::Io;
-use crate::proxy_protocol::{self, Ends, HEADER_MAX, Progress, Refused};
+use crate::proxy_protocol::{self, Endpoints, HEADER_MAX, Progress, Refused};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
 
@@ -22,7 +22,7 @@ pub(crate) enum Received {
 pub(crate) struct ProxyHeader {
     received: Vec<u8>,
     len: usize,
-    ends: Option<Ends>,
+    endpoints: Option<Endpoints>,
 }
 
 impl ProxyHeader {
@@ -41,8 +41,8 @@ impl ProxyHeader {
         self.received.extend_from_slice(&scratch[..n]);
         match proxy_protocol::read(&self.received) {
             Ok(Progress::Partial) => Received::Part,
-            Ok(Progress::Complete { len, ends }) => {
-                (self.len, self.ends) = (len, ends);
+            Ok(Progress::Complete { len, endpoints }) => {
+                (self.len, self.endpoints) = (len, endpoints);
                 Received::Whole
             }
             Err(refused) => Received::Refused(refused),
@@ -50,8 +50,8 @@ impl ProxyHeader {
     }
 
     /// For whom it speaks, and what the client has said already.
-    pub(crate) fn into_parts(mut self) -> (Option<Ends>, Vec<u8>) {
+    pub(crate) fn into_parts(mut self) -> (Option<Endpoints>, Vec<u8>) {
         self.received.drain(..self.len.min(self.received.len()));
-        (self.ends, self.received)
+        (self.endpoints, self.received)
     }
 }

@@ -1,5 +1,5 @@
-//! The first step of a connection that has just become a slot: what the handshake has left over, and
-//! who is at its other side.
+//! The first step of a connection that has just become a slot: it stores what the handshake has left
+//! over, and starts the connect to the other side.
 
 use crate::door::client::Client;
 use crate::established::connect;
@@ -33,7 +33,7 @@ pub(crate) fn terminated<I: Io>(
         took_ms,
     };
     log::log_done(&rested.info, done, cx.limits.log_handshakes);
-    // Before the first byte of the client the backend hears who that is.
+    // The backend learns the client's address before the client's first byte.
     let mut first = client.introduction(&cx.work.io, cx.route, slot, &rested.info, id);
     let introduced = first.len();
     first.extend_from_slice(&rested.leftover);

@@ -11,12 +11,11 @@ use crate::established::close_reason::CloseReason;
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow::{self, flush_opened, flush_sealed};
 use crate::established::interest::has_tls_ended;
-use crate::io::Io;
+use crate::io::{Io, discard};
 use crate::memory::backlog;
 use crate::workspace::Workspace;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
-use dormouse_reactor::socket::Attempt;
 use dormouse_record::Alert;
 use dormouse_tables::counters::Count;
 use std::io;
@@ -36,7 +35,7 @@ pub(crate) fn pass_ends(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow 
     }
     if slot.sealing_over() && slot.sealing_pending.is_none() && !slot.has(Flag::TlsShut) {
         slot.set(Flag::TlsShut);
-        // The peer may have closed already: then there is nobody left to tell.
+        // The peer may have closed already: then this fails, and nothing is lost.
         let _ = work.io.shutdown_write(slot.tls_fd());
     }
     Ok(())
@@ -137,7 +136,7 @@ fn drain_plain(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool
     let reset = slot.has(Flag::ResetPlain);
     let joined = slot.has(Flag::Joined);
     if joined && !reset && !slot.has(Flag::PlainShut) {
-        // If nobody is there any more, nobody need be told.
+        // If the other end is gone, nothing is lost.
         let _ = end_plain(slot, work);
     }
     slot.detach_plain();
@@ -178,19 +177,6 @@ fn drain_tls(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool) 
         }
     }
     discard(&work.io, slot.tls_fd(), &mut work.scratch.opening)
-}
-
-/// Reads and forgets, so that closing does not turn into a reset which overtakes our last record.
-/// `true`: the peer has ended its side, or sends so much that it is not listening.
-pub(crate) fn discard(io: &impl Io, fd: Fd, scratch: &mut [u8]) -> bool {
-    for _ in 0..4 {
-        match io.recv(fd, scratch) {
-            Ok(Attempt::Done(0)) | Err(_) => return true,
-            Ok(Attempt::Done(_)) => {}
-            Ok(Attempt::WouldBlock) => return false,
-        }
-    }
-    true
 }
 
 /// The descriptors of a connection that is over, to be closed once its slot is cleared.

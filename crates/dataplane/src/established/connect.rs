@@ -20,7 +20,7 @@ use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{Addr, Attempt, Connecting, Shortage};
 use dormouse_routes::balance::{Target, Targets, Tried};
 use dormouse_routes::route::Route;
-use dormouse_tables::backends::Change;
+use dormouse_tables::backends::HealthChange;
 use dormouse_tables::counters::Count;
 use dormouse_tables::latency::Latency;
 use std::io;
@@ -151,7 +151,7 @@ fn note_connected<I: Io>(slot: &Slot, cx: &mut Context<'_, I>) {
         return;
     };
     if let Some((_, target)) = current(slot, targets)
-        && cx.work.backends.succeeded(target.place, now_ms) == Change::Up
+        && cx.work.backends.succeeded(target.place, now_ms) == HealthChange::Up
     {
         tracing::info!(backend = target.name, "backend serves again");
     }
@@ -250,7 +250,7 @@ fn fail_over<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) -> Opti
     if let Some((_, target)) = current(slot, targets).filter(|_| targets.all.len() > 1) {
         let (most, pause_ms) = (targets.failures_max, targets.pause_ms);
         let known = &cx.work.backends;
-        if known.failed(target.place, most, pause_ms, cx.work.now_ms) == Change::Down {
+        if known.failed(target.place, most, pause_ms, cx.work.now_ms) == HealthChange::Down {
             tracing::warn!(
                 backend = target.name,
                 error = why,

@@ -22,7 +22,7 @@ impl ConnectTimes {
         }
     }
 
-    /// It is connected: after so many milliseconds, if that is known.
+    /// It is connected. Returns how many milliseconds that took, if that is known.
     pub(crate) fn done(&mut self, generation: u32, now_ms: u64) -> Option<u64> {
         let place = self.place(generation);
         if place.0 != generation || place.1 == 0 {

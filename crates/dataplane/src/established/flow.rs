@@ -39,7 +39,7 @@ pub(crate) fn send_alert(slot: &mut Slot, work: &mut Workspace<impl Io>, alert: 
     let n = dormouse_record::seal_alert(&mut slot.tls, &mut key, alert, &mut record)
         .map_err(|_| Fault::KeyExhausted)?;
     if slot.tls.closed() && slot.sealing_pending.is_none() {
-        // Whoever closes shuts the TCP side down next: one segment says both.
+        // The TCP side is shut down next: one segment carries both.
         return match work.io.send_before_more(slot.tls_fd(), &record[..n]) {
             Ok(Attempt::Done(sent)) if sent == n => Ok(()),
             Ok(Attempt::Done(sent)) => {

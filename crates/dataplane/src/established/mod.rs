@@ -138,7 +138,7 @@ impl Connections {
         std::mem::take(&mut self.has_freed)
     }
 
-    /// Gives back pages of slots that nobody uses.
+    /// Gives back pages without a slot in use.
     pub(crate) fn trim(&mut self) {
         self.slots.trim();
     }
@@ -378,7 +378,7 @@ impl Connections {
 
     // ---- time ----
 
-    /// Lets timers happen that are due, and those go on who have waited for memory or for their
+    /// Fires timers that are due, and resumes connections that have waited for memory or for their
     /// pace.
     pub(crate) fn on_time<I: Io>(&mut self, settings: &Settings, work: &mut Workspace<I>) {
         while let Some(index) = self.wheel.expired(work.now_ms, &mut self.slots) {
@@ -389,7 +389,7 @@ impl Connections {
         self.end_waits(settings, work);
     }
 
-    /// Connections that were not read for want of memory are looked at again.
+    /// Looks again at connections that were not read because memory was short.
     fn feed_starved<I: Io>(&mut self, work: &mut Workspace<I>) {
         for (_, index, generation, wait_ms) in self.starved.due(work.now_ms) {
             let Some(slot) = self.slots.get_mut(index) else {
@@ -434,7 +434,7 @@ impl Connections {
         }
     }
 
-    /// The pace is another one: nobody waits for the former.
+    /// The pace has changed: no connection waits for the former one.
     pub(crate) fn end_all_waits(&mut self) {
         self.paced.end_all();
     }
@@ -529,8 +529,10 @@ impl Connections {
         if unverified::are_same_sockets(slot, &work.io) {
             return true;
         }
-        let rested = slot.at_rest();
-        self.at_rest = self.at_rest.saturating_sub(u32::from(rested));
+        let (was_at_rest, was_draining) = (slot.at_rest(), slot.phase() == Phase::Draining);
+        self.at_rest -= u32::from(was_at_rest);
+        self.draining -= u32::from(was_draining);
+        work.backends.leave(slot.backend);
         self.wheel.cancel(&mut self.slots, index);
         unverified::drop_unsound(&mut self.slots, index, work);
         false

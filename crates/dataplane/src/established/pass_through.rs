@@ -2,7 +2,7 @@
 //!
 //! The slot is an ordinary one whose record state stays empty. Sockets, pending bytes, timers,
 //! epoll and the crash of a worker are as for any other; a TCP end is passed on as an end, a reset
-//! as a reset, since what they mean is for the two who speak TLS to say.
+//! as a reset: what they mean is decided at the two ends of TLS.
 
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow::send_sealed;

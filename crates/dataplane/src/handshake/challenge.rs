@@ -1,10 +1,10 @@
-//! While an ACME server looks whether a name is ours: whoever asks for that name and offers the
-//! protocol acme-tls/1, and nothing else, is shown the certificate which says so (RFC 8737 §3).
+//! The challenge by which an ACME server verifies that a name is ours (RFC 8737 §3).
 //!
-//! Main says when, and to all workers, because any of them may accept the one who looks. Meanwhile
-//! every ClientHello is read before its handshake begins. There is no connection after such a
-//! handshake, so none of it ever reaches a backend. At any other time such a client is refused
-//! (`engine`), whatever the route.
+//! A client that asks for that name and offers the protocol acme-tls/1, and nothing else, is shown
+//! the certificate of the challenge. Main opens a challenge in all workers, because any of them may
+//! accept the ACME server. While it is open every ClientHello is read before its handshake begins.
+//! The connection ends with the handshake, so nothing of it reaches a backend. At any other time
+//! `engine` refuses such a client, whatever the route.
 
 use dormouse_engine::{
     ACME_TLS, Asked, Handshake, HandshakeLimits, Identity, ServerContext, ServerSettings,

@@ -8,9 +8,8 @@
 
 use crate::door::client::Client;
 use crate::door::proxy_header::{ProxyHeader, Received};
-use crate::established::close::discard;
 use crate::handshake::route_choice;
-use crate::io::Io;
+use crate::io::{Io, discard};
 use crate::proxy_protocol::Refused;
 use crate::scratch::RECEIVE_MAX;
 use crate::workspace::Workspace;
@@ -54,7 +53,7 @@ enum Watch {
 enum Stage {
     /// Accepted; nothing was received yet.
     Waiting,
-    /// A proxy is to say first who the client is.
+    /// A proxy says first who the client is.
     Introducing(ProxyHeader),
     /// Its hello is to tell which route it is for.
     Choosing {
@@ -286,7 +285,7 @@ impl InFlight {
         self.watch(io, token)
     }
 
-    /// The hello, or its beginning. Whoever gave up while waiting for this turn gets no answer.
+    /// The hello, or its beginning. A client that gave up while it waited gets no answer.
     fn first_step(
         &mut self,
         early: Vec<u8>,
@@ -457,7 +456,7 @@ fn take(
     }
 }
 
-/// Has the client ended or reset its connection behind its hello? Then nobody waits for an answer.
+/// Has the client ended or reset its connection behind its hello? Then it waits for no answer.
 fn has_given_up(io: &impl Io, fd: Fd) -> bool {
     matches!(io.peek(fd, &mut [0]), Ok(Attempt::Done(0)) | Err(_))
 }

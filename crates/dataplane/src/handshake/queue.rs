@@ -1,38 +1,39 @@
-//! Whose turn it is among the handshakes that are ready.
+//! The queue of handshakes that are ready for a step.
 //!
-//! 1. Those which have had our answer: what is left of them is cheap, and the costly part is spent.
-//! 2. Those who come back with a session: no signature. One turn in eight is left to the others, so
-//!    that somebody who offers what is no session can't keep everybody out.
+//! 1. Handshakes that have had our answer: the rest is cheap, and the costly part is spent.
+//! 2. Handshakes that resume a session: they need no signature. One turn in eight goes to the third
+//!    class, so that a client that offers a false session can't keep all others out.
 //! 3. Full handshakes.
 //!
-//! Within a class the first comes first, as long as they are served in time. When the one at the
-//! front has waited for longer than clients like to, there are too many: then the newest comes
-//! first, since the others are the likeliest to have given up (and whoever has is not answered).
+//! Within a class the oldest comes first, as long as handshakes are served in time. When the oldest
+//! has waited for longer than clients like to, there are too many: then the newest comes first,
+//! since the clients of the others have most likely given up (and a client that has given up gets no
+//! answer).
 
 use std::collections::VecDeque;
 
-/// Who waits longer than this is passed by those who came later.
+/// A handshake that waits longer than this is overtaken by later ones.
 const PATIENCE_MS: u64 = 1_000;
 
-/// So many turns, and one is for the class that is next in line.
+/// One turn in this many is for the third class.
 const TURNS: u32 = 8;
 
-/// When there are too many, one turn in so many is for the oldest.
+/// When there are too many, one turn in this many is for the oldest.
 const OLDEST_TURNS: u32 = 4;
 
 /// A handshake in flight: its index and generation.
-pub(crate) type Name = (u32, u32);
+pub(crate) type HandshakeId = (u32, u32);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Waiting {
-    name: Name,
+    id: HandshakeId,
     since_ms: u64,
 }
 
-/// Who waits for a turn.
+/// Handshakes that wait for a turn.
 #[derive(Default)]
 pub(crate) struct Queue {
-    known: VecDeque<Name>,
+    known: VecDeque<HandshakeId>,
     /// Not looked at yet.
     new: VecDeque<Waiting>,
     resuming: VecDeque<Waiting>,
@@ -41,12 +42,12 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Somebody waits who has not begun.
+    /// Does a handshake wait that has not begun?
     pub(crate) fn has_newcomers(&self) -> bool {
         !(self.new.is_empty() && self.resuming.is_empty() && self.full.is_empty())
     }
 
-    /// Somebody can have a turn; `may_begin`: there is a place for one who has not begun.
+    /// Can a handshake have a turn? `may_begin`: there is a place for one that has not begun.
     pub(crate) fn is_ready(&self, may_begin: bool) -> bool {
         !self.known.is_empty() || !self.new.is_empty() || (may_begin && self.has_newcomers())
     }
@@ -59,16 +60,16 @@ impl Queue {
     /// One whose hello may have come.
     pub(crate) fn push_new(&mut self, index: u32, generation: u32, now_ms: u64) {
         self.new.push_back(Waiting {
-            name: (index, generation),
+            id: (index, generation),
             since_ms: now_ms,
         });
     }
 
     /// Sorts the new ones by what `resumes` says. A single one needs no order.
-    pub(crate) fn sort(&mut self, mut resumes: impl FnMut(Name) -> bool) {
+    pub(crate) fn sort(&mut self, mut resumes: impl FnMut(HandshakeId) -> bool) {
         let alone = self.new.len() == 1 && self.full.is_empty() && self.resuming.is_empty();
         while let Some(waiting) = self.new.pop_front() {
-            if !alone && resumes(waiting.name) {
+            if !alone && resumes(waiting.id) {
                 self.resuming.push_back(waiting);
             } else {
                 self.full.push_back(waiting);
@@ -77,9 +78,9 @@ impl Queue {
     }
 
     /// The next one, and whether it had to wait for its turn.
-    pub(crate) fn next(&mut self, now_ms: u64, may_begin: bool) -> Option<(Name, bool)> {
-        if let Some(name) = self.known.pop_front() {
-            return Some((name, true));
+    pub(crate) fn next(&mut self, now_ms: u64, may_begin: bool) -> Option<(HandshakeId, bool)> {
+        if let Some(id) = self.known.pop_front() {
+            return Some((id, true));
         }
         if !may_begin {
             return None;
@@ -90,10 +91,10 @@ impl Queue {
         } else {
             (&mut self.resuming, &mut self.full)
         };
-        // So that those who are passed by have an end of it, too.
+        // So that handshakes that were overtaken end, too.
         let oldest = self.turns.is_multiple_of(OLDEST_TURNS);
         let waiting = take(first, now_ms, oldest).or_else(|| take(second, now_ms, oldest))?;
-        Some((waiting.name, waiting.since_ms < now_ms))
+        Some((waiting.id, waiting.since_ms < now_ms))
     }
 }
 

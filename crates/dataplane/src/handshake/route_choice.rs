@@ -6,8 +6,8 @@
 use crate::handshake::challenge::Challenge;
 use crate::settings::Settings;
 use dormouse_engine::{FirstFlight, HandshakeFailure};
-use dormouse_routes::door;
 use dormouse_routes::route::Route;
+use dormouse_routes::route_filter;
 
 /// No ClientHello is longer in earnest: one with ML-KEM, a ticket and everything else has 2 kB.
 const HELLO_LEN_MAX: usize = 16 * 1024;
@@ -48,7 +48,7 @@ pub(crate) fn choose(
             RouteChoice::Challenge
         }
         FirstFlight::Asks(asked) => {
-            match door::choose(all.map(|(n, route)| (n, &route.takes)), &asked) {
+            match route_filter::choose(all.map(|(n, route)| (n, &route.filter)), &asked) {
                 Some(number) => RouteChoice::Route(number, asked.server_name),
                 None => {
                     let name = asked.server_name;

@@ -1,13 +1,15 @@
-//! Handshakes in flight: the only connections that have anything in the heap.
+//! The table of handshakes in flight: the only connections that have anything in the heap.
 //!
-//! Bounded in number, in bytes and in time. A handshake which succeeds becomes a slot and gives up
-//! everything here; one which fails sends its alert and lingers shortly, so that the alert is not
-//! overtaken by a reset. When the last one of a burst is gone, its memory goes back to the system.
+//! The table is bounded in number, in bytes and in time. A handshake that succeeds becomes a slot
+//! and frees everything here; one that fails sends its alert and lingers shortly, so that a reset
+//! does not overtake the alert. When the last handshake of a burst ends, its memory goes back to the
+//! system.
 //!
-//! Epoll tells of each once; then it waits in [`Queue`] for its turn, with what its client sent
-//! still in the kernel and nothing in the heap. So everybody who fits can be accepted at once
-//! (clients whose connect finds a full queue come back ever later), and `max_handshakes` bounds
-//! those that have begun. However many wait, they cost the loop nothing before their turn.
+//! Epoll reports each handshake once; then the handshake waits for its turn in the queue
+//! (`queue.rs`), with its client's bytes still in the kernel and nothing in the heap. So the worker
+//! can accept all clients that fit at once (a client whose connect finds a full queue retries ever
+//! later), and `max_handshakes` bounds the handshakes that have begun. Handshakes that wait cost the
+//! loop nothing before their turn.
 
 use crate::door::client::Client;
 use crate::handshake::in_flight::{HandshakeStep, InFlight, Turn};
@@ -20,15 +22,15 @@ use std::rc::Rc;
 /// How long the alert of a failed handshake has to reach its peer.
 const LINGER_MS: u64 = 2_000;
 
-/// Whoever has waited for a turn for so many times `handshake_timeout` has surely given up.
+/// A client that has waited for its turn for this many times `handshake_timeout` has given up.
 const WAITS_MAX: u64 = 6;
 
 /// The table of handshakes in flight.
 pub(crate) struct HandshakeTable {
     entries: Vec<Option<InFlight>>,
     free: Vec<u32>,
-    /// Deadlines in the order in which they come, since all have the same time: of those which
-    /// have not begun, those which have, and those which have failed.
+    /// Deadlines in the order in which they come, since each kind has one length: of handshakes that
+    /// have not begun, that have, and that have failed.
     waiting: VecDeque<Deadline>,
     shaking: VecDeque<Deadline>,
     lingerers: VecDeque<Deadline>,
@@ -149,8 +151,8 @@ impl HandshakeTable {
             .push_back((now_ms + LINGER_MS, index, generation));
     }
 
-    /// The next entry whose time is up. Whoever waits for a turn with us, not we for them, is given
-    /// more of it.
+    /// The next handshake whose time is up. One that waits for its turn gets more time: the worker,
+    /// not its client, is late.
     pub(crate) fn next_expired(&mut self, now_ms: u64, timeout_ms: u64) -> Option<(u32, u32)> {
         while let Some((index, generation)) = due(&mut self.waiting, &mut self.entries, now_ms) {
             let Some(entry) = entry_of(&mut self.entries, index, generation) else {

@@ -3,7 +3,7 @@
 //! all pairs have done so, nothing is lost by going back.
 
 use crate::keeper::arguments::{self, KeeperArgs};
-use dormouse_handover::handover::ForKeeper;
+use dormouse_handover::ForKeeper;
 use dormouse_handover::orders::{self, Word};
 use dormouse_handover::upgrade::Command;
 use dormouse_reactor::Fd;

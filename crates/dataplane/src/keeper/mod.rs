@@ -27,7 +27,7 @@ pub(crate) use begin::adopt_pending;
 
 use arguments::{KeeperArgs, TAKE_OVER};
 use dormouse_config::Log;
-use dormouse_handover::handover::ForKeeper;
+use dormouse_handover::ForKeeper;
 use dormouse_reactor::Fd;
 use std::process::ExitCode;
 

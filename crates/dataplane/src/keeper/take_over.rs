@@ -4,11 +4,11 @@
 use crate::keeper::arguments::{BoardArgs, KeeperArgs};
 use crate::keeper::tend::keep;
 use dormouse_config::Log;
-use dormouse_handover::handover::{ForKeeper, Handover};
 use dormouse_handover::layout;
 use dormouse_handover::orders::{self, Word};
 use dormouse_handover::trial;
 use dormouse_handover::upgrade::Command;
+use dormouse_handover::{ForKeeper, Handover};
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, BoardReader};
 use dormouse_reactor::signal::Signal;

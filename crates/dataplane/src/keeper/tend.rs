@@ -3,8 +3,8 @@
 use crate::keeper::arguments::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER, KeeperArgs};
 use crate::keeper::{begin, hand_over};
 use dormouse_config::Log;
+use dormouse_handover::ForKeeper;
 use dormouse_handover::child;
-use dormouse_handover::handover::ForKeeper;
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, BoardReader, Ended, Inherit, Pid, Program, User, Wait};
 use dormouse_reactor::sandbox::Role;

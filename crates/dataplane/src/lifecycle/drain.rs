@@ -19,7 +19,7 @@ use std::collections::BinaryHeap;
 const STEP_MS: u64 = 100;
 /// Connections closed by one step, so that the others are not kept waiting.
 const CLOSED_PER_STEP_MAX: usize = 4096;
-/// Found by one look through the slots: at least this many, and one in so many of all.
+/// Found by one look through the slots: at least this many, and at least this part of all.
 const FOUND_MIN: usize = 1024;
 const FOUND_PART: usize = 64;
 
@@ -44,7 +44,7 @@ struct Found {
 }
 
 impl Drain {
-    /// A line that begins now, with so many connections and handshakes.
+    /// A line that begins now; `at_beginning` counts connections and handshakes.
     pub(crate) fn new(now_ms: u64, over_ms: u64, order: DrainOrder, at_beginning: u32) -> Drain {
         Drain {
             begun_ms: now_ms,

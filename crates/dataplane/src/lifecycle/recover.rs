@@ -88,7 +88,7 @@ pub(crate) fn take_over<I: Io>(
         let _ = work.io.unwatch(fd);
     }
     let unverified = repair(slots, found, work)?;
-    // The first worker of a new binary finds connections too, but nobody died.
+    // The first worker of a new binary finds connections, too, but no worker died.
     if slots.header().adoptions() > 1 {
         work.count.add(Count::Restarts, 1);
     }
@@ -162,7 +162,7 @@ fn drop_unsound<I>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) -> (FdSet, U
     (named, unverified)
 }
 
-/// Closes whatever is open in the shared table and belongs to nobody: above all handshakes.
+/// Closes every descriptor of the shared table that has no owner: above all handshakes.
 fn close_strangers(found: &Found, mut known: FdSet, io: &impl Io) -> io::Result<()> {
     let always = [Fd(0), Fd(1), Fd(2), io.poller()];
     for &fd in always.iter().chain(&found.ours).chain(&found.keep) {

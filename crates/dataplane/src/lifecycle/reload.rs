@@ -16,9 +16,8 @@ use crate::io::Io;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
 use dormouse_config::{Log, Originate};
-use dormouse_handover::handover::{Changed, Descriptors, ForKeeper, Handover, OriginPem};
+use dormouse_handover::{Changed, Descriptors, ForKeeper, Handover, OriginPem};
 use dormouse_reactor::{Fd, OnExec};
-use dormouse_routes::backend_tls;
 use dormouse_routes::contexts;
 use dormouse_routes::identities::Identities;
 use dormouse_routes::origin;
@@ -102,7 +101,7 @@ impl Reloader {
             &mut self.identities,
         )
         .map_err(io::Error::other)?;
-        backend_tls::make_contexts(&handover.config, &handover.backend_tls, &mut routes)
+        contexts::make_backend_contexts(&handover.config, &handover.backend_tls, &mut routes)
             .map_err(io::Error::other)?;
         if listeners.len() != handover.descriptors.listeners.len() {
             return Err(io::Error::other("listeners are missing"));
@@ -130,7 +129,7 @@ impl Reloader {
         let written = keeper.write_before(told)?;
         written.set_on_exec(OnExec::Keep)?;
 
-        // From here on nothing fails. What is no more polled is polled by nobody: after a crash
+        // From here on nothing fails. No worker polls the former listeners any more: after a crash
         // between these lines the next worker begins with either handover, and polls its own.
         let doors = handover.descriptors.doors().into_iter();
         let polled = doors.map(|(fd, door)| Listener::new(fd, &door)).collect();

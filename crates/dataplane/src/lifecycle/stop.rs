@@ -18,7 +18,7 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Begins now, with so long a grace.
+    /// A stop that begins now.
     pub(crate) fn new(now_ms: u64, grace_ms: u64) -> Stop {
         Stop {
             grace_until_ms: now_ms + grace_ms,

@@ -1,21 +1,22 @@
-//! What the kernel holds in the send queues of those who are slow to read, bounded in sum.
+//! What the kernel holds in the send queues of peers that are slow to read, bounded in sum.
 //!
 //! A send queue grows only when we read something from the other side. So the sum is kept by
 //! reading less: one connection may have an eighth of what is left in its queue. While few are
 //! slow, that is more than a socket takes; the more there are, the less is left for each, and the
-//! sum comes near its bound but does not pass it. Whoever reads has an empty queue, and goes on.
+//! sum comes near its bound but does not pass it. A peer that reads has an empty queue, and is served.
 //!
-//! Queues of up to 4 KiB are not counted, and can always be had: that is a constant per connection.
-//! A queue drains without a word to us, so a number here is what it was when last looked at, or
-//! more; when little is left they are looked at again.
+//! Queues of up to 4 KiB are not counted, and every connection may have one: that is a constant per
+//! connection. The kernel does not report that a queue drains, so a number here is what the queue was
+//! when last measured, or more; when little is left, queues are measured again.
 //!
-//! To look costs two system calls, so a quiet connection that says a word is mostly not looked at:
-//! every byte which is passed on has the same chance to bring a look about. Who is slow to read is
-//! seen after some 2 KiB, as an exchange of small messages is, too; but that one has nothing queued.
+//! A measurement costs two system calls, so a quiet connection that sends a small message is mostly
+//! not measured: every byte that is passed on has the same chance to cause a measurement. A peer that
+//! is slow to read is measured after some 2 KiB; so is an exchange of small messages, but it has
+//! nothing queued.
 
 use std::collections::BTreeMap;
 
-/// Queues up to this are not counted, and nobody gets less.
+/// Queues up to this are not counted, and no connection gets less.
 pub(crate) const UNCOUNTED_MAX: usize = 4096;
 
 /// Bytes that are passed on between two looks, on average.
@@ -24,7 +25,7 @@ const LOOK_BYTES: u64 = 2048;
 /// What the kernel spends on a message besides, at least.
 const MESSAGE_OVERHEAD: u64 = 256;
 
-/// Of what is left, one connection may have one part in so many.
+/// Of what is left, one connection may have one part in this many.
 const PARTS: usize = 8;
 
 /// How often queues are looked at again, and how many at once.
@@ -40,7 +41,7 @@ pub(crate) struct KernelMemory {
     look_from: u32,
     /// Bytes that may still pass without a look.
     unseen: u64,
-    /// A state of chance: who sends in a rhythm must not hit the same gap each time.
+    /// The state of a random generator: a sender with a rhythm must not hit the same gap each time.
     chance: u64,
 }
 

@@ -1,10 +1,10 @@
-//! Those who have passed as many bytes as they may for now (`bytes_per_client`,
-//! `max_bytes_per_second`), and wait.
+//! Connections that wait because they have passed as many bytes as they may (`bytes_per_client`,
+//! `max_bytes_per_second`).
 //!
-//! Neither side of them is read meanwhile, so that whoever sends to them has to wait, too; nothing
-//! that has come is dropped, and ends are seen after the wait. When it is over is known, so nobody
-//! is looked at before. Both directions are paid for together, and by the connection that has
-//! passed the bytes: one who says little now and then goes on as if nobody else were there.
+//! The worker reads neither side of a paced connection, so both senders have to wait; it drops
+//! nothing that has come, and sees ends after the wait. The end of a wait is known, so no connection
+//! is looked at before. Both directions are paid for together, by the connection that passed the
+//! bytes: a connection that passes little is not slowed down by others.
 
 use crate::workspace::Workspace;
 use dormouse_handover::slot::{Flag, Phase, Slot};
@@ -17,7 +17,7 @@ use std::collections::{BinaryHeap, HashMap};
 /// Waits of connections that are gone are left to end by themselves while there are so few.
 const GONE_MAX: usize = 64;
 
-/// All who wait, by the generation of their slot.
+/// All paced connections, by the generation of their slot.
 #[derive(Default)]
 pub(crate) struct Paced {
     /// Where the slot is.
@@ -38,8 +38,8 @@ impl Paced {
         if self.indices.is_empty() || self.indices.remove(&generation).is_none() {
             return;
         }
-        // A client in debt that comes and goes is never due: of those who are gone no more are kept
-        // than of those who are there.
+        // A client in debt that connects and disconnects is never due: no more waits are kept of
+        // connections that ended than of connections that live.
         if self.due.len() > 2 * self.indices.len() + GONE_MAX {
             let indices = &self.indices;
             self.due
@@ -76,7 +76,7 @@ impl Paced {
         self.indices.len()
     }
 
-    /// The pace is another one: nobody waits for the former.
+    /// The pace has changed: no connection waits for the former one.
     pub(crate) fn end_all(&mut self) {
         let all = self.indices.keys().map(|&generation| (0, generation));
         self.due = all.map(Reverse).collect();
@@ -122,7 +122,7 @@ pub(crate) fn pay<I>(
 mod tests {
     use super::*;
 
-    /// Whoever is gone before its wait is over leaves nothing that grows.
+    /// Connections that end before their wait is over leave nothing that grows.
     #[test]
     fn those_who_come_and_go_take_no_room() {
         let mut paced = Paced::default();

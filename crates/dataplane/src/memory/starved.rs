@@ -1,9 +1,9 @@
-//! Those who are not read for want of memory, ours or the kernel's.
+//! Connections that are not read because memory is short, ours or the kernel's.
 //!
-//! Nothing tells when there is some again: pending memory is freed by others, and a send queue
-//! drains in the kernel. So they are looked at, first after a millisecond and then ever more
-//! rarely; and the more rarely, the more there are. A look costs one system call, and only if it
-//! shows room is epoll asked again.
+//! No event reports that there is memory again: other connections free pending memory, and a send
+//! queue drains in the kernel. So the worker looks at starved connections, first after a millisecond,
+//! then ever more rarely, and more rarely the more there are. A look costs one system call, and epoll
+//! is asked again only if the look shows room.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,19 +14,19 @@ pub(crate) const SOON_MS: u64 = 1;
 /// Looks are never further apart, but for their number.
 pub(crate) const LATE_MS: u64 = 64;
 
-/// Looks of all who wait, per millisecond: some 2 % of the time.
+/// Looks at all starved connections, per millisecond: some 2 % of the time.
 const LOOKS_PER_MS: u64 = 16;
 
 /// Looks per turn.
 const LOOKS: usize = 256;
 
-/// One who waits: next look, index, generation, and the time until the look after that.
-pub(crate) type Waiting = (u64, u32, u32, u64);
+/// A starved connection: next look, index, generation, and the time until the look after that.
+pub(crate) type StarvedWait = (u64, u32, u32, u64);
 
-/// All who wait.
+/// All starved connections.
 #[derive(Default)]
 pub(crate) struct Starved {
-    waiting: BinaryHeap<Reverse<Waiting>>,
+    waiting: BinaryHeap<Reverse<StarvedWait>>,
 }
 
 impl Starved {
@@ -37,8 +37,8 @@ impl Starved {
             .push(Reverse((now_ms + wait_ms, index, generation, next)));
     }
 
-    /// Those whose look is due, as many as fit a turn.
-    pub(crate) fn due(&mut self, now_ms: u64) -> Vec<Waiting> {
+    /// Connections whose look is due, as many as fit a turn.
+    pub(crate) fn due(&mut self, now_ms: u64) -> Vec<StarvedWait> {
         let mut due = Vec::new();
         while due.len() < LOOKS
             && let Some(&Reverse(waiting)) = self.waiting.peek()

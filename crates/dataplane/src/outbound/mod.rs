@@ -352,7 +352,7 @@ impl Outbound {
         };
         if let Stage::Shaking(handshake) = &mut attempt.stage {
             work.count.add(Count::ConnectHandshakesFailed, 1);
-            // The alert, if there is one; nobody waits for it to be read.
+            // The alert, if there is one; it may not arrive.
             let _ = flush(&work.io, attempt.fd, handshake);
         }
         attempt.stage = Stage::Connecting;
@@ -498,7 +498,7 @@ impl Outbound {
         }
     }
 
-    /// A warm connection has ended, after so many seconds.
+    /// A warm connection has ended after `lasted_s`.
     pub(crate) fn note_warm_ended(&mut self, route: u16, lasted_s: u32, now_ms: u64) {
         if let Some(pool) = self.pool(route) {
             pool.lost(lasted_s, now_ms);

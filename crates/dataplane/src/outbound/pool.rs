@@ -71,7 +71,7 @@ impl Pool {
         self.back_off(now_ms);
     }
 
-    /// An established one has ended, after so many seconds.
+    /// A warm connection has ended after `lasted_s`.
     pub(crate) fn lost(&mut self, lasted_s: u32, now_ms: u64) {
         if lasted_s < LASTING_S {
             self.back_off(now_ms);

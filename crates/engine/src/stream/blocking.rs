@@ -88,9 +88,12 @@ impl<T: Read + Write, M: BorrowMut<State>> BlockingStream<T, M> {
     }
 
     fn receive(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        match self.transport.read(room)? {
-            0 => Err(error(self.connection.handle_eof(self.state.borrow()))),
-            count => Ok(count),
+        loop {
+            match self.transport.read(room) {
+                Ok(0) => return Err(error(self.connection.handle_eof(self.state.borrow()))),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => return result,
+            }
         }
     }
 

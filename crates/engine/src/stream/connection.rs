@@ -22,6 +22,9 @@ use crate::handshake::{Handshake, HandshakeLimits, Progress};
 use crate::sessions::client_session::SessionStore;
 use crate::sessions::ticket_watch::TicketWatch;
 
+/// Plaintext that is sealed in one call.
+const SEND_MAX: usize = 1 << 30;
+
 /// What a TLS connection has in flight. See the [module](super) for its use.
 ///
 /// Everything that outlives a quiet moment is in the [`State`], which the caller passes to each
@@ -383,7 +386,7 @@ fn take_tickets(tickets: &mut Option<Box<TicketWatch>>, now: UnixTime, fragment:
 
 /// Sending.
 impl Connection {
-    /// Seals `plaintext` into the output, in as many records as it takes.
+    /// Seals `plaintext` into the output, in as many records as it takes; 1 GiB at once at most.
     pub fn send(&mut self, state: &mut State, plaintext: &[u8]) -> Result<(), SealError> {
         let mut rest = plaintext;
         self.send_with(state, plaintext.len(), |room| {
@@ -403,6 +406,9 @@ impl Connection {
         len: usize,
         mut write: impl FnMut(&mut [u8]),
     ) -> Result<(), SealError> {
+        if len > SEND_MAX {
+            return Err(SealError::ContentTooLong(len));
+        }
         self.unsent.drain(..self.sent.min(self.unsent.len()));
         self.sent = 0;
         let start = self.unsent.len();

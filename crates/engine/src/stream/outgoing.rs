@@ -21,15 +21,19 @@ pub const BATCH_START: usize = SMALL_RECORD_MAX;
 
 /// Returns where the content of the record with this index goes.
 pub fn content_range(state: &State, index: usize) -> Range<usize> {
-    let at = BATCH_START + index * stride(state) + record_room(state).header;
-    at..at + CONTENT_MAX
+    let before = index.saturating_mul(stride(state));
+    let at = before.saturating_add(BATCH_START + record_room(state).header);
+    at..at.saturating_add(CONTENT_MAX)
 }
 
 /// Returns the length of a buffer for a batch with this much content.
 pub fn batch_len(state: &State, content_len: usize) -> usize {
     let room = record_room(state);
     let records = content_len.div_ceil(CONTENT_MAX);
-    BATCH_START + content_len + records * (room.header + room.trailer)
+    let around = records.saturating_mul(room.header + room.trailer);
+    content_len
+        .saturating_add(BATCH_START)
+        .saturating_add(around)
 }
 
 /// Seals the first `content_len` bytes of the contents. Returns where the records lie.

@@ -4,7 +4,7 @@ use super::view::View;
 use dormouse_handover::status::{BackendStatus, CheckStatus};
 use dormouse_handover::talk::Backend;
 use dormouse_reactor::process;
-use dormouse_tables::backends::Checked;
+use dormouse_tables::backends::CheckedHealth;
 use std::fmt::Write as _;
 
 /// What there is to say of one.
@@ -13,7 +13,7 @@ struct Known<'a> {
     connections: u64,
     failures: u64,
     is_up: bool,
-    checked: Checked,
+    checked: CheckedHealth,
 }
 
 fn all(view: &View) -> impl Iterator<Item = Known<'_>> {
@@ -28,7 +28,7 @@ fn all(view: &View) -> impl Iterator<Item = Known<'_>> {
         },
         is_up: view.backends.is_up(backend.place, now_ms),
         checked: match backend.place {
-            0 => Checked::Unknown,
+            0 => CheckedHealth::Unknown,
             place => view.backends.checked(place),
         },
     })
@@ -43,9 +43,9 @@ pub(super) fn document(view: &View) -> Vec<BackendStatus> {
         up: known.is_up,
         check: match (known.backend.checked, known.checked) {
             (false, _) => CheckStatus::Off,
-            (true, Checked::Unknown) => CheckStatus::Unknown,
-            (true, Checked::Up) => CheckStatus::Healthy,
-            (true, Checked::Down) => CheckStatus::Unhealthy,
+            (true, CheckedHealth::Unknown) => CheckStatus::Unknown,
+            (true, CheckedHealth::Up) => CheckStatus::Healthy,
+            (true, CheckedHealth::Down) => CheckStatus::Unhealthy,
         },
         connections: known.connections,
         failures_in_a_row: known.failures,

@@ -411,7 +411,7 @@ fn alone(page: &mut Page, view: &View, count: Count) {
         return;
     }
     let (suffix, kind) = match count.kind() {
-        Kind::Total => ("_total", "counter"),
+        Kind::Counter => ("_total", "counter"),
         Kind::Gauge => ("", "gauge"),
         Kind::Note => return,
     };

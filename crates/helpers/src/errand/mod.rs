@@ -23,7 +23,7 @@ pub use messages::{
 use crate::helper::{self, Privileges};
 use acme::AcmeClient;
 use dormouse_config::Log;
-use dormouse_handover::handover;
+use dormouse_handover::parts;
 use dormouse_handover::talk;
 use dormouse_reactor::Fd;
 use dormouse_reactor::sandbox::Role;
@@ -40,7 +40,7 @@ fn run(privileges: &Privileges, arguments: &ErrandArguments) -> io::Result<()> {
     let channel = Fd(arguments.channel);
     let mut acme = match arguments.trust {
         Some(file) => {
-            let trust = handover::read_text(Fd(file))?;
+            let trust = parts::read_text(Fd(file))?;
             Some(AcmeClient::new(&trust, channel).map_err(io::Error::other)?)
         }
         None => None,

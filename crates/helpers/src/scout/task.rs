@@ -1,7 +1,7 @@
 //! What a scout is to do, and how it is passed on: a memory file.
 
 use dormouse_config::StatusCodes;
-use dormouse_handover::handover::{self, OriginPem};
+use dormouse_handover::{OriginPem, Pem, parts};
 use dormouse_reactor::Fd;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -90,27 +90,27 @@ pub struct Check {
 impl Task {
     /// Writes it into a memory file, for a scout to read.
     pub fn write(&self) -> io::Result<Fd> {
-        let keys = handover::secrets(self.identities().map(|pem| pem.key.as_bytes()).collect());
-        handover::write_parts(&[], &serde_json::to_vec(self)?, &keys)
+        let keys = parts::join_secrets(self.identities().map(|pem| pem.key.as_bytes()).collect());
+        parts::write(&[], &serde_json::to_vec(self)?, &keys)
     }
 
     /// Certificates that are shown to backends.
-    fn identities(&self) -> impl Iterator<Item = &handover::Pem> {
+    fn identities(&self) -> impl Iterator<Item = &Pem> {
         let profiles = self.profiles.iter();
         profiles.filter_map(|profile| profile.pem.identity.as_ref())
     }
 
     /// Reads and closes the memory file.
     pub(super) fn read(fd: Fd) -> io::Result<Task> {
-        let [_, task, keys] = handover::parts(fd)?;
-        let read = serde_json::from_slice(&handover::part(fd, task)?);
-        let keys = handover::part(fd, keys);
+        let [_, task, keys] = parts::locate(fd)?;
+        let read = serde_json::from_slice(&parts::read(fd, task)?);
+        let keys = parts::read(fd, keys);
         fd.close();
         let (mut task, keys): (Task, _) = (read?, keys?);
         let mut rest = keys.as_slice();
         let profiles = task.profiles.iter_mut();
         for identity in profiles.filter_map(|profile| profile.pem.identity.as_mut()) {
-            let key = handover::take(&mut rest)?.to_vec();
+            let key = parts::take_secret(&mut rest)?.to_vec();
             identity.key = String::from_utf8(key).map_err(io::Error::other)?;
         }
         Ok(task)
@@ -146,7 +146,7 @@ mod tests {
             profiles: vec![TlsProfile {
                 pem: OriginPem {
                     roots: Some("roots".to_owned()),
-                    identity: Some(handover::Pem {
+                    identity: Some(Pem {
                         name: "own.pem".to_owned(),
                         key_name: "own.key".to_owned(),
                         chain: "chain".to_owned(),

@@ -7,4 +7,6 @@ mod answers_tls13;
 mod common;
 mod rfc8448;
 mod roundtrip;
+#[path = "../../src/test_hex.rs"]
+mod test_hex;
 mod vectors;

@@ -7,7 +7,7 @@ use dormouse_handover::talk::{
     Backend, Bounds, Certificate, Configuration, DrainOrder, Keeper, Phase, Reload,
 };
 use dormouse_reactor::shared::{self, Shared};
-use dormouse_tables::backends::{Backends, Checked};
+use dormouse_tables::backends::{Backends, CheckedHealth};
 use dormouse_tables::counters::Counters;
 use std::path::{Path, PathBuf};
 
@@ -102,7 +102,7 @@ fn view() -> View {
     Common::StoreState.set(&shared, 2);
     let backends = Backends::create(2).expect("memory");
     let place = backends.place("10.0.0.7:8080");
-    backends.set_checked(place, Checked::Down, process::boottime_ms());
+    backends.set_checked(place, CheckedHealth::Down, process::boottime_ms());
     let state = state(vec![
         backend(place, "10.0.0.7:8080"),
         backend(0, "unix:/run/app.sock"),
