@@ -34,6 +34,7 @@ mod client_hello;
 mod context;
 mod failure;
 mod handshake;
+mod reader;
 mod sessions;
 pub mod stream;
 mod x509;

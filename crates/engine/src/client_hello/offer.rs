@@ -5,6 +5,8 @@
 //! and keep nothing. It is a question of order only: rustls judges the message itself, later, and
 //! who claims a session that is none gets a full handshake.
 
+use crate::reader::Reader;
+
 /// What the first bytes of a client say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hello {
@@ -26,7 +28,7 @@ const TLS13: [u8; 2] = [3, 4];
 impl Hello {
     /// Looks at what a client sent first, as much of it as there is.
     pub fn of(first: &[u8]) -> Hello {
-        let mut record = Reader(first);
+        let mut record = Reader::new(first);
         let Some([content_type, _, _]) = record.array() else {
             return Hello::Incomplete;
         };
@@ -50,18 +52,18 @@ impl Hello {
 
 /// `None`: it is no ClientHello, or not whole.
 fn offers_session(message: &[u8]) -> Option<bool> {
-    let mut hello = Reader(message);
+    let mut hello = Reader::new(message);
     let [1, _, high, low] = hello.array()? else {
         return None;
     };
-    let mut hello = Reader(hello.take(u16::from_be_bytes([high, low]).into())?);
+    let mut hello = Reader::new(hello.take(u16::from_be_bytes([high, low]).into())?);
     hello.take(2 + 32)?;
     let session_id = hello.vector8()?;
     hello.vector16()?;
     hello.vector8()?;
-    let mut extensions = Reader(hello.vector16().unwrap_or_default());
+    let mut extensions = Reader::new(hello.vector16().unwrap_or_default());
     let mut speaks_tls13 = false;
-    while !extensions.0.is_empty() {
+    while !extensions.is_empty() {
         let extension = extensions.u16()?;
         let content = extensions.vector16()?;
         match extension {
@@ -76,43 +78,6 @@ fn offers_session(message: &[u8]) -> Option<bool> {
     }
     // Clients of 1.3 fill this field with random bytes, for middleboxes (RFC 8446 §4.1.2).
     Some(!session_id.is_empty() && !speaks_tls13)
-}
-
-/// Takes a message apart; whatever is cut short is `None`.
-pub(crate) struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader(bytes)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)?.try_into().ok()
-    }
-
-    pub(crate) fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_be_bytes)
-    }
-
-    pub(crate) fn vector8(&mut self) -> Option<&'a [u8]> {
-        let [len] = self.array()?;
-        self.take(len.into())
-    }
-
-    pub(crate) fn vector16(&mut self) -> Option<&'a [u8]> {
-        let len = self.u16()?;
-        self.take(len.into())
-    }
 }
 
 #[cfg(test)]

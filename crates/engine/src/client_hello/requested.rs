@@ -4,7 +4,7 @@
 //! Nothing is decided for the protocol here: rustls reads the message again, from its first byte,
 //! or it goes to somebody else as it came.
 
-use crate::client_hello::offer::Reader;
+use crate::reader::Reader;
 
 /// What the first bytes of a client say about whom it wants.
 #[derive(Clone, PartialEq, Eq, Debug)]
