@@ -6,27 +6,27 @@
 //! range, then what raising it costs, then (`like`) an example for the reference, if one of its
 //! kind would not say enough. Sizes and durations are written as a user writes them.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
-use super::acme::AcmeName;
-use super::admin::Admin;
-use super::amounts::{Amount, SourceAddress};
-use super::choices::{
+use crate::option::group::option_groups;
+use crate::values::acme_name::AcmeName;
+use crate::values::admin::Admin;
+use crate::values::amounts::{Amount, SourceAddress};
+use crate::values::choices::{
     Balance, ClientAsk, LogFormat, LogLevel, NameUnknown, ProxyProtocol, Sandbox, TlsGroup,
     TlsProfile, TlsSuite, TlsVersion, Truncation,
 };
-use super::endpoints::{Listen, PlainListen, Server};
-use super::key_source::KeySource;
-use super::network::Network;
-use super::pem_files::{Ca, CertificateFiles};
-use super::probe::{Probe, StatusCodes};
-use super::quantities::{ByteSize, Count};
-use super::rules::{ClientMatch, ServerName};
-use super::table::options;
-use super::upstream::Upstream;
+use crate::values::client_match::ClientMatch;
+use crate::values::endpoints::{Listen, PlainListen, Server};
+use crate::values::key_source::KeySource;
+use crate::values::network::Network;
+use crate::values::pem_files::{Ca, CertificateFiles};
+use crate::values::probe::{Probe, StatusCodes};
+use crate::values::quantities::{ByteSize, Count};
+use crate::values::server_name::ServerName;
+use crate::values::upstream::Upstream;
+use std::path::PathBuf;
+use std::time::Duration;
 
-options! {
+option_groups! {
     /// One way through the program: where connections come in, what is shown to
     /// them, and where their plaintext goes. Written as `[[route]]`, as often as
     /// there are routes.

@@ -6,7 +6,7 @@ use super::quoted;
 use super::resumption;
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
-use crate::model::{CpuFigures, FirstConnection, Offer, ServerFigures};
+use crate::model::{Certificate, CpuFigures, FirstConnection, Offer, ServerFigures};
 
 /// CPU time of a full handshake over that of a good server.
 const CPU_RATIO: [(f64, Severity); 3] = [
@@ -168,18 +168,10 @@ fn renegotiation(
 }
 
 fn expiry(offer: &Offer, add: &mut impl FnMut(FindingId, Severity, &str, String, &str, &str)) {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now_s = now.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(0));
-    let Some(first) = offer
-        .chain
-        .iter()
-        .map(|certificate| certificate.expires_at_s)
-        .min()
-    else {
+    let Some(left_s) = offer.chain.iter().map(Certificate::left_s).min() else {
         return;
     };
-    let days = (first - now_s) / DAY_S;
-    let (severity, title) = match first - now_s {
+    let (severity, title) = match left_s {
         ..0 => (Severity::High, "a certificate of the chain has expired"),
         left if left < 14 * DAY_S => (Severity::Medium, "a certificate of the chain expires soon"),
         _ => return,
@@ -188,7 +180,7 @@ fn expiry(offer: &Offer, add: &mut impl FnMut(FindingId, Severity, &str, String,
         FindingId::CertificateExpires,
         severity,
         title,
-        format!("{days} days are left"),
+        format!("{} days are left", left_s / DAY_S),
         "more than 14 days",
         "it was not renewed",
     );

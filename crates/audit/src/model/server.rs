@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use dormouse_engine::UnixTime;
 use serde::{Deserialize, Serialize};
 
 use super::cpu::{CpuFigures, FirstConnection};
@@ -91,6 +92,14 @@ pub struct Certificate {
     pub bytes: u64,
     /// When it ends, seconds since 1970-01-01 UTC.
     pub expires_at_s: i64,
+}
+
+impl Certificate {
+    /// Seconds until it expires; negative when it has.
+    pub(crate) fn left_s(&self) -> i64 {
+        let now_s = UnixTime::now().as_secs();
+        self.expires_at_s - i64::try_from(now_s).unwrap_or(i64::MAX)
+    }
 }
 
 /// Whether sessions are resumed, for one version and one way.

@@ -8,6 +8,7 @@ pub use text::{grouped, table};
 
 use std::collections::BTreeMap;
 
+use dormouse_engine::UnixTime;
 use serde::{Deserialize, Serialize};
 
 use dormouse_measure::{Growth, Summary};
@@ -102,7 +103,7 @@ pub struct RunOutcome {
 impl Run {
     /// A run that has just begun.
     pub fn begin(mode: &str, label: &str, target: &str) -> Self {
-        let started_at_s = time::now_s();
+        let started_at_s = UnixTime::now().as_secs();
         Self {
             schema: SCHEMA,
             tool: concat!("dormouse ", env!("CARGO_PKG_VERSION")).into(),
