@@ -76,6 +76,10 @@ lab: release ## real systems audited, bare and behind dormouse, and advice tried
 million: release ## 1,000,000 live TLS connections on this machine
 	lab/million
 
+.PHONY: sim
+sim: ## connections by simulation, more seeds: SIM_SEEDS=2000
+	SIM_SEEDS=$(or $(SIM_SEEDS),2000) $(CARGO) test $(LOCKED) --package dormouse-sim --test connections -- --nocapture
+
 fuzz-smoke: ## property tests and simulation with many more cases than `make test`
 	PROPTEST_CASES=20000 $(CARGO) test $(LOCKED) --package dormouse-record --package dormouse-engine --package dormouse-sim
 

@@ -379,6 +379,19 @@ impl Io for OsIo {
     }
 }
 
+/// Reads and forgets, so that closing does not turn into a reset which overtakes our last record.
+/// `true`: the peer has ended its side, or sends so much that it is not listening.
+pub(crate) fn discard(io: &impl Io, fd: Fd, scratch: &mut [u8]) -> bool {
+    for _ in 0..4 {
+        match io.recv(fd, scratch) {
+            Ok(Attempt::Done(0)) | Err(_) => return true,
+            Ok(Attempt::Done(_)) => {}
+            Ok(Attempt::WouldBlock) => return false,
+        }
+    }
+    true
+}
+
 /// The other end of a socket, as the log names it. It is asked for when the line is written.
 pub(crate) struct PeerName<'a, I> {
     io: &'a I,

@@ -57,6 +57,60 @@ impl Privileges {
     }
 }
 
+/// When a helper that has ended is started again: at once, but ever later if it ends again soon after
+/// its start.
+#[derive(Debug, Default)]
+pub struct RestartTimer {
+    born_ms: u64,
+    /// Ends soon after a start, in a row.
+    streak: u32,
+    due_ms: Option<u64>,
+}
+
+impl RestartTimer {
+    /// A helper that lived this long did not end because of how it was started.
+    const SETTLED_MS: u64 = 10_000;
+
+    /// The process has been started.
+    pub fn started(&mut self) {
+        self.born_ms = process::boottime_ms();
+        self.due_ms = None;
+    }
+
+    /// The process has ended: when to start it again is decided.
+    pub fn ended(&mut self) {
+        let now_ms = process::boottime_ms();
+        if now_ms.saturating_sub(self.born_ms) >= Self::SETTLED_MS {
+            self.streak = 0;
+        }
+        self.streak = self.streak.saturating_add(1);
+        let delay = child::backoff(self.streak).unwrap_or_default();
+        self.due_ms = Some(now_ms + delay.as_millis() as u64);
+    }
+
+    /// The process could not be started.
+    pub fn failed(&mut self) {
+        self.streak = self.streak.saturating_add(1);
+        self.due_ms = Some(process::boottime_ms() + (100 << self.streak.min(9)));
+    }
+
+    /// The process is to be started now.
+    pub fn set_due(&mut self) {
+        self.due_ms = Some(process::boottime_ms());
+    }
+
+    /// When it is to be started.
+    pub fn due_ms(&self) -> Option<u64> {
+        self.due_ms
+    }
+
+    /// Whether it is to be started now. `true` once for each time.
+    pub fn take_due(&mut self) -> bool {
+        let now_ms = process::boottime_ms();
+        self.due_ms.take_if(|due_ms| *due_ms <= now_ms).is_some()
+    }
+}
+
 /// Starts the process `name`, which gets these descriptors at the same numbers. Its arguments stand
 /// on its command line, where everybody can read them: nothing secret.
 pub fn start(

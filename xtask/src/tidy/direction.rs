@@ -40,7 +40,11 @@ const MAY_USE: &[(&str, &str)] = &[
         "supervisor helpers dataplane handover config import audit bench measure engine reactor record",
     ),
     ("testkit", "record engine"),
-    ("sim", "testkit record engine"),
+    // Whole connections: everything that a worker is made of.
+    (
+        "sim",
+        "testkit record engine reactor tables config handover routes dataplane",
+    ),
     ("ci-bench", "testkit record engine"),
     ("interop", "testkit"),
     ("lab-sick", "record engine reactor"),

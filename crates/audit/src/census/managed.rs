@@ -1,7 +1,6 @@
 //! Objects that a runtime with a garbage collector holds, as it counts them itself.
 
-use std::collections::BTreeMap;
-
+use super::snapshot::ObjectCounts;
 use super::{jvm, v8};
 
 /// Most classes of a managed heap in a report.
@@ -13,7 +12,7 @@ pub struct ManagedHeap {
     /// Runtime that counted: `the JVM`, `V8`.
     pub(super) by: Option<&'static str>,
     /// Objects and bytes by class.
-    pub(super) classes: BTreeMap<String, (u64, u64)>,
+    pub(super) classes: ObjectCounts,
     /// What was not counted, and why.
     pub(super) refused: Vec<String>,
 }

@@ -53,3 +53,6 @@ impl Snapshot {
         }
     }
 }
+
+/// Objects of a managed heap by class: their number, and their bytes.
+pub(super) type ObjectCounts = BTreeMap<String, (u64, u64)>;

@@ -50,9 +50,9 @@ const SERVER_COLUMNS: [&str; 7] = [
 const CLIENT_COLUMNS: [&str; 5] = ["", "connections", "requests", "resumed", "findings"];
 
 /// What is in the cells behind the name; the weight is that of the heaviest in the group.
-type Row = fn(&Audit, f64) -> Vec<String>;
+type RowCells = fn(&Audit, f64) -> Vec<String>;
 
-fn table(audits: &[(usize, &Audit)], columns: &[&str], row: Row) -> String {
+fn table(audits: &[(usize, &Audit)], columns: &[&str], row: RowCells) -> String {
     let mut body = String::from("<table class=\"compare\"><thead><tr>");
     for column in columns {
         let _ = write!(body, "<th scope=\"col\">{column}</th>");

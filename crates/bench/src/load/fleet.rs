@@ -35,11 +35,11 @@ pub struct Launcher {
 
 /// Running generators.
 pub struct Fleet {
-    generators: Vec<Generator>,
+    generators: Vec<GeneratorProcess>,
     reports: Receiver<(usize, GeneratorMessage)>,
 }
 
-struct Generator {
+struct GeneratorProcess {
     child: Child,
     orders: Option<ChildStdin>,
     tally: Tally,
@@ -104,9 +104,12 @@ impl Fleet {
                 connections_max: plan.connections_each,
                 ..setup.clone()
             };
-            fleet
-                .generators
-                .push(Generator::start(launcher, &setup, index as usize, &sender)?);
+            fleet.generators.push(GeneratorProcess::start(
+                launcher,
+                &setup,
+                index as usize,
+                &sender,
+            )?);
         }
         fleet.wait_idle(READY_WAIT)?;
         Ok(fleet)
@@ -257,7 +260,7 @@ impl Drop for Fleet {
     }
 }
 
-impl Generator {
+impl GeneratorProcess {
     fn start(
         launcher: &Launcher,
         setup: &Setup,

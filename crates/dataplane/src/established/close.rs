@@ -11,12 +11,11 @@ use crate::established::close_reason::CloseReason;
 use crate::established::fault::{Fault, Flow};
 use crate::established::flow::{self, flush_opened, flush_sealed};
 use crate::established::interest::has_tls_ended;
-use crate::io::Io;
+use crate::io::{Io, discard};
 use crate::memory::backlog;
 use crate::workspace::Workspace;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
-use dormouse_reactor::socket::Attempt;
 use dormouse_record::Alert;
 use dormouse_tables::counters::Count;
 use std::io;
@@ -178,19 +177,6 @@ fn drain_tls(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool) 
         }
     }
     discard(&work.io, slot.tls_fd(), &mut work.scratch.opening)
-}
-
-/// Reads and forgets, so that closing does not turn into a reset which overtakes our last record.
-/// `true`: the peer has ended its side, or sends so much that it is not listening.
-pub(crate) fn discard(io: &impl Io, fd: Fd, scratch: &mut [u8]) -> bool {
-    for _ in 0..4 {
-        match io.recv(fd, scratch) {
-            Ok(Attempt::Done(0)) | Err(_) => return true,
-            Ok(Attempt::Done(_)) => {}
-            Ok(Attempt::WouldBlock) => return false,
-        }
-    }
-    true
 }
 
 /// The descriptors of a connection that is over, to be closed once its slot is cleared.

@@ -529,8 +529,10 @@ impl Connections {
         if unverified::are_same_sockets(slot, &work.io) {
             return true;
         }
-        let rested = slot.at_rest();
-        self.at_rest = self.at_rest.saturating_sub(u32::from(rested));
+        let (was_at_rest, was_draining) = (slot.at_rest(), slot.phase() == Phase::Draining);
+        self.at_rest -= u32::from(was_at_rest);
+        self.draining -= u32::from(was_draining);
+        work.backends.leave(slot.backend);
         self.wheel.cancel(&mut self.slots, index);
         unverified::drop_unsound(&mut self.slots, index, work);
         false

@@ -329,3 +329,27 @@ fn pages_come_back_when_most_connections_close() {
     assert!(left * 8 < full, "{left} of {full} bytes are left");
     world.all_work("after compaction");
 }
+
+/// A slot whose socket is another one after a crash is dropped, and counted nowhere.
+#[test]
+fn a_slot_with_another_socket_is_dropped() {
+    let mut world = World::new();
+    for _ in 0..3 {
+        world.connect();
+    }
+    let slots = &mut world.worker().parts().connections.slots;
+    for index in [0, 1, 2] {
+        slots.get_mut(index).expect("a slot").backend = 1;
+    }
+    slots.get_mut(1).expect("a slot").tls_cookie ^= 1;
+    slots.get_mut(2).expect("a slot").tls_cookie ^= 1;
+    slots.get_mut(2).expect("a slot").set_phase(Phase::Draining);
+    world.start_worker();
+    assert_eq!(world.worker().parts().work.backends.load(1), 3);
+    world.run();
+    let parts = world.worker().parts();
+    let connections = parts.connections;
+    assert_eq!((connections.live(), connections.at_rest()), (1, 1));
+    assert_eq!(connections.draining(), 0);
+    assert_eq!(parts.work.backends.load(1), 1);
+}

@@ -8,9 +8,8 @@
 
 use crate::door::client::Client;
 use crate::door::proxy_header::{ProxyHeader, Received};
-use crate::established::close::discard;
 use crate::handshake::route_choice;
-use crate::io::Io;
+use crate::io::{Io, discard};
 use crate::proxy_protocol::Refused;
 use crate::scratch::RECEIVE_MAX;
 use crate::workspace::Workspace;

@@ -3,11 +3,10 @@
 use super::messages::{
     FirstMessage, StoreArguments, StoreReport, StoreSettings, StoreState, message,
 };
-use crate::helper::{self, Privileges};
+use crate::helper::{self, Privileges, RestartTimer};
 use crate::transport::Connector;
 use dormouse_config::Config;
 use dormouse_engine::TicketKeys;
-use dormouse_handover::child;
 use dormouse_handover::unix_time;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::process::{self, Ended, Pid};
@@ -23,9 +22,6 @@ use zeroize::Zeroizing;
 /// How long the start waits for the fleet's keys; later they come whenever they come.
 const START_PATIENCE: Duration = Duration::from_secs(3);
 
-/// One that lived so long did not die of how it was started.
-const SETTLED_MS: u64 = 10_000;
-
 /// The process, and how to start it again.
 pub struct StoreLink {
     settings: StoreSettings,
@@ -34,10 +30,7 @@ pub struct StoreLink {
     channel: Fd,
     /// Nobody waits for the channel yet.
     is_new: bool,
-    born_ms: u64,
-    /// Ends one soon after the other.
-    streak: u32,
-    start_at_ms: Option<u64>,
+    restart: RestartTimer,
 }
 
 impl StoreLink {
@@ -55,9 +48,7 @@ impl StoreLink {
             pid: None,
             channel: Fd::NONE,
             is_new: false,
-            born_ms: 0,
-            streak: 0,
-            start_at_ms: None,
+            restart: RestartTimer::default(),
         };
         link.start_process(keys)?;
         Ok(link)
@@ -89,7 +80,7 @@ impl StoreLink {
         self.pid = Some(begun.inspect_err(|_| ours.close()).map_err(in_words)?);
         self.channel = ours;
         self.is_new = true;
-        self.born_ms = process::boottime_ms();
+        self.restart.started();
         Ok(())
     }
 
@@ -158,40 +149,30 @@ impl StoreLink {
         if self.pid != Some(pid) {
             return false;
         }
-        let now_ms = process::boottime_ms();
         tracing::error!(
             "the process for the store of the ticket keys is gone ({ended}); it is started again"
         );
         self.pid = None;
         self.cut();
         note(StoreState::Unreachable, shared);
-        self.streak = if now_ms.saturating_sub(self.born_ms) >= SETTLED_MS {
-            1
-        } else {
-            self.streak.saturating_add(1)
-        };
-        let delay_ms = child::backoff(self.streak).map_or(0, |delay| delay.as_millis() as u64);
-        self.start_at_ms = Some(now_ms + delay_ms);
+        self.restart.ended();
         true
     }
 
     /// How long until something has to be done for it.
     pub fn until_start_ms(&self) -> Option<u64> {
-        let at_ms = self.start_at_ms?;
+        let at_ms = self.restart.due_ms()?;
         Some(at_ms.saturating_sub(process::boottime_ms()))
     }
 
     /// Starts it again when it is time.
     pub fn start_if_due(&mut self, keys: &TicketKeys) {
-        if self.until_start_ms() != Some(0) {
+        if !self.restart.take_due() {
             return;
         }
-        self.start_at_ms = None;
         if let Err(error) = self.start_process(keys) {
             tracing::error!(error, "the process for the store can't be started");
-            self.streak = self.streak.saturating_add(1);
-            let delay_ms = 100 << self.streak.min(9);
-            self.start_at_ms = Some(process::boottime_ms() + delay_ms);
+            self.restart.failed();
         }
     }
 

@@ -100,7 +100,7 @@ impl Keyring {
     }
 
     /// After an upgrade: the keys that workers have, and where they came from.
-    pub(crate) fn again(config: &Config, keys: TicketKeys) -> Keyring {
+    pub(crate) fn adopt(config: &Config, keys: TicketKeys) -> Keyring {
         let tickets = &config.tickets;
         let origin = match tickets.ticket_keys.first() {
             Some(KeySource::File(path)) => match &tickets.ticket_secret_file {

@@ -1,4 +1,4 @@
-//! Numbers of routes: what slots call them by, whatever reloads make of the configuration.
+//! RouteNumbers of routes: what slots call them by, whatever reloads make of the configuration.
 //!
 //! A route that has an address in common with one of before is that one, and keeps its number; where
 //! several share an address, the one which has a name and a protocol in common as well goes before.
@@ -8,20 +8,20 @@
 use dormouse_config::{Config, PlainListen};
 use dormouse_reactor::socket::Addr;
 
-/// Numbers begin anew after this one. There are at most a thousand routes at a time.
+/// RouteNumbers begin anew after this one. There are at most a thousand routes at a time.
 const NUMBERS_MAX: u16 = 4096;
 
-/// Where a route is met: the address, and the names and protocols which are asked for there.
+/// An address of a route, with the names and protocols that it serves there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct Endpoint {
     address: Addr,
     names: Vec<String>,
     alpn: Vec<String>,
 }
 
-impl Place {
-    /// Would somebody who was met at one be met at the other, now that both are on one address?
-    fn is_for_same(&self, other: &Place) -> bool {
+impl Endpoint {
+    /// Whether both serve the same clients: one address, and a name and a protocol in common.
+    fn serves_same(&self, other: &Endpoint) -> bool {
         let common = |one: &[String], two: &[String]| {
             (one.is_empty() && two.is_empty()) || one.iter().any(|word| two.contains(word))
         };
@@ -31,27 +31,27 @@ impl Place {
     }
 }
 
-/// The numbers in use.
+/// The numbers in use, and the next one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Numbers {
-    /// Of each route, then of each origination, with where it is met.
-    given: Vec<(Vec<Place>, u16)>,
+pub(crate) struct RouteNumbers {
+    /// Of each route, then of each origination, with its endpoints.
+    given: Vec<(Vec<Endpoint>, u16)>,
     next: u16,
 }
 
-impl Numbers {
+impl RouteNumbers {
     /// Gives a number to each route of the configuration, then to each origination.
-    pub(super) fn of(&self, config: &Config) -> Numbers {
-        let all: Vec<Vec<Place>> = places(config).collect();
+    pub(crate) fn of(&self, config: &Config) -> RouteNumbers {
+        let all: Vec<Vec<Endpoint>> = endpoints(config).collect();
         let mut numbers: Vec<Option<u16>> = vec![None; all.len()];
-        let same_address = |one: &Place, two: &Place| one.address == two.address;
-        // Those which are surely the same choose first.
-        let ways: [fn(&Place, &Place) -> bool; 2] = [Place::is_for_same, same_address];
+        let same_address = |one: &Endpoint, two: &Endpoint| one.address == two.address;
+        // Routes that are surely the same choose first.
+        let ways: [fn(&Endpoint, &Endpoint) -> bool; 2] = [Endpoint::serves_same, same_address];
         for is_same in ways {
-            for (n, places) in all.iter().enumerate() {
-                let meets = |former: &[Place]| {
+            for (n, endpoints) in all.iter().enumerate() {
+                let meets = |former: &[Endpoint]| {
                     let mut former = former.iter();
-                    former.any(|one| places.iter().any(|two| is_same(one, two)))
+                    former.any(|one| endpoints.iter().any(|two| is_same(one, two)))
                 };
                 let free = |number: u16| !numbers.contains(&Some(number));
                 let mut given = self.given.iter();
@@ -63,7 +63,7 @@ impl Numbers {
         }
         let mut next = self.next;
         let mut given = Vec::with_capacity(all.len());
-        for (n, places) in all.into_iter().enumerate() {
+        for (n, endpoints) in all.into_iter().enumerate() {
             while numbers[n].is_none() {
                 let number = next;
                 next = (next + 1) % NUMBERS_MAX;
@@ -71,47 +71,47 @@ impl Numbers {
                     numbers[n] = Some(number);
                 }
             }
-            given.push((places, numbers[n].unwrap_or_default()));
+            given.push((endpoints, numbers[n].unwrap_or_default()));
         }
-        Numbers { given, next }
+        RouteNumbers { given, next }
     }
 
-    /// The numbers that another binary in this process had given.
-    pub(super) fn again(config: &Config, list: &[u16], next: u16) -> Numbers {
-        let given = places(config).zip(list.iter().copied());
-        Numbers {
+    /// The numbers that another binary in this process has given.
+    pub(crate) fn adopt(config: &Config, list: &[u16], next: u16) -> RouteNumbers {
+        let given = endpoints(config).zip(list.iter().copied());
+        RouteNumbers {
             given: given.collect(),
             next,
         }
     }
 
     /// The number that the next new route gets.
-    pub(super) fn next(&self) -> u16 {
+    pub(crate) fn next(&self) -> u16 {
         self.next
     }
 
     /// In the order of the configuration.
-    pub(super) fn list(&self) -> Vec<u16> {
+    pub(crate) fn list(&self) -> Vec<u16> {
         self.given.iter().map(|(_, number)| *number).collect()
     }
 }
 
-fn places(config: &Config) -> impl Iterator<Item = Vec<Place>> + '_ {
+fn endpoints(config: &Config) -> impl Iterator<Item = Vec<Endpoint>> + '_ {
     let routes = config.routes.iter().map(|route| {
         let names = route.server_names.iter().map(ToString::to_string);
         let (names, alpn): (Vec<String>, _) = (names.collect(), route.alpn.clone());
-        let place = |address| Place {
+        let endpoint = |address| Endpoint {
             address,
             names: names.clone(),
             alpn: alpn.clone(),
         };
         let listen = route.listen.iter();
         listen
-            .map(|listen| place(Addr::Tcp(listen.address)))
+            .map(|listen| endpoint(Addr::Tcp(listen.address)))
             .collect()
     });
     let originations = config.originate.iter().map(|originate| {
-        let place = |listen: &PlainListen| Place {
+        let endpoint = |listen: &PlainListen| Endpoint {
             address: match listen {
                 PlainListen::Tcp(listen) => Addr::Tcp(listen.address),
                 PlainListen::Unix(path) => Addr::Unix(path.clone()),
@@ -119,7 +119,7 @@ fn places(config: &Config) -> impl Iterator<Item = Vec<Place>> + '_ {
             names: Vec::new(),
             alpn: Vec::new(),
         };
-        originate.listen.iter().map(place).collect()
+        originate.listen.iter().map(endpoint).collect()
     });
     routes.chain(originations)
 }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_route_keeps_its_number_as_long_as_it_has_an_address_of_before() {
         let (a, b, c) = ("'127.0.0.1:5001'", "'127.0.0.1:5002'", "'127.0.0.1:5003'");
-        let first = Numbers::default().of(&config(&[a, b]));
+        let first = RouteNumbers::default().of(&config(&[a, b]));
         assert_eq!(first.list(), [0, 1]);
         let swapped = first.of(&config(&[b, a]));
         assert_eq!(swapped.list(), [1, 0]);
@@ -172,7 +172,7 @@ mod tests {
             "'127.0.0.1:5001' server_names = '*.b.example'",
             "'127.0.0.1:5001'",
         );
-        let first = Numbers::default().of(&config(&[a, b, rest]));
+        let first = RouteNumbers::default().of(&config(&[a, b, rest]));
         assert_eq!(first.list(), [0, 1, 2]);
         let swapped = first.of(&config(&[
             rest,
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn numbers_of_living_routes_are_not_given_away_when_they_begin_anew() {
-        let mut numbers = Numbers::default().of(&config(&["'127.0.0.1:5001'"]));
+        let mut numbers = RouteNumbers::default().of(&config(&["'127.0.0.1:5001'"]));
         let two = config(&["'127.0.0.1:5001'", "'127.0.0.1:5002'"]);
         let one = config(&["'127.0.0.1:5001'"]);
         for round in 1..=2 * usize::from(NUMBERS_MAX) {

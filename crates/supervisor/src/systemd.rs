@@ -1,4 +1,5 @@
-//! What systemd is told, and what it hands in (sd_notify(3), sd_listen_fds(3)).
+//! systemd: notifications about this service, and listeners inherited from it (sd_notify(3),
+//! sd_listen_fds(3)).
 //!
 //! Both are environment variables: the address of a datagram socket on which a line or two say how
 //! it goes, and the number of listening sockets which are open already, from descriptor 3 on.
@@ -17,19 +18,19 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 /// The first descriptor that is handed in.
 const FIRST: i32 = 3;
 /// No more are handed in than this.
-const HANDED_IN_MAX: i32 = 1000;
+const INHERITED_MAX: i32 = 1000;
 
 /// The way to systemd.
-pub(super) struct Notify {
+pub(crate) struct Notifier {
     socket: Option<UnixDatagram>,
     /// How often it wants to hear that we live: twice per its patience.
     period_ms: Option<u64>,
     next_ms: u64,
 }
 
-impl Notify {
+impl Notifier {
     /// As the environment says.
-    pub(super) fn from_environment() -> Notify {
+    pub(crate) fn from_environment() -> Notifier {
         let socket = std::env::var_os("NOTIFY_SOCKET");
         let socket = socket.filter(|path| !path.is_empty());
         let socket = socket.and_then(|path| match connect(&path) {
@@ -41,7 +42,7 @@ impl Notify {
         });
         let period_ms = environment_number("WATCHDOG_USEC")
             .filter(|_| is_for_this_process("WATCHDOG_PID", true));
-        Notify {
+        Notifier {
             socket,
             period_ms: period_ms.map(|us| (us / 2000).max(1)),
             next_ms: 0,
@@ -49,7 +50,7 @@ impl Notify {
     }
 
     /// All workers are ready.
-    pub(super) fn ready(&self, workers: usize) {
+    pub(crate) fn ready(&self, workers: usize) {
         let pid = std::process::id();
         self.say(&format!(
             "READY=1\nMAINPID={pid}\nSTATUS=serving with {workers} workers\n"
@@ -58,14 +59,14 @@ impl Notify {
 
     /// It begins to read its configuration again (`Type=notify-reload`). Until it has said that it
     /// is over, `systemctl reload` waits.
-    pub(super) fn reloading(&self) {
+    pub(crate) fn reloading(&self) {
         // Which of several reloads an answer belongs to is told by the time.
         let now_us = process::monotonic_us();
         self.say(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\n"));
     }
 
     /// That is over, and what came of it.
-    pub(super) fn reloaded(&self, result: Result<&str, &str>) {
+    pub(crate) fn reloaded(&self, result: Result<&str, &str>) {
         let (Ok(words) | Err(words)) = result;
         let first = words.lines().next().unwrap_or_default();
         let refused = if result.is_err() {
@@ -77,12 +78,12 @@ impl Notify {
     }
 
     /// It begins to end.
-    pub(super) fn stopping(&self) {
+    pub(crate) fn stopping(&self) {
         self.say("STOPPING=1\nSTATUS=closing connections\n");
     }
 
     /// Says that the loop runs, if it is time to.
-    pub(super) fn alive(&mut self, now_ms: u64) {
+    pub(crate) fn alive(&mut self, now_ms: u64) {
         let (Some(period_ms), Some(_)) = (self.period_ms, &self.socket) else {
             return;
         };
@@ -93,7 +94,7 @@ impl Notify {
     }
 
     /// When it is to be said again.
-    pub(super) fn next_ms(&self) -> Option<u64> {
+    pub(crate) fn next_ms(&self) -> Option<u64> {
         self.period_ms
             .filter(|_| self.socket.is_some())
             .map(|_| self.next_ms)
@@ -122,7 +123,7 @@ fn connect(path: &OsStr) -> io::Result<UnixDatagram> {
 
 /// Whether this descriptor was handed in, to this process or to the binary that it was before: the
 /// numbers stay.
-pub(super) fn was_handed_in(fd: Fd) -> bool {
+pub(crate) fn was_inherited(fd: Fd) -> bool {
     let count = environment_number("LISTEN_FDS").filter(|_| hands_in_listeners());
     let number = u64::try_from(fd.0 - FIRST).ok();
     number.zip(count).is_some_and(|(at, count)| at < count)
@@ -130,17 +131,17 @@ pub(super) fn was_handed_in(fd: Fd) -> bool {
 
 /// Listening sockets that are open already.
 #[derive(Default)]
-pub(super) struct HandedIn {
+pub(crate) struct InheritedListeners {
     left: Vec<(Addr, Fd)>,
 }
 
-impl HandedIn {
+impl InheritedListeners {
     /// Those of the environment.
-    pub(super) fn from_environment() -> HandedIn {
+    pub(crate) fn from_environment() -> InheritedListeners {
         let count = if hands_in_listeners() {
             let count =
                 environment_number("LISTEN_FDS").and_then(|count| i32::try_from(count).ok());
-            count.unwrap_or(0).min(HANDED_IN_MAX)
+            count.unwrap_or(0).min(INHERITED_MAX)
         } else {
             0
         };
@@ -151,19 +152,19 @@ impl HandedIn {
                 None
             }
         });
-        HandedIn {
+        InheritedListeners {
             left: left.collect(),
         }
     }
 
     /// The one that listens there, if there is one.
-    pub(super) fn take(&mut self, address: &Addr) -> Option<Fd> {
+    pub(crate) fn take(&mut self, address: &Addr) -> Option<Fd> {
         let at = self.left.iter().position(|(there, _)| there == address)?;
         Some(self.left.swap_remove(at).1)
     }
 
     /// Closes what nobody wanted.
-    pub(super) fn close_rest(self) {
+    pub(crate) fn close_rest(self) {
         for (address, fd) in self.left {
             tracing::warn!(%address, "no route listens on this address; the socket that was handed in is closed");
             fd.close();

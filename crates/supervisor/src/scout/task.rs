@@ -1,27 +1,15 @@
-//! What a scout is to find out for a configuration: names to look up, backends to check, and how.
+//! The task of the monitor's scout: which names of a configuration it looks up, which backends it
+//! checks, and how.
 
+use crate::edition::{addresses, upstreams};
 use dormouse_config::milliseconds;
-use dormouse_config::{self as config, Backend, Config, Probe, ProxyProtocol, Upstream};
+use dormouse_config::{self as config, Backend, Config, Probe, ProxyProtocol};
 use dormouse_dataplane::proxy_protocol;
 use dormouse_handover::OriginPem;
 use dormouse_helpers::scout::{Check, CheckTls, LookupSchedule, Task, TlsProfile};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The backends of all routes.
-pub(super) fn upstreams(config: &Config) -> impl Iterator<Item = &Upstream> {
-    config.routes.iter().flat_map(|route| &route.to)
-}
-
-/// The addresses of a backend, as the table of backends knows them.
-pub(super) fn addresses(backend: &Backend) -> Vec<String> {
-    match backend {
-        Backend::Tcp { .. } => backend.addresses().map(|a| a.to_string()).collect(),
-        Backend::Unix(_) => vec![backend.to_string()],
-        Backend::Echo => Vec::new(),
-    }
-}
-
-/// What is to be found out for this configuration.
+/// The task for this configuration.
 pub(super) fn task(config: &Config, backend_tls: &[Option<OriginPem>]) -> Task {
     let process = &config.process;
     let schedule = process.resolve_every.map(|every| LookupSchedule {
@@ -30,21 +18,21 @@ pub(super) fn task(config: &Config, backend_tls: &[Option<OriginPem>]) -> Task {
         ttl_max_ms: milliseconds(process.resolve_ttl_max.max(process.resolve_ttl_min)),
     });
     let names: BTreeSet<&str> = upstreams(config).filter_map(|u| u.backend.name()).collect();
-    // A backend of several routes is asked as the first of them says which asks.
+    // A backend of several routes is checked as the first of them says that has checks.
     let mut checks: BTreeMap<String, Check> = BTreeMap::new();
-    let mut speeches: Vec<TlsProfile> = Vec::new();
+    let mut profiles: Vec<TlsProfile> = Vec::new();
     for (number, route) in config.routes.iter().enumerate() {
         if route.check == Probe::Off {
             continue;
         }
-        let speech = speech(route, backend_tls.get(number).and_then(Option::as_ref));
-        // Routes that speak alike share one: the authorities of a system are long.
-        let known = |speech: &TlsProfile| speeches.iter().position(|one| one == speech);
-        let number = speech
+        let profile = profile(route, backend_tls.get(number).and_then(Option::as_ref));
+        // Routes with the same settings share one: the authorities of a system are long.
+        let known = |profile: &TlsProfile| profiles.iter().position(|one| one == profile);
+        let number = profile
             .as_ref()
-            .map(|new| known(new).unwrap_or(speeches.len()));
-        if number == Some(speeches.len()) {
-            speeches.extend(speech);
+            .map(|new| known(new).unwrap_or(profiles.len()));
+        if number == Some(profiles.len()) {
+            profiles.extend(profile);
         }
         for upstream in &route.to {
             for address in addresses(&upstream.backend) {
@@ -60,12 +48,12 @@ pub(super) fn task(config: &Config, backend_tls: &[Option<OriginPem>]) -> Task {
         },
         schedule,
         checks: checks.into_values().collect(),
-        profiles: speeches,
+        profiles,
     }
 }
 
-/// How its checks speak TLS with the backends of a route, if they do.
-fn speech(route: &config::Route, pem: Option<&OriginPem>) -> Option<TlsProfile> {
+/// The TLS settings of a route's checks, if they speak TLS.
+fn profile(route: &config::Route, pem: Option<&OriginPem>) -> Option<TlsProfile> {
     let asks_http = match route.check {
         Probe::Get(_) => true,
         Probe::Tls => false,
@@ -89,7 +77,7 @@ fn speech(route: &config::Route, pem: Option<&OriginPem>) -> Option<TlsProfile> 
     Some(TlsProfile { pem, alpn })
 }
 
-/// The name that a check asks the backend for, as clients' connections do.
+/// The server name that a check asks for, as clients' connections do.
 fn server_name(route: &config::Route, host: &str) -> String {
     let exact = |name: &&config::ServerName| !name.as_str().starts_with("*.");
     let of_route = match route.pass_through {
@@ -105,7 +93,7 @@ fn server_name(route: &config::Route, host: &str) -> String {
     of_route.unwrap_or(host).to_owned()
 }
 
-fn check(route: &config::Route, speech: Option<usize>, backend: &Backend, address: &str) -> Check {
+fn check(route: &config::Route, profile: Option<usize>, backend: &Backend, address: &str) -> Check {
     let host = match backend {
         Backend::Tcp { given, .. } => given,
         Backend::Unix(_) | Backend::Echo => "localhost",
@@ -122,11 +110,11 @@ fn check(route: &config::Route, speech: Option<usize>, backend: &Backend, addres
     };
     Check {
         backend: address.to_owned(),
-        tls: speech.map(|speech| CheckTls {
-            profile: speech,
+        tls: profile.map(|profile| CheckTls {
+            profile,
             server_name: server_name(route, host),
         }),
-        preface: match (request.is_some() || speech.is_some(), route.proxy_protocol) {
+        preface: match (request.is_some() || profile.is_some(), route.proxy_protocol) {
             (false, _) | (_, ProxyProtocol::Off) => Vec::new(),
             (true, ProxyProtocol::V1) => proxy_protocol::v1(None),
             (true, ProxyProtocol::V2 | ProxyProtocol::V2Certificate) => proxy_protocol::local(),
