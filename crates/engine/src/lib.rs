@@ -34,13 +34,14 @@ mod client_hello;
 mod context;
 mod failure;
 mod handshake;
+mod reader;
 mod sessions;
 pub mod stream;
 mod x509;
 
 pub use alert_name::alert_name;
-pub use client_hello::offer::Hello;
-pub use client_hello::requested::{Asked, FirstFlight};
+pub use client_hello::expected_handshake::ExpectedHandshake;
+pub use client_hello::first_flight::{ClientHello, FirstFlight};
 pub use context::client::{ClientContext, ClientSettings, ResumptionSettings};
 pub use context::server::{ACME_TLS, ServerContext, ServerSettings, UnknownName};
 pub use context::settings::{Group, Protocols, SettingsError, Version};

@@ -5,7 +5,7 @@
 //! are equal in this the first one has it that has a protocol which the client offers; else the one
 //! that asks for none; else the first, whose handshake then says that there is no common protocol.
 
-use dormouse_engine::Asked;
+use dormouse_engine::ClientHello;
 
 /// Clients that a route is for, by what their ClientHello asks for.
 #[derive(Clone, Debug, Default)]
@@ -50,17 +50,17 @@ impl RouteFilter {
         (!label.is_empty() && self.names.iter().any(is_above)).then_some(Fit::Wildcard)
     }
 
-    fn shares_protocol(&self, asked: &Asked) -> bool {
-        self.alpn.iter().any(|own| asked.alpn.contains(own))
+    fn shares_protocol(&self, hello: &ClientHello) -> bool {
+        self.alpn.iter().any(|own| hello.alpn.contains(own))
     }
 }
 
 /// The number of the route that this client is for. `None`: none of them.
 pub fn choose<'a>(
     routes: impl Iterator<Item = (u16, &'a RouteFilter)> + Clone,
-    asked: &Asked,
+    hello: &ClientHello,
 ) -> Option<u16> {
-    let name = asked.server_name.as_deref();
+    let name = hello.server_name.as_deref();
     let best = routes
         .clone()
         .filter_map(|(_, filter)| filter.fit(name))
@@ -68,7 +68,7 @@ pub fn choose<'a>(
     let equal = routes.filter(|(_, filter)| filter.fit(name) == Some(best));
     let shares = equal
         .clone()
-        .find(|(_, filter)| filter.shares_protocol(asked));
+        .find(|(_, filter)| filter.shares_protocol(hello));
     let asks_none = || equal.clone().find(|(_, filter)| filter.alpn.is_empty());
     let chosen = shares.or_else(asks_none).or_else(|| equal.clone().next());
     chosen.map(|(number, _)| number)
@@ -85,8 +85,8 @@ mod tests {
         }
     }
 
-    fn asked(name: &str, alpn: &[&str]) -> Asked {
-        Asked {
+    fn hello(name: &str, alpn: &[&str]) -> ClientHello {
+        ClientHello {
             server_name: (!name.is_empty()).then(|| name.to_owned()),
             alpn: alpn.iter().map(|one| one.as_bytes().to_vec()).collect(),
         }
@@ -103,7 +103,7 @@ mod tests {
         ];
         let chosen = |name: &str, alpn: &[&str]| {
             let all = (0..).zip(routes.iter());
-            choose(all, &asked(name, alpn))
+            choose(all, &hello(name, alpn))
         };
         assert_eq!(chosen("", &[]), Some(0));
         assert_eq!(chosen("c.test", &["h2"]), Some(0));
@@ -120,7 +120,7 @@ mod tests {
             "which then refuses"
         );
         let some = routes.iter().skip(1);
-        assert_eq!(choose((1..).zip(some.clone()), &asked("c.test", &[])), None);
-        assert_eq!(choose((1..).zip(some), &asked("", &[])), None);
+        assert_eq!(choose((1..).zip(some.clone()), &hello("c.test", &[])), None);
+        assert_eq!(choose((1..).zip(some), &hello("", &[])), None);
     }
 }

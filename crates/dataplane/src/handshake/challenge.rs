@@ -7,7 +7,7 @@
 //! `engine` refuses such a client, whatever the route.
 
 use dormouse_engine::{
-    ACME_TLS, Asked, Handshake, HandshakeLimits, Identity, ServerContext, ServerSettings,
+    ACME_TLS, ClientHello, Handshake, HandshakeLimits, Identity, ServerContext, ServerSettings,
     UnknownName,
 };
 
@@ -34,8 +34,8 @@ impl Challenge {
     }
 
     /// Is it this that the client wants to see?
-    pub(crate) fn is_asked_for(&self, asked: &Asked) -> bool {
-        asked.alpn == [ACME_TLS] && asked.server_name.as_deref() == Some(self.name.as_str())
+    pub(crate) fn is_asked_for(&self, hello: &ClientHello) -> bool {
+        hello.alpn == [ACME_TLS] && hello.server_name.as_deref() == Some(self.name.as_str())
     }
 
     pub(crate) fn handshake(&self, limits: HandshakeLimits) -> Handshake {

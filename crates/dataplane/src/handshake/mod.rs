@@ -21,7 +21,7 @@ use crate::settings::Settings;
 use crate::token;
 use crate::workspace::Workspace;
 use challenge::Challenge;
-use dormouse_engine::{Handshake, HandshakeLimits, Hello};
+use dormouse_engine::{ExpectedHandshake, Handshake, HandshakeLimits};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
 use dormouse_routes::route::Direction;
@@ -238,11 +238,11 @@ impl Handshakes {
                 return false;
             };
             match io.peek(entry.fd, hello) {
-                Ok(Attempt::Done(n)) => match Hello::of(&hello[..n]) {
-                    Hello::Resumption => true,
-                    Hello::Full => false,
+                Ok(Attempt::Done(n)) => match ExpectedHandshake::of(&hello[..n]) {
+                    ExpectedHandshake::Resumption => true,
+                    ExpectedHandshake::Full => false,
                     // Storing what there is is cheap.
-                    Hello::Incomplete => n < HELLO_MAX,
+                    ExpectedHandshake::Incomplete => n < HELLO_MAX,
                 },
                 // Whatever it is, it costs no signature.
                 Ok(Attempt::WouldBlock) | Err(_) => true,

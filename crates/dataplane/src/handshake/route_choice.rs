@@ -44,14 +44,16 @@ pub(crate) fn choose(
     });
     match FirstFlight::of(received) {
         // Any host may look, and gets nothing else.
-        FirstFlight::Asks(asked) if challenge.is_some_and(|open| open.is_asked_for(&asked)) => {
+        FirstFlight::ClientHello(hello)
+            if challenge.is_some_and(|open| open.is_asked_for(&hello)) =>
+        {
             RouteChoice::Challenge
         }
-        FirstFlight::Asks(asked) => {
-            match route_filter::choose(all.map(|(n, route)| (n, &route.filter)), &asked) {
-                Some(number) => RouteChoice::Route(number, asked.server_name),
+        FirstFlight::ClientHello(hello) => {
+            match route_filter::choose(all.map(|(n, route)| (n, &route.filter)), &hello) {
+                Some(number) => RouteChoice::Route(number, hello.server_name),
                 None => {
-                    let name = asked.server_name;
+                    let name = hello.server_name;
                     let (failure, alert) = HandshakeFailure::unknown_name(name.as_deref());
                     RouteChoice::UnknownName(failure, alert)
                 }

@@ -1,18 +1,19 @@
-//! A look at a ClientHello before anything is done for it: does the client come back?
+//! Whether a client is about to resume a session, seen from its first bytes.
 //!
-//! A full handshake costs a signature, a resumed one does not. When more clients want in than can
-//! be served at once, those who bring a ticket go first; so the question must cost next to nothing
-//! and keep nothing. It is a question of order only: rustls judges the message itself, later, and
-//! who claims a session that is none gets a full handshake.
+//! A full handshake costs a signature, a resumed one does not. When more clients connect than can be
+//! served at once, those with a session go first; so this must cost next to nothing and keep
+//! nothing. It decides the order only: rustls judges the message itself, later, and a client whose
+//! session is not accepted makes a full handshake.
 
-/// What the first bytes of a client say.
+use crate::reader::Reader;
+
+/// The handshake that a client's first bytes announce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Hello {
+pub enum ExpectedHandshake {
     /// A ClientHello which offers a session: a pre-shared key (RFC 8446 §4.2.11), a ticket
     /// (RFC 5077 §3.2), or a session id of TLS 1.2 (RFC 5246 §7.4.1.2).
     Resumption,
-    /// A ClientHello without a session, or something else that is whole: what it costs is not
-    /// known to be little.
+    /// A ClientHello without a session, or something else that is whole.
     Full,
     /// The message is not all there.
     Incomplete,
@@ -23,45 +24,45 @@ const SESSION_TICKET: u16 = 35;
 const PRE_SHARED_KEY: u16 = 41;
 const TLS13: [u8; 2] = [3, 4];
 
-impl Hello {
+impl ExpectedHandshake {
     /// Looks at what a client sent first, as much of it as there is.
-    pub fn of(first: &[u8]) -> Hello {
-        let mut record = Reader(first);
+    pub fn of(first: &[u8]) -> ExpectedHandshake {
+        let mut record = Reader::new(first);
         let Some([content_type, _, _]) = record.array() else {
-            return Hello::Incomplete;
+            return ExpectedHandshake::Incomplete;
         };
         if content_type != 22 {
-            return Hello::Full;
+            return ExpectedHandshake::Full;
         }
         let Some(record_len) = record.u16() else {
-            return Hello::Incomplete;
+            return ExpectedHandshake::Incomplete;
         };
         let Some(message) = record.take(record_len.into()) else {
-            return Hello::Incomplete;
+            return ExpectedHandshake::Incomplete;
         };
         // A message cut into several records is rare and counts as full.
         if offers_session(message).unwrap_or(false) {
-            Hello::Resumption
+            ExpectedHandshake::Resumption
         } else {
-            Hello::Full
+            ExpectedHandshake::Full
         }
     }
 }
 
 /// `None`: it is no ClientHello, or not whole.
 fn offers_session(message: &[u8]) -> Option<bool> {
-    let mut hello = Reader(message);
+    let mut hello = Reader::new(message);
     let [1, _, high, low] = hello.array()? else {
         return None;
     };
-    let mut hello = Reader(hello.take(u16::from_be_bytes([high, low]).into())?);
+    let mut hello = Reader::new(hello.take(u16::from_be_bytes([high, low]).into())?);
     hello.take(2 + 32)?;
     let session_id = hello.vector8()?;
     hello.vector16()?;
     hello.vector8()?;
-    let mut extensions = Reader(hello.vector16().unwrap_or_default());
+    let mut extensions = Reader::new(hello.vector16().unwrap_or_default());
     let mut speaks_tls13 = false;
-    while !extensions.0.is_empty() {
+    while !extensions.is_empty() {
         let extension = extensions.u16()?;
         let content = extensions.vector16()?;
         match extension {
@@ -78,43 +79,6 @@ fn offers_session(message: &[u8]) -> Option<bool> {
     Some(!session_id.is_empty() && !speaks_tls13)
 }
 
-/// Takes a message apart; whatever is cut short is `None`.
-pub(crate) struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader(bytes)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)?.try_into().ok()
-    }
-
-    pub(crate) fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_be_bytes)
-    }
-
-    pub(crate) fn vector8(&mut self) -> Option<&'a [u8]> {
-        let [len] = self.array()?;
-        self.take(len.into())
-    }
-
-    pub(crate) fn vector16(&mut self) -> Option<&'a [u8]> {
-        let len = self.u16()?;
-        self.take(len.into())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,14 +87,14 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_looked_at(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            Hello::of(&bytes);
+            ExpectedHandshake::of(&bytes);
             let len = (bytes.len() + 4) as u16;
             let mut hello = vec![22, 3, 1];
             hello.extend(len.to_be_bytes());
             hello.extend([1, 0]);
             hello.extend((bytes.len() as u16).to_be_bytes());
             hello.extend(&bytes);
-            prop_assert_ne!(Hello::of(&hello), Hello::Incomplete);
+            prop_assert_ne!(ExpectedHandshake::of(&hello), ExpectedHandshake::Incomplete);
         }
     }
 }

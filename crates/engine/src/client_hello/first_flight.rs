@@ -1,25 +1,25 @@
-//! What a ClientHello asks for: the server name and the application protocols, read before it is
-//! known whose handshake it will be, or whether it will be ours at all.
+//! The server name and the application protocols of a ClientHello, read before the handshake begins:
+//! they choose the route, which may be a backend that does TLS itself.
 //!
-//! Nothing is decided for the protocol here: rustls reads the message again, from its first byte,
-//! or it goes to somebody else as it came.
+//! Nothing is decided for the protocol here: rustls reads the message again from its first byte, or
+//! the backend gets it as it came.
 
-use crate::client_hello::offer::Reader;
+use crate::reader::Reader;
 
-/// What the first bytes of a client say about whom it wants.
+/// What a client sent first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FirstFlight {
     /// The ClientHello is not all there.
     Incomplete,
-    /// It is no ClientHello that can be read.
+    /// Not a ClientHello that can be read.
     Other,
-    /// It is all there.
-    Asks(Asked),
+    /// The whole message.
+    ClientHello(ClientHello),
 }
 
-/// Whom a client asks for.
+/// The server and the protocols that a client asks for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Asked {
+pub struct ClientHello {
     /// The server name (RFC 6066 §3), in lower case.
     pub server_name: Option<String>,
     /// The application protocols it offers (RFC 7301), the preferred first.
@@ -61,7 +61,7 @@ impl FirstFlight {
                 }
                 let len = u32::from_be_bytes([0, high, middle, low]) as usize;
                 if let Some(body) = message.get(4..4 + len) {
-                    return asked(body).map_or(FirstFlight::Other, FirstFlight::Asks);
+                    return client_hello(body).map_or(FirstFlight::Other, FirstFlight::ClientHello);
                 }
             }
         }
@@ -76,24 +76,24 @@ fn incomplete_or_other(received: &[u8]) -> FirstFlight {
     }
 }
 
-fn asked(body: &[u8]) -> Option<Asked> {
+fn client_hello(body: &[u8]) -> Option<ClientHello> {
     let mut hello = Reader::new(body);
     hello.take(2 + 32)?;
     hello.vector8()?;
     hello.vector16()?;
     hello.vector8()?;
-    let mut asked = Asked::default();
+    let mut requested = ClientHello::default();
     let mut extensions = Reader::new(hello.vector16().unwrap_or_default());
     while !extensions.is_empty() {
         let extension = extensions.u16()?;
         let content = extensions.vector16()?;
         match extension {
-            SERVER_NAME => asked.server_name = server_name(content),
-            ALPN => asked.alpn = protocols(content)?,
+            SERVER_NAME => requested.server_name = server_name(content),
+            ALPN => requested.alpn = protocols(content)?,
             _ => {}
         }
     }
-    Some(asked)
+    Some(requested)
 }
 
 fn server_name(content: &[u8]) -> Option<String> {
@@ -167,11 +167,11 @@ mod tests {
             for len in 0..bytes.len() {
                 assert_eq!(FirstFlight::of(&bytes[..len]), FirstFlight::Incomplete);
             }
-            let asked = Asked {
+            let asked = ClientHello {
                 server_name: Some("a.example".to_owned()),
                 alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
             };
-            assert_eq!(FirstFlight::of(&bytes), FirstFlight::Asks(asked));
+            assert_eq!(FirstFlight::of(&bytes), FirstFlight::ClientHello(asked));
         }
     }
 
