@@ -1,14 +1,13 @@
 //! Memory and CPU time of `serve`, read from outside in a thread of its own: no connection waits
 //! for it.
 
-use std::fs;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use dormouse_measure::Error;
 use dormouse_measure::{ProcessTree, TreeSample};
-use dormouse_reactor::process::Pid;
+use dormouse_reactor::process::{self, Pid};
 
 /// Time between two readings.
 const EVERY: Duration = Duration::from_millis(200);
@@ -108,7 +107,11 @@ fn read(tree: &ProcessTree) -> Result<Reading, Error> {
             connections: 0,
         }),
         Err(_) => {
-            let bytes = tree.pids()?.into_iter().map(resident_bytes).sum();
+            let bytes = tree
+                .pids()?
+                .into_iter()
+                .filter_map(process::own_bytes)
+                .sum();
             Ok(Reading {
                 at,
                 bytes,
@@ -118,20 +121,6 @@ fn read(tree: &ProcessTree) -> Result<Reading, Error> {
             })
         }
     }
-}
-
-/// `RssAnon` and `RssShmem` of a process; none of one that has just ended.
-fn resident_bytes(pid: i32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
-    };
-    ["RssAnon:", "RssShmem:"]
-        .into_iter()
-        .filter_map(field)
-        .sum::<u64>()
-        * 1024
 }
 
 #[cfg(test)]
@@ -144,6 +133,6 @@ mod tests {
         let tree = ProcessTree::of_pid(own).expect("this process");
         let reading = read(&tree).expect("it may be read by itself");
         assert_eq!(reading.measure, Measure::Proportional);
-        assert!(reading.bytes > 100_000 && resident_bytes(own) > 100_000);
+        assert!(reading.bytes > 100_000 && process::own_bytes(own) > Some(100_000));
     }
 }

@@ -388,7 +388,7 @@ fn resident(page: &mut Page, view: &View) {
         "Resident memory of a process, what it shares with others included.",
     );
     let mut sample = |process: &str, worker: &str, pid: i32| {
-        if let Some(bytes) = status::resident_bytes(pid) {
+        if let Some(bytes) = dormouse_reactor::process::resident_bytes(pid) {
             page.sample(&[("process", process), ("worker", worker)], bytes);
         }
     };

@@ -15,10 +15,6 @@ use dormouse_reactor::process;
 use dormouse_tables::counters::{Common, Count, Kind};
 use dormouse_tables::latency::Latency;
 use std::collections::BTreeMap;
-use std::fs;
-
-/// Bytes of a page of memory, as /proc/PID/statm counts.
-const PAGE_BYTES: u64 = 4096;
 
 /// The document.
 pub(super) fn document(view: &View) -> Status {
@@ -119,8 +115,8 @@ fn process_figures(pid: i32, born_ms: u64, now_ms: u64) -> ProcessFigures {
     ProcessFigures {
         pid,
         age_s: age_s(now_ms, born_ms),
-        resident_bytes: resident_bytes(pid),
-        own_bytes: own_bytes(pid),
+        resident_bytes: process::resident_bytes(pid),
+        own_bytes: process::own_bytes(pid),
     }
 }
 
@@ -245,23 +241,6 @@ fn ticket_keys(read: impl Fn(Common) -> u64, now_s: u64) -> TicketKeyStatus {
 
 fn age_s(now_ms: u64, since_ms: u64) -> u64 {
     now_ms.saturating_sub(since_ms) / 1000
-}
-
-/// Resident memory of a process, what it shares with others included. Everybody may read that.
-pub(super) fn resident_bytes(pid: i32) -> Option<u64> {
-    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * PAGE_BYTES)
-}
-
-/// The part of it that is no file's: heap, stack and shared memory, but not the program.
-fn own_bytes(pid: i32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let kilobytes = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
-    };
-    Some((kilobytes("RssAnon:")? + kilobytes("RssShmem:")?) * 1024)
 }
 
 #[cfg(test)]
