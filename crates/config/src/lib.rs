@@ -5,7 +5,7 @@
 //!     input/                  input/              checks/        plan/
 //! ```
 //!
-//! The table in `options.rs` is the only place where an option is described; `values/` has the
+//! The tables in `options/` are the only place where an option is described; `values/` has the
 //! types that an option may have. What is wrong is collected, not returned at the first mistake,
 //! and every mistake has its location, the reason and what would be right (`mistakes/`).
 #![forbid(unsafe_code)]

@@ -4,6 +4,7 @@ mod every;
 mod fit;
 mod flags;
 mod mistakes;
+mod originate;
 mod properties;
 mod right;
 
