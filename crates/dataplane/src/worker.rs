@@ -17,8 +17,8 @@
 //! ```
 //!
 //! Each part owns its fields and knows only the parts below it: what a step on a connection needs of
-//! the others is an [`effects::Effect`], which the loop applies. All parts share the
-//! [`workspace::Workspace`], and read [`settings::Settings`].
+//! the others is an [`Effect`], which the loop applies. All parts share the
+//! [`Workspace`], and read [`Settings`].
 
 use crate::door::client::Client;
 use crate::door::listeners::Listener;
