@@ -36,6 +36,11 @@ impl Fuse {
         self.0.set(steps);
     }
 
+    /// Steps that are left.
+    pub(crate) fn left(&self) -> u64 {
+        self.0.get()
+    }
+
     /// One step.
     pub(crate) fn step(&self) {
         let left = self.0.get() - 1;

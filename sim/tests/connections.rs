@@ -4,7 +4,7 @@
 //! `SEED=n` replays one seed with a trace of every call. `SIM_SEEDS=n` runs so many seeds, from
 //! `SIM_FIRST` on.
 
-use dormouse_sim::{Command, Faults, Sabotage, Scenario, Violation, World};
+use dormouse_sim::{Buffers, Command, Faults, Sabotage, Scenario, Violation, Way, World};
 use std::time::Instant;
 
 /// Seeds that one run of the tests takes.
@@ -60,6 +60,58 @@ fn calm(seed: u64) -> Scenario {
         short_timeouts: false,
         low_limits: false,
         ..Scenario::of(seed)
+    }
+}
+
+/// Runs that one way gets: the deaths are spread evenly over its steps.
+const DEATHS: u64 = 12;
+
+/// Wherever a worker dies: the one connection that it was working on may be reset, and nothing else
+/// is lost, said twice or left behind.
+#[test]
+fn a_worker_may_die_at_any_step() {
+    let deaths = number("SIM_DEATHS").unwrap_or(DEATHS);
+    for way in Way::ALL {
+        let scenario = Scenario {
+            way,
+            clients: 2,
+            at_once: 2,
+            established: 3,
+            aborts: 0,
+            buffers: Buffers {
+                send: 4_096,
+                receive: 4_096,
+            },
+            ..calm(77)
+        };
+        let whole = World::run(scenario, None, false).expect("nobody dies");
+        assert!(whole.steps > 300, "{way:?}: only {} steps", whole.steps);
+        let stride = (whole.steps / deaths).max(1);
+        for step in (1..whole.steps).step_by(stride as usize) {
+            let kills = [step, u64::MAX];
+            let done = World::run(Scenario { kills, ..scenario }, None, false);
+            let report = done.unwrap_or_else(|why| panic!("{way:?}, death at step {step}: {why}"));
+            assert_eq!(report.deaths, 1, "{way:?}, step {step}");
+        }
+    }
+}
+
+/// The byte that says that a joint is connected must not be left out: the first byte of the backend
+/// would be taken for it.
+#[test]
+fn a_joint_that_takes_nothing_loses_no_byte() {
+    for seed in 1..=12 {
+        let scenario = Scenario {
+            way: Way::BackendTls,
+            clients: 6,
+            faults: Faults {
+                joint_again: 2,
+                ..Faults::default()
+            },
+            ..calm(seed)
+        };
+        let done = World::run(scenario, None, false);
+        done.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
     }
 }
 

@@ -1,14 +1,14 @@
-//! RouteNumbers of routes: what slots call them by, whatever reloads make of the configuration.
+//! Numbers of routes: slots name routes by them, and a reload does not change them.
 //!
-//! A route that has an address in common with one of before is that one, and keeps its number; where
-//! several share an address, the one which has a name and a protocol in common as well goes before.
-//! Any other gets the next number, and not soon one that was in use: connections of a route that
-//! was removed still have it. They go on without; see [`dormouse_routes::route::by_number`].
+//! A route that shares an address with a former one is that route, and keeps its number; where
+//! several share the address, a name and a protocol in common decide first. Any other route gets the
+//! next number, and not soon one that was in use: connections of a removed route still have it. They
+//! continue without their route; see [`dormouse_routes::route::by_number`].
 
 use dormouse_config::{Config, PlainListen};
 use dormouse_reactor::socket::Addr;
 
-/// RouteNumbers begin anew after this one. There are at most a thousand routes at a time.
+/// Numbers wrap around here. There are at most a thousand routes at a time.
 const NUMBERS_MAX: u16 = 4096;
 
 /// An address of a route, with the names and protocols that it serves there.

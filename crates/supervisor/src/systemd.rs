@@ -1,9 +1,9 @@
 //! systemd: notifications about this service, and listeners inherited from it (sd_notify(3),
 //! sd_listen_fds(3)).
 //!
-//! Both are environment variables: the address of a datagram socket on which a line or two say how
-//! it goes, and the number of listening sockets which are open already, from descriptor 3 on.
-//! Without them nothing happens.
+//! Both come as environment variables: the address of a datagram socket that takes a line or two
+//! about the state of the service, and the number of listening sockets that are open already, from
+//! descriptor 3 on. Without them nothing happens.
 
 use dormouse_config::{environment_number, hands_in_listeners, is_for_this_process};
 use dormouse_reactor::Fd;
@@ -15,15 +15,15 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The first descriptor that is handed in.
+/// The first inherited descriptor.
 const FIRST: i32 = 3;
-/// No more are handed in than this.
+/// More are not taken.
 const INHERITED_MAX: i32 = 1000;
 
-/// The way to systemd.
+/// The socket to systemd, and the watchdog's period.
 pub(crate) struct Notifier {
     socket: Option<UnixDatagram>,
-    /// How often it wants to hear that we live: twice per its patience.
+    /// Interval of the sign of life: half of the watchdog's timeout.
     period_ms: Option<u64>,
     next_ms: u64,
 }
@@ -57,15 +57,14 @@ impl Notifier {
         ));
     }
 
-    /// It begins to read its configuration again (`Type=notify-reload`). Until it has said that it
-    /// is over, `systemctl reload` waits.
+    /// A reload begins (`Type=notify-reload`): `systemctl reload` waits until it is over.
     pub(crate) fn reloading(&self) {
-        // Which of several reloads an answer belongs to is told by the time.
+        // The time tells which of several reloads an answer belongs to.
         let now_us = process::monotonic_us();
         self.say(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\n"));
     }
 
-    /// That is over, and what came of it.
+    /// The reload is over, with this result.
     pub(crate) fn reloaded(&self, result: Result<&str, &str>) {
         let (Ok(words) | Err(words)) = result;
         let first = words.lines().next().unwrap_or_default();
@@ -77,12 +76,12 @@ impl Notifier {
         self.say(&format!("READY=1\nSTATUS={refused}{first}\n"));
     }
 
-    /// It begins to end.
+    /// The program begins to stop.
     pub(crate) fn stopping(&self) {
         self.say("STOPPING=1\nSTATUS=closing connections\n");
     }
 
-    /// Says that the loop runs, if it is time to.
+    /// Gives the sign of life, if it is time.
     pub(crate) fn alive(&mut self, now_ms: u64) {
         let (Some(period_ms), Some(_)) = (self.period_ms, &self.socket) else {
             return;
@@ -93,7 +92,7 @@ impl Notifier {
         }
     }
 
-    /// When it is to be said again.
+    /// When the next sign of life is due.
     pub(crate) fn next_ms(&self) -> Option<u64> {
         self.period_ms
             .filter(|_| self.socket.is_some())
@@ -121,15 +120,15 @@ fn connect(path: &OsStr) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// Whether this descriptor was handed in, to this process or to the binary that it was before: the
-/// numbers stay.
+/// Whether this descriptor was inherited from systemd, by this binary or by a former one in this
+/// process: the numbers stay.
 pub(crate) fn was_inherited(fd: Fd) -> bool {
     let count = environment_number("LISTEN_FDS").filter(|_| hands_in_listeners());
     let number = u64::try_from(fd.0 - FIRST).ok();
     number.zip(count).is_some_and(|(at, count)| at < count)
 }
 
-/// Listening sockets that are open already.
+/// Listening sockets that systemd has opened.
 #[derive(Default)]
 pub(crate) struct InheritedListeners {
     left: Vec<(Addr, Fd)>,
@@ -157,13 +156,13 @@ impl InheritedListeners {
         }
     }
 
-    /// The one that listens there, if there is one.
+    /// The socket that listens there, if there is one.
     pub(crate) fn take(&mut self, address: &Addr) -> Option<Fd> {
         let at = self.left.iter().position(|(there, _)| there == address)?;
         Some(self.left.swap_remove(at).1)
     }
 
-    /// Closes what nobody wanted.
+    /// Closes the sockets that no route has taken.
     pub(crate) fn close_rest(self) {
         for (address, fd) in self.left {
             tracing::warn!(%address, "no route listens on this address; the socket that was handed in is closed");

@@ -18,6 +18,8 @@ pub struct Faults {
     pub refused: usize,
     /// A connect is never answered.
     pub unanswered: usize,
+    /// A unix socket takes nothing, although it is empty.
+    pub joint_again: usize,
     /// A connect takes a while.
     pub slow_connect: usize,
 }

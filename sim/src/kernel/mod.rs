@@ -358,8 +358,9 @@ impl Kernel {
         buf: &mut [u8],
         ranges: &[Range<usize>],
     ) -> io::Result<Attempt<usize>> {
-        let len = ranges.iter().map(ExactSizeIterator::len).sum();
-        let mut whole = vec![0; len];
+        let room: usize = ranges.iter().map(ExactSizeIterator::len).sum();
+        let unread = self.streams.unread(self.end_of(fd)?);
+        let mut whole = vec![0; unread.clamp(1, room.max(1))];
         let received = self.recv(fd, &mut whole, false)?;
         if let Attempt::Done(n) = received {
             let mut rest = &whole[..n];
@@ -397,9 +398,12 @@ impl Kernel {
 
     pub(crate) fn send(&mut self, fd: Fd, bytes: &[u8]) -> io::Result<Attempt<usize>> {
         let end = self.end_of(fd)?;
-        // A unix socket never refuses the first byte.
+        // A unix socket takes the first byte, unless the machine is out of memory.
         let is_empty = self.streams.family(end) == Family::Unix && self.streams.unsent(end) == 0;
-        let portion = self.portion(bytes.len()).or(is_empty.then_some(1));
+        let portion = match is_empty && self.happens(self.faults.joint_again) {
+            true => None,
+            false => self.portion(bytes.len()).or(is_empty.then_some(1)),
+        };
         let Some(most) = portion else {
             return Ok(Attempt::WouldBlock);
         };

@@ -14,6 +14,9 @@ use std::io::ErrorKind;
 /// What is on the wire's near side before more is said.
 const WIRE_MAX: usize = 70_000;
 
+/// Most that is received at once.
+pub(crate) const READ_MAX: usize = 65_536;
+
 /// Most that an echo says at once.
 const ECHO_MAX: usize = 60_000;
 
@@ -115,11 +118,11 @@ impl Peer {
     }
 
     /// Does what it can do now.
-    pub(crate) fn act(&mut self, kernel: &mut Kernel, random: &mut Random) {
+    pub(crate) fn act(&mut self, kernel: &mut Kernel, random: &mut Random, scratch: &mut [u8]) {
         if self.is_closed {
             return;
         }
-        self.read(kernel, random);
+        self.read(kernel, random, scratch);
         self.speak(random);
         self.send(kernel, random);
         self.end(kernel);
@@ -128,7 +131,7 @@ impl Peer {
 
     // ---- hearing ----
 
-    fn read(&mut self, kernel: &mut Kernel, random: &mut Random) {
+    fn read(&mut self, kernel: &mut Kernel, random: &mut Random, scratch: &mut [u8]) {
         if let Some(until_us) = self.reads_again_us {
             if until_us > kernel.clock_us() {
                 return;
@@ -143,8 +146,8 @@ impl Peer {
             self.reads_again_us = Some(kernel.clock_us() + pause_us);
             return;
         }
-        let mut buf = vec![0; [65_536, 65_536, 3_000, 10][random.below(4)]];
-        match kernel.recv_at(self.socket, &mut buf) {
+        let buf = &mut scratch[..[READ_MAX, READ_MAX, 3_000, 10][random.below(4)]];
+        match kernel.recv_at(self.socket, buf) {
             Ok(Attempt::WouldBlock) => {}
             Ok(Attempt::Done(0)) => {
                 self.transport_ended = true;

@@ -15,7 +15,7 @@ use crate::io::{Fuse, Killed, SimIo};
 use crate::kernel::{EndId, Family, Kernel, Sabotage};
 use crate::peer::codec::Codec;
 use crate::peer::plan::{LastAct, Plan, Speech};
-use crate::peer::{Peer, Role};
+use crate::peer::{Peer, READ_MAX, Role};
 use check::Violation;
 use dormouse_dataplane::Exit;
 use dormouse_dataplane::driven::DrivenWorker;
@@ -87,6 +87,7 @@ pub struct World {
     fuse_set: u64,
     upgrade: Upgrade,
     is_stopped: bool,
+    scratch: Vec<u8>,
     report: Report,
 }
 
@@ -138,6 +139,7 @@ impl World {
             fuse_set: u64::MAX,
             upgrade: Upgrade::None,
             is_stopped: false,
+            scratch: vec![0; READ_MAX],
             report: Report::default(),
             scenario,
             random,
@@ -209,7 +211,7 @@ impl World {
         for n in 0..self.peers.len() {
             let peer = &mut self.peers[(first + n) % count];
             if kernel.calm || !self.random.once_in(3) {
-                peer.act(kernel, &mut self.random);
+                peer.act(kernel, &mut self.random, &mut self.scratch);
             }
         }
     }
@@ -448,6 +450,7 @@ impl World {
     }
 
     fn light_fuse(&mut self) {
+        self.report.steps += self.fuse_set.saturating_sub(self.fuse.left());
         self.fuse_set = self.kills.pop().unwrap_or(u64::MAX);
         self.fuse.set(self.fuse_set);
     }
@@ -596,6 +599,7 @@ impl World {
     // ---- the end ----
 
     fn check_leftovers(&mut self) -> Result<(), Violation> {
+        self.report.steps += self.fuse_set.saturating_sub(self.fuse.left());
         self.report.bytes = self.peers.iter().map(|peer| peer.heard).sum();
         if self.is_stopped {
             return Ok(());

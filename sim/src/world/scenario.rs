@@ -154,7 +154,9 @@ impl Scenario {
 
     /// May the gateway close connections that nobody has ended?
     pub(crate) fn gateway_may_close(&self) -> bool {
-        self.short_timeouts || matches!(self.command.0, Command::Stop | Command::Drain)
+        self.short_timeouts
+            || self.faults.joint_again > 0
+            || matches!(self.command.0, Command::Stop | Command::Drain)
     }
 }
 
@@ -169,5 +171,6 @@ fn any_faults(random: &mut Random) -> Faults {
         refused: some([0, 0, 0, 4]),
         unanswered: some([0, 0, 0, 9]),
         slow_connect: some([0, 0, 2, 4]),
+        joint_again: 0,
     }
 }

@@ -13,8 +13,11 @@ use crate::memory::backlog;
 use crate::outbound::request::LocalClient;
 use dormouse_engine::Rested;
 use dormouse_handover::slot::{Flag, Phase, Slot};
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::Attempt;
 use dormouse_routes::backend_tls::TICKET_WAIT_MS;
 use dormouse_routes::route::Direction;
+use std::io;
 use std::slice::from_ref;
 
 /// The handshake with a client is done and the record state written: the way to the backend begins.
@@ -109,8 +112,7 @@ pub(crate) fn originated<I: Io>(
     if let Some(client) = client {
         attach_plain(slot, &cx.work.io, client);
         if client.is_joined {
-            let told = cx.work.io.send(client.fd, &connect::CONNECTED);
-            let _ = told.map_err(Fault::PlainFailed)?;
+            tell_joint(&cx.work.io, client.fd).map_err(Fault::PlainFailed)?;
         }
     }
     let pending = &mut cx.work.pending;
@@ -134,6 +136,15 @@ pub(crate) fn attach<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, client: Lo
     slot.active_s = cx.now_s();
     flow::flush_opened(slot, &cx.work.io, &mut cx.work.pending)?;
     Ok(())
+}
+
+/// Tells the other end of a joint that the backend is there. If the byte were left out, the other
+/// end would take the backend's first byte for it.
+fn tell_joint(io: &impl Io, fd: Fd) -> io::Result<()> {
+    match io.send(fd, &connect::CONNECTED)? {
+        Attempt::Done(_) => Ok(()),
+        Attempt::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),
+    }
 }
 
 fn attach_plain(slot: &mut Slot, io: &impl Io, client: LocalClient) {
