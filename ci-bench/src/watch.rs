@@ -5,6 +5,9 @@ use std::hint::black_box;
 /// The function in which instructions are counted: callgrind is told its name.
 pub const COUNTED_IN: &str = "*watch*every_instruction_in_here*";
 
+/// One round of a case.
+pub(crate) type Once = Box<dyn FnMut(Watch)>;
+
 /// Whether the work at hand counts, or only warms up what a process finds cold but once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Watch {

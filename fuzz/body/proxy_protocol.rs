@@ -26,12 +26,12 @@ pub fn run(data: &[u8]) {
     }
     match last {
         Ok(Progress::Partial) => assert!(all.len() < HEADER_MAX),
-        Ok(Progress::Complete { len, ends }) => {
+        Ok(Progress::Complete { len, endpoints }) => {
             assert!(len <= all.len() && len <= HEADER_MAX);
-            if ends.is_some() {
-                for again in [v1(ends), v2(ends, None)] {
+            if endpoints.is_some() {
+                for again in [v1(endpoints), v2(endpoints, None)] {
                     let len = again.len();
-                    assert_eq!(read(&again), Ok(Progress::Complete { len, ends }));
+                    assert_eq!(read(&again), Ok(Progress::Complete { len, endpoints }));
                 }
             }
         }

@@ -3,13 +3,14 @@
 mod haproxy;
 mod nginx;
 mod ours;
+mod settings;
 
 use std::fmt;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::certificates::{Files, Kind, authority};
 use crate::namespace;
+
+pub use settings::{Launch, Settings, Target};
 
 /// A terminator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,87 +97,6 @@ impl fmt::Display for Terminator {
     }
 }
 
-/// Where plaintext goes.
-#[derive(Clone, Debug)]
-pub enum Target {
-    /// A TCP address.
-    Tcp(SocketAddr),
-    /// A unix socket.
-    Unix(PathBuf),
-    /// Back to the client, by the terminator itself. Only ours does.
-    Echo,
-}
-
-/// What a terminator is started with.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Where it listens.
-    pub listen: SocketAddr,
-    /// Where else. Only for ours.
-    pub also_listen: Vec<SocketAddr>,
-    /// Where plaintext goes.
-    pub target: Target,
-    /// Its certificate.
-    pub certificate: Files,
-    /// Protocols for ALPN.
-    pub alpn: Vec<&'static str>,
-    /// How many workers.
-    pub workers: u32,
-    /// Whether a FIN without close_notify ends the backend's side cleanly.
-    pub truncation_closes: bool,
-    /// Options of the route or of the whole, as in `dormouse`'s file. Others know some of them.
-    pub options: Vec<(&'static str, String)>,
-    /// A command which starts the command, `prlimit` with its arguments.
-    pub wrapper: Vec<String>,
-    /// The network namespace it runs in.
-    pub namespace: Option<String>,
-}
-
-impl Settings {
-    /// The ordinary case: P-256, one worker.
-    pub fn new(listen: SocketAddr, target: Target) -> Self {
-        Self {
-            listen,
-            also_listen: Vec::new(),
-            target,
-            certificate: authority().certificate(Kind::EcdsaP256).clone(),
-            alpn: Vec::new(),
-            workers: 1,
-            truncation_closes: false,
-            options: Vec::new(),
-            wrapper: Vec::new(),
-            namespace: None,
-        }
-    }
-
-    /// Sets an option of `dormouse`'s file. `value` is written as there, without quotes if
-    /// it is a number, or `true` or `false`.
-    pub fn option(&mut self, name: &'static str, value: &str) -> &mut Self {
-        let bare = value.parse::<u32>().is_ok() || value == "true" || value == "false";
-        let value = if bare {
-            value.to_owned()
-        } else {
-            format!("\"{value}\"")
-        };
-        self.options.push((name, value));
-        self
-    }
-
-    /// The value of an option, without quotes.
-    fn value(&self, name: &str) -> Option<&str> {
-        let found = self.options.iter().find(|(option, _)| *option == name);
-        found.map(|(_, value)| value.trim_matches('"'))
-    }
-}
-
-/// How to start a terminator, and how to see that it is ready.
-pub struct Launch {
-    /// The command and its arguments.
-    pub command: Vec<String>,
-    /// The line which says that it is ready; without one, that it can be connected to.
-    pub ready_line: Option<&'static str>,
-}
-
 impl Terminator {
     /// Writes the configuration into `folder`.
     pub fn prepare(self, settings: &Settings, folder: &Path) -> Launch {
@@ -190,12 +110,4 @@ impl Terminator {
         launch.command.splice(0..0, before.cloned());
         launch
     }
-}
-
-/// Writes a configuration file and returns its path.
-fn write(folder: &Path, name: &str, text: &str) -> String {
-    let file = folder.join(name);
-    std::fs::write(&file, text)
-        .unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
-    file.to_string_lossy().into_owned()
 }

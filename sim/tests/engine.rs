@@ -2,6 +2,7 @@
 //! position, still ends in two states at rest which understand each other; and with a bit
 //! flipped anywhere it fails, on one side at least, and never panics.
 
+use dormouse_engine::stream::End;
 use dormouse_engine::{Group, Handshake, Protocols, Version};
 use dormouse_testkit::{
     Cut, Event, Outcome, Pair, PairSettings, Resting, Side, Tamper, drive, drive_tampered,
@@ -157,7 +158,7 @@ fn flip(kind: &Kind, tamper: Tamper) {
         // the rest of a record which has become longer.
         let events = ends.client.open(&[]);
         let waits = events.is_empty() && !ends.client.unopened().is_empty();
-        let refused = matches!(events.as_slice(), [Event::Refused(_)]);
+        let refused = matches!(events.as_slice(), [Event::Ended(End::Refused(_))]);
         assert!(
             waits || refused,
             "{}: {tamper:?} passed: {events:?}",

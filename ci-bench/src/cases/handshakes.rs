@@ -9,8 +9,7 @@ use dormouse_engine::{
 use dormouse_record::{OpenKey, Opened, State, open};
 use dormouse_testkit::{Authority, now};
 
-use super::Once;
-use crate::watch::Watch;
+use crate::watch::{Once, Watch};
 
 const NAME: &str = "dormouse.test";
 

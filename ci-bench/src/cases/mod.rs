@@ -3,7 +3,7 @@
 mod handshakes;
 mod records;
 
-use crate::watch::Watch;
+use crate::watch::{Once, Watch};
 use handshakes::{Resumes, Side};
 use records::Keys;
 
@@ -18,9 +18,6 @@ pub struct Case {
     pub rounds: u32,
     make: fn() -> Once,
 }
-
-/// Does it once.
-type Once = Box<dyn FnMut(Watch)>;
 
 /// How often it is done before anything is counted: caches, tables and sessions are there then.
 const WARM_UP_ROUNDS: u32 = 8;

@@ -7,8 +7,7 @@ use dormouse_record::{
     seal_in_place,
 };
 
-use super::Once;
-use crate::watch::Watch;
+use crate::watch::{Once, Watch};
 
 /// Where the expanded keys come from.
 #[derive(Clone, Copy, PartialEq, Eq)]

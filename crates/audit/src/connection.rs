@@ -3,15 +3,15 @@
 
 use std::io::{self, Read, Write};
 
-use dormouse_engine::{Handshake, Progress, Rested, UnixTime};
-use dormouse_record::{self as record, OpenKey, Opened, SealKey, State};
+use dormouse_engine::stream::{Connection, End, Event};
+use dormouse_engine::{Handshake, HandshakeInfo, Progress, UnixTime};
+use dormouse_record::{self as record, SealKey, State};
 
 /// Room for what one receive may bring: a whole record.
 pub(super) const RECEIVE: usize = 17_000;
 /// Content types (RFC 5246 §6.2.1).
 pub(super) const ALERT: u8 = 21;
 pub(super) const HANDSHAKE: u8 = 22;
-const APPLICATION_DATA: u8 = 23;
 
 /// What a handshake was, byte by byte as it passed.
 #[derive(Default)]
@@ -85,25 +85,27 @@ pub(super) enum Incoming<'a> {
 pub(super) struct TlsConnection<S> {
     pub(super) stream: S,
     tls: Box<State>,
-    partial: Vec<u8>,
+    connection: Connection,
+    /// What came and was not opened yet.
+    received: Vec<u8>,
 }
 
 impl<S: Read + Write> TlsConnection<S> {
     /// What is left of a handshake that is done.
-    pub(super) fn rest(stream: S, handshake: Handshake) -> Result<(Self, Rested), String> {
+    pub(super) fn rest(stream: S, handshake: Handshake) -> Result<(Self, HandshakeInfo), String> {
         let mut tls = Box::new(State::empty());
-        let mut rested = handshake
-            .rest(&mut tls)
-            .map_err(|failure| failure.to_string())?;
-        let partial = std::mem::take(&mut rested.leftover);
+        let rested = handshake.rest(&mut tls);
+        let rested = rested.map_err(|failure| failure.to_string())?;
+        let (connection, info) = Connection::established(rested);
         let mut established = Self {
             stream,
             tls,
-            partial,
+            connection,
+            received: Vec::new(),
         };
-        let sent = established.stream.write_all(&rested.unsent);
+        let sent = established.flush();
         sent.map_err(|error| format!("during the handshake: {error}"))?;
-        Ok((established, rested))
+        Ok((established, info))
     }
 
     #[cfg(test)]
@@ -111,7 +113,8 @@ impl<S: Read + Write> TlsConnection<S> {
         Self {
             stream,
             tls: Box::new(tls),
-            partial: Vec::new(),
+            connection: Connection::default(),
+            received: Vec::new(),
         }
     }
 
@@ -119,13 +122,17 @@ impl<S: Read + Write> TlsConnection<S> {
         &self.tls
     }
 
-    /// Says something, in one record.
+    /// Sends plaintext.
     pub(super) fn say(&mut self, words: &[u8]) -> Result<(), String> {
-        self.send(APPLICATION_DATA, words)
+        let sealed = self.connection.send(&mut self.tls, words);
+        sealed.map_err(|error| error.to_string())?;
+        self.flush().map_err(|error| format!("sending: {error}"))
     }
 
     /// Sends a record of any type.
     pub(super) fn send(&mut self, content_type: u8, content: &[u8]) -> Result<(), String> {
+        let words = |error: io::Error| format!("sending: {error}");
+        self.flush().map_err(words)?;
         let mut key = SealKey::new(&self.tls);
         let room = record::record_room(&self.tls);
         let mut out = vec![0; room.header + content.len() + room.trailer];
@@ -133,79 +140,62 @@ impl<S: Read + Write> TlsConnection<S> {
             place.copy_from_slice(content);
         }
         let length = content.len();
-        let sealed = if content_type == APPLICATION_DATA {
-            record::seal_in_place(&mut self.tls, &mut key, &mut out, length)
-        } else {
-            record::seal_record(&mut self.tls, &mut key, &mut out, content_type, length, 0)
-        };
+        let sealed =
+            record::seal_record(&mut self.tls, &mut key, &mut out, content_type, length, 0);
         let sealed = sealed.map_err(|error| error.to_string())?;
-        self.stream
-            .write_all(out.get(..sealed).unwrap_or_default())
-            .map_err(|error| format!("sending: {error}"))
+        let sent = self.stream.write_all(out.get(..sealed).unwrap_or_default());
+        sent.map_err(words)
     }
 
-    /// Says goodbye.
+    /// Sends close_notify.
     pub(super) fn close(&mut self) {
-        let mut key = SealKey::new(&self.tls);
-        let mut out = [0; record::SMALL_RECORD_MAX];
-        let goodbye = record::Alert::CLOSE_NOTIFY;
-        if let Ok(len) = record::seal_alert(&mut self.tls, &mut key, goodbye, &mut out) {
-            let _ = self.stream.write_all(out.get(..len).unwrap_or_default());
-        }
+        self.connection.close(&mut self.tls);
+        let _ = self.flush();
     }
 
     /// Receives once; the count of bytes.
     pub(super) fn receive(&mut self, room: &mut [u8]) -> io::Result<usize> {
         let count = self.stream.read(room)?;
-        self.partial
+        self.received
             .extend_from_slice(room.get(..count).unwrap_or_default());
         Ok(count)
     }
 
     /// Bytes which were received and not opened yet.
     pub(super) fn take_unopened(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.partial)
+        let mut unopened = self.connection.take_unopened();
+        unopened.append(&mut self.received);
+        unopened
     }
 
-    /// Opens all whole records that were received.
+    /// Opens all whole records that were received, and answers what the protocol asks.
     pub(super) fn open(
         &mut self,
         mut each: impl FnMut(Incoming<'_>) -> Result<(), String>,
     ) -> Result<(), String> {
-        let mut bytes = std::mem::take(&mut self.partial);
-        let mut key = OpenKey::new(&self.tls);
-        let mut at = 0;
-        while let Some(rest) = bytes.get_mut(at..).filter(|rest| !rest.is_empty()) {
-            let opened = record::open(&mut self.tls, &mut key, rest)
-                .map_err(|refusal| format!("record refused: {refusal}"))?;
-            at += match opened {
-                Opened::Partial { .. } => break,
-                Opened::Data {
-                    consumed,
-                    plaintext,
-                } => {
-                    each(Incoming::Data(rest.get(plaintext).unwrap_or_default()))?;
-                    consumed
-                }
-                Opened::Ticket { consumed, fragment } => {
-                    each(Incoming::Tickets(rest.get(fragment).unwrap_or_default()))?;
-                    consumed
-                }
-                Opened::Handled { consumed } | Opened::NoRenegotiation { consumed } => consumed,
-                Opened::PeerAlert {
-                    consumed,
-                    description,
-                } => {
-                    each(Incoming::Alert(description))?;
-                    consumed
-                }
-                Opened::PeerClosed { consumed } => {
-                    each(Incoming::Closed)?;
-                    consumed
-                }
+        let mut bytes = std::mem::take(&mut self.received);
+        let mut input = bytes.as_mut_slice();
+        let outcome = loop {
+            let now = UnixTime::now();
+            let incoming = match self.connection.handle(&mut self.tls, now, &mut input) {
+                Event::InputUsed => break Ok(()),
+                Event::Established(_) => continue,
+                Event::Data(data) => Incoming::Data(data),
+                Event::Ticket(fragment) => Incoming::Tickets(fragment),
+                Event::Ended(End::Closed | End::Truncated) => break each(Incoming::Closed),
+                Event::Ended(End::Alert(number)) => break each(Incoming::Alert(number)),
+                Event::Ended(end) => break Err(end.to_string()),
             };
-        }
-        self.partial = bytes.split_off(at);
+            each(incoming)?;
+        };
+        // A peer which is gone has no use for it.
+        let _ = self.flush();
+        outcome
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.write_all(self.connection.output())?;
+        self.connection.output_sent(self.connection.output().len());
         Ok(())
     }
 }

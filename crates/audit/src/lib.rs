@@ -32,7 +32,7 @@ use dormouse_bench::model::{Run, RunOutcome};
 use dormouse_measure::Error;
 use dormouse_measure::Machine;
 
-/// The setting with the machine's load when the audit began: what others did meanwhile.
+/// Setting with the machine's load average when the audit began.
 const LOAD: &str = "load_average";
 
 fn load_average() -> Option<f64> {
@@ -41,7 +41,7 @@ fn load_average() -> Option<f64> {
 }
 
 impl Audit {
-    /// How busy the machine was when it began.
+    /// The machine's load average at the beginning.
     fn load_average(&self) -> Option<f64> {
         self.settings.get(LOAD)?.as_f64()
     }
@@ -70,12 +70,12 @@ impl Audit {
         }
     }
 
-    /// Draws the findings of a kept audit anew, as this version of the program does.
+    /// Replaces the findings of a kept audit by those that this version draws from its figures.
     pub fn judge_again(&mut self) {
         self.findings = findings::judge(self);
     }
 
-    /// Draws the findings and says how it ended.
+    /// Draws the findings and records the end.
     fn conclude(&mut self, end: Result<(), Error>) {
         self.findings = findings::judge(self);
         self.outcome = match end {

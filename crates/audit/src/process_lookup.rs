@@ -1,10 +1,10 @@
-//! Which process is the server: the main process of a systemd unit, the first one of a container.
+//! Finds the process of a server: the main process of a systemd unit, or the first one of a container.
 
 use std::process::{Command, Stdio};
 
 use dormouse_measure::Error;
 
-/// Who knows containers, in the order in which they are asked.
+/// Container engines, in the order in which they are asked.
 const CONTAINER_ENGINES: [&str; 2] = ["docker", "podman"];
 
 /// The main process of a unit, of the system's manager or the user's own.
@@ -43,7 +43,7 @@ pub fn pid_of_unit(name: &str) -> Result<i32, Error> {
     )))
 }
 
-/// What `systemctl show` says of a unit.
+/// Main process in the output of `systemctl show`.
 fn main_pid(answer: &str) -> Result<i32, String> {
     let value = |name: &str| {
         let mut lines = answer.lines();
@@ -87,9 +87,9 @@ pub fn pid_of_container(name: &str) -> Result<i32, Error> {
 }
 
 enum CommandError {
-    /// There is no such program.
+    /// The program is not installed.
     Missing,
-    /// It said no.
+    /// The program failed, with this message.
     Refused(String),
 }
 

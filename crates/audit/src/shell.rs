@@ -1,6 +1,6 @@
-//! The commands which show something again, as a shell takes them.
+//! Command lines as a shell reads them.
 
-/// A word as a shell takes it for one.
+/// Quotes a word for a shell, where it needs quotes.
 pub fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -9,7 +9,7 @@ pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// Words as a shell takes them.
+/// Joins words to a command line.
 pub fn command_line(words: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     let words: Vec<_> = words.into_iter().map(|word| quote(word.as_ref())).collect();
     words.join(" ")

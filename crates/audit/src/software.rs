@@ -1,4 +1,4 @@
-//! Which software is it? By its program, the libraries it has mapped, and what it says of itself.
+//! Recognises software by its program, its mapped libraries, and its banner.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use dormouse_measure::ProcessInfo;
 const PROGRAM_MAX: u64 = 96 << 20;
 const BLOCK: usize = 1 << 20;
 
-/// What was recognised.
+/// Software that is recognised.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SoftwareKind {
@@ -93,13 +93,13 @@ impl SoftwareKind {
 /// The recognised software.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Software {
-    /// What it is.
+    /// Its kind.
     pub kind: SoftwareKind,
-    /// Its version, when it says so.
+    /// Its version, if it announces one.
     pub version: Option<String>,
     /// The TLS library that it has mapped.
     pub library: Option<String>,
-    /// What this was concluded from.
+    /// Evidence for the kind.
     pub evidence: Vec<String>,
 }
 
@@ -117,7 +117,7 @@ impl Software {
     }
 }
 
-/// What there is to conclude from.
+/// Signs by which software is recognised.
 #[derive(Default)]
 struct Signs {
     programs: BTreeSet<String>,

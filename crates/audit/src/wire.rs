@@ -1,4 +1,4 @@
-//! MessageReader handshake messages: vectors with lengths before them (RFC 8446 §3.4), bytes by bytes,
+//! Reads handshake messages: vectors with lengths before them (RFC 8446 §3.4), bytes by bytes,
 //! and never beyond their end.
 
 /// Numbers of extensions.

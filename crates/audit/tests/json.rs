@@ -126,3 +126,15 @@ fn the_guide_has_every_field_and_no_other() {
         );
     }
 }
+
+#[test]
+fn an_unknown_finding_is_refused_by_its_name() {
+    let known = include_str!("audits.json");
+    let changed = known.replace("\"id\":\"handshake-cpu\"", "\"id\":\"warp-core-breach\"");
+    assert_ne!(changed, known);
+    let error = report::read(&changed).unwrap_err();
+    assert!(
+        error.contains("unknown finding \"warp-core-breach\""),
+        "{error}"
+    );
+}

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dormouse_reactor::signal::Signals;
-use dormouse_reactor::socket::{Addr, Attempt};
+use dormouse_reactor::socket::Addr;
 
 use crate::load::{
     Fleet, FleetReport, Launcher, Order, Plan, Setup, Talk, Tally, refuse_foreign_load,
@@ -11,9 +10,9 @@ use crate::load::{
 use crate::model::{Run, Sample};
 use crate::spec::Spec;
 use dormouse_measure::Error;
+use dormouse_measure::Interrupts;
 use dormouse_measure::Latencies;
 use dormouse_measure::Server;
-use dormouse_measure::interrupts;
 use dormouse_measure::{CpuTime, KernelMemory, ProcessTree, TreeSample};
 
 /// Shortest time between two samples.
@@ -23,19 +22,19 @@ const SAMPLE_SHARE: u32 = 50;
 /// Most samples that are kept; beyond, every second one is dropped.
 const SAMPLES_MAX: usize = 2000;
 
-/// Who watches a run.
+/// Observer of a run.
 pub trait Console {
     /// Something that must be known before the run begins.
     fn note(&mut self, _text: &str) {}
     /// A part of the run begins; `total` is what will be counted, if that is known.
     fn stage(&mut self, name: &str, total: Option<u64>);
-    /// How far it is; called ten times a second.
+    /// Progress of the part; called ten times a second.
     fn progress(&mut self, at: &Progress);
     /// The part is over.
     fn stage_over(&mut self);
 }
 
-/// Whom a run measures.
+/// The side of a connection that a run measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MeasuredSide {
     /// A server's memory.
@@ -44,10 +43,10 @@ pub enum MeasuredSide {
     Client,
 }
 
-/// How far a part of a run is.
+/// Progress of a part of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Progress {
-    /// What was counted so far.
+    /// Count so far.
     pub done: u64,
     /// Of how much.
     pub total: Option<u64>,
@@ -66,9 +65,9 @@ pub struct Progress {
     pub left: Option<Duration>,
 }
 
-/// A run that is going on.
+/// A run in progress.
 pub struct Session<'a> {
-    /// What was asked for.
+    /// Specification of the run.
     pub spec: &'a Spec,
     /// The record of the run so far.
     pub run: Run,
@@ -81,10 +80,10 @@ pub struct Session<'a> {
     watch: RunMonitor<'a>,
 }
 
-/// What happens beside the load: signals, samples, progress.
+/// Signals, samples and progress while load runs.
 struct RunMonitor<'a> {
     console: &'a mut dyn Console,
-    signals: Option<Signals>,
+    interrupts: Interrupts,
     interrupted: bool,
     began: Instant,
     next_sample: Instant,
@@ -121,11 +120,11 @@ impl<'a> Session<'a> {
             run.note(note);
         }
         // From now on Ctrl-C is noticed, and does not end the process.
-        let signals = interrupts::open();
+        let interrupts = Interrupts::open();
         let now = Instant::now();
         let mut watch = RunMonitor {
             console,
-            signals,
+            interrupts,
             interrupted: false,
             began: now,
             next_sample: now,
@@ -177,14 +176,10 @@ impl<'a> Session<'a> {
     /// Why it ended early.
     pub fn early_end(&mut self) -> Option<Error> {
         let died = self.watch.server_died.take();
-        died.or_else(|| {
-            self.watch
-                .interrupted
-                .then(|| Error::lost("interrupted; figures so far"))
-        })
+        died.or_else(|| self.watch.interrupted.then(Error::interrupted))
     }
 
-    /// Has an order carried out, with progress; counts failures.
+    /// Carries out an order, with progress; counts failures.
     pub fn order(
         &mut self,
         stage: &str,
@@ -329,9 +324,7 @@ impl RunMonitor<'_> {
     }
 
     fn interrupt_came(&mut self) -> bool {
-        while let Some(Ok(Attempt::Done(_))) = self.signals.as_ref().map(Signals::receive) {
-            self.interrupted = true;
-        }
+        self.interrupted |= self.interrupts.came();
         self.interrupted
     }
 

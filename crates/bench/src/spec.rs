@@ -1,4 +1,4 @@
-//! What a run is to do.
+//! Specification of a run.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub struct Spec {
     pub server: ServerSource,
     /// TLS; `None` for plain TCP.
     pub tls: Option<Tls>,
-    /// What is said.
+    /// Application data.
     pub talk: Talk,
     /// Source addresses; empty: chosen by themselves.
     pub sources: Vec<IpAddr>,
@@ -31,11 +31,11 @@ pub struct Spec {
     pub settle: Duration,
     /// Most connections per generator, when it is to be less than the limits allow.
     pub per_process: Option<u32>,
-    /// What is done.
+    /// The mode.
     pub mode: Mode,
 }
 
-/// What is done with the connections.
+/// Mode of a run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -54,7 +54,7 @@ pub enum Mode {
 /// See [`Mode::Hold`].
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Hold {
-    /// How many.
+    /// Number of connections.
     pub connections: u64,
     /// Opened per second; 0: no limit.
     pub rate_per_s: f64,
@@ -62,7 +62,7 @@ pub struct Hold {
     pub in_flight: u32,
     /// Seconds between two messages of each; `None`: quiet.
     pub every_s: Option<f64>,
-    /// How long all are held.
+    /// Time for which all are held.
     pub for_s: f64,
     /// Then each echoes this many times.
     pub echoes: u64,
@@ -79,7 +79,7 @@ pub struct Churn {
     pub connections: u64,
     /// At a time.
     pub concurrency: u32,
-    /// How many rounds.
+    /// Number of rounds.
     pub rounds: u32,
     /// Whether an exchange is made on each connection.
     pub exchange: bool,
@@ -90,7 +90,7 @@ pub struct Churn {
 /// See [`Mode::Bulk`].
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Bulk {
-    /// How many streams.
+    /// Number of streams.
     pub streams: u32,
     /// Bytes each way on each stream.
     pub bytes: u64,
@@ -99,15 +99,15 @@ pub struct Bulk {
 /// See [`Mode::Wake`].
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Wake {
-    /// How many are held.
+    /// Number of held connections.
     pub connections: u64,
     /// Opened per second; 0: no limit.
     pub rate_per_s: f64,
     /// In flight at a time while opening.
     pub in_flight: u32,
-    /// How many wake per second.
+    /// Connections that wake per second.
     pub per_s: f64,
-    /// How long each of the two measurements takes.
+    /// Length of each of the two measurements.
     pub for_s: f64,
     /// The same rate of messages on this many connections, for comparison; 0: none.
     pub busy: u32,
@@ -116,13 +116,13 @@ pub struct Wake {
 /// See [`Mode::Request`].
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Request {
-    /// How many in all; 0: no limit.
+    /// Requests in all; 0: no limit.
     pub requests: u64,
     /// Connections at a time.
     pub concurrency: u32,
     /// One connection for many requests.
     pub keep_alive: bool,
-    /// How long; 0: until all are made.
+    /// Length; 0: until all are made.
     pub for_s: f64,
 }
 

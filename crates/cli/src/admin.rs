@@ -1,5 +1,5 @@
-//! Asking a running `serve`, by way of its admin address: what `status`, `reload`, `drain` and
-//! `upgrade` have in common.
+//! The client of a running `serve`'s admin address, for `status`, `top`, `reload`, `drain` and
+//! `upgrade`.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -11,16 +11,17 @@ use std::time::Duration;
 
 use clap::Args;
 use dormouse_config::{self as config, Admin, Machine, Purpose, Section};
-use serde_json::Value;
+use dormouse_handover::status::OrderResult;
+use serde::de::DeserializeOwned;
 
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::{mistakes, terminal};
 
-/// More than any answer.
+/// Limit on a response.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// Longer than an answer to a question ever takes.
+/// Timeout of a question; answers come at once.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longer than the gateway waits for an order to be carried out.
+/// Timeout of an order: longer than the gateway itself waits for the order to complete.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(660);
 
 /// Whom to ask.
@@ -40,17 +41,7 @@ pub(crate) struct AdminArgs {
     pub(crate) json: bool,
 }
 
-/// An answer to an order.
-pub(crate) struct OrderAnswer {
-    /// Whether it was done.
-    pub(crate) done: bool,
-    /// What was done, or why not.
-    pub(crate) words: String,
-    /// As it came.
-    pub(crate) json: Value,
-}
-
-/// Where to ask.
+/// The admin address of a running `serve`.
 #[derive(Clone, Debug)]
 pub(crate) enum AdminAddress {
     Unix(PathBuf),
@@ -67,7 +58,7 @@ impl fmt::Display for AdminAddress {
 }
 
 impl AdminAddress {
-    /// Finds out where to ask. What is wrong has been said.
+    /// Finds the address by flag, configuration or default. An error has been printed.
     pub(crate) fn find(args: &AdminArgs) -> Result<AdminAddress, ExitCode> {
         let admin = match (&args.admin, &args.config) {
             (Some(given), _) => match given.parse() {
@@ -83,20 +74,20 @@ impl AdminAddress {
             Admin::Auto => Admin::usual_path().map(AdminAddress::Unix).ok_or_else(|| {
                 terminal::error("there is no usual admin socket without XDG_RUNTIME_DIR");
                 terminal::note("   = help: say where to ask with --admin PATH");
-                Outcome::Misused.into()
+                ExitStatus::Misused.into()
             }),
             Admin::None => {
                 terminal::error("this configuration has the admin address switched off");
                 terminal::note(
                     "   = help: set admin = \"/run/dormouse/admin.sock\", or leave it out, and restart",
                 );
-                Err(Outcome::Misused.into())
+                Err(ExitStatus::Misused.into())
             }
         }
     }
 
-    /// Asks a question. `Err` says in words what is wrong.
-    pub(crate) fn question(&self, path: &str) -> Result<Value, String> {
+    /// Sends a `GET` and parses the answer. `Err` is a message for the user.
+    pub(crate) fn question<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
         let (status, body) = self.exchange("GET", path, QUESTION_TIMEOUT)?;
         if status != 200 {
             return Err(format!("{self}: {}", body.trim_end()));
@@ -105,24 +96,13 @@ impl AdminAddress {
             .map_err(|_| format!("{self}: what answers there is not `dormouse serve`"))
     }
 
-    /// Gives an order.
-    pub(crate) fn order(&self, path: &str) -> Result<OrderAnswer, String> {
+    /// Sends a `POST`.
+    pub(crate) fn order(&self, path: &str) -> Result<OrderResult, String> {
         let (_, body) = self.exchange("POST", path, ORDER_TIMEOUT)?;
-        let Ok(json) = serde_json::from_str::<Value>(&body) else {
-            return Err(format!("{self}: {}", body.trim_end()));
-        };
-        Ok(OrderAnswer {
-            done: json.get("done").and_then(Value::as_bool).unwrap_or(false),
-            words: json
-                .get("words")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned(),
-            json,
-        })
+        serde_json::from_str(&body).map_err(|_| format!("{self}: {}", body.trim_end()))
     }
 
-    /// One request, one response: its status and body.
+    /// Sends one request and returns the response's status and body.
     fn exchange(
         &self,
         method: &str,
@@ -162,7 +142,7 @@ impl AdminAddress {
     }
 }
 
-/// What the file says. What is wrong with it has been said.
+/// The configuration file's admin address. An error has been printed.
 fn of_configuration(file: &Path) -> Result<Admin, ExitCode> {
     let loaded = config::load(
         Some(file),
@@ -182,7 +162,7 @@ fn converse(mut stream: impl Read + Write, request: &str) -> io::Result<Vec<u8>>
     Ok(answer)
 }
 
-/// Status and body of a response which ends with its connection.
+/// Status and body of a response that ends with its connection.
 fn split(answer: &[u8]) -> Option<(u16, String)> {
     let text = std::str::from_utf8(answer).ok()?;
     let (head, body) = text.split_once("\r\n\r\n")?;
@@ -190,34 +170,34 @@ fn split(answer: &[u8]) -> Option<(u16, String)> {
     Some((status.parse().ok()?, body.to_owned()))
 }
 
-/// Runs a verb which is one order, and says what became of it.
+/// Runs a subcommand that is one order, and prints its result.
 pub(crate) fn run_order(args: &AdminArgs, path: &str) -> ExitCode {
     let address = match AdminAddress::find(args) {
         Ok(address) => address,
         Err(code) => return code,
     };
     match address.order(path) {
-        Ok(answered) => show(&answered, args.json),
+        Ok(result) => show(&result, args.json),
         Err(what) => {
             terminal::error(what);
-            Outcome::Failed.into()
+            ExitStatus::Failed.into()
         }
     }
 }
 
-/// Says what became of an order.
-pub(crate) fn show(answered: &OrderAnswer, json: bool) -> ExitCode {
+/// Prints the result of an order.
+pub(crate) fn show(result: &OrderResult, json: bool) -> ExitCode {
     if json {
-        terminal::print(&format!("{:#}\n", answered.json));
-    } else if answered.done {
-        terminal::print(&format!("{}\n", terminal::printable(&answered.words)));
+        terminal::print_json(result);
+    } else if result.done {
+        terminal::print(&format!("{}\n", terminal::printable(&result.words)));
     } else {
-        terminal::error(terminal::printable(&answered.words));
+        terminal::error(terminal::printable(&result.words));
     }
-    if answered.done {
+    if result.done {
         ExitCode::SUCCESS
     } else {
-        Outcome::Misused.into()
+        ExitStatus::Misused.into()
     }
 }
 

@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use crate::admin::AdminArgs;
 use crate::audit::AuditArgs;
 use crate::bench::BenchArgs;
-use crate::demo::{DemoArgs, PartArgs};
+use crate::demo::{DemoArgs, HelperProcessArgs};
 use crate::drain::DrainArgs;
 use crate::options::OptionFlags;
 use crate::top::TopArgs;
@@ -173,7 +173,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// A process of `demo`; started by it, never by hand
     #[command(hide = true)]
-    DemoPart(PartArgs),
+    DemoPart(HelperProcessArgs),
     /// Write man pages into a directory
     #[command(hide = true)]
     Man(ManArgs),

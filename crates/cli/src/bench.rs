@@ -96,7 +96,7 @@ pub(crate) fn run(args: BenchArgs) -> ExitCode {
             .spec()
             .and_then(|(spec, output)| measure(&spec, &output)),
         Mode::Report(args) => draw(&args),
-        // What went wrong has been reported to whom it concerns.
+        // The generator has reported its error to the controlling process.
         Mode::Generator => {
             return generator::run().map_or(ExitCode::from(3), |()| ExitCode::SUCCESS);
         }

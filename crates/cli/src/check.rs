@@ -10,7 +10,7 @@ use dormouse_config::{
 };
 
 use crate::arguments::CheckArgs;
-use crate::identities::{self, Identities};
+use crate::certificates::{self, CertificateReport};
 use crate::table::{self, Row, row};
 use crate::{mistakes, terminal};
 
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
         Err(found) => return mistakes::refuse(file, &found, WOULD_NOT_START),
     };
     mistakes::show(&warnings);
-    let found = identities::read(&config);
+    let found = certificates::read(&config);
     for warning in &found.warnings {
         terminal::warning(format_args!("{warning}\n"));
     }
@@ -42,8 +42,8 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What would run.
-fn page(config: &Config, plan: &Plan, found: &Identities) -> String {
+/// The page: what `serve` would run with this configuration.
+fn page(config: &Config, plan: &Plan, found: &CertificateReport) -> String {
     let mut page = String::new();
     for (route, identities) in config.routes.iter().zip(&found.by_route) {
         // Writing into a String can't fail.
@@ -75,7 +75,7 @@ fn page(config: &Config, plan: &Plan, found: &Identities) -> String {
     page
 }
 
-/// The addresses of a route, with what was written where that is something else.
+/// The addresses of a route, with the configured text where it differs.
 fn listeners(route: &Route) -> String {
     let items = route.listen.chunk_by(|a, b| a.given == b.given);
     let shown = items.map(|item| {
@@ -116,7 +116,7 @@ fn backend(backend: &Backend) -> String {
     }
 }
 
-/// A server with its addresses, where they are not what was written.
+/// A server, with its addresses where they differ from the configured text.
 fn server(server: &Server) -> String {
     let addresses: Vec<String> = server.addresses.iter().map(ToString::to_string).collect();
     let addresses = addresses.join(" and ");
@@ -272,7 +272,7 @@ fn memory_rows(config: &Config, plan: &Plan) -> Vec<Row> {
     rows
 }
 
-/// A number of bytes as a person says it.
+/// A number of bytes, rounded, with a unit.
 fn about(bytes: u64) -> String {
     const UNITS: [(&str, u64); 4] = [
         ("TiB", 1 << 40),

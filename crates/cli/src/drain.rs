@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::Value;
+use dormouse_handover::status::{DrainStatus, Status};
 
 use crate::admin::{self, AdminAddress, AdminArgs};
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::{status, terminal};
 
 /// How often progress is asked for.
@@ -55,15 +55,15 @@ pub(crate) fn run(args: &DrainArgs) -> ExitCode {
     // A space between number and unit is fine in a file, but not in a request.
     let over = args.over.replace(' ', "");
     let order = format!("/drain?over={over}&order={}", args.order);
-    let answered = match address.order(&order) {
-        Ok(answered) => answered,
+    let result = match address.order(&order) {
+        Ok(result) => result,
         Err(what) => {
             terminal::error(what);
-            return Outcome::Failed.into();
+            return ExitStatus::Failed.into();
         }
     };
-    let code = admin::show(&answered, args.admin.json);
-    if !answered.done || args.no_wait {
+    let code = admin::show(&result, args.admin.json);
+    if !result.done || args.no_wait {
         return code;
     }
     watch(&address, args.admin.json)
@@ -72,32 +72,31 @@ pub(crate) fn run(args: &DrainArgs) -> ExitCode {
 /// Shows progress until nobody is left, or the drain was stopped.
 fn watch(address: &AdminAddress, json: bool) -> ExitCode {
     loop {
-        let answer = match address.question("/status") {
-            Ok(answer) => answer,
+        let status: Status = match address.question("/status") {
+            Ok(status) => status,
             Err(what) => {
                 terminal::error(what);
-                return Outcome::Failed.into();
+                return ExitStatus::Failed.into();
             }
         };
-        let drain = &answer["drain"];
-        if drain.is_null() {
+        let Some(drain) = &status.drain else {
             terminal::note("the drain was stopped");
-            return Outcome::Lost.into();
-        }
+            return ExitStatus::Lost.into();
+        };
         show(drain, json);
-        if drain["left"] == 0 {
+        if drain.left == 0 {
             return ExitCode::SUCCESS;
         }
         thread::sleep(LOOK);
     }
 }
 
-fn show(drain: &Value, json: bool) {
+fn show(drain: &DrainStatus, json: bool) {
     if json {
-        terminal::print(&format!("{drain}\n"));
+        terminal::print_json_line(drain);
     } else {
-        let mut line = String::new();
-        status::drain(&mut line, drain);
-        terminal::print(&terminal::printable(&line));
+        let mut page = String::new();
+        status::drain(&mut page, drain);
+        terminal::print(&terminal::printable(&page));
     }
 }

@@ -1,7 +1,7 @@
-//! What systemd's journal is told besides a line: how important it is (sd-daemon(3)).
+//! Priorities of log lines for systemd's journal (sd-daemon(3)).
 //!
-//! The journal keeps the time of a line by itself, and takes its priority from a number in angle
-//! brackets before it.
+//! The journal records the time of a line itself, and reads its priority from a number in angle
+//! brackets before the line.
 
 use std::env;
 use std::fmt;
@@ -18,13 +18,13 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// An error (syslog(3)).
 pub(crate) const ERROR: u8 = 3;
-/// Something that should be seen to.
+/// A warning (syslog(3)).
 pub(crate) const WARNING: u8 = 4;
 const INFO: u8 = 6;
 const DEBUG: u8 = 7;
 
-/// Whether standard error goes to the journal. It need not, though the service manager said so to
-/// whoever started this program: its output may have been sent elsewhere since.
+/// Whether standard error goes to the journal. `JOURNAL_STREAM` alone does not prove it: the
+/// process that started this one may have redirected the output.
 pub(crate) fn listens() -> bool {
     static LISTENS: OnceLock<bool> = OnceLock::new();
     *LISTENS.get_or_init(|| {
@@ -38,7 +38,7 @@ fn standard_error() -> io::Result<Metadata> {
     File::from(io::stderr().as_fd().try_clone_to_owned()?).metadata()
 }
 
-/// Lines as `F` writes them, each with its priority.
+/// Formatter that puts the priority before each line of `F`.
 pub(crate) struct Prioritised<F>(pub(crate) F);
 
 impl<S, N, F> FormatEvent<S, N> for Prioritised<F>
@@ -69,7 +69,7 @@ fn priority(level: Level) -> u8 {
     }
 }
 
-/// Every line of `text` with this priority: the journal takes each for itself.
+/// Returns `text` with this priority before every line: the journal reads each line by itself.
 pub(crate) fn prioritised(priority: u8, text: &str) -> String {
     let lines = text.lines().map(|line| format!("<{priority}>{line}\n"));
     lines.collect()

@@ -10,7 +10,7 @@ use tracing_subscriber::{Registry, fmt, reload};
 use crate::journal::{self, Prioritised};
 use crate::terminal;
 
-/// The least important lines that are written: it changes with a reload.
+/// Lowest level that is written; a reload can change it.
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 
 /// Starts logging; a second call changes the level. The format stays.
@@ -31,7 +31,7 @@ pub(crate) fn start(log: &Log) {
     let _ = LEVEL.set(handle);
     let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
     let registry = tracing_subscriber::registry().with(filter);
-    // Somebody who started logging before keeps what they have.
+    // A subscriber that is already installed stays.
     let _ = match (log.log_format, journal::listens()) {
         (LogFormat::Text, false) => {
             let lines = lines.with_ansi(terminal::colours());

@@ -5,16 +5,16 @@ use std::process::ExitCode;
 
 use dormouse_config::{Mistake, Mistakes, Severity};
 
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::{journal, terminal};
 
-/// Shows what is wrong, and how much of it there is.
+/// Prints the mistakes and their number.
 pub(crate) fn refuse(file: Option<&Path>, mistakes: &Mistakes, then: &str) -> ExitCode {
     show(mistakes);
     refused(file, mistakes.errors(), then)
 }
 
-/// Says how much was wrong, and what follows from it.
+/// Prints the number of mistakes and the consequence (`then`).
 pub(crate) fn refused(file: Option<&Path>, errors: usize, then: &str) -> ExitCode {
     let count = match errors {
         1 => "one mistake".to_owned(),
@@ -24,10 +24,10 @@ pub(crate) fn refused(file: Option<&Path>, errors: usize, then: &str) -> ExitCod
         Some(file) => terminal::note(format_args!("{count} in {}; {then}", file.display())),
         None => terminal::note(format_args!("{count} on the command line; {then}")),
     }
-    Outcome::Misused.into()
+    ExitStatus::Misused.into()
 }
 
-/// Shows mistakes or warnings, each with an empty line below it.
+/// Prints mistakes or warnings, each with an empty line below it.
 pub(crate) fn show(mistakes: &Mistakes) {
     if !mistakes.list.is_empty() {
         let shown = mistakes.render(terminal::colours());

@@ -1,5 +1,4 @@
-//! The options of the configuration as flags: made from the same table, so that there
-//! is one for each and none too many.
+//! Command-line flags, made from the configuration's table of options: one flag for each option.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use dormouse_config::{Config, Flag, OptionDefault, OptionSpec, Section};
@@ -7,15 +6,15 @@ use dormouse_config::{Config, Flag, OptionDefault, OptionSpec, Section};
 /// Certificates are a table in the file and two flags on the command line.
 const CERTIFICATES: &str = "certificates";
 
-/// The flags that were given, in the order of the table: those of a route and of the program or,
-/// for `connect`, those of an origination and of the program.
+/// Flags from the command line, in the order of the table: for `serve` those of a route and of
+/// the program, for `connect` those of an origination and of the program.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OptionFlags<const CONNECT: bool> {
     pub(crate) given: Vec<Flag>,
 }
 
 impl<const CONNECT: bool> OptionFlags<CONNECT> {
-    /// What they describe beside the program.
+    /// The section that the flags describe besides the program.
     pub(crate) const SECTION: Section = if CONNECT {
         Section::Originate
     } else {
@@ -76,7 +75,7 @@ fn ids(section: Section) -> impl Iterator<Item = (&'static str, String)> {
 }
 
 fn arg(spec: &'static OptionSpec) -> Arg {
-    // clap keeps names for ever; there are as many as there are options.
+    // clap keeps names for the life of the process; there is one per option.
     let flag: &'static str = Box::leak(spec.flag().into_boxed_str());
     let mut help = spec.summary();
     if !spec.kind.choices.is_empty() {
@@ -99,7 +98,7 @@ fn arg(spec: &'static OptionSpec) -> Arg {
         // A value which begins with a hyphen is a wrong value, not an unknown flag.
         .allow_hyphen_values(true);
     if spec.kind.choices.is_empty() && spec.kind.placeholder == "true|false" {
-        // The flag alone says yes.
+        // The flag without a value means true.
         arg.num_args(0..=1)
             .require_equals(true)
             .default_missing_value("true")
@@ -111,7 +110,7 @@ fn arg(spec: &'static OptionSpec) -> Arg {
     }
 }
 
-/// What the table says beside the documentation.
+/// Properties of an option for its help text: choices, default, range, cost.
 fn details(spec: &OptionSpec) -> impl Iterator<Item = (&'static str, String)> {
     let choices = (!spec.kind.choices.is_empty()).then(|| ("one of", spec.kind.choices.join(", ")));
     let default = match spec.default {

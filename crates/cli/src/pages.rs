@@ -1,5 +1,4 @@
-//! Man pages and shell completions, made from the command line's own definition, so that they
-//! can't say anything else than the program does.
+//! Man pages and shell completions, generated from the definition of the command line.
 
 use std::io;
 use std::path::Path;
@@ -8,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Command, CommandFactory as _};
 
 use crate::arguments::{Arguments, CompletionsArgs, ManArgs};
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::terminal;
 
 /// Writes a page for the program and one for each of its commands.
@@ -23,7 +22,7 @@ pub(crate) fn man(args: &ManArgs) -> ExitCode {
         }
         Err(error) => {
             terminal::error(format_args!("{}: {error}", args.directory.display()));
-            Outcome::Failed.into()
+            ExitStatus::Failed.into()
         }
     }
 }
@@ -52,7 +51,7 @@ fn page(command: &Command, directory: &Path) -> io::Result<()> {
     std::fs::write(directory.join(format!("{}.1", command.get_name())), text)
 }
 
-/// Without `help`, which is a command only to the parser.
+/// The command line without `help`, which only the parser needs.
 fn command() -> Command {
     Arguments::command().disable_help_subcommand(true)
 }

@@ -7,7 +7,7 @@ use dormouse_config::{self as config, Flag, Machine, Purpose, Section};
 use dormouse_supervisor::{ServeError, Source};
 
 use crate::arguments::{ConnectArgs, PlaceArgs, ServeArgs};
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::{logs, mistakes, terminal};
 
 pub(crate) fn run(args: &ServeArgs) -> ExitCode {
@@ -56,8 +56,8 @@ fn ended(result: Result<(), ServeError>) -> ExitCode {
         Err(error) => {
             terminal::error(&error);
             match error {
-                ServeError::Certificates(_) => Outcome::Misused.into(),
-                ServeError::System { .. } | ServeError::Workers(_) => Outcome::Failed.into(),
+                ServeError::Certificates(_) => ExitStatus::Misused.into(),
+                ServeError::System { .. } | ServeError::Workers(_) => ExitStatus::Failed.into(),
             }
         }
     }

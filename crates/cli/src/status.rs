@@ -1,14 +1,19 @@
 //! `dormouse status`: how a running `serve` is doing, for people. The fields of the answer are
 //! described in docs/guide/status.md.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use dormouse_config::show_number;
+use dormouse_handover::status::{
+    ConfigurationStatus, ConnectionFigures, DrainStatus, PoolFigures, ProcessFigures, Status,
+};
+use dormouse_handover::talk::DrainOrder;
 use serde_json::Value;
 
 use crate::admin::{AdminAddress, AdminArgs};
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::terminal;
 
 pub(crate) fn run(args: &AdminArgs) -> ExitCode {
@@ -16,204 +21,186 @@ pub(crate) fn run(args: &AdminArgs) -> ExitCode {
         Ok(address) => address,
         Err(code) => return code,
     };
-    match address.question("/status") {
-        Ok(answer) if args.json => {
-            terminal::print(&format!("{answer:#}\n"));
-            ExitCode::SUCCESS
-        }
-        Ok(answer) => {
-            terminal::print(&terminal::printable(&page(&answer)));
+    let shown = if args.json {
+        // As it came: with fields of other versions, too.
+        address
+            .question("/status")
+            .map(|answer: Value| format!("{answer:#}\n"))
+    } else {
+        address
+            .question("/status")
+            .map(|status| terminal::printable(&page(&status)))
+    };
+    match shown {
+        Ok(text) => {
+            terminal::print(&text);
             ExitCode::SUCCESS
         }
         Err(what) => {
             terminal::error(what);
-            Outcome::Failed.into()
+            ExitStatus::Failed.into()
         }
     }
 }
 
-/// The answer as a page.
-fn page(answer: &Value) -> String {
+/// The document as a page.
+fn page(status: &Status) -> String {
     let mut page = String::new();
     // Writing into a String can't fail.
-    let _ = writeln!(
-        page,
-        "dormouse {}, {}",
-        text(&answer["version"]),
-        text(&answer["phase"])
-    );
-    let configuration = &answer["configuration"];
-    if !configuration.is_null() {
-        let file = match configuration["file"].as_str() {
-            Some(file) => file.to_owned(),
-            None => "from the command line".to_owned(),
-        };
-        let _ = writeln!(
-            page,
-            "configuration {file}, edition {}, loaded {} ago",
-            text(&configuration["edition"]),
-            age(&configuration["loaded_ago_s"])
-        );
-        for option in configuration["waits_for_restart"]
-            .as_array()
-            .into_iter()
-            .flatten()
-        {
-            let _ = writeln!(
-                page,
-                "  {} was changed, and waits for a restart",
-                text(option)
-            );
-        }
-        let reload = &configuration["last_reload"];
-        if reload["done"] == false {
-            let _ = writeln!(
-                page,
-                "  the last reload was refused {} ago:",
-                age(&reload["ago_s"])
-            );
-            for line in text(&reload["words"]).lines() {
-                let _ = writeln!(page, "    {line}");
-            }
-        }
+    let version = status.version.as_deref().unwrap_or("-");
+    let _ = writeln!(page, "dormouse {version}, {}", status.phase.name());
+    if let Some(running) = &status.configuration {
+        configuration(&mut page, running);
     }
     page.push('\n');
-    connections(&mut page, &answer["connections"]);
-    drain(&mut page, &answer["drain"]);
-    memory(&mut page, &answer["memory"]);
-    processes(&mut page, answer);
+    connections(&mut page, &status.connections);
+    if let Some(progress) = &status.drain {
+        drain(&mut page, progress);
+    }
+    memory(&mut page, &status.memory);
+    processes(&mut page, status);
     page
 }
 
-fn connections(page: &mut String, all: &Value) {
+fn configuration(page: &mut String, running: &ConfigurationStatus) {
+    let _ = writeln!(
+        page,
+        "configuration {}, edition {}, loaded {} ago",
+        running.file.as_deref().unwrap_or("from the command line"),
+        running.edition,
+        age(running.loaded_ago_s)
+    );
+    for option in &running.waits_for_restart {
+        let _ = writeln!(page, "  {option} was changed, and waits for a restart");
+    }
+    if let Some(reload) = running.last_reload.as_ref().filter(|reload| !reload.done) {
+        let ago = age(reload.ago_s);
+        let _ = writeln!(page, "  the last reload was refused {ago} ago:");
+        for line in reload.words.lines() {
+            let _ = writeln!(page, "    {line}");
+        }
+    }
+}
+
+fn connections(page: &mut String, all: &ConnectionFigures) {
     let _ = writeln!(
         page,
         "connections  {} at rest, {} pending, {} handshaking; at most {}",
-        number(&all["at_rest"]),
-        number(&all["pending"]),
-        number(&all["handshaking"]),
-        number(&all["max"])
+        show_number(all.at_rest),
+        show_number(all.pending),
+        show_number(all.handshaking),
+        or_dash(all.max, show_number)
     );
 }
 
 /// How far a drain is, in a line or two.
-pub(crate) fn drain(page: &mut String, drain: &Value) {
-    if drain.is_null() {
-        return;
-    }
+pub(crate) fn drain(page: &mut String, drain: &DrainStatus) {
+    let order = match drain.order {
+        DrainOrder::Longest => "longest",
+        DrainOrder::Shortest => "shortest",
+    };
     let _ = writeln!(
         page,
-        "drain        {} of {} closed, {} left; {} of {} s have passed ({} quiet first)",
-        number(&drain["closed"]),
-        number(&drain["connections"]),
-        number(&drain["left"]),
-        drain["passed_s"].as_f64().unwrap_or(0.0).round(),
-        drain["over_s"].as_f64().unwrap_or(0.0).round(),
-        text(&drain["order"])
+        "drain        {} of {} closed, {} left; {} of {} s have passed ({order} quiet first)",
+        show_number(drain.closed),
+        show_number(drain.connections),
+        show_number(drain.left),
+        drain.passed_s.round(),
+        drain.over_s.round()
     );
 }
 
-fn memory(page: &mut String, pools: &Value) {
-    let pools = pools.as_object().into_iter().flatten();
-    for (at, (name, pool)) in pools.enumerate() {
+fn memory(page: &mut String, pools: &BTreeMap<String, PoolFigures>) {
+    for (at, (name, pool)) in pools.iter().enumerate() {
         let _ = writeln!(
             page,
             "{:<12} {name:<10}  {:>10} of {:>10}",
             if at == 0 { "memory" } else { "" },
-            bytes(&pool["used_bytes"]),
-            bytes(&pool["bound_bytes"])
+            bytes(pool.used_bytes),
+            or_dash(pool.bound_bytes, bytes)
         );
     }
 }
 
-fn processes(page: &mut String, answer: &Value) {
+fn processes(page: &mut String, status: &Status) {
     page.push_str("\nprocess        pid      age        resident   state\n");
-    let line = |page: &mut String, name: &str, process: &Value, state: &str| {
-        let state = match process["alive"].as_bool() {
-            Some(false) => format!("GONE{}{state}", if state.is_empty() { "" } else { "; " }),
-            _ => state.to_owned(),
-        };
-        let row = format!(
-            "{name:<14} {:<8} {:<10} {:<10} {state}",
-            text(&process["pid"]),
-            age(&process["age_s"]),
-            bytes(&process["resident_bytes"])
-        );
-        page.push_str(row.trim_end());
-        page.push('\n');
-    };
-    line(page, "main", &answer["main"], "");
-    let restarts = |process: &Value| match process["restarts"].as_u64() {
-        None | Some(0) => String::new(),
-        Some(1) => "restarted once".to_owned(),
-        Some(often) => format!("restarted {often} times"),
-    };
-    line(
-        page,
-        "control",
-        &answer["control"],
-        &restarts(&answer["control"]),
-    );
-    for (n, worker) in answer["workers"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .enumerate()
-    {
-        let keeper = &worker["keeper"];
-        if !keeper.is_null() {
-            let ended = keeper["ended"].as_str().unwrap_or_default();
-            line(page, &format!("keeper {n}"), keeper, ended);
+    if let Some(main) = &status.main {
+        process(page, "main", &main.process, main.alive, "");
+    }
+    let control = &status.control;
+    let state = restarts(control.restarts);
+    process(page, "control", &control.process, true, &state);
+    for (n, worker) in status.workers.iter().enumerate() {
+        if let Some(keeper) = &worker.keeper {
+            let ended = keeper.ended.as_deref().unwrap_or_default();
+            let name = format!("keeper {n}");
+            process(page, &name, &keeper.process, keeper.alive, ended);
         }
         let mut state = format!(
             "{} at rest, {} pending, {} handshaking",
-            number(&worker["at_rest"]),
-            number(&worker["pending"]),
-            number(&worker["handshaking"])
+            show_number(worker.at_rest),
+            show_number(worker.pending),
+            show_number(worker.handshaking)
         );
-        let death = &worker["last_death"];
-        if !death.is_null() {
+        if let Some(death) = &worker.last_death {
             let _ = write!(
                 state,
                 "; {}, {} ago: {}",
-                restarts(worker),
-                age(&death["ago_s"]),
-                text(&death["reason"])
+                restarts(worker.restarts),
+                age(death.ago_s),
+                death.reason
             );
         }
-        line(page, &format!("  worker {n}"), worker, &state);
+        let name = format!("  worker {n}");
+        process(page, &name, &worker.process, worker.alive, &state);
     }
 }
 
-pub(crate) fn text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => "-".to_owned(),
-        other => other.to_string(),
+fn process(page: &mut String, name: &str, figures: &ProcessFigures, alive: bool, state: &str) {
+    let gone = match (alive, state.is_empty()) {
+        (true, _) => "",
+        (false, true) => "GONE",
+        (false, false) => "GONE; ",
+    };
+    let row = format!(
+        "{name:<14} {:<8} {:<10} {:<10} {gone}{state}",
+        figures.pid,
+        age(figures.age_s),
+        or_dash(figures.resident_bytes, bytes)
+    );
+    page.push_str(row.trim_end());
+    page.push('\n');
+}
+
+fn restarts(count: u64) -> String {
+    match count {
+        0 => String::new(),
+        1 => "restarted once".to_owned(),
+        often => format!("restarted {often} times"),
     }
 }
 
-fn number(value: &Value) -> String {
-    value.as_u64().map_or("-".to_owned(), show_number)
+/// A value as `show` writes it; `-` if it is not known.
+pub(crate) fn or_dash<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
+    value.map_or("-".to_owned(), show)
 }
 
 /// Seconds as a person says them.
-pub(crate) fn age(value: &Value) -> String {
-    match value.as_u64() {
-        None => "-".to_owned(),
-        Some(s @ 0..=119) => format!("{s} s"),
-        Some(s @ 120..=7_199) => format!("{} min", s / 60),
-        Some(s @ 7_200..=172_799) => format!("{} h", s / 3_600),
-        Some(s) => format!("{} days", s / 86_400),
+pub(crate) fn age(seconds: u64) -> String {
+    match seconds {
+        s @ 0..=119 => format!("{s} s"),
+        s @ 120..=7_199 => format!("{} min", s / 60),
+        s @ 7_200..=172_799 => format!("{} h", s / 3_600),
+        s => format!("{} days", s / 86_400),
     }
 }
 
-pub(crate) fn bytes(value: &Value) -> String {
-    match value.as_u64() {
-        None => "-".to_owned(),
-        Some(bytes @ 0..=9_999) => format!("{bytes} B"),
-        Some(bytes @ 10_000..=10_485_759) => format!("{} KiB", bytes >> 10),
-        Some(bytes) => format!("{} MiB", bytes >> 20),
+/// Bytes as a person says them.
+pub(crate) fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..=9_999 => format!("{bytes} B"),
+        10_000..=10_485_759 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
     }
 }
 
@@ -240,7 +227,7 @@ mod tests {
                 "last_death": { "reason": "killed by SIGKILL (9)", "ago_s": 60 },
                 "keeper": { "pid": 12, "alive": true, "age_s": 9, "ended": null } }],
         });
-        let page = page(&answer);
+        let page = page(&serde_json::from_value(answer).expect("a document"));
         for expected in [
             "dormouse 0.1.0, draining\n",
             "configuration d.toml, edition 3, loaded 3 min ago\n",

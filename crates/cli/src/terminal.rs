@@ -1,13 +1,15 @@
-//! Writing for a person at a terminal, or for whatever stands in its place.
+//! Output on standard output and standard error.
 
 use std::env;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write as _};
 
+use serde::Serialize;
+
 use crate::journal;
 
-/// Whether standard error is to have colours: it is a terminal which can show them,
-/// and nobody has said otherwise (<https://no-color.org>).
+/// Whether standard error gets colours: it is a terminal that can show them, and `NO_COLOR` is
+/// not set (<https://no-color.org>).
 pub(crate) fn colours() -> bool {
     colours_on(&io::stderr())
 }
@@ -19,13 +21,26 @@ pub(crate) fn colours_on(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && !refused && !dumb
 }
 
-/// Writes to standard output. A reader that went away (`| head`) is not an error.
+/// Writes to standard output. A closed pipe (`| head`) is not an error.
 pub(crate) fn print(text: &str) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Says on standard error what is wrong, in one line.
+/// Writes a document as JSON to standard output, its fields in the order of their names.
+pub(crate) fn print_json(document: &impl Serialize) {
+    // Our documents have text keys only, so this can't fail.
+    let value = serde_json::to_value(document).unwrap_or_default();
+    print(&format!("{value:#}\n"));
+}
+
+/// The same in one line.
+pub(crate) fn print_json_line(document: &impl Serialize) {
+    let value = serde_json::to_value(document).unwrap_or_default();
+    print(&format!("{value}\n"));
+}
+
+/// Writes an error to standard error, in one line.
 pub(crate) fn error(what: impl Display) {
     let word = if colours() {
         "\x1b[1;31merror\x1b[0m"
@@ -40,7 +55,7 @@ pub(crate) fn note(what: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{what}");
 }
 
-/// Says on standard error what should be seen to.
+/// Writes a warning to standard error.
 pub(crate) fn warning(what: impl Display) {
     let word = if colours() {
         "\x1b[1;33mwarning\x1b[0m"
@@ -63,7 +78,7 @@ pub(crate) fn mark(priority: u8, text: &str) {
     }
 }
 
-/// Text from elsewhere, without anything that would move the cursor but ends of lines.
+/// Text from elsewhere without control characters except line feeds.
 pub(crate) fn printable(text: &str) -> String {
     let harmless = |c: &char| !c.is_control() || *c == '\n';
     text.chars().filter(harmless).collect()

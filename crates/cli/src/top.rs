@@ -1,4 +1,4 @@
-//! `dormouse top`: how a running `serve` is doing, again and again, on the whole screen.
+//! `dormouse top`: the status of a running `serve` on the whole screen, refreshed.
 
 mod page;
 
@@ -7,18 +7,18 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use dormouse_handover::status::Status;
 use dormouse_reactor::OnExec;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::signal::{Signal, Signals};
 use dormouse_reactor::socket::Attempt;
 use dormouse_reactor::terminal::Keyboard;
-use serde_json::Value;
 
 use crate::admin::{AdminAddress, AdminArgs};
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::paint::Screen;
 use crate::terminal;
-use page::Seen;
+use page::Dashboard;
 
 /// Where to look, and how often.
 #[derive(Debug, Args)]
@@ -42,25 +42,25 @@ pub(crate) fn run(args: &TopArgs) -> ExitCode {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         terminal::error("`top` is for a terminal");
         terminal::note("   = help: `dormouse status` shows the same once");
-        return Outcome::Misused.into();
+        return ExitStatus::Misused.into();
     }
     let first = match address.question("/status") {
         Ok(first) => first,
         Err(what) => {
             terminal::error(what);
-            return Outcome::Failed.into();
+            return ExitStatus::Failed.into();
         }
     };
     match watch(&address, first, Duration::from_secs(args.every)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::error(format!("the terminal can't be used: {error}"));
-            Outcome::Failed.into()
+            ExitStatus::Failed.into()
         }
     }
 }
 
-fn watch(address: &AdminAddress, first: Value, every: Duration) -> io::Result<()> {
+fn watch(address: &AdminAddress, first: Status, every: Duration) -> io::Result<()> {
     let ends = [
         Signal::Interrupt,
         Signal::Terminate,
@@ -74,10 +74,10 @@ fn watch(address: &AdminAddress, first: Value, every: Duration) -> io::Result<()
     poller.add(keyboard.fd(), TOKEN_KEYS, Interest::READ)?;
     let screen = Screen::enter();
     let mut events = Events::with_capacity(8);
-    let mut seen = Seen::new(first);
+    let mut dashboard = Dashboard::new(first);
     let mut next = Instant::now() + every;
     loop {
-        screen.show(&seen.page(size(), terminal::colours_on(&io::stdout())));
+        screen.show(&dashboard.page(size(), terminal::colours_on(&io::stdout())));
         let left = next.saturating_duration_since(Instant::now());
         poller.wait(&mut events, Some(left.as_millis() as u64 + 1))?;
         for event in events.iter() {
@@ -91,12 +91,12 @@ fn watch(address: &AdminAddress, first: Value, every: Duration) -> io::Result<()
         }
         if Instant::now() >= next {
             next = Instant::now() + every;
-            seen.look(address.question("/status"));
+            dashboard.update(address.question("/status"));
         }
     }
 }
 
-/// Is one of the signals more than another size?
+/// Whether one of the signals ends the program: each does but a change of the terminal's size.
 fn has_ended(signals: &Signals) -> io::Result<bool> {
     while let Attempt::Done(received) = signals.receive()? {
         if received.signal != Signal::Resized {

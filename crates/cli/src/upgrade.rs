@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::admin;
 use crate::arguments::UpgradeArgs;
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::terminal;
 
 pub(crate) fn run(args: &UpgradeArgs) -> ExitCode {
@@ -17,7 +17,7 @@ pub(crate) fn run(args: &UpgradeArgs) -> ExitCode {
             Ok(binary) => binary,
             Err(error) => {
                 terminal::error(format_args!("{}: {error}", binary.display()));
-                return Outcome::Misused.into();
+                return ExitStatus::Misused.into();
             }
         };
         path.push_str("?binary=");

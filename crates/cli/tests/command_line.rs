@@ -165,9 +165,9 @@ fn check_tells_every_mistake_with_its_line() {
     assert_eq!(ran.code, Some(2));
     assert_eq!(
         ran.err,
-        "error: unknown option `wokers`\n  --> dormouse.toml:1:1\n   |\n 1 | wokers = 2\n   \
+        "error: unknown option `wokers`\n --> dormouse.toml:1:1\n  |\n1 | wokers = 2\n  \
          | ^^^^^^ did you mean `workers`?\n\n\
-         error: unknown option `too`\n  --> dormouse.toml:4:1\n   |\n 4 | too = \"127.0.0.1:18080\"\n   \
+         error: unknown option `too`\n --> dormouse.toml:4:1\n  |\n4 | too = \"127.0.0.1:18080\"\n  \
          | ^^^ did you mean `to`?\n\n\
          2 mistakes in dormouse.toml; `serve` would not start\n"
     );

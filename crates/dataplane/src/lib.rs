@@ -5,6 +5,23 @@
 //! all connections of the thread share, and writes it back.
 #![forbid(unsafe_code)]
 
+mod bursts;
+mod door;
+pub mod driven;
+mod effects;
+mod established;
+mod handshake;
+mod io;
 pub mod keeper;
+mod lifecycle;
+mod memory;
+mod outbound;
 pub mod proxy_protocol;
+mod scratch;
+mod settings;
+mod token;
 mod worker;
+mod workspace;
+
+pub use io::Io;
+pub use worker::Exit;

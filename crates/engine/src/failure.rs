@@ -4,9 +4,11 @@ use std::fmt;
 
 use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 
+use crate::alert_name::alert_name;
+
 /// A handshake which can't go on. [`Handshake::output`](crate::Handshake::output) still
 /// holds what should be sent to the peer, an alert usually.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandshakeFailure {
     /// Who has to change something.
     pub blame: Blame,
@@ -136,7 +138,7 @@ pub enum CertificateProblem {
 
 /// Why no certificate is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NotShown {
+pub(crate) enum NoCertificate {
     /// None is for that name.
     UnknownName,
     /// The one for that name is still to come.
@@ -184,11 +186,14 @@ impl HandshakeFailure {
     }
 
     /// No certificate is shown: the failure, and the alert to be sent.
-    pub(crate) fn not_shown(why: NotShown, name: Option<&str>) -> (HandshakeFailure, [u8; 7]) {
+    pub(crate) fn no_certificate(
+        why: NoCertificate,
+        name: Option<&str>,
+    ) -> (HandshakeFailure, [u8; 7]) {
         match why {
-            NotShown::UnknownName => HandshakeFailure::unknown_name(name),
+            NoCertificate::UnknownName => HandshakeFailure::unknown_name(name),
             // Nothing is for that name yet: unrecognized_name (RFC 6066 §3).
-            NotShown::Awaited => {
+            NoCertificate::Awaited => {
                 let shown = name.map_or("no name".to_owned(), |name| format!("{name:?}"));
                 let reason =
                     format!("the client asked for {shown}, and no certificate has come for it yet");
@@ -196,7 +201,7 @@ impl HandshakeFailure {
                     .told_in_the_clear(112)
             }
             // no_application_protocol (RFC 7301 §3.2).
-            NotShown::Challenge => {
+            NoCertificate::Challenge => {
                 let reason = "the client offers acme-tls/1 only, and no challenge is open";
                 HandshakeFailure::new(Blame::Peer, FailureKind::NoCommonAlpn, reason)
                     .told_in_the_clear(120)
@@ -301,45 +306,6 @@ pub(crate) fn hidden_alert(error: &Error) -> Option<u8> {
         _ => return None,
     };
     Some(alert.into())
-}
-
-/// The name of an alert as in RFC 8446 §6.
-pub fn alert_name(description: u8) -> String {
-    let name = match description {
-        0 => "close_notify",
-        10 => "unexpected_message",
-        20 => "bad_record_mac",
-        21 => "decryption_failed",
-        22 => "record_overflow",
-        30 => "decompression_failure",
-        40 => "handshake_failure",
-        41 => "no_certificate",
-        42 => "bad_certificate",
-        43 => "unsupported_certificate",
-        44 => "certificate_revoked",
-        45 => "certificate_expired",
-        46 => "certificate_unknown",
-        47 => "illegal_parameter",
-        48 => "unknown_ca",
-        49 => "access_denied",
-        50 => "decode_error",
-        51 => "decrypt_error",
-        70 => "protocol_version",
-        71 => "insufficient_security",
-        80 => "internal_error",
-        86 => "inappropriate_fallback",
-        90 => "user_canceled",
-        100 => "no_renegotiation",
-        109 => "missing_extension",
-        110 => "unsupported_extension",
-        112 => "unrecognized_name",
-        113 => "bad_certificate_status_response",
-        115 => "unknown_psk_identity",
-        116 => "certificate_required",
-        120 => "no_application_protocol",
-        other => return format!("{other}"),
-    };
-    name.to_owned()
 }
 
 fn incompatible(what: &PeerIncompatible) -> FailureKind {

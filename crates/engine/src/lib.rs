@@ -1,38 +1,54 @@
 //! Sans-IO TLS: a handshake by rustls, then a [`dormouse_record::State`] and nothing else.
 //!
 //! A context ([`ServerContext`], [`ClientContext`]) is made once: certificates, keys, trust
-//! stores and tickets are parsed there and shared by all connections. A [`Handshake`] takes
-//! bytes and gives bytes; sockets, clocks and threads are the caller's. When it is done,
-//! [`Handshake::rest`] writes the connection's secrets and sequence numbers into a record
-//! state, and every object of the library is dropped.
+//! stores and tickets are parsed there and shared by all connections. A
+//! [`stream::Connection`] takes bytes and gives bytes; sockets, clocks and threads are the
+//! caller's. Begin with the page of [`stream`].
+//!
+//! Under it, a [`Handshake`] runs until it is done. [`Handshake::rest`] then writes the connection's
+//! secrets and sequence numbers into a record state, and every object of the library is dropped.
 //!
 //! ```text
-//!  received ─▶ inbound ─ one record at a time ─▶ machine (rustls) ─▶ output ─▶ to the peer
-//!                 │                                 │
-//!                 │ behind the handshake            │ rest()
-//!                 ▼                                 ▼
-//!              leftover                    record::State (128 bytes)
+//!  received ─▶ records ─ one at a time ─▶ driver (rustls) ─▶ output ─▶ to the peer
+//!                 │                          │
+//!                 │ behind the handshake     │ rest()
+//!                 ▼                          ▼
+//!              leftover              record::State (128 bytes)
 //! ```
 //!
-//! What rustls asks of shared objects and tells them (the time, traffic secrets) passes through
-//! a slot of the thread, set for the length of one call: see `handshake::call_scope`.
+//! | folder | subject |
+//! |---|---|
+//! | [`stream`] | a connection from its first byte to its end: what everybody uses |
+//! | `handshake` | rustls, driven one record at a time, until the state has all that it needs |
+//! | `context` | settings of servers and clients, made ready once |
+//! | `sessions` | resumption: tickets, caches, a client's sessions as bytes |
+//! | `x509` | certificates: our own, whom we trust, what clients show |
+//! | `client_hello` | a look at a ClientHello before its handshake begins |
+//!
+//! rustls asks shared objects for the time and tells them traffic secrets. Both pass through a slot
+//! of the thread, which is set for the length of one call: see `handshake::call_scope`.
 #![forbid(unsafe_code)]
 
+mod alert_name;
 mod client_hello;
 mod context;
 mod failure;
 mod handshake;
+mod reader;
 mod sessions;
+pub mod stream;
 mod x509;
 
-pub use client_hello::offer::Hello;
-pub use client_hello::requested::{Asked, FirstFlight};
+pub use alert_name::alert_name;
+pub use client_hello::expected_handshake::ExpectedHandshake;
+pub use client_hello::first_flight::{ClientHello, FirstFlight};
 pub use context::client::{ClientContext, ClientSettings, ResumptionSettings};
 pub use context::server::{ACME_TLS, ServerContext, ServerSettings, UnknownName};
 pub use context::settings::{Group, Protocols, SettingsError, Version};
 pub use context::suites::Suite;
-pub use failure::{Blame, CertificateProblem, FailureKind, HandshakeFailure, alert_name};
-pub use handshake::rest::{Flights, HandshakeInfo, Rested};
+pub use failure::{Blame, CertificateProblem, FailureKind, HandshakeFailure};
+pub use handshake::info::{Flights, HandshakeInfo};
+pub use handshake::rest::Rested;
 pub use handshake::{Handshake, HandshakeLimits, Progress};
 pub use rustls_pki_types::{CertificateDer, UnixTime};
 pub use sessions::client_session::{Reuse, Session, SessionStore, digest};

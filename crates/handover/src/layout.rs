@@ -5,16 +5,14 @@
 //! [`convert_slot`]. Everything else has one version; who changes it raises it, and an upgrade from
 //! a build with another version is refused before anything is stopped.
 
-use crate::handover::HANDOVER_VERSION;
+use crate::parts::HANDOVER_VERSION;
+#[cfg(debug_assertions)]
+use crate::slot::TRIAL_VERSION;
 use crate::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use dormouse_reactor::slab::{Foreign, Slab};
 use serde::{Deserialize, Serialize};
 use std::io;
 use zerocopy::FromBytes as _;
-
-/// The layout of builds with the feature `layout-test`.
-#[cfg(any(debug_assertions, feature = "layout-test"))]
-pub(crate) const TRIAL_VERSION: u32 = 1001;
 
 /// Versions of what passes from one binary to the next.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -3,9 +3,10 @@
 //! | | from | to |
 //! |---|---|---|
 //! | [`slot`]: a connection at rest | a worker | the next worker, or the next binary |
-//! | [`handover`]: configuration, certificates, keys | main | keepers and workers |
+//! | [`Handover`]: configuration, certificates, keys | main | keepers and workers |
 //! | [`orders`]: messages on a worker's channel | main and workers | each other |
 //! | [`talk`]: messages on control's channel | main and control | each other |
+//! | [`status`]: the document about all of it | control | `dormouse status` and `top` |
 //! | [`upgrade`]: commands on a keeper's board | main | keepers |
 //!
 //! [`layout`] has the versions of all of them. [`share`] divides the limits among workers, and
@@ -14,13 +15,20 @@
 
 pub mod child;
 mod clock;
-pub mod handover;
+mod descriptors;
+mod document;
 pub mod layout;
 pub mod orders;
+pub mod parts;
+mod pem;
 pub mod share;
 pub mod slot;
+pub mod status;
 pub mod talk;
 pub mod trial;
 pub mod upgrade;
 
 pub use clock::unix_time;
+pub use descriptors::Descriptors;
+pub use document::{Changed, ForKeeper, Handover};
+pub use pem::{ClientTrust, OriginPem, Pem};

@@ -27,9 +27,19 @@ pub enum Order {
     /// Listening sockets which belong to the reload that follows, in their order.
     Listeners(Vec<Fd>),
     /// Go by this handover from now on; which edition of the configuration it is.
-    Reload { handover: Fd, edition: u64 },
+    Reload {
+        /// The memory file of the handover.
+        handover: Fd,
+        /// The edition of the configuration, from 1 on.
+        edition: u64,
+    },
     /// Accept nothing more, and close all connections evenly over this time.
-    Drain { over_ms: u64, order: DrainOrder },
+    Drain {
+        /// Milliseconds until the last connection is closed.
+        over_ms: u64,
+        /// Which connections are closed first.
+        order: DrainOrder,
+    },
     /// Stop draining, and accept again.
     StopDrain,
     /// Show this to whoever asks by acme-tls/1 whether its name is ours; `None`: nobody may ask any
@@ -37,7 +47,9 @@ pub enum Order {
     Challenge(u64, Option<Zeroizing<String>>),
     /// The backend of this name has these addresses now.
     Addresses {
+        /// The backend's name and port, as the configuration has them.
         name: String,
+        /// All addresses that the name stands for, at least one.
         addresses: Vec<SocketAddr>,
     },
 }

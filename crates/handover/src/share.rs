@@ -9,24 +9,37 @@ use std::time::Duration;
 /// What one worker may use: the configuration's limits, divided by the number of workers.
 #[derive(Clone, Debug)]
 pub struct Limits {
+    /// Most connections in slots.
     pub connections_max: u32,
+    /// Most handshakes in flight.
     pub handshakes_max: usize,
+    /// Most bytes that a client may send in its handshake.
     pub handshake_bytes_max: usize,
+    /// Most pending bytes of one connection.
     pub pending_per_connection: usize,
+    /// Limits per client address.
     pub per_client: ClientLimits,
     /// What the kernel may hold in long send queues.
     pub kernel_bytes_max: u64,
     /// Addresses from which backends on this machine are connected to.
     pub sources: u32,
+    /// Time for a handshake, from accept on.
     pub handshake_timeout_ms: u64,
+    /// Time without any byte after which a connection is closed; `None`: no limit.
     pub idle_timeout_ms: Option<u64>,
+    /// Time after which a connection is closed in any case; `None`: no limit.
     pub total_timeout_ms: Option<u64>,
+    /// Time for the rest of a record that has begun to arrive.
     pub partial_record_timeout_ms: u64,
+    /// Time for a connect to a backend.
     pub backend_connect_timeout_ms: u64,
+    /// Time to deliver what was received after the other side has gone.
     pub drain_timeout_ms: u64,
     /// A log line for every handshake.
     pub log_handshakes: bool,
+    /// Time for pending bytes to be sent after the order to stop.
     pub shutdown_grace_ms: u64,
+    /// Time that an upgrade waits for handshakes in flight.
     pub handshake_grace_ms: u64,
     /// The loop turns so often at least, so that its keeper sees that it lives.
     pub heartbeat_ms: Option<u64>,
@@ -35,9 +48,12 @@ pub struct Limits {
 /// What one worker of several may use.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Share {
+    /// The number of workers that share.
     pub workers: u32,
+    /// Most connections in slots.
     pub connections_max: u32,
     pub(crate) handshakes_max: u32,
+    /// Size of the pending memory, in bytes.
     pub pending_bytes_max: u64,
     /// What the kernel may hold in long send queues.
     pub(crate) kernel_bytes_max: u64,

@@ -25,7 +25,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const SLOT_LAYOUT_VERSION: u32 = 1;
 /// The layout of a build which tests upgrades: two fields have changed places.
 #[cfg(feature = "layout-test")]
-pub const SLOT_LAYOUT_VERSION: u32 = crate::layout::TRIAL_VERSION;
+pub const SLOT_LAYOUT_VERSION: u32 = TRIAL_VERSION;
+
+/// The layout of builds with the feature `layout-test`.
+#[cfg(any(debug_assertions, feature = "layout-test"))]
+pub(crate) const TRIAL_VERSION: u32 = 1001;
 
 /// A connection. All zeroes means free.
 #[repr(C)]
@@ -39,7 +43,7 @@ pub struct Slot {
     pub tls_cookie: u32,
     /// As `tls_cookie`, for the plain side; 0 where there is no such socket.
     pub plain_cookie: u32,
-    /// What epoll was last told for each side: see `worker::interest`.
+    /// What epoll was last told for each side: see `established::interest` of the data path.
     pub tls_watch: u8,
     /// As `tls_watch`, for the plain side.
     pub plain_watch: u8,

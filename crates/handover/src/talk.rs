@@ -27,6 +27,7 @@ pub struct Told {
     pub counters: i32,
     /// The table of backends, to look at.
     pub backends: i32,
+    /// The number of workers.
     pub workers: u32,
     /// Started again so often.
     pub restarts: u32,
@@ -48,6 +49,7 @@ pub enum Report {
 pub struct Request {
     /// Comes back with the answer.
     pub id: u64,
+    /// What is asked for.
     pub ask: Ask,
 }
 
@@ -57,11 +59,19 @@ pub enum Ask {
     /// Read the configuration again.
     Reload,
     /// Close all connections, evenly over this time.
-    Drain { over_ms: u64, order: DrainOrder },
+    Drain {
+        /// Milliseconds until the last connection is closed.
+        over_ms: u64,
+        /// Which connections are closed first.
+        order: DrainOrder,
+    },
     /// Stop draining, and accept again.
     StopDrain,
     /// Replace the running program.
-    Upgrade { binary: Option<PathBuf> },
+    Upgrade {
+        /// The new binary; `None`: whatever lies now where the running one was started from.
+        binary: Option<PathBuf>,
+    },
 }
 
 /// Which connections a drain closes first.
@@ -78,6 +88,7 @@ pub enum DrainOrder {
 /// What became of an ask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
+    /// The id of the request.
     pub id: u64,
     /// Whether it was done.
     pub done: bool,
@@ -88,11 +99,17 @@ pub struct Answer {
 /// What main knows. Times are of CLOCK_BOOTTIME, so it changes only when something happens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct State {
+    /// Main's process id.
     pub pid: i32,
+    /// When main started.
     pub born_ms: u64,
+    /// Where the program is in its life.
     pub phase: Phase,
+    /// One keeper per worker, in the order of the workers.
     pub keepers: Vec<Keeper>,
+    /// The configuration that runs.
     pub configuration: Configuration,
+    /// Limits of the whole gateway.
     pub bounds: Bounds,
     /// Those which end first, first; no more than a message has room for.
     #[serde(default)]
@@ -100,6 +117,7 @@ pub struct State {
     /// Names for which certificates are had, if there are any.
     #[serde(default)]
     pub acme: Option<Acme>,
+    /// The drain that goes on, if there is one.
     pub drain: Option<Drain>,
     /// Backends of all routes, as many as are told of.
     pub backends: Vec<Backend>,
@@ -110,9 +128,11 @@ pub struct State {
 pub struct Backend {
     /// The route, from 1 on.
     pub route: usize,
+    /// Its address, as the table of backends knows it.
     pub address: String,
     /// The name which stands for this address.
     pub name: Option<String>,
+    /// Its place in the table of backends; 0: it has none.
     pub place: u16,
     /// Whether it is asked now and then.
     pub checked: bool,
@@ -137,6 +157,7 @@ pub struct Certificate {
 pub struct Acme {
     /// Since main began.
     pub issued: u64,
+    /// Attempts that failed, since main began.
     pub failed: u64,
     /// Those which failed first; no more than a message has room for.
     pub names: Vec<AcmeName>,
@@ -145,6 +166,7 @@ pub struct Acme {
 /// A name for which a certificate is had.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcmeName {
+    /// The domain name.
     pub name: String,
     /// When the certificate ends, Unix time. None: it has not come yet.
     pub expires_s: Option<u64>,
@@ -152,6 +174,7 @@ pub struct AcmeName {
     pub next_ms: u64,
     /// Attempts in a row that failed, and why the last of them did.
     pub failures: u32,
+    /// Why the last attempt failed; `None`: it did not.
     pub why: Option<String>,
 }
 
@@ -172,7 +195,9 @@ pub enum Phase {
 /// A keeper, as main knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keeper {
+    /// The keeper's process id.
     pub pid: i32,
+    /// When the keeper started.
     pub born_ms: u64,
     /// How it ended, if it has.
     pub ended: Option<String>,
@@ -181,9 +206,11 @@ pub struct Keeper {
 /// Which configuration runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
+    /// The file that was read; `None`: all options came from flags.
     pub file: Option<PathBuf>,
     /// How often it was loaded; 1 after the start.
     pub edition: u64,
+    /// When it was loaded.
     pub loaded_ms: u64,
     /// What became of the last reload.
     pub last_reload: Option<Reload>,
@@ -194,18 +221,26 @@ pub struct Configuration {
 /// A reload that is over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reload {
+    /// Whether the new configuration runs.
     pub done: bool,
+    /// What was loaded, or why not.
     pub words: String,
+    /// When the reload ended.
     pub at_ms: u64,
 }
 
 /// Limits, to hold gauges against.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
+    /// Connections in slots.
     pub connections: u64,
+    /// Handshakes in flight.
     pub handshakes: u64,
+    /// Bytes of pending memory.
     pub pending_bytes: u64,
+    /// Bytes that one client may send in its handshake.
     pub handshake_bytes: u64,
+    /// Bytes in long send queues of the kernel; 0: told by a main of an older version.
     #[serde(default)]
     pub kernel_bytes: u64,
 }
@@ -213,8 +248,11 @@ pub struct Bounds {
 /// A drain that goes on, or is over because nobody is left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drain {
+    /// When the drain began.
     pub begun_ms: u64,
+    /// The time over which connections are closed.
     pub over_ms: u64,
+    /// Which connections are closed first.
     pub order: DrainOrder,
     /// Connections when it began.
     pub connections: u64,

@@ -40,8 +40,8 @@ pub fn crash_on(received: &[u8]) {
 #[cfg(debug_assertions)]
 pub(crate) fn try_what_is_forbidden(role: dormouse_reactor::sandbox::Role) {
     if std::env::var("DORMOUSE_TRIAL").is_ok_and(|trial| trial == "forbidden") {
-        let attempts = dormouse_reactor::sandbox::attempts();
-        let words: Vec<String> = attempts.iter().map(ToString::to_string).collect();
+        let probes = dormouse_reactor::sandbox::probes();
+        let words: Vec<String> = probes.iter().map(ToString::to_string).collect();
         tracing::info!("trial of {role:?}: {}", words.join(" "));
     }
 }

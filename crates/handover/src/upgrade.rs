@@ -16,6 +16,7 @@ pub enum Command {
 }
 
 impl Command {
+    /// Returns the command of what stands on the board; `None`: it is none that this binary knows.
     pub fn of(post: Post) -> Option<Command> {
         let all = [Command::Prepare, Command::Commit, Command::Abort];
         all.into_iter()

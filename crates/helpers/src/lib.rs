@@ -1,5 +1,5 @@
-//! Processes beside main and the workers. What takes its time, or reads what strangers have sent, is
-//! done by one of these, without privileges and confined.
+//! Helper processes beside main and the workers. Work that blocks, or that reads what strangers have
+//! sent, is done by one of these, without privileges and confined.
 //!
 //! | process | does |
 //! |---|---|
@@ -8,11 +8,12 @@
 //! | [`errand`] | asks the authorities of certificates (OCSP, ACME), and ends |
 //! | [`fleet`] | shares ticket keys through a store |
 //!
-//! [`beside`] is what they have in common.
+//! [`helper`] starts them; `transport` connects to stores and authorities.
 #![forbid(unsafe_code)]
 
-pub mod beside;
 pub mod control;
 pub mod errand;
 pub mod fleet;
+pub mod helper;
 pub mod scout;
+mod transport;

@@ -96,7 +96,7 @@ impl AddAssign for CpuTime {
 impl Sub for CpuTime {
     type Output = Self;
 
-    /// What was used since `earlier`. A tree that lost a process may have less than before: 0 then.
+    /// CPU time since `earlier`. A tree that lost a process may have less than before: 0 then.
     fn sub(self, earlier: Self) -> Self {
         Self {
             total_ns: self.total_ns.saturating_sub(earlier.total_ns),

@@ -1,31 +1,31 @@
-//! What can go wrong in a run, said with who is to blame.
+//! Errors of a run, by cause.
 
 use std::fmt;
 
-/// Who is to blame for a [`Error`].
+/// Cause of an [`Error`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Blame {
     /// The server under test lost or failed something, and the run went on to its end.
     Lost,
-    /// The options of the run ask for what cannot be.
+    /// The options of the run contradict each other or cannot be met.
     Usage,
     /// The server under test could not be used at all, or died.
     Target,
-    /// The operating system refused something to the instrument.
+    /// The operating system refused something to this process.
     System,
 }
 
 /// A run, or a part of it, that could not be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
-    /// Who is to blame.
+    /// The cause.
     pub blame: Blame,
-    /// What happened, where, and what would be right.
+    /// What happened, where, and the remedy.
     pub message: String,
 }
 
 impl Error {
-    /// The options ask for what cannot be.
+    /// The options contradict each other or cannot be met.
     pub fn usage(message: impl Into<String>) -> Self {
         Self {
             blame: Blame::Usage,
@@ -55,6 +55,11 @@ impl Error {
             blame: Blame::Lost,
             message: message.into(),
         }
+    }
+
+    /// The user or the system ended the run.
+    pub fn interrupted() -> Self {
+        Self::lost("interrupted; figures so far")
     }
 
     /// The exit status of a process that ends with this: 1 lost, 2 usage, 3 target or system.

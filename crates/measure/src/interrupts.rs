@@ -1,16 +1,45 @@
-//! Signals by which a user, a terminal that goes, or the system ends a run.
+//! Signals by which a user, a terminal that closes, or the system ends a run.
 
 use dormouse_reactor::OnExec;
 use dormouse_reactor::signal::{Signal, Signals};
+use dormouse_reactor::socket::Attempt;
 
-/// Opens them; `None` when the operating system refuses.
-pub fn open() -> Option<Signals> {
-    let mut ends = vec![Signal::Interrupt, Signal::Terminate];
-    // Who was started by `nohup` has said that it does not matter.
-    if !is_ignored(Signal::Hangup) {
-        ends.push(Signal::Hangup);
+use crate::error::Error;
+
+/// Signals that ask for the end of a run: from now on they are noticed, and do not end the process.
+pub struct Interrupts(Option<Signals>);
+
+impl Interrupts {
+    /// Opens them. Where the operating system refuses, none ever comes.
+    pub fn open() -> Self {
+        let mut ends = vec![Signal::Interrupt, Signal::Terminate];
+        // A user who starts a run by `nohup` has said that a hangup does not matter.
+        if !is_ignored(Signal::Hangup) {
+            ends.push(Signal::Hangup);
+        }
+        Self(Signals::open(&ends, OnExec::Close).ok())
     }
-    Signals::open(&ends, OnExec::Close).ok()
+
+    /// Whether one has come since the last call.
+    pub fn came(&self) -> bool {
+        let receive = || self.0.as_ref().map(Signals::receive);
+        let mut came = false;
+        while let Some(Ok(Attempt::Done(_))) = receive() {
+            came = true;
+        }
+        came
+    }
+
+    /// Ends a run in which one has come.
+    ///
+    /// # Errors
+    /// When one has come since the last call.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.came() {
+            return Err(Error::interrupted());
+        }
+        Ok(())
+    }
 }
 
 fn is_ignored(signal: Signal) -> bool {

@@ -7,13 +7,13 @@
 //!
 //! The crate knows neither TLS nor load. It stands below `bench`, `audit` and the demonstration, because all
 //! three read a tree in the same way and must agree on what a byte per connection is, and none of
-//! them should bring the others along. It starts and stops programs, too: what may be read of a
-//! tree depends on who started it.
+//! them should depend on the others. It also starts and stops programs, because a tree is found
+//! differently when this process is the parent.
 #![forbid(unsafe_code)]
 
 mod cpu;
 mod error;
-pub mod interrupts;
+mod interrupts;
 mod kernel;
 mod machine;
 mod memory;
@@ -26,6 +26,7 @@ mod tree;
 
 pub use cpu::CpuTime;
 pub use error::{Blame, Error};
+pub use interrupts::Interrupts;
 pub use kernel::{KernelMemory, SLAB_CACHES};
 pub use machine::{Machine, page_bytes};
 pub use memory::Memory;

@@ -1,4 +1,4 @@
-//! The machine a run was made on.
+//! The machine of a run.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::proc_files::kb_field;
 
-/// What a reader needs to judge absolute figures.
+/// Properties of a machine that a reader needs to judge absolute figures.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Machine {
     /// CPUs this process may use.

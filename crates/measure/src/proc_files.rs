@@ -1,4 +1,4 @@
-//! Reading `/proc`: files that may vanish or be forbidden at any time.
+//! Reads `/proc`: files that may vanish or be forbidden at any time.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ pub(crate) fn read(pid: i32, name: &str) -> Result<Option<String>, Error> {
     }
 }
 
-/// How many entries `/proc/PID/NAME/` has; 0 when it cannot be told.
+/// Counts the entries of `/proc/PID/NAME/`; 0 where it cannot be read.
 pub(crate) fn count_entries(pid: i32, name: &str) -> u64 {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/{name}")) else {
         return 0;
@@ -42,8 +42,8 @@ fn forbidden(pid: i32, name: &str) -> Error {
     ))
 }
 
-/// Three reasons, three remedies. A process which holds keys can forbid everybody but root to look into its memory
-/// (`PR_SET_DUMPABLE`), its own user too; `dormouse serve` and OpenSSH do.
+/// Three reasons, three remedies. A process that holds keys can forbid all users but root to read its memory, its
+/// own user too (`PR_SET_DUMPABLE`); `dormouse serve` and OpenSSH do.
 fn why_forbidden(owner: Option<u32>, own: u32) -> String {
     match owner {
         _ if own == 0 => "may not be measured although you are root: CAP_SYS_PTRACE is missing, as in most \
@@ -61,7 +61,7 @@ fn why_forbidden(owner: Option<u32>, own: u32) -> String {
     }
 }
 
-/// How many descriptors process `pid` may have, if that can be told.
+/// The most descriptors that process `pid` may have, where its limits can be read.
 pub(crate) fn descriptors_max(pid: i32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
     let line = text
@@ -70,7 +70,7 @@ pub(crate) fn descriptors_max(pid: i32) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// The owner's numeric id, from the status file, which everybody may read.
+/// The owner's numeric id, from the status file, which every user may read.
 fn owner(pid: i32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;

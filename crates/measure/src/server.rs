@@ -1,4 +1,4 @@
-//! The server under test: somebody else's, or one that the run starts and stops.
+//! The server under test: one that runs already, or one that the run starts and stops.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -18,9 +18,9 @@ use crate::sample::TreeSample;
 use crate::termination;
 use crate::tree::ProcessTree;
 
-/// How long a server may take to open its port.
+/// Longest wait until a server opens its port.
 const START_WAIT: Duration = Duration::from_secs(60);
-/// How long it may take to end.
+/// Longest wait until it ends.
 const STOP_WAIT: Duration = Duration::from_secs(5);
 /// Lines of its output that are kept.
 const LINES_KEPT: usize = 20;
@@ -29,11 +29,11 @@ const LINE_MAX: u64 = 400;
 /// Where the server comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServerSource {
-    /// It runs, and is not measured.
+    /// A running server that is not measured.
     Unknown,
-    /// It runs as this process and its descendants.
+    /// This process and its descendants.
     Pid(i32),
-    /// It is started by this command.
+    /// A server that this command starts.
     Command(String),
 }
 
@@ -65,7 +65,7 @@ impl Server {
                     tree: ProcessTree::of_pid(*pid)?,
                     started: None,
                 };
-                // What may not be read is said now, not after minutes of load.
+                // Fails now, not after minutes of load, if the process may not be read.
                 server.sample()?;
                 Ok(Some(server))
             }
@@ -79,7 +79,7 @@ impl Server {
                 "something listens on {target} already, so --cmd would be measured against the wrong server; stop it first"
             )));
         }
-        // Daemons that detach come to us, and stay in the tree.
+        // Daemons that detach become children of this process, and stay in the tree.
         process::set_subreaper()
             .map_err(|error| Error::system(format!("becoming a subreaper: {error}")))?;
         let mut shell = Command::new("/bin/sh");
@@ -145,7 +145,7 @@ impl Server {
         })
     }
 
-    /// What the server said last, for an error message.
+    /// The server's last lines of output, for an error message.
     fn last_words(&self) -> String {
         let Some(started) = &self.started else {
             return String::new();

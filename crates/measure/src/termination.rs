@@ -1,4 +1,4 @@
-//! Ending what was started, with everything that it has started in its turn.
+//! Ends a program with all processes that it has started.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -11,15 +11,15 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::tree::ProcessTree;
 
-/// How long those that were killed have until they are gone: even a kill takes its time.
+/// How long killed processes may take to disappear.
 const KILL_WAIT: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Ends `child` with its whole tree: asks, waits for as long as `patience`, kills, waits, and takes
-/// note of all that have ended. Returns how the child ended, if it did.
+/// Ends `child` with its whole tree: sends SIGTERM, waits for `patience`, sends SIGKILL, waits, and reaps
+/// all that have ended. Returns how the child ended, if it did.
 ///
-/// The child must not have been waited for: for as long as nobody took note of its end, its number
-/// is nobody else's, and those of its group and session are signalled from strangers by it.
+/// The child must not have been waited for. Until it is reaped, its process id cannot be reused, and the
+/// id is what distinguishes its group and session from other processes.
 pub fn end(child: &mut Child, tree: &ProcessTree, patience: Duration) -> Option<ExitStatus> {
     let mut members = LiveProcesses::default();
     for (signal, patience) in [(Signal::TERM, patience), (Signal::KILL, KILL_WAIT)] {
@@ -32,15 +32,14 @@ pub fn end(child: &mut Child, tree: &ProcessTree, patience: Duration) -> Option<
     status
 }
 
-/// Whether a child goes on. No note is taken of its end, so its number stays its own.
+/// Whether a child is still running. The child is not reaped, so its process id stays its own.
 pub fn goes_on(child: &Child) -> bool {
     let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
     matches!(process::peek(process::Pid(pid)), Ok(None))
 }
 
-/// Those of a tree that have not ended. Each is held by a descriptor: a number can be somebody
-/// else's a moment later, and who loses its parent is in no tree until it has another; a descriptor
-/// is of one process only.
+/// Processes of a tree that have not ended. Each is held by a descriptor, because a process id can be
+/// reused a moment later, and a process that loses its parent is in no tree until it has another one.
 #[derive(Default)]
 struct LiveProcesses(BTreeMap<i32, LiveProcess>);
 
@@ -50,7 +49,7 @@ struct LiveProcess {
 }
 
 impl LiveProcesses {
-    /// Tells all, and those who join later, until they are gone or `patience` is over.
+    /// Signals all processes, and those that join later, until all are gone or `patience` is over.
     fn end_by(&mut self, signal: Signal, patience: Duration, tree: &ProcessTree) -> bool {
         for member in self.0.values_mut() {
             member.signalled = false;
@@ -59,12 +58,12 @@ impl LiveProcesses {
         loop {
             self.find(tree);
             for member in self.0.values_mut().filter(|member| !member.signalled) {
-                // Who has ended meanwhile needs no signal.
+                // A process that has ended meanwhile needs no signal.
                 let _ = pidfd_send_signal(&member.process, signal);
                 member.signalled = true;
             }
             reap(tree);
-            // A listing takes its time, and who changes its parent in the middle may be in none.
+            // A listing is not atomic: a process that changes its parent meanwhile may be missing from it.
             if self.0.is_empty() && tree.pids().is_err() && tree.pids().is_err() {
                 return true;
             }
@@ -75,7 +74,7 @@ impl LiveProcesses {
         }
     }
 
-    /// Forgets those that have ended, and looks who is new.
+    /// Forgets processes that have ended, and finds new ones.
     fn find(&mut self, tree: &ProcessTree) {
         self.0.retain(|_, member| !has_ended(&member.process));
         let listed = tree.pids().unwrap_or_default();
@@ -90,8 +89,8 @@ impl LiveProcesses {
         if strange.is_empty() {
             return;
         }
-        // The number may have changed hands between the listing and the opening. If it is in the
-        // tree now too, and the process that was opened lives, it is that one's.
+        // The id may have been reused between the listing and the opening. If it is still in the
+        // tree, and the opened process lives, both are the same process.
         let still = tree.pids().unwrap_or_default();
         let known = strange
             .into_iter()
@@ -103,7 +102,7 @@ impl LiveProcesses {
         self.0.extend(known);
     }
 
-    /// Until one of them ends, for `time` at most.
+    /// Waits until one of them ends, for `time` at most.
     fn wait(&self, time: Duration) {
         let mut ends: Vec<_> = self
             .0
@@ -122,8 +121,8 @@ fn has_ended(process: &OwnedFd) -> bool {
     matches!(poll(&mut end, Some(&now)), Ok(1..))
 }
 
-/// Takes note of those that came to us because their parents have gone. The root is left: it is the
-/// child's, and the tree's anchor.
+/// Reaps processes that this process inherited because their parents have ended. The root is left to its
+/// `Child`: it anchors the tree.
 fn reap(tree: &ProcessTree) {
     for pid in tree.zombies() {
         if pid != tree.root() {

@@ -1,4 +1,4 @@
-//! Which processes belong to a server.
+//! Finds the processes that belong to a server.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,18 +9,17 @@ use crate::proc_files;
 /// The most processes that are followed: a tree beyond this is a mistake (or a fork bomb).
 const PROCESSES_MAX: usize = 100_000;
 
-/// How the tree of a server is told from the rest of the machine.
+/// The process tree of a server.
 ///
-/// Members are the root, all descendants of the root, and whoever was re-parented but still
-/// belongs to it: a process in a group or session led by a member (a master that has gone leaves
-/// its workers so), and, for a server started by the instrument, every orphan that came to the
-/// instrument as its subreaper.
+/// Members are the root, its descendants, and processes that were re-parented but still belong to it: a
+/// process in a group or session that a member leads (a master that ends leaves its workers so), and, for
+/// a server that this program started, every orphan that it inherited as subreaper.
 #[derive(Clone, Debug)]
 pub struct ProcessTree {
     root: i32,
-    /// The instrument's own pid, when it is the subreaper of this server.
+    /// Process id of this program, when it is the subreaper of the server.
     reaper: Option<i32>,
-    /// Children of the reaper which are not of the server (load generators).
+    /// Children of the reaper that are not part of the server (load generators).
     excluded: BTreeSet<i32>,
     /// Sessions and groups the tree is known to own. A leader may die before its members.
     root_leads: bool,
@@ -35,7 +34,7 @@ pub struct ProcessInfo {
     pub command: String,
 }
 
-/// What the listing of `/proc` says of one process.
+/// Position of one process in the tree of processes, from its `stat` file.
 #[derive(Clone, Copy, Debug)]
 struct ProcessStat {
     pid: i32,
@@ -46,7 +45,7 @@ struct ProcessStat {
 }
 
 impl ProcessTree {
-    /// The tree of a server that somebody else started.
+    /// The tree of a server that was running already.
     ///
     /// # Errors
     /// When there is no such process.
@@ -64,8 +63,8 @@ impl ProcessTree {
         })
     }
 
-    /// The tree of a server that the instrument itself (process `reaper`, a subreaper) started as
-    /// leader of a process group of its own.
+    /// The tree of a server that this program (process `reaper`, a subreaper) started as leader of a
+    /// process group.
     pub fn of_child(root: i32, reaper: i32) -> Self {
         Self {
             root,
@@ -75,7 +74,7 @@ impl ProcessTree {
         }
     }
 
-    /// Leaves a child of the instrument out of the tree.
+    /// Excludes a child of this program from the tree.
     pub fn exclude(&mut self, pid: i32) {
         self.excluded.insert(pid);
     }
@@ -112,7 +111,7 @@ impl ProcessTree {
         Ok(self.pids()?.into_iter().map(name).collect())
     }
 
-    /// How many descriptors all processes of the tree may have, by their limits.
+    /// The most descriptors that all processes of the tree may have, by their limits.
     pub fn descriptors_max(&self) -> Option<u64> {
         let limits = self
             .pids()
@@ -122,7 +121,7 @@ impl ProcessTree {
         limits.sum()
     }
 
-    /// Ended children of the reaper that nobody has waited for.
+    /// Children of the reaper that have ended and were not reaped.
     pub fn zombies(&self) -> Vec<i32> {
         let of_reaper = |entry: &&ProcessStat| {
             Some(entry.parent) == self.reaper && !self.excluded.contains(&entry.pid)

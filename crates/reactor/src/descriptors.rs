@@ -5,6 +5,7 @@ use std::io;
 use rustix::process::{Resource, Rlimit};
 
 use crate::Fd;
+use crate::os_result::os_result;
 
 /// Limits on the number of open descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,11 +73,7 @@ pub fn close_all_but(known: &mut [Fd]) -> io::Result<()> {
 fn close_range(first: u32, last: u32) -> io::Result<()> {
     // SAFETY: no memory depends on a descriptor (see `Fd`).
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    os_result(result)
 }
 
 #[cfg(test)]

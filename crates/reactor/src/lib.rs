@@ -29,6 +29,7 @@ pub mod descriptors;
 mod error;
 mod fd;
 pub mod memory;
+mod os_result;
 pub mod pending;
 pub mod poller;
 pub mod process;

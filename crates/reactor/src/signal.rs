@@ -108,7 +108,7 @@ pub struct Signals {
 
 /// A signal that was received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Received {
+pub struct ReceivedSignal {
     /// Which.
     pub signal: Signal,
     /// The process that sent it, 0 if it was the kernel.
@@ -142,7 +142,7 @@ impl Signals {
     ///
     /// # Errors
     /// What the operating system says.
-    pub fn receive(&self) -> io::Result<Attempt<Received>> {
+    pub fn receive(&self) -> io::Result<Attempt<ReceivedSignal>> {
         const LEN: usize = size_of::<libc::signalfd_siginfo>();
         let mut info = [0u8; LEN];
         loop {
@@ -152,7 +152,7 @@ impl Signals {
                     let [signo, pid] = [0, 12].map(|at| u32_at(&info, at));
                     if let Some(signal) = Signal::from_number(signo as i32) {
                         let from_pid = pid;
-                        return Ok(Attempt::Done(Received { signal, from_pid }));
+                        return Ok(Attempt::Done(ReceivedSignal { signal, from_pid }));
                     }
                 }
                 Ok(_) | Err(rustix::io::Errno::AGAIN) => return Ok(Attempt::WouldBlock),

@@ -4,6 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 
 use crate::Fd;
+use crate::os_result::os_result;
 use crate::socket::Attempt;
 
 const STANDARD_INPUT: Fd = Fd(0);
@@ -22,7 +23,7 @@ impl Keyboard {
     pub fn take() -> io::Result<Keyboard> {
         let mut before = MaybeUninit::uninit();
         // SAFETY: the kernel fills the structure, which has room for it.
-        check(unsafe { libc::tcgetattr(STANDARD_INPUT.0, before.as_mut_ptr()) })?;
+        os_result(unsafe { libc::tcgetattr(STANDARD_INPUT.0, before.as_mut_ptr()) })?;
         // SAFETY: it was filled.
         let before = unsafe { before.assume_init() };
         let mut keys = before;
@@ -31,7 +32,7 @@ impl Keyboard {
         keys.c_cc[libc::VMIN] = 0;
         keys.c_cc[libc::VTIME] = 0;
         // SAFETY: the structure is initialised and only read.
-        check(unsafe { libc::tcsetattr(STANDARD_INPUT.0, libc::TCSANOW, &raw const keys) })?;
+        os_result(unsafe { libc::tcsetattr(STANDARD_INPUT.0, libc::TCSANOW, &raw const keys) })?;
         Ok(Keyboard { before })
     }
 
@@ -61,13 +62,5 @@ impl Drop for Keyboard {
         // A terminal that is gone needs nothing.
         // SAFETY: the structure was filled by the kernel, and is only read.
         let _ = unsafe { libc::tcsetattr(STANDARD_INPUT.0, libc::TCSANOW, &raw const self.before) };
-    }
-}
-
-fn check(result: libc::c_int) -> io::Result<()> {
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
     }
 }

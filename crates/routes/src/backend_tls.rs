@@ -4,11 +4,10 @@
 //! backend's, whose plain sides are the two ends of a joint (`reactor/src/socket/joint.rs`). Each
 //! rests, survives and ends for itself, as any other; what is worked on at a time is one of them.
 
-use crate::contexts::alpn;
-use crate::route::Route;
-use dormouse_config::{self as config, Backend, Config, Truncation};
+use crate::engine_values::alpn;
+use dormouse_config::{self as config, Backend, Truncation};
 use dormouse_engine::{ClientContext, ClientSettings, ResumptionSettings, Roots, TrustStore};
-use dormouse_handover::handover::{OriginPem, Pem};
+use dormouse_handover::{OriginPem, Pem};
 use dormouse_reactor::socket::Addr;
 
 /// Tickets that a connection waits for: what most servers send after a full handshake.
@@ -49,6 +48,21 @@ impl BackendTls {
         })
     }
 
+    /// Makes the context. The error says what is wrong.
+    pub(crate) fn make_context(
+        &mut self,
+        configured: &config::Route,
+        pem: &OriginPem,
+    ) -> Result<(), String> {
+        let roots = match &pem.roots {
+            Some(text) => TrustStore::from_pem(text.as_bytes()).map_err(|e| e.to_string())?,
+            None => return Err("nobody is named who may vouch for backends".to_owned()),
+        };
+        let (offered, own) = (&configured.backend_alpn, pem.identity.as_ref());
+        self.context = Some(context(offered, Roots::Store(roots), own, true)?);
+        Ok(())
+    }
+
     /// The name that the certificate of the backend at this address has to be for.
     pub fn server_name(&self, address: &Addr) -> Option<String> {
         if let Some(name) = &self.name {
@@ -70,40 +84,6 @@ impl BackendTls {
             }
         }
     }
-}
-
-/// Makes the contexts of all routes which need one; `routes` are those of the configuration, in its
-/// order. The error says which route, and what is wrong.
-pub fn make_contexts<'a>(
-    config: &Config,
-    pems: &[Option<OriginPem>],
-    routes: impl IntoIterator<Item = &'a mut Route>,
-) -> Result<(), String> {
-    let all = routes.into_iter().zip(&config.routes).zip(pems);
-    for (number, ((route, configured), pem)) in all.enumerate() {
-        if let Some(pem) = pem {
-            make_context(configured, pem, route)
-                .map_err(|why| format!("route {}: {why}", number + 1))?;
-        }
-    }
-    Ok(())
-}
-
-/// Makes the context of one.
-pub(crate) fn make_context(
-    configured: &config::Route,
-    pem: &OriginPem,
-    route: &mut Route,
-) -> Result<(), String> {
-    if let Some(tls) = &mut route.backend_tls {
-        let roots = match &pem.roots {
-            Some(text) => TrustStore::from_pem(text.as_bytes()).map_err(|e| e.to_string())?,
-            None => return Err("nobody is named who may vouch for backends".to_owned()),
-        };
-        let (offered, own) = (&configured.backend_alpn, pem.identity.as_ref());
-        tls.context = Some(context(offered, Roots::Store(roots), own, true)?);
-    }
-    Ok(())
 }
 
 /// How TLS is spoken with backends: by clients' connections, and by checks.

@@ -7,7 +7,7 @@
 
 use dormouse_config::{Backend, Balance, Upstream};
 use dormouse_reactor::socket::Addr;
-use dormouse_tables::backends::{Backends, Place};
+use dormouse_tables::backends::{BackendPlace, Backends};
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,24 +16,30 @@ const FULL: u64 = 100;
 
 /// A backend of a route.
 pub struct Target {
+    /// The address that connections are made to.
     pub address: Addr,
+    /// The address in words, as messages and the table of backends have it.
     pub name: String,
     pub(crate) weight: u32,
     pub(crate) backup: bool,
+    /// Most connections with it, of all workers; `None`: no limit.
     pub connections_max: Option<u32>,
-    pub place: Place,
+    /// Its place in the table of backends.
+    pub place: BackendPlace,
     /// What is hashed together with a client's address.
     pub(crate) key: u64,
 }
 
 /// The backends of a route, and the rule.
 pub struct Targets {
+    /// The backends, one per address, in the order of the configuration.
     pub all: Vec<Target>,
     /// What they were made of: names among them get other addresses now and then.
     pub(crate) listed: Vec<Upstream>,
     pub(crate) balance: Balance,
     /// Failures in a row after which one is passed over, and for how long.
     pub failures_max: u32,
+    /// Milliseconds for which a backend that failed is passed over.
     pub pause_ms: u64,
     pub(crate) slow_start_ms: u64,
     /// Of smooth weighted round robin: how much each is owed.
@@ -121,7 +127,7 @@ impl Target {
             backup: upstream.backup,
             connections_max: upstream.max_connections,
             place: known.place(&name),
-            key: dormouse_tables::backends::hash(&name),
+            key: dormouse_tables::hash::of_text(&name),
             name,
         }
     }
@@ -292,245 +298,11 @@ fn has_room(target: &Target, known: &Backends) -> bool {
 /// Highest random weight: each client has its own order of the backends, and when one goes away
 /// only its clients move.
 fn rendezvous(client: IpAddr, key: u64, weight: u64) -> f64 {
-    let mixed = dormouse_tables::clients::mix(dormouse_tables::clients::key(client) ^ key);
+    let mixed = dormouse_tables::hash::mix(dormouse_tables::clients::key(client) ^ key);
     // Between 0 and 1, neither included.
     let uniform = ((mixed >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     weight as f64 / -uniform.ln()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::Ipv4Addr;
-
-    struct Scene {
-        known: Backends,
-        targets: Targets,
-    }
-
-    impl Scene {
-        fn new(balance: Balance, weights: &[u32]) -> Scene {
-            let known = Backends::create(1).unwrap();
-            let all = weights.iter().enumerate().map(|(n, &weight)| {
-                let name = format!("10.0.0.{n}:80");
-                Target {
-                    address: Addr::Tcp(name.parse().unwrap()),
-                    weight,
-                    backup: false,
-                    connections_max: None,
-                    place: known.place(&name),
-                    key: dormouse_tables::backends::hash(&name),
-                    name,
-                }
-            });
-            let targets = Targets {
-                all: all.collect(),
-                listed: Vec::new(),
-                balance,
-                failures_max: 1,
-                pause_ms: 1000,
-                slow_start_ms: 0,
-                owed: RefCell::default(),
-            };
-            Scene { known, targets }
-        }
-
-        fn first(&self, client: u32) -> usize {
-            match self
-                .targets
-                .first(Some(IpAddr::V4(Ipv4Addr::from(client))), &self.known, 5000)
-            {
-                Choice::Use(n) => n,
-                other => panic!("{other:?}"),
-            }
-        }
-
-        fn counts(&self, clients: u32) -> Vec<u32> {
-            let mut counts = vec![0; self.targets.all.len()];
-            (0..clients).for_each(|client| counts[self.first(client)] += 1);
-            counts
-        }
-
-        fn take_down(&self, n: usize) {
-            self.known
-                .failed(self.targets.all[n].place, 1, 60_000, 5000);
-        }
-    }
-
-    #[test]
-    fn round_robin_goes_by_weight() {
-        let scene = Scene::new(Balance::RoundRobin, &[1, 1, 1]);
-        let order: Vec<usize> = (0..6).map(|n| scene.first(n)).collect();
-        assert_eq!(order, [0, 1, 2, 0, 1, 2]);
-        let scene = Scene::new(Balance::RoundRobin, &[5, 1, 1]);
-        assert_eq!(scene.counts(70), [50, 10, 10]);
-    }
-
-    #[test]
-    fn the_least_loaded_is_chosen_by_weight() {
-        let scene = Scene::new(Balance::LeastConnections, &[1, 2]);
-        for client in 0..30 {
-            let n = scene.first(client);
-            scene.known.enter(scene.targets.all[n].place);
-        }
-        let loads = [0, 1].map(|n| scene.known.load(scene.targets.all[n].place));
-        assert!((9..=11).contains(&loads[0]), "{loads:?}");
-    }
-
-    #[test]
-    fn a_client_stays_with_its_backend_and_only_those_of_a_lost_one_move() {
-        let scene = Scene::new(Balance::ClientHash, &[1, 1, 1, 1]);
-        let before: Vec<usize> = (0..4000).map(|client| scene.first(client)).collect();
-        let counts = scene.counts(4000);
-        assert!(
-            counts.iter().all(|count| (850..1150).contains(count)),
-            "{counts:?}"
-        );
-        scene.take_down(2);
-        let after: Vec<usize> = (0..4000).map(|client| scene.first(client)).collect();
-        for (client, (before, after)) in before.iter().zip(&after).enumerate() {
-            assert!(before == after || *before == 2, "client {client} moved");
-        }
-        let moved = |to| {
-            before
-                .iter()
-                .zip(&after)
-                .filter(|&(b, a)| *b == 2 && *a == to)
-                .count()
-        };
-        assert_eq!(moved(2), 0);
-        assert!(
-            [0, 1, 3].map(moved).iter().all(|&count| count > 200),
-            "to all the others"
-        );
-    }
-
-    #[test]
-    fn failed_ones_are_passed_over_each_is_tried_once_and_marks_are_not_believed_for_ever() {
-        let scene = Scene::new(Balance::RoundRobin, &[1, 1, 1]);
-        scene.take_down(1);
-        assert!(!(0..9).any(|client| scene.first(client) == 1));
-        let next = |last, passed| {
-            let (choice, tried) = scene.targets.next(last, Tried(passed), &scene.known, 5000);
-            (choice, tried.0)
-        };
-        assert_eq!(next(0, 0), (Choice::Use(2), 2), "1 is down");
-        assert_eq!(next(2, 2), (Choice::NoneLeft, 2));
-        scene.take_down(0);
-        scene.take_down(2);
-        assert_eq!(
-            next(0, 0),
-            (Choice::Use(1), 1),
-            "all are: try them all the same"
-        );
-        assert_eq!(next(1, 1), (Choice::Use(2), 2));
-        assert_eq!(next(2, 2), (Choice::NoneLeft, 2));
-        scene.first(1);
-    }
-
-    #[test]
-    fn full_ones_wait_and_backups_come_last() {
-        let mut scene = Scene::new(Balance::RoundRobin, &[1, 1]);
-        scene.targets.all[1].backup = true;
-        scene.targets.all[0].connections_max = Some(1);
-        scene.targets.all[1].connections_max = Some(1);
-        assert_eq!(scene.first(1), 0);
-        scene.known.enter(scene.targets.all[0].place);
-        assert_eq!(scene.first(1), 1, "the backup");
-        scene.known.enter(scene.targets.all[1].place);
-        assert_eq!(scene.targets.first(None, &scene.known, 5000), Choice::Full);
-    }
-
-    /// All that are tried, until none is left, if all fail.
-    fn order(scene: &Scene, first: usize) -> Vec<usize> {
-        let mut order = vec![first];
-        let mut tried = Tried::first(&scene.targets.all[first]);
-        let mut last = first;
-        while let (Choice::Use(n), then) = scene.targets.next(last, tried, &scene.known, 5000) {
-            order.push(n);
-            (last, tried) = (n, then);
-        }
-        order
-    }
-
-    #[test]
-    fn backups_are_tried_when_no_other_is_left() {
-        let mut scene = Scene::new(Balance::RoundRobin, &[1; 5]);
-        for backup in [1, 3] {
-            scene.targets.all[backup].backup = true;
-        }
-        assert_eq!(order(&scene, 0), [0, 2, 4, 1, 3]);
-        assert_eq!(order(&scene, 4), [4, 0, 2, 1, 3]);
-        // One was chosen because the others are down: they are asked last.
-        for down in [0, 2, 4] {
-            scene.take_down(down);
-        }
-        assert_eq!(order(&scene, 3), [3, 1, 0, 2, 4]);
-        assert_eq!(
-            order(&scene, 2),
-            [2, 1, 3],
-            "marked ones only if they come behind it"
-        );
-    }
-
-    #[test]
-    fn of_very_many_some_are_tried() {
-        let scene = Scene::new(Balance::RoundRobin, &[1; 100]);
-        let order = order(&scene, 90);
-        assert_eq!(order.len(), 64);
-        assert_eq!(order[..12], [90, 91, 92, 93, 94, 95, 96, 97, 98, 99, 0, 1]);
-    }
-
-    #[test]
-    fn every_address_of_a_name_is_a_backend_and_they_change() {
-        let known = Backends::create(1).unwrap();
-        let addresses = |texts: &[&str]| -> Vec<SocketAddr> {
-            texts.iter().map(|text| text.parse().unwrap()).collect()
-        };
-        let mut backend = Backend::Tcp {
-            address: "10.0.0.9:80".parse().unwrap(),
-            given: "app.example:80".to_owned(),
-            more: Vec::new(),
-        };
-        assert!(backend.set_addresses(&addresses(&["10.0.0.1:80", "10.0.0.2:80"])));
-        let mut targets = Targets {
-            all: Vec::new(),
-            listed: vec![Upstream::plain(backend)],
-            balance: Balance::RoundRobin,
-            failures_max: 1,
-            pause_ms: 1000,
-            slow_start_ms: 0,
-            owed: RefCell::default(),
-        };
-        let names = |targets: &Targets| -> Vec<String> {
-            targets
-                .all
-                .iter()
-                .map(|target| target.name.clone())
-                .collect()
-        };
-        let then = addresses(&["10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80"]);
-        assert!(!targets.set_addresses("other.example:80", &then, &known));
-        assert!(targets.set_addresses("app.example:80", &then, &known));
-        assert_eq!(
-            names(&targets),
-            ["10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80"]
-        );
-        let order: Vec<Choice> = (0..4).map(|_| targets.first(None, &known, 0)).collect();
-        assert_eq!(order, [0, 1, 2, 0].map(Choice::Use));
-        known.fd().close();
-    }
-
-    #[test]
-    fn who_comes_back_begins_with_little() {
-        let mut scene = Scene::new(Balance::RoundRobin, &[1, 1]);
-        scene.targets.slow_start_ms = 10_000;
-        scene.take_down(1);
-        scene.known.succeeded(scene.targets.all[1].place, 4000);
-        let counts = scene.counts(110);
-        assert!(
-            (9..=11).contains(&counts[1]),
-            "a tenth of its weight: {counts:?}"
-        );
-    }
-}
+mod tests;

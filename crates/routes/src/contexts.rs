@@ -1,17 +1,15 @@
 //! What routes speak TLS with: certificates, suites, tickets, parsed once for all connections.
 
-use crate::backend_tls;
+use crate::engine_values::{alpn, group, suite, version};
 use crate::identities::Identities;
 use crate::route::{Direction, Route};
 use crate::session_cache::Sessions;
-use dormouse_config::{
-    self as config, Config, NameUnknown, TlsGroup, TlsSuite, TlsVersion, seconds,
-};
+use dormouse_config::{self as config, Config, NameUnknown, seconds};
 use dormouse_engine::{
-    Group, Identity, Protocols, ServerContext, ServerSettings, Suite, TicketKeys, TicketSettings,
-    UnixTime, UnknownName, Version,
+    Identity, Protocols, ServerContext, ServerSettings, TicketKeys, TicketSettings, UnixTime,
+    UnknownName,
 };
-use dormouse_handover::handover::{ClientTrust, Handover, Pem};
+use dormouse_handover::{ClientTrust, Handover, OriginPem, Pem};
 use dormouse_tables::backends::Backends;
 use std::io;
 use std::sync::Arc;
@@ -46,6 +44,34 @@ pub fn routes(
         .collect();
     known.forget_others();
     made
+}
+
+/// Makes the contexts for TLS with backends, of all routes that speak it; `routes` are those of the
+/// configuration, in its order. The error says which route, and what is wrong.
+pub fn make_backend_contexts<'a>(
+    config: &Config,
+    pems: &[Option<OriginPem>],
+    routes: impl IntoIterator<Item = &'a mut Route>,
+) -> Result<(), String> {
+    let all = routes.into_iter().zip(&config.routes).zip(pems);
+    for (n, ((route, configured), pem)) in all.enumerate() {
+        make_backend_context(n, configured, pem.as_ref(), route)?;
+    }
+    Ok(())
+}
+
+fn make_backend_context(
+    n: usize,
+    configured: &config::Route,
+    pem: Option<&OriginPem>,
+    route: &mut Route,
+) -> Result<(), String> {
+    match (&mut route.backend_tls, pem) {
+        (Some(tls), Some(pem)) => tls
+            .make_context(configured, pem)
+            .map_err(|why| format!("route {}: {why}", n + 1)),
+        _ => Ok(()),
+    }
 }
 
 /// What contexts are made of, for as long as they are not all made.
@@ -90,10 +116,8 @@ impl LateContexts {
                 .map_err(|why| format!("route {}: {why}", n + 1))?;
             *room = Some(made);
         }
-        if let Some(Some(pem)) = self.handover.backend_tls.get(n) {
-            backend_tls::make_context(configured, pem, route)
-                .map_err(|why| format!("route {}: {why}", n + 1))?;
-        }
+        let pem = self.handover.backend_tls.get(n).and_then(Option::as_ref);
+        make_backend_context(n, configured, pem, route)?;
         Ok(self.next < config.routes.len())
     }
 
@@ -168,38 +192,4 @@ fn context(
     settings.awaited = (route.acme.iter().map(ToString::to_string)).collect();
     settings.client_certificates = clients.as_ref().map(ClientTrust::settings);
     ServerContext::new(settings).map_err(|e| e.to_string())
-}
-
-fn suite(suite: TlsSuite) -> Suite {
-    match suite {
-        TlsSuite::Aes128Gcm => Suite::Aes128Gcm,
-        TlsSuite::Aes256Gcm => Suite::Aes256Gcm,
-        TlsSuite::Chacha20 => Suite::Chacha20,
-        TlsSuite::EcdsaAes128Gcm => Suite::EcdsaAes128Gcm,
-        TlsSuite::EcdsaAes256Gcm => Suite::EcdsaAes256Gcm,
-        TlsSuite::EcdsaChacha20 => Suite::EcdsaChacha20,
-        TlsSuite::RsaAes128Gcm => Suite::RsaAes128Gcm,
-        TlsSuite::RsaAes256Gcm => Suite::RsaAes256Gcm,
-        TlsSuite::RsaChacha20 => Suite::RsaChacha20,
-    }
-}
-
-fn group(group: TlsGroup) -> Group {
-    match group {
-        TlsGroup::X25519MlKem768 => Group::X25519MlKem768,
-        TlsGroup::X25519 => Group::X25519,
-        TlsGroup::P256 => Group::P256,
-        TlsGroup::P384 => Group::P384,
-    }
-}
-
-pub(crate) fn alpn(names: &[String]) -> Vec<Vec<u8>> {
-    names.iter().map(|name| name.as_bytes().to_vec()).collect()
-}
-
-pub(crate) fn version(version: TlsVersion) -> Version {
-    match version {
-        TlsVersion::Tls12 => Version::Tls12,
-        TlsVersion::Tls13 => Version::Tls13,
-    }
 }

@@ -2,19 +2,19 @@
 //! many changes, one is parsed, and the loop of a worker stands still for that one only.
 
 use dormouse_engine::{Identity, IdentityError};
-use dormouse_handover::handover::Pem;
+use dormouse_handover::Pem;
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 
 /// Those of the configuration that runs.
 #[derive(Default)]
 pub struct Identities {
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, CachedIdentity>,
     hasher: RandomState,
     round: u64,
 }
 
-struct Known {
+struct CachedIdentity {
     identity: Identity,
     /// When it was last asked for.
     round: u64,
@@ -31,7 +31,7 @@ impl Identities {
         let identity = pem.identity()?;
         // An answer which does not hold yet is looked at again.
         if pem.ocsp.is_empty() || identity.is_stapled() {
-            let known = Known {
+            let known = CachedIdentity {
                 identity: identity.clone(),
                 round: self.round,
             };

@@ -8,9 +8,10 @@
 pub mod backend_tls;
 pub mod balance;
 pub mod contexts;
-pub mod door;
+mod engine_values;
 pub mod identities;
 pub mod origin;
 pub mod route;
+pub mod route_filter;
 pub mod session_cache;
 pub mod socket_options;

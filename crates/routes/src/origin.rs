@@ -1,14 +1,14 @@
 //! An origination at work: what its configuration became in this process.
 
-use crate::contexts;
+use crate::engine_values::{alpn, version};
 use dormouse_config::{Config, Originate, Server, milliseconds};
 use dormouse_engine::{
     ClientContext, ClientSettings, Protocols, ResumptionSettings, Reuse, Roots, TrustStore, digest,
 };
-use dormouse_handover::handover::{Handover, OriginPem};
+use dormouse_handover::{Handover, OriginPem};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Addr;
-use dormouse_tables::client_sessions::{ClientSessions, Key, Place};
+use dormouse_tables::client_sessions::{ClientSessions, SessionKey, SessionPlace};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -21,32 +21,37 @@ pub struct Origin {
     /// Trust, own certificate and suites: one for all connections, parsed once.
     pub context: ClientContext,
     /// The servers' addresses, in the order in which they are tried.
-    pub targets: Vec<Target>,
+    pub targets: Vec<ServerAddress>,
+    /// Milliseconds for which a connection waits for tickets after its handshake.
     pub ticket_wait_ms: u64,
     /// Connections which this worker keeps established for those to come.
     pub warm: u32,
 }
 
 /// One address of a server.
-pub struct Target {
+pub struct ServerAddress {
+    /// The address that connections are made to.
     pub address: Addr,
     /// The name it is asked for.
     pub server_name: String,
     /// As messages name it.
     pub name: String,
-    pub sessions: Option<Arc<Place>>,
+    /// Sessions of this server; `None`: handshakes are never resumed.
+    pub sessions: Option<Arc<SessionPlace>>,
 }
 
 /// Who builds them: which of how many workers.
 #[derive(Clone, Copy)]
-pub struct Share {
+pub struct WorkerNumber {
+    /// The number of this worker, from 0.
     pub worker: u32,
+    /// The number of workers.
     pub workers: u32,
 }
 
 /// Those of a worker which was told this.
 pub fn of_worker(handover: &Handover) -> io::Result<Vec<Origin>> {
-    let share = Share {
+    let number = WorkerNumber {
         worker: handover.worker,
         workers: handover.share.workers,
     };
@@ -62,7 +67,7 @@ pub fn of_worker(handover: &Handover) -> io::Result<Vec<Origin>> {
         &handover.config,
         &handover.origins,
         sessions.as_ref(),
-        share,
+        number,
     )
     .map_err(io::Error::other)
 }
@@ -72,7 +77,7 @@ pub fn origins(
     config: &Config,
     pems: &[OriginPem],
     sessions: Option<&ClientSessions>,
-    share: Share,
+    number: WorkerNumber,
 ) -> Result<Vec<Origin>, String> {
     // A trust store is parsed once, however many originations use it.
     let mut stores = HashMap::new();
@@ -82,7 +87,7 @@ pub fn origins(
         .zip(pems)
         .enumerate()
         .map(|(n, (originate, pem))| {
-            origin(originate, pem, sessions, share, &mut stores)
+            origin(originate, pem, sessions, number, &mut stores)
                 .map_err(|why| format!("origination {}: {why}", n + 1))
         })
         .collect()
@@ -92,7 +97,7 @@ fn origin<'a>(
     originate: &Originate,
     pem: &'a OriginPem,
     sessions: Option<&ClientSessions>,
-    share: Share,
+    number: WorkerNumber,
     stores: &mut HashMap<&'a str, TrustStore>,
 ) -> Result<Origin, String> {
     let roots = match &pem.roots {
@@ -108,10 +113,10 @@ fn origin<'a>(
     };
     let reuse = reuse(originate);
     let mut settings = ClientSettings::new(roots);
-    settings.alpn = contexts::alpn(&originate.alpn);
+    settings.alpn = alpn(&originate.alpn);
     settings.protocols = Protocols {
-        min: contexts::version(originate.min_version),
-        max: contexts::version(originate.max_version),
+        min: version(originate.min_version),
+        max: version(originate.max_version),
     };
     settings.resumption = (originate.resume_uses > 0).then_some(ResumptionSettings {
         tickets_expected: TICKETS_EXPECTED,
@@ -126,7 +131,7 @@ fn origin<'a>(
         let place = sessions.and_then(|all| all.place(key(originate, server, pem), reuse));
         targets(originate, server, place.map(Arc::new))
     });
-    let Share { worker, workers } = share;
+    let WorkerNumber { worker, workers } = number;
     let extra = u32::from(worker < originate.warm % workers.max(1));
     Ok(Origin {
         context,
@@ -139,12 +144,12 @@ fn origin<'a>(
 fn targets(
     originate: &Originate,
     server: &Server,
-    sessions: Option<Arc<Place>>,
-) -> impl Iterator<Item = Target> {
+    sessions: Option<Arc<SessionPlace>>,
+) -> impl Iterator<Item = ServerAddress> {
     let server_name = server_name(originate, server).to_owned();
     server.addresses.iter().map(move |address| {
         let shown = address.to_string();
-        Target {
+        ServerAddress {
             address: Addr::Tcp(*address),
             server_name: server_name.clone(),
             name: if shown == server.given {
@@ -170,7 +175,7 @@ pub fn reuse(originate: &Originate) -> Reuse {
 }
 
 /// What a session with this server depends on. Nothing else may resume it.
-pub fn key(originate: &Originate, server: &Server, pem: &OriginPem) -> Key {
+pub fn key(originate: &Originate, server: &Server, pem: &OriginPem) -> SessionKey {
     let alpn = originate.alpn.join("\0");
     let versions = format!("{} {}", originate.min_version, originate.max_version);
     let own = pem.identity.as_ref().map_or("", |own| own.chain.as_str());
@@ -182,7 +187,7 @@ pub fn key(originate: &Originate, server: &Server, pem: &OriginPem) -> Key {
         pem.roots.as_deref().unwrap_or("insecure").as_bytes(),
         own.as_bytes(),
     ]);
-    let mut key = Key::default();
+    let mut key = SessionKey::default();
     key.copy_from_slice(&digest[..16]);
     key
 }

@@ -2,8 +2,8 @@
 
 use crate::backend_tls::BackendTls;
 use crate::balance::{Target, Targets};
-use crate::door::Takes;
 use crate::origin::Origin;
+use crate::route_filter::RouteFilter;
 use crate::socket_options::SocketOptions;
 use dormouse_config::{
     self as config, Config, Network, Originate, ProxyProtocol, Sockets, SourceAddress, Truncation,
@@ -17,6 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// One way through the program.
 pub struct Route {
+    /// Which side speaks TLS, and where connections go.
     pub direction: Direction,
     /// Addresses from which the backend is connected to; none: see [`Route::source`].
     pub sources: Vec<IpAddr>,
@@ -31,7 +32,7 @@ pub struct Route {
     /// What the kernel is asked for, on both sides.
     pub sockets: SocketOptions,
     /// Which of the clients that come by its address are its own.
-    pub takes: Takes,
+    pub filter: RouteFilter,
 }
 
 /// Who the client is, who says so, who is told, and who may come in.
@@ -98,7 +99,7 @@ impl Route {
             truncation: route.truncation,
             backend_tls: BackendTls::of(route),
             sockets: SocketOptions::new(&config.sockets),
-            takes: Takes::of(route),
+            filter: RouteFilter::of(route),
         }
     }
 
@@ -140,7 +141,7 @@ impl Route {
             backend_tls: None,
             sources: Vec::new(),
             sockets: SocketOptions::new(sockets),
-            takes: Takes::default(),
+            filter: RouteFilter::default(),
         }
     }
 
@@ -154,9 +155,9 @@ impl Route {
         matches!(self.direction, Direction::PassThrough(_))
     }
 
-    /// Must the first bytes of a client be read to know whether it is for this route?
-    pub fn is_for_some(&self) -> bool {
-        self.passes_through() || self.takes.is_for_some()
+    /// Whether a ClientHello must be read to know whether its client is for this route.
+    pub fn needs_client_hello(&self) -> bool {
+        self.passes_through() || self.filter.is_selective()
     }
 
     /// Is there no plain side?
@@ -164,7 +165,7 @@ impl Route {
         matches!(self.direction, Direction::Terminate { targets: None, .. })
     }
 
-    /// Takes new ticket keys into use, where TLS comes in.
+    /// RouteFilter new ticket keys into use, where TLS comes in.
     pub fn replace_ticket_keys(&self, keys: &TicketKeys) -> Result<(), SettingsError> {
         match &self.direction {
             Direction::Terminate {
@@ -216,7 +217,7 @@ pub fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> {
             truncation: originate.truncation,
             backend_tls: None,
             sockets: SocketOptions::new(&config.sockets),
-            takes: Takes::default(),
+            filter: RouteFilter::default(),
         }
     };
     origins

@@ -1,7 +1,7 @@
 //! The session cache of all workers, as the engine uses it.
 
 use dormouse_engine::ServerSessions;
-use dormouse_handover::handover::Descriptors;
+use dormouse_handover::Descriptors;
 use dormouse_reactor::Fd;
 use dormouse_reactor::cache::Cache;
 use std::io;

@@ -15,6 +15,7 @@ pub struct SocketOptions {
 }
 
 impl SocketOptions {
+    /// Translates the configured options into what the kernel takes.
     pub fn new(sockets: &Sockets) -> SocketOptions {
         SocketOptions {
             keepalive: sockets.keepalive_idle.map(|idle| Keepalive {

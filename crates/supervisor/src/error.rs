@@ -39,7 +39,7 @@ impl fmt::Display for ServeError {
 impl std::error::Error for ServeError {}
 
 /// For `map_err`: names what was tried.
-pub(super) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> ServeError {
+pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> ServeError {
     move |error| ServeError::System {
         what: what.into(),
         error,

@@ -1,20 +1,21 @@
-//! What main leaves for itself when it executes another binary.
+//! What main leaves to the next binary in its process.
 
-use crate::session_files::Left;
+use crate::pairs::PairState;
+use crate::session_files::SessionFilesState;
 use dormouse_config::Plan;
-use dormouse_handover::handover::{Handover, part, parts, write_parts};
 use dormouse_handover::layout::Formats;
-use dormouse_handover::share::Share;
+use dormouse_handover::{Handover, parts};
 use dormouse_reactor::Fd;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
 
-/// What main leaves for itself. JSON may gain fields without a new version.
+/// Main's state. JSON may gain fields without a new version.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct MainState {
-    /// What a worker would be told: configuration, certificates, keys, listeners.
-    pub(crate) told: Handover,
+    /// As a worker gets it: configuration, certificates, keys, listeners.
+    #[serde(rename = "told")]
+    pub(crate) handover: Handover,
     pub(crate) plan: Plan,
     pub(crate) edition: u64,
     pub(crate) loaded_ms: u64,
@@ -27,36 +28,29 @@ pub(crate) struct MainState {
     /// The listening socket of the admin address, and its file.
     pub(crate) admin: Option<(i32, Option<PathBuf>)>,
     /// Sessions of originations.
-    pub(crate) sessions: Option<Left>,
-    /// Processes of the old binary, which are about to end.
+    pub(crate) sessions: Option<SessionFilesState>,
+    /// Processes of the old binary that are about to end.
     pub(crate) former: Vec<i32>,
-}
-
-/// A keeper and its worker, as main knows them.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct PairState {
-    pub(crate) keeper: i32,
-    pub(crate) born_ms: u64,
-    pub(crate) orders: i32,
-    pub(crate) board: i32,
-    pub(crate) edition: u64,
-    pub(crate) share: Share,
 }
 
 impl MainState {
     /// Writes it into a memory file.
     pub(crate) fn write(&self) -> io::Result<Fd> {
         let formats = serde_json::to_vec(&Formats::ours())?;
-        write_parts(&formats, &serde_json::to_vec(self)?, &self.told.secrets())
+        parts::write(
+            &formats,
+            &serde_json::to_vec(self)?,
+            &self.handover.secrets(),
+        )
     }
 
-    /// Reads it, if this build goes on with what the writer's formats left.
+    /// Reads it, if this build can go on with the writer's formats.
     pub(crate) fn read(fd: Fd) -> io::Result<MainState> {
-        let [formats, state, secrets] = parts(fd)?;
-        let formats: Formats = serde_json::from_slice(&part(fd, formats)?)?;
+        let [formats, state, secrets] = parts::locate(fd)?;
+        let formats: Formats = serde_json::from_slice(&parts::read(fd, formats)?)?;
         formats.check().map_err(io::Error::other)?;
-        let mut state: MainState = serde_json::from_slice(&part(fd, state)?)?;
-        state.told.set_secrets(&part(fd, secrets)?)?;
+        let mut state: MainState = serde_json::from_slice(&parts::read(fd, state)?)?;
+        state.handover.set_secrets(&parts::read(fd, secrets)?)?;
         Ok(state)
     }
 }

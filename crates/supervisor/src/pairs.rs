@@ -1,64 +1,74 @@
-//! Pairs of keeper and worker: starting them, hearing of them, noting their ends.
+//! Pairs of keeper and worker: started by main, given orders, heard, and noted when they end.
 
-use super::error::{ServeError, system};
-use super::{Supervisor, TOKEN_ORDERS};
+use crate::tokens;
 use dormouse_dataplane::keeper::{self, BoardArgs};
+use dormouse_handover::Handover;
 use dormouse_handover::child;
-use dormouse_handover::handover::Handover;
 use dormouse_handover::orders::{self, Order, Word};
 use dormouse_handover::share::Share;
 use dormouse_handover::slot::{SLOT_LAYOUT_VERSION, Slot};
+use dormouse_handover::talk;
+use dormouse_handover::upgrade::Command;
 use dormouse_reactor::pending::Pending;
-use dormouse_reactor::poller::Interest;
-use dormouse_reactor::process::{self, Board, Ended, Inherit, Pid, Program, Wait};
+use dormouse_reactor::poller::{Interest, Poller};
+use dormouse_reactor::process::{self, Board, Ended, Inherit, Pid, Program};
+use dormouse_reactor::signal::Signal;
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::socket;
 use dormouse_reactor::{Fd, OnExec};
+use serde::{Deserialize, Serialize};
 use std::io;
 
 /// A keeper and its worker.
-pub(super) struct Pair {
-    /// The keeper; nobody's number any more once it has ended.
-    pub(super) pid: Pid,
-    pub(super) born_ms: u64,
+struct Pair {
+    /// The keeper; a stale number once it has ended.
+    keeper: Pid,
+    born_ms: u64,
     /// How the keeper ended.
-    pub(super) ended: Option<Ended>,
+    ended: Option<Ended>,
     /// Main's end of the channel to the worker.
-    pub(super) orders: Fd,
-    /// What the keeper is to do.
-    pub(super) board: Board,
-    pub(super) ready: bool,
-    /// The edition of the configuration that its worker goes by.
-    pub(super) edition: u64,
-    /// The challenge that its worker shows, or showed last.
-    pub(super) shows: u64,
-    /// Its worker is gone for good.
-    pub(super) is_over: bool,
-    pub(super) share: Share,
+    orders: Fd,
+    /// The keeper's orders.
+    board: Board,
+    ready: bool,
+    /// The edition of the configuration that the worker follows.
+    edition: u64,
+    /// The challenge that the worker shows, or showed last.
+    challenge: u64,
+    /// The worker is gone for good.
+    is_over: bool,
+    share: Share,
 }
 
-impl Pair {
-    /// Gives an order to the worker. One that can't be reached will be seen to be gone, or asks
-    /// for what it missed when the next of them is ready.
-    pub(super) fn order(&self, order: &Order) {
-        if let Err(error) = orders::give(self.orders, order) {
-            tracing::warn!(%error, keeper = self.pid.0, "a worker can't be given an order");
-        }
-    }
+/// A pair, as one binary leaves it to the next.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct PairState {
+    keeper: i32,
+    born_ms: u64,
+    orders: i32,
+    board: i32,
+    edition: u64,
+    share: Share,
 }
 
-impl Supervisor {
-    /// Makes the shared memory of a pair, and starts its keeper.
-    pub(super) fn start_pair(&mut self, mut handover: Handover) -> io::Result<()> {
-        let slots = Slab::<Slot>::create(
-            "dormouse-slots",
-            handover.share.connections_max,
-            SLOT_LAYOUT_VERSION,
-        )?;
-        let pending = Pending::create(
-            "dormouse-pending",
-            handover.share.pending_bytes_max as usize,
-        )?;
+/// All pairs; a worker is named by its place among them.
+#[derive(Default)]
+pub(crate) struct Pairs {
+    all: Vec<Pair>,
+}
+
+impl Pairs {
+    /// Makes the shared memory of a pair, and starts its keeper with this handover.
+    pub(crate) fn start(
+        &mut self,
+        mut handover: Handover,
+        edition: u64,
+        poller: &Poller,
+    ) -> io::Result<()> {
+        let share = handover.share.clone();
+        let slots =
+            Slab::<Slot>::create("dormouse-slots", share.connections_max, SLOT_LAYOUT_VERSION)?;
+        let pending = Pending::create("dormouse-pending", share.pending_bytes_max as usize)?;
         let (ours, theirs) = socket::channel(OnExec::Close)?;
         let board = Board::create("dormouse-board")?;
         let reader = board.reader()?;
@@ -69,131 +79,217 @@ impl Supervisor {
         handover.descriptors.slots = slots.fd().0;
         handover.descriptors.pending = pending.fd().0;
         handover.descriptors.orders = theirs.0;
-        let told = handover.write()?;
+        let file = handover.write()?;
         let mut inherited = handover.descriptors.all();
-        inherited.extend([told, reader]);
-        let command = keeper::first_command(told, board_args);
+        inherited.extend([file, reader]);
+        let command = keeper::first_command(file, board_args);
         let mut program = Program::this(command).with(Inherit::Only(inherited));
         program.environment = Some(child::environment());
         let keeper = program.start()?;
         // Main keeps no descriptor of the pair but its end of the channel.
-        for fd in [slots.fd(), pending.fd(), theirs, told, reader] {
+        for fd in [slots.fd(), pending.fd(), theirs, file, reader] {
             fd.close();
         }
-        let token = TOKEN_ORDERS + self.pairs.len() as u64;
-        self.poller.add(ours, token, Interest::READ)?;
-        self.pairs.push(Pair {
-            pid: keeper,
+        poller.add(ours, token(self.all.len()), Interest::READ)?;
+        let pair = Pair {
             born_ms: process::boottime_ms(),
+            ready: false,
+            ..Pair::new(keeper, ours, board, edition, share)
+        };
+        self.all.push(pair);
+        Ok(())
+    }
+
+    /// The pairs that another binary in this process has started.
+    pub(crate) fn adopt(states: &[PairState], poller: &Poller) -> io::Result<Pairs> {
+        let mut all = Vec::with_capacity(states.len());
+        for (worker, state) in states.iter().enumerate() {
+            let orders = Fd(state.orders);
+            orders.set_on_exec(OnExec::Close)?;
+            poller.add(orders, token(worker), Interest::READ)?;
+            let board = Board::adopt(Fd(state.board)).map_err(io::Error::other)?;
+            let (keeper, share) = (Pid(state.keeper), state.share.clone());
+            all.push(Pair {
+                born_ms: state.born_ms,
+                ready: true,
+                ..Pair::new(keeper, orders, board, state.edition, share)
+            });
+        }
+        Ok(Pairs { all })
+    }
+
+    /// For the next binary in this process.
+    pub(crate) fn state(&self) -> Vec<PairState> {
+        let state = |pair: &Pair| PairState {
+            keeper: pair.keeper.0,
+            born_ms: pair.born_ms,
+            orders: pair.orders.0,
+            board: pair.board.fd().0,
+            edition: pair.edition,
+            share: pair.share.clone(),
+        };
+        self.all.iter().map(state).collect()
+    }
+
+    /// The descriptors that the next binary in this process needs.
+    pub(crate) fn fds(&self) -> Vec<Fd> {
+        let fds = |pair: &Pair| [pair.orders, pair.board.fd()];
+        self.all.iter().flat_map(fds).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// A worker's share of the limits, if it has one already.
+    pub(crate) fn share(&self, worker: u32) -> Option<&Share> {
+        self.all.get(worker as usize).map(|pair| &pair.share)
+    }
+
+    /// The keepers, for control.
+    pub(crate) fn keepers(&self) -> Vec<talk::Keeper> {
+        let keeper = |pair: &Pair| talk::Keeper {
+            pid: pair.keeper.0,
+            born_ms: pair.born_ms,
+            ended: pair.ended.map(|ended| ended.to_string()),
+        };
+        self.all.iter().map(keeper).collect()
+    }
+
+    // ---- orders and answers ----
+
+    /// Gives an order to a worker. A worker that can't be reached is found to be gone later, or gets
+    /// what it missed when its successor is ready.
+    pub(crate) fn order(&self, worker: usize, order: &Order) {
+        if let Some(pair) = self.all.get(worker) {
+            pair.order(order);
+        }
+    }
+
+    /// Gives an order to all workers.
+    pub(crate) fn order_all(&self, order: &Order) {
+        self.all.iter().for_each(|pair| pair.order(order));
+    }
+
+    /// The next word of a worker. What main has to remember of it is noted here.
+    pub(crate) fn receive(&mut self, worker: usize, poller: &Poller) -> Option<Word> {
+        let pair = self.all.get_mut(worker)?;
+        let word = orders::hear(pair.orders).unwrap_or_else(|_| {
+            let _ = poller.remove(pair.orders);
+            pair.is_over = true;
+            None
+        })?;
+        match word {
+            Word::Ready => pair.ready = true,
+            Word::Reloaded(edition) => pair.edition = edition,
+            Word::Shows(number) => pair.challenge = number,
+            _ => {}
+        }
+        Some(word)
+    }
+
+    /// Whether all workers have begun.
+    pub(crate) fn are_ready(&self) -> bool {
+        self.all.iter().all(|pair| pair.ready)
+    }
+
+    /// Whether all workers have begun, and all keepers live.
+    pub(crate) fn are_whole(&self) -> bool {
+        let is_whole = |pair: &Pair| pair.ready && pair.ended.is_none();
+        self.all.iter().all(is_whole)
+    }
+
+    /// Whether a worker follows this edition of the configuration.
+    pub(crate) fn has_edition(&self, worker: usize, edition: u64) -> bool {
+        let pair = self.all.get(worker);
+        pair.is_some_and(|pair| pair.edition == edition)
+    }
+
+    /// Whether all workers that are left follow this edition.
+    pub(crate) fn have_edition(&self, edition: u64) -> bool {
+        let has_it = |pair: &Pair| pair.edition == edition || pair.is_over;
+        self.all.iter().all(has_it)
+    }
+
+    /// Whether all workers that are left show this challenge.
+    pub(crate) fn show_challenge(&self, number: u64) -> bool {
+        let shows_it = |pair: &Pair| pair.challenge == number || pair.is_over;
+        self.all.iter().all(shows_it)
+    }
+
+    // ---- keepers ----
+
+    /// Notes that a keeper has ended. Returns whether its worker had begun; `None`: it was no keeper.
+    pub(crate) fn note_end(&mut self, pid: Pid, ended: Ended) -> Option<bool> {
+        let is_it = |pair: &&mut Pair| pair.keeper == pid && pair.ended.is_none();
+        let pair = self.all.iter_mut().find(is_it)?;
+        pair.ended = Some(ended);
+        Some(pair.ready)
+    }
+
+    /// Whether all keepers have ended.
+    pub(crate) fn are_over(&self) -> bool {
+        self.all.iter().all(|pair| pair.ended.is_some())
+    }
+
+    /// Writes a command with its text on the boards of all keepers.
+    pub(crate) fn post(&self, command: Command, text: &str) -> io::Result<()> {
+        let mut pairs = self.all.iter();
+        pairs.try_for_each(|pair| pair.board.post(command as u32, text).map(drop))
+    }
+
+    /// Writes a command on the boards, and wakes the keepers.
+    pub(crate) fn command(&self, command: Command) {
+        for pair in &self.all {
+            // A post without a text always fits.
+            let _ = pair.board.post(command as u32, "");
+        }
+        for pair in self.all.iter().filter(|pair| pair.ended.is_none()) {
+            let _ = process::send_signal(pair.keeper, Signal::User2);
+        }
+    }
+
+    /// Goes over to the keepers of the new binary. Returns the former ones, which will end.
+    pub(crate) fn replace_keepers(&mut self, keepers: &[Pid]) -> Vec<Pid> {
+        let pairs = self.all.iter_mut().zip(keepers);
+        let replace = |(pair, &keeper): (&mut Pair, &Pid)| {
+            pair.born_ms = process::boottime_ms();
+            std::mem::replace(&mut pair.keeper, keeper)
+        };
+        pairs.map(replace).collect()
+    }
+
+    /// A pair stays with the former binary's keeper.
+    pub(crate) fn set_keeper(&mut self, worker: usize, keeper: Pid) {
+        if let Some(pair) = self.all.get_mut(worker) {
+            pair.keeper = keeper;
+        }
+    }
+}
+
+impl Pair {
+    fn new(keeper: Pid, orders: Fd, board: Board, edition: u64, share: Share) -> Pair {
+        Pair {
+            keeper,
+            born_ms: 0,
             ended: None,
-            orders: ours,
+            orders,
             board,
             ready: false,
-            edition: self.edition,
-            shows: 0,
+            edition,
+            challenge: 0,
             is_over: false,
-            share: handover.share.clone(),
-        });
-        Ok(())
-    }
-
-    /// A worker has something to say, or is gone for good.
-    pub(super) fn on_worker(&mut self, index: usize) {
-        let Some(pair) = self.pairs.get(index) else {
-            return;
-        };
-        match orders::hear(pair.orders) {
-            Ok(None) => {}
-            Ok(Some(Word::Ready)) => self.on_ready(index),
-            Ok(Some(Word::Reloaded(edition))) => self.on_reloaded(index, edition, Ok(())),
-            Ok(Some(Word::NotReloaded(edition, why))) => {
-                self.on_reloaded(index, edition, Err(why));
-            }
-            Ok(Some(Word::Shows(number))) => self.on_shown(index, number),
-            Ok(Some(word)) => self.on_word_of_upgrade(index, word),
-            Err(_) => {
-                let _ = self.poller.remove(pair.orders);
-                if let Some(pair) = self.pairs.get_mut(index) {
-                    pair.is_over = true;
-                }
-            }
+            share,
         }
     }
 
-    /// A worker serves: the first one, or one that came after a crash, which is told what it can't
-    /// know from its handover.
-    fn on_ready(&mut self, index: usize) {
-        if let Some(pair) = self.pairs.get_mut(index) {
-            pair.ready = true;
-        }
-        let Some(pair) = self.pairs.get(index) else {
-            return;
-        };
-        self.give_ticket_keys(pair);
-        self.give_addresses(pair);
-        if pair.edition != self.edition {
-            self.give_configuration(index);
-        }
-        if let Some(order) = self.rest_of_drain() {
-            pair.order(&order);
-        }
-        if self.stopping {
-            pair.order(&Order::Stop);
-        }
-        self.give_challenge_again(index);
-        if !self.announced && self.pairs.iter().all(|pair| pair.ready) {
-            self.announced = true;
-            tracing::info!(
-                workers = self.pairs.len(),
-                pid = std::process::id(),
-                "ready"
-            );
-            self.notify.ready(self.pairs.len());
+    fn order(&self, order: &Order) {
+        if let Err(error) = orders::give(self.orders, order) {
+            tracing::warn!(%error, keeper = self.keeper.0, "a worker can't be given an order");
         }
     }
+}
 
-    /// Takes note of all processes that have ended.
-    pub(super) fn reap(&mut self) -> Result<(), ServeError> {
-        while let Some((pid, ended)) =
-            process::wait(Wait::AnyEnded).map_err(system("wait for processes"))?
-        {
-            if self.is_of_upgrade(pid, ended) {
-                continue;
-            }
-            if self.is_errand(pid, ended)
-                || self.is_ticket_store(pid, ended)
-                || self.is_scout(pid, ended)
-            {
-                continue;
-            }
-            if self.is_control(pid) {
-                self.on_control_ended(ended);
-                continue;
-            }
-            let is_it = |pair: &&mut Pair| pair.pid == pid && pair.ended.is_none();
-            let Some(pair) = self.pairs.iter_mut().find(is_it) else {
-                // A former keeper leaves its last worker to us, which ended as it should.
-                if ended == Ended::Exited(i32::from(keeper::EXIT_HANDED_OVER)) {
-                    continue;
-                }
-                tracing::warn!(pid = pid.0, "an orphaned worker ended: {ended}");
-                continue;
-            };
-            pair.ended = Some(ended);
-            if ended == Ended::Exited(i32::from(keeper::EXIT_CANNOT_BEGIN)) && !pair.ready {
-                self.stop();
-                let what = "a worker could not begin: see above".to_owned();
-                return Err(ServeError::Workers(what));
-            }
-            if !self.stopping {
-                tracing::error!(
-                    pid = pid.0,
-                    "a keeper is gone ({ended}); its worker serves on, \
-                    but would not be started again"
-                );
-            }
-            self.fail_upgrade("a keeper ended meanwhile");
-        }
-        Ok(())
-    }
+fn token(worker: usize) -> u64 {
+    tokens::WORKERS + worker as u64
 }

@@ -4,12 +4,12 @@
 //! A file is JSON, readable by its owner alone: whoever has a session can take part in it. It is
 //! written whole under another name and then renamed, so that there is always one that is whole.
 
-use crate::ServeError;
+use crate::error::ServeError;
 use dormouse_config::Config;
-use dormouse_handover::handover::OriginPem;
+use dormouse_handover::OriginPem;
 use dormouse_reactor::Fd;
 use dormouse_routes::origin;
-use dormouse_tables::client_sessions::{ClientSessions, MAIN, Place, Snapshot};
+use dormouse_tables::client_sessions::{ClientSessions, MAIN, SessionPlace, Snapshot};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -26,55 +26,55 @@ const LOOK: Duration = Duration::from_secs(5);
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const FORMAT: &str = "dormouse sessions 1";
 
-/// The mapping, and the files which follow it.
+/// The mapping, and the files that follow it.
 pub(crate) struct SessionFiles {
     sessions: ClientSessions,
-    files: Vec<File>,
+    files: Vec<SessionFile>,
     looked: Instant,
 }
 
-struct File {
+struct SessionFile {
     path: PathBuf,
-    places: Vec<([u8; 16], Place)>,
+    places: Vec<([u8; 16], SessionPlace)>,
     /// The sum of the places' stamps when it was written last.
     written: u64,
 }
 
-/// Sessions between two binaries of one process.
+/// What the next binary in this process needs to go on with the sessions.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Left {
+pub(crate) struct SessionFilesState {
     fd: i32,
-    files: Vec<LeftFile>,
+    files: Vec<FileState>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct LeftFile {
+struct FileState {
     path: PathBuf,
     keys: Vec<[u8; 16]>,
     written: u64,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Content {
+struct FileContents {
     format: String,
-    servers: Vec<Server>,
+    servers: Vec<ServerSessions>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Server {
+struct ServerSessions {
     key: String,
     since_s: u64,
     uses: u32,
-    sessions: Vec<Kept>,
+    sessions: Vec<StoredSession>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredSession {
     offered: bool,
     secret: String,
 }
 
-impl Drop for Kept {
+impl Drop for StoredSession {
     fn drop(&mut self) {
         self.secret.zeroize();
     }
@@ -106,7 +106,7 @@ impl SessionFiles {
         Ok(Some(files))
     }
 
-    /// Goes by this configuration from now on. A file that is new to it is read.
+    /// Follows this configuration from now on. A file that is new in it is read.
     pub(crate) fn follow(
         &mut self,
         config: &Config,
@@ -122,7 +122,7 @@ impl SessionFiles {
                 let key = origin::key(originate, server, pem);
                 Some((key, self.sessions.place(key, origin::reuse(originate))?))
             });
-            let mut file = File {
+            let mut file = SessionFile {
                 path: path.clone(),
                 places: places.collect(),
                 written: 0,
@@ -143,30 +143,30 @@ impl SessionFiles {
         Ok(())
     }
 
-    /// What another binary in this process needs to go on with them.
-    pub(crate) fn left(&self) -> Left {
-        let files = self.files.iter().map(|file| LeftFile {
+    /// For the next binary in this process.
+    pub(crate) fn state(&self) -> SessionFilesState {
+        let files = self.files.iter().map(|file| FileState {
             path: file.path.clone(),
             keys: file.places.iter().map(|(key, _)| *key).collect(),
             written: file.written,
         });
-        Left {
+        SessionFilesState {
             fd: self.fd().0,
             files: files.collect(),
         }
     }
 
-    /// Goes on with what another binary in this process left.
-    pub(crate) fn again(config: &Config, left: &Left) -> io::Result<SessionFiles> {
-        let sessions = ClientSessions::adopt(Fd(left.fd), origin::PLACES, u32::from(MAIN))?;
-        let files = left.files.iter().map(|file| {
+    /// Goes on with what another binary in this process has left.
+    pub(crate) fn adopt(config: &Config, state: &SessionFilesState) -> io::Result<SessionFiles> {
+        let sessions = ClientSessions::adopt(Fd(state.fd), origin::PLACES, u32::from(MAIN))?;
+        let files = state.files.iter().map(|file| {
             let mut originations = config.originate.iter();
             let of_file = originations.find(|one| one.session_file.as_ref() == Some(&file.path));
             let places = file.keys.iter().filter_map(|&key| {
                 let place = sessions.place(key, origin::reuse(of_file?))?;
                 Some((key, place))
             });
-            File {
+            SessionFile {
                 path: file.path.clone(),
                 places: places.collect(),
                 written: file.written,
@@ -212,7 +212,7 @@ impl SessionFiles {
     }
 }
 
-impl File {
+impl SessionFile {
     fn stamps(&self) -> u64 {
         self.places.iter().fold(0, |sum, (_, place)| {
             sum.wrapping_add(place.stamp().load(Ordering::Relaxed))
@@ -224,7 +224,7 @@ impl File {
             return Ok(());
         };
         let foreign = "is not a file of sessions; give another name, or remove it";
-        let content: Content = serde_json::from_str(&text).map_err(|_| foreign.to_owned())?;
+        let content: FileContents = serde_json::from_str(&text).map_err(|_| foreign.to_owned())?;
         if content.format != FORMAT {
             return Err(foreign.to_owned());
         }
@@ -240,9 +240,9 @@ impl File {
     fn write(&self) -> io::Result<()> {
         let servers = self.places.iter().filter_map(|(key, place)| {
             let snapshot = place.snapshot()?;
-            Some(Server::new(hex(key), &snapshot))
+            Some(ServerSessions::new(hex(key), &snapshot))
         });
-        let content = Content {
+        let content = FileContents {
             format: FORMAT.to_owned(),
             servers: servers.collect(),
         };
@@ -251,24 +251,24 @@ impl File {
     }
 }
 
-impl Server {
-    fn new(key: String, snapshot: &Snapshot) -> Server {
-        let kept = |(offered, bytes): &(bool, Zeroizing<Vec<u8>>)| Kept {
+impl ServerSessions {
+    fn new(key: String, snapshot: &Snapshot) -> ServerSessions {
+        let stored = |(offered, bytes): &(bool, Zeroizing<Vec<u8>>)| StoredSession {
             offered: *offered,
             secret: hex(bytes),
         };
-        Server {
+        ServerSessions {
             key,
             since_s: snapshot.since_s,
             uses: snapshot.uses,
-            sessions: snapshot.sessions.iter().map(kept).collect(),
+            sessions: snapshot.sessions.iter().map(stored).collect(),
         }
     }
 
     fn snapshot(&self) -> Snapshot {
-        let sessions = self.sessions.iter().filter_map(|kept| {
-            let bytes = unhex(&kept.secret)?;
-            Some((kept.offered, Zeroizing::new(bytes)))
+        let sessions = self.sessions.iter().filter_map(|stored| {
+            let bytes = unhex(&stored.secret)?;
+            Some((stored.offered, Zeroizing::new(bytes)))
         });
         Snapshot {
             since_s: self.since_s,

@@ -1,194 +1,114 @@
-//! What is made before anything serves.
+//! The start of the program: everything that can fail does so before a client is served.
 
-use super::certificates::Watch;
-use super::control::{self, Control, Tables};
-use super::errands::Errands;
-use super::error::{ServeError, system};
-use super::keys;
-use super::notify::Notify;
-use super::numbers::Numbers;
-use super::scout::Scouts;
-use super::state::certificates_told;
-use super::{Source, Supervisor, TOKEN_SIGNALS, listeners, signals};
-use crate::session_files::SessionFiles;
+use crate::admin_address;
+use crate::contexts;
+use crate::control::ControlProcess;
+use crate::edition::Edition;
+use crate::error::{ServeError, system};
+use crate::listening::Listening;
+use crate::material::Material;
+use crate::pairs::Pairs;
+use crate::process_setup;
+use crate::serving::Serving;
+use crate::shared_memory::SharedMemory;
+use crate::source::Source;
+use crate::supervisor::{History, Supervisor};
 use crate::ticket_keys::Keyring;
 use dormouse_config::{Config, Loaded, Log, Sandbox};
-use dormouse_handover::handover::{ClientTrust, OriginPem, Pem};
 use dormouse_handover::unix_time;
-use dormouse_reactor::cache::Cache;
-use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::process::OomScore;
-use dormouse_reactor::shared::Shared;
-use dormouse_reactor::signal::Signals;
-use dormouse_reactor::{Fd, OnExec, process, sandbox};
-use dormouse_routes::backend_tls;
-use dormouse_routes::contexts;
-use dormouse_routes::identities::Identities;
-use dormouse_routes::route::Route;
-use dormouse_tables::backends::Backends;
-use dormouse_tables::clients::Clients;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use dormouse_reactor::{process, sandbox};
+use dormouse_routes::contexts::warm_up;
 use std::io;
 
-/// How much sooner than main keepers and workers are taken when memory runs out: as if they used
-/// so many thousandths of the machine's memory more.
+/// How much sooner than main keepers and workers are killed when memory runs out: as if they used
+/// this many thousandths of the machine's memory more.
 const KEEPERS_OOM_SCORE: i32 = 300;
 
-impl Supervisor {
-    /// Opens everything: what can fail does so before anybody is served.
-    pub(super) fn start(
-        loaded: &Loaded,
-        source: Source,
-        set_logs: fn(&Log),
-        certificates: Vec<Vec<Pem>>,
-        trust: Vec<Option<ClientTrust>>,
-        (origins, backend_tls): (Vec<OriginPem>, Vec<Option<OriginPem>>),
-    ) -> Result<Supervisor, ServeError> {
-        let Loaded { config, plan, .. } = loaded;
-        check_user(config)?;
-        check_sandbox(config.process.sandbox)?;
-        let signals = signals::open()?;
-        let sessions = SessionFiles::open(config, &origins)?;
-        let counters = Shared::create("dormouse-counters", plan.workers as usize)
-            .map_err(system("make shared memory"))?;
-        let clients = Clients::create(plan.connections_max, random())
-            .map_err(system("make shared memory"))?;
-        let backends = Backends::create(plan.workers).map_err(system("make shared memory"))?;
-        let mut ticket_keys =
-            Keyring::open(config, unix_time(), &counters).map_err(ServeError::Certificates)?;
-        let routes = shake_hands(config, &certificates, &trust, &ticket_keys, &backends)?;
-        make_contexts(config, &backend_tls, routes)?;
-        let session_cache = make_session_cache(config)?;
-        let numbers = Numbers::default().of(config);
-        let listeners = listeners::open(config, &numbers.list(), &[])?;
-        let poller = open_poller(&signals)?;
-        keys::wait_for_keys(&poller, &mut ticket_keys).map_err(system("wait for ticket keys"))?;
-        let address = control::open_address(config)?;
-        let tables = Tables {
-            counters: &counters,
-            backends: &backends,
-        };
-        let control = Control::start(address, config, tables, &poller)
-            .map_err(system("start the control process"))?;
-        let now_ms = process::boottime_ms();
-        Ok(Supervisor {
-            config: config.clone(),
-            source,
-            set_logs,
-            certificates_told: certificates_told(&certificates),
-            certificates,
-            client_trust: trust,
-            origins,
-            backend_tls,
-            watch: Watch::begin(config),
-            listeners,
-            numbers,
-            waits_for_restart: Vec::new(),
-            last_reload: None,
-            reloading: None,
-            drain: None,
-            edition: 1,
-            loaded_ms: now_ms,
-            connections_max: plan.connections_max.into(),
-            plan: plan.clone(),
-            pairs: Vec::new(),
-            control,
-            counters,
-            clients,
-            backends,
-            poller,
-            signals,
-            ticket_keys,
-            upgrade: None,
-            former_keepers: Vec::new(),
-            born_ms: now_ms,
-            sessions,
-            session_cache,
-            notify: Notify::from_environment(),
-            errands: Errands::default(),
-            scouts: Scouts::default(),
-            stopping: false,
-            announced: false,
-        })
-    }
-
-    /// Starts all keepers, which start their workers. When memory runs out the kernel is to take
-    /// these before main: their connections go on in the next one. Of the two the worker is always
-    /// the larger one.
-    pub(super) fn start_pairs(
-        mut self,
-        oom: io::Result<OomScore>,
-    ) -> Result<Supervisor, ServeError> {
-        let mut start = || -> io::Result<()> {
-            for worker in 0..self.plan.workers {
-                let handover = self.handover(worker);
-                self.start_pair(handover)?;
-            }
-            Ok(())
-        };
-        let (started, scored) = match oom {
-            Ok(mut oom) => oom.raised(KEEPERS_OOM_SCORE, &mut start),
-            Err(error) => (start(), Err(error)),
-        };
-        if let Err(error) = scored {
-            tracing::debug!(%error, "workers have the score for want of memory that main has");
-        }
-        started.map_err(system("start a worker"))?;
-        self.tell_scouts();
-        Ok(self)
-    }
+/// Serves until told to stop. `set_logs` sets what is logged, again after each reload.
+///
+/// # Errors
+/// Why it could not begin, or could not go on.
+pub fn serve(loaded: &Loaded, source: Source, set_logs: fn(&Log)) -> Result<(), ServeError> {
+    set_logs(&loaded.config.log);
+    let oom = OomScore::open();
+    process_setup::prepare_process()?;
+    let loaded = &loaded.settled();
+    let material = Material::load(&loaded.config, &[]).map_err(ServeError::Certificates)?;
+    let mut supervisor = prepare(loaded, source, set_logs, material)?;
+    start_pairs(&mut supervisor, oom)?;
+    supervisor.run()
 }
 
-/// Not known to anybody outside: what the standard library seeds its own tables with.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
+fn prepare(
+    loaded: &Loaded,
+    source: Source,
+    set_logs: fn(&Log),
+    material: Material,
+) -> Result<Supervisor, ServeError> {
+    let Loaded { config, plan, .. } = loaded;
+    check_user(config)?;
+    check_sandbox(config.process.sandbox)?;
+    let signals = process_setup::open_signals()?;
+    let memory = SharedMemory::create(loaded, &material)?;
+    let ticket_keys = Keyring::open(config, unix_time(), &memory.counters);
+    let ticket_keys = ticket_keys.map_err(ServeError::Certificates)?;
+    try_contexts(config, &material, &ticket_keys, &memory)?;
+    let listening = Listening::open(config)?;
+    let poller = process_setup::open_poller(&signals)?;
+    let address = admin_address::open(config)?;
+    let control = address.map(|address| ControlProcess::start(address, config, &memory, &poller));
+    let control = control
+        .transpose()
+        .map_err(system("start the control process"))?;
+    let now_ms = process::boottime_ms();
+    let mut serving = Serving {
+        edition: Edition::new(1, now_ms, config.clone(), plan.clone(), material),
+        connections_max: plan.connections_max.into(),
+        memory,
+        ticket_keys,
+        listening,
+        pairs: Pairs::default(),
+    };
+    serving
+        .wait_for_ticket_keys(&poller)
+        .map_err(system("wait for ticket keys"))?;
+    let history = History {
+        born_ms: now_ms,
+        ..History::default()
+    };
+    Ok(Supervisor::new(
+        source, set_logs, serving, control, poller, signals, history,
+    ))
 }
 
-/// A handshake with itself for each route, before anybody can connect: what can't work is told
-/// now.
-fn shake_hands(
+/// Starts all keepers, which start their workers. When memory runs out the kernel is to kill these
+/// before main: their connections go on in the next worker. Of keeper and worker the worker is always
+/// the larger one.
+fn start_pairs(supervisor: &mut Supervisor, oom: io::Result<OomScore>) -> Result<(), ServeError> {
+    let mut start = || supervisor.start_pairs();
+    let (started, scored) = match oom {
+        Ok(mut oom) => oom.raised(KEEPERS_OOM_SCORE, &mut start),
+        Err(error) => (start(), Err(error)),
+    };
+    if let Err(error) = scored {
+        tracing::debug!(%error, "workers have the score for want of memory that main has");
+    }
+    started.map_err(system("start a worker"))
+}
+
+/// A handshake with itself for each route, before a client can connect: mistakes are reported now.
+fn try_contexts(
     config: &Config,
-    certificates: &[Vec<Pem>],
-    trust: &[Option<ClientTrust>],
+    material: &Material,
     ticket_keys: &Keyring,
-    backends: &Backends,
-) -> Result<Vec<Route>, ServeError> {
-    let keys = ticket_keys.keys().export();
-    let known = &mut Identities::default();
-    let routes = contexts::routes(config, certificates, trust, &keys, backends, None, known)
-        .map_err(|why| ServeError::Certificates(vec![why]))?;
-    contexts::warm_up(&routes).map_err(system("do a handshake with itself"))?;
-    Ok(routes)
-}
-
-/// What can't work with backends is told now, too.
-fn make_contexts(
-    config: &Config,
-    pems: &[Option<OriginPem>],
-    mut routes: Vec<Route>,
+    memory: &SharedMemory,
 ) -> Result<(), ServeError> {
-    backend_tls::make_contexts(config, pems, &mut routes)
-        .map_err(|why| ServeError::Certificates(vec![why]))
-}
-
-/// The session cache of all workers.
-fn make_session_cache(config: &Config) -> Result<Option<Fd>, ServeError> {
-    let bytes = config.session_cache_bytes();
-    if bytes == 0 {
-        return Ok(None);
-    }
-    Cache::create("dormouse-sessions", bytes)
-        .map(|cache| Some(cache.fd()))
-        .map_err(system("make the session cache"))
-}
-
-/// The poller of main, and what it waits for from the start.
-pub(super) fn open_poller(signals: &Signals) -> Result<Poller, ServeError> {
-    let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
-    poller
-        .add(signals.fd(), TOKEN_SIGNALS, Interest::READ)
-        .map_err(system("wait for signals"))?;
-    Ok(poller)
+    let refused = |why| ServeError::Certificates(vec![why]);
+    let keys = ticket_keys.keys();
+    let routes = contexts::of_routes(config, material, keys, &memory.backends).map_err(refused)?;
+    warm_up(&routes).map_err(system("do a handshake with itself"))?;
+    contexts::of_backends(config, material, routes).map_err(refused)
 }
 
 /// What the kernel lacks for confining processes is said once, here, or is a reason not to start.

@@ -6,10 +6,11 @@
 //! its connections anew, so nothing is lost by a death. Health is three words that anybody may
 //! write; the last one wins, and is right. What checks have found is a word that main writes.
 //!
-//! Main gives places out and takes them back ([`Places`]): workers find what is there. A place is
-//! free again when no configuration names its backend, and no connection has been with it for a
-//! while.
+//! Main gives places out and takes them back ([`RetiredPlaces`]); workers find what is there. A
+//! place is free again when no configuration names its backend, and no connection has been with it
+//! for a while.
 
+use crate::hash;
 use dormouse_reactor::memory::{PAGE, Words};
 use dormouse_reactor::{AdoptError, Fd};
 use std::collections::{HashMap, HashSet};
@@ -31,7 +32,7 @@ const WORDS_EACH: usize = 5;
 const RETIRED_MS: u64 = 60_000;
 
 /// A backend's place, from 1 on. 0: none, because the table is full: it is taken to be up and idle.
-pub type Place = u16;
+pub type BackendPlace = u16;
 
 /// The table, as one worker sees it.
 #[derive(Clone, Debug)]
@@ -44,7 +45,7 @@ pub struct Backends {
 /// What checks have found out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
-pub enum Checked {
+pub enum CheckedHealth {
     /// Nothing yet, or there are none.
     Unknown = 0,
     /// It is well.
@@ -55,7 +56,8 @@ pub enum Checked {
 
 /// What a failure or a success has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
+pub enum HealthChange {
+    /// Nothing: the backend is used, or passed over, as before.
     None,
     /// From now on it is passed over.
     Down,
@@ -102,21 +104,22 @@ impl Backends {
         self.words.reader()
     }
 
+    /// Returns the table's descriptor, through which other processes adopt it.
     pub fn fd(&self) -> Fd {
         self.words.fd()
     }
 
     /// The place of the backend with this address, which is taken if it has none. 0: none is left.
-    pub fn place(&self, address: &str) -> Place {
-        let key = hash(address);
+    pub fn place(&self, address: &str) -> BackendPlace {
+        let key = hash::of_text(address);
         let start = key as usize % PLACES;
-        let places = || (0..PLACES).map(|step| ((start + step) % PLACES + 1) as Place);
+        let places = || (0..PLACES).map(|step| ((start + step) % PLACES + 1) as BackendPlace);
         // There may be holes before it, where others were.
-        let owner = |place: Place| self.word(place, 0).load(Ordering::Acquire);
+        let owner = |place: BackendPlace| self.word(place, 0).load(Ordering::Acquire);
         if let Some(place) = places().find(|&place| owner(place) == key) {
             return place;
         }
-        let take = |&place: &Place| {
+        let take = |&place: &BackendPlace| {
             let word = self.word(place, 0);
             let taken = word.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire);
             taken.is_ok() || taken == Err(key)
@@ -125,7 +128,7 @@ impl Backends {
     }
 
     /// Connections to it, of all workers.
-    pub fn load(&self, place: Place) -> u64 {
+    pub fn load(&self, place: BackendPlace) -> u64 {
         if place == 0 {
             return 0;
         }
@@ -135,7 +138,7 @@ impl Backends {
     }
 
     /// This worker has one connection more.
-    pub fn enter(&self, place: Place) {
+    pub fn enter(&self, place: BackendPlace) {
         if place != 0 {
             let own = self.own(self.worker, place);
             own.store(own.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -145,7 +148,7 @@ impl Backends {
     }
 
     /// This worker has one connection less.
-    pub fn leave(&self, place: Place) {
+    pub fn leave(&self, place: BackendPlace) {
         if place != 0 {
             let own = self.own(self.worker, place);
             let less = own.load(Ordering::Relaxed).saturating_sub(1);
@@ -154,37 +157,37 @@ impl Backends {
     }
 
     /// A new worker counts what it has found.
-    pub fn recount(&self, found: impl Iterator<Item = Place>) {
-        for place in 1..=PLACES as Place {
+    pub fn recount(&self, found: impl Iterator<Item = BackendPlace>) {
+        for place in 1..=PLACES as BackendPlace {
             self.own(self.worker, place).store(0, Ordering::Relaxed);
         }
         found.for_each(|place| self.enter(place));
     }
 
     /// May it be tried?
-    pub fn is_up(&self, place: Place, now_ms: u64) -> bool {
+    pub fn is_up(&self, place: BackendPlace, now_ms: u64) -> bool {
         place == 0
             || self.word(place, 1).load(Ordering::Relaxed) <= now_ms
-                && self.checked(place) != Checked::Down
+                && self.checked(place) != CheckedHealth::Down
     }
 
     /// What checks say of it.
-    pub fn checked(&self, place: Place) -> Checked {
+    pub fn checked(&self, place: BackendPlace) -> CheckedHealth {
         match self.word(place, 4).load(Ordering::Relaxed) {
-            1 => Checked::Up,
-            2 => Checked::Down,
-            _ => Checked::Unknown,
+            1 => CheckedHealth::Up,
+            2 => CheckedHealth::Down,
+            _ => CheckedHealth::Unknown,
         }
     }
 
     /// Main: notes what checks have found. One that is well again begins as one which has come
     /// back, and what connections had found before is forgotten.
-    pub fn set_checked(&self, place: Place, checked: Checked, now_ms: u64) {
+    pub fn set_checked(&self, place: BackendPlace, checked: CheckedHealth, now_ms: u64) {
         if place == 0 {
             return;
         }
         let former = self.word(place, 4).swap(checked as u64, Ordering::Relaxed);
-        if checked == Checked::Up && former == Checked::Down as u64 {
+        if checked == CheckedHealth::Up && former == CheckedHealth::Down as u64 {
             self.word(place, 2).store(0, Ordering::Relaxed);
             self.word(place, 1).store(0, Ordering::Relaxed);
             self.word(place, 3).store(now_ms, Ordering::Relaxed);
@@ -192,38 +195,44 @@ impl Backends {
     }
 
     /// Connects that have failed in a row.
-    pub fn failures(&self, place: Place) -> u64 {
+    pub fn failures(&self, place: BackendPlace) -> u64 {
         self.word(place, 2).load(Ordering::Relaxed)
     }
 
     /// Since when it serves again; 0: always.
-    pub fn up_since_ms(&self, place: Place) -> u64 {
+    pub fn up_since_ms(&self, place: BackendPlace) -> u64 {
         self.word(place, 3).load(Ordering::Relaxed)
     }
 
     /// It could not be connected to. After so many times in a row it is passed over for a while.
-    pub fn failed(&self, place: Place, most: u32, pause_ms: u64, now_ms: u64) -> Change {
+    pub fn failed(
+        &self,
+        place: BackendPlace,
+        most: u32,
+        pause_ms: u64,
+        now_ms: u64,
+    ) -> HealthChange {
         if place == 0 {
-            return Change::None;
+            return HealthChange::None;
         }
         let streak = self.word(place, 2).fetch_add(1, Ordering::Relaxed) + 1;
         if streak < u64::from(most) {
-            return Change::None;
+            return HealthChange::None;
         }
         let former = self
             .word(place, 1)
             .swap(now_ms + pause_ms, Ordering::Relaxed);
         if former == 0 {
-            Change::Down
+            HealthChange::Down
         } else {
-            Change::None
+            HealthChange::None
         }
     }
 
     /// A connection is about to be made with it. If it was passed over, and the time for that has
     /// just run out, this is the one that tries it: for all others it is passed over once more, so
     /// that they need not find out, too. `false`: another one was quicker.
-    pub fn try_again(&self, place: Place, pause_ms: u64, now_ms: u64) -> bool {
+    pub fn try_again(&self, place: BackendPlace, pause_ms: u64, now_ms: u64) -> bool {
         if place == 0 {
             return true;
         }
@@ -239,23 +248,23 @@ impl Backends {
     }
 
     /// It has accepted a connection.
-    pub fn succeeded(&self, place: Place, now_ms: u64) -> Change {
+    pub fn succeeded(&self, place: BackendPlace, now_ms: u64) -> HealthChange {
         if place == 0 || self.word(place, 2).load(Ordering::Relaxed) == 0 {
-            return Change::None;
+            return HealthChange::None;
         }
         self.word(place, 2).store(0, Ordering::Relaxed);
         if self.word(place, 1).swap(0, Ordering::Relaxed) == 0 {
-            return Change::None;
+            return HealthChange::None;
         }
         self.word(place, 3).store(now_ms, Ordering::Relaxed);
-        Change::Up
+        HealthChange::Up
     }
 
-    fn word(&self, place: Place, n: usize) -> &AtomicU64 {
+    fn word(&self, place: BackendPlace, n: usize) -> &AtomicU64 {
         self.at(index(place) * WORDS_EACH + n)
     }
 
-    fn own(&self, worker: usize, place: Place) -> &AtomicU64 {
+    fn own(&self, worker: usize, place: BackendPlace) -> &AtomicU64 {
         self.at(PLACES * WORDS_EACH + worker * PLACES + index(place))
     }
 
@@ -269,17 +278,17 @@ impl Backends {
 
 /// Main's part: which places nobody needs.
 #[derive(Debug, Default)]
-pub struct Places {
+pub struct RetiredPlaces {
     /// Since when nobody names them.
-    retired: HashMap<Place, u64>,
+    retired: HashMap<BackendPlace, u64>,
 }
 
-impl Places {
+impl RetiredPlaces {
     /// Frees the places of backends which are not `named`, once none of them has had a connection
     /// for a while. Returns how many were freed.
     pub fn sweep(&mut self, all: &Backends, named: &HashSet<u64>, now_ms: u64) -> usize {
         let mut freed = 0;
-        for place in 1..=PLACES as Place {
+        for place in 1..=PLACES as BackendPlace {
             let key = all.word(place, 0).load(Ordering::Relaxed);
             if key == 0 || named.contains(&key) {
                 self.retired.remove(&place);
@@ -304,20 +313,12 @@ impl Places {
     }
 }
 
-fn index(place: Place) -> usize {
+fn index(place: BackendPlace) -> usize {
     usize::from(place.max(1) - 1).min(PLACES - 1)
 }
 
 fn len(workers: usize) -> usize {
     (8 * PLACES * (WORDS_EACH + workers)).next_multiple_of(PAGE)
-}
-
-/// FNV-1a, never 0. The same in every process.
-pub fn hash(text: &str) -> u64 {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    hash.max(1)
 }
 
 #[cfg(test)]
@@ -352,15 +353,15 @@ mod tests {
     fn one_connection_tries_again() {
         let table = Backends::create(1).unwrap();
         let place = table.place("10.0.0.1:80");
-        assert_eq!(table.failed(place, 1, 1_000, 5_000), Change::Down);
+        assert_eq!(table.failed(place, 1, 1_000, 5_000), HealthChange::Down);
         assert!(table.try_again(place, 1_000, 5_500), "if all are");
         assert!(!table.is_up(place, 5_999) && table.is_up(place, 6_000));
         assert!(table.try_again(place, 1_000, 6_000));
         assert!(!table.is_up(place, 6_999), "one is at it");
-        assert_eq!(table.failed(place, 1, 1_000, 6_500), Change::None);
+        assert_eq!(table.failed(place, 1, 1_000, 6_500), HealthChange::None);
         assert!(!table.is_up(place, 7_499) && table.is_up(place, 7_500));
         assert!(table.try_again(place, 1_000, 7_500));
-        assert_eq!(table.succeeded(place, 7_600), Change::Up);
+        assert_eq!(table.succeeded(place, 7_600), HealthChange::Up);
         assert!(table.is_up(place, 7_600));
         // One that is well is everybody's.
         assert!(table.try_again(place, 1_000, 7_700));
@@ -371,7 +372,7 @@ mod tests {
     #[test]
     fn the_table_has_an_end() {
         let table = Backends::create(1).unwrap();
-        let places: Vec<Place> = (0..PLACES + 5)
+        let places: Vec<BackendPlace> = (0..PLACES + 5)
             .map(|n| table.place(&format!("10.0.0.1:{n}")))
             .collect();
         assert_eq!(places.iter().filter(|&&place| place == 0).count(), 5);
@@ -382,12 +383,15 @@ mod tests {
     fn places_are_free_again_and_nobody_loses_theirs() {
         let table = Backends::create(2).unwrap();
         let names: Vec<String> = (0..PLACES).map(|n| format!("10.0.0.1:{n}")).collect();
-        let places: Vec<Place> = names.iter().map(|name| table.place(name)).collect();
+        let places: Vec<BackendPlace> = names.iter().map(|name| table.place(name)).collect();
         table.enter(places[7]);
         table.failed(places[8], 1, 1000, 10);
-        table.set_checked(places[8], Checked::Down, 10);
-        let named: HashSet<u64> = names[100..].iter().map(|name| hash(name)).collect();
-        let mut main = Places::default();
+        table.set_checked(places[8], CheckedHealth::Down, 10);
+        let named: HashSet<u64> = names[100..]
+            .iter()
+            .map(|name| hash::of_text(name))
+            .collect();
+        let mut main = RetiredPlaces::default();
         assert_eq!(main.sweep(&table, &named, 1_000), 0, "not at once");
         assert!(main.any_retired());
         assert_eq!(main.sweep(&table, &named, 60_999), 0);
@@ -403,7 +407,7 @@ mod tests {
         assert_eq!(main.sweep(&table, &named, 100_000), 0, "it had one lately");
         assert_eq!(main.sweep(&table, &named, 160_999), 1);
         assert!(!main.any_retired());
-        let new: Vec<Place> = (0..100).map(|n| table.place(&format!("b{n}"))).collect();
+        let new: Vec<BackendPlace> = (0..100).map(|n| table.place(&format!("b{n}"))).collect();
         assert!(
             new.iter()
                 .all(|&place| place != 0 && table.is_up(place, 10))
@@ -417,14 +421,14 @@ mod tests {
         let table = Backends::create(1).unwrap();
         let place = table.place("a");
         table.failed(place, 1, 1_000, 10);
-        table.set_checked(place, Checked::Down, 20);
+        table.set_checked(place, CheckedHealth::Down, 20);
         assert!(!table.is_up(place, 5_000), "whatever time passes");
-        table.set_checked(place, Checked::Up, 6_000);
+        table.set_checked(place, CheckedHealth::Up, 6_000);
         assert!(table.is_up(place, 6_000), "and the mark is gone");
         assert_eq!(table.up_since_ms(place), 6_000);
         table.failed(place, 1, 1_000, 6_000);
         assert!(!table.is_up(place, 6_500), "connections are believed too");
-        table.set_checked(place, Checked::Up, 6_600);
+        table.set_checked(place, CheckedHealth::Up, 6_600);
         assert!(!table.is_up(place, 6_600), "nothing new");
         table.fd().close();
     }
@@ -433,25 +437,25 @@ mod tests {
     fn failures_in_a_row_take_it_out_and_a_success_brings_it_back() {
         let table = Backends::create(1).unwrap();
         let place = table.place("a");
-        assert_eq!(table.failed(place, 3, 1000, 10), Change::None);
+        assert_eq!(table.failed(place, 3, 1000, 10), HealthChange::None);
         assert_eq!(
             table.succeeded(place, 10),
-            Change::None,
+            HealthChange::None,
             "the row is broken"
         );
-        assert_eq!(table.failed(place, 3, 1000, 10), Change::None);
-        assert_eq!(table.failed(place, 3, 1000, 10), Change::None);
+        assert_eq!(table.failed(place, 3, 1000, 10), HealthChange::None);
+        assert_eq!(table.failed(place, 3, 1000, 10), HealthChange::None);
         assert!(table.is_up(place, 10));
-        assert_eq!(table.failed(place, 3, 1000, 10), Change::Down);
+        assert_eq!(table.failed(place, 3, 1000, 10), HealthChange::Down);
         assert!(!table.is_up(place, 1009));
         assert!(table.is_up(place, 1010), "time for another try");
         assert_eq!(
             table.failed(place, 3, 1000, 1010),
-            Change::None,
+            HealthChange::None,
             "told once"
         );
         assert!(!table.is_up(place, 1011));
-        assert_eq!(table.succeeded(place, 3000), Change::Up);
+        assert_eq!(table.succeeded(place, 3000), HealthChange::Up);
         assert_eq!(table.up_since_ms(place), 3000);
         table.fd().close();
     }

@@ -43,7 +43,7 @@ const _: () = assert!(PLACE_HEAD + SLOTS * SLOT_LEN <= PLACE_LEN);
 pub const MAIN: u16 = u16::MAX;
 
 /// The key of a place.
-pub type Key = [u8; 16];
+pub type SessionKey = [u8; 16];
 
 /// The mapping. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ pub struct ClientSessions {
 
 /// The sessions of one server.
 #[derive(Clone)]
-pub struct Place {
+pub struct SessionPlace {
     sessions: ClientSessions,
     at: usize,
     reuse: Reuse,
@@ -65,7 +65,9 @@ pub struct Place {
 /// What a place holds, for a file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Snapshot {
+    /// Unix time of the full handshake that the sessions come from.
     pub since_s: u64,
+    /// Handshakes that have resumed one of the sessions since then.
     pub uses: u32,
     /// The bytes of each session, the oldest first, and whether it was offered before.
     pub sessions: Vec<(bool, Zeroizing<Vec<u8>>)>,
@@ -116,6 +118,7 @@ impl ClientSessions {
         }
     }
 
+    /// Returns the mapping's descriptor, through which other processes adopt it.
     pub fn fd(&self) -> Fd {
         self.words.fd()
     }
@@ -136,7 +139,7 @@ impl ClientSessions {
     }
 
     /// The place of this key: the one it has, or a free one. `None`: there is no room.
-    pub fn place(&self, key: Key, reuse: Reuse) -> Option<Place> {
+    pub fn place(&self, key: SessionKey, reuse: Reuse) -> Option<SessionPlace> {
         let [low, high] = halves(key);
         for index in 0..self.places {
             let at = place_at(index);
@@ -152,7 +155,7 @@ impl ClientSessions {
             // digests, so the first half tells them apart.
             if taken == 0 || taken == low {
                 let sessions = self.clone();
-                return Some(Place {
+                return Some(SessionPlace {
                     sessions,
                     at,
                     reuse,
@@ -184,7 +187,7 @@ fn slot_at(place_at: usize, slot: usize) -> usize {
 }
 
 /// A key of zeros would look like a free place.
-fn halves(key: Key) -> [u64; 2] {
+fn halves(key: SessionKey) -> [u64; 2] {
     let (low, high) = key.split_at(8);
     [low, high]
         .map(|half| half.try_into().map_or(1, u64::from_le_bytes))
@@ -193,12 +196,12 @@ fn halves(key: Key) -> [u64; 2] {
 
 /// A slot which this process has claimed.
 struct Claim<'a> {
-    place: &'a Place,
+    place: &'a SessionPlace,
     slot: usize,
     state: u64,
 }
 
-impl Place {
+impl SessionPlace {
     fn head(&self, offset: usize) -> &AtomicU64 {
         self.sessions.word(self.at + offset)
     }
@@ -416,7 +419,7 @@ impl Claim<'_> {
     }
 }
 
-impl SessionStore for Place {
+impl SessionStore for SessionPlace {
     fn take(&self, now: UnixTime) -> Option<(u64, Session)> {
         // Counted first: if there is nothing to take, a full handshake sets the count back.
         let chain = self.count_use(now.as_secs())?;
@@ -444,9 +447,9 @@ impl SessionStore for Place {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for SessionPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").finish_non_exhaustive()
+        f.debug_struct("SessionPlace").finish_non_exhaustive()
     }
 }
 

@@ -10,6 +10,7 @@
 //! all eight places for an address be taken, it is let in uncounted (and that is counted): a full
 //! table must not be a way to lock others out.
 
+use crate::hash;
 use crate::pace::Pace;
 use dormouse_reactor::memory::{PAGE, Words};
 use dormouse_reactor::{AdoptError, Fd};
@@ -71,7 +72,7 @@ pub enum Exceeded {
 }
 
 /// A place in the table, to be kept with the connection: 0 is none. 24 bits.
-pub(crate) type Place = u32;
+pub(crate) type ClientPlace = u32;
 
 /// The table.
 #[derive(Debug)]
@@ -133,6 +134,7 @@ impl Clients {
         self.has_paces
     }
 
+    /// Returns the table's descriptor, through which other processes adopt it.
     pub fn fd(&self) -> Fd {
         self.words.fd()
     }
@@ -161,13 +163,13 @@ impl Clients {
     }
 
     /// Where this client is counted. `None`: there is no room.
-    pub fn place(&self, address: IpAddr, now_ms: u64) -> Option<Place> {
+    pub fn place(&self, address: IpAddr, now_ms: u64) -> Option<ClientPlace> {
         self.find(key(address), now_ms)
     }
 
     /// Counts a connection that is established; those in a handshake are not counted, because
     /// whoever dies with them leaves nobody who knows of them.
-    pub fn enter(&self, place: Place, limits: ClientLimits) -> Result<(), Exceeded> {
+    pub fn enter(&self, place: ClientPlace, limits: ClientLimits) -> Result<(), Exceeded> {
         let before = self.count(place).fetch_add(1, Ordering::Relaxed);
         let max = limits.connections_max;
         if max.is_some_and(|max| before >= u64::from(max)) {
@@ -178,7 +180,7 @@ impl Clients {
     }
 
     /// A connection has ended.
-    pub fn leave(&self, place: Place) {
+    pub fn leave(&self, place: ClientPlace) {
         if place == 0 || place > self.entries {
             return;
         }
@@ -191,7 +193,7 @@ impl Clients {
 
     /// For this client these bytes have passed. Returns for how many milliseconds the connection
     /// has to wait which has passed them.
-    pub fn pay(&self, place: Place, limits: ClientLimits, bytes: u64, now_ms: u64) -> u64 {
+    pub fn pay(&self, place: ClientPlace, limits: ClientLimits, bytes: u64, now_ms: u64) -> u64 {
         match (limits.bytes, self.paid(place)) {
             (Some(pace), Some(paid)) if place != 0 => pace.pay(paid, bytes, now_ms),
             _ => 0,
@@ -207,7 +209,7 @@ impl Clients {
     }
 
     /// The word by which an entry's bytes are paid for.
-    fn paid(&self, place: Place) -> Option<&AtomicU64> {
+    fn paid(&self, place: ClientPlace) -> Option<&AtomicU64> {
         if !self.has_paces || place > self.entries {
             return None;
         }
@@ -217,9 +219,9 @@ impl Clients {
     }
 
     /// The entry of this address, or one that is free and becomes its.
-    fn find(&self, key: u64, now_ms: u64) -> Option<Place> {
+    fn find(&self, key: u64, now_ms: u64) -> Option<ClientPlace> {
         let seed = self.words.word(SEED_AT)?.load(Ordering::Relaxed);
-        let group = mix(key ^ seed) as u32 & (self.entries / WAYS as u32 - 1);
+        let group = hash::mix(key ^ seed) as u32 & (self.entries / WAYS as u32 - 1);
         let places = (0..WAYS as u32).map(|way| group * WAYS as u32 + way + 1);
         if let Some(place) = places
             .clone()
@@ -250,7 +252,7 @@ impl Clients {
 
     /// So many per minute, all of them at once if there were none before: the time at which the
     /// rate has recovered moves on by a share of the minute, and must not be more than one ahead.
-    fn take_turn(&self, place: Place, per_minute: u32, now_ms: u64) -> Result<(), Exceeded> {
+    fn take_turn(&self, place: ClientPlace, per_minute: u32, now_ms: u64) -> Result<(), Exceeded> {
         let share_ms = RATE_WINDOW_MS / u64::from(per_minute.max(1)).min(RATE_WINDOW_MS);
         let later = |recovered_ms: u64| {
             let next_ms = recovered_ms.max(now_ms) + share_ms;
@@ -262,19 +264,19 @@ impl Clients {
             .map_err(|_| Exceeded::Rate)
     }
 
-    fn owner(&self, place: Place) -> &AtomicU64 {
+    fn owner(&self, place: ClientPlace) -> &AtomicU64 {
         self.word(place, 0)
     }
 
-    fn count(&self, place: Place) -> &AtomicU64 {
+    fn count(&self, place: ClientPlace) -> &AtomicU64 {
         self.word(place, 1)
     }
 
-    fn recovered(&self, place: Place) -> &AtomicU64 {
+    fn recovered(&self, place: ClientPlace) -> &AtomicU64 {
         self.word(place, 2)
     }
 
-    fn word(&self, place: Place, n: usize) -> &AtomicU64 {
+    fn word(&self, place: ClientPlace, n: usize) -> &AtomicU64 {
         let entry = (place.clamp(1, self.entries) - 1) as usize;
         match self.words.word(ENTRIES_AT + 8 * (entry * WORDS_EACH + n)) {
             Some(word) => word,
@@ -305,13 +307,6 @@ fn prefix(ip: Ipv6Addr) -> u64 {
     (u128::from(ip) >> 64) as u64
 }
 
-/// Spreads the bits (the finaliser of MurmurHash3).
-pub fn mix(mut bits: u64) -> u64 {
-    bits = (bits ^ bits >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    bits = (bits ^ bits >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    bits ^ bits >> 33
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -332,7 +327,7 @@ mod tests {
         bytes_of_all: None,
     };
 
-    fn enter(clients: &Clients, address: &str) -> Result<Place, Exceeded> {
+    fn enter(clients: &Clients, address: &str) -> Result<ClientPlace, Exceeded> {
         let place = clients.place(ip(address), 0).expect("room");
         clients.enter(place, TWO).map(|()| place)
     }
@@ -387,7 +382,7 @@ mod tests {
     fn a_full_table_locks_nobody_out() {
         let clients = table();
         let address = |n: u32| IpAddr::V4(n.into());
-        let places: Vec<Option<Place>> = (0..20_000)
+        let places: Vec<Option<ClientPlace>> = (0..20_000)
             .map(|n| clients.place(address(n), 0))
             .inspect(|place| {
                 if let Some(place) = *place {

@@ -3,7 +3,6 @@
 //! A histogram is a few words of the worker's block: how many observations fell under each bound,
 //! and their sum. To observe is two relaxed additions to memory that nobody else writes.
 
-use crate::counters::Counters;
 use dormouse_reactor::shared::{View, WORDS};
 
 /// Where in a worker's block they begin: behind the counters.
@@ -42,10 +41,12 @@ pub struct Distribution {
     pub up_to: Vec<(u64, u64)>,
     /// All observations.
     pub count: u64,
+    /// Sum of all observations, in microseconds.
     pub sum_us: u64,
 }
 
 impl Latency {
+    /// All histograms, in their order in the mapping.
     pub const ALL: &'static [Latency] =
         &[Latency::Handshake, Latency::BackendConnect, Latency::Wake];
 
@@ -80,11 +81,15 @@ impl Latency {
         WORDS_AT + self as usize * WORDS_EACH
     }
 
-    /// One observation.
-    pub(crate) fn observe(self, counters: &Counters, took_us: u64) {
-        let place = self.bounds_us().partition_point(|&bound| bound < took_us);
-        counters.add_at(self.first_word() + place, 1);
-        counters.add_at(self.first_word() + BOUNDS + 1, took_us);
+    /// The word that counts observations of this length.
+    pub(crate) fn bucket_at(self, took_us: u64) -> usize {
+        let bucket = self.bounds_us().partition_point(|&bound| bound < took_us);
+        self.first_word() + bucket
+    }
+
+    /// The word that holds the sum of all observations.
+    pub(crate) fn sum_at(self) -> usize {
+        self.first_word() + BOUNDS + 1
     }
 
     /// What all workers have observed.
@@ -117,6 +122,7 @@ impl Distribution {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counters::Counters;
     use dormouse_reactor::shared::Shared;
 
     #[test]
@@ -124,7 +130,7 @@ mod tests {
         let shared = Shared::create("test", 2).expect("memory");
         for (worker, took_us) in [(0, 1_000), (1, 1_001), (0, 10_000_000), (1, 10_000_001)] {
             let counters = Counters::new(shared.block(worker).expect("a block"));
-            Latency::Handshake.observe(&counters, took_us);
+            counters.observe(Latency::Handshake, took_us);
         }
         let reader = shared.reader().expect("a descriptor");
         let view = View::open(reader, 2).expect("a view");

@@ -14,5 +14,6 @@ pub mod backends;
 pub mod client_sessions;
 pub mod clients;
 pub mod counters;
+pub mod hash;
 pub mod latency;
 pub mod pace;

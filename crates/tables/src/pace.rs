@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// So fast.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Pace {
+    /// Bytes per second in the long run.
     pub bytes_per_s: u64,
     /// At once, if nothing passed before.
     pub burst_bytes: u64,
@@ -69,7 +70,7 @@ impl Pace {
 
     /// Tells paces apart; by chance two may have the same, which makes a debt last longer.
     fn tag(self) -> u64 {
-        let mixed = crate::clients::mix(self.bytes_per_s ^ self.burst_bytes.rotate_left(32));
+        let mixed = crate::hash::mix(self.bytes_per_s ^ self.burst_bytes.rotate_left(32));
         mixed >> TIME_BITS
     }
 }

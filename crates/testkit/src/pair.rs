@@ -1,23 +1,14 @@
 //! A client and a server of ours, brought together in memory.
 
-use std::time::Duration;
-
 use dormouse_engine::{
     ClientContext, ClientSettings, Group, Handshake, HandshakeFailure, HandshakeLimits, Progress,
-    Protocols, Rested, ServerContext, ServerSettings, UnixTime,
+    Protocols, Rested, ServerContext, ServerSettings,
 };
 use dormouse_record as record;
 
 use crate::authority::{Authority, Leaf};
+use crate::clock::now;
 use crate::resting::{Event, Resting};
-
-/// When all tests take place: 2026-11-21.
-pub const NOW_S: u64 = 1_795_219_200;
-
-/// The same as the engine takes it.
-pub fn now() -> UnixTime {
-    UnixTime::since_unix_epoch(Duration::from_secs(NOW_S))
-}
 
 /// One of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,10 @@
 //! One end at rest, with convenience around the record layer for tests.
 
+use dormouse_engine::stream::{self, End, Incoming};
 use dormouse_engine::{HandshakeInfo, Rested, TicketWatch};
 use dormouse_record as record;
+
+use crate::clock::now;
 
 /// A connection at rest, and the bytes which have come for it.
 pub struct Resting {
@@ -19,14 +22,10 @@ pub struct Resting {
 pub enum Event {
     /// Plaintext; pieces which follow each other are put together.
     Data(Vec<u8>),
-    /// The peer's direction ended cleanly.
-    Closed,
-    /// The peer sent a fatal alert.
-    Alert(u8),
     /// The peer wants to renegotiate (TLS 1.2).
     Renegotiation,
-    /// A record was refused.
-    Refused(record::Refusal),
+    /// The peer's direction ended.
+    Ended(End),
 }
 
 impl Resting {
@@ -40,34 +39,23 @@ impl Resting {
         }
     }
 
-    /// Seals `content` into as many records as it takes, keys updated where owed.
+    /// Seals `content` into as many records as it takes, behind the KeyUpdate that is owed.
     pub fn seal(&mut self, content: &[u8]) -> Vec<u8> {
         let mut key = record::SealKey::new(&self.state);
-        let room = record::record_room(&self.state);
-        let mut sealed = Vec::new();
-        for piece in content.chunks(record::CONTENT_MAX) {
-            if self.state.owes_key_update() {
-                sealed.extend(self.seal_key_update_with(&mut key));
-            }
-            let mut buffer = vec![0; room.header];
-            buffer.extend_from_slice(piece);
-            buffer.resize(room.header + piece.len() + room.trailer, 0);
-            let len = record::seal_in_place(&mut self.state, &mut key, &mut buffer, piece.len())
-                .expect("sealed");
-            sealed.extend_from_slice(&buffer[..len]);
+        let mut batch = vec![0; stream::batch_len(&self.state, content.len())];
+        for (index, piece) in content.chunks(record::CONTENT_MAX).enumerate() {
+            let at = stream::content_range(&self.state, index).start;
+            batch[at..at + piece.len()].copy_from_slice(piece);
         }
-        sealed
+        let sealed = stream::seal_batch(&mut self.state, &mut key, &mut batch, content.len());
+        batch[sealed.expect("sealed")].to_vec()
     }
 
     /// A KeyUpdate record.
     pub fn seal_key_update(&mut self) -> Vec<u8> {
         let mut key = record::SealKey::new(&self.state);
-        self.seal_key_update_with(&mut key)
-    }
-
-    fn seal_key_update_with(&mut self, key: &mut record::SealKey) -> Vec<u8> {
         let mut buffer = [0; record::SMALL_RECORD_MAX];
-        let len = record::seal_key_update(&mut self.state, key, &mut buffer).expect("sealed");
+        let len = record::seal_key_update(&mut self.state, &mut key, &mut buffer).expect("sealed");
         buffer[..len].to_vec()
     }
 
@@ -89,16 +77,9 @@ impl Resting {
         let mut events = Vec::new();
         let mut at = 0;
         while at < buffer.len() {
-            let opened = match record::open(&mut self.state, &mut key, &mut buffer[at..]) {
-                Ok(opened) => opened,
-                Err(refusal) => {
-                    events.push(Event::Refused(refusal));
-                    break;
-                }
-            };
-            at += match opened {
-                record::Opened::Partial { .. } => break,
-                record::Opened::Data {
+            at += match stream::open_record(&mut self.state, &mut key, &mut buffer[at..]) {
+                Incoming::Partial { .. } => break,
+                Incoming::Data {
                     consumed,
                     plaintext,
                 } => {
@@ -110,29 +91,21 @@ impl Resting {
                     }
                     consumed
                 }
-                record::Opened::Handled { consumed } => consumed,
-                record::Opened::Ticket { consumed, fragment } => {
+                Incoming::Ticket { consumed, fragment } => {
                     if let Some(tickets) = &mut self.tickets {
                         tickets
-                            .handle_fragment(crate::now(), &buffer[at..][fragment])
+                            .handle_fragment(now(), &buffer[at..][fragment])
                             .expect("a ticket");
                     }
                     consumed
                 }
-                record::Opened::NoRenegotiation { consumed } => {
-                    events.push(Event::Renegotiation);
+                Incoming::Handled { consumed, answer } => {
+                    events.extend(answer.map(|_| Event::Renegotiation));
                     consumed
                 }
-                record::Opened::PeerClosed { consumed } => {
-                    events.push(Event::Closed);
-                    consumed
-                }
-                record::Opened::PeerAlert {
-                    consumed,
-                    description,
-                } => {
-                    events.push(Event::Alert(description));
-                    consumed
+                Incoming::Ended(end) => {
+                    events.push(Event::Ended(end));
+                    buffer.len() - at
                 }
             };
         }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Launch, Settings, Target, write};
+use super::settings::{Launch, Settings, Target, write};
 use crate::tools;
 
 pub(super) fn prepare(settings: &Settings, folder: &Path) -> Launch {

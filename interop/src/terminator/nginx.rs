@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Launch, Settings, Target, write};
+use super::settings::{Launch, Settings, Target, write};
 use crate::tools;
 
 const MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Launch, Settings, Target, write};
+use super::settings::{Launch, Settings, Target, write};
 use crate::tools;
 
 /// Options which stand in the route rather than at the top of the file.

@@ -8,14 +8,14 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dormouse_engine::stream::{Connection, Event};
 use dormouse_engine::{
-    Handshake, HandshakeLimits, Identity, Progress, ServerContext, ServerSettings, TicketKeys,
-    TicketSettings, UnixTime,
+    HandshakeLimits, Identity, ServerContext, ServerSettings, TicketKeys, TicketSettings, UnixTime,
 };
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec, process};
-use dormouse_record::{self as record, OpenKey, Opened, SealKey, State};
+use dormouse_record::State;
 
 use crate::fault::{Ballast, Fault};
 
@@ -65,10 +65,9 @@ pub(crate) fn process(fault: &str) -> Result<(), Box<dyn Error>> {
     Server::new(fault, 0)?.serve(TcpListener::from(listener))
 }
 
-struct Connection {
-    handshake: Option<Box<Handshake>>,
+struct Client {
+    connection: Connection,
     tls: Box<State>,
-    partial: Vec<u8>,
     ballast: Ballast,
 }
 
@@ -76,7 +75,7 @@ struct Server {
     context: ServerContext,
     last_came: Instant,
     fault: Fault,
-    connections: HashMap<i32, Connection>,
+    clients: HashMap<i32, Client>,
     scratch: Vec<u8>,
 }
 
@@ -111,7 +110,7 @@ impl Server {
             last_came: Instant::now(),
             fault: Fault::new(fault, objects)?,
             // Its growth would be a long-lived block among short-lived ones.
-            connections: HashMap::with_capacity(16_384),
+            clients: HashMap::with_capacity(16_384),
             scratch: vec![0; 64 * 1024],
         })
     }
@@ -148,111 +147,76 @@ impl Server {
 
     /// One event; `None` when the connection is over.
     fn event(&mut self, fd: Fd) -> Option<()> {
-        if !self.connections.contains_key(&fd.0) {
+        if !self.clients.contains_key(&fd.0) {
             let quiet = self.last_came.elapsed();
             self.last_came = Instant::now();
             if self.fault.is("keys-forgotten") && quiet > KEYS_FORGOTTEN {
                 self.context = context("keys-forgotten").ok()?;
             }
-            let connection = Connection {
-                handshake: Some(Box::new(Handshake::server(
-                    &self.context,
-                    HandshakeLimits::default(),
-                ))),
+            let client = Client {
+                connection: Connection::server(&self.context, HandshakeLimits::default()),
                 tls: Box::new(State::empty()),
-                partial: Vec::new(),
-                ballast: self.fault.begin(self.connections.len()).ok()?,
+                ballast: self.fault.begin(self.clients.len()).ok()?,
             };
-            self.connections.insert(fd.0, connection);
+            self.clients.insert(fd.0, client);
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         let outcome = match socket::recv(fd, &mut scratch) {
             Ok(Attempt::Done(0)) | Err(_) => None,
             Ok(Attempt::WouldBlock) => Some(()),
-            Ok(Attempt::Done(count)) => self.take(fd, scratch.get(..count)?),
+            Ok(Attempt::Done(count)) => self.take(fd, scratch.get_mut(..count)?),
         };
         self.scratch = scratch;
         outcome
     }
 
-    fn take(&mut self, fd: Fd, bytes: &[u8]) -> Option<()> {
-        let connection = self.connections.get_mut(&fd.0)?;
-        let Some(mut handshake) = connection.handshake.take() else {
-            return connection.echo(fd, bytes);
-        };
-        if self.fault.is("compression") && offers_deflate(bytes) {
-            send_all(fd, &deflate_chosen())?;
-            return None;
+    fn take(&mut self, fd: Fd, mut bytes: &mut [u8]) -> Option<()> {
+        let client = self.clients.get_mut(&fd.0)?;
+        if client.connection.is_handshaking() {
+            if self.fault.is("compression") && offers_deflate(bytes) {
+                send_all(fd, &deflate_chosen())?;
+                return None;
+            }
+            self.fault.first_bytes();
         }
-        self.fault.first_bytes();
-        let progress = handshake.handle_input(UnixTime::now(), bytes);
-        let output = handshake.output().to_vec();
-        send_all(fd, &output)?;
-        handshake.output_sent(output.len());
-        if progress.ok()? == Progress::Handshaking {
-            connection.handshake = Some(handshake);
-            return Some(());
+        loop {
+            let now = UnixTime::now();
+            match client.connection.handle(&mut client.tls, now, &mut bytes) {
+                Event::InputUsed => break,
+                Event::Established(info) => {
+                    self.fault.established(&mut client.ballast, info.resumed);
+                }
+                Event::Data(data) => {
+                    let said = data.to_vec();
+                    client.connection.send(&mut client.tls, &said).ok()?;
+                }
+                Event::Ticket(_) => {}
+                Event::Ended(_) => {
+                    send_all(fd, client.connection.output())?;
+                    return None;
+                }
+            }
         }
-        let rested = handshake.rest(&mut connection.tls).ok()?;
-        send_all(fd, &rested.unsent)?;
-        self.fault
-            .established(&mut connection.ballast, rested.info.resumed);
-        if rested.leftover.is_empty() {
-            return Some(());
-        }
-        connection.echo(fd, &rested.leftover)
+        let sent = client.connection.output().len();
+        send_all(fd, client.connection.output())?;
+        client.connection.output_sent(sent);
+        Some(())
     }
 
     fn close(&mut self, fd: Fd) {
         if self
-            .connections
+            .clients
             .remove(&fd.0)
-            .is_some_and(|connection| connection.handshake.is_none())
+            .is_some_and(|client| !client.connection.is_handshaking())
         {
             self.fault.closed();
         }
         fd.close();
-        if self.connections.is_empty() {
+        if self.clients.is_empty() {
             self.fault.idle();
             // As a good server does after a burst. It cannot give back a page on which anything lies.
             process::return_heap();
         }
-    }
-}
-
-impl Connection {
-    fn echo(&mut self, fd: Fd, bytes: &[u8]) -> Option<()> {
-        let mut buffer = std::mem::take(&mut self.partial);
-        buffer.extend_from_slice(bytes);
-        let tls = &mut self.tls;
-        let (mut open, mut seal) = (OpenKey::new(tls), SealKey::new(tls));
-        let mut at = 0;
-        while at < buffer.len() {
-            at += match record::open(tls, &mut open, buffer.get_mut(at..)?).ok()? {
-                Opened::Partial { .. } => break,
-                Opened::Data {
-                    consumed,
-                    plaintext,
-                } => {
-                    let room = record::record_room(tls);
-                    let content = plaintext.len();
-                    let mut out = vec![0; room.header + content + room.trailer];
-                    let said = buffer.get(at + plaintext.start..at + plaintext.end)?;
-                    out.get_mut(room.header..room.header + content)?
-                        .copy_from_slice(said);
-                    let len = record::seal_in_place(tls, &mut seal, &mut out, content).ok()?;
-                    send_all(fd, out.get(..len)?)?;
-                    consumed
-                }
-                Opened::PeerClosed { .. } | Opened::PeerAlert { .. } => return None,
-                Opened::Handled { consumed }
-                | Opened::NoRenegotiation { consumed }
-                | Opened::Ticket { consumed, .. } => consumed,
-            };
-        }
-        self.partial = buffer.split_off(at);
-        self.partial.shrink_to_fit();
-        Some(())
     }
 }
 

@@ -6,36 +6,12 @@ use crate::tree::Tree;
 use crate::workspace::Package;
 use std::fmt::Write;
 
-/// Crates that still have cycles. An entry without cycles is a finding.
-const NOT_YET_CLEAN: &[&str] = &[
-    "dormouse",
-    "dormouse-ci-bench",
-    "dormouse-config",
-    "dormouse-dataplane",
-    "dormouse-handover",
-    "dormouse-helpers",
-    "dormouse-interop",
-    "dormouse-routes",
-    "dormouse-supervisor",
-    "dormouse-tables",
-    "dormouse-testkit",
-];
-
 pub(super) fn check(tree: &Tree, packages: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in packages {
-        let found = match imports::read(tree, package) {
-            Ok(graphs) => graphs.iter().flat_map(of_graph).collect(),
-            Err(error) => vec![Finding::new("Cargo.toml", 1, error)],
-        };
-        let is_listed = NOT_YET_CLEAN.contains(&package.name.as_str());
-        match (is_listed, found.is_empty()) {
-            (false, _) => findings.extend(found),
-            (true, false) => {}
-            (true, true) => {
-                let message = format!("`{}` has no cycles: take it out of the list", package.name);
-                findings.push(Finding::new("xtask/src/tidy/cycles.rs", 1, message));
-            }
+        match imports::read(tree, package) {
+            Ok(graphs) => findings.extend(graphs.iter().flat_map(of_graph)),
+            Err(error) => findings.push(Finding::new("Cargo.toml", 1, error)),
         }
     }
     findings

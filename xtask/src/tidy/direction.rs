@@ -33,13 +33,18 @@ const MAY_USE: &[(&str, &str)] = &[
     ("measure", "reactor"),
     ("bench", "record engine reactor measure"),
     ("audit", "record engine reactor measure bench"),
+    ("import", "config"),
     // `check` reads certificates as `serve` does.
     (
         "dormouse",
-        "supervisor helpers dataplane handover config audit bench measure engine reactor record",
+        "supervisor helpers dataplane handover config import audit bench measure engine reactor record",
     ),
     ("testkit", "record engine"),
-    ("sim", "testkit record engine"),
+    // Whole connections: everything that a worker is made of.
+    (
+        "sim",
+        "testkit record engine reactor tables config handover routes dataplane",
+    ),
     ("ci-bench", "testkit record engine"),
     ("interop", "testkit"),
     ("lab-sick", "record engine reactor"),

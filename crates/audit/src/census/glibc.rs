@@ -9,8 +9,8 @@
 //!   which lies the arena's `malloc_state`;
 //! - large chunks with mappings of their own, flagged `IS_MMAPPED`.
 //!
-//! Chunks in the per-thread cache and in fast bins count as in use; they are few. Nobody stops the
-//! process meanwhile: a walk which does not end exactly at the end of its heap is tried again.
+//! Chunks in the per-thread cache and in fast bins count as in use; they are few. The process
+//! is not stopped meanwhile: a walk that does not end exactly at the end of its heap is tried again.
 
 use super::process::{ProcessMemory, Region, regions};
 use super::snapshot::Snapshot;
@@ -21,9 +21,9 @@ const FLAGS: u64 = 7;
 const ALIGN: u64 = 16;
 const CHUNK_MIN: u64 = 32;
 const HEAP_ALIGN: u64 = 64 << 20;
-/// The first chunk of a non-main heap lies behind at most so much of `heap_info` and `malloc_state`.
+/// Most bytes of `heap_info` and `malloc_state` before the first chunk of a non-main heap.
 const HEAD_MAX: u64 = 4096;
-/// Mappings larger than this are not malloc's large chunks but somebody's arena.
+/// Mappings larger than this are arenas of the program, not malloc's large chunks.
 const MAPPED_MAX: u64 = 1 << 32;
 /// Bytes of one heap that are read at most.
 const HEAP_MAX: u64 = 8 << 30;

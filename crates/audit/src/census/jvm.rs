@@ -1,17 +1,15 @@
 //! The class histogram of a JVM, through its own `jcmd`.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// By class: the number of objects, and their bytes.
-type Classes = BTreeMap<String, (u64, u64)>;
+use super::snapshot::ObjectCounts;
 
 /// The classes of a process; `None` when it is no JVM.
 ///
 /// `-all` counts unreachable objects too, and so makes no collection: the process is left as it was.
 /// For the `living` alone the JVM makes a full collection first.
-pub(super) fn histogram(pid: i32, living: bool) -> Option<Result<Classes, String>> {
+pub(super) fn histogram(pid: i32, living: bool) -> Option<Result<ObjectCounts, String>> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     if !maps.contains("libjvm.so") {
         return None;
@@ -39,7 +37,7 @@ pub(super) fn histogram(pid: i32, living: bool) -> Option<Result<Classes, String
     })
 }
 
-fn parse(text: &str) -> Classes {
+fn parse(text: &str) -> ObjectCounts {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
         words.next()?.strip_suffix(':')?.parse::<u64>().ok()?;

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::process::{ProcessMemory, regions};
 
-/// Pages that are looked at.
+/// Most pages in a sample.
 const PAGES_MAX: usize = 4096;
 
-/// What the sample says.
+/// Result of a sample.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PageSample {
     /// Connections open then.

@@ -1,4 +1,4 @@
-//! MessageReader another process's memory: its mappings, and only those pages that are resident, so that
+//! Reads another process's memory: its mappings, and only those pages that are resident, so that
 //! the reading itself makes nothing resident.
 
 use std::fs::{self, File};

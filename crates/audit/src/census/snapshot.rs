@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Blocks of one size, over the process tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SizeCount {
-    /// How many are in use.
+    /// Blocks in use.
     pub blocks: u64,
     /// Bytes of them that are zero, in words of eight.
     pub zero_bytes: u64,
@@ -53,3 +53,6 @@ impl Snapshot {
         }
     }
 }
+
+/// Objects of a managed heap by class: their number, and their bytes.
+pub(super) type ObjectCounts = BTreeMap<String, (u64, u64)>;

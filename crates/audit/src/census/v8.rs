@@ -2,9 +2,9 @@
 //!
 //! Node.js offers it when it was started with `--inspect`. Asking is one heap snapshot (Chrome
 //! DevTools Protocol, `HeapProfiler.takeHeapSnapshot`): V8 collects garbage and stops for as long as
-//! it takes. Nobody is made to offer it, for whoever reaches that port commands the process.
+//! it takes. The audit does not turn it on, because a client of that port controls the process.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -13,8 +13,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Instances and bytes by class.
-type Classes = BTreeMap<String, (u64, u64)>;
+use super::snapshot::ObjectCounts;
 
 /// How long V8 may say nothing while it makes a snapshot.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,7 +24,7 @@ const SNAPSHOT_MAX: usize = 1 << 30;
 const MESSAGE_MAX: u64 = 64 << 20;
 
 /// The classes of one process; `None` when it has no inspector.
-pub(super) fn classes(pid: i32) -> Option<Result<Classes, String>> {
+pub(super) fn classes(pid: i32) -> Option<Result<ObjectCounts, String>> {
     if !offers(pid) {
         return None;
     }
@@ -110,7 +109,7 @@ fn path_of(address: SocketAddr) -> Option<String> {
     None
 }
 
-/// Has a snapshot made, and returns its text.
+/// Requests a snapshot, and returns its text.
 fn snapshot(address: SocketAddr, path: &str) -> Result<String, String> {
     let words = |error: std::io::Error| format!("the inspector: {error}");
     let mut stream = TcpStream::connect_timeout(&address, HTTP_PATIENCE).map_err(words)?;
@@ -198,7 +197,7 @@ fn receive(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
 }
 
 /// Counts the nodes of a snapshot by class.
-fn count(text: &str) -> Result<Classes, String> {
+fn count(text: &str) -> Result<ObjectCounts, String> {
     #[derive(Deserialize)]
     struct HeapSnapshot {
         snapshot: SnapshotHead,
@@ -223,7 +222,7 @@ fn count(text: &str) -> Result<Classes, String> {
         return Err("the heap snapshot has another form than is known here".into());
     };
     let kinds = meta.node_types.get(kind).and_then(Value::as_array);
-    let mut classes = Classes::new();
+    let mut classes = ObjectCounts::new();
     for node in read.nodes.chunks_exact(meta.node_fields.len()) {
         let field = |place: usize| node.get(place).copied().unwrap_or(0);
         let index = |place: usize| usize::try_from(field(place)).unwrap_or(usize::MAX);

@@ -185,17 +185,17 @@ fn serve(
         return Err(reason);
     }
     let hello = hello.ok_or("a ClientHello could not be read")?;
-    let (connection, rested) = TlsConnection::rest(stream, handshake)?;
+    let (connection, info) = TlsConnection::rest(stream, handshake)?;
     let raw = ClientConnection {
         at_s,
-        version: rested.info.protocol.to_string(),
+        version: info.protocol.to_string(),
         offered: hello.session.clone(),
-        resumed: rested.info.resumed,
+        resumed: info.resumed,
         hello_bytes: hello.bytes,
         requests: 0,
         handshake_ms,
     };
-    let retried = rested.info.retried;
+    let retried = info.retried;
     let visit = RecordedConnection {
         raw,
         hello,

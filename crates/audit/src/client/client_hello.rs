@@ -1,4 +1,4 @@
-//! MessageReader a ClientHello (RFC 8446 §4.1.2).
+//! Reads a ClientHello (RFC 8446 §4.1.2).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -29,10 +29,10 @@ pub(super) fn group_names(ids: &[u16]) -> Vec<String> {
         .collect()
 }
 
-/// How a session is called that goes by its id.
+/// Prefix of the names of sessions that are resumed by id.
 pub(super) const SESSION_ID: &str = "id";
 
-/// What a client offers.
+/// Contents of a ClientHello.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct ClientHello {
     pub(super) legacy_version: u16,
@@ -48,13 +48,13 @@ pub(super) struct ClientHello {
     pub(super) bytes: u64,
 }
 
-/// What is known of a hello whose bytes come in pieces.
+/// State of a hello whose bytes come in pieces.
 pub(super) enum HelloBytes {
     /// More is needed.
     More,
-    /// It is whole.
+    /// The whole hello.
     Whole(Box<ClientHello>),
-    /// It is none.
+    /// The bytes are no ClientHello.
     Not,
 }
 
@@ -142,7 +142,7 @@ fn numbers(bytes: &[u8]) -> Vec<u16> {
     all.filter(|value| value & 0x0f0f != 0x0a0a).collect()
 }
 
-/// The same for the same bytes: tickets are long, and nobody's business.
+/// A short name, the same for the same bytes: tickets are long, and secret.
 fn name_of(kind: &str, bytes: &[u8]) -> String {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);

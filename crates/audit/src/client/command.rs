@@ -1,4 +1,4 @@
-//! The command of a client: started, recognised, and ended with all that it has started.
+//! The command of a client: starts, recognises and ends it, with all processes that it starts.
 
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use dormouse_measure::Error;
 use dormouse_measure::ProcessTree;
 use dormouse_measure::termination;
 
-/// How long it has to end when it is asked to.
+/// Longest wait for its end after SIGTERM.
 const STOP_WAIT: Duration = Duration::from_secs(2);
-/// How often one is looked at that is not recognised.
+/// Interval between two tries to recognise the client.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The client, with all that it starts. It is ended with this.
@@ -52,12 +52,12 @@ impl Client {
         Ok(Self { child, tree })
     }
 
-    /// Whether it goes on.
+    /// Whether it is running.
     pub(super) fn goes_on(&self) -> bool {
         termination::goes_on(&self.child)
     }
 
-    /// How many go on beside the one that was started.
+    /// Number of running processes besides the one that was started.
     pub(super) fn others(&self) -> usize {
         let all = self.tree.pids().unwrap_or_default();
         all.iter().filter(|pid| **pid != self.tree.root()).count()
@@ -76,7 +76,7 @@ impl Drop for Client {
     }
 }
 
-/// Looks what the client is, beside everything else: its program may be large, and it may be gone soon.
+/// Recognises the client in a thread of its own: reading its program takes time, and the client may end soon.
 pub(super) struct Recognition {
     over: Arc<AtomicBool>,
     looks: Option<JoinHandle<Option<Software>>>,

@@ -1,4 +1,4 @@
-//! What an audited client is told: where to connect, and whom to trust.
+//! Environment of an audited client: where to connect, and which authority to trust.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use aws_lc_rs::digest;
 use super::authority::Authority;
 use dormouse_measure::Error;
 
-/// Variables by which programs are told whom to trust.
+/// Variables with the file of trusted certificates, by library.
 const TRUST_VARIABLES: [&str; 14] = [
     "SSL_CERT_FILE",
     "NIX_SSL_CERT_FILE",
@@ -84,7 +84,7 @@ impl Environment {
             .replace("{ca}", &self.ca.display().to_string())
     }
 
-    /// What stands in the client's environment beside its own.
+    /// Variables that are added to the client's environment.
     pub(super) fn variables(&self) -> Vec<(&'static str, String)> {
         let ca = self.ca.display().to_string();
         let mut variables: Vec<_> = TRUST_VARIABLES
@@ -116,8 +116,8 @@ fn with_own(name: &str, between: &str, more: &str) -> String {
 
 /// A Java key store (JKS) that holds one trusted certificate.
 ///
-/// A JVM reads it without a password, as it reads its own; the digest at the end is looked at only
-/// by who gives one, and is made for the usual one.
+/// A JVM reads it without a password, as it reads its own; the digest at the end is
+/// checked only with a password, and is made for the usual one.
 fn java_store(certificate: &[u8]) -> Vec<u8> {
     const PASSWORD: &str = "changeit";
     let mut store = Vec::new();
@@ -149,7 +149,7 @@ fn java_store(certificate: &[u8]) -> Vec<u8> {
 struct Directory(PathBuf);
 
 impl Directory {
-    /// It must not be there already: whoever made it could change what the client trusts.
+    /// The directory must be new: the owner of an existing one could change what the client trusts.
     fn make() -> Result<Self, Error> {
         use std::os::unix::fs::DirBuilderExt;
         let mut builder = std::fs::DirBuilder::new();

@@ -19,9 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dormouse_reactor::signal::Signals;
-use dormouse_reactor::socket::Attempt;
-
 use self::audit_server::{AuditServer, ConnectionLog};
 use self::command::{Client, Recognition};
 use self::environment::Environment;
@@ -31,7 +28,7 @@ use super::shell;
 use dormouse_bench::model::Sample;
 use dormouse_bench::{Console, MeasuredSide, Progress};
 use dormouse_measure::Error;
-use dormouse_measure::interrupts;
+use dormouse_measure::Interrupts;
 use dormouse_measure::{CpuTime, ProcessTree, TreeSample};
 
 /// Connections that are kept one by one.
@@ -51,19 +48,20 @@ pub fn run(spec: &ClientSpec, console: &mut dyn Console) -> Audit {
     };
     let mut audit = Audit::begin("client", &spec.label, &target);
     let began = Instant::now();
-    let end = look(spec, console, &mut audit, began);
+    let end = examine(spec, console, &mut audit, began);
     audit.duration_s = began.elapsed().as_secs_f64();
     audit.conclude(end);
     audit
 }
 
-fn look(
+/// Runs the client against the audit's server, and sums up what it did.
+fn examine(
     spec: &ClientSpec,
     console: &mut dyn Console,
     audit: &mut Audit,
     began: Instant,
 ) -> Result<(), Error> {
-    let signals = interrupts::open();
+    let interrupts = Interrupts::open();
     let peer = AuditServer::open(spec.listen, spec.relay)?;
     let address = peer.address();
     let environment = Environment::make(address, peer.authority(), spec.ca_file.clone())?;
@@ -88,7 +86,7 @@ fn look(
     let mut watch = ClientMonitor {
         spec,
         console,
-        signals,
+        interrupts,
         began,
         samples: Vec::new(),
         memory_max: 0,
@@ -170,17 +168,17 @@ fn failures(figures: &ClientFigures) -> String {
     }
 }
 
-/// What happens while the client runs.
+/// Watches the client while it runs.
 struct ClientMonitor<'a> {
     spec: &'a ClientSpec,
     console: &'a mut dyn Console,
-    signals: Option<Signals>,
+    interrupts: Interrupts,
     began: Instant,
     samples: Vec<Sample>,
     memory_max: u64,
 }
 
-/// How the client ended, and how long it ran.
+/// The client's end, and the length of its run in milliseconds.
 type ClientRun = (Result<Option<i32>, Error>, f64);
 
 impl ClientMonitor<'_> {
@@ -188,7 +186,7 @@ impl ClientMonitor<'_> {
         self.began.elapsed().as_secs_f64() * 1e3
     }
 
-    /// Has the command run, from its start to its end.
+    /// Runs the command to its end.
     fn attend(
         &mut self,
         environment: &Environment,
@@ -222,13 +220,10 @@ impl ClientMonitor<'_> {
             if client.is_none() {
                 self.say_how_far(seen);
             }
-            let interrupted = matches!(
-                self.signals.as_ref().map(Signals::receive),
-                Some(Ok(Attempt::Done(_)))
-            );
+            let interrupted = self.interrupts.came();
             if interrupted || self.began.elapsed() > self.spec.limit {
                 return match (client, interrupted) {
-                    (Some(_), true) => Err(Error::lost("interrupted; figures so far")),
+                    (Some(_), true) => Err(Error::interrupted()),
                     (Some(_), false) => Err(Error::target(format!(
                         "the client did not end within {} s (--limit)",
                         self.spec.limit.as_secs()
@@ -275,7 +270,7 @@ impl ClientMonitor<'_> {
     }
 }
 
-/// What the connections say together.
+/// Sums the connections up.
 fn figures(seen: &ConnectionLog) -> ClientFigures {
     let mut figures = ClientFigures {
         failed: seen.failed.clone(),

@@ -1,9 +1,9 @@
-//! HTTP requests in what a client says (RFC 9112): how many there are, and how each is answered.
+//! Parses the HTTP requests of a client (RFC 9112), and answers them.
 
 /// How much of a request's head is kept while its end is looked for, and of a chunk's first line.
 const HEAD_MAX: usize = 64 * 1024;
 
-/// What a client has said, as far as it is not complete.
+/// Requests of a client, and the bytes of the incomplete one.
 #[derive(Default)]
 pub(super) struct Requests {
     kept: Vec<u8>,
@@ -14,18 +14,18 @@ pub(super) struct Requests {
     pub(super) count: u64,
 }
 
-/// What must be known of a request to answer it.
+/// Properties of a request that its answer depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Request {
     /// The answer has no body.
     head: bool,
     /// The connection ends with the answer.
     pub(super) close: bool,
-    /// It is of HTTP/1.0, and the connection is to stay: that must be said.
+    /// HTTP/1.0, so that the answer must announce that the connection stays.
     stays: bool,
 }
 
-/// What comes next of a request.
+/// Part of a request that comes next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum ParserState {
     #[default]
@@ -40,7 +40,7 @@ enum ParserState {
     Trailer,
 }
 
-/// What follows from what was heard.
+/// Message of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum ClientMessage {
     /// A whole request.
@@ -123,7 +123,7 @@ impl Requests {
         true
     }
 
-    /// Forgets so many bytes, as far as they are here; how many are to come. `None`: nothing is here.
+    /// Discards up to `left` bytes, and returns how many are still to come. `None`: no bytes are here.
     fn skip(&mut self, left: u64) -> Option<u64> {
         if self.kept.is_empty() && left > 0 {
             return None;

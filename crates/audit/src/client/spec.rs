@@ -1,16 +1,16 @@
-//! What is to be audited, and how.
+//! Specification of a client's audit.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What is to be audited, and how.
+/// Client to audit, and how.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ClientSpec {
     /// The client's name in reports.
     pub label: String,
     /// Its command: program and arguments, in which `{url}`, `{address}`, `{port}` and `{ca}` are
-    /// replaced. Empty: somebody else starts clients.
+    /// replaced. Empty: clients are started by other means.
     pub command: Vec<String>,
     /// Where to listen.
     pub listen: SocketAddr,

@@ -1,5 +1,6 @@
 //! Findings about a client.
 
+use super::catalogue::FindingId;
 use super::finding::{Confidence, Finding, Severity};
 use super::quoted::filled;
 use super::subject::AuditSubject;
@@ -15,9 +16,9 @@ const FOR_EVER: u64 = 8;
 /// A hello beyond this does not fit into one segment.
 const SEGMENT: u64 = 1_440;
 
-pub(super) fn judge(about: &AuditSubject, client: &ClientFigures, findings: &mut Vec<Finding>) {
-    let command = format!("dormouse audit client -- {}", about.target);
-    let mut add = |id: &str,
+pub(super) fn judge(subject: &AuditSubject, client: &ClientFigures, findings: &mut Vec<Finding>) {
+    let command = format!("dormouse audit client -- {}", subject.target);
+    let mut add = |id: FindingId,
                    severity,
                    title: String,
                    measured: String,
@@ -25,14 +26,14 @@ pub(super) fn judge(about: &AuditSubject, client: &ClientFigures, findings: &mut
                    cause: &str,
                    confidence| {
         findings.push(Finding {
-            id: id.into(),
+            id,
             severity,
             title,
             measured,
             reference: reference.into(),
             cause: cause.into(),
             confidence,
-            advice: about.advice(id),
+            advice: subject.advice(id),
             command: command.clone(),
         });
     };
@@ -45,7 +46,7 @@ pub(super) fn judge(about: &AuditSubject, client: &ClientFigures, findings: &mut
     if let Some(ms) = per_connection.filter(|ms| *ms > 30.0 && client.connections >= SOME) {
         let memory = client.memory_max_bytes.value().copied().unwrap_or(0);
         add(
-            "client-cpu",
+            FindingId::ClientCpu,
             Severity::Low,
             format!("the client spends {ms:.0} ms of CPU time per connection"),
             format!(
@@ -63,7 +64,7 @@ pub(super) fn judge(about: &AuditSubject, client: &ClientFigures, findings: &mut
 
 fn resumption(
     client: &ClientFigures,
-    add: &mut impl FnMut(&str, Severity, String, String, &str, &str, Confidence),
+    add: &mut impl FnMut(FindingId, Severity, String, String, &str, &str, Confidence),
 ) {
     let ClientFigures {
         connections,
@@ -75,7 +76,7 @@ fn resumption(
     let chances = chances(client);
     if chances >= ENOUGH && offered == 0 {
         add(
-            "client-never-resumes",
+            FindingId::ClientNeverResumes,
             Severity::High,
             "the client never offers a session".into(),
             format!("{connections} connections, each with a full handshake; {requests} requests"),
@@ -85,7 +86,7 @@ fn resumption(
         );
     } else if chances >= ENOUGH && resumed * 2 < chances {
         add(
-            "client-seldom-resumes",
+            FindingId::ClientSeldomResumes,
             Severity::Medium,
             "the client resumes less than half of the connections that could be".into(),
             format!(
@@ -98,7 +99,7 @@ fn resumption(
     }
     if client.same_session_max >= FOR_EVER {
         add(
-            "client-same-session-for-ever",
+            FindingId::ClientSameSessionForEver,
             Severity::Medium,
             "the client resumes one and the same session for ever".into(),
             format!(
@@ -111,7 +112,7 @@ fn resumption(
         );
     } else if client.tickets_reused > 0 {
         add(
-            "client-tickets-reused",
+            FindingId::ClientTicketsReused,
             Severity::Low,
             "TLS 1.3 tickets are used more than once".into(),
             format!("{} times", client.tickets_reused),
@@ -122,7 +123,7 @@ fn resumption(
     }
     if requests >= 5 && client.kept_alive == 0 && connections * 10 >= requests * 9 {
         add(
-            "client-no-keep-alive",
+            FindingId::ClientNoKeepAlive,
             Severity::Low,
             "every request has a connection of its own".into(),
             format!(
@@ -151,11 +152,11 @@ fn chances(client: &ClientFigures) -> u64 {
 
 fn hello(
     client: &ClientFigures,
-    add: &mut impl FnMut(&str, Severity, String, String, &str, &str, Confidence),
+    add: &mut impl FnMut(FindingId, Severity, String, String, &str, &str, Confidence),
 ) {
     if client.compression_offered {
         add(
-            "client-compression-offered",
+            FindingId::ClientCompressionOffered,
             Severity::High,
             "the client offers TLS compression".into(),
             "DEFLATE in its ClientHello".into(),
@@ -170,7 +171,7 @@ fn hello(
     if !client.versions_offered.is_empty() && !client.versions_offered.iter().any(modern) {
         let offered = client.versions_offered.join(", ");
         add(
-            "client-old-version",
+            FindingId::ClientOldVersion,
             Severity::Medium,
             "the client knows withdrawn versions only".into(),
             offered,
@@ -182,7 +183,7 @@ fn hello(
     if client.without_sni > 0 && client.without_sni == client.connections {
         let measured = format!("{} connections", client.without_sni);
         add(
-            "client-no-sni",
+            FindingId::ClientNoSni,
             Severity::Low,
             "the client sends no server name".into(),
             measured,
@@ -194,7 +195,7 @@ fn hello(
     if client.hello_bytes.1 > SEGMENT {
         let measured = format!("{} bytes", client.hello_bytes.1);
         add(
-            "client-hello-large",
+            FindingId::ClientHelloLarge,
             Severity::Info,
             "the ClientHello takes two packets".into(),
             measured,
@@ -210,7 +211,7 @@ fn hello(
             client.connections
         );
         add(
-            "client-extra-round-trip",
+            FindingId::ClientExtraRoundTrip,
             Severity::Low,
             "the handshake takes a round trip more".into(),
             measured,

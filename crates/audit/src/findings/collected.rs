@@ -1,9 +1,10 @@
 //! Growth of a runtime which collects garbage: a leak is only what outlives a collection.
 //!
-//! Garbage which nobody has collected yet looks like a leak from outside, and so does a compiler which
-//! warms up. So nothing is called a leak here that was not there after full collections, round by round;
-//! and where nobody could be asked to collect, what was seen is said, and no more.
+//! Garbage that was not collected yet looks like a leak from outside, and so does a compiler that warms up. So only
+//! growth that remains after full collections, round by round, is called a leak; where the runtime could not be asked
+//! to collect, the finding says what was measured, and no more.
 
+use super::catalogue::FindingId;
 use super::finding::{Confidence, Severity};
 use super::units::{bytes, whole};
 use crate::model::GROWTH_BYTES;
@@ -21,22 +22,22 @@ const OF_CONNECTIONS: [&str; 6] = [
 ];
 /// The class of a session, in a JVM.
 const OF_SESSIONS: &str = "SSLSession";
-/// Of a class which comes with every connection there are at least so many more per connection.
+/// Objects per connection from which on a class counts as one that comes with every connection.
 const EACH: f64 = 0.5;
 /// Growth per round below this is not worth a finding, whatever it comes to per connection.
 pub(super) const GROWTH_PER_ROUND: f64 = 50_000.0;
-/// What may be left of the growth when it was garbage.
+/// Share of the growth that may remain when it was garbage.
 const GIVEN_BACK: f64 = 0.1;
 
-/// What grows, as far as it is known.
+/// Growth of a collected heap, with its likely cause.
 pub(super) struct CollectedGrowth {
-    pub(super) id: &'static str,
+    pub(super) id: FindingId,
     pub(super) severity: Severity,
     pub(super) cause: String,
     pub(super) confidence: Confidence,
     /// Bytes of it for each connection, where that is known better than by the whole process's memory.
     pub(super) per_connection: Option<f64>,
-    /// What was measured, beside the growth itself.
+    /// Measurements besides the growth itself.
     pub(super) measured: String,
 }
 
@@ -61,7 +62,7 @@ fn look(memory: &MemoryFigures, growth: &Growth) -> Option<CollectedGrowth> {
     }
 }
 
-/// It was asked to collect before each point.
+/// Judges a runtime that was asked to collect before each point.
 fn asked(by: &str, collected: &CollectedRounds) -> Option<CollectedGrowth> {
     let living = growth_of(collected, |point| point.living_bytes);
     let blocks = growth_of(collected, |point| point.in_use_bytes);
@@ -95,7 +96,7 @@ fn asked(by: &str, collected: &CollectedRounds) -> Option<CollectedGrowth> {
         blocks.filter(|blocks| grows(blocks) && rise(&memory) > 0.5 * rise(blocks))
     {
         return Some(CollectedGrowth {
-            id: "leak-per-connection",
+            id: FindingId::LeakPerConnection,
             severity: Severity::High,
             cause: "after full collections the runtime's own objects do not become more, but blocks of the C library do: native memory of connections which nobody frees".into(),
             confidence: Confidence::Medium,
@@ -119,7 +120,7 @@ fn asked(by: &str, collected: &CollectedRounds) -> Option<CollectedGrowth> {
     })
 }
 
-/// Nobody could be asked: has it collected by itself?
+/// Judges a runtime that could not be asked to collect: has it collected by itself?
 fn unasked(
     memory: &MemoryFigures,
     growth: &Growth,
@@ -134,7 +135,7 @@ fn unasked(
     if least <= first + GIVEN_BACK * (last - first) {
         return None;
     }
-    // The later half of the rounds: whoever had only to grow to its size has done so.
+    // The later half of the rounds: a heap that only had to reach its size has reached it.
     let later = collected.points.len() / 2;
     let later: Vec<_> = collected.points.iter().skip(later).collect();
     let later: Vec<_> = later.iter().map(|point| point.pss_bytes).collect();
@@ -151,7 +152,7 @@ fn unasked(
 
 fn unknown(measured: String) -> CollectedGrowth {
     CollectedGrowth {
-        id: "grows-under-churn",
+        id: FindingId::GrowsUnderChurn,
         severity: Severity::Low,
         cause: "garbage which was not collected yet, the heap of a runtime that grows to its size, its compiled code; or a leak. It was not seen to collect, so these can't be told apart; more rounds (--thorough) may".into(),
         confidence: Confidence::Low,
@@ -185,8 +186,8 @@ fn span(growth: &Growth, what: &str) -> String {
     format!("{what}{}", ends.unwrap_or_default())
 }
 
-/// What the classes say that became more: connections, or sessions?
-fn whose(collected: &CollectedRounds) -> (&'static str, String) {
+/// Cause by the classes with more objects: connections, or sessions.
+fn whose(collected: &CollectedRounds) -> (FindingId, String) {
     // The classes are those between the second point and the last.
     let rounds = collected.points.len().saturating_sub(2) as u64;
     let connections = (rounds * collected.connections_per_round).max(1) as f64;
@@ -200,16 +201,16 @@ fn whose(collected: &CollectedRounds) -> (&'static str, String) {
         let cause = format!(
             "connections that are closed are still held: there is one {class} more for each, after full collections"
         );
-        return ("leak-per-connection", cause);
+        return (FindingId::LeakPerConnection, cause);
     }
     if let Some((class, ..)) = each(&[OF_SESSIONS]) {
         let cause = format!(
             "sessions: one {class} more for each connection, after full collections, and nothing of connections: a cache without a bound, or one that is not full yet"
         );
-        return ("session-cache-grows", cause);
+        return (FindingId::SessionCacheGrows, cause);
     }
     let cause = "something of each connection is never let go: it outlives full collections, and it is neither connections nor sessions of the TLS library";
-    ("leak-per-connection", cause.into())
+    (FindingId::LeakPerConnection, cause.into())
 }
 
 /// The class that grew most.
@@ -259,7 +260,7 @@ mod tests {
     fn judged(
         rounds: &[u64],
         collected: CollectedRounds,
-    ) -> Option<(&'static str, Severity, Confidence)> {
+    ) -> Option<(FindingId, Severity, Confidence)> {
         let (memory, growth) = memory(rounds, Measured::Measured(collected));
         let kept = judge(&memory, &growth, true)?;
         Some((kept.id, kept.severity, kept.confidence))
@@ -285,7 +286,7 @@ mod tests {
         let of = judged(&NETTY, collected(Some("the JVM"), &points));
         assert_eq!(
             of,
-            Some(("grows-under-churn", Severity::Low, Confidence::Low))
+            Some((FindingId::GrowsUnderChurn, Severity::Low, Confidence::Low))
         );
         // Nor has one which nobody looked at that closely.
         let (memory, growth) = memory(&NETTY, Measured::not("jcmd is missing"));
@@ -293,7 +294,7 @@ mod tests {
         let kept = judge(&memory, &growth, true).unwrap();
         assert_eq!(
             (kept.id, kept.severity),
-            ("grows-under-churn", Severity::Low)
+            (FindingId::GrowsUnderChurn, Severity::Low)
         );
         assert!(
             kept.measured.contains("jcmd is missing"),
@@ -314,17 +315,23 @@ mod tests {
         let kept = judge(&flat, &none, false).unwrap();
         assert_eq!(
             (kept.id, kept.per_connection),
-            ("leak-per-connection", Some(2020.0))
+            (FindingId::LeakPerConnection, Some(2020.0))
         );
-        assert_eq!(judged(&NETTY, leak.clone()), high("leak-per-connection"));
+        assert_eq!(
+            judged(&NETTY, leak.clone()),
+            high(FindingId::LeakPerConnection)
+        );
         leak.grown = vec![
             ("[B".into(), 9_000, 10_500, 900_000),
             ("sun.security.ssl.SSLSessionImpl".into(), 500, 1250, 200_000),
         ];
-        assert_eq!(judged(&NETTY, leak.clone()), high("session-cache-grows"));
+        assert_eq!(
+            judged(&NETTY, leak.clone()),
+            high(FindingId::SessionCacheGrows)
+        );
         let engine = "sun.security.ssl.SSLEngineImpl".into();
         leak.grown.push((engine, 500, 1250, 60_000));
-        assert_eq!(judged(&NETTY, leak), high("leak-per-connection"));
+        assert_eq!(judged(&NETTY, leak), high(FindingId::LeakPerConnection));
     }
 
     #[test]
@@ -338,7 +345,11 @@ mod tests {
         let of = judged(&NETTY, collected(Some("the JVM"), &points));
         assert_eq!(
             of,
-            Some(("leak-per-connection", Severity::High, Confidence::Medium))
+            Some((
+                FindingId::LeakPerConnection,
+                Severity::High,
+                Confidence::Medium
+            ))
         );
     }
 
@@ -349,7 +360,7 @@ mod tests {
         let go = [141_450_240, 152_166_400, 164_904_960, 177_496_064];
         let goes_on = |i: u64| (177_496_064 + 12_000_000 * i, None, None);
         let mut points: Vec<_> = (1..=15).map(goes_on).collect();
-        let low = Some(("grows-under-churn", Severity::Low, Confidence::Low));
+        let low = Some((FindingId::GrowsUnderChurn, Severity::Low, Confidence::Low));
         assert_eq!(judged(&go, collected(None, &points)), low);
         points.push((15_550_000, None, None));
         assert_eq!(judged(&go, collected(None, &points)), None);

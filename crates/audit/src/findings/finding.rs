@@ -1,8 +1,10 @@
-//! One finding: what is wrong, how surely, and what to change.
+//! One finding: problem, likely cause, remedy.
 
 use serde::{Deserialize, Serialize};
 
-/// How much a finding matters.
+use super::catalogue::FindingId;
+
+/// Severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
@@ -28,15 +30,15 @@ impl Severity {
     }
 }
 
-/// How sure the cause is.
+/// Confidence in the cause of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
     /// One of several that fit.
     Low,
-    /// It fits, and little else does.
+    /// The cause fits, and few others do.
     Medium,
-    /// It was seen directly.
+    /// The cause was seen directly.
     High,
 }
 
@@ -44,18 +46,18 @@ pub enum Confidence {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Finding {
     /// Stable identifier: `record-buffers-kept`.
-    pub id: String,
-    /// How much it matters.
+    pub id: FindingId,
+    /// Its severity.
     pub severity: Severity,
     /// In one line.
     pub title: String,
-    /// What was measured, with the numbers.
+    /// The measured figures.
     pub measured: String,
-    /// What a good one reaches, on the same machine where that could be measured.
+    /// The figure of a good server or client, on the same machine where that could be measured.
     pub reference: String,
     /// The likely cause.
     pub cause: String,
-    /// How sure that is.
+    /// Confidence in the cause.
     pub confidence: Confidence,
     /// What to change in this software.
     pub advice: String,

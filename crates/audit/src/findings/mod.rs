@@ -1,9 +1,12 @@
-//! What is wrong, how surely, and what to change. Drawn from the figures of an audit alone.
+//! Findings: problems, likely causes and remedies, drawn from the figures of an audit alone.
 
 mod advice;
+mod catalogue;
 mod client;
 mod collected;
 mod finding;
+mod growth;
+mod holes;
 mod memory;
 mod quoted;
 mod resumption;
@@ -12,6 +15,7 @@ mod subject;
 mod thresholds;
 mod units;
 
+pub use catalogue::FindingId;
 pub use finding::{Confidence, Finding, Severity};
 pub use thresholds::Thresholds;
 
@@ -19,16 +23,21 @@ use crate::model::Audit;
 use subject::AuditSubject;
 pub(crate) use thresholds::bytes_per_connection;
 
-/// Draws all findings, the weightiest first.
+/// Draws all findings, the most severe first.
 pub(super) fn judge(audit: &Audit) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let about = AuditSubject::new(audit);
+    let subject = AuditSubject::new(audit);
     if let Some(figures) = &audit.server {
-        server::judge(&about, figures, &mut findings);
-        memory::judge(&about, figures, &mut findings);
+        server::judge(&subject, figures, &mut findings);
+        if let Some(memory) = figures.memory.value() {
+            let census = figures.census.value();
+            memory::judge(&subject, memory, census, &mut findings);
+            let growth = growth::judge(&subject, memory, census);
+            findings.extend(growth.or_else(|| holes::judge(&subject, memory, census)));
+        }
     }
     if let Some(figures) = &audit.client {
-        client::judge(&about, figures, &mut findings);
+        client::judge(&subject, figures, &mut findings);
     }
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     findings

@@ -56,8 +56,12 @@ mod tests {
     #[test]
     fn advice_and_table_fit() {
         let texts = [
-            include_str!("advice.rs"),
+            include_str!("catalogue.rs"),
+            include_str!("advice/handshakes.rs"),
+            include_str!("advice/memory.rs"),
+            include_str!("advice/sessions.rs"),
             include_str!("client.rs"),
+            include_str!("holes.rs"),
             include_str!("memory.rs"),
             include_str!("server.rs"),
         ]

@@ -1,5 +1,6 @@
 //! Findings about a server's sessions.
 
+use super::catalogue::FindingId;
 use super::finding::{Confidence, Finding, Severity};
 use super::subject::AuditSubject;
 use super::units::{percent, whole};
@@ -9,13 +10,13 @@ use crate::model::{AddressTrials, Resumption, ServerFigures, Trials};
 const RESUMES: f64 = 0.9;
 const RESUMES_AT_ALL: f64 = 0.02;
 
-pub(super) fn judge(about: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
-    at_one_address(about, &figures.resumption, findings);
-    findings.extend(across_addresses(about, figures));
-    findings.extend(over_time(about, figures));
+pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
+    at_one_address(subject, &figures.resumption, findings);
+    findings.extend(across_addresses(subject, figures));
+    findings.extend(over_time(subject, figures));
 }
 
-fn at_one_address(about: &AuditSubject, all: &[Resumption], findings: &mut Vec<Finding>) {
+fn at_one_address(subject: &AuditSubject, all: &[Resumption], findings: &mut Vec<Finding>) {
     let by_ticket: Vec<(&str, &Trials)> = all
         .iter()
         .filter(|entry| entry.by == "ticket")
@@ -35,23 +36,23 @@ fn at_one_address(about: &AuditSubject, all: &[Resumption], findings: &mut Vec<F
         .filter(|(_, trials)| trials.share() < RESUMES_AT_ALL)
         .collect();
     let reference = "all of them; a resumed handshake needs no signature and no certificate";
-    let mut add = |id: &str, severity, title: String, cause: String, confidence| {
+    let mut add = |id: FindingId, severity, title: String, cause: String, confidence| {
         findings.push(Finding {
-            id: id.into(),
+            id,
             severity,
             title,
             measured: each.join("; "),
             reference: reference.into(),
             cause,
             confidence,
-            advice: about.advice(id),
-            command: about.bench("churn", "-n 1000 -c 8 --resume"),
+            advice: subject.advice(id),
+            command: subject.bench("churn", "-n 1000 -c 8 --resume"),
         });
     };
     if !none.is_empty() && none.len() == by_ticket.len() {
         if id_share < RESUMES_AT_ALL {
             add(
-                "no-resumption",
+                FindingId::NoResumption,
                 Severity::High,
                 "no session is ever resumed".into(),
                 "tickets and session cache are off, or the keys change with every connection"
@@ -60,7 +61,7 @@ fn at_one_address(about: &AuditSubject, all: &[Resumption], findings: &mut Vec<F
             );
         } else {
             add(
-                "no-tickets",
+                FindingId::NoTickets,
                 Severity::Low,
                 "sessions are resumed by id only".into(),
                 "tickets are off".into(),
@@ -69,7 +70,7 @@ fn at_one_address(about: &AuditSubject, all: &[Resumption], findings: &mut Vec<F
         }
     } else if let Some((version, _)) = none.first() {
         add(
-            "no-resumption-in-one-version",
+            FindingId::NoResumptionInOneVersion,
             Severity::Low,
             format!("no session of {version} is resumed"),
             "tickets are off for it".into(),
@@ -86,7 +87,7 @@ fn at_one_address(about: &AuditSubject, all: &[Resumption], findings: &mut Vec<F
             percent(trials.share())
         );
         add(
-            "resumption-partial",
+            FindingId::ResumptionPartial,
             Severity::High,
             title,
             why_partly(trials.share()),
@@ -96,7 +97,7 @@ fn at_one_address(about: &AuditSubject, all: &[Resumption], findings: &mut Vec<F
 }
 
 /// Machines behind one name which resume their own sessions, and not each other's.
-fn across_addresses(about: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
+fn across_addresses(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
     let all = figures.addresses.value()?;
     let known = |entry: &&AddressTrials| {
         entry
@@ -138,7 +139,7 @@ fn across_addresses(about: &AuditSubject, figures: &ServerFigures) -> Option<Fin
     pairs.truncate(4);
     let more = if count > 4 { ", …" } else { "" };
     Some(Finding {
-        id: "resumption-not-shared".into(),
+        id: FindingId::ResumptionNotShared,
         severity: if taken == 0 {
             Severity::High
         } else {
@@ -159,13 +160,13 @@ fn across_addresses(about: &AuditSubject, figures: &ServerFigures) -> Option<Fin
         reference: "all of them: a client that comes back may meet any of the machines".into(),
         cause: "the machines have ticket keys or session caches of their own".into(),
         confidence: Confidence::High,
-        advice: about.advice("resumption-not-shared"),
-        command: about.audit(),
+        advice: subject.advice(FindingId::ResumptionNotShared),
+        command: subject.audit(),
     })
 }
 
 /// Tickets which are refused before the time that the server gave them is over.
-fn over_time(about: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
+fn over_time(subject: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
     let resumes = |version: &str| {
         figures
             .resumption
@@ -194,7 +195,7 @@ fn over_time(about: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
         )
     };
     Some(Finding {
-        id: "resumption-ends-early".into(),
+        id: FindingId::ResumptionEndsEarly,
         severity,
         title: "a session is forgotten before its time is over".into(),
         measured: format!(
@@ -207,14 +208,14 @@ fn over_time(about: &AuditSubject, figures: &ServerFigures) -> Option<Finding> {
         ),
         cause: cause.into(),
         confidence,
-        advice: about.advice("resumption-ends-early"),
-        command: about.audit(),
+        advice: subject.advice(FindingId::ResumptionEndsEarly),
+        command: subject.audit(),
     })
 }
 
 fn said(trials: &Trials) -> String {
     match trials.offered {
-        // Who sends no ticket has nothing to resume by.
+        // Without a ticket there is nothing to resume by.
         0 => "no ticket was sent".to_owned(),
         offered => format!("{} of {offered} resumed", trials.resumed),
     }

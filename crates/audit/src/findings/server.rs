@@ -1,11 +1,12 @@
 //! Findings about what a server offers and spends.
 
+use super::catalogue::FindingId;
 use super::finding::{Confidence, Finding, Severity};
 use super::quoted;
 use super::resumption;
 use super::subject::AuditSubject;
 use super::units::{bytes, percent, whole};
-use crate::model::{CpuFigures, FirstConnection, Offer, ServerFigures};
+use crate::model::{Certificate, CpuFigures, FirstConnection, Offer, ServerFigures};
 
 /// CPU time of a full handshake over that of a good server.
 const CPU_RATIO: [(f64, Severity); 3] = [
@@ -19,19 +20,19 @@ const IDLE_US: [(f64, Severity); 2] = [(200.0, Severity::Medium), (50.0, Severit
 const FIRST_MS: [(f64, Severity); 2] = [(200.0, Severity::High), (20.0, Severity::Medium)];
 const COMPRESSION: &str = "no compression: it leaks secrets (CRIME), and its contexts take memory; without them, {{advice.openssl.compression}}";
 const DAY_S: i64 = 86_400;
-/// What a server may send before the first acknowledgement (RFC 6928): ten segments.
+/// Bytes that a server may send before the first acknowledgement (RFC 6928): ten segments.
 const FIRST_WINDOW: u32 = 14_600;
 
-pub(super) fn judge(about: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
+pub(super) fn judge(subject: &AuditSubject, figures: &ServerFigures, findings: &mut Vec<Finding>) {
     if let Some(offer) = figures.offer.value() {
-        offered(about, offer, findings);
+        offered(subject, offer, findings);
     }
-    resumption::judge(about, figures, findings);
+    resumption::judge(subject, figures, findings);
     if let Some(cpu) = figures.cpu.value() {
-        handshakes(about, cpu, findings);
+        handshakes(subject, cpu, findings);
     }
     if let Some(first) = figures.first.value() {
-        findings.extend(first_connection(about, first));
+        findings.extend(first_connection(subject, first));
     }
     let server_first = figures
         .flights
@@ -40,7 +41,7 @@ pub(super) fn judge(about: &AuditSubject, figures: &ServerFigures, findings: &mu
         .max();
     if let Some(&most) = server_first.filter(|most| **most > FIRST_WINDOW) {
         findings.push(Finding {
-            id: "flight-large".into(),
+            id: FindingId::FlightLarge,
             severity: Severity::Low,
             title: "the server's first flight takes a round trip more".into(),
             measured: format!("{} bytes", whole(f64::from(most))),
@@ -50,30 +51,30 @@ pub(super) fn judge(about: &AuditSubject, figures: &ServerFigures, findings: &mu
             ),
             cause: "a long chain of certificates".into(),
             confidence: Confidence::High,
-            advice: about.advice("flight-large"),
-            command: about.audit(),
+            advice: subject.advice(FindingId::FlightLarge),
+            command: subject.audit(),
         });
     }
 }
 
-fn offered(about: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
+fn offered(subject: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
     let mut add =
-        |id: &str, severity, title: &str, measured: String, reference: &str, cause: &str| {
+        |id: FindingId, severity, title: &str, measured: String, reference: &str, cause: &str| {
             findings.push(Finding {
-                id: id.into(),
+                id,
                 severity,
                 title: title.into(),
                 measured,
                 reference: reference.into(),
                 cause: cause.into(),
                 confidence: Confidence::High,
-                advice: about.advice(id),
-                command: about.audit(),
+                advice: subject.advice(id),
+                command: subject.audit(),
             });
         };
     if offer.compression == Some(true) {
         add(
-            "compression-accepted",
+            FindingId::CompressionAccepted,
             Severity::High,
             "TLS compression is on",
             "a ClientHello of TLS 1.2 with DEFLATE was answered by choosing it".into(),
@@ -88,7 +89,7 @@ fn offered(about: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
     if !old.is_empty() {
         let measured = format!("{} accepted", old.join(" and "));
         add(
-            "old-versions",
+            FindingId::OldVersions,
             Severity::Low,
             "versions of TLS which RFC 8996 has withdrawn are accepted",
             measured,
@@ -99,7 +100,7 @@ fn offered(about: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
     if offer.versions.get("TLS 1.3") == Some(&false) {
         let measured = "a ClientHello for TLS 1.3 was not accepted".into();
         add(
-            "no-tls13",
+            FindingId::NoTls13,
             Severity::Low,
             "TLS 1.3 is not offered",
             measured,
@@ -110,7 +111,7 @@ fn offered(about: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
     if offer.secure_renegotiation == Some(false) {
         let measured = "no renegotiation_info in the ServerHello of TLS 1.2".into();
         add(
-            "no-renegotiation-info",
+            FindingId::NoRenegotiationInfo,
             Severity::Low,
             "secure renegotiation is not announced",
             measured,
@@ -125,7 +126,7 @@ fn offered(about: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
             offer.early_data_max_bytes.unwrap_or(0)
         );
         add(
-            "early-data",
+            FindingId::EarlyData,
             Severity::Info,
             "0-RTT data is accepted, which can be replayed",
             measured,
@@ -136,7 +137,10 @@ fn offered(about: &AuditSubject, offer: &Offer, findings: &mut Vec<Finding>) {
     expiry(offer, &mut add);
 }
 
-fn renegotiation(offer: &Offer, add: &mut impl FnMut(&str, Severity, &str, String, &str, &str)) {
+fn renegotiation(
+    offer: &Offer,
+    add: &mut impl FnMut(FindingId, Severity, &str, String, &str, &str),
+) {
     if offer.client_renegotiation != Some(true) {
         return;
     }
@@ -144,7 +148,7 @@ fn renegotiation(offer: &Offer, add: &mut impl FnMut(&str, Severity, &str, Strin
     let reference = "refused, or TLS 1.3 only, which knows no renegotiation";
     if offer.secure_renegotiation == Some(false) {
         add(
-            "renegotiation-insecure",
+            FindingId::RenegotiationInsecure,
             Severity::High,
             "renegotiation without protection: what somebody else said is put before what the client says (CVE-2009-3555)",
             measured,
@@ -153,7 +157,7 @@ fn renegotiation(offer: &Offer, add: &mut impl FnMut(&str, Severity, &str, Strin
         );
     } else {
         add(
-            "renegotiation-by-client",
+            FindingId::RenegotiationByClient,
             Severity::Low,
             "a client may have the server make handshakes over and over on one connection",
             measured,
@@ -163,34 +167,26 @@ fn renegotiation(offer: &Offer, add: &mut impl FnMut(&str, Severity, &str, Strin
     }
 }
 
-fn expiry(offer: &Offer, add: &mut impl FnMut(&str, Severity, &str, String, &str, &str)) {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now_s = now.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(0));
-    let Some(first) = offer
-        .chain
-        .iter()
-        .map(|certificate| certificate.expires_at_s)
-        .min()
-    else {
+fn expiry(offer: &Offer, add: &mut impl FnMut(FindingId, Severity, &str, String, &str, &str)) {
+    let Some(left_s) = offer.chain.iter().map(Certificate::left_s).min() else {
         return;
     };
-    let days = (first - now_s) / DAY_S;
-    let (severity, title) = match first - now_s {
+    let (severity, title) = match left_s {
         ..0 => (Severity::High, "a certificate of the chain has expired"),
         left if left < 14 * DAY_S => (Severity::Medium, "a certificate of the chain expires soon"),
         _ => return,
     };
     add(
-        "certificate-expires",
+        FindingId::CertificateExpires,
         severity,
         title,
-        format!("{days} days are left"),
+        format!("{} days are left", left_s / DAY_S),
         "more than 14 days",
         "it was not renewed",
     );
 }
 
-fn handshakes(about: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding>) {
+fn handshakes(subject: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding>) {
     let good = cpu.reference.handshake_us + cpu.reference.tcp_us;
     let ratio = cpu.full_us / good.max(1.0);
     let r = &cpu.reference;
@@ -205,12 +201,12 @@ fn handshakes(about: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding
     );
     if let Some((_, severity)) = CPU_RATIO.iter().find(|(limit, _)| ratio > *limit) {
         let kernel = cpu.full_system_us / cpu.full_us.max(1.0);
-        // A virtual machine which has just been started compiles as well; what it costs later, nobody has measured.
-        let compiles = about.kind.compiles();
+        // A virtual machine that has just been started compiles as well; its later cost was not measured.
+        let compiles = subject.kind.compiles();
         let severity = if compiles { &Severity::Low } else { severity };
         let cause = why_dear(compiles, kernel, *severity);
         findings.push(Finding {
-            id: "handshake-cpu".into(),
+            id: FindingId::HandshakeCpu,
             severity: *severity,
             title: format!("a full handshake costs {ratio:.0} times what it needs to"),
             measured: format!(
@@ -225,8 +221,8 @@ fn handshakes(about: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding
             } else {
                 Confidence::Medium
             },
-            advice: about.advice("handshake-cpu"),
-            command: about.bench("churn", "-n 2000 -c 16"),
+            advice: subject.advice(FindingId::HandshakeCpu),
+            command: subject.bench("churn", "-n 2000 -c 16"),
         });
     }
     for (version, us) in &cpu.resumed_us {
@@ -237,29 +233,29 @@ fn handshakes(about: &AuditSubject, cpu: &CpuFigures, findings: &mut Vec<Finding
             continue;
         };
         findings.push(Finding {
-            id: "resumption-not-cheaper".into(),
+            id: FindingId::ResumptionNotCheaper,
             severity: Severity::Low,
             title: format!("resuming a session of {version} saves nothing"),
             measured: format!("{} µs resumed, {} µs full", whole(*us), whole(cpu.full_us)),
             reference: "the signature is saved at least".into(),
             cause: "the cost lies elsewhere: outside of the handshake's cryptography".into(),
             confidence: Confidence::Low,
-            advice: about.advice("handshake-cpu"),
-            command: about.bench("churn", "-n 2000 -c 16 --resume"),
+            advice: subject.advice(FindingId::HandshakeCpu),
+            command: subject.bench("churn", "-n 2000 -c 16 --resume"),
         });
     }
     let idle = cpu.idle_us_per_connection_s.value().copied().unwrap_or(0.0);
     if let Some((_, severity)) = IDLE_US.iter().find(|(limit, _)| idle > *limit) {
         findings.push(Finding {
-            id: "idle-cpu".into(),
+            id: FindingId::IdleCpu,
             severity: *severity,
             title: "quiet connections cost CPU time".into(),
             measured: format!("{} µs per quiet connection and second", whole(idle)),
             reference: "0: nothing happens on a quiet connection".into(),
             cause: "timers, or polling of all connections".into(),
             confidence: Confidence::Medium,
-            advice: about.advice("idle-cpu"),
-            command: about.bench("hold", "-n 1000 --for 10s"),
+            advice: subject.advice(FindingId::IdleCpu),
+            command: subject.bench("hold", "-n 1000 --for 10s"),
         });
     }
 }
@@ -276,7 +272,7 @@ fn why_dear(compiles: bool, kernel: f64, severity: Severity) -> &'static str {
     }
 }
 
-fn first_connection(about: &AuditSubject, first: &FirstConnection) -> Option<Finding> {
+fn first_connection(subject: &AuditSubject, first: &FirstConnection) -> Option<Finding> {
     let more = first.first_cpu_ms - first.later_cpu_ms;
     let (_, severity) = FIRST_MS.iter().find(|(limit, _)| more > *limit)?;
     if first.first_cpu_ms < 5.0 * first.later_cpu_ms {
@@ -306,14 +302,14 @@ fn first_connection(about: &AuditSubject, first: &FirstConnection) -> Option<Fin
         }
     }
     Some(Finding {
-        id: "first-connection-slow".into(),
+        id: FindingId::FirstConnectionSlow,
         severity: *severity,
         title: "the first connection pays for the start".into(),
         measured,
         reference: "what the thousandth costs".into(),
         cause,
         confidence,
-        advice: about.advice("first-connection-slow"),
-        command: about.audit(),
+        advice: subject.advice(FindingId::FirstConnectionSlow),
+        command: subject.audit(),
     })
 }

@@ -1,11 +1,11 @@
-//! Whom findings are about: for advice, and for the commands which show them again.
+//! The software that findings are about, and the commands that show a finding again.
 
-use super::advice;
+use super::catalogue::FindingId;
 use crate::model::Audit;
 use crate::shell;
 use crate::software::SoftwareKind;
 
-/// Whom findings are about: for advice, and for the commands which show them again.
+/// The audited software, and how to reach it on a command line.
 pub(super) struct AuditSubject {
     pub(super) kind: SoftwareKind,
     pub(super) target: String,
@@ -43,8 +43,8 @@ impl AuditSubject {
         }
     }
 
-    pub(super) fn advice(&self, id: &str) -> String {
-        advice::of(self.kind, id)
+    pub(super) fn advice(&self, id: FindingId) -> String {
+        id.advice(self.kind)
     }
 
     /// A command of the bench that shows a figure again.

@@ -1,9 +1,9 @@
-//! Limits of a continuous integration, and what an audit breaches of them.
+//! Limits that continuous integration sets, and which of them an audit breaches.
 
 use super::finding::Severity;
 use crate::model::{Audit, Measured, ServerFigures};
 
-/// Limits of a continuous integration.
+/// Limits that continuous integration sets.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Thresholds {
     /// A finding of this severity or above fails; `None`: none does.
@@ -15,7 +15,7 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// What an audit breaches, in words; and what could not be judged.
+    /// Breached limits in words, and limits that could not be judged.
     pub fn breaches(&self, audit: &Audit) -> (Vec<String>, Vec<String>) {
         let (mut breached, mut unknown) = (Vec::new(), Vec::new());
         if let Some(severity) = self.fail_on {

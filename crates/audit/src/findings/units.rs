@@ -1,4 +1,4 @@
-//! Numbers in the words of a finding.
+//! Numbers and units in the text of a finding.
 
 /// `16912` as `16,912`.
 pub(super) fn whole(value: f64) -> String {

@@ -1,4 +1,4 @@
-//! An audit in a few numbers, for who reads no further.
+//! An audit in a few numbers, for readers who read no further.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ struct Tile {
     what: &'static str,
     /// The number, or why there is none.
     value: Measured<String>,
-    /// What to hold against it.
+    /// Figure to compare it with.
     beside: String,
 }
 

@@ -50,9 +50,9 @@ const SERVER_COLUMNS: [&str; 7] = [
 const CLIENT_COLUMNS: [&str; 5] = ["", "connections", "requests", "resumed", "findings"];
 
 /// What is in the cells behind the name; the weight is that of the heaviest in the group.
-type Row = fn(&Audit, f64) -> Vec<String>;
+type RowCells = fn(&Audit, f64) -> Vec<String>;
 
-fn table(audits: &[(usize, &Audit)], columns: &[&str], row: Row) -> String {
+fn table(audits: &[(usize, &Audit)], columns: &[&str], row: RowCells) -> String {
     let mut body = String::from("<table class=\"compare\"><thead><tr>");
     for column in columns {
         let _ = write!(body, "<th scope=\"col\">{column}</th>");
@@ -163,7 +163,7 @@ fn client_row(audit: &Audit, _: f64) -> Vec<String> {
     ]
 }
 
-/// What weighs something by its name, and how much there is besides.
+/// Severe findings by their identifiers, and the number of others.
 fn found(audit: &Audit) -> String {
     let mut chips = String::new();
     let mut lighter = 0;
@@ -177,7 +177,7 @@ fn found(audit: &Audit) -> String {
             "<span class=\"chip {}\" title=\"{}\">{}</span> ",
             finding.severity.name(),
             escape(&finding.title),
-            escape(&finding.id)
+            finding.id
         );
     }
     if !audit.outcome.complete {

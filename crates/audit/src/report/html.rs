@@ -171,7 +171,7 @@ fn found(audit: &Audit) -> String {
         let _ = write!(
             body,
             "<div class=\"finding {severity}\"><span class=\"chip\">{severity}</span> <small>{}</small><h3>{}</h3><dl>",
-            escape(&finding.id),
+            finding.id,
             escape(&finding.title)
         );
         let confidence = format!("{:?}", finding.confidence).to_lowercase();

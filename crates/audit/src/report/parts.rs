@@ -1,4 +1,4 @@
-//! What both forms of a report say in the same words.
+//! Figures that both forms of a report, text and page, show in the same words.
 
 use super::rows::{Row, bytes, grows, missing, of, row};
 use super::{client_rows, resumption};
@@ -87,9 +87,7 @@ fn offered(offer: &Measured<Offer>) -> Vec<Row> {
             .filter_map(|(title, number, unit)| Some(row(title, format!("{}{unit}", number?)))),
     );
     for certificate in &offer.chain {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let now_s = now.map_or(0, |since| since.as_secs() as i64);
-        let days = (certificate.expires_at_s - now_s) / 86_400;
+        let days = certificate.left_s() / 86_400;
         let text = format!(
             "{}, {}, {} bytes, {days} days left",
             certificate.subject, certificate.key, certificate.bytes

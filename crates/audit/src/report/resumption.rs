@@ -56,7 +56,7 @@ fn aged(server: &ServerFigures) -> Vec<Row> {
     aged.iter().map(words).collect()
 }
 
-/// Who takes whose tickets: a row for each address and version.
+/// Which address accepts the tickets of which: a row for each address and version.
 fn across(server: &ServerFigures) -> Vec<Row> {
     let all = match &server.addresses {
         Measured::Measured(all) => all,

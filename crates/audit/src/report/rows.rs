@@ -61,7 +61,7 @@ pub(super) fn cpu_ms(ms: f64) -> String {
     }
 }
 
-/// How many of something: `2`, `1.4`.
+/// A number of objects: `2`, `1.4`.
 pub(super) fn times(count: f64) -> String {
     let exact = (count - count.round()).abs() < 0.05;
     grouped(count, usize::from(!exact))

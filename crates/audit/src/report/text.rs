@@ -13,7 +13,7 @@ const TITLE_WIDTH_MIN: usize = 28;
 const WIDTH_MAX: usize = 110;
 const WIDTH_MIN: usize = 60;
 
-/// What the text is written to.
+/// Width and colours of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Form {
     /// Columns.
@@ -166,7 +166,7 @@ impl Out {
             let _ = write!(self.text, "          {what} ");
             self.wrap(text, 20, 20);
         }
-        // As it is: whoever copies it must not copy ends of lines.
+        // Not wrapped: a copied command must not contain line ends.
         let what = self.styled("2", &format!("{:<9}", "again"));
         let _ = writeln!(self.text, "          {what} {}", finding.command);
     }
@@ -183,7 +183,7 @@ impl Out {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::Confidence;
+    use crate::findings::{Confidence, FindingId};
 
     fn audit() -> Audit {
         let mut audit = Audit::begin("server", "a server", "127.0.0.1:1");
@@ -191,7 +191,7 @@ mod tests {
         audit.server = Some(Default::default());
         let words = "several words, ".repeat(20);
         audit.findings.push(Finding {
-            id: "record-buffers-kept".into(),
+            id: FindingId::RecordBuffersKept,
             severity: Severity::High,
             title: "2.0 record buffers are kept for every quiet connection of this server".into(),
             measured: words.clone(),

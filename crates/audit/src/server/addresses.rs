@@ -1,7 +1,7 @@
-//! Several machines behind one name: does one take the tickets of another?
+//! Whether the addresses of one name accept each other's tickets.
 //!
-//! Each address gives out tickets, which are offered to itself and to the others. Who resumes at the
-//! address that knows it, and nowhere else, meets machines which do not share their ticket keys.
+//! Each address gives tickets, which are offered to itself and to the others. Tickets that only the address which
+//! gave them accepts mean machines that do not share their ticket keys.
 
 use dormouse_engine::Protocols;
 use dormouse_reactor::socket::Addr;
@@ -11,7 +11,7 @@ use super::offer::TICKET_WAIT;
 use super::resumption::{context, visit};
 use crate::model::{AddressTrials, Measured, Trials};
 
-/// Addresses that are looked at.
+/// Most addresses that are tried.
 const ADDRESSES_MAX: usize = 8;
 /// Tickets for each pair of addresses where one may ask as often as it takes.
 const TICKETS: usize = 3;
@@ -19,7 +19,7 @@ const TICKETS: usize = 3;
 /// Offers tickets of all addresses to all addresses; on machines which are not ours to load, one
 /// ticket of each to itself and to the next one, in the newest version alone.
 pub(super) fn try_all(
-    means: &Dialer<'_>,
+    dialer: &Dialer<'_>,
     addresses: &[Addr],
     versions: &[Protocols],
 ) -> Measured<Vec<AddressTrials>> {
@@ -28,14 +28,14 @@ pub(super) fn try_all(
     }
     let addresses = addresses.get(..ADDRESSES_MAX).unwrap_or(addresses);
     let mut all = Vec::new();
-    for &protocols in means.versions(versions) {
+    for &protocols in dialer.versions(versions) {
         for (place, from) in addresses.iter().enumerate() {
             let next = (place + 1) % addresses.len();
             let to = addresses.iter().enumerate();
-            let to = to.filter(|(other, _)| means.free || *other == place || *other == next);
+            let to = to.filter(|(other, _)| dialer.free || *other == place || *other == next);
             let at = Dialer {
                 target: from,
-                ..*means
+                ..*dialer
             };
             let to: Vec<&Addr> = to.map(|(_, to)| to).collect();
             from_one(&at, &to, protocols, &mut all);
@@ -51,7 +51,7 @@ fn from_one(from: &Dialer<'_>, to: &[&Addr], protocols: Protocols, all: &mut Vec
             Some(none) => Measured::clone(none),
             None => Measured::from(pair(from, to, protocols)),
         };
-        // Who gives no ticket to one gives none to the others, and who can't be reached stays so.
+        // An address that gave no ticket, or was not reached, is not tried again.
         let given = trials.value().is_some_and(|trials| trials.offered > 0);
         if to == from.target && !given {
             none = Some(trials.clone());

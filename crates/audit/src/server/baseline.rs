@@ -1,4 +1,4 @@
-//! What this machine needs for the bare work of a handshake: the yardstick for a server's CPU time.
+//! CPU time of the bare work of a handshake on this machine: the reference for a server's.
 
 use std::hint::black_box;
 use std::io::{Read, Write};

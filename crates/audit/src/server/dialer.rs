@@ -1,4 +1,4 @@
-//! How the audit's own connections are made: where to, trusting whom, and how many are allowed.
+//! How the audit connects: the target, trusted certificates, and how many connections are allowed.
 
 use dormouse_bench::load::{IdentityFiles, Trust};
 use dormouse_engine::{
@@ -6,17 +6,32 @@ use dormouse_engine::{
 };
 use dormouse_reactor::socket::Addr;
 
-/// How connections are made by hand.
+use super::spec::ServerSpec;
+
+/// Target and settings of the audit's own connections.
 #[derive(Clone, Copy)]
 pub(super) struct Dialer<'a> {
     pub(super) target: &'a Addr,
     pub(super) name: &'a str,
     pub(super) trust: &'a Trust,
     pub(super) identity: Option<&'a IdentityFiles>,
-    /// What the server answers to; nothing as long as that is not known.
+    /// Bytes that the server answers to; empty until they are known.
     pub(super) words: &'a [u8],
     /// Whether there may be more than a handful of connections.
     pub(super) free: bool,
+}
+
+impl<'a> Dialer<'a> {
+    pub(super) fn new(spec: &'a ServerSpec, target: &'a Addr, free: bool) -> Self {
+        Self {
+            target,
+            name: &spec.server_name,
+            trust: &spec.trust,
+            identity: spec.identity.as_ref(),
+            words: &[],
+            free,
+        }
+    }
 }
 
 impl Dialer<'_> {

@@ -10,20 +10,58 @@ use dormouse_engine::Protocols;
 
 use super::dialer::Dialer;
 use super::probe_connection::ProbeConnection;
-use crate::model::FirstConnection;
-use dormouse_measure::Server;
-use dormouse_measure::TreeSample;
+use super::spec::ServerSpec;
+use crate::model::{FirstConnection, Measured};
+use dormouse_measure::{Error, Interrupts, Server, ServerSource, TreeSample};
 
 /// Connections that are compared with.
 const LATER: usize = 8;
 
+/// Measures the first connection to a server that the audit has started.
+pub(super) fn measure(
+    spec: &ServerSpec,
+    dialer: &Dialer<'_>,
+    server: Option<&Server>,
+    larger: Option<FirstConnection>,
+) -> Measured<FirstConnection> {
+    let (ServerSource::Command(_), Some(server)) = (&spec.source, server) else {
+        return Measured::not("the server ran already: only with --cmd it is the first connection");
+    };
+    let measured = measure_started(dialer, server).map(|first| FirstConnection {
+        larger: larger.map(Box::new),
+        ..first
+    });
+    Measured::from(measured)
+}
+
+/// Measures the first connection to the server that holds more. It is started before the other one, and
+/// stopped again.
+pub(super) fn measure_larger(
+    spec: &ServerSpec,
+    dialer: &Dialer<'_>,
+    interrupts: &Interrupts,
+) -> Result<Option<FirstConnection>, Error> {
+    let Some(command) = &spec.larger else {
+        return Ok(None);
+    };
+    let source = ServerSource::Command(command.clone());
+    let server = Server::open(&source, dialer.target, &mut || interrupts.check().is_ok())?;
+    let Some(server) = server else {
+        return Ok(None);
+    };
+    let measured = measure_started(dialer, &server);
+    measured
+        .map(Some)
+        .map_err(|why| Error::target(format!("--cmd-larger: {why}")))
+}
+
 /// Makes the first connections to a server that was just started.
-pub(super) fn measure(means: &Dialer<'_>, server: &Server) -> Result<FirstConnection, String> {
-    let context = means.context(Protocols::ALL, None)?;
+fn measure_started(dialer: &Dialer<'_>, server: &Server) -> Result<FirstConnection, String> {
+    let context = dialer.context(Protocols::ALL, None)?;
     let sample = || server.sample().map_err(|error| error.message);
     let at_start = idle(&sample)?;
     let visit = || -> Result<Duration, String> {
-        let visit = ProbeConnection::make(means.target, &context, means.name)?;
+        let visit = ProbeConnection::make(dialer.target, &context, dialer.name)?;
         let took = visit.took;
         visit.close();
         Ok(took)

@@ -1,16 +1,17 @@
-//! Memory of a runtime which collects garbage grows until it collects, and that is no leak. So where it
-//! grows, there are more rounds, and before each look the runtime is asked to collect. Who cannot be
-//! asked collects when it likes: then there are so many rounds that it may.
+//! Growth of a runtime that collects garbage.
+//!
+//! Its memory grows until it collects, which is no leak. So where memory grows, the audit adds rounds, and asks the
+//! runtime to collect before each reading. A runtime that cannot be asked is given enough rounds to collect by itself.
 
 use crate::census::{self, ManagedHeap};
 use crate::model::{CollectedPoint, CollectedRounds};
 
-/// ChurnRounds, when the runtime can be asked to collect.
+/// Rounds, when the runtime can be asked to collect.
 const ROUNDS_ASKED: u32 = 5;
-/// ChurnRounds at most, when it can't.
+/// Rounds at most, when it can't.
 const ROUNDS_MAX: u32 = 15;
 
-/// What the rounds are made with.
+/// Source of rounds.
 pub(super) trait ChurnRounds {
     /// Why there can't be another one.
     type Error;
@@ -22,8 +23,8 @@ pub(super) trait ChurnRounds {
     fn pss_bytes(&mut self) -> Option<u64>;
 }
 
-/// Looks at more rounds of so many connections. `began_bytes`: where the growth began; none if it is not
-/// clear whether there is any, and then only who can be asked is looked at.
+/// Measures more rounds of connections. `began_bytes` is the memory at which the growth began; `None` if it is not
+/// clear whether memory grows: then only a runtime that can be asked to collect is measured.
 pub(super) fn watch<R: ChurnRounds>(
     rounds: &mut R,
     connections_per_round: u64,
@@ -39,7 +40,7 @@ pub(super) fn watch<R: ChurnRounds>(
     for round in 1..=ROUNDS_MAX {
         rounds.round(&format!("round {round} beside collections"))?;
         let pids = rounds.pids();
-        let told = census::ask_living(&pids);
+        let told = ManagedHeap::after_collection(&pids);
         let Some(pss_bytes) = rounds.pss_bytes() else {
             break;
         };

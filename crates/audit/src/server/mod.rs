@@ -13,27 +13,22 @@ mod protocol;
 mod renegotiation;
 mod resumption;
 mod spec;
+mod target;
 mod ticket_ageing;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use dormouse_engine::{Protocols, ResumptionSettings};
-use dormouse_reactor::signal::Signals;
-use dormouse_reactor::socket::{Addr, Attempt};
+use dormouse_engine::Protocols;
+use dormouse_reactor::socket::Addr;
 
 use self::dialer::{Dialer, version_name};
 use self::load::Load;
-use self::offer::OfferProbe;
-use self::probe_connection::{ProbeConnection, Socket};
 pub use self::spec::{Effort, ServerSpec};
-use super::model::{Audit, FirstConnection, Measured, Offer, ServerFigures};
-use super::shell;
-use super::software;
-use dormouse_bench::load::{Launcher, Talk, TlsVersion, Trust, is_this_machine};
-use dormouse_bench::{Console, MeasuredSide, Progress};
-use dormouse_measure::Error;
-use dormouse_measure::interrupts;
-use dormouse_measure::{Server, ServerSource};
+use crate::model::{Audit, FirstConnection, Measured, Offer, Resumption, ServerFigures};
+use crate::{shell, software};
+use dormouse_bench::Console;
+use dormouse_bench::load::{Launcher, Talk, TlsVersion, Trust};
+use dormouse_measure::{Error, Interrupts, Server, ServerSource};
 
 /// Why the parts that need load are missing.
 const FOREIGN: &str = "the server is on another machine: no load without --i-own-this-server";
@@ -48,7 +43,7 @@ pub fn run(spec: &ServerSpec, launcher: &Launcher, console: &mut dyn Console) ->
     let mut audit = Audit::begin("server", &spec.label, &spec.target);
     describe(spec, &mut audit);
     let began = Instant::now();
-    let end = look(spec, launcher, console, &mut audit, began);
+    let end = examine(spec, launcher, console, &mut audit, began);
     audit.duration_s = began.elapsed().as_secs_f64();
     audit.conclude(end);
     audit
@@ -81,57 +76,39 @@ fn describe(spec: &ServerSpec, audit: &mut Audit) {
     }
 }
 
-/// Signals which are looked at between the parts; the parts with load look by themselves.
-struct Interrupts(Option<Signals>);
-
-impl Interrupts {
-    fn check(&self) -> Result<(), Error> {
-        match self.0.as_ref().map(Signals::receive) {
-            Some(Ok(Attempt::Done(_))) => Err(Error::lost("interrupted; figures so far")),
-            _ => Ok(()),
-        }
-    }
-}
-
-fn look(
+/// Makes all parts of the audit, in order.
+fn examine(
     spec: &ServerSpec,
     launcher: &Launcher,
     console: &mut dyn Console,
     audit: &mut Audit,
     began: Instant,
 ) -> Result<(), Error> {
-    let interrupts = Interrupts(interrupts::open());
-    let (target, addresses) = addresses(spec, audit)?;
+    let interrupts = Interrupts::open();
+    let (target, addresses) = target::addresses(spec, audit)?;
     let spec = &ServerSpec {
         target: target.to_string(),
         ..spec.clone()
     };
-    let free = addresses.iter().all(is_near) || spec.own_server;
-    let means = Dialer {
-        target: &target,
-        name: &spec.server_name,
-        trust: &spec.trust,
-        identity: spec.identity.as_ref(),
-        words: &[],
-        free,
-    };
+    let free = addresses.iter().all(target::is_near) || spec.own_server;
+    let dialer = Dialer::new(spec, &target, free);
     stage(console, "starting");
-    let more = larger(spec, &means, &interrupts)?;
+    let larger = first_connection::measure_larger(spec, &dialer, &interrupts)?;
     let server = Server::open(&spec.source, &target, &mut || interrupts.check().is_ok())?;
     if let Some(server) = &server {
         audit.processes = server.tree.describe()?;
     }
-    let first = first(spec, &means, server.as_ref(), more);
+    let first = first_connection::measure(spec, &dialer, server.as_ref(), larger);
     interrupts.check()?;
 
     stage(console, "what is offered");
-    let offered = look_at_offer(spec, &means, free);
+    let offered = offer::examine(&dialer);
     // A server that cannot be reached at all ends the audit.
     let asked = offered
         .value()
         .and_then(|offer| offer.client_certificate_asked);
     let want = asked == Some(true) && spec.identity.is_none();
-    let (talk, banner) = protocol::detect(spec, &means).map_err(|error| with_hint(error, want))?;
+    let (talk, banner) = protocol::detect(spec, &dialer).map_err(|error| with_hint(error, want))?;
     keep_talk(spec, &talk, audit);
     interrupts.check()?;
     if let Some(server) = &server {
@@ -143,11 +120,11 @@ fn look(
     let key = offered.value().and_then(Offer::key);
     audit.server = Some(so_far(offered, first, why));
     let words = words(&talk);
-    let means = Dialer {
+    let dialer = Dialer {
         words: &words,
-        ..means
+        ..dialer
     };
-    let set_aside = sessions(spec, &means, &addresses, &interrupts, console, audit)?;
+    let set_aside = sessions(spec, &dialer, &addresses, &interrupts, console, audit)?;
     let server = server.filter(|_| free);
     if let Some(server) = &server {
         let figures = audit.server.as_ref();
@@ -168,10 +145,41 @@ fn look(
         keep(audit, loaded)?;
     }
     let load_between = server.is_some();
-    age(&means, set_aside, load_between, &interrupts, console, audit)
+    age(
+        &dialer,
+        set_aside,
+        load_between,
+        &interrupts,
+        console,
+        audit,
+    )
 }
 
-/// What is known before the rest is looked at. `why`: why there will be no load, if there is none.
+/// Offers the tickets that were set aside, each at its age.
+fn age(
+    dialer: &Dialer<'_>,
+    set_aside: SetAside,
+    load_between: bool,
+    interrupts: &Interrupts,
+    console: &mut dyn Console,
+    audit: &mut Audit,
+) -> Result<(), Error> {
+    let (aged, end) = match set_aside {
+        Ok(tickets) => {
+            console.stage_over();
+            let (aged, end) =
+                ticket_ageing::offer_all(dialer, tickets, load_between, interrupts, console);
+            (Measured::Measured(aged), end)
+        }
+        Err(why) => (Measured::not(why), Ok(())),
+    };
+    if let Some(figures) = &mut audit.server {
+        figures.aged = aged;
+    }
+    end
+}
+
+/// The figures before sessions and load are measured. `why` is the reason if there will be no load.
 fn so_far(offer: Measured<Offer>, first: Measured<FirstConnection>, why: &str) -> ServerFigures {
     ServerFigures {
         offer,
@@ -186,20 +194,20 @@ fn so_far(offer: Measured<Offer>, first: Measured<FirstConnection>, why: &str) -
     }
 }
 
-/// Tickets which wait to be old enough, or why there are none.
-type Waiting = Result<Vec<ticket_ageing::AgeingTicket>, String>;
+/// Tickets that wait to be old enough, or why there are none.
+type SetAside = Result<Vec<ticket_ageing::AgeingTicket>, String>;
 
 /// Whether sessions are resumed, here and at the other addresses; and some are set aside.
 fn sessions(
     spec: &ServerSpec,
-    means: &Dialer<'_>,
+    dialer: &Dialer<'_>,
     addresses: &[Addr],
     interrupts: &Interrupts,
     console: &mut dyn Console,
     audit: &mut Audit,
-) -> Result<Waiting, Error> {
+) -> Result<SetAside, Error> {
     stage(console, "resumption");
-    let tries = if means.free {
+    let tries = if dialer.free {
         spec.sizes().tries
     } else {
         TRIES_POLITE
@@ -208,49 +216,17 @@ fn sessions(
         return Ok(Err(EARLIER.into()));
     };
     let versions = versions(figures.offer.value());
-    let learnt = resumption::try_all(means, tries, &versions);
+    let learnt = resumption::try_all(dialer, tries, &versions);
     if let Measured::Measured(offer) = &mut figures.offer {
         offer::add_tickets_13(offer, &learnt.tickets_13);
     }
     (figures.resumption, figures.flights) = (learnt.resumption, learnt.flights);
     interrupts.check()?;
-    figures.addresses = addresses::try_all(means, addresses, &versions);
+    figures.addresses = addresses::try_all(dialer, addresses, &versions);
     interrupts.check()?;
-    let set_aside = ticket_ageing::set_aside(means, spec.effort, &versions);
+    let set_aside = ticket_ageing::set_aside(dialer, spec.effort, &versions);
     console.stage_over();
     Ok(set_aside)
-}
-
-/// The server's address, and all of its name's. Of several it is the first which answers.
-fn addresses(spec: &ServerSpec, audit: &mut Audit) -> Result<(Addr, Vec<Addr>), Error> {
-    let read = |text: &String| {
-        text.parse::<Addr>()
-            .map_err(|error| Error::usage(format!("{error}")))
-    };
-    let target = read(&spec.target)?;
-    let mut all = spec
-        .addresses
-        .iter()
-        .map(read)
-        .collect::<Result<Vec<_>, _>>()?;
-    if all.len() < 2 || matches!(spec.source, ServerSource::Command(_)) {
-        return Ok((target.clone(), vec![target]));
-    }
-    let answering = all
-        .iter()
-        .find(|address| Socket::connect(address).is_ok())
-        .cloned()
-        .unwrap_or(target);
-    if answering.to_string() != spec.target {
-        let note = format!(
-            "{} does not answer; all but resumption across addresses is about {answering}",
-            spec.target
-        );
-        audit.notes.push(note);
-        audit.target = answering.to_string();
-    }
-    all.dedup();
-    Ok((answering, all))
 }
 
 /// The versions that are offered, the newest first.
@@ -262,64 +238,7 @@ fn versions(offer: Option<&Offer>) -> Vec<Protocols> {
     both.into_iter().filter(offered).collect()
 }
 
-/// Offers the tickets that were set aside, each when it has its age.
-fn age(
-    means: &Dialer<'_>,
-    set_aside: Waiting,
-    load_between: bool,
-    interrupts: &Interrupts,
-    console: &mut dyn Console,
-    audit: &mut Audit,
-) -> Result<(), Error> {
-    let mut keep = |aged| {
-        if let Some(figures) = &mut audit.server {
-            figures.aged = aged;
-        }
-    };
-    let mut waiting = match set_aside {
-        Ok(waiting) => waiting,
-        Err(why) => {
-            keep(Measured::not(why));
-            return Ok(());
-        }
-    };
-    let (began, all) = (Instant::now(), waiting.len() as u64);
-    console.stage_over();
-    console.stage("tickets age", Some(all));
-    let mut aged = Vec::new();
-    let mut outcome = Ok(());
-    while let Some(due) = ticket_ageing::due(&waiting) {
-        outcome = interrupts.check();
-        if outcome.is_err() {
-            break;
-        }
-        console.progress(&Progress {
-            done: aged.len() as u64,
-            total: Some(all),
-            alive: 0,
-            failed: 0,
-            pss_bytes: None,
-            elapsed: began.elapsed(),
-            whose: MeasuredSide::Server,
-            left: ticket_ageing::last(&waiting).checked_duration_since(Instant::now()),
-        });
-        match due.checked_duration_since(Instant::now()) {
-            Some(left) if !left.is_zero() => {
-                std::thread::sleep(left.min(Duration::from_millis(50)));
-            }
-            _ => aged.push(ticket_ageing::offer(
-                means,
-                &waiting.remove(0),
-                load_between,
-            )),
-        }
-    }
-    console.stage_over();
-    keep(Measured::Measured(aged));
-    outcome
-}
-
-/// What helps when a server wants a client certificate and got none.
+/// Adds the remedy for a server that asked for a client certificate and got none.
 fn with_hint(error: Error, want: bool) -> Error {
     let hint = if want {
         "; it asks for a client certificate: --cert and --key"
@@ -332,7 +251,7 @@ fn with_hint(error: Error, want: bool) -> Error {
     }
 }
 
-/// What is said once.
+/// The bytes of one message or request.
 fn words(talk: &Talk) -> Vec<u8> {
     match talk {
         Talk::Say { message, .. } => message.clone(),
@@ -342,7 +261,7 @@ fn words(talk: &Talk) -> Vec<u8> {
     }
 }
 
-/// `bench` does not find out what a server speaks: it is told.
+/// Records what the server speaks: `bench` does not detect it, and needs the option.
 fn keep_talk(spec: &ServerSpec, talk: &Talk, audit: &mut Audit) {
     if let (None, Talk::Http { path, .. }) = (&spec.talk, talk) {
         let given = spec.options.iter().map(String::as_str);
@@ -363,7 +282,7 @@ fn keep(audit: &mut Audit, loaded: Result<load::LoadFigures, Error>) -> Result<(
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err(error) => {
-            // What the load did not reach is said as what it is, not as something nobody asked for.
+            // Figures that the load did not reach carry its error as their reason.
             let why = &error.message;
             figures.memory = Measured::not(why.clone());
             figures.census = Measured::not(why.clone());
@@ -385,8 +304,8 @@ fn keep(audit: &mut Audit, loaded: Result<load::LoadFigures, Error>) -> Result<(
             .iter_mut()
             .find(|entry| entry.version == name && entry.by == "ticket");
         if let Some(Measured::Measured(known)) = same.map(|entry| &mut entry.trials) {
-            // Under load it is not known who had a ticket to offer: it only says more of a share
-            // that is known to be one.
+            // Under load it is not known which connections had a ticket to offer: the count only
+            // refines a share below one.
             if known.share() > 0.9 {
                 continue;
             }
@@ -397,63 +316,7 @@ fn keep(audit: &mut Audit, loaded: Result<load::LoadFigures, Error>) -> Result<(
     Ok(())
 }
 
-fn is_near(target: &Addr) -> bool {
-    match target {
-        Addr::Tcp(address) => is_this_machine(address.ip()),
-        Addr::Unix(_) => true,
-    }
-}
-
-fn look_at_offer(spec: &ServerSpec, means: &Dialer<'_>, free: bool) -> Measured<Offer> {
-    // An address is no server name (RFC 6066 §3).
-    let name = spec.server_name.parse::<std::net::IpAddr>().is_err();
-    let questions = OfferProbe {
-        target: means.target,
-        name: name.then_some(spec.server_name.as_str()),
-        all: free,
-    };
-    let mut offered = offer::offer(&questions);
-    if let Ok(offer) = &mut offered {
-        for protocols in [Protocols::TLS13, Protocols::TLS12] {
-            if offer.versions.get(version_name(protocols)) != Some(&true) {
-                continue;
-            }
-            let resumption = Some(ResumptionSettings::default());
-            let visit = means
-                .context(protocols, resumption)
-                .and_then(|context| ProbeConnection::make(means.target, &context, means.name));
-            match visit {
-                Ok(mut visit) => {
-                    offer::add_visit(offer, &mut visit, protocols == Protocols::TLS13);
-                    visit.close();
-                }
-                Err(why) => drop(
-                    offer
-                        .not_measured
-                        .insert(format!("a handshake with {}", version_name(protocols)), why),
-                ),
-            }
-        }
-    }
-    if let Ok(offer) = &mut offered
-        && let Some(announced) = offer.secure_renegotiation
-    {
-        match renegotiation::attempt(means, questions.name, announced) {
-            Ok(answer) => {
-                offer.client_renegotiation = Some(answer.accepted);
-                offer.client_renegotiation_answer = Some(answer.words);
-            }
-            Err(why) => drop(
-                offer
-                    .not_measured
-                    .insert("client_renegotiation".into(), why),
-            ),
-        }
-    }
-    Measured::from(offered)
-}
-
-fn resuming(resumption: &[super::model::Resumption]) -> Vec<TlsVersion> {
+fn resuming(resumption: &[Resumption]) -> Vec<TlsVersion> {
     let mut versions = Vec::new();
     for entry in resumption.iter().filter(|entry| entry.by == "ticket") {
         let some = entry
@@ -469,42 +332,4 @@ fn resuming(resumption: &[super::model::Resumption]) -> Vec<TlsVersion> {
         }
     }
     versions
-}
-
-/// The first connection, while it is still to be had.
-fn first(
-    spec: &ServerSpec,
-    means: &Dialer<'_>,
-    server: Option<&Server>,
-    larger: Option<FirstConnection>,
-) -> Measured<FirstConnection> {
-    let (ServerSource::Command(_), Some(server)) = (&spec.source, server) else {
-        return Measured::not("the server ran already: only with --cmd it is the first connection");
-    };
-    let measured = first_connection::measure(means, server).map(|first| FirstConnection {
-        larger: larger.map(Box::new),
-        ..first
-    });
-    Measured::from(measured)
-}
-
-/// The first connection to the server that holds more, which is started before the other one and
-/// stopped again.
-fn larger(
-    spec: &ServerSpec,
-    means: &Dialer<'_>,
-    interrupts: &Interrupts,
-) -> Result<Option<FirstConnection>, Error> {
-    let Some(command) = &spec.larger else {
-        return Ok(None);
-    };
-    let source = ServerSource::Command(command.clone());
-    let server = Server::open(&source, means.target, &mut || interrupts.check().is_ok())?;
-    let Some(server) = server else {
-        return Ok(None);
-    };
-    let measured = first_connection::measure(means, &server);
-    measured
-        .map(Some)
-        .map_err(|why| Error::target(format!("--cmd-larger: {why}")))
 }

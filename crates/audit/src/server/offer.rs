@@ -1,27 +1,30 @@
-//! What a server offers: asked for one thing at a time, by hellos of our own.
+//! Finds out what a server offers, one ClientHello per question.
 
 use std::time::Duration;
 
+use dormouse_engine::{Protocols, ResumptionSettings};
 use dormouse_reactor::socket::Addr;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key::PublicKey;
 
+use super::dialer::{Dialer, version_name};
 use super::probe_connection::{self, ProbeConnection, Ticket};
 use super::probe_hello::{
     GROUPS, HelloAnswer, ProbeHello, SUITES_12, SUITES_13, ServerHello, TLS10, TLS12, TLS13,
     name_of,
 };
-use crate::model::{Certificate, Offer};
+use super::renegotiation;
+use crate::model::{Certificate, Measured, Offer};
 
-/// How long tickets are waited for.
+/// Longest wait for tickets.
 pub(super) const TICKET_WAIT: Duration = Duration::from_millis(700);
 
-/// What is asked of a server.
-pub(super) struct OfferProbe<'a> {
-    pub(super) target: &'a Addr,
-    pub(super) name: Option<&'a str>,
+/// Questions to a server about its offer.
+struct OfferProbe<'a> {
+    target: &'a Addr,
+    name: Option<&'a str>,
     /// Whether one may ask as often as it takes.
-    pub(super) all: bool,
+    all: bool,
 }
 
 impl OfferProbe<'_> {
@@ -58,8 +61,67 @@ impl OfferProbe<'_> {
     }
 }
 
+/// Finds out what the server offers, by asking and by handshakes.
+pub(super) fn examine(dialer: &Dialer<'_>) -> Measured<Offer> {
+    // An address is no server name (RFC 6066 §3).
+    let name = dialer.name.parse::<std::net::IpAddr>().is_err();
+    let questions = OfferProbe {
+        target: dialer.target,
+        name: name.then_some(dialer.name),
+        all: dialer.free,
+    };
+    let mut offered = ask_all(&questions);
+    if let Ok(offer) = &mut offered {
+        add_handshakes(dialer, offer);
+        add_renegotiation(dialer, questions.name, offer);
+    }
+    Measured::from(offered)
+}
+
+/// Adds what an established connection of each version shows.
+fn add_handshakes(dialer: &Dialer<'_>, offer: &mut Offer) {
+    for protocols in [Protocols::TLS13, Protocols::TLS12] {
+        if offer.versions.get(version_name(protocols)) != Some(&true) {
+            continue;
+        }
+        let resumption = Some(ResumptionSettings::default());
+        let visit = dialer
+            .context(protocols, resumption)
+            .and_then(|context| ProbeConnection::make(dialer.target, &context, dialer.name));
+        match visit {
+            Ok(mut visit) => {
+                add_visit(offer, &mut visit, protocols == Protocols::TLS13);
+                visit.close();
+            }
+            Err(why) => drop(
+                offer
+                    .not_measured
+                    .insert(format!("a handshake with {}", version_name(protocols)), why),
+            ),
+        }
+    }
+}
+
+/// Adds what becomes of a client that renegotiates.
+fn add_renegotiation(dialer: &Dialer<'_>, name: Option<&str>, offer: &mut Offer) {
+    let Some(announced) = offer.secure_renegotiation else {
+        return;
+    };
+    match renegotiation::attempt(dialer, name, announced) {
+        Ok(answer) => {
+            offer.client_renegotiation = Some(answer.accepted);
+            offer.client_renegotiation_answer = Some(answer.words);
+        }
+        Err(why) => drop(
+            offer
+                .not_measured
+                .insert("client_renegotiation".into(), why),
+        ),
+    }
+}
+
 /// Asks for everything.
-pub(super) fn offer(questions: &OfferProbe<'_>) -> Result<Offer, String> {
+fn ask_all(questions: &OfferProbe<'_>) -> Result<Offer, String> {
     let mut offer = Offer::default();
     let mut twelve = None;
     for (version, title) in [
@@ -85,7 +147,7 @@ pub(super) fn offer(questions: &OfferProbe<'_>) -> Result<Offer, String> {
         Some(hello) => {
             offer.secure_renegotiation = Some(hello.renegotiation_info);
             offer.tickets_12 = Some(hello.ticket);
-            // Who may give a ticket gives no id with it (RFC 5077 §3.4).
+            // A server that may give a ticket gives no id with it (RFC 5077 §3.4).
             let ids = ProbeHello {
                 tickets: false,
                 ..ProbeHello::all(TLS12, questions.name)
@@ -102,7 +164,7 @@ pub(super) fn offer(questions: &OfferProbe<'_>) -> Result<Offer, String> {
                 deflate: true,
                 ..ProbeHello::all(TLS12, questions.name)
             };
-            // A server which refuses to talk to whom offers DEFLATE does not compress either.
+            // A server that refuses a client which offers DEFLATE does not compress either.
             let answer = questions.hello(&deflate)?;
             offer.compression = Some(answer.is_some_and(|hello| hello.compression == 1));
         }
@@ -152,8 +214,8 @@ fn lists(questions: &OfferProbe<'_>, offer: &mut Offer) -> Result<(), String> {
     Ok(())
 }
 
-/// What an established connection adds.
-pub(super) fn add_visit(offer: &mut Offer, visit: &mut ProbeConnection, is_13: bool) {
+/// Adds what an established connection shows.
+fn add_visit(offer: &mut Offer, visit: &mut ProbeConnection, is_13: bool) {
     if offer.chain.is_empty() {
         offer.chain = visit
             .chain

@@ -5,9 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use dormouse_engine::{
-    ClientContext, Handshake, HandshakeInfo, HandshakeLimits, TicketWatch, UnixTime, alert_name,
-};
+use dormouse_engine::{ClientContext, Handshake, HandshakeInfo, HandshakeLimits, alert_name};
 use dormouse_reactor::socket::Addr;
 
 use super::probe_hello::{HelloAnswer, ProbeHello, read_answer};
@@ -108,7 +106,6 @@ pub(super) struct ProbeConnection {
     pub(super) connection: TlsConnection<Socket>,
     /// What was sent in the handshake, as it passed.
     pub(super) sent: Vec<u8>,
-    watch: Option<TicketWatch>,
     ended: bool,
     refused: Option<u8>,
 }
@@ -123,15 +120,14 @@ impl ProbeConnection {
         let passed = complete_handshake(&mut stream, &mut handshake, "the server", || false)?;
         let took = began.elapsed();
         let chain = handshake.peer_certificates();
-        let (connection, rested) = TlsConnection::rest(stream, handshake)?;
+        let (connection, info) = TlsConnection::rest(stream, handshake)?;
         let mut visit = Self {
-            info: rested.info,
+            info,
             chain,
             took,
             tickets: ticket_in_the_clear(&passed.received).into_iter().collect(),
             connection,
             sent: passed.sent,
-            watch: rested.tickets,
             ended: false,
             refused: None,
         };
@@ -210,7 +206,6 @@ impl ProbeConnection {
         let Self {
             connection,
             tickets,
-            watch,
             ended,
             refused,
             ..
@@ -218,14 +213,7 @@ impl ProbeConnection {
         connection.open(|came| {
             match came {
                 Incoming::Data(data) => heard.extend_from_slice(data),
-                Incoming::Tickets(fragment) => {
-                    tickets.extend(tickets_13(fragment));
-                    if let Some(watch) = watch {
-                        watch
-                            .handle_fragment(UnixTime::now(), fragment)
-                            .map_err(|failure| failure.to_string())?;
-                    }
-                }
+                Incoming::Tickets(fragment) => tickets.extend(tickets_13(fragment)),
                 Incoming::Alert(alert) => (*refused, *ended) = (Some(alert), true),
                 Incoming::Closed => *ended = true,
             }
@@ -369,7 +357,6 @@ mod tests {
             tickets: Vec::new(),
             connection: TlsConnection::of(Socket::Unix(near), tls(Role::Client, 1, 2)),
             sent: Vec::new(),
-            watch: None,
             ended: false,
             refused: None,
         };

@@ -1,4 +1,4 @@
-//! A ClientHello of our own making, and what the server answers in the clear.
+//! A handmade ClientHello, and the server's answer as far as it is in the clear.
 //!
 //! A TLS library offers what it can do itself. To learn what a *server* does with TLS 1.0, with
 //! DEFLATE or with one group after the other, the hello is written here (RFC 8446 §4.1.2, RFC 5246
@@ -6,7 +6,7 @@
 
 use crate::wire::{MessageReader, hello_extension};
 
-/// What is offered.
+/// A handmade ClientHello.
 #[derive(Clone, Debug)]
 pub(super) struct ProbeHello {
     /// 0x0301 to 0x0304.
@@ -209,7 +209,7 @@ fn push_16(out: &mut Vec<u8>, content: &[u8]) {
     out.extend_from_slice(content);
 }
 
-/// What came back.
+/// Answer to a handmade ClientHello.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum HelloAnswer {
     /// A ServerHello, and what follows it in the clear.
@@ -224,7 +224,7 @@ pub(super) enum HelloAnswer {
     NotTls,
 }
 
-/// What a server says in the clear.
+/// The part of a server's first flight that is in the clear.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct ServerHello {
     pub(super) version: u16,

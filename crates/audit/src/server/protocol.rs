@@ -1,4 +1,4 @@
-//! What a server speaks, and what it says of itself.
+//! Detects the application protocol of a server, and its banner.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use dormouse_measure::Error;
 /// One connection: how it is talked to, and what it says of itself.
 pub(super) fn detect(
     spec: &ServerSpec,
-    means: &Dialer<'_>,
+    dialer: &Dialer<'_>,
 ) -> Result<(Talk, Option<String>), Error> {
-    let context = means.context(Protocols::ALL, None);
+    let context = dialer.context(Protocols::ALL, None);
     let visit =
-        context.and_then(|context| ProbeConnection::make(means.target, &context, means.name));
+        context.and_then(|context| ProbeConnection::make(dialer.target, &context, dialer.name));
     let mut visit = visit.map_err(|why| {
         Error::target(format!(
             "the first connection to {} failed: {why}",
-            means.target
+            dialer.target
         ))
     })?;
     let found = talk(spec, &mut visit);

@@ -22,9 +22,9 @@ use super::probe_hello::{ProbeHello, TLS12};
 use crate::connection::{ALERT, HANDSHAKE, RECEIVE, is_timeout};
 use crate::wire::MessageReader;
 
-/// How long an answer is waited for. Who reads answers at once.
+/// Wait for an answer. A server that reads the ClientHello answers at once.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
-/// How long it is waited for its end when the server has begun anew.
+/// Wait for the end of the flight when the server has accepted.
 const END_WAIT: Duration = Duration::from_millis(500);
 const BEGUN_AND_ENDED: &str = "a ServerHello, and then the end of the connection";
 const SERVER_HELLO: u8 = 2;
@@ -34,7 +34,7 @@ const FINISHED: u8 = 20;
 const VERIFY_DATA: usize = 12;
 const FATAL: u8 = 2;
 
-/// What a server did when its client wanted to renegotiate.
+/// Answer of a server whose client renegotiates.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct RenegotiationAnswer {
     pub(super) accepted: bool,
@@ -43,12 +43,12 @@ pub(super) struct RenegotiationAnswer {
 
 /// Tries it, on a connection made for that. `announced`: whether the server knows RFC 5746.
 pub(super) fn attempt(
-    means: &Dialer<'_>,
+    dialer: &Dialer<'_>,
     name: Option<&str>,
     announced: bool,
 ) -> Result<RenegotiationAnswer, String> {
-    let context = means.context(Protocols::TLS12, None)?;
-    let mut visit = ProbeConnection::make(means.target, &context, means.name)?;
+    let context = dialer.context(Protocols::TLS12, None)?;
+    let mut visit = ProbeConnection::make(dialer.target, &context, dialer.name)?;
     let verify_data = verify_data(visit.connection.tls(), &visit.sent);
     let verify_data = verify_data.ok_or("the Finished message that was sent was not found")?;
     let mut ask = ProbeHello::all(TLS12, name);
@@ -75,7 +75,7 @@ fn listen(visit: &mut ProbeConnection) -> Result<RenegotiationAnswer, String> {
         let mut records = MessageReader::new(&bytes);
         let mut opened = 0;
         while let Some(record) = whole_record(&mut records) {
-            let content = opened_record(visit.connection.tls(), Side::Read, sequence, record);
+            let content = opened_record(visit.connection.tls(), Direction::Read, sequence, record);
             let content = content.ok_or("a record could not be opened")?;
             sequence += 1;
             opened += record.len();
@@ -137,7 +137,7 @@ fn verify_data(tls: &State, sent: &[u8]) -> Option<Vec<u8>> {
         match record.first() {
             Some(20) => changed = true,
             Some(&HANDSHAKE) if changed => {
-                let finished = opened_record(tls, Side::Write, 0, record)?;
+                let finished = opened_record(tls, Direction::Write, 0, record)?;
                 let mut reading = MessageReader::new(&finished);
                 return match (reading.u8(), reading.vec_24()) {
                     (Some(FINISHED), Some(data)) if data.len() == VERIFY_DATA => {
@@ -152,15 +152,15 @@ fn verify_data(tls: &State, sent: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// MeasuredSide keys: those for what is received, or for what is sent.
+/// Direction whose keys open a record: what the audit receives, or what it sends.
 #[derive(Clone, Copy)]
-enum Side {
+enum Direction {
     Read,
     Write,
 }
 
 /// The content of a record of TLS 1.2, opened beside the connection, which does not notice.
-fn opened_record(tls: &State, side: Side, sequence: u64, record: &[u8]) -> Option<Vec<u8>> {
+fn opened_record(tls: &State, side: Direction, sequence: u64, record: &[u8]) -> Option<Vec<u8>> {
     let (algorithm, explicit): (&Algorithm, usize) = match tls.suite() {
         Suite::Aes128GcmSha256 => (&AES_128_GCM, 8),
         Suite::Aes256GcmSha384 => (&AES_256_GCM, 8),
@@ -168,8 +168,8 @@ fn opened_record(tls: &State, side: Side, sequence: u64, record: &[u8]) -> Optio
     };
     // The places are part of the state's contract: key at 32 or 80, IV 32 bytes behind it.
     let secret = match side {
-        Side::Read => tls.as_bytes().get(32..80)?,
-        Side::Write => tls.as_bytes().get(80..128)?,
+        Direction::Read => tls.as_bytes().get(32..80)?,
+        Direction::Write => tls.as_bytes().get(80..128)?,
     };
     let key = UnboundKey::new(algorithm, secret.get(..algorithm.key_len())?).ok()?;
     let iv: [u8; 12] = secret.get(32..44)?.try_into().ok()?;

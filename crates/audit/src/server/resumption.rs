@@ -1,5 +1,5 @@
-//! Does the server resume? Proven by the handshake itself, connection by connection: in TLS 1.3 the
-//! server's choice of the offered PSK, in TLS 1.2 the abbreviated handshake.
+//! Whether the server resumes sessions, shown by the handshake of each connection: in TLS 1.3 the server's choice
+//! of the offered PSK, in TLS 1.2 the abbreviated handshake.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use crate::model::{FlightRow, Measured, Resumption, Trials};
 const TOGETHER: usize = 4;
 const NONE_WAIT: Duration = Duration::from_millis(50);
 
-/// Everything that was learnt by resuming.
+/// Results of resuming.
 #[derive(Default)]
 pub(super) struct ResumptionFindings {
     pub(super) resumption: Vec<Resumption>,
     pub(super) flights: Vec<FlightRow>,
     /// Tickets that came with the first connection of TLS 1.3, when the server was asked something too.
     pub(super) tickets_13: Vec<Ticket>,
-    /// Whether the server serves one connection at a time: who waits keeps the others waiting.
+    /// Whether the server serves one connection at a time: an idle one blocks the others.
     one_by_one: bool,
 }
 
 /// Tries each version and way, with `tries` connections that offer a session. `offered`: the versions that
 /// the server was found to have; none if that is not known, and all are tried.
 pub(super) fn try_all(
-    means: &Dialer<'_>,
+    dialer: &Dialer<'_>,
     tries: usize,
     offered: &[Protocols],
 ) -> ResumptionFindings {
@@ -42,11 +42,11 @@ pub(super) fn try_all(
         for &by in ways {
             let is_offered = offered.is_empty() || offered.contains(&protocols);
             let trials = if is_offered {
-                context(means, protocols, by)
+                context(dialer, protocols, by)
             } else {
                 Err(format!("{} is not offered", version_name(protocols)))
             }
-            .and_then(|context| trials(means, &context, tries, &mut learnt));
+            .and_then(|context| trials(dialer, &context, tries, &mut learnt));
             learnt.resumption.push(Resumption {
                 version: version_name(protocols).into(),
                 by: by.into(),
@@ -56,11 +56,11 @@ pub(super) fn try_all(
         // With a certificate to show, the flights without it are looked at too, where that is allowed.
         let bare = Dialer {
             identity: None,
-            ..*means
+            ..*dialer
         };
-        if means.identity.is_some()
+        if dialer.identity.is_some()
             && let Ok(visit) = context(&bare, protocols, "ticket")
-                .and_then(|context| ProbeConnection::make(means.target, &context, means.name))
+                .and_then(|context| ProbeConnection::make(dialer.target, &context, dialer.name))
         {
             keep_flights(&bare, &mut learnt.flights, &visit);
             visit.close();
@@ -71,7 +71,7 @@ pub(super) fn try_all(
 
 /// A client of one version, which resumes by one way.
 pub(super) fn context(
-    means: &Dialer<'_>,
+    dialer: &Dialer<'_>,
     protocols: Protocols,
     by: &str,
 ) -> Result<ClientContext, String> {
@@ -80,7 +80,7 @@ pub(super) fn context(
         tickets_expected: 1,
         ..ResumptionSettings::default()
     };
-    let context = means.context(protocols, Some(resumption))?;
+    let context = dialer.context(protocols, Some(resumption))?;
     Ok(if by == "session id" {
         context.with_session_ids_only()
     } else {
@@ -89,16 +89,16 @@ pub(super) fn context(
 }
 
 fn trials(
-    means: &Dialer<'_>,
+    dialer: &Dialer<'_>,
     context: &ClientContext,
     tries: usize,
     learnt: &mut ResumptionFindings,
 ) -> Result<Trials, String> {
-    let first = visit(means, context, TICKET_WAIT)?;
+    let first = visit(dialer, context, TICKET_WAIT)?;
     first.accepted()?;
-    keep_flights(means, &mut learnt.flights, &first);
-    // A server which sent none within that time sends none; and one which sent none to whom it resumed
-    // does so to nobody whom it resumes.
+    keep_flights(dialer, &mut learnt.flights, &first);
+    // A server that sent no ticket within that time sends none; and one that sent none after a resumption
+    // sends none after any.
     let wait = if first.tickets.is_empty() {
         NONE_WAIT
     } else {
@@ -118,12 +118,12 @@ fn trials(
         if trials.outcomes.len() == tries || (single_use && stock == 0 && wait == NONE_WAIT) {
             break;
         }
-        let together = means.free && !learnt.one_by_one;
+        let together = dialer.free && !learnt.one_by_one;
         if together {
-            shift(means, trials.outcomes.len() % TOGETHER);
+            shift(dialer, trials.outcomes.len() % TOGETHER);
         }
         let patience = |resumed| if resumed { wait_resumed } else { wait };
-        let visit = match visit_waiting(means, context, patience) {
+        let visit = match visit_waiting(dialer, context, patience) {
             Err(_) if together => {
                 held.clear();
                 learnt.one_by_one = true;
@@ -134,14 +134,14 @@ fn trials(
         if visit.info.resumed && visit.tickets.is_empty() {
             wait_resumed = NONE_WAIT;
         }
-        // Some servers give no new ticket to whom they resume: who had none to offer is no trial.
+        // Some servers give no new ticket after a resumption: a connection without a ticket is no trial.
         if !single_use || stock > 0 {
             trials.offered += 1;
             trials.resumed += u64::from(visit.info.resumed);
             trials.outcomes.push(visit.info.resumed);
         }
         stock = stock.saturating_sub(1) + visit.tickets.len();
-        keep_flights(means, &mut learnt.flights, &visit);
+        keep_flights(dialer, &mut learnt.flights, &visit);
         held.push(visit);
         if held.len() == TOGETHER || learnt.one_by_one {
             held.drain(..).for_each(ProbeConnection::close);
@@ -151,42 +151,42 @@ fn trials(
     Ok(trials)
 }
 
-/// A connection, whose tickets are waited for.
+/// Connects, and waits for tickets.
 pub(super) fn visit(
-    means: &Dialer<'_>,
+    dialer: &Dialer<'_>,
     context: &ClientContext,
     wait: Duration,
 ) -> Result<ProbeConnection, String> {
-    visit_waiting(means, context, |_| wait)
+    visit_waiting(dialer, context, |_| wait)
 }
 
 /// The same; how long is said when it is known whether it was resumed.
 fn visit_waiting(
-    means: &Dialer<'_>,
+    dialer: &Dialer<'_>,
     context: &ClientContext,
     wait: impl Fn(bool) -> Duration,
 ) -> Result<ProbeConnection, String> {
-    let mut visit = ProbeConnection::make(means.target, context, means.name)?;
+    let mut visit = ProbeConnection::make(dialer.target, context, dialer.name)?;
     // Its session must be in the store before the next one is made. In TLS 1.2 it is.
     if visit.info.protocol == Version::Tls13 {
-        visit.await_tickets_or_ask(means.words, wait(visit.info.resumed));
+        visit.await_tickets_or_ask(dialer.words, wait(visit.info.resumed));
     }
     Ok(visit)
 }
 
 /// Connections without a handshake. Where processes or machines take turns, the one which gave a
 /// ticket would otherwise never be asked next, or always.
-fn shift(means: &Dialer<'_>, count: usize) {
+fn shift(dialer: &Dialer<'_>, count: usize) {
     for _ in 0..count {
-        let _ = Socket::connect(means.target);
+        let _ = Socket::connect(dialer.target);
     }
 }
 
-fn keep_flights(means: &Dialer<'_>, flights: &mut Vec<FlightRow>, visit: &ProbeConnection) {
+fn keep_flights(dialer: &Dialer<'_>, flights: &mut Vec<FlightRow>, visit: &ProbeConnection) {
     let bytes = visit.info.flights.bytes();
     // It comes in a later flight of the client's than the hello, which is small without it.
     let mut later = bytes.iter().skip(2).step_by(2);
-    let shown = means.chain_bytes();
+    let shown = dialer.chain_bytes();
     let row = FlightRow {
         version: visit.info.protocol.to_string(),
         resumed: visit.info.resumed,

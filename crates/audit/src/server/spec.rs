@@ -1,18 +1,18 @@
-//! What is to be audited, and how thoroughly.
+//! Specification of a server's audit.
 
 use std::time::Duration;
 
 use dormouse_bench::load::{IdentityFiles, Talk, Trust};
 use dormouse_measure::ServerSource;
 
-/// What is to be audited, and how.
+/// Server to audit, and how.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ServerSpec {
     /// Address: `127.0.0.1:8443`, `[::1]:8443`, `unix:/path`.
     pub target: String,
     /// All addresses of the server's name, where it has several; the target is among them.
     pub addresses: Vec<String>,
-    /// How the name was given: words of a command line.
+    /// The name as the user gave it: words of a command line.
     pub named: Option<String>,
     /// The server's name in reports.
     pub label: String,
@@ -25,13 +25,13 @@ pub struct ServerSpec {
     pub larger: Option<String>,
     /// The name in the certificate and the SNI.
     pub server_name: String,
-    /// Who is trusted.
+    /// Certificates that are trusted.
     pub trust: Trust,
-    /// What is shown to a server which asks for a client certificate.
+    /// Certificate for a server that asks for one.
     pub identity: Option<IdentityFiles>,
-    /// What is said; `None`: find out.
+    /// Application data; `None`: detected.
     pub talk: Option<Talk>,
-    /// How thoroughly.
+    /// The effort.
     pub effort: Effort,
     /// Connections to hold; `None`: by the effort. Twice as many are held at most.
     pub connections: Option<u64>,
@@ -51,7 +51,7 @@ impl ServerSpec {
     }
 }
 
-/// How thorough an audit is.
+/// Effort of an audit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effort {
     /// Some ten seconds.
@@ -62,7 +62,7 @@ pub enum Effort {
     Thorough,
 }
 
-/// How much of everything.
+/// Numbers of connections, rounds and bytes, and waits, of an effort.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) n: u64,
@@ -78,7 +78,7 @@ pub(super) struct Sizes {
 }
 
 impl Effort {
-    /// What it comes to.
+    /// The numbers of this effort.
     fn sizes(self) -> Sizes {
         let s = Duration::from_secs;
         match self {

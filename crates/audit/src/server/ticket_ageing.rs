@@ -10,11 +10,13 @@ use super::offer::TICKET_WAIT;
 use super::resumption::{context, visit};
 use super::spec::Effort;
 use crate::model::{AgedTicket, Measured};
+use dormouse_bench::{Console, MeasuredSide, Progress};
+use dormouse_measure::{Error, Interrupts};
 
 /// The part of its lifetime at which a ticket is offered that would be too old later.
 const NEARLY: f64 = 0.9;
 
-/// A ticket that was set aside; it is in the store of a context of its own.
+/// A ticket that is kept to be offered later, in the store of a context of its own.
 pub(super) struct AgeingTicket {
     protocols: Protocols,
     context: ClientContext,
@@ -37,16 +39,16 @@ impl Effort {
 /// Sets tickets aside, one for each age; on a machine which is not ours to load, in the newest
 /// version alone.
 pub(super) fn set_aside(
-    means: &Dialer<'_>,
+    dialer: &Dialer<'_>,
     effort: Effort,
     versions: &[Protocols],
 ) -> Result<Vec<AgeingTicket>, String> {
     let mut all = Vec::new();
-    for &protocols in means.versions(versions) {
+    for &protocols in dialer.versions(versions) {
         let mut latest = Duration::ZERO;
         for &age_s in effort.ages() {
-            let context = context(means, protocols, "ticket")?;
-            let giver = visit(means, &context, TICKET_WAIT)?;
+            let context = context(dialer, protocols, "ticket")?;
+            let giver = visit(dialer, &context, TICKET_WAIT)?;
             giver.accepted()?;
             let lifetime_s = giver.tickets.first().map(|ticket| ticket.lifetime_s);
             giver.close();
@@ -81,19 +83,57 @@ fn within(age: Duration, lifetime_s: u32) -> Duration {
     }
 }
 
+/// Offers the tickets that were set aside, each when it has its age, until an interrupt comes.
+pub(super) fn offer_all(
+    dialer: &Dialer<'_>,
+    mut waiting: Vec<AgeingTicket>,
+    load_between: bool,
+    interrupts: &Interrupts,
+    console: &mut dyn Console,
+) -> (Vec<AgedTicket>, Result<(), Error>) {
+    let (began, all) = (Instant::now(), waiting.len() as u64);
+    console.stage("tickets age", Some(all));
+    let mut aged = Vec::new();
+    let mut outcome = Ok(());
+    while let Some(due) = due(&waiting) {
+        outcome = interrupts.check();
+        if outcome.is_err() {
+            break;
+        }
+        console.progress(&Progress {
+            done: aged.len() as u64,
+            total: Some(all),
+            alive: 0,
+            failed: 0,
+            pss_bytes: None,
+            elapsed: began.elapsed(),
+            whose: MeasuredSide::Server,
+            left: last(&waiting).checked_duration_since(Instant::now()),
+        });
+        match due.checked_duration_since(Instant::now()) {
+            Some(left) if !left.is_zero() => {
+                std::thread::sleep(left.min(Duration::from_millis(50)));
+            }
+            _ => aged.push(offer(dialer, &waiting.remove(0), load_between)),
+        }
+    }
+    console.stage_over();
+    (aged, outcome)
+}
+
 /// When the next one is to be offered.
-pub(super) fn due(all: &[AgeingTicket]) -> Option<Instant> {
+fn due(all: &[AgeingTicket]) -> Option<Instant> {
     all.first().map(|ticket| ticket.taken + ticket.age)
 }
 
 /// When the last one is; at once if there is none.
-pub(super) fn last(all: &[AgeingTicket]) -> Instant {
+fn last(all: &[AgeingTicket]) -> Instant {
     let dues = all.iter().map(|ticket| ticket.taken + ticket.age);
     dues.max().unwrap_or_else(Instant::now)
 }
 
 /// Offers one.
-pub(super) fn offer(means: &Dialer<'_>, ticket: &AgeingTicket, load_between: bool) -> AgedTicket {
+fn offer(dialer: &Dialer<'_>, ticket: &AgeingTicket, load_between: bool) -> AgedTicket {
     let age = ticket.taken.elapsed();
     let lifetime = Duration::from_secs(ticket.lifetime_s.into());
     let resumed = if ticket.lifetime_s > 0 && age >= lifetime {
@@ -102,7 +142,7 @@ pub(super) fn offer(means: &Dialer<'_>, ticket: &AgeingTicket, load_between: boo
             ticket.lifetime_s
         ))
     } else {
-        visit(means, &ticket.context, Duration::ZERO).map(|visit| {
+        visit(dialer, &ticket.context, Duration::ZERO).map(|visit| {
             let resumed = visit.info.resumed;
             visit.close();
             resumed

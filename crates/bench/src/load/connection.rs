@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use dormouse_engine::{Handshake, TicketWatch};
+use dormouse_engine::stream::Connection;
 use dormouse_reactor::Fd;
 use dormouse_record::State;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -48,11 +48,10 @@ pub(super) struct ActiveConnection {
     /// When the step must be over; `None` at rest.
     pub(super) deadline: Option<Instant>,
     pub(super) began: Instant,
-    /// Ciphertext to be sent.
-    pub(super) out: SendBuffer,
-    /// Ciphertext received, less than a record.
-    pub(super) partial: Vec<u8>,
-    pub(super) tickets: Option<TicketWatch>,
+    /// What is in flight of TLS; empty without TLS.
+    pub(super) tls: Connection,
+    /// Plaintext to be sent; empty with TLS.
+    pub(super) plain_out: SendBuffer,
     pub(super) exchange: Option<Exchange>,
     pub(super) exchanges_done: u64,
     pub(super) greeted: bool,
@@ -63,7 +62,7 @@ pub(super) struct ActiveConnection {
 /// How far a connection is.
 pub(super) enum ConnectionState {
     Connecting,
-    Handshaking(Box<Handshake>),
+    Handshaking,
     Established,
     /// Nothing is left to be done but to wait for a session ticket.
     AwaitingTicket,
@@ -85,9 +84,8 @@ impl ActiveConnection {
             step: ConnectionState::Established,
             deadline: None,
             began: now,
-            out: SendBuffer::default(),
-            partial: Vec::new(),
-            tickets: None,
+            tls: Connection::default(),
+            plain_out: SendBuffer::default(),
             exchange: None,
             exchanges_done: 0,
             greeted: true,
@@ -99,10 +97,29 @@ impl ActiveConnection {
     pub(super) fn can_rest(&self) -> bool {
         matches!(self.step, ConnectionState::Established)
             && self.exchange.is_none()
-            && self.out.is_empty()
-            && self.partial.is_empty()
-            && self.tickets.is_none()
+            && self.tls.is_at_rest()
+            && self.plain_out.is_empty()
             && !self.writing
+    }
+}
+
+/// Sending.
+impl ActiveConnection {
+    /// What is to be sent.
+    pub(super) fn unsent(&self) -> &[u8] {
+        match self.plain_out.unsent() {
+            [] => self.tls.output(),
+            plain => plain,
+        }
+    }
+
+    /// The first `count` bytes of it were sent.
+    pub(super) fn sent(&mut self, count: usize) {
+        if self.plain_out.is_empty() {
+            self.tls.output_sent(count);
+        } else {
+            self.plain_out.sent(count);
+        }
     }
 }
 
@@ -114,10 +131,6 @@ pub(super) struct SendBuffer {
 }
 
 impl SendBuffer {
-    pub(super) fn new(bytes: Vec<u8>) -> Self {
-        Self { bytes, sent: 0 }
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.sent >= self.bytes.len()
     }
@@ -139,10 +152,5 @@ impl SendBuffer {
         let at = self.bytes.len();
         self.bytes.resize(at + len, 0);
         &mut self.bytes[at..]
-    }
-
-    /// Takes back what was grown and not needed.
-    pub(super) fn shrink(&mut self, len: usize) {
-        self.bytes.truncate(self.bytes.len().saturating_sub(len));
     }
 }

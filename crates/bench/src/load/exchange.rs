@@ -1,4 +1,4 @@
-//! One exchange on a connection: what is said, and whether the answer is right.
+//! One exchange on a connection: the message, and the check of its answer.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -108,13 +108,13 @@ enum ExpectedAnswer {
     Http(Response),
 }
 
-/// Where an exchange stands.
+/// State of an exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ExchangeState {
     /// More is to be said or heard.
     Open,
     /// Done; whether the connection can be used again.
-    Done { again: bool },
+    Done { reusable: bool },
 }
 
 impl Exchange {
@@ -156,7 +156,7 @@ impl Exchange {
         }
     }
 
-    /// The same as a part of opening the connection.
+    /// Marks the exchange as a part of opening the connection.
     pub(super) fn of_opening(self) -> Self {
         Self {
             opening: true,
@@ -183,7 +183,7 @@ impl Exchange {
     /// Where it stands when all that was given out has been sent.
     pub(super) fn said_all(&self) -> ExchangeState {
         match self.answer {
-            ExpectedAnswer::Nothing if self.to_say() == 0 => ExchangeState::Done { again: true },
+            ExpectedAnswer::Nothing if self.to_say() == 0 => ExchangeState::Done { reusable: true },
             _ => ExchangeState::Open,
         }
     }
@@ -202,13 +202,13 @@ impl Exchange {
                     return Err("the echo is not what was said (integrity)".into());
                 }
                 Ok(if self.heard == self.say {
-                    ExchangeState::Done { again: true }
+                    ExchangeState::Done { reusable: true }
                 } else {
                     ExchangeState::Open
                 })
             }
             ExpectedAnswer::Any if to_say == 0 && !bytes.is_empty() => {
-                Ok(ExchangeState::Done { again: true })
+                Ok(ExchangeState::Done { reusable: true })
             }
             ExpectedAnswer::Any | ExpectedAnswer::Nothing => Ok(ExchangeState::Open),
             ExpectedAnswer::Http(response) => standing_of(response.take(bytes)?),
@@ -228,7 +228,7 @@ fn standing_of(outcome: Option<super::http::ResponseEnd>) -> Result<ExchangeStat
     match outcome {
         None => Ok(ExchangeState::Open),
         Some(outcome) if outcome.status < 400 => Ok(ExchangeState::Done {
-            again: outcome.keep_alive,
+            reusable: outcome.keep_alive,
         }),
         Some(outcome) => Err(format!("HTTP status {}", outcome.status)),
     }
@@ -255,7 +255,7 @@ mod tests {
                 prop_assert_eq!(last, ExchangeState::Open);
                 last = exchange.hear(piece).unwrap();
             }
-            prop_assert_eq!(last, ExchangeState::Done { again: true });
+            prop_assert_eq!(last, ExchangeState::Done { reusable: true });
 
             let mut wrong = Exchange::say(pattern, total, Expect::Echo, now);
             wrong.next_words(&mut vec![0; total as usize]);
@@ -277,11 +277,14 @@ mod tests {
     fn greetings_end_with_the_first_byte_and_silence_needs_no_answer() {
         let mut greeting = Exchange::greeting(Instant::now());
         assert_eq!(greeting.hear(b""), Ok(ExchangeState::Open));
-        assert_eq!(greeting.hear(b"w"), Ok(ExchangeState::Done { again: true }));
+        assert_eq!(
+            greeting.hear(b"w"),
+            Ok(ExchangeState::Done { reusable: true })
+        );
         let pattern = Pattern::message(b"ping".to_vec().into());
         let mut silent = Exchange::say(pattern, 4, Expect::Nothing, Instant::now());
         assert_eq!(silent.said_all(), ExchangeState::Open);
         silent.next_words(&mut [0; 4]);
-        assert_eq!(silent.said_all(), ExchangeState::Done { again: true });
+        assert_eq!(silent.said_all(), ExchangeState::Done { reusable: true });
     }
 }

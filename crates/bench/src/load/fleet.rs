@@ -1,4 +1,4 @@
-//! The generators as one: orders are shared out, reports are summed up.
+//! The generators as one: shares orders out, and sums reports up.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -17,9 +17,9 @@ use dormouse_measure::Error;
 use dormouse_measure::Latencies;
 use dormouse_measure::{CpuTime, ProcessTree, TreeSample};
 
-/// How often the controller looks up.
+/// Interval between two reports of progress.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a generator may take to read its setup.
+/// Longest wait until a generator has read its setup.
 const READY_WAIT: Duration = Duration::from_secs(30);
 /// Reports that may wait to be read.
 const REPORTS_WAITING: usize = 1024;
@@ -35,11 +35,11 @@ pub struct Launcher {
 
 /// Running generators.
 pub struct Fleet {
-    generators: Vec<Generator>,
+    generators: Vec<GeneratorProcess>,
     reports: Receiver<(usize, GeneratorMessage)>,
 }
 
-struct Generator {
+struct GeneratorProcess {
     child: Child,
     orders: Option<ChildStdin>,
     tally: Tally,
@@ -59,6 +59,21 @@ pub struct FleetReport {
     pub of: OrderReport,
     /// Distributions by name.
     pub latencies: BTreeMap<String, Latencies>,
+}
+
+impl FleetReport {
+    /// Refuses an order that ended before it was done: what follows it would measure something else.
+    ///
+    /// # Errors
+    /// Why the generators gave up, and the most frequent failure.
+    pub fn ensure_complete(&self) -> Result<(), Error> {
+        let Some(why) = &self.of.gave_up else {
+            return Ok(());
+        };
+        let reason = self.of.failures.iter().max_by_key(|(_, count)| **count);
+        let reason = reason.map_or_else(String::new, |(reason, _)| format!(": {reason}"));
+        Err(Error::target(format!("{why}{reason}")))
+    }
 }
 
 impl Fleet {
@@ -89,9 +104,12 @@ impl Fleet {
                 connections_max: plan.connections_each,
                 ..setup.clone()
             };
-            fleet
-                .generators
-                .push(Generator::start(launcher, &setup, index as usize, &sender)?);
+            fleet.generators.push(GeneratorProcess::start(
+                launcher,
+                &setup,
+                index as usize,
+                &sender,
+            )?);
         }
         fleet.wait_idle(READY_WAIT)?;
         Ok(fleet)
@@ -104,7 +122,7 @@ impl Fleet {
             .filter_map(|generator| i32::try_from(generator.child.id()).ok())
     }
 
-    /// What the generators themselves take.
+    /// Memory and CPU time of the generators.
     pub fn cost(&self) -> TreeSample {
         let mut sum = TreeSample::default();
         for pid in self.pids() {
@@ -226,7 +244,7 @@ impl Fleet {
 }
 
 impl Drop for Fleet {
-    /// The end of its input ends a generator; who does not hear it is killed.
+    /// A generator ends with its input; one that does not is killed.
     fn drop(&mut self) {
         self.generators
             .iter_mut()
@@ -242,7 +260,7 @@ impl Drop for Fleet {
     }
 }
 
-impl Generator {
+impl GeneratorProcess {
     fn start(
         launcher: &Launcher,
         setup: &Setup,

@@ -32,7 +32,7 @@ use dormouse_measure::Latencies;
 const SCRATCH_LEN: usize = 96 * 1024;
 const EVENTS_PER_TURN: usize = 256;
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
-/// Reasons for failure that are told apart.
+/// Most distinct reasons for failure that are counted.
 const REASONS_MAX: usize = 64;
 /// Token of the standard input.
 const ORDERS: u64 = u64::MAX;

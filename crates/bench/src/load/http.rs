@@ -29,7 +29,7 @@ enum ParserState {
     Done,
 }
 
-/// What the response was.
+/// Status of a complete response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ResponseEnd {
     pub(super) status: u16,

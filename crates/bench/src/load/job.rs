@@ -1,10 +1,10 @@
-//! What a generator is busy with, and when what is due.
+//! Work of a generator, and its pace.
 
 use std::time::{Duration, Instant};
 
 use super::orders::{Cycle, Speak, Tally};
 
-/// Failures in a row after which a cycle is given up: the server has died, or refuses everybody.
+/// Failures in a row after which a cycle is given up: the server has died, or refuses all connections.
 pub(super) const FAILURES_IN_ROW_MAX: u64 = 100;
 
 /// Due times at a steady rate.
@@ -15,7 +15,7 @@ pub(super) struct Pacer {
 }
 
 impl Pacer {
-    /// How far it may fall behind before the arrears are dropped.
+    /// Longest delay that is made up for; older arrears are dropped.
     const ARREARS_MAX: Duration = Duration::from_millis(200);
 
     /// `per_s` times a second; 0: always.
@@ -39,14 +39,14 @@ impl Pacer {
         true
     }
 
-    /// How long until something is due.
+    /// Time until something is due.
     pub(super) fn wait(&self, now: Instant) -> Duration {
         self.interval
             .map_or(Duration::ZERO, |_| self.next.saturating_duration_since(now))
     }
 }
 
-/// What a generator is busy with.
+/// Work of a generator.
 #[derive(Debug)]
 pub(super) enum Job {
     Open(OpenJob),

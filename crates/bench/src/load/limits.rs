@@ -1,4 +1,4 @@
-//! Limits of the machine, foreseen: a run that cannot succeed is refused with what would help.
+//! Limits of the machine: a run that cannot succeed is refused with the remedy.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -17,14 +17,14 @@ pub(super) const FOREIGN_CONNECTIONS_MAX: u64 = 100;
 /// page tables, and what a frugal server keeps.
 const BYTES_PER_CONNECTION: u64 = 9_500;
 
-/// How the connections are spread over generators.
+/// Distribution of connections over generators.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// Generator processes.
     pub generators: u32,
     /// Most connections of one.
     pub connections_each: u32,
-    /// What the user should know of it.
+    /// Remarks for the user.
     pub notes: Vec<String>,
 }
 
@@ -82,8 +82,8 @@ impl Plan {
     }
 }
 
-/// Refuses load for a server which may be somebody else's. What counts is all connections of the run, one after the
-/// other too; `None` when there is no telling how many they are.
+/// Refuses load for a server on another machine, which may not be the user's. `in_all` counts all connections of the
+/// run, simultaneous or not; `None` where the number is not known.
 ///
 /// # Errors
 /// When it takes more than [`FOREIGN_CONNECTIONS_MAX`] connections to another machine.

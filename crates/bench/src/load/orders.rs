@@ -1,4 +1,4 @@
-//! What the controlling process and its generators say to each other: JSON, one object per line.
+//! Messages between the controlling process and its generators: JSON, one object per line.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use dormouse_measure::SparseHistogram;
 
-/// The first line a generator reads: who it is and how it connects.
+/// First line that a generator reads: its index, and how it connects.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Setup {
     /// Address under test.
     pub target: String,
     /// TLS; `None` for plain TCP.
     pub tls: Option<Tls>,
-    /// What is said on a connection, and what counts as an answer.
+    /// Application data, and what counts as an answer.
     pub talk: Talk,
     /// Most connections this generator has at a time.
     pub connections_max: u32,
@@ -27,12 +27,12 @@ pub struct Setup {
     pub index: u32,
 }
 
-/// How a generator does TLS.
+/// TLS settings of a generator.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Tls {
     /// The name the certificate must be for, and the SNI.
     pub server_name: String,
-    /// Who is trusted.
+    /// Certificates that are trusted.
     pub trust: Trust,
     /// The version, when only one may be used.
     pub version: Option<TlsVersion>,
@@ -41,12 +41,12 @@ pub struct Tls {
     /// Whether X25519MLKEM768 is offered. Peers without it would otherwise be measured with a
     /// cheaper key exchange than those with it.
     pub post_quantum: bool,
-    /// What is shown to a server which asks for a client certificate.
+    /// Certificate for a server that asks for one.
     #[serde(default)]
     pub identity: Option<IdentityFiles>,
 }
 
-/// A client certificate. Who needs it reads it, so that no key passes from process to process.
+/// Files of a client certificate. Each generator reads them, so that no key passes between processes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct IdentityFiles {
     /// The chain, in PEM.
@@ -55,7 +55,7 @@ pub struct IdentityFiles {
     pub key: PathBuf,
 }
 
-/// Who is trusted to have signed the server's certificate.
+/// Certificates that the server's certificate may be signed by.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trust {
@@ -63,7 +63,7 @@ pub enum Trust {
     System,
     /// These certificates (PEM).
     Pem(String),
-    /// Anybody.
+    /// Any: the certificate is not verified.
     Insecure,
 }
 
@@ -78,7 +78,7 @@ pub enum TlsVersion {
     V13,
 }
 
-/// What is said on a connection.
+/// Application data of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Talk {
@@ -100,7 +100,7 @@ pub enum Talk {
     },
 }
 
-/// What counts as the answer to a message.
+/// Bytes that count as the answer to a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Expect {
@@ -108,17 +108,17 @@ pub enum Expect {
     Echo,
     /// Any byte.
     Any,
-    /// Nothing: the message is said, and that is all.
+    /// None: the message is sent, and no answer is awaited.
     Nothing,
 }
 
-/// What a generator is to do. Each is answered by one `Report::Done`, in order.
+/// Order to a generator. Each is answered by one `Report::Done`, in order.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     /// Open connections and keep them, until `alive` are there or that many more failed.
     Open {
-        /// How many are to be alive in the end.
+        /// Number of established connections at the end.
         alive: u64,
         /// Most per second; 0: no limit.
         per_s: f64,
@@ -127,7 +127,7 @@ pub enum Order {
     },
     /// Connect, talk, close; again and again on `lanes` lanes.
     Cycle(Cycle),
-    /// Those that are held speak.
+    /// Held connections send messages.
     Speak(Speak),
     /// Close all.
     Close,
@@ -198,15 +198,15 @@ impl Order {
 /// Connections that come and go.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Cycle {
-    /// How many connections in all; 0: no limit.
+    /// Connections in all; 0: no limit.
     pub connections: u64,
-    /// How many at a time.
+    /// Connections at a time.
     pub lanes: u32,
     /// Exchanges on each connection; 0: as many as time and the other limits allow.
     pub exchanges: u64,
     /// Exchanges over all connections; 0: no limit.
     pub exchanges_max: u64,
-    /// End when so many bytes of answers have come, over all connections; 0: no limit.
+    /// End after this many bytes of answers, over all connections; 0: no limit.
     pub bytes_heard_max: u64,
     /// Instead of the message: this many bytes each way, checked (0: the message).
     pub bulk_bytes: u64,
@@ -221,7 +221,7 @@ pub struct Speak {
     pub per_s: f64,
     /// Messages in all; 0: no limit.
     pub messages: u64,
-    /// End after this time; 0: when told to.
+    /// End after this time; 0: at the order to stop.
     pub for_ms: u64,
     /// Speak on this many connections only; 0: on all.
     pub among: u32,
@@ -231,13 +231,13 @@ pub struct Speak {
     pub name: String,
 }
 
-/// What a generator says.
+/// Message of a generator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Report {
     /// It has read its setup.
     Ready,
-    /// How far it is.
+    /// Counts so far.
     Progress(Tally),
     /// An order was carried out.
     Done(Box<OrderReport>),
@@ -289,19 +289,19 @@ impl Tally {
     }
 }
 
-/// What an order yielded.
+/// Result of an order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OrderReport {
     /// Counts.
     pub tally: Tally,
     /// Distributions by name.
     pub latencies: BTreeMap<String, SparseHistogram>,
-    /// What failed, by reason.
+    /// Failures by reason.
     pub failures: BTreeMap<String, u64>,
     /// Seconds it took.
     pub duration_s: f64,
     /// Why it ended before it was done.
     pub gave_up: Option<String>,
-    /// What the handshakes agreed on: `TLS 1.3 TLS13_AES_128_GCM_SHA256`.
+    /// Agreed parameters of the handshakes: `TLS 1.3 TLS13_AES_128_GCM_SHA256`.
     pub agreed: BTreeMap<String, u64>,
 }

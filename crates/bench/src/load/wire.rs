@@ -1,118 +1,45 @@
-//! Bytes of an established connection, with TLS or without.
+//! What a TLS connection receives, in the words of a measurement.
 
-use dormouse_engine::{TicketWatch, UnixTime};
-use dormouse_record::{self as record, OpenKey, Opened, SealKey, State};
-
-use super::connection::SendBuffer;
+use dormouse_engine::stream::{Connection, End, Event};
+use dormouse_engine::{HandshakeInfo, UnixTime, alert_name};
+use dormouse_record::{CONTENT_MAX, State};
 
 /// How much plaintext is sealed before it is sent.
-pub(super) const SEAL_AHEAD: usize = 4 * record::CONTENT_MAX;
+pub(super) const SEAL_AHEAD: usize = 4 * CONTENT_MAX;
 
 /// What was in the bytes that were received.
-#[derive(Default)]
-pub(super) struct Received {
-    /// Bytes used up.
-    pub(super) used: usize,
+pub(super) enum Received {
+    /// Plaintext, or nothing, and all of it was passed on.
+    All,
+    /// The end of the handshake. What came behind it is still to be taken.
+    Established(Box<HandshakeInfo>),
     /// The peer will send nothing more.
-    pub(super) ended: bool,
-    /// A session ticket came, whole.
-    pub(super) ticket: bool,
+    Ended,
 }
 
-/// Opens all whole records in `bytes` and passes their plaintext to `hear`.
-pub(super) fn open_all<E: From<String>>(
+/// Opens `bytes` and passes the plaintext to `hear`.
+pub(super) fn receive<E: From<String>>(
+    connection: &mut Connection,
     tls: &mut State,
-    tickets: &mut Option<TicketWatch>,
-    bytes: &mut [u8],
+    mut bytes: &mut [u8],
     mut hear: impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<Received, E> {
-    let mut received = Received::default();
-    let mut key = OpenKey::new(tls);
-    while let Some(rest) = bytes
-        .get_mut(received.used..)
-        .filter(|rest| !rest.is_empty())
-    {
-        let opened = record::open(tls, &mut key, rest)
-            .map_err(|refusal| format!("record refused: {refusal}"))?;
-        received.used += match opened {
-            Opened::Partial { .. } => break,
-            Opened::Data {
-                consumed,
-                plaintext,
-            } => {
-                hear(rest.get(plaintext).unwrap_or_default())?;
-                consumed
-            }
-            Opened::Ticket { consumed, fragment } => {
-                if let Some(watch) = tickets {
-                    let fragment = rest.get(fragment).unwrap_or_default();
-                    watch
-                        .handle_fragment(UnixTime::now(), fragment)
-                        .map_err(|failure| failure.reason)?;
-                    received.ticket |= watch.received() > 0;
-                }
-                consumed
-            }
-            Opened::Handled { consumed } | Opened::NoRenegotiation { consumed } => consumed,
-            Opened::PeerClosed { consumed } => {
-                received.ended = true;
-                consumed
-            }
-            Opened::PeerAlert { description, .. } => {
-                let name = dormouse_engine::alert_name(description);
+    let now = UnixTime::now();
+    loop {
+        match connection.handle(tls, now, &mut bytes) {
+            Event::InputUsed => return Ok(Received::All),
+            Event::Established(info) => return Ok(Received::Established(info)),
+            Event::Data(plain) => hear(plain)?,
+            Event::Ticket(_) => {}
+            Event::Ended(End::Closed | End::Truncated) => return Ok(Received::Ended),
+            Event::Ended(End::Alert(number)) => {
+                let name = alert_name(number);
                 return Err(format!("the server sent a fatal alert: {name}").into());
             }
-        };
-    }
-    Ok(received)
-}
-
-/// Seals up to [`SEAL_AHEAD`] of `len` bytes, which `write` gives.
-pub(super) fn seal_some(
-    tls: &mut State,
-    out: &mut SendBuffer,
-    len: u64,
-    mut write: impl FnMut(&mut [u8]),
-) -> Result<(), String> {
-    let mut key = SealKey::new(tls);
-    if tls.owes_key_update() {
-        seal_small(out, |room| record::seal_key_update(tls, &mut key, room))?;
-    }
-    let mut left = usize::try_from(len).unwrap_or(usize::MAX).min(SEAL_AHEAD);
-    while left > 0 {
-        let content = left.min(record::CONTENT_MAX);
-        let room = record::record_room(tls);
-        let whole = room.header + content + room.trailer;
-        let buf = out.grow(whole);
-        write(&mut buf[room.header..room.header + content]);
-        let sealed = record::seal_in_place(tls, &mut key, buf, content);
-        let sealed = sealed.map_err(|error| format!("sealing: {error}"))?;
-        out.shrink(whole - sealed);
-        left -= content;
-    }
-    Ok(())
-}
-
-/// Says goodbye; best effort.
-pub(super) fn seal_close(tls: &mut State, out: &mut SendBuffer) {
-    let mut key = SealKey::new(tls);
-    let _ = seal_small(out, |room| {
-        record::seal_alert(tls, &mut key, record::Alert::CLOSE_NOTIFY, room)
-    });
-}
-
-fn seal_small(
-    out: &mut SendBuffer,
-    seal: impl FnOnce(&mut [u8]) -> Result<usize, record::SealError>,
-) -> Result<(), String> {
-    match seal(out.grow(record::SMALL_RECORD_MAX)) {
-        Ok(len) => {
-            out.shrink(record::SMALL_RECORD_MAX - len);
-            Ok(())
-        }
-        Err(error) => {
-            out.shrink(record::SMALL_RECORD_MAX);
-            Err(format!("sealing: {error}"))
+            Event::Ended(End::Refused(refusal)) => {
+                return Err(format!("record refused: {refusal}").into());
+            }
+            Event::Ended(End::Handshake(failure)) => return Err(failure.reason.into()),
         }
     }
 }

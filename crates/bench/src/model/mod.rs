@@ -1,4 +1,4 @@
-//! What a run yields: every figure with its unit, and everything needed to judge it.
+//! Result of a run: every figure with its unit, and everything needed to judge it.
 
 mod text;
 mod time;
@@ -8,6 +8,7 @@ pub use text::{grouped, table};
 
 use std::collections::BTreeMap;
 
+use dormouse_engine::UnixTime;
 use serde::{Deserialize, Serialize};
 
 use dormouse_measure::{Growth, Summary};
@@ -52,11 +53,11 @@ pub struct Run {
     pub samples: Vec<Sample>,
     /// Growth from round to round, where there were rounds.
     pub growth: Option<Growth>,
-    /// What failed, by reason.
+    /// Failures by reason.
     pub failures: BTreeMap<String, u64>,
-    /// What a reader must know: unverified certificates, what could not be measured and why.
+    /// Remarks for the reader: unverified certificates, missing figures and the reasons.
     pub notes: Vec<String>,
-    /// How it ended.
+    /// The end of the run.
     pub outcome: RunOutcome,
 }
 
@@ -65,7 +66,7 @@ pub struct Run {
 pub struct Figure {
     /// Stable name, dotted: `memory.per_connection.pss`.
     pub name: String,
-    /// What it is, for people.
+    /// Title for people.
     pub title: String,
     /// Its value.
     pub value: f64,
@@ -88,7 +89,7 @@ pub struct Sample {
     pub cpu_s: f64,
 }
 
-/// How a run ended.
+/// The end of a run: complete or not, and why.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RunOutcome {
     /// Whether it ran to its end.
@@ -102,7 +103,7 @@ pub struct RunOutcome {
 impl Run {
     /// A run that has just begun.
     pub fn begin(mode: &str, label: &str, target: &str) -> Self {
-        let started_at_s = time::now_s();
+        let started_at_s = UnixTime::now().as_secs();
         Self {
             schema: SCHEMA,
             tool: concat!("dormouse ", env!("CARGO_PKG_VERSION")).into(),

@@ -91,7 +91,7 @@ fn figures(out: &mut String, run: &Run) {
     }
 }
 
-/// The section that tells apart who took what.
+/// The section with the shares of kernel, generators and server.
 const APART: &str = "apart";
 /// Its columns: the ends of the names, what stands above them, and by what they are divided.
 const APART_COLUMNS: [(&str, &str, f64); 3] = [

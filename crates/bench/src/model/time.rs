@@ -1,15 +1,6 @@
 //! Calendar time.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use ::time::OffsetDateTime;
-
-/// Seconds since 1970-01-01 UTC.
-pub(super) fn now_s() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
-}
 
 /// `2026-03-01 14:05:09 UTC`.
 pub(super) fn utc(seconds: u64) -> String {

@@ -5,7 +5,7 @@ use crate::session::Session;
 use crate::spec::Bulk;
 use dormouse_measure::Error;
 
-use super::figures::{self, CpuCost, must_be_whole};
+use super::figures::{self, CpuCost};
 
 pub(super) fn run(session: &mut Session<'_>, bulk: &Bulk) -> Result<(), Error> {
     let http = matches!(session.spec.talk, Talk::Http { .. });
@@ -65,7 +65,7 @@ pub(super) fn run(session: &mut Session<'_>, bulk: &Bulk) -> Result<(), Error> {
         "s/GB",
     );
     session.keep_latencies(&harvest.latencies);
-    must_be_whole(&harvest)
+    harvest.ensure_complete()
 }
 
 /// Streams of echoes, or of responses: `bytes` in all.

@@ -9,7 +9,7 @@ use dormouse_measure::Error;
 use dormouse_measure::Growth;
 use dormouse_measure::TreeSample;
 
-use super::figures::{self, CpuCost, must_be_whole};
+use super::figures::{self, CpuCost};
 
 pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error> {
     let resume = session.spec.tls.as_ref().is_some_and(|tls| tls.resume);
@@ -28,14 +28,14 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error>
     let before = session.settled(0);
     figures::memory(&mut session.run, "before", "before", before);
     if resume {
-        // Nobody can resume before there was a first time. It does not count.
+        // A client has no session to resume on its first connection, which is not counted.
         let primed = session.order(
             "first handshakes",
             None,
             &cycle(churn.concurrency.into()),
             |tally| tally.closed,
         )?;
-        must_be_whole(&primed)?;
+        primed.ensure_complete()?;
     }
     let mut sum = FleetReport::default();
     let mut spent = CpuCost {
@@ -56,7 +56,7 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error>
         let used = cost.since(session);
         spent.server += used.server;
         spent.generators += used.generators;
-        end = must_be_whole(&harvest);
+        end = harvest.ensure_complete();
         add(&mut sum, harvest);
         if session.is_over() || end.is_err() {
             break;
@@ -84,7 +84,7 @@ pub(super) fn run(session: &mut Session<'_>, churn: &Churn) -> Result<(), Error>
     end
 }
 
-/// What is not given back, and whether it becomes more from round to round.
+/// Adds memory that is not given back, and its growth from round to round.
 fn left_behind(
     session: &mut Session<'_>,
     churn: &Churn,

@@ -1,9 +1,7 @@
 //! Figures that several modes have.
 
-use crate::load::FleetReport;
 use crate::model::Run;
 use crate::session::Session;
-use dormouse_measure::Error;
 use dormouse_measure::{CpuTime, KernelMemory, TreeSample};
 
 /// Memory at one moment, in the three ways to count it.
@@ -52,7 +50,7 @@ impl CpuCost {
         }
     }
 
-    /// What was used since.
+    /// CPU time since.
     pub(super) fn since(&self, session: &mut Session<'_>) -> Self {
         let now = Self::now(session);
         Self {
@@ -143,7 +141,7 @@ pub(super) fn kernel(
     Some(slab)
 }
 
-/// What the generators themselves take; returns by how much they have grown, in bytes.
+/// Adds the memory of the generators; returns their growth in bytes.
 pub(super) fn generators(session: &mut Session<'_>, before: TreeSample, connections: u64) -> u64 {
     let now = session.fleet.cost();
     let grown = now.memory.pss.saturating_sub(before.memory.pss);
@@ -156,16 +154,4 @@ pub(super) fn generators(session: &mut Session<'_>, before: TreeSample, connecti
     let title = "generators, per connection";
     run.figure("generator.per_connection", title, each, "bytes");
     grown
-}
-
-/// A part that ended before it was done ends the run: what follows would measure something else.
-pub(super) fn must_be_whole(harvest: &FleetReport) -> Result<(), Error> {
-    match &harvest.of.gave_up {
-        None => Ok(()),
-        Some(why) => {
-            let reason = harvest.of.failures.iter().max_by_key(|(_, count)| **count);
-            let reason = reason.map_or_else(String::new, |(reason, _)| format!(": {reason}"));
-            Err(Error::target(format!("{why}{reason}")))
-        }
-    }
 }

@@ -12,7 +12,7 @@ use crate::spec::Hold;
 use dormouse_measure::Error;
 use dormouse_measure::{CpuTime, KernelMemory, TreeSample};
 
-use super::figures::{self, CpuCost, must_be_whole};
+use super::figures::{self, CpuCost};
 
 /// Connections that warm the server up, and stay.
 const WARM_UP: u64 = 100;
@@ -138,7 +138,7 @@ fn open(
     };
     let total = Some(hold.connections);
     let harvest = session.order("opening", total, &order, |tally| tally.alive)?;
-    let whole = must_be_whole(&harvest);
+    let whole = harvest.ensure_complete();
     Ok((harvest, whole))
 }
 
@@ -166,7 +166,7 @@ fn connections(
     );
 }
 
-/// What all these connections took of the machine, by who took it.
+/// Memory that all these connections took, by kernel, generators and server.
 struct Parts {
     /// `None` when it may not be read.
     kernel_bytes: Option<u64>,

@@ -1,4 +1,4 @@
-//! The modes: what is ordered of the generators, what is measured when, and what follows from it.
+//! The modes: orders to the generators, measurements, and the figures that follow.
 
 mod bulk;
 mod churn;
@@ -53,7 +53,7 @@ fn go(session: &mut Session<'_>) -> Result<(), Error> {
     }
 }
 
-/// One connection first: a server which refuses, is silent or is not trusted is told at once.
+/// Tries one connection: a server that refuses, is silent or is not trusted ends the run at once.
 fn probe(session: &mut Session<'_>) -> Result<(), Error> {
     let open = Order::Open {
         alive: 1,

@@ -1,11 +1,11 @@
-//! Request: plain HTTP/1.1, over connections that are kept or made anew.
+//! Request: HTTP/1.1 over connections that are kept, or over one connection per request.
 
 use crate::load::{Cycle, Order};
 use crate::session::Session;
 use crate::spec::Request;
 use dormouse_measure::Error;
 
-use super::figures::{self, CpuCost, must_be_whole};
+use super::figures::{self, CpuCost};
 
 pub(super) fn run(session: &mut Session<'_>, request: &Request) -> Result<(), Error> {
     let lanes = request.concurrency.max(1);
@@ -75,5 +75,5 @@ pub(super) fn run(session: &mut Session<'_>, request: &Request) -> Result<(), Er
     );
     session.keep_latencies(&harvest.latencies);
     spent.per_event(session, "request", "request", tally.answers);
-    must_be_whole(&harvest)
+    harvest.ensure_complete()
 }

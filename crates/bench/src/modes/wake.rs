@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::spec::Wake;
 use dormouse_measure::Error;
 
-use super::figures::{CpuCost, must_be_whole};
+use super::figures::CpuCost;
 
 pub(super) fn run(session: &mut Session<'_>, wake: &Wake) -> Result<(), Error> {
     let n = wake.connections;
@@ -27,7 +27,7 @@ pub(super) fn run(session: &mut Session<'_>, wake: &Wake) -> Result<(), Error> {
     session
         .run
         .figure("connections.alive", "alive", alive as f64, "1");
-    must_be_whole(&opened)?;
+    opened.ensure_complete()?;
     session.pause("resting", session.spec.settle, alive);
 
     let rested_s = alive as f64 / wake.per_s.max(0.001);

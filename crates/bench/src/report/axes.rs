@@ -1,4 +1,4 @@
-//! What charts are made of: series, axes, curves and numbers in few characters.
+//! Elements of charts: series, axes, curves and short numbers.
 
 use std::fmt::Write;
 
@@ -25,7 +25,7 @@ pub(super) struct Series {
     pub(super) colour: usize,
 }
 
-/// What a line chart is to look like.
+/// Axes of a line chart.
 pub(super) struct Axes {
     pub(super) x_title: &'static str,
     pub(super) y_title: &'static str,

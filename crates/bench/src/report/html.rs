@@ -1,4 +1,4 @@
-//! The frame of a page, and text made safe for it.
+//! The frame of an HTML page, and escaped text.
 
 /// Style sheet of every page.
 pub const STYLE: &str = include_str!("style.css");

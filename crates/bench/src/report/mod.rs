@@ -29,8 +29,9 @@ pub fn read_as<T: DeserializeOwned>(
     newest: u32,
     schema: impl Fn(&T) -> u32,
 ) -> Result<Vec<T>, String> {
-    let wrong =
-        |error: serde_json::Error| format!("no {what} ({error}); they are written by --json");
+    let wrong = |error: serde_json::Error| {
+        format!("cannot read this {what}: {error}; --json writes such files")
+    };
     let all: Vec<T> = if text.trim_start().starts_with('[') {
         serde_json::from_str(text).map_err(wrong)?
     } else {

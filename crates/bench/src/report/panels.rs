@@ -64,7 +64,7 @@ fn rules(svg: &mut String, y: &Scale, width: f64, named: bool) {
     }
 }
 
-/// What the x axis says, below a column's last panel: every second value where there are many.
+/// Labels of the x axis below a column's last panel; not each value where there are many.
 fn times(svg: &mut String, axes: &Axes, x: &Scale) {
     let ticks = axes::x_ticks(axes, x);
     let step = ticks.len().div_ceil(3).max(1);

@@ -50,7 +50,7 @@ pub(super) fn per_connection(runs: &[Run]) -> String {
     )
 }
 
-/// What CPU is spent on.
+/// Charts of CPU time.
 pub(super) fn cpu(runs: &[Run]) -> String {
     let kinds = [
         (

@@ -1,16 +1,15 @@
 //! The options of `audit`, and the audit they describe.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use dormouse_audit::{ClientSpec, Effort, ServerSpec, Severity, Thresholds, process_lookup, shell};
-use dormouse_bench::load::{Expect, Talk, Trust};
+use dormouse_bench::load::Talk;
 use dormouse_measure::{Error, ServerSource};
 
-use crate::bench::options::identity_files;
+use crate::bench::options::peer::{ExpectArg, PeerArgs};
 use crate::bench::options::values::{bytes, count, duration, resolve_all, unescape};
 
 /// Where results go, and what fails.
@@ -85,21 +84,8 @@ pub(super) struct ServerArgs {
     /// Starts the same server holding more, before --cmd does: does its first connection take longer?
     #[arg(long, value_name = "COMMAND", requires = "cmd")]
     cmd_larger: Option<String>,
-    /// Trust the certificates in this PEM file instead of the system's
-    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
-    ca: Option<PathBuf>,
-    /// Do not verify the server's certificate (the output says so)
-    #[arg(long)]
-    insecure: bool,
-    /// Name that the certificate must be for, and that is sent as SNI; default: the host of ADDR
-    #[arg(long, value_name = "NAME")]
-    sni: Option<String>,
-    /// Certificate chain (PEM) to show to a server which asks for a client certificate
-    #[arg(long, value_name = "FILE", requires = "key")]
-    cert: Option<PathBuf>,
-    /// Its private key (PEM)
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
+    #[command(flatten)]
+    peer: PeerArgs,
     /// It speaks HTTP: ask for this path. Without this and --say it is found out
     #[arg(long, value_name = "PATH", conflicts_with = "say")]
     http: Option<String>,
@@ -128,28 +114,11 @@ pub(super) struct ServerArgs {
     pub(super) output: Output,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ExpectArg {
-    /// The same bytes
-    Echo,
-    /// Any byte
-    Any,
-    /// Nothing at all
-    None,
-}
-
 impl ServerArgs {
     pub(super) fn spec(&self) -> Result<ServerSpec, Error> {
         let (addresses, host) = resolve_all(&self.target, &self.resolve)?;
         let target = addresses.first().cloned().unwrap_or_default();
-        let trust = match &self.ca {
-            _ if self.insecure => Trust::Insecure,
-            None => Trust::System,
-            Some(path) => Trust::Pem(fs::read_to_string(path).map_err(|error| {
-                Error::usage(format!("--ca: cannot read {}: {error}", path.display()))
-            })?),
-        };
-        let server_name = self.sni.clone().unwrap_or(host);
+        let server_name = self.peer.sni.clone().unwrap_or(host);
         let talk = match (&self.http, &self.say) {
             (Some(path), _) => Some(Talk::Http {
                 path: path.clone(),
@@ -157,11 +126,7 @@ impl ServerArgs {
             }),
             (None, Some(say)) => Some(Talk::Say {
                 message: unescape(say)?,
-                expect: match self.expect {
-                    ExpectArg::Echo => Expect::Echo,
-                    ExpectArg::Any => Expect::Any,
-                    ExpectArg::None => Expect::Nothing,
-                },
+                expect: self.expect.into(),
                 greeting: false,
             }),
             (None, None) => None,
@@ -181,7 +146,7 @@ impl ServerArgs {
             (None, Some(command)) => ServerSource::Command(command.clone()),
             (None, None) => ServerSource::Unknown,
         };
-        let identity = identity_files(self.cert.clone(), self.key.clone())?;
+        let identity = self.peer.identity()?;
         Ok(ServerSpec {
             label: self.output.label.clone().unwrap_or_else(|| target.clone()),
             named: (addresses.len() > 1).then(|| self.named()),
@@ -193,7 +158,7 @@ impl ServerArgs {
             identity,
             larger: self.cmd_larger.clone(),
             server_name,
-            trust,
+            trust: self.peer.trust()?,
             talk,
             effort: match (self.quick, self.thorough) {
                 (true, _) => Effort::Quick,
@@ -220,13 +185,13 @@ impl ServerArgs {
         let mut words = Vec::new();
         let path = |path: &PathBuf| path.display().to_string();
         let given = [
-            ("--ca", self.ca.as_ref().map(path)),
+            ("--ca", self.peer.ca.as_ref().map(path)),
             (
                 "--sni",
-                (target != self.target || self.sni.is_some()).then(|| name.to_owned()),
+                (target != self.target || self.peer.sni.is_some()).then(|| name.to_owned()),
             ),
-            ("--cert", self.cert.as_ref().map(path)),
-            ("--key", self.key.as_ref().map(path)),
+            ("--cert", self.peer.cert.as_ref().map(path)),
+            ("--key", self.peer.key.as_ref().map(path)),
             ("--http", self.http.clone()),
             ("--say", self.say.clone()),
         ];
@@ -241,7 +206,7 @@ impl ServerArgs {
             };
             words.extend(["--expect".to_owned(), expect.to_owned()]);
         }
-        if self.insecure {
+        if self.peer.insecure {
             words.push("--insecure".into());
         }
         if self.i_own_this_server {

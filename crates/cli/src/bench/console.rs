@@ -1,4 +1,4 @@
-//! How far a run is: a bar on a terminal, plain lines elsewhere.
+//! Progress of a run: a bar on a terminal, plain lines elsewhere.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// How often a line is printed where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// A pause between parts, of which nobody needs to know.
+/// Name of the pause between parts, which is not shown.
 const SETTLING: &str = "settling";
 
 /// Progress on the standard error.

@@ -1,17 +1,18 @@
 //! The options of each mode, and the run they describe.
 
+pub(crate) mod peer;
 pub(crate) mod values;
 
-use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use dormouse_bench::load::{Expect, IdentityFiles, Talk, Tls, TlsVersion, Trust};
+use dormouse_bench::load::{Talk, Tls, TlsVersion};
 use dormouse_bench::{Bulk, Churn, Hold, Mode, Request, Spec, Wake};
 use dormouse_measure::{Error, ServerSource};
 
+use peer::{ExpectArg, PeerArgs};
 use values::{bytes, count, duration, rate, resolve, unescape};
 
 /// Where results go.
@@ -39,21 +40,8 @@ struct Common {
     /// The server's name in reports
     #[arg(long)]
     label: Option<String>,
-    /// Trust the certificates in this PEM file instead of the system's
-    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
-    ca: Option<PathBuf>,
-    /// Do not verify the server's certificate (the output says so)
-    #[arg(long)]
-    insecure: bool,
-    /// Name that the certificate must be for, and that is sent as SNI; default: the host of ADDR
-    #[arg(long, value_name = "NAME")]
-    sni: Option<String>,
-    /// Certificate chain (PEM) to show to a server which asks for a client certificate
-    #[arg(long, value_name = "FILE", requires = "key")]
-    cert: Option<PathBuf>,
-    /// Its private key (PEM)
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
+    #[command(flatten)]
+    peer: PeerArgs,
     /// Use only this version of TLS
     #[arg(long, value_enum, value_name = "VERSION")]
     tls: Option<Version>,
@@ -73,7 +61,7 @@ struct Common {
     say: String,
     /// What counts as an answer
     #[arg(long, value_enum, default_value = "echo", conflicts_with = "http")]
-    expect: Answer,
+    expect: ExpectArg,
     /// The server speaks first: wait for its greeting
     #[arg(long, conflicts_with = "http")]
     greeting: bool,
@@ -105,16 +93,6 @@ enum Version {
     V12,
     #[value(name = "1.3")]
     V13,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Answer {
-    /// The same bytes
-    Echo,
-    /// Any byte
-    Any,
-    /// Nothing at all
-    None,
 }
 
 #[derive(Args, Debug)]
@@ -310,25 +288,18 @@ impl Common {
             (None, Some(command)) => ServerSource::Command(command.clone()),
             (None, None) => ServerSource::Unknown,
         };
-        let trust = match &self.ca {
-            Some(path) => Trust::Pem(fs::read_to_string(path).map_err(|error| {
-                Error::usage(format!("cannot read --ca {}: {error}", path.display()))
-            })?),
-            None if self.insecure => Trust::Insecure,
-            None => Trust::System,
-        };
-        let server_name = self.sni.unwrap_or_else(|| host.clone());
+        let server_name = self.peer.sni.clone().unwrap_or(host);
         let version = self.tls.map(|version| match version {
             Version::V12 => TlsVersion::V12,
             Version::V13 => TlsVersion::V13,
         });
         let tls = Tls {
             server_name: server_name.clone(),
-            trust,
+            trust: self.peer.trust()?,
             version,
             resume,
             post_quantum: self.post_quantum,
-            identity: identity_files(self.cert, self.key)?,
+            identity: self.peer.identity()?,
         };
         let talk = match self.http {
             Some(path) => Talk::Http {
@@ -355,28 +326,5 @@ impl Common {
             mode,
         };
         Ok((spec, self.output))
-    }
-}
-
-/// A client certificate, tried now: a wrong one is no property of the server.
-pub(crate) fn identity_files(
-    certificate: Option<PathBuf>,
-    key: Option<PathBuf>,
-) -> Result<Option<IdentityFiles>, Error> {
-    let (Some(certificate), Some(key)) = (certificate, key) else {
-        return Ok(None);
-    };
-    dormouse_engine::Identity::from_files(&certificate, &key)
-        .map_err(|error| Error::usage(format!("--cert, --key: {error}")))?;
-    Ok(Some(IdentityFiles { certificate, key }))
-}
-
-impl From<Answer> for Expect {
-    fn from(answer: Answer) -> Self {
-        match answer {
-            Answer::Echo => Self::Echo,
-            Answer::Any => Self::Any,
-            Answer::None => Self::Nothing,
-        }
     }
 }

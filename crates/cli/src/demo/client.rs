@@ -4,15 +4,16 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use dormouse_engine::{ClientContext, Handshake, HandshakeLimits, Progress, UnixTime, alert_name};
+use dormouse_engine::stream::{Connection, End, Event as TlsEvent};
+use dormouse_engine::{ClientContext, HandshakeLimits, UnixTime, alert_name};
 use dormouse_reactor::poller::{Event, Interest, Poller};
 use dormouse_reactor::socket::{self, Addr, Attempt, ConnectOptions};
 use dormouse_reactor::{Fd, OnExec};
-use dormouse_record::{self as record, OpenKey, Opened, SealKey, State};
+use dormouse_record::State;
 
 use super::children::SERVER_NAME;
 
-/// Room for a partial record and for what one receive brings.
+/// Room for what one receive brings.
 pub(super) const SCRATCH_LEN: usize = 96 * 1024;
 
 /// What all connections share.
@@ -28,10 +29,10 @@ pub(super) struct Client {
     fd: Fd,
     token: u64,
     pub(super) phase: Phase,
-    /// The beginning of a record.
-    partial: Vec<u8>,
-    /// Ciphertext which the socket did not take.
-    unsent: Vec<u8>,
+    /// Empty at rest.
+    connection: Connection,
+    /// The socket did not take all that there was to send.
+    is_blocked: bool,
     /// When the last echo was complete.
     pub(super) answered: Option<Instant>,
     /// The workers were killed, and it has not been heard of since.
@@ -43,7 +44,7 @@ pub(super) enum Phase {
     /// It does not exist yet.
     Unopened,
     Connecting,
-    Handshaking(Box<Handshake>),
+    Handshaking,
     AtRest,
     /// It said something and waits for the echo.
     Awake(Box<Exchange>),
@@ -90,8 +91,8 @@ impl Client {
             fd: Fd::NONE,
             token,
             phase: Phase::Unopened,
-            partial: Vec::new(),
-            unsent: Vec::new(),
+            connection: Connection::default(),
+            is_blocked: false,
             answered: None,
             unheard: false,
         }
@@ -116,32 +117,16 @@ impl Client {
 
     /// Says something.
     pub(super) fn wake(&mut self, message: Vec<u8>, tools: &Tools) -> Outcome<()> {
-        let mut sealed = Vec::new();
-        let mut key = SealKey::new(&self.tls);
-        if self.tls.owes_key_update() {
-            self.seal_small(&mut sealed, |tls, out| {
-                record::seal_key_update(tls, &mut key, out)
-            })?;
-        }
-        let room = record::record_room(&self.tls);
-        for content in message.chunks(record::CONTENT_MAX) {
-            let start = sealed.len();
-            sealed.resize(start + room.header + content.len() + room.trailer, 0);
-            let buf = sealed.get_mut(start..).unwrap_or_default();
-            if let Some(place) = buf.get_mut(room.header..room.header + content.len()) {
-                place.copy_from_slice(content);
-            }
-            let len = record::seal_in_place(&mut self.tls, &mut key, buf, content.len())
-                .map_err(gone("sealing"))?;
-            sealed.truncate(start + len);
-        }
+        self.connection
+            .send(&mut self.tls, &message)
+            .map_err(gone("sealing"))?;
         let began = Instant::now();
         self.phase = Phase::Awake(Box::new(Exchange {
             message,
             heard: 0,
             began,
         }));
-        self.send(&sealed, tools)
+        self.flush(tools)
     }
 
     /// Something happened at the socket.
@@ -149,10 +134,9 @@ impl Client {
         match self.phase {
             Phase::Unopened | Phase::Lost | Phase::Closed => Ok(Happened::Progress),
             Phase::Connecting => self.connected(tools),
-            Phase::Handshaking(_) => self.handshake(event, tools),
-            Phase::AtRest | Phase::Awake(_) => {
+            Phase::Handshaking | Phase::AtRest | Phase::Awake(_) => {
                 if event.is_writable() {
-                    self.send(&[], tools)?;
+                    self.flush(tools)?;
                 }
                 if event.is_readable() {
                     return self.receive(tools);
@@ -165,15 +149,8 @@ impl Client {
     /// Says goodbye if the connection stands, and closes it.
     pub(super) fn close(&mut self) {
         if matches!(self.phase, Phase::AtRest | Phase::Awake(_)) {
-            let mut goodbye = Vec::new();
-            let mut key = SealKey::new(&self.tls);
-            let alert = record::Alert::CLOSE_NOTIFY;
-            let sealed = self.seal_small(&mut goodbye, |tls, out| {
-                record::seal_alert(tls, &mut key, alert, out)
-            });
-            if sealed.is_ok() {
-                let _ = socket::send(self.fd, &goodbye);
-            }
+            self.connection.close(&mut self.tls);
+            let _ = socket::send(self.fd, self.connection.output());
             self.phase = Phase::Closed;
         }
         self.tls.wipe();
@@ -188,104 +165,50 @@ impl Client {
             .poller
             .modify(self.fd, self.token, Interest::READ)
             .map_err(gone("epoll"))?;
-        let handshake = Handshake::client(&tools.context, SERVER_NAME, HandshakeLimits::default());
-        let mut handshake = Box::new(handshake.map_err(gone("handshake"))?);
-        handshake
-            .handle_input(UnixTime::now(), &[])
-            .map_err(|failure| gone("handshake")(failure.reason))?;
-        let flight = take_output(&mut handshake);
-        self.phase = Phase::Handshaking(handshake);
-        self.send(&flight, tools)?;
+        let connection =
+            Connection::client(&tools.context, SERVER_NAME, HandshakeLimits::default());
+        self.connection = connection.map_err(gone("handshake"))?;
+        self.phase = Phase::Handshaking;
+        self.take_received(&mut [])?;
+        self.flush(tools)?;
         Ok(Happened::Progress)
     }
 
-    fn handshake(&mut self, event: Event, tools: &mut Tools) -> Outcome<Happened> {
-        if event.is_writable() {
-            self.send(&[], tools)?;
-        }
-        let count = match socket::recv(self.fd, &mut tools.scratch).map_err(gone("handshake"))? {
+    fn receive(&mut self, tools: &mut Tools) -> Outcome<Happened> {
+        let place = match self.phase {
+            Phase::Handshaking => "handshake",
+            _ => "lost",
+        };
+        let count = match socket::recv(self.fd, &mut tools.scratch).map_err(gone(place))? {
             Attempt::WouldBlock => return Ok(Happened::Progress),
-            Attempt::Done(0) => return Err(gone("handshake")("the server closed the connection")),
+            Attempt::Done(0) => return Err(gone(place)("the server closed the connection")),
             Attempt::Done(count) => count,
         };
-        let received = tools.scratch.get(..count).unwrap_or_default();
-        let Phase::Handshaking(handshake) = &mut self.phase else {
-            return Ok(Happened::Progress);
-        };
-        let progress = handshake.handle_input(UnixTime::now(), received);
-        let progress = progress.map_err(|failure| gone("handshake")(failure.reason))?;
-        if progress == Progress::Handshaking {
-            let flight = take_output(handshake);
-            self.send(&flight, tools)?;
-            return Ok(Happened::Progress);
-        }
-        let Phase::Handshaking(handshake) = std::mem::replace(&mut self.phase, Phase::AtRest)
-        else {
-            return Ok(Happened::Progress);
-        };
-        let rested = handshake
-            .rest(&mut self.tls)
-            .map_err(|failure| gone("handshake")(failure.reason))?;
-        self.send(&rested.unsent, tools)?;
-        self.partial = rested.leftover;
-        self.take_received(0, tools)?;
-        let group = rested.info.group.unwrap_or("no group");
-        let agreed = format!("{}, {}, {group}", rested.info.protocol, rested.info.suite);
-        Ok(Happened::Established { agreed })
+        let received = tools.scratch.get_mut(..count).unwrap_or_default();
+        let happened = self.take_received(received)?;
+        self.flush(tools)?;
+        Ok(happened)
     }
 
-    fn receive(&mut self, tools: &mut Tools) -> Outcome<Happened> {
-        let room = tools
-            .scratch
-            .get_mut(self.partial.len()..)
-            .unwrap_or_default();
-        match socket::recv(self.fd, room).map_err(gone("lost"))? {
-            Attempt::WouldBlock => Ok(Happened::Progress),
-            Attempt::Done(0) => Err(gone("lost")("the server closed the connection")),
-            Attempt::Done(count) => self.take_received(count, tools),
-        }
-    }
-
-    /// Opens what lies in the scratch buffer: the partial record, which is put there first, and
-    /// `count` bytes behind it.
-    fn take_received(&mut self, count: usize, tools: &mut Tools) -> Outcome<Happened> {
-        let kept = self.partial.len();
-        let Some(bytes) = tools.scratch.get_mut(..kept + count) else {
-            return Err(gone("lost")("a record is longer than any may be"));
-        };
-        if let Some(head) = bytes.get_mut(..kept) {
-            head.copy_from_slice(&self.partial);
-        }
-        let mut used = 0;
-        let mut key = OpenKey::new(&self.tls);
-        while let Some(rest) = bytes.get_mut(used..).filter(|rest| !rest.is_empty()) {
-            match record::open(&mut self.tls, &mut key, rest)
-                .map_err(|refusal| gone("record refused")(refusal.reason))?
-            {
-                Opened::Partial { .. } => break,
-                Opened::Data {
-                    consumed,
-                    plaintext,
-                } => {
-                    used += consumed;
-                    hear(&mut self.phase, rest.get(plaintext).unwrap_or_default())?;
+    fn take_received(&mut self, mut input: &mut [u8]) -> Outcome<Happened> {
+        let mut established = None;
+        loop {
+            let now = UnixTime::now();
+            match self.connection.handle(&mut self.tls, now, &mut input) {
+                TlsEvent::InputUsed => break,
+                TlsEvent::Established(info) => {
+                    self.phase = Phase::AtRest;
+                    let group = info.group.unwrap_or("no group");
+                    let agreed = format!("{}, {}, {group}", info.protocol, info.suite);
+                    established = Some(Happened::Established { agreed });
                 }
+                TlsEvent::Data(plaintext) => hear(&mut self.phase, plaintext)?,
                 // Tickets are of no use here: every handshake is to be a full one.
-                Opened::Handled { consumed }
-                | Opened::Ticket { consumed, .. }
-                | Opened::NoRenegotiation { consumed } => used += consumed,
-                Opened::PeerClosed { .. } => return Err(gone("lost")("the server said goodbye")),
-                Opened::PeerAlert { description, .. } => {
-                    return Err(gone("lost")(format!(
-                        "fatal alert: {}",
-                        alert_name(description)
-                    )));
-                }
+                TlsEvent::Ticket(_) => {}
+                TlsEvent::Ended(end) => return Err(lost(end)),
             }
         }
-        // A new one each time: a quiet connection has no buffer.
-        self.partial = bytes.get(used..).unwrap_or_default().to_vec();
-        Ok(self.settle())
+        Ok(established.unwrap_or_else(|| self.settle()))
     }
 
     /// Goes to rest when the echo is complete.
@@ -306,38 +229,23 @@ impl Client {
         happened
     }
 
-    /// Sends what is left, then `bytes`, and keeps what the socket does not take.
-    fn send(&mut self, bytes: &[u8], tools: &Tools) -> Outcome<()> {
-        let was_blocked = !self.unsent.is_empty();
-        let mut all = std::mem::take(&mut self.unsent);
-        all.extend_from_slice(bytes);
-        let mut sent = 0;
-        while let Some(rest) = all.get(sent..).filter(|rest| !rest.is_empty()) {
-            match socket::send(self.fd, rest).map_err(gone("lost"))? {
-                Attempt::Done(count) => sent += count,
+    /// Sends what the socket takes.
+    fn flush(&mut self, tools: &Tools) -> Outcome<()> {
+        while !self.connection.output().is_empty() {
+            match socket::send(self.fd, self.connection.output()).map_err(gone("lost"))? {
+                Attempt::Done(count) => self.connection.output_sent(count),
                 Attempt::WouldBlock => break,
             }
         }
-        self.unsent = all.get(sent..).unwrap_or_default().to_vec();
-        let blocked = !self.unsent.is_empty();
-        if blocked != was_blocked {
-            let interest = Interest::READ.with(Interest::WRITE, blocked);
+        let is_blocked = !self.connection.output().is_empty();
+        if is_blocked != self.is_blocked {
+            let interest = Interest::READ.with(Interest::WRITE, is_blocked);
             tools
                 .poller
                 .modify(self.fd, self.token, interest)
                 .map_err(gone("epoll"))?;
+            self.is_blocked = is_blocked;
         }
-        Ok(())
-    }
-
-    fn seal_small(
-        &mut self,
-        out: &mut Vec<u8>,
-        seal: impl FnOnce(&mut State, &mut [u8]) -> Result<usize, record::SealError>,
-    ) -> Outcome<()> {
-        out.resize(record::SMALL_RECORD_MAX, 0);
-        let len = seal(&mut self.tls, out).map_err(gone("sealing"))?;
-        out.truncate(len);
         Ok(())
     }
 }
@@ -371,10 +279,14 @@ fn hear(phase: &mut Phase, plaintext: &[u8]) -> Outcome<()> {
     }
 }
 
-fn take_output(handshake: &mut Handshake) -> Vec<u8> {
-    let flight = handshake.output().to_vec();
-    handshake.output_sent(flight.len());
-    flight
+fn lost(end: End) -> Mishap {
+    match end {
+        End::Closed => gone("lost")("the server said goodbye".to_owned()),
+        End::Truncated => gone("lost")(end.to_string()),
+        End::Alert(number) => gone("lost")(format!("fatal alert: {}", alert_name(number))),
+        End::Refused(refusal) => gone("record refused")(refusal.reason.to_string()),
+        End::Handshake(failure) => gone("handshake")(failure.reason),
+    }
 }
 
 /// Puts where it happened before what happened.

@@ -206,7 +206,7 @@ impl Fleet {
         for client in &self.clients {
             match client.phase {
                 Phase::Unopened => {}
-                Phase::Connecting | Phase::Handshaking(_) => census.handshaking += 1,
+                Phase::Connecting | Phase::Handshaking => census.handshaking += 1,
                 Phase::AtRest => census.at_rest += 1,
                 Phase::Awake(_) => census.awake += 1,
                 Phase::Lost => census.lost += 1,
@@ -243,7 +243,7 @@ impl Fleet {
         };
         let established = !matches!(
             client.phase,
-            Phase::Unopened | Phase::Connecting | Phase::Handshaking(_)
+            Phase::Unopened | Phase::Connecting | Phase::Handshaking
         );
         let reason = match mishap {
             Mishap::Wrong(reason) => {

@@ -2,18 +2,7 @@
 
 use std::time::Duration;
 
-/// `12,345`.
-pub(super) fn number(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
+pub(super) use dormouse_config::show_number as number;
 
 /// `13.1 MB`.
 pub(super) fn megabytes(bytes: u64) -> String {

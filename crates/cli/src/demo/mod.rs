@@ -1,12 +1,11 @@
-//! `dormouse demo`: the main job with real input, for somebody who sees it the first time.
+//! `dormouse demo`: the gateway at work, for a first look.
 //!
 //! It starts `serve`, this very binary, before a plain echo server, opens thousands of real TLS
 //! connections, and shows how they go to rest and what they cost. Then it wakes a random part of
-//! them again and again, kills the workers with SIGKILL, and asks every connection whether it is
-//! still there. Every echo is compared byte for byte; what was lost ends it with a status that
-//! is not zero.
+//! them repeatedly, kills the workers with SIGKILL, and checks that every connection still works.
+//! It compares every echo byte for byte; a lost connection makes the exit status non-zero.
 //!
-//! Three trees of processes take part, so that memory is told apart: `serve` with its workers, the
+//! Three process trees keep their memory separate: `serve` with its workers, the
 //! echo server ([`backend`]), and this one with the clients ([`fleet`]).
 
 mod backend;
@@ -14,7 +13,7 @@ mod children;
 mod client;
 mod fleet;
 mod format;
-mod part;
+mod helper_process;
 mod plan;
 mod random;
 mod script;
@@ -25,16 +24,16 @@ mod upgrade;
 mod view;
 mod watch;
 
-pub(crate) use part::{PartArgs, run as run_part};
+pub(crate) use helper_process::{HelperProcessArgs, run as run_part};
 
 use std::io;
 use std::process::ExitCode;
 
-use crate::outcome::Outcome;
+use crate::exit_status::ExitStatus;
 use crate::terminal;
 use plan::Plan;
 use show::{DemoError, Show};
-use summary::Findings;
+use summary::Results;
 
 /// Arguments of `demo`.
 #[derive(Debug, clap::Args)]
@@ -57,29 +56,29 @@ pub(crate) struct DemoArgs {
     fault: Option<backend::Fault>,
 }
 
-/// Shows it, and says how it went.
+/// Runs the demo and prints the result.
 pub(crate) fn run(args: &DemoArgs) -> ExitCode {
     let plan = match Plan::new(args.connections, args.quick) {
         Ok(plan) => plan,
         Err(trouble) => return failed(&trouble),
     };
-    let mut findings = Findings::default();
+    let mut results = Results::default();
     // The show must be over before anything is printed: it has the terminal until then.
     let end = Show::open(&plan, args.fault, args.plain)
-        .and_then(|mut show| script::play(&mut show, &plan, &mut findings));
+        .and_then(|mut show| script::play(&mut show, &plan, &mut results));
     match end {
         Ok(()) => {
-            let verdict = findings.verdict();
+            let verdict = results.verdict();
             let colours = terminal::colours_on(&io::stdout());
-            terminal::print(&summary::page(&plan, &findings, &verdict, colours));
+            terminal::print(&summary::page(&plan, &results, &verdict, colours));
             match verdict.as_slice() {
                 [] => ExitCode::SUCCESS,
-                _ => Outcome::Lost.into(),
+                _ => ExitStatus::Lost.into(),
             }
         }
         Err(DemoError::Interrupted) => {
             terminal::note("the demo was interrupted; all its processes have been stopped");
-            Outcome::Lost.into()
+            ExitStatus::Lost.into()
         }
         Err(DemoError::Failed(trouble)) => failed(&trouble),
     }
@@ -87,5 +86,5 @@ pub(crate) fn run(args: &DemoArgs) -> ExitCode {
 
 fn failed(trouble: &str) -> ExitCode {
     terminal::error(trouble);
-    Outcome::Failed.into()
+    ExitStatus::Failed.into()
 }

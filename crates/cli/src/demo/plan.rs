@@ -1,4 +1,4 @@
-//! How much is shown, and for how long.
+//! Sizes, rates and durations of a demo.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Chance for the demo: who is woken, and what is said. Not for secrets.
+//! Random numbers for the demo: which connection wakes, and what it sends. Not for secrets.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 

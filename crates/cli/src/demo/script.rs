@@ -1,4 +1,4 @@
-//! What is shown, scene by scene.
+//! The scenes of the demo, in order.
 
 use std::time::{Duration, Instant};
 
@@ -8,34 +8,34 @@ use dormouse_reactor::signal::Signal;
 use super::format::{count, duration, megabytes, number};
 use super::plan::Plan;
 use super::show::{DemoError, Show};
-use super::summary::{Findings, Killed};
+use super::summary::{KillResult, Results};
 use super::traffic::{Pacer, ask_everybody, open_until, wake_for};
 use super::upgrade::upgrade;
 use super::view::{Chapter, Scene};
 use super::watch::Baseline;
 
-/// Longer than a killed process needs to be gone.
+/// Limit on the time until a killed process is gone.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often it is looked whether it is.
+/// Interval between two checks whether a killed process is gone.
 const DEATH_LOOK: Duration = Duration::from_micros(200);
 /// Connections woken per second while warming up.
 const WARM_UP_PER_S: f64 = 600.0;
 
-/// Plays all of it, and writes down what was found.
-pub(super) fn play(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
-    findings.connections = u64::from(plan.connections);
-    warm_up(show, plan, findings)?;
-    open(show, plan, findings)?;
-    rest(show, plan, findings)?;
-    wake(show, plan, findings)?;
-    let workers = kill(show, plan, findings)?;
-    ask(show, plan, findings, workers)?;
-    upgrade(show, plan, findings)?;
-    goodbye(show, plan, findings)
+/// Plays all scenes and collects the results.
+pub(super) fn play(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoError> {
+    results.connections = u64::from(plan.connections);
+    warm_up(show, plan, results)?;
+    open(show, plan, results)?;
+    rest(show, plan, results)?;
+    wake(show, plan, results)?;
+    let workers = kill(show, plan, results)?;
+    ask(show, plan, results, workers)?;
+    upgrade(show, plan, results)?;
+    goodbye(show, plan, results)
 }
 
-/// A hundred connections, and what memory is with them.
-fn warm_up(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
+/// Opens a hundred connections and measures memory with them as the baseline.
+fn warm_up(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoError> {
     let scene = Scene::new(
         Chapter::Open,
         format!("Warming up with {} connections.", plan.warm_up),
@@ -43,8 +43,8 @@ fn warm_up(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), 
     );
     let began = Instant::now();
     open_until(show, plan, &scene, plan.warm_up)?;
-    findings.opened_in = began.elapsed();
-    // They talk too: buffers which all connections share are part of what is needed once.
+    results.opened_in = began.elapsed();
+    // They talk too: buffers that all connections share belong to the baseline.
     wake_for(show, &scene, plan.settle, WARM_UP_PER_S)?;
     show.pause(&scene, plan.settle)?;
     let bytes = show.reading(&scene)?.bytes;
@@ -55,7 +55,7 @@ fn warm_up(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), 
     Ok(())
 }
 
-fn open(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
+fn open(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoError> {
     let scene = Scene::new(
         Chapter::Open,
         format!(
@@ -66,13 +66,13 @@ fn open(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), Dem
     );
     let began = Instant::now();
     open_until(show, plan, &scene, plan.connections)?;
-    findings.opened_in += began.elapsed();
-    findings.agreed = show.fleet.agreed.keys().cloned().collect();
+    results.opened_in += began.elapsed();
+    results.agreed = show.fleet.agreed.keys().cloned().collect();
     Ok(())
 }
 
-/// Nothing happens: the state in which a connection spends its life.
-fn rest(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
+/// Leaves all connections at rest and measures memory and CPU time.
+fn rest(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoError> {
     let scene = Scene::new(
         Chapter::Rest,
         "All are at rest. Nothing happens: this is how they spend their lives.".to_owned(),
@@ -82,31 +82,31 @@ fn rest(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), Dem
     let before = show.reading(&scene)?;
     show.pause(&scene, plan.rest)?;
     let after = show.reading(&scene)?;
-    findings.memory_at_rest = Some(after);
-    findings.rested_for = after.at - before.at;
-    findings.cpu_at_rest = after.cpu.saturating_sub(before.cpu);
-    findings.base = show.base;
+    results.memory_at_rest = Some(after);
+    results.rested_for = after.at - before.at;
+    results.cpu_at_rest = after.cpu.saturating_sub(before.cpu);
+    results.base = show.base;
     let at_rest = show.fleet.census().at_rest;
-    findings.per_connection = show
+    results.per_connection = show
         .base
         .and_then(|base| base.per_connection(after.bytes, at_rest));
     Ok(())
 }
 
-/// A random part says something, again and again.
-fn wake(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
+/// Wakes random connections.
+fn wake(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoError> {
     let scene = Scene::new(
         Chapter::Wake,
         "Waking some by chance: each says something and waits for the echo.".to_owned(),
         "Every echo is compared byte for byte. Then the connection is at rest again.",
     );
     wake_for(show, &scene, plan.wake, plan.wake_per_s)?;
-    findings.slowest_echo = show.fleet.tally.slowest;
+    results.slowest_echo = show.fleet.tally.slowest;
     Ok(())
 }
 
-/// SIGKILL to everything that holds a connection, while they talk.
-fn kill(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<Vec<Pid>, DemoError> {
+/// Kills all workers with SIGKILL while connections are active.
+fn kill(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<Vec<Pid>, DemoError> {
     let workers = show.workers.clone();
     if workers.is_empty() {
         return Err(DemoError::Failed(
@@ -124,7 +124,7 @@ fn kill(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<Vec<Pid
         "Other servers lose every connection with the process that holds it.",
     );
     wake_for(show, &scene, plan.before_kill, plan.storm_per_s)?;
-    findings.lost_before_kill = show.fleet.tally.lost;
+    results.lost_before_kill = show.fleet.tally.lost;
     for &worker in &workers {
         let sent = process::send_signal(worker, Signal::Kill);
         sent.map_err(|error| format!("the worker {worker} could not be killed: {error}"))?;
@@ -134,7 +134,7 @@ fn kill(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<Vec<Pid
         if at.elapsed() > DEATH_TIMEOUT {
             return Err(DemoError::Failed("a killed worker does not end".to_owned()));
         }
-        // Not spinning: its keeper needs the processor.
+        // No busy loop: the keeper needs the processor.
         std::thread::sleep(DEATH_LOOK);
     }
     show.fleet.note_kill(at);
@@ -142,11 +142,11 @@ fn kill(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<Vec<Pid
     Ok(workers)
 }
 
-/// Every connection is asked whether it is still there.
+/// Checks that every connection still works.
 fn ask(
     show: &mut Show,
     plan: &Plan,
-    findings: &mut Findings,
+    results: &mut Results,
     killed: Vec<Pid>,
 ) -> Result<(), DemoError> {
     let scene = Scene::new(
@@ -158,7 +158,7 @@ fn ask(
         "They found the records in shared memory, the sockets in a shared table.",
     );
     ask_everybody(show, plan, &scene)?;
-    findings.killed = show.fleet.kill.map(|kill| Killed {
+    results.killed = show.fleet.kill.map(|kill| KillResult {
         workers: killed.len() as u64,
         awake: kill.awake,
         first_echo: kill.first_echo,
@@ -180,8 +180,8 @@ fn ask(
     show.pause(&scene, plan.linger)
 }
 
-/// All close, and memory comes back.
-fn goodbye(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), DemoError> {
+/// Closes all connections and measures the memory that is left.
+fn goodbye(show: &mut Show, plan: &Plan, results: &mut Results) -> Result<(), DemoError> {
     let before = show.readings.last().map_or(0, |reading| reading.bytes);
     let scene = Scene::new(
         Chapter::Goodbye,
@@ -190,7 +190,7 @@ fn goodbye(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), 
     );
     let mut pacer = Pacer::new(f64::from(plan.connections) / plan.linger.as_secs_f64());
     let mut next = 0;
-    findings.finish(&show.fleet);
+    results.finish(&show.fleet);
     show.play(&scene, |fleet, now| {
         for _ in 0..pacer.due(now) {
             fleet.close(next);
@@ -199,6 +199,6 @@ fn goodbye(show: &mut Show, plan: &Plan, findings: &mut Findings) -> Result<(), 
         next >= fleet.clients.len()
     })?;
     show.pause(&scene, plan.settle)?;
-    findings.memory_at_end = Some(show.reading(&scene)?);
+    results.memory_at_end = Some(show.reading(&scene)?);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The show: the processes, the connections, the readings and the picture, in one loop.
+//! The loop of the demo: processes, connections, memory readings and the picture.
 
 use std::time::{Duration, Instant};
 
@@ -14,18 +14,18 @@ use super::plan::Plan;
 use super::view::{Frame, Scene, View};
 use super::watch::{Baseline, Reading, Watch};
 
-/// Readings that are kept; beyond, every second one is dropped.
+/// Limit on readings; above it, every second one is dropped.
 const READINGS_MAX: usize = 2_000;
-/// How often it is looked whether something has ended or waits for too long.
+/// Interval between two checks for processes that have ended and connections that are late.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
 /// Longest sleep of the loop.
 const NAP_MS: u64 = 5;
 
-/// Why a show ends before its end.
+/// Why a demo ends early.
 pub(super) enum DemoError {
     /// Ctrl-C.
     Interrupted,
-    /// Something does not work.
+    /// An error, as a message.
     Failed(String),
 }
 
@@ -35,8 +35,8 @@ impl From<String> for DemoError {
     }
 }
 
-/// Everything that is on stage. Fields are dropped in this order: the terminal is given back,
-/// the connections are closed, the processes are stopped.
+/// A running demo. Fields are dropped in this order: the terminal is restored, connections are
+/// closed, processes are stopped.
 pub(super) struct Show {
     view: View,
     pub(super) fleet: Fleet,
@@ -45,7 +45,7 @@ pub(super) struct Show {
     signals: Signals,
     pub(super) readings: Vec<Reading>,
     pub(super) base: Option<Baseline>,
-    /// The processes which hold the connections, as far as they are known.
+    /// The known workers.
     pub(super) workers: Vec<Pid>,
     began: Instant,
     next_check: Instant,
@@ -85,7 +85,7 @@ impl Show {
         })
     }
 
-    /// Plays until `act`, which is called in every turn, says that it is over.
+    /// Plays a scene. Calls `act` in every turn, until it returns true.
     pub(super) fn play(
         &mut self,
         scene: &Scene,
@@ -105,13 +105,13 @@ impl Show {
         }
     }
 
-    /// Plays for some time, in which nothing is begun.
+    /// Plays a scene for some time without new actions.
     pub(super) fn pause(&mut self, scene: &Scene, length: Duration) -> Result<(), DemoError> {
         let until = Instant::now() + length;
         self.play(scene, |_, now| now >= until)
     }
 
-    /// Waits for a reading which was begun from now on.
+    /// Waits for a reading that begins after this call.
     pub(super) fn reading(&mut self, scene: &Scene) -> Result<Reading, DemoError> {
         let since = Instant::now();
         let until = since + Duration::from_secs(5);

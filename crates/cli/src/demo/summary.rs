@@ -1,4 +1,4 @@
-//! What the demo has found, in words for a person, and whether it is as it should be.
+//! The results of the demo, their verdict, and the page that shows them.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use super::format::{count, duration, megabytes, number};
 use super::plan::Plan;
 use super::watch::{Baseline, Measure, Reading};
 
-/// Everything that was found.
+/// Results of the demo.
 #[derive(Default)]
-pub(super) struct Findings {
+pub(super) struct Results {
     pub(super) connections: u64,
     pub(super) opened_in: Duration,
     pub(super) agreed: Vec<String>,
@@ -22,34 +22,34 @@ pub(super) struct Findings {
     pub(super) cpu_at_rest: Duration,
     pub(super) slowest_echo: Duration,
     pub(super) lost_before_kill: u64,
-    pub(super) killed: Option<Killed>,
-    pub(super) upgraded: Option<Upgraded>,
+    pub(super) killed: Option<KillResult>,
+    pub(super) upgraded: Option<UpgradeResult>,
     tally: Tally,
     reasons: Vec<(String, u64)>,
 }
 
-/// What the kill did.
+/// Effect of the kill.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Killed {
+pub(super) struct KillResult {
     pub(super) workers: u64,
-    /// Connections which waited for an echo at that moment.
+    /// Connections that waited for an echo at that moment.
     pub(super) awake: u64,
     pub(super) first_echo: Option<Duration>,
     pub(super) lost: u64,
     pub(super) went_on: u64,
 }
 
-/// What the upgrade did.
+/// Effect of the upgrade.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Upgraded {
+pub(super) struct UpgradeResult {
     pub(super) lost: u64,
     pub(super) went_on: u64,
-    /// The slowest echo from before it until all were asked.
+    /// Slowest echo from before the upgrade until all connections were checked.
     pub(super) slowest: Duration,
 }
 
-impl Findings {
-    /// Takes over the counts, before the clients close their connections.
+impl Results {
+    /// Copies the counts before the clients close their connections.
     pub(super) fn finish(&mut self, fleet: &Fleet) {
         self.tally = fleet.tally;
         self.reasons = fleet
@@ -63,7 +63,7 @@ impl Findings {
         self.memory_at_rest.map(|reading| reading.measure)
     }
 
-    /// What is not as it should be; nothing, if all is well.
+    /// Returns the problems; none if the demo succeeded.
     pub(super) fn verdict(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let connections = |value| count(value, "connection", "connections");
@@ -112,22 +112,22 @@ impl Findings {
     }
 }
 
-/// The page that is printed in the end.
-pub(super) fn page(plan: &Plan, findings: &Findings, verdict: &[String], colours: bool) -> String {
+/// The page that is printed at the end.
+pub(super) fn page(plan: &Plan, results: &Results, verdict: &[String], colours: bool) -> String {
     let mut page = String::from("\n");
     if let Some(note) = &plan.note {
         let _ = writeln!(page, "note: {note}\n");
     }
-    chapter(&mut page, "opened", &opened(findings));
-    chapter(&mut page, "at rest", &at_rest(findings));
-    chapter(&mut page, "woken", &woken(findings));
-    if let Some(killed) = findings.killed {
-        chapter(&mut page, "kill -9", &kill(findings, killed));
+    chapter(&mut page, "opened", &opened(results));
+    chapter(&mut page, "at rest", &at_rest(results));
+    chapter(&mut page, "woken", &woken(results));
+    if let Some(killed) = results.killed {
+        chapter(&mut page, "kill -9", &kill(results, killed));
     }
-    if let Some(upgraded) = findings.upgraded {
-        chapter(&mut page, "upgrade", &upgrade(findings, upgraded));
+    if let Some(upgraded) = results.upgraded {
+        chapter(&mut page, "upgrade", &upgrade(results, upgraded));
     }
-    if let Some(end) = findings.memory_at_end {
+    if let Some(end) = results.memory_at_end {
         let what = format!("{} when all had said goodbye", megabytes(end.bytes));
         chapter(&mut page, "closed", &[what]);
     }
@@ -137,7 +137,7 @@ pub(super) fn page(plan: &Plan, findings: &Findings, verdict: &[String], colours
         false => ("", "", ""),
     };
     if verdict.is_empty() {
-        let what = match findings.killed.map_or(0, |killed| killed.lost) {
+        let what = match results.killed.map_or(0, |killed| killed.lost) {
             0 => "nothing was lost, and every echo was right.",
             _ => {
                 "every echo was right, and nothing was lost\nbut what the killed workers had in their hands."
@@ -150,13 +150,13 @@ pub(super) fn page(plan: &Plan, findings: &Findings, verdict: &[String], colours
     for problem in verdict {
         let _ = writeln!(page, "  {problem}");
     }
-    for (reason, count) in &findings.reasons {
+    for (reason, count) in &results.reasons {
         let _ = writeln!(page, "    {count:>6} × {reason}");
     }
     page
 }
 
-/// Lines under each other, the first behind a name.
+/// Writes lines, the first of them after a name.
 fn chapter(page: &mut String, name: &str, lines: &[String]) {
     let mut name = name;
     for line in lines {
@@ -166,36 +166,36 @@ fn chapter(page: &mut String, name: &str, lines: &[String]) {
     }
 }
 
-fn opened(findings: &Findings) -> Vec<String> {
-    let established = findings.connections.saturating_sub(findings.tally.failed);
+fn opened(results: &Results) -> Vec<String> {
+    let established = results.connections.saturating_sub(results.tally.failed);
     let mut lines = vec![
         format!(
             "{} TLS connections in {}",
             number(established),
-            duration(findings.opened_in)
+            duration(results.opened_in)
         ),
         "each with a full handshake, and the certificate verified".to_owned(),
     ];
-    lines.extend(findings.agreed.iter().cloned());
+    lines.extend(results.agreed.iter().cloned());
     lines
 }
 
-fn at_rest(findings: &Findings) -> Vec<String> {
-    let each = match findings.per_connection {
+fn at_rest(results: &Results) -> Vec<String> {
+    let each = match results.per_connection {
         Some(bytes) => format!("{} bytes per connection in `dormouse serve`", number(bytes)),
         None => "too few connections to tell what one costs".to_owned(),
     };
     let mut lines = vec![each];
-    if let Some((base, then)) = findings.base.zip(findings.memory_at_rest) {
+    if let Some((base, then)) = results.base.zip(results.memory_at_rest) {
         lines.push(format!(
             "{} with {} of them, {} with {}",
             megabytes(base.bytes),
             number(base.connections),
             megabytes(then.bytes),
-            number(findings.connections),
+            number(results.connections),
         ));
     }
-    let measure = match findings.measure() {
+    let measure = match results.measure() {
         Some(Measure::Resident) => "resident memory (root could read PSS)",
         _ => "PSS",
     };
@@ -203,18 +203,15 @@ fn at_rest(findings: &Findings) -> Vec<String> {
         "{measure} of all its processes; the program's text is left out"
     ));
     lines.push("its two sockets cost the kernel what they cost with every server".to_owned());
-    if findings.measure() == Some(Measure::Proportional) {
-        let (cpu, rested) = (
-            duration(findings.cpu_at_rest),
-            duration(findings.rested_for),
-        );
+    if results.measure() == Some(Measure::Proportional) {
+        let (cpu, rested) = (duration(results.cpu_at_rest), duration(results.rested_for));
         lines.push(format!("{cpu} of CPU in {rested} of rest, for all of them"));
     }
     lines
 }
 
-fn woken(findings: &Findings) -> Vec<String> {
-    let tally = findings.tally;
+fn woken(results: &Results) -> Vec<String> {
+    let tally = results.tally;
     let judged = match tally.wrong {
         0 => "all right".to_owned(),
         wrong => format!("{} WRONG", number(wrong)),
@@ -227,12 +224,12 @@ fn woken(findings: &Findings) -> Vec<String> {
         ),
         format!(
             "the slowest before the kill took {}",
-            duration(findings.slowest_echo)
+            duration(results.slowest_echo)
         ),
     ]
 }
 
-fn kill(findings: &Findings, killed: Killed) -> Vec<String> {
+fn kill(results: &Results, killed: KillResult) -> Vec<String> {
     let lost = match killed.lost {
         0 => "none was lost".to_owned(),
         lost => format!("{} lost (one per worker may be)", number(lost)),
@@ -246,7 +243,7 @@ fn kill(findings: &Findings, killed: Killed) -> Vec<String> {
         format!(
             "{} of {} connections went on, {lost}",
             number(killed.went_on),
-            number(findings.connections)
+            number(results.connections)
         ),
         format!(
             "first echo of something said after the kill: {}",
@@ -257,7 +254,7 @@ fn kill(findings: &Findings, killed: Killed) -> Vec<String> {
     ]
 }
 
-fn upgrade(findings: &Findings, upgraded: Upgraded) -> Vec<String> {
+fn upgrade(results: &Results, upgraded: UpgradeResult) -> Vec<String> {
     let lost = match upgraded.lost {
         0 => "none was lost".to_owned(),
         lost => format!("{} LOST", number(lost)),
@@ -266,7 +263,7 @@ fn upgrade(findings: &Findings, upgraded: Upgraded) -> Vec<String> {
         format!(
             "{} of {} connections went on with the new binary, {lost}",
             number(upgraded.went_on),
-            number(findings.connections)
+            number(results.connections)
         ),
         format!(
             "the slowest echo meanwhile took {}",
@@ -279,23 +276,23 @@ fn upgrade(findings: &Findings, upgraded: Upgraded) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn good() -> Findings {
-        let killed = Killed {
+    fn good() -> Results {
+        let killed = KillResult {
             workers: 2,
             awake: 3,
             first_echo: Some(Duration::from_millis(9)),
             lost: 2,
             went_on: 98,
         };
-        Findings {
+        Results {
             connections: 100,
             killed: Some(killed),
-            upgraded: Some(Upgraded {
+            upgraded: Some(UpgradeResult {
                 lost: 0,
                 went_on: 98,
                 slowest: Duration::from_millis(20),
             }),
-            ..Findings::default()
+            ..Results::default()
         }
     }
 

@@ -8,10 +8,10 @@ use super::plan::Plan;
 use super::show::{DemoError, Show};
 use super::view::Scene;
 
-/// Begun per turn of the loop, so that answers are not kept waiting.
+/// Limit on actions per turn of the loop, so that echoes are read in time.
 const PER_TURN_MAX: usize = 64;
 
-/// Opens connections at a limited rate until `count` were begun, and none is on its way.
+/// Opens connections at a limited rate until `count` are open or have failed.
 pub(super) fn open_until(
     show: &mut Show,
     plan: &Plan,
@@ -49,7 +49,7 @@ pub(super) fn wake_for(
     })
 }
 
-/// Wakes all, until each has been heard of since all were expected to speak.
+/// Wakes all connections and waits until each of them has echoed since the kill or upgrade.
 pub(super) fn ask_everybody(show: &mut Show, plan: &Plan, scene: &Scene) -> Result<(), DemoError> {
     let asked_max = show.fleet.clients.len();
     let mut pacer = Pacer::new(asked_max as f64 / plan.ask.as_secs_f64());
@@ -57,11 +57,11 @@ pub(super) fn ask_everybody(show: &mut Show, plan: &Plan, scene: &Scene) -> Resu
     show.play(scene, |fleet, now| {
         for _ in 0..pacer.due(now) {
             let Some(index) = waiting.pop() else { break };
-            // Who is awake or was woken meanwhile has been asked, or is being asked, already.
+            // A connection that is awake already counts as asked.
             fleet.wake(index);
         }
         if waiting.is_empty() {
-            // Some spoke before the kill and were not heard since: they must speak again.
+            // Some sent before the kill and got no echo since: they must send again.
             waiting.extend(
                 (0..fleet.clients.len())
                     .rev()
@@ -82,7 +82,7 @@ fn is_unheard(fleet: &Fleet, index: usize) -> bool {
         .is_some_and(|client| client.unheard)
 }
 
-/// So many per second, without making up for long pauses all at once.
+/// A limit on actions per second that does not make up for long pauses at once.
 pub(super) struct Pacer {
     per_s: f64,
     owed: f64,
@@ -98,7 +98,7 @@ impl Pacer {
         }
     }
 
-    /// How many are due now.
+    /// Number of actions that are due now.
     pub(super) fn due(&mut self, now: Instant) -> usize {
         self.owed += self.per_s * now.saturating_duration_since(self.last).as_secs_f64();
         self.last = now;

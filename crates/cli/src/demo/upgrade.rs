@@ -1,4 +1,4 @@
-//! The scene in which the running program is replaced.
+//! The scene that replaces the running program.
 
 use std::time::{Duration, Instant};
 
@@ -8,20 +8,20 @@ use dormouse_reactor::signal::Signal;
 use super::format::{duration, number};
 use super::plan::Plan;
 use super::show::{DemoError, Show};
-use super::summary::{Findings, Upgraded};
+use super::summary::{Results, UpgradeResult};
 use super::traffic::{ask_everybody, wake_for};
 use super::view::{Chapter, Scene};
 
-/// Longer than an upgrade takes, even on a machine that is busy with other things.
+/// Limit on the duration of an upgrade, for a busy machine.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often it is looked whether it is over.
+/// Interval between two checks whether the upgrade is complete.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// SIGUSR2 to `serve` while they talk: every process of it is replaced by the binary anew.
+/// Sends SIGUSR2 to `serve` while connections are active: every process is replaced.
 pub(super) fn upgrade(
     show: &mut Show,
     plan: &Plan,
-    findings: &mut Findings,
+    results: &mut Results,
 ) -> Result<(), DemoError> {
     let pid = show.children.serve_pid();
     let scene = Scene::new(
@@ -58,12 +58,12 @@ pub(super) fn upgrade(
     ask_everybody(show, plan, &scene)?;
     let slowest = show.fleet.tally.slowest;
     show.fleet.tally.slowest = slowest.max(slowest_before);
-    let upgraded = Upgraded {
+    let upgraded = UpgradeResult {
         lost: show.fleet.tally.lost.saturating_sub(lost_before),
         went_on: show.fleet.census().at_rest,
         slowest,
     };
-    findings.upgraded = Some(upgraded);
+    results.upgraded = Some(upgraded);
     let scene = Scene::new(
         Chapter::Upgrade,
         format!(

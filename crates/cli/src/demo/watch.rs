@@ -1,30 +1,29 @@
-//! Reading what `serve` costs, from outside, in a thread of its own: reading takes time in which
-//! no connection should have to wait.
+//! Memory and CPU time of `serve`, read from outside in a thread of its own: no connection waits
+//! for it.
 
-use std::fs;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use dormouse_measure::Error;
 use dormouse_measure::{ProcessTree, TreeSample};
-use dormouse_reactor::process::Pid;
+use dormouse_reactor::process::{self, Pid};
 
 /// Time between two readings.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// What was read at one moment, of all processes of `serve` together.
+/// Memory and CPU time of all processes of `serve` at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     pub(super) at: Instant,
     pub(super) bytes: u64,
     pub(super) cpu: Duration,
     pub(super) measure: Measure,
-    /// Connections that were established at that time; whoever takes the reading knows.
+    /// Connections established at that time; the main thread fills it in.
     pub(super) connections: u64,
 }
 
-/// What the bytes of a reading are.
+/// Kind of memory that a reading counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Measure {
     /// The proportional set, from `smaps_rollup`: a page that several processes map counts once.
@@ -37,7 +36,7 @@ pub(super) enum Measure {
     Resident,
 }
 
-/// What was there when only the warm-up connections were open.
+/// Memory with the warm-up connections alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Baseline {
     pub(super) bytes: u64,
@@ -45,14 +44,14 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
-    /// Bytes per connection beyond it; `None` while there are too few to tell.
+    /// Bytes per further connection; `None` while there are too few of them.
     pub(super) fn per_connection(self, bytes: u64, connections: u64) -> Option<u64> {
         let more = connections.checked_sub(self.connections)?;
         (more >= 2 * self.connections).then(|| bytes.saturating_sub(self.bytes) / more)
     }
 }
 
-/// The thread which reads.
+/// The thread that reads.
 pub(super) struct Watch {
     readings: Receiver<Result<Reading, String>>,
     tree: ProcessTree,
@@ -71,12 +70,12 @@ impl Watch {
         Ok(Watch { readings, tree })
     }
 
-    /// What was read since the last call.
+    /// Readings since the last call.
     pub(super) fn news(&self) -> impl Iterator<Item = Result<Reading, String>> + '_ {
         self.readings.try_iter()
     }
 
-    /// The processes which hold the connections.
+    /// The workers.
     pub(super) fn workers(&self) -> Result<Vec<Pid>, String> {
         let processes = self.tree.describe().map_err(|error| error.message)?;
         let workers = processes
@@ -86,7 +85,7 @@ impl Watch {
     }
 }
 
-/// Reads until nobody wants to know.
+/// Reads until the receiver is dropped.
 fn read_on(tree: &ProcessTree, sender: &SyncSender<Result<Reading, String>>) {
     loop {
         let reading = read(tree).map_err(|error| error.message);
@@ -108,7 +107,11 @@ fn read(tree: &ProcessTree) -> Result<Reading, Error> {
             connections: 0,
         }),
         Err(_) => {
-            let bytes = tree.pids()?.into_iter().map(resident_bytes).sum();
+            let bytes = tree
+                .pids()?
+                .into_iter()
+                .filter_map(process::own_bytes)
+                .sum();
             Ok(Reading {
                 at,
                 bytes,
@@ -118,20 +121,6 @@ fn read(tree: &ProcessTree) -> Result<Reading, Error> {
             })
         }
     }
-}
-
-/// `RssAnon` and `RssShmem` of a process; none of one that has just ended.
-fn resident_bytes(pid: i32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
-    };
-    ["RssAnon:", "RssShmem:"]
-        .into_iter()
-        .filter_map(field)
-        .sum::<u64>()
-        * 1024
 }
 
 #[cfg(test)]
@@ -144,6 +133,6 @@ mod tests {
         let tree = ProcessTree::of_pid(own).expect("this process");
         let reading = read(&tree).expect("it may be read by itself");
         assert_eq!(reading.measure, Measure::Proportional);
-        assert!(reading.bytes > 100_000 && resident_bytes(own) > 100_000);
+        assert!(reading.bytes > 100_000 && process::own_bytes(own) > Some(100_000));
     }
 }

@@ -1,12 +1,14 @@
-//! What `top` shows: made of two answers, so that there are rates.
+//! The screen of `top`, made from the last two status documents: the second gives rates.
 
 use std::time::Instant;
 
 use dormouse_config::show_number;
-use serde_json::Value;
+use dormouse_handover::status::{
+    CheckStatus, Count, LatencyFigures, LifePhase, ProcessFigures, Status,
+};
 
 use crate::paint::{Canvas, Style};
-use crate::status::{age, bytes, text};
+use crate::status::{age, bytes, or_dash};
 use crate::terminal::printable;
 
 const LABEL: Style = Style::Faint;
@@ -18,21 +20,21 @@ const BAR: Style = Style::Colour(173);
 const VALUES_AT: usize = 14;
 const BAR_WIDTH: usize = 24;
 
-/// The last answer, and what has happened since the one before.
-pub(super) struct Seen {
-    answer: Value,
+/// The last status document, and rates since the one before.
+pub(super) struct Dashboard {
+    status: Status,
     at: Instant,
     /// Handshakes and bytes per second.
     handshakes_per_s: Option<f64>,
     bytes_per_s: Option<f64>,
-    /// Why there was no answer.
+    /// Why the last question failed.
     trouble: Option<String>,
 }
 
-impl Seen {
-    pub(super) fn new(answer: Value) -> Seen {
-        Seen {
-            answer,
+impl Dashboard {
+    pub(super) fn new(status: Status) -> Dashboard {
+        Dashboard {
+            status,
             at: Instant::now(),
             handshakes_per_s: None,
             bytes_per_s: None,
@@ -40,29 +42,29 @@ impl Seen {
         }
     }
 
-    /// Another answer has come, or none.
-    pub(super) fn look(&mut self, answer: Result<Value, String>) {
-        let answer = match answer {
-            Ok(answer) => answer,
+    /// Takes the next answer, or the reason why there is none.
+    pub(super) fn update(&mut self, answer: Result<Status, String>) {
+        let status = match answer {
+            Ok(status) => status,
             Err(trouble) => {
                 self.trouble = Some(trouble);
                 return;
             }
         };
         let passed_s = self.at.elapsed().as_secs_f64().max(0.001);
-        // After a restart the counts begin anew.
-        let rate = |of: fn(&Value) -> u64| {
-            let more = of(&answer).saturating_sub(of(&self.answer));
+        // After a restart the counts begin at 0 again.
+        let rate = |of: fn(&Status) -> u64| {
+            let more = of(&status).saturating_sub(of(&self.status));
             Some(more as f64 / passed_s)
         };
         self.handshakes_per_s = rate(handshakes);
         self.bytes_per_s = rate(plain_bytes);
-        self.answer = answer;
+        self.status = status;
         self.at = Instant::now();
         self.trouble = None;
     }
 
-    /// The screen.
+    /// Renders the screen.
     pub(super) fn page(&self, (columns, rows): (usize, usize), colours: bool) -> String {
         let mut page = Page {
             canvas: Canvas::new(columns, colours),
@@ -79,32 +81,34 @@ impl Seen {
     }
 
     fn head(&self, page: &mut Page) {
-        let answer = &self.answer;
+        let status = &self.status;
         page.line(|canvas| {
-            canvas.put(
-                Style::Bold,
-                &format!("dormouse {}", text(&answer["version"])),
-            );
-            let phase = text(&answer["phase"]);
-            let style = if phase == "ready" { GOOD } else { WARN };
+            let version = status.version.as_deref().unwrap_or("-");
+            canvas.put(Style::Bold, &format!("dormouse {version}"));
+            let style = if status.phase == LifePhase::Ready {
+                GOOD
+            } else {
+                WARN
+            };
             canvas.put(Style::Plain, "  ");
-            canvas.put(style, &phase);
-            let up = format!(" for {}", age(&answer["main"]["age_s"]));
-            canvas.put(LABEL, &up);
+            canvas.put(style, status.phase.name());
+            let main = status.main.as_ref();
+            let age = or_dash(main.map(|main| main.process.age_s), age);
+            canvas.put(LABEL, &format!(" for {age}"));
             canvas.put(LABEL, "   q: leave");
         });
-        let reload = &answer["configuration"]["last_reload"];
-        let trouble = match &self.trouble {
-            Some(trouble) => Some(trouble.clone()),
-            None if answer["main"]["alive"] == false => {
+        let configuration = status.configuration.as_ref();
+        let reload = configuration.and_then(|configuration| configuration.last_reload.as_ref());
+        let trouble = match (&self.trouble, &status.main, reload) {
+            (Some(trouble), ..) => Some(trouble.clone()),
+            (None, Some(main), _) if !main.alive => {
                 Some("the main process is gone; connections are served on".to_owned())
             }
-            None if reload["done"] == false => {
-                let words = text(&reload["words"]);
-                let first = words.lines().next().unwrap_or_default();
+            (None, _, Some(reload)) if !reload.done => {
+                let first = reload.words.lines().next().unwrap_or_default();
                 Some(format!("the last reload was refused: {first}"))
             }
-            None => None,
+            _ => None,
         };
         page.line(|canvas| {
             canvas.put(
@@ -115,44 +119,53 @@ impl Seen {
     }
 
     fn connections(&self, page: &mut Page) {
-        let all = &self.answer["connections"];
-        let there_are = number_of(&all["at_rest"]) + number_of(&all["pending"]);
+        let all = &self.status.connections;
+        let there_are = all.at_rest + all.pending;
         page.value("connections", |canvas| {
             canvas.put(Style::Bold, &show_number(there_are));
-            canvas.put(LABEL, &format!(" of {}", number(&all["max"])));
+            canvas.put(LABEL, &format!(" of {}", or_dash(all.max, show_number)));
         });
         page.value("", |canvas| {
-            for state in ["at_rest", "pending", "handshaking"] {
-                canvas.put(Style::Plain, &number(&all[state]));
-                canvas.put(LABEL, &format!(" {}   ", state.replace('_', " ")));
+            for (state, count) in [
+                ("at rest", all.at_rest),
+                ("pending", all.pending),
+                ("handshaking", all.handshaking),
+            ] {
+                canvas.put(Style::Plain, &show_number(count));
+                canvas.put(LABEL, &format!(" {state}   "));
             }
         });
         let own = self.own_bytes();
         page.value("memory each", |canvas| {
-            let each = own.checked_div(there_are);
-            let each = each.map_or("-".to_owned(), |each| bytes(&each.into()));
+            let each = or_dash(own.checked_div(there_are), bytes);
             canvas.put(Style::Plain, &each);
             canvas.put(
                 LABEL,
-                &format!(" ({} in all, without the program)", bytes(&own.into())),
+                &format!(" ({} in all, without the program)", bytes(own)),
             );
         });
         if let Some(rate) = self.bytes_per_s {
             page.value("plaintext", |canvas| {
-                canvas.put(Style::Plain, &bytes(&(rate as u64).into()));
+                canvas.put(Style::Plain, &bytes(rate as u64));
                 canvas.put(LABEL, " per second, both ways");
             });
         }
     }
 
     fn handshakes(&self, page: &mut Page) {
-        let counts = &self.answer["counts"];
-        let full = sum(counts, &["handshakes_full", "connect_handshakes_full"]);
-        let resumed = sum(
-            counts,
-            &["handshakes_resumed", "connect_handshakes_resumed"],
+        let status = &self.status;
+        let full = sum(
+            status,
+            &[Count::HandshakesFull, Count::ConnectHandshakesFull],
         );
-        let failed = sum(counts, &["handshakes_failed", "connect_handshakes_failed"]);
+        let resumed = sum(
+            status,
+            &[Count::HandshakesResumed, Count::ConnectHandshakesResumed],
+        );
+        let failed = sum(
+            status,
+            &[Count::HandshakesFailed, Count::ConnectHandshakesFailed],
+        );
         page.value("handshakes", |canvas| {
             if let Some(rate) = self.handshakes_per_s {
                 canvas.put(Style::Bold, &format!("{rate:.1}"));
@@ -166,16 +179,24 @@ impl Seen {
             canvas.put(LABEL, " failed");
         });
         page.value("", |canvas| {
-            for (what, name) in [
-                ("handshake", "handshake"),
-                ("backend", "backend_connect"),
-                ("wake", "wake"),
+            let latency = &status.latency;
+            for (
+                what,
+                LatencyFigures {
+                    p50_ms_max,
+                    p99_ms_max,
+                    ..
+                },
+            ) in [
+                ("handshake", &latency.handshake),
+                ("backend", &latency.backend_connect),
+                ("wake", &latency.wake),
             ] {
-                let latency = &self.answer["latency"][name];
+                let milliseconds = |bound: &Option<f64>| or_dash(*bound, |ms| format!("{ms} ms"));
                 canvas.put(LABEL, &format!("{what} "));
-                canvas.put(Style::Plain, &milliseconds(&latency["p50_ms_max"]));
+                canvas.put(Style::Plain, &milliseconds(p50_ms_max));
                 canvas.put(LABEL, " / ");
-                canvas.put(Style::Plain, &milliseconds(&latency["p99_ms_max"]));
+                canvas.put(Style::Plain, &milliseconds(p99_ms_max));
                 canvas.put(LABEL, "   ");
             }
             canvas.put(LABEL, "(p50 / p99)");
@@ -183,12 +204,8 @@ impl Seen {
     }
 
     fn memory(&self, page: &mut Page) {
-        let pools = self.answer["memory"].as_object();
-        for (n, (name, pool)) in pools.into_iter().flatten().enumerate() {
-            let (used, bound) = (
-                number_of(&pool["used_bytes"]),
-                number_of(&pool["bound_bytes"]),
-            );
+        for (n, (name, pool)) in self.status.memory.iter().enumerate() {
+            let (used, bound) = (pool.used_bytes, pool.bound_bytes.unwrap_or(0));
             page.value(if n == 0 { "memory" } else { "" }, |canvas| {
                 canvas.put(Style::Plain, name);
                 canvas.go_to_column(VALUES_AT + 12);
@@ -196,28 +213,23 @@ impl Seen {
                 let filled = (filled as usize).clamp(usize::from(used > 0), BAR_WIDTH);
                 canvas.put(BAR, &"█".repeat(filled));
                 canvas.put(LABEL, &"·".repeat(BAR_WIDTH - filled));
-                let amounts = format!(
-                    " {} of {}",
-                    bytes(&pool["used_bytes"]),
-                    bytes(&pool["bound_bytes"])
-                );
+                let amounts = format!(" {} of {}", bytes(used), or_dash(pool.bound_bytes, bytes));
                 canvas.put(Style::Plain, &amounts);
             });
         }
     }
 
     fn certificates(&self, page: &mut Page) {
-        let all = self.answer["certificates"].as_array();
+        let all = self.status.certificates.iter().flatten();
         // Those which end first come first.
-        for (n, one) in all.into_iter().flatten().take(3).enumerate() {
+        for (n, one) in all.take(3).enumerate() {
             page.value(if n == 0 { "certificates" } else { "" }, |canvas| {
-                let left_s = one["expires_in_s"].as_i64().unwrap_or(0);
-                let (style, words) = match u64::try_from(left_s) {
-                    Ok(left_s @ 1..) if left_s < 14 * 86_400 => (WARN, age(&left_s.into())),
-                    Ok(left_s @ 1..) => (GOOD, age(&left_s.into())),
+                let (style, words) = match u64::try_from(one.expires_in_s) {
+                    Ok(left_s @ 1..) if left_s < 14 * 86_400 => (WARN, age(left_s)),
+                    Ok(left_s @ 1..) => (GOOD, age(left_s)),
                     _ => (BAD, "ENDED".to_owned()),
                 };
-                canvas.put(Style::Plain, &printable(&text(&one["name"])));
+                canvas.put(Style::Plain, &printable(&one.name));
                 canvas.put(LABEL, " ends in ");
                 canvas.put(style, &words);
             });
@@ -225,57 +237,67 @@ impl Seen {
     }
 
     fn backends(&self, page: &mut Page) {
-        let all = self.answer["backends"].as_array();
-        for (n, one) in all.into_iter().flatten().take(4).enumerate() {
+        for (n, one) in self.status.backends.iter().take(4).enumerate() {
             page.value(if n == 0 { "backends" } else { "" }, |canvas| {
-                canvas.put(Style::Plain, &printable(&text(&one["address"])));
+                canvas.put(Style::Plain, &printable(&one.address));
                 canvas.put(Style::Plain, "  ");
-                if one["check"] == "not well" {
+                if one.check == CheckStatus::Unhealthy {
                     canvas.put(BAD, "not well");
-                } else if one["up"] == true {
+                } else if one.up {
                     canvas.put(GOOD, "up");
                 } else {
                     canvas.put(BAD, "passed over");
                 }
                 canvas.put(
                     LABEL,
-                    &format!("  {} connections", number(&one["connections"])),
+                    &format!("  {} connections", show_number(one.connections)),
                 );
             });
         }
     }
 
-    /// As many as there are rows for.
+    /// One row per process, as far as the screen has rows.
     fn processes(&self, page: &mut Page) {
         page.line(|_| {});
         page.line(|canvas| canvas.put(LABEL, "process     pid      age      resident   at rest"));
-        let answer = &self.answer;
-        page.process("main", &answer["main"], &Value::Null);
-        page.process("control", &answer["control"], &Value::Null);
-        for (n, worker) in answer["workers"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .enumerate()
-        {
-            page.process(&format!("worker {n}"), worker, &worker["at_rest"]);
-            page.process(&format!("keeper {n}"), &worker["keeper"], &Value::Null);
+        let status = &self.status;
+        if let Some(main) = &status.main {
+            page.process("main", &main.process, main.alive, 0, None);
+        }
+        let control = &status.control;
+        page.process("control", &control.process, true, control.restarts, None);
+        for (n, worker) in status.workers.iter().enumerate() {
+            let (alive, restarts) = (worker.alive, worker.restarts);
+            let at_rest = Some(worker.at_rest);
+            let name = format!("worker {n}");
+            page.process(&name, &worker.process, alive, restarts, at_rest);
+            if let Some(keeper) = &worker.keeper {
+                page.process(
+                    &format!("keeper {n}"),
+                    &keeper.process,
+                    keeper.alive,
+                    0,
+                    None,
+                );
+            }
         }
     }
 
-    /// Memory of all processes that is no file's.
+    /// Memory of all processes, files (the program itself) left out.
     fn own_bytes(&self) -> u64 {
-        let answer = &self.answer;
-        let workers = || answer["workers"].as_array().into_iter().flatten();
-        let all = [&answer["main"], &answer["control"]].into_iter();
-        all.chain(workers())
-            .chain(workers().map(|worker| &worker["keeper"]))
-            .map(|process| number_of(&process["own_bytes"]))
+        let status = &self.status;
+        let main = status.main.iter().map(|main| &main.process);
+        let workers = status.workers.iter();
+        let keepers = workers.clone().filter_map(|worker| worker.keeper.as_ref());
+        main.chain([&status.control.process])
+            .chain(workers.map(|worker| &worker.process))
+            .chain(keepers.map(|keeper| &keeper.process))
+            .filter_map(|process| process.own_bytes)
             .sum()
     }
 }
 
-/// Lines, no more than the screen has.
+/// Lines of a screen, cut to its height.
 struct Page {
     canvas: Canvas,
     rows_left: usize,
@@ -298,25 +320,28 @@ impl Page {
         });
     }
 
-    fn process(&mut self, name: &str, process: &Value, at_rest: &Value) {
-        if process.is_null() {
-            return;
-        }
+    fn process(
+        &mut self,
+        name: &str,
+        figures: &ProcessFigures,
+        alive: bool,
+        restarts: u64,
+        at_rest: Option<u64>,
+    ) {
         self.line(|canvas| {
             let row = format!(
                 "{name:<11} {:<8} {:<8} {:<10} ",
-                text(&process["pid"]),
-                age(&process["age_s"]),
-                bytes(&process["resident_bytes"])
+                figures.pid,
+                age(figures.age_s),
+                or_dash(figures.resident_bytes, bytes)
             );
             canvas.put(Style::Plain, &row);
-            if !at_rest.is_null() {
-                canvas.put(Style::Plain, &format!("{:<9} ", number(at_rest)));
+            if let Some(at_rest) = at_rest {
+                canvas.put(Style::Plain, &format!("{:<9} ", show_number(at_rest)));
             }
-            if process["alive"] == false {
+            if !alive {
                 canvas.put(BAD, "GONE");
             }
-            let restarts = number_of(&process["restarts"]);
             if restarts > 0 {
                 canvas.put(WARN, &format!("started again {restarts}×"));
             }
@@ -324,36 +349,22 @@ impl Page {
     }
 }
 
-fn number_of(value: &Value) -> u64 {
-    value.as_u64().unwrap_or(0)
+fn sum(status: &Status, counts: &[Count]) -> u64 {
+    counts.iter().map(|&count| status.count(count)).sum()
 }
 
-fn number(value: &Value) -> String {
-    value.as_u64().map_or("-".to_owned(), show_number)
-}
-
-fn milliseconds(value: &Value) -> String {
-    value
-        .as_f64()
-        .map_or("-".to_owned(), |ms| format!("{ms} ms"))
-}
-
-fn sum(counts: &Value, names: &[&str]) -> u64 {
-    names.iter().map(|name| number_of(&counts[*name])).sum()
-}
-
-fn handshakes(answer: &Value) -> u64 {
-    let names = [
-        "handshakes_full",
-        "handshakes_resumed",
-        "connect_handshakes_full",
-        "connect_handshakes_resumed",
+fn handshakes(status: &Status) -> u64 {
+    let counts = [
+        Count::HandshakesFull,
+        Count::HandshakesResumed,
+        Count::ConnectHandshakesFull,
+        Count::ConnectHandshakesResumed,
     ];
-    sum(&answer["counts"], &names)
+    sum(status, &counts)
 }
 
-fn plain_bytes(answer: &Value) -> u64 {
-    sum(&answer["counts"], &["plain_bytes_in", "plain_bytes_out"])
+fn plain_bytes(status: &Status) -> u64 {
+    sum(status, &[Count::PlainBytesIn, Count::PlainBytesOut])
 }
 
 #[cfg(test)]
@@ -361,8 +372,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn answer(handshakes: u64) -> Value {
-        json!({
+    fn answer(handshakes: u64) -> Status {
+        let document = json!({
             "version": "0.1.0", "phase": "ready",
             "connections": { "at_rest": 11_990, "pending": 10, "handshaking": 1, "max": 20_000 },
             "counts": { "handshakes_full": handshakes, "handshakes_resumed": 3 * handshakes,
@@ -376,14 +387,15 @@ mod tests {
             "workers": [{ "pid": 13, "own_bytes": 4_000_000, "alive": true, "age_s": 7_300, "restarts": 0,
                 "resident_bytes": 4_000_000, "at_rest": 11_990,
                 "keeper": { "pid": 12, "own_bytes": 2_000_000, "alive": true, "age_s": 9, "resident_bytes": 2_000_000 } }],
-        })
+        });
+        serde_json::from_value(document).expect("a document")
     }
 
     #[test]
     fn everything_fits_a_small_screen() {
-        let mut seen = Seen::new(answer(100));
-        seen.look(Ok(answer(200)));
-        let page = seen.page((80, 24), false).replace("\x1b[K", "");
+        let mut dashboard = Dashboard::new(answer(100));
+        dashboard.update(Ok(answer(200)));
+        let page = dashboard.page((80, 24), false).replace("\x1b[K", "");
         let lines: Vec<&str> = page.split("\r\n").collect();
         assert!(lines.len() <= 24, "{page}");
         for line in &lines {
@@ -410,14 +422,14 @@ mod tests {
 
     #[test]
     fn a_tiny_screen_and_no_answer_are_no_harm() {
-        let mut seen = Seen::new(answer(1));
-        seen.look(Err("nobody answers\nat all".to_owned()));
-        let page = seen.page((20, 3), false).replace("\x1b[K", "");
+        let mut dashboard = Dashboard::new(answer(1));
+        dashboard.update(Err("nobody answers\nat all".to_owned()));
+        let page = dashboard.page((20, 3), false).replace("\x1b[K", "");
         let lines: Vec<&str> = page.split("\r\n").collect();
         assert_eq!(lines.len(), 3, "{page}");
         assert_eq!(lines[1], "nobody answers at al");
-        seen.look(Ok(json!({})));
-        let _ = seen.page((80, 24), true);
-        let _ = seen.page((0, 0), true);
+        dashboard.update(Ok(Status::default()));
+        let _ = dashboard.page((80, 24), true);
+        let _ = dashboard.page((0, 0), true);
     }
 }

@@ -4,14 +4,16 @@ mod every;
 mod fit;
 mod flags;
 mod mistakes;
+mod originate;
 mod properties;
 mod right;
 
+use crate::load::Loader;
+use crate::option::group::Group as _;
+use crate::*;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-
-use super::*;
 
 /// A machine that is the same everywhere.
 fn machine() -> Machine {

@@ -1,10 +1,12 @@
 //! How a worker begins: established connections first, certificates after them.
 
-use super::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
-use crate::worker::{End, Inheritance, OsIo, Remembered, Worker};
+use crate::io::{Io, OsIo};
+use crate::keeper::arguments::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
+use crate::lifecycle::reload::Remembered;
+use crate::worker::{Exit, Inheritance, Worker};
 use dormouse_config::{Log, Sandbox};
+use dormouse_handover::Handover;
 use dormouse_handover::child::confine;
-use dormouse_handover::handover::Handover;
 use dormouse_handover::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
@@ -22,7 +24,7 @@ use std::io;
 
 /// The worker's whole life, in a process and a thread of its own.
 pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log)) -> i32 {
-    let begun = begin(handover, board, set_logs).and_then(|(worker, sandbox)| {
+    let begun = begin(handover, &[board], set_logs, OsIo::adopt).and_then(|(worker, sandbox)| {
         // From here on it deals with strangers.
         confine(Role::Worker, Some(sandbox)).map(|()| worker)
     });
@@ -34,8 +36,8 @@ pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log)) -> i32 {
         }
     };
     match worker.run() {
-        Ok(End::Stopped) => 0,
-        Ok(End::HandedOver) => i32::from(EXIT_HANDED_OVER),
+        Ok(Exit::Stopped) => 0,
+        Ok(Exit::HandedOver) => i32::from(EXIT_HANDED_OVER),
         Err(error) => {
             tracing::error!(%error, "worker failed");
             1
@@ -43,7 +45,14 @@ pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log)) -> i32 {
     }
 }
 
-fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker<OsIo>, Sandbox)> {
+/// Starts a worker by its handover, or the successor of one that died. `own` are descriptors of the
+/// process that are to stay open; `io` makes the operating system of it, by the former poller.
+pub(crate) fn begin<I: Io>(
+    fd: Fd,
+    own: &[Fd],
+    set_logs: fn(&Log),
+    io: impl FnOnce(Fd) -> io::Result<I>,
+) -> io::Result<(Worker<I>, Sandbox)> {
     let handover = Handover::read(fd)?;
     let sandbox = handover.config.process.sandbox;
     let descriptors = handover.descriptors.clone();
@@ -62,7 +71,8 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker<OsIo>, San
     )?;
     counters.note_birth();
     let mut keep = descriptors.all();
-    keep.extend([fd, board]);
+    keep.push(fd);
+    keep.extend_from_slice(own);
     let limits = handover.share.limits(&handover.config);
     let share = &handover.share;
     let backends = Backends::adopt(Fd(descriptors.backends), share.workers, handover.worker)
@@ -83,7 +93,7 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker<OsIo>, San
         {}
         contexts::warm_up(&routes)?;
     }
-    let os = OsIo::adopt(slots.header().epoll())?;
+    let io = io(slots.header().epoll())?;
     let inheritance = Inheritance {
         slots,
         pending,
@@ -103,7 +113,7 @@ fn begin(fd: Fd, board: Fd, set_logs: fn(&Log)) -> io::Result<(Worker<OsIo>, San
         moved: adopted.moved,
         keep,
     };
-    let worker = Worker::adopt(inheritance, os)?;
+    let worker = Worker::adopt(inheritance, io)?;
     Ok((worker, sandbox))
 }
 

@@ -2,8 +2,8 @@
 //! executes the new binary, which takes a copy of the table and of the slots. Until main says that
 //! all pairs have done so, nothing is lost by going back.
 
-use super::{KeeperArgs, take_over};
-use dormouse_handover::handover::ForKeeper;
+use crate::keeper::arguments::{self, KeeperArgs};
+use dormouse_handover::ForKeeper;
 use dormouse_handover::orders::{self, Word};
 use dormouse_handover::upgrade::Command;
 use dormouse_reactor::Fd;
@@ -52,7 +52,7 @@ pub(super) fn is_committed(args: KeeperArgs, told: &ForKeeper, board: &BoardRead
 fn start(args: KeeperArgs, path: &str) -> io::Result<Pid> {
     let program = Program {
         file: ProgramFile::Path(PathBuf::from(path)),
-        arguments: take_over::command(args.handover, args.board)
+        arguments: arguments::take_over_command(args.handover, args.board)
             .into_iter()
             .map(Into::into)
             .collect(),

@@ -10,103 +10,32 @@
 //! memory layout: a crash tells an attacker nothing about the next one.
 //!
 //! ```text
-//!   begin      how a worker begins             hand_over  the old binary's part in an upgrade
-//!                                              take_over  the new binary's
+//!   tend       starts workers and watches them    hand_over  the old binary's part in an upgrade
+//!   begin      how a worker begins                take_over  the new binary's
+//!   arguments  what they are told
 //! ```
 
-mod begin;
+pub(crate) mod arguments;
+pub(crate) mod begin;
 mod hand_over;
 mod take_over;
+mod tend;
 
+pub use arguments::{BoardArgs, EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER, first_command};
 #[cfg(test)]
 pub(crate) use begin::adopt_pending;
 
+use arguments::{KeeperArgs, TAKE_OVER};
 use dormouse_config::Log;
-use dormouse_handover::child;
-use dormouse_handover::handover::ForKeeper;
+use dormouse_handover::ForKeeper;
 use dormouse_reactor::Fd;
-use dormouse_reactor::process::{self, BoardReader, Ended, Inherit, Pid, Program, User, Wait};
-use dormouse_reactor::sandbox::Role;
-use dormouse_reactor::signal::{self, Signal};
-use dormouse_reactor::slab::Header;
-use dormouse_tables::counters::{Count, Counters};
-use std::io;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
-
-/// A worker which can't begin (its configuration makes no sense to it) ends with this status; it
-/// is not started again.
-pub const EXIT_CANNOT_BEGIN: u8 = 78;
-
-/// A worker which has put everything down for another binary ends with this status.
-pub const EXIT_HANDED_OVER: u8 = 76;
-
-/// A worker that lived so long did not die of how it was started. Not longer: somebody who can
-/// crash a worker would make all others wait with each crash.
-const SETTLED_MS: u64 = 1_000;
-
-/// How long a worker that seems to hang is given to prove the contrary: it may have been frozen
-/// together with its keeper.
-const SECOND_LOOK_MS: u64 = 500;
-
-/// When a keeper takes note of the end of former workers, counted from the start of the next one:
-/// it can take long (see [`process::peek`]), and nobody is to wait for it.
-const BURIAL_MS: u64 = 1_000;
-
-/// What a keeper is told on its command line.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct KeeperArgs {
-    /// Descriptor of the handover.
-    handover: i32,
-    /// Workers that died one soon after the other.
-    streak: u32,
-    board: BoardArgs,
-}
-
-/// Where the board is, and how it is known again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BoardArgs {
-    pub fd: i32,
-    pub inode: u64,
-}
-
-impl KeeperArgs {
-    fn command(self) -> Vec<String> {
-        command(&[
-            self.handover.to_string(),
-            self.streak.to_string(),
-            self.board.fd.to_string(),
-            self.board.inode.to_string(),
-        ])
-    }
-
-    fn parse(args: &[String]) -> Option<KeeperArgs> {
-        let [handover, streak, fd, inode] = args else {
-            return None;
-        };
-        Some(KeeperArgs {
-            handover: handover.parse().ok()?,
-            streak: streak.parse().ok()?,
-            board: BoardArgs {
-                fd: fd.parse().ok()?,
-                inode: inode.parse().ok()?,
-            },
-        })
-    }
-}
-
-/// The command line of the hidden subcommand.
-fn command(args: &[String]) -> Vec<String> {
-    let mut command = vec!["dormouse".to_owned(), "keeper".to_owned()];
-    command.extend_from_slice(args);
-    command
-}
 
 /// The life of a process which main or a keeper has started: `args` is what follows the
 /// subcommand. `None`: nobody has started it as they do.
 pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
     if let [word, rest @ ..] = args
-        && word == take_over::WORD
+        && word == TAKE_OVER
     {
         return take_over::process_entry(rest, start_logs);
     }
@@ -114,199 +43,11 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> 
     Some(match ForKeeper::read(Fd(args.handover)) {
         Ok(told) => {
             start_logs(&told.log);
-            keep(args, &told, start_logs)
+            tend::keep(args, &told, start_logs)
         }
         Err(error) => {
             eprintln!("dormouse: a keeper cannot read its handover: {error}");
             ExitCode::from(3)
         }
     })
-}
-
-/// The command line of a keeper whose worker is the first.
-pub fn first_command(handover: Fd, board: BoardArgs) -> Vec<String> {
-    KeeperArgs {
-        handover: handover.0,
-        streak: 0,
-        board,
-    }
-    .command()
-}
-
-/// Runs as keeper. Returns when the worker ended as it should.
-fn keep(args: KeeperArgs, told: &ForKeeper, set_logs: fn(&Log)) -> ExitCode {
-    // Mapped before there is a worker that could put something else in its place.
-    let counters = Counters::of_worker(Fd(told.counters), told.workers, told.worker).ok();
-    let (board, header) = match prepare(args, told) {
-        Ok(prepared) => prepared,
-        Err(error) => return fail("cannot begin", &error),
-    };
-    if let Some(delay) = child::backoff(args.streak) {
-        while let Ok(Some(_)) = process::wait(Wait::AnyEnded) {}
-        std::thread::sleep(delay);
-    }
-    let (handover, board_fd) = (Fd(args.handover), Fd(args.board.fd));
-    let born_ms = process::monotonic_ms();
-    // The child is named for what it is from its beginning; then this process is.
-    name_process("worker", told.worker);
-    let work = move || begin::work(handover, board_fd, set_logs);
-    let child = match process::share_table("worker", work) {
-        Ok(child) => child,
-        Err(e) => return fail("cannot start a worker", &e),
-    };
-    name_process("keeper", told.worker);
-    let ended = match watch(child, &header, born_ms, told, counters.as_ref()) {
-        Ok(ended) => ended,
-        Err(e) => return fail("cannot wait for its worker", &e),
-    };
-    match ended {
-        Ended::Exited(code) if code == 0 || code == i32::from(EXIT_CANNOT_BEGIN) => {
-            // It may have been taken note of already.
-            let _ = process::wait(Wait::For(child));
-            ExitCode::from(code as u8)
-        }
-        Ended::Exited(code) if code == i32::from(EXIT_HANDED_OVER) => {
-            if hand_over::is_committed(args, told, &board) {
-                return ExitCode::SUCCESS;
-            }
-            again(KeeperArgs { streak: 0, ..args })
-        }
-        ended => {
-            if let Some(counters) = &counters {
-                counters.note_death(ended);
-            }
-            let lived_ms = process::monotonic_ms().saturating_sub(born_ms);
-            tracing::error!(
-                pid = child.0,
-                lived_ms,
-                "worker died: {ended}; the next one goes on"
-            );
-            let streak = if lived_ms >= SETTLED_MS {
-                1
-            } else {
-                args.streak.saturating_add(1)
-            };
-            again(KeeperArgs { streak, ..args })
-        }
-    }
-}
-
-/// What is done after each exec, before anything of the worker's is touched.
-fn prepare(args: KeeperArgs, told: &ForKeeper) -> io::Result<(BoardReader, Header)> {
-    process::drop_privileges(told.user.map(|(uid, gid)| User { uid, gid }))?;
-    // An exec makes the process dumpable again, and so may a change of user.
-    process::forbid_core_dumps()?;
-    child::confine(Role::Keeper, told.sandbox)?;
-    signal::block(&[Signal::Child, Signal::User1, Signal::User2])?;
-    let board = BoardReader::open(Fd(args.board.fd), args.board.inode).map_err(io::Error::other)?;
-    let header = Header::open(Fd(told.slots)).map_err(io::Error::other)?;
-    Ok((board, header))
-}
-
-/// Waits for the worker's end; ends it when it gives no sign of life. Nobody takes note of its end
-/// here: that is put off until the next one serves.
-fn watch(
-    child: Pid,
-    header: &Header,
-    born_ms: u64,
-    told: &ForKeeper,
-    counters: Option<&Counters>,
-) -> io::Result<Ended> {
-    let look_ms = told.hang_timeout_ms.map_or(3_600_000, |bound| bound / 4);
-    let mut suspected_ms = None;
-    let mut burial_ms = Some(born_ms + BURIAL_MS);
-    let mut now_ms = born_ms;
-    loop {
-        if let Some(ended) = process::peek(child)? {
-            return Ok(ended);
-        }
-        let pause_ms = suspected_ms.map_or(look_ms, |_| SECOND_LOOK_MS);
-        let until_burial_ms = burial_ms.map_or(u64::MAX, |at_ms| at_ms.saturating_sub(now_ms));
-        let pause_ms = pause_ms.min(until_burial_ms);
-        signal::wait_for(&[Signal::Child, Signal::User2], pause_ms)?;
-        now_ms = process::monotonic_ms();
-        if burial_ms.is_some_and(|at_ms| at_ms <= now_ms) {
-            burial_ms = None;
-            if let Some(ended) = bury_former(child)? {
-                return Ok(ended);
-            }
-        }
-        let beat_ms = header.heartbeat().load(Ordering::Relaxed).max(born_ms);
-        let silent_ms = now_ms.saturating_sub(beat_ms);
-        suspected_ms = match (told.hang_timeout_ms, suspected_ms) {
-            (Some(bound_ms), None) if silent_ms > bound_ms => Some(now_ms),
-            (Some(bound_ms), Some(since_ms)) if silent_ms > bound_ms => {
-                if now_ms.saturating_sub(since_ms) >= SECOND_LOOK_MS {
-                    tracing::error!(pid = child.0, silent_ms, "worker hangs; it is ended");
-                    if let Some(counters) = counters {
-                        counters.add(Count::Hangs, 1);
-                    }
-                    // It may have ended by itself in this moment.
-                    let _ = process::send_signal(child, Signal::Kill);
-                    return wait_for_end(child);
-                }
-                Some(since_ms)
-            }
-            _ => None,
-        };
-    }
-}
-
-fn wait_for_end(child: Pid) -> io::Result<Ended> {
-    loop {
-        if let Some(ended) = process::peek(child)? {
-            return Ok(ended);
-        }
-        signal::wait_for(&[Signal::Child], SECOND_LOOK_MS)?;
-    }
-}
-
-/// Takes note of the end of all workers before this one; and of its own, if it came just now.
-fn bury_former(child: Pid) -> io::Result<Option<Ended>> {
-    let mut own = None;
-    while let Some((pid, ended)) = process::wait(Wait::AnyEnded)? {
-        if pid == child {
-            own = Some(ended);
-        }
-    }
-    Ok(own)
-}
-
-/// Executes itself anew. All descriptors of connections, mappings and epoll go through the exec.
-fn again(args: KeeperArgs) -> ExitCode {
-    let next = Program::this(args.command());
-    match next.with(Inherit::Unmarked).replace_this() {
-        Err(error) => fail("cannot execute itself anew", &error),
-        Ok(never) => match never {},
-    }
-}
-
-/// The name in lists of processes.
-fn name_process(role: &str, worker: u32) {
-    if let Err(error) = process::set_name(&format!("{role}-{worker}")) {
-        tracing::debug!(%error, "a process goes without its name");
-    }
-}
-
-fn fail(what: &str, error: &io::Error) -> ExitCode {
-    tracing::error!(%error, "keeper {what}");
-    ExitCode::from(3)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_keeper_understands_what_it_is_told() {
-        let args = KeeperArgs {
-            handover: 17,
-            streak: 3,
-            board: BoardArgs { fd: 9, inode: 77 },
-        };
-        let command = args.command();
-        assert_eq!(KeeperArgs::parse(&command[2..]), Some(args));
-        assert_eq!(KeeperArgs::parse(&["x".to_owned(), "3".to_owned()]), None);
-        assert_eq!(KeeperArgs::parse(&[]), None);
-    }
 }

@@ -1,13 +1,14 @@
 //! The new binary's part in an upgrade: it converts the slots into memory of its own, says so, and
 //! waits for main's word. Until then it changes nothing that the old binary would go on with.
 
-use super::{BoardArgs, KeeperArgs, keep};
+use crate::keeper::arguments::{BoardArgs, KeeperArgs};
+use crate::keeper::tend::keep;
 use dormouse_config::Log;
-use dormouse_handover::handover::{ForKeeper, Handover};
 use dormouse_handover::layout;
 use dormouse_handover::orders::{self, Word};
 use dormouse_handover::trial;
 use dormouse_handover::upgrade::Command;
+use dormouse_handover::{ForKeeper, Handover};
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, BoardReader};
 use dormouse_reactor::signal::Signal;
@@ -17,24 +18,11 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What follows the hidden subcommand.
-pub(super) const WORD: &str = "take-over";
-
 /// How often main's word and the old keeper are looked after.
 const LOOK_MS: u64 = 50;
 
 /// How long the old keeper may take to end.
 const LAST_BREATH_MS: u64 = 2_000;
-
-/// The command line. Its form is fixed: an old binary writes it, a new one reads it.
-pub(super) fn command(handover: i32, board: BoardArgs) -> Vec<String> {
-    super::command(&[
-        WORD.to_owned(),
-        handover.to_string(),
-        board.fd.to_string(),
-        board.inode.to_string(),
-    ])
-}
 
 /// What the new keeper has made, beside what the old one has.
 struct Prepared {

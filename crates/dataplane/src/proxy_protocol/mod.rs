@@ -21,7 +21,7 @@ pub(crate) const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 
 /// Both ends of the connection that a header speaks of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ends {
+pub struct Endpoints {
     /// Where the client connected from.
     pub client: SocketAddr,
     /// Where it connected to.

@@ -1,6 +1,6 @@
 //! Reading a header, byte by byte as it comes.
 
-use super::{Ends, SIGNATURE, tlv};
+use super::{Endpoints, SIGNATURE, tlv};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -26,7 +26,7 @@ pub enum Progress {
         len: usize,
         /// Whom it speaks of. `None`: the proxy speaks for itself (a health check), or does not
         /// say; then the connection's own addresses count.
-        ends: Option<Ends>,
+        endpoints: Option<Endpoints>,
     },
 }
 
@@ -113,27 +113,32 @@ fn read_v1(received: &[u8]) -> Result<Progress, Refused> {
     let said = line.strip_prefix("PROXY ").ok_or(Refused::BadLine)?;
     // What follows UNKNOWN is to be ignored (§2.1).
     if said == "UNKNOWN" || said.starts_with("UNKNOWN ") {
-        return Ok(Progress::Complete { len, ends: None });
+        return Ok(Progress::Complete {
+            len,
+            endpoints: None,
+        });
     }
     let fields: Vec<&str> = said.split(' ').collect();
-    let ends = match fields[..] {
+    let endpoints = match fields[..] {
         ["TCP4", client, server, from, to] => {
-            ends_of::<Ipv4Addr>([client, server, from, to]).ok_or(Refused::BadLine)?
+            endpoints_of::<Ipv4Addr>([client, server, from, to]).ok_or(Refused::BadLine)?
         }
         ["TCP6", client, server, from, to] => {
-            ends_of::<Ipv6Addr>([client, server, from, to]).ok_or(Refused::BadLine)?
+            endpoints_of::<Ipv6Addr>([client, server, from, to]).ok_or(Refused::BadLine)?
         }
         _ => return Err(Refused::BadLine),
     };
     Ok(Progress::Complete {
         len,
-        ends: Some(ends),
+        endpoints: Some(endpoints),
     })
 }
 
-fn ends_of<Ip: FromStr + Into<IpAddr>>([client, server, from, to]: [&str; 4]) -> Option<Ends> {
+fn endpoints_of<Ip: FromStr + Into<IpAddr>>(
+    [client, server, from, to]: [&str; 4],
+) -> Option<Endpoints> {
     let ip = |text: &str| text.parse::<Ip>().ok().map(Into::into);
-    Some(Ends {
+    Some(Endpoints {
         client: SocketAddr::new(ip(client)?, port(from)?),
         server: SocketAddr::new(ip(server)?, port(to)?),
     })
@@ -176,13 +181,16 @@ fn read_v2(received: &[u8]) -> Result<Progress, Refused> {
         return Ok(Progress::Partial);
     };
     if is_local {
-        return Ok(Progress::Complete { len, ends: None });
+        return Ok(Progress::Complete {
+            len,
+            endpoints: None,
+        });
     }
     let (addresses, tlvs) = body.split_at(addresses_len);
     check_tlvs(received.get(..len).unwrap_or_default(), tlvs)?;
     Ok(Progress::Complete {
         len,
-        ends: ends_v2(addresses),
+        endpoints: endpoints_v2(addresses),
     })
 }
 
@@ -198,9 +206,9 @@ fn addresses_len(family: u8) -> Option<usize> {
     }
 }
 
-fn ends_v2(addresses: &[u8]) -> Option<Ends> {
+fn endpoints_v2(addresses: &[u8]) -> Option<Endpoints> {
     match *addresses {
-        [a, b, c, d, e, f, g, h, p, q, r, s] => Some(Ends {
+        [a, b, c, d, e, f, g, h, p, q, r, s] => Some(Endpoints {
             client: SocketAddr::from(([a, b, c, d], u16::from_be_bytes([p, q]))),
             server: SocketAddr::from(([e, f, g, h], u16::from_be_bytes([r, s]))),
         }),
@@ -213,7 +221,7 @@ fn ends_v2(addresses: &[u8]) -> Option<Ends> {
                 let bytes = addresses.get(at..at + 2)?;
                 Some(u16::from_be_bytes(bytes.try_into().ok()?))
             };
-            Some(Ends {
+            Some(Endpoints {
                 client: SocketAddr::from((ip(0)?, port(32)?)),
                 server: SocketAddr::from((ip(16)?, port(34)?)),
             })

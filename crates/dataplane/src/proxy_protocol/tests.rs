@@ -5,16 +5,16 @@ use super::*;
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-fn ends(client: &str, server: &str) -> Ends {
-    Ends {
+fn endpoints(client: &str, server: &str) -> Endpoints {
+    Endpoints {
         client: client.parse().unwrap(),
         server: server.parse().unwrap(),
     }
 }
 
-fn complete(bytes: &[u8]) -> (usize, Option<Ends>) {
+fn complete(bytes: &[u8]) -> (usize, Option<Endpoints>) {
     match read(bytes) {
-        Ok(Progress::Complete { len, ends }) => (len, ends),
+        Ok(Progress::Complete { len, endpoints }) => (len, endpoints),
         other => panic!("{other:?}: {}", bytes.escape_ascii()),
     }
 }
@@ -34,7 +34,7 @@ const TLS: Tls<'_> = Tls {
 
 #[test]
 fn lines_as_the_protocol_shows_them() {
-    let four = ends("192.168.0.1:56324", "192.168.0.11:443");
+    let four = endpoints("192.168.0.1:56324", "192.168.0.11:443");
     assert_eq!(
         v1(Some(four)),
         b"PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n"
@@ -47,7 +47,7 @@ fn lines_as_the_protocol_shows_them() {
     let longest = b"PROXY UNKNOWN ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff \
                     ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 65535\r\n";
     assert_eq!(complete(longest), (V1_MAX, None));
-    let six = ends("[2001:db8::1]:1", "[2001:db8::2]:65535");
+    let six = endpoints("[2001:db8::1]:1", "[2001:db8::2]:65535");
     assert_eq!(complete(&v1(Some(six))).1, Some(six));
     assert_eq!(v1(None), b"PROXY UNKNOWN\r\n");
 }
@@ -89,8 +89,8 @@ fn lines_that_are_nearly_right_are_refused() {
 /// Byte for byte, so that a mistake in writing is not hidden by the same one in reading.
 #[test]
 fn version_2_on_the_wire() {
-    let ends = ends("1.2.3.4:258", "5.6.7.8:443");
-    let header = v2(Some(ends), Some(&TLS));
+    let endpoints = endpoints("1.2.3.4:258", "5.6.7.8:443");
+    let header = v2(Some(endpoints), Some(&TLS));
     let mut expected = b"\r\n\r\n\0\r\nQUIT\n\x21\x11".to_vec();
     let mut body = vec![1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 1, 187];
     body.extend(b"\x01\0\x02h2");
@@ -107,7 +107,7 @@ fn version_2_on_the_wire() {
     expected.extend((body.len() as u16).to_be_bytes());
     expected.extend(body);
     assert_eq!(header, expected, "{}", header.escape_ascii());
-    assert_eq!(complete(&header), (header.len(), Some(ends)));
+    assert_eq!(complete(&header), (header.len(), Some(endpoints)));
 }
 
 #[test]
@@ -182,7 +182,10 @@ fn a_certificate_is_told_whole_or_not_at_all() {
             }),
             ..TLS
         };
-        let header = v2(Some(ends("[2001:db8::1]:1", "[2001:db8::2]:2")), Some(&tls));
+        let header = v2(
+            Some(endpoints("[2001:db8::1]:1", "[2001:db8::2]:2")),
+            Some(&tls),
+        );
         assert_eq!(complete(&header).0, header.len());
         assert!(header.len() <= HEADER_MAX);
         let header = v2(None, Some(&tls));
@@ -279,12 +282,12 @@ fn the_checksum_is_castagnoli_s() {
     }
 }
 
-fn any_ends() -> impl Strategy<Value = Ends> {
-    let four = (any::<[u32; 2]>(), any::<[u16; 2]>()).prop_map(|(ips, ports)| Ends {
+fn any_endpoints() -> impl Strategy<Value = Endpoints> {
+    let four = (any::<[u32; 2]>(), any::<[u16; 2]>()).prop_map(|(ips, ports)| Endpoints {
         client: SocketAddr::new(IpAddr::V4(Ipv4Addr::from(ips[0])), ports[0]),
         server: SocketAddr::new(IpAddr::V4(Ipv4Addr::from(ips[1])), ports[1]),
     });
-    let six = (any::<[u128; 2]>(), any::<[u16; 2]>()).prop_map(|(ips, ports)| Ends {
+    let six = (any::<[u128; 2]>(), any::<[u16; 2]>()).prop_map(|(ips, ports)| Endpoints {
         client: SocketAddr::new(IpAddr::V6(Ipv6Addr::from(ips[0])), ports[0]),
         server: SocketAddr::new(IpAddr::V6(Ipv6Addr::from(ips[1])), ports[1]),
     });
@@ -295,13 +298,13 @@ proptest! {
     /// Whatever is cut off, it waits; when all is there, it is what was written, and what
     /// follows is left alone.
     #[test]
-    fn what_is_written_is_read(ends in any_ends(), second in any::<bool>(), behind in any::<[u8; 5]>()) {
-        let header = if second { v2(Some(ends), Some(&TLS)) } else { v1(Some(ends)) };
+    fn what_is_written_is_read(endpoints in any_endpoints(), second in any::<bool>(), behind in any::<[u8; 5]>()) {
+        let header = if second { v2(Some(endpoints), Some(&TLS)) } else { v1(Some(endpoints)) };
         for cut in 0..header.len() {
             prop_assert_eq!(read(&header[..cut]), Ok(Progress::Partial));
         }
         let all = [&header[..], &behind].concat();
-        prop_assert_eq!(complete(&all), (header.len(), Some(ends)));
+        prop_assert_eq!(complete(&all), (header.len(), Some(endpoints)));
     }
 
     /// Nothing that comes makes it panic, wait for more than its limit, or claim more than came.

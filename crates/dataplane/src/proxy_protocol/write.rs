@@ -1,6 +1,6 @@
 //! Writing a header for a backend.
 
-use super::{Ends, SIGNATURE, tlv};
+use super::{Endpoints, SIGNATURE, tlv};
 use std::net::SocketAddr;
 
 /// A value longer than this is left out: no name and no protocol is as long.
@@ -48,8 +48,8 @@ pub struct ClientCertificate<'a> {
 }
 
 /// A line of version 1 (§2.1).
-pub fn v1(ends: Option<Ends>) -> Vec<u8> {
-    let line = match ends.map(|ends| (ends.client, ends.server)) {
+pub fn v1(endpoints: Option<Endpoints>) -> Vec<u8> {
+    let line = match endpoints.map(|endpoints| (endpoints.client, endpoints.server)) {
         Some((SocketAddr::V4(client), SocketAddr::V4(server))) => format!(
             "PROXY TCP4 {} {} {} {}\r\n",
             client.ip(),
@@ -70,9 +70,9 @@ pub fn v1(ends: Option<Ends>) -> Vec<u8> {
 }
 
 /// A header of version 2 (§2.2), with what there is to say of the TLS connection.
-pub fn v2(ends: Option<Ends>, tls: Option<&Tls<'_>>) -> Vec<u8> {
+pub fn v2(endpoints: Option<Endpoints>, tls: Option<&Tls<'_>>) -> Vec<u8> {
     let mut body = Vec::with_capacity(256);
-    let family = match ends.map(|ends| (ends.client, ends.server)) {
+    let family = match endpoints.map(|endpoints| (endpoints.client, endpoints.server)) {
         Some((SocketAddr::V4(client), SocketAddr::V4(server))) => {
             body.extend_from_slice(&client.ip().octets());
             body.extend_from_slice(&server.ip().octets());

@@ -1,4 +1,4 @@
 //! A look at a ClientHello before its handshake begins.
 
-pub(crate) mod offer;
-pub(crate) mod requested;
+pub(crate) mod expected_handshake;
+pub(crate) mod first_flight;

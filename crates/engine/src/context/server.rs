@@ -13,7 +13,7 @@ use rustls_pki_types::ServerName;
 
 use crate::context::settings::{Group, Protocols, SettingsError, check_alpn, provider};
 use crate::context::suites::{self, Suite};
-use crate::failure::NotShown;
+use crate::failure::NoCertificate;
 use crate::handshake::call_scope::{CallerTime, SecretCatcher, in_scope};
 use crate::handshake::{Handshake, HandshakeLimits};
 use crate::sessions::server_store::{SealedStore, ServerSessions};
@@ -197,13 +197,13 @@ fn own_name(identities: &[Identity]) -> String {
 pub const ACME_TLS: &[u8] = b"acme-tls/1";
 
 /// A certificate, without and with what the authority says of it.
-struct Shown {
+struct OfferedCertificate {
     bare: Arc<CertifiedKey>,
     stapled: Option<Stapled>,
     algorithms: Arc<Algorithms>,
 }
 
-impl Shown {
+impl OfferedCertificate {
     /// As it is to be shown now: what the authority has said is shown as long as it holds.
     fn now(&self) -> Arc<CertifiedKey> {
         let now_s = in_scope(|scope| scope.now.as_secs()).unwrap_or(u64::MAX);
@@ -216,7 +216,7 @@ impl Shown {
 
 /// Chooses the certificate by the name the client asks for and the signatures it accepts.
 struct CertificateChoice {
-    all: Vec<Shown>,
+    all: Vec<OfferedCertificate>,
     exact: HashMap<String, Vec<usize>>,
     /// Keyed by what follows `*.`.
     wildcard: HashMap<String, Vec<usize>>,
@@ -242,7 +242,7 @@ impl CertificateChoice {
             awaited: HashSet::new(),
         };
         for (index, identity) in identities.iter().enumerate() {
-            choice.all.push(Shown {
+            choice.all.push(OfferedCertificate {
                 bare: identity.certified_key(),
                 stapled: identity.stapled(),
                 algorithms: identity.algorithms(),
@@ -261,7 +261,10 @@ impl CertificateChoice {
 
     /// In order of preference: those for exactly this name, those with a wildcard for it
     /// (one label, RFC 6125 §6.4.3), then all, the default first.
-    fn candidates<'a>(&'a self, name: Option<&str>) -> impl Iterator<Item = &'a Shown> + use<'a> {
+    fn candidates<'a>(
+        &'a self,
+        name: Option<&str>,
+    ) -> impl Iterator<Item = &'a OfferedCertificate> + use<'a> {
         let name = name.unwrap_or_default().to_ascii_lowercase();
         let all = match self.unknown_name {
             UnknownName::Default => self.all.len(),
@@ -279,22 +282,22 @@ impl CertificateChoice {
     }
 
     /// Is there a reason to show none?
-    fn not_shown(&self, hello: &ClientHello<'_>) -> Option<NotShown> {
+    fn no_certificate(&self, hello: &ClientHello<'_>) -> Option<NoCertificate> {
         let offers = |protocol| {
             let mut offered = hello.alpn().into_iter().flatten();
             offered.next() == Some(protocol) && offered.next().is_none()
         };
         if offers(ACME_TLS) && !self.alpn.iter().any(|ours| ours == ACME_TLS) {
-            return Some(NotShown::Challenge);
+            return Some(NoCertificate::Challenge);
         }
         if self.knows(hello.server_name()) {
             return None;
         }
         let name = hello.server_name().unwrap_or_default().to_ascii_lowercase();
         if self.all.is_empty() || self.awaited.contains(&name) {
-            return Some(NotShown::Awaited);
+            return Some(NoCertificate::Awaited);
         }
-        (self.unknown_name == UnknownName::Refuse).then_some(NotShown::UnknownName)
+        (self.unknown_name == UnknownName::Refuse).then_some(NoCertificate::UnknownName)
     }
 
     /// Is one of them for this name?
@@ -321,8 +324,8 @@ impl ResolvesServerCert for CertificateChoice {
             scope.server_name = hello.server_name().map(str::to_owned);
             scope.alpn = alpn.cloned();
         });
-        if let Some(why) = self.not_shown(&hello) {
-            in_scope(|scope| scope.not_shown = Some(why));
+        if let Some(why) = self.no_certificate(&hello) {
+            in_scope(|scope| scope.no_certificate = Some(why));
             return None;
         }
         // rustls has already left out the schemes which do not fit the suites offered.

@@ -16,7 +16,7 @@ use rustls_pki_types::UnixTime;
 
 use super::secrets::{Derivation, Secret};
 use crate::failure::CertificateProblem;
-use crate::failure::NotShown;
+use crate::failure::NoCertificate;
 use crate::sessions::client_session::SessionHandle;
 use crate::sessions::client_session::{Session, SessionStore};
 use crate::sessions::refusal::ResumptionOutcome;
@@ -37,7 +37,7 @@ pub(crate) struct CallScope {
     /// Server side: whom the client asked for.
     pub(crate) server_name: Option<String>,
     /// Server side: the client is shown no certificate, and why.
-    pub(crate) not_shown: Option<NotShown>,
+    pub(crate) no_certificate: Option<NoCertificate>,
     /// The signature scheme by which the server proved itself.
     pub(crate) signature: Option<SignatureScheme>,
     /// Server side: what the certificate is made with that fits the client.
@@ -81,7 +81,7 @@ impl CallScope {
             client_secret: Secret::empty(),
             server_secret: Secret::empty(),
             server_name: None,
-            not_shown: None,
+            no_certificate: None,
             signature: None,
             algorithms: None,
             certificate_problem: None,

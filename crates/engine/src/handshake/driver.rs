@@ -13,12 +13,12 @@ use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use rustls::{ClientConfig, CommonState, Error, ServerConfig};
 use rustls_pki_types::ServerName;
 
-use crate::handshake::record_assembly::Inbound;
+use crate::handshake::record_assembly::RecordAssembler;
 
 /// Real server flights with one ECDSA certificate are near this.
 const FIRST_OUTPUT_CAPACITY: usize = 1_024;
 
-pub(crate) enum Connection {
+pub(crate) enum RustlsConnection {
     /// Whoever connects and says nothing costs no library object.
     ServerToBe(Arc<ServerConfig>),
     Server(Box<UnbufferedServerConnection>),
@@ -27,9 +27,9 @@ pub(crate) enum Connection {
     Client(Box<UnbufferedClientConnection>),
 }
 
-pub(crate) struct Machine {
-    pub(crate) connection: Connection,
-    pub(crate) inbound: Inbound,
+pub(crate) struct Driver {
+    pub(crate) connection: RustlsConnection,
+    pub(crate) records: RecordAssembler,
     pub(crate) output: Vec<u8>,
 }
 
@@ -48,11 +48,11 @@ pub(crate) enum Wants {
     Unforeseen,
 }
 
-impl Machine {
-    pub(crate) fn new(connection: Connection) -> Machine {
-        Machine {
+impl Driver {
+    pub(crate) fn new(connection: RustlsConnection) -> Driver {
+        Driver {
             connection,
-            inbound: Inbound::default(),
+            records: RecordAssembler::default(),
             output: Vec::new(),
         }
     }
@@ -81,27 +81,29 @@ impl Machine {
 
     fn step(&mut self) -> Result<Wants, Error> {
         match &self.connection {
-            Connection::ServerToBe(config) => {
+            RustlsConnection::ServerToBe(config) => {
                 let server = UnbufferedServerConnection::new(Arc::clone(config))?;
-                self.connection = Connection::Server(Box::new(server));
+                self.connection = RustlsConnection::Server(Box::new(server));
             }
-            Connection::ClientToBe(config, name) => {
+            RustlsConnection::ClientToBe(config, name) => {
                 let client = UnbufferedClientConnection::new(Arc::clone(config), name.clone())?;
-                self.connection = Connection::Client(Box::new(client));
+                self.connection = RustlsConnection::Client(Box::new(client));
             }
-            Connection::Server(_) | Connection::Client(_) => {}
+            RustlsConnection::Server(_) | RustlsConnection::Client(_) => {}
         }
-        let shown = self.inbound.shown();
+        let shown = self.records.shown();
         let (discard, wants) = match &mut self.connection {
-            Connection::Server(server) => {
+            RustlsConnection::Server(server) => {
                 handle(server.process_tls_records(shown), &mut self.output)
             }
-            Connection::Client(client) => {
+            RustlsConnection::Client(client) => {
                 handle(client.process_tls_records(shown), &mut self.output)
             }
-            Connection::ServerToBe(_) | Connection::ClientToBe(..) => (0, Ok(Wants::Unforeseen)),
+            RustlsConnection::ServerToBe(_) | RustlsConnection::ClientToBe(..) => {
+                (0, Ok(Wants::Unforeseen))
+            }
         };
-        self.inbound.discard(discard);
+        self.records.discard(discard);
         // "May write" is not "is done".
         let handshaking = self.common().is_none_or(CommonState::is_handshaking);
         match wants? {
@@ -112,9 +114,9 @@ impl Machine {
 
     pub(crate) fn common(&self) -> Option<&CommonState> {
         match &self.connection {
-            Connection::Server(server) => Some(server),
-            Connection::Client(client) => Some(client),
-            Connection::ServerToBe(_) | Connection::ClientToBe(..) => None,
+            RustlsConnection::Server(server) => Some(server),
+            RustlsConnection::Client(client) => Some(client),
+            RustlsConnection::ServerToBe(_) | RustlsConnection::ClientToBe(..) => None,
         }
     }
 }

@@ -2,7 +2,9 @@
 
 pub(crate) mod call_scope;
 pub(crate) mod driver;
+mod failing;
 mod first_bytes;
+pub(crate) mod info;
 mod record_assembly;
 pub(crate) mod rest;
 pub(crate) mod secrets;
@@ -14,17 +16,16 @@ use dormouse_record as record;
 use rustls::AlertDescription;
 use rustls::Error;
 use rustls::client::Tls12ClientSessionValue;
-use rustls::{
-    CipherSuite, ClientConfig, CommonState, PeerIncompatible, ProtocolVersion, ServerConfig,
-};
+use rustls::{CipherSuite, ClientConfig, CommonState, ProtocolVersion, ServerConfig};
 use rustls_pki_types::{ServerName, UnixTime};
 
 use self::call_scope::{CallScope, enter, in_scope};
-use self::driver::{Connection, Machine, Wants};
+use self::driver::{Driver, RustlsConnection, Wants};
 use self::first_bytes::HTTP_ANSWER;
-use self::rest::{Flights, HandshakeInfo, Rested, Taken, establish, info};
+use self::info::{Flights, HandshakeInfo, LocalFacts, handshake_info};
+use self::rest::{Rested, establish};
 use self::secrets::{Derivation, Secret};
-use crate::failure::{Blame, FailureKind, HandshakeFailure, hidden_alert};
+use crate::failure::{Blame, FailureKind, HandshakeFailure};
 use crate::sessions::client_session::{SessionHandle, SessionStore};
 use crate::sessions::server_flight::ServerFlight;
 use crate::sessions::ticket_watch::TicketWatch;
@@ -55,10 +56,10 @@ pub enum Progress {
 /// A handshake in flight. It is the caller's, on the heap, until it is done or has failed.
 ///
 /// Invariants: what the peer sent behind the handshake is in `leftover` and was never shown to
-/// rustls; `machine.output[sent..]` is what the peer must still get, in order; after a failure
+/// rustls; `driver.output[sent..]` is what the peer must still get, in order; after a failure
 /// nothing but `sent` changes any more.
 pub struct Handshake {
-    machine: Machine,
+    driver: Driver,
     /// Always there between calls.
     scope: Option<Box<CallScope>>,
     phase: Phase,
@@ -115,7 +116,7 @@ enum Phase {
 
 impl Handshake {
     pub(crate) fn with_server_config(config: Arc<ServerConfig>, limits: HandshakeLimits) -> Self {
-        Handshake::new(Connection::ServerToBe(config), limits, None)
+        Handshake::new(RustlsConnection::ServerToBe(config), limits, None)
     }
 
     pub(crate) fn with_client_config(
@@ -124,7 +125,11 @@ impl Handshake {
         limits: HandshakeLimits,
         side: ClientSide,
     ) -> Self {
-        Handshake::new(Connection::ClientToBe(config, name), limits, Some(side))
+        Handshake::new(
+            RustlsConnection::ClientToBe(config, name),
+            limits,
+            Some(side),
+        )
     }
 
     /// Takes sessions from `store` and puts new ones there; before anything else. The context's
@@ -163,12 +168,12 @@ impl Handshake {
     }
 
     fn new(
-        connection: Connection,
+        connection: RustlsConnection,
         limits: HandshakeLimits,
         client: Option<ClientSide>,
     ) -> Handshake {
         Handshake {
-            machine: Machine::new(connection),
+            driver: Driver::new(connection),
             scope: Some(CallScope::new()),
             phase: Phase::FirstBytes,
             limits,
@@ -195,56 +200,16 @@ impl Handshake {
         }
         let mut scope = self.scope.take().unwrap_or_else(CallScope::new);
         scope.now = now;
-        let (taken, written) = (self.machine.inbound.taken(), self.machine.output.len());
-        let (mut scope, outcome) = enter(scope, || self.take_records(received));
+        let (taken, written) = (self.driver.records.taken(), self.driver.output.len());
+        let (scope, outcome) = enter(scope, || self.take_records(received));
         let from_client = self.is_server();
         self.flights
-            .add(from_client, self.machine.inbound.taken() - taken);
+            .add(from_client, self.driver.records.taken() - taken);
         self.flights
-            .add(!from_client, self.machine.output.len() - written);
-        let problem = scope.certificate_problem.take();
-        let client = scope.client.clone();
-        let not_shown = scope.not_shown.take();
-        let not_shown =
-            not_shown.map(|why| HandshakeFailure::not_shown(why, scope.server_name.as_deref()));
+            .add(!from_client, self.driver.output.len() - written);
         self.scope = Some(scope);
-        outcome.map_err(|stop| {
-            let failure = match (stop, not_shown) {
-                (Stop::Ours(failure), _) => failure,
-                (Stop::Rustls(_), Some((failure, alert))) => {
-                    // Nothing but rustls' own alert, of another kind, has been written since.
-                    self.machine.output.truncate(written);
-                    self.machine.output.extend_from_slice(&alert);
-                    failure
-                }
-                (Stop::Rustls(error), None) if self.is_old && is_about_signatures(&error) => {
-                    // rustls looks for a certificate first, and old clients don't say what they take.
-                    self.machine.output.truncate(written);
-                    let alert = Some(AlertDescription::ProtocolVersion.into());
-                    self.alert_in_the_clear(alert);
-                    HandshakeFailure::too_old().with_alert(alert)
-                }
-                (Stop::Rustls(error), None) => {
-                    let alert_at = self.machine.output.len();
-                    self.fetch_alert();
-                    let hidden = hidden_alert(&error);
-                    if self.machine.output.len() == alert_at {
-                        self.alert_in_the_clear(hidden);
-                    }
-                    let alert = self.alert_since(alert_at).or(hidden);
-                    let failure = HandshakeFailure::from_rustls(&error, problem);
-                    let failure = match &self.client {
-                        None => failure.about_client(client.as_deref()),
-                        Some(side) => {
-                            if let (Some(sessions), Some(scope)) = (&side.sessions, &self.scope) {
-                                sessions.failed(scope);
-                            }
-                            failure
-                        }
-                    };
-                    failure.with_alert(alert)
-                }
-            };
+        outcome.map_err(|cause| {
+            let failure = self.fail(cause, written);
             self.phase = Phase::Failed(failure.clone());
             failure
         })
@@ -252,16 +217,19 @@ impl Handshake {
 
     /// What must be sent to the peer, in order; a failed handshake's last words too.
     pub fn output(&self) -> &[u8] {
-        self.machine.output.get(self.sent..).unwrap_or_default()
+        self.driver.output.get(self.sent..).unwrap_or_default()
     }
 
     /// The first `count` bytes of the output were sent.
     pub fn output_sent(&mut self, count: usize) {
-        self.sent = (self.sent + count).min(self.machine.output.len());
-        if self.sent == self.machine.output.len() {
+        self.sent = self
+            .sent
+            .saturating_add(count)
+            .min(self.driver.output.len());
+        if self.sent == self.driver.output.len() {
             self.sent_before += self.sent;
             // Waiting for the peer takes a round trip, or for ever: nothing is held for that.
-            self.machine.output = Vec::new();
+            self.driver.output = Vec::new();
             self.sent = 0;
         }
     }
@@ -269,16 +237,13 @@ impl Handshake {
     /// Whether the peer has been told anything: on the server's side, whether the costly part, the
     /// answer to its hello, is behind us.
     pub fn has_answered(&self) -> bool {
-        self.sent_before > 0 || self.sent > 0 || !self.machine.output.is_empty()
+        self.sent_before > 0 || self.sent > 0 || !self.driver.output.is_empty()
     }
 
     /// Whether the output is nothing but tickets (RFC 8446 §4.6.1), for which nobody waits, and the
     /// client has already said more: then it can go with the answer to that, in one segment.
     pub fn output_can_wait(&self) -> bool {
-        let protocol = self
-            .machine
-            .common()
-            .and_then(CommonState::protocol_version);
+        let protocol = self.driver.common().and_then(CommonState::protocol_version);
         matches!(self.phase, Phase::Established)
             && self.is_server()
             && protocol == Some(ProtocolVersion::TLSv1_3)
@@ -292,13 +257,13 @@ impl Handshake {
 
     /// Bytes this handshake holds on the heap in buffers, rustls' own state not counted.
     pub fn buffered_bytes(&self) -> usize {
-        self.machine.inbound.capacity() + self.machine.output.capacity() + self.leftover.capacity()
+        self.driver.records.capacity() + self.driver.output.capacity() + self.leftover.capacity()
     }
 
     /// The certificates the peer showed, its own first; in a resumed handshake those of the
     /// session's beginning. Empty before it is established.
     pub fn peer_certificates(&self) -> Vec<Vec<u8>> {
-        let common = self.machine.common();
+        let common = self.driver.common();
         let chain = common.and_then(|common| common.peer_certificates());
         chain
             .unwrap_or_default()
@@ -327,16 +292,16 @@ impl Handshake {
             Some(side) => (Some(side.server_name.clone()), side),
             None => (scope.server_name.clone(), ClientSide::default()),
         };
-        let taken = Taken {
+        let local = LocalFacts {
             sni,
             verified: side.judges,
             of_client,
-            bytes_in: self.machine.inbound.taken(),
-            bytes_out: self.sent_before + self.machine.output.len(),
+            bytes_in: self.driver.records.taken(),
+            bytes_out: self.sent_before + self.driver.output.len(),
             flights: self.flights,
         };
-        let info = match self.machine.common() {
-            Some(common) => info(common, &scope, taken)?,
+        let info = match self.driver.common() {
+            Some(common) => handshake_info(common, &scope, local)?,
             None => {
                 return Err(HandshakeFailure::internal(
                     "established without a connection",
@@ -344,7 +309,7 @@ impl Handshake {
             }
         };
         let suite = self
-            .machine
+            .driver
             .common()
             .and_then(CommonState::negotiated_cipher_suite);
         let chain = match (&side.sessions, suite) {
@@ -353,10 +318,10 @@ impl Handshake {
             }
             _ => None,
         };
-        let kernel = establish(self.machine.connection, &scope, state)?;
-        self.machine.output.drain(..self.sent);
+        let kernel = establish(self.driver.connection, &scope, state)?;
+        self.driver.output.drain(..self.sent);
         Ok(Rested {
-            unsent: self.machine.output,
+            unsent: self.driver.output,
             leftover: self.leftover,
             info,
             tickets: kernel
@@ -366,15 +331,15 @@ impl Handshake {
     }
 }
 
-/// Why taking records stopped.
-enum Stop {
+/// Why the handshake can't go on.
+enum Cause {
     Ours(HandshakeFailure),
     Rustls(Error),
 }
 
-impl From<Error> for Stop {
+impl From<Error> for Cause {
     fn from(error: Error) -> Self {
-        Stop::Rustls(error)
+        Cause::Rustls(error)
     }
 }
 
@@ -382,21 +347,21 @@ impl Handshake {
     /// Shows rustls one record after the other, until the handshake is done or `received` is
     /// used up. What follows a handshake that is done goes to `leftover`, unseen by rustls: it
     /// would handle a KeyUpdate itself, and the secrets we caught would be stale.
-    fn take_records(&mut self, mut received: &[u8]) -> Result<Progress, Stop> {
+    fn take_records(&mut self, mut received: &[u8]) -> Result<Progress, Cause> {
         if !self.is_server() && matches!(self.phase, Phase::FirstBytes) {
             self.advance()?;
         }
         loop {
-            let complete = self.machine.inbound.complete_record(&mut received);
-            if self.machine.inbound.taken() > self.limits.bytes_max {
-                return Err(Stop::Ours(self.too_large()));
+            let complete = self.driver.records.complete_record(&mut received);
+            if self.driver.records.taken() > self.limits.bytes_max {
+                return Err(Cause::Ours(self.too_large()));
             }
             if !complete {
-                self.machine.inbound.release();
+                self.driver.records.release();
                 return Ok(Progress::Handshaking);
             }
             if matches!(self.phase, Phase::FirstBytes) {
-                self.judge_first_bytes().map_err(Stop::Ours)?;
+                self.judge_first_bytes().map_err(Cause::Ours)?;
                 self.phase = Phase::Handshaking;
             }
             self.read_server_flight();
@@ -404,31 +369,31 @@ impl Handshake {
                 break;
             }
         }
-        if !self.machine.inbound.is_empty() {
+        if !self.driver.records.is_empty() {
             // rustls refuses messages which straddle the change of keys (RFC 8446 §5.1).
-            return Err(Stop::Ours(HandshakeFailure::internal(
+            return Err(Cause::Ours(HandshakeFailure::internal(
                 "rustls is done, but not with its input",
             )));
         }
-        self.check_client().map_err(Stop::Ours)?;
+        self.check_client().map_err(Cause::Ours)?;
         self.phase = Phase::Established;
-        self.keep(received).map_err(Stop::Ours)
+        self.keep(received).map_err(Cause::Ours)
     }
 
     fn read_server_flight(&mut self) {
         if let Some(side) = self.client.as_mut().filter(|side| side.sessions.is_some()) {
-            side.server_flight.record(self.machine.inbound.completed());
+            side.server_flight.record(self.driver.records.completed());
         }
     }
 
-    fn advance(&mut self) -> Result<Wants, Stop> {
-        match self.machine.advance()? {
-            Wants::PeerClosed => Err(Stop::Ours(HandshakeFailure::new(
+    fn advance(&mut self) -> Result<Wants, Cause> {
+        match self.driver.advance()? {
+            Wants::PeerClosed => Err(Cause::Ours(HandshakeFailure::new(
                 Blame::Peer,
                 FailureKind::PeerClosed,
                 "the peer closed during the handshake",
             ))),
-            Wants::Unforeseen => Err(Stop::Ours(HandshakeFailure::internal(
+            Wants::Unforeseen => Err(Cause::Ours(HandshakeFailure::internal(
                 "rustls is in a state which a handshake never has",
             ))),
             wants => Ok(wants),
@@ -439,7 +404,7 @@ impl Handshake {
     /// rustls took from a session.
     fn check_client(&self) -> Result<(), HandshakeFailure> {
         let shown = self
-            .machine
+            .driver
             .common()
             .is_some_and(|common| common.peer_certificates().is_some());
         let judged = in_scope(|scope| scope.resumption.client_judged).unwrap_or_default();
@@ -451,34 +416,8 @@ impl Handshake {
         Ok(())
     }
 
-    fn fetch_alert(&mut self) {
-        let scope = self.scope.take().unwrap_or_else(CallScope::new);
-        let (scope, ()) = enter(scope, || self.machine.fetch_alert());
-        self.scope = Some(scope);
-    }
-
-    /// rustls has no alert for what it can't parse. As long as nothing has been sent, nothing can
-    /// have been encrypted, and the alert can be written here (RFC 8446 §6.2).
-    fn alert_in_the_clear(&mut self, description: Option<u8>) {
-        let nothing_sent = self.sent_before == 0 && self.machine.output.is_empty();
-        if let Some(description) = description.filter(|_| nothing_sent) {
-            const FATAL: u8 = 2;
-            self.machine
-                .output
-                .extend_from_slice(&[21, 3, 3, 0, 2, FATAL, description]);
-        }
-    }
-
-    /// The alert in the output from `start` on, if it can be read there.
-    fn alert_since(&self, start: usize) -> Option<u8> {
-        match self.machine.output.get(start..)? {
-            &[21, _, _, 0, 2, _level, description] => Some(description),
-            _ => None,
-        }
-    }
-
     fn judge_first_bytes(&mut self) -> Result<(), HandshakeFailure> {
-        let first = self.machine.inbound.first_bytes();
+        let first = self.driver.records.first_bytes();
         self.is_old = self.is_server() && first_bytes::is_old_hello(first);
         let refusal = if self.is_server() {
             first_bytes::refuse_client(first)
@@ -491,7 +430,7 @@ impl Handshake {
             return Ok(());
         };
         if failure.kind == FailureKind::PlainHttp {
-            self.machine.output.extend_from_slice(HTTP_ANSWER);
+            self.driver.output.extend_from_slice(HTTP_ANSWER);
         }
         if misplaced {
             let alert = Some(AlertDescription::UnexpectedMessage.into());
@@ -522,16 +461,6 @@ impl Handshake {
     }
 }
 
-fn is_about_signatures(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::PeerIncompatible(
-            PeerIncompatible::NoSignatureSchemesInCommon
-                | PeerIncompatible::SignatureAlgorithmsExtensionRequired
-        )
-    )
-}
-
 impl fmt::Debug for Handshake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let phase = match self.phase {
@@ -547,81 +476,4 @@ impl fmt::Debug for Handshake {
 }
 
 #[cfg(test)]
-mod tests {
-    use rustls::KeyLog;
-
-    use self::call_scope::SecretCatcher;
-    use super::*;
-    use crate::{
-        ClientContext, ClientSettings, Identity, Roots, ServerContext, ServerSettings, Version,
-    };
-
-    const NOW: UnixTime = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_800_000_000));
-
-    fn established() -> (Handshake, Handshake) {
-        let identity = Identity::self_signed("dormouse.test").unwrap();
-        let server = ServerContext::new(ServerSettings::new(vec![identity])).unwrap();
-        let client = ClientContext::new(ClientSettings::new(Roots::Insecure)).unwrap();
-        let limits = HandshakeLimits::default();
-        let mut client = Handshake::client(&client, "dormouse.test", limits).unwrap();
-        let mut server = Handshake::server(&server, limits);
-        client.handle_input(NOW, &[]).unwrap();
-        for _ in 0..2 {
-            pass(&mut client, &mut server);
-            pass(&mut server, &mut client);
-        }
-        (client, server)
-    }
-
-    fn pass(from: &mut Handshake, to: &mut Handshake) {
-        let bytes = from.output().to_vec();
-        from.output_sent(bytes.len());
-        to.handle_input(NOW, &bytes).unwrap();
-    }
-
-    /// The check of the captured secrets is itself checked: with others than those in use,
-    /// in either direction, nothing comes to rest.
-    #[test]
-    fn secrets_which_do_not_yield_the_keys_in_use_are_refused() {
-        for label in ["CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"] {
-            for len in [32, 48] {
-                let (client, server) = established();
-                for mut handshake in [client, server] {
-                    let scope = handshake.scope.take().unwrap();
-                    let (scope, ()) =
-                        enter(scope, || SecretCatcher.log(label, &[], &[7; 48][..len]));
-                    handshake.scope = Some(scope);
-                    let mut state = record::State::empty();
-                    let failure = handshake.rest(&mut state).unwrap_err();
-                    assert_eq!(failure.kind, FailureKind::Internal, "{failure}");
-                    assert!(state.is_empty());
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_unsent_goes_along_and_what_came_behind_too() {
-        let (mut client, mut server) = established();
-        client.handle_input(NOW, b"more").unwrap();
-        server.machine.output.extend_from_slice(b"sent and unsent");
-        server.output_sent(9);
-        let mut state = record::State::empty();
-        let rested = server.rest(&mut state).unwrap();
-        assert_eq!(rested.unsent, b"unsent");
-        assert_eq!(rested.info.protocol, Version::Tls13);
-        let rested = client.rest(&mut state).unwrap();
-        assert!(rested.leftover.ends_with(b"more"));
-    }
-
-    /// What comes behind the handshake, before it rests, is bounded.
-    #[test]
-    fn leftover_is_bounded() {
-        let (mut client, _) = established();
-        let failure = (0..100)
-            .find_map(|_| client.handle_input(NOW, &[0; 1_000]).err())
-            .unwrap();
-        assert_eq!(failure.kind, FailureKind::TooLarge);
-        assert!(client.leftover.len() <= client.limits.bytes_max);
-    }
-}
+mod tests;

@@ -21,7 +21,7 @@ const PAYLOAD_MAX: usize = 16_384 + 2_048;
 const FIRST_CAPACITY: usize = 512;
 
 #[derive(Default)]
-pub(crate) struct Inbound {
+pub(crate) struct RecordAssembler {
     buffer: Vec<u8>,
     fed: usize,
     /// Where the record begins that was completed last.
@@ -29,7 +29,7 @@ pub(crate) struct Inbound {
     taken: usize,
 }
 
-impl Inbound {
+impl RecordAssembler {
     /// Takes from `received` what completes the next record. `true`: there is one more record
     /// to show; `false`: `received` is used up.
     ///
@@ -108,7 +108,7 @@ impl Inbound {
     }
 }
 
-impl Drop for Inbound {
+impl Drop for RecordAssembler {
     fn drop(&mut self) {
         // rustls decrypts in place: handshake plaintext (certificates) may be left here.
         self.buffer.zeroize();
@@ -141,37 +141,37 @@ mod tests {
     fn one_record_at_a_time_at_every_cut() {
         for cut in 0..TWO_RECORDS.len() {
             let (first, second) = TWO_RECORDS.split_at(cut);
-            let mut inbound = Inbound::default();
+            let mut assembler = RecordAssembler::default();
             let mut records = Vec::new();
             for mut part in [first, second] {
-                while inbound.complete_record(&mut part) {
-                    assert_eq!(inbound.completed().to_vec(), inbound.shown().to_vec());
-                    records.push(inbound.shown().to_vec());
-                    let shown = inbound.shown().len();
-                    inbound.discard(shown);
+                while assembler.complete_record(&mut part) {
+                    assert_eq!(assembler.completed().to_vec(), assembler.shown().to_vec());
+                    records.push(assembler.shown().to_vec());
+                    let shown = assembler.shown().len();
+                    assembler.discard(shown);
                 }
                 assert!(part.is_empty());
             }
             assert_eq!(records, [&TWO_RECORDS[..8], &TWO_RECORDS[8..15]]);
-            assert!(!inbound.is_empty());
+            assert!(!assembler.is_empty());
         }
     }
 
     #[test]
     fn what_follows_a_record_stays_with_the_caller() {
-        let mut inbound = Inbound::default();
+        let mut assembler = RecordAssembler::default();
         let mut received = &TWO_RECORDS[..];
-        assert!(inbound.complete_record(&mut received));
-        assert_eq!(inbound.shown(), &TWO_RECORDS[..8]);
+        assert!(assembler.complete_record(&mut received));
+        assert_eq!(assembler.shown(), &TWO_RECORDS[..8]);
         assert_eq!(received, &TWO_RECORDS[8..]);
-        assert_eq!(inbound.taken(), 8);
+        assert_eq!(assembler.taken(), 8);
     }
 
     #[test]
     fn a_wrong_header_is_shown_at_once() {
         for header in [[22, 3, 1, 0xff, 0xff], [22, 9, 9, 0, 1], [99, 3, 3, 0, 1]] {
-            let mut inbound = Inbound::default();
-            assert!(inbound.complete_record(&mut &header[..]));
+            let mut assembler = RecordAssembler::default();
+            assert!(assembler.complete_record(&mut &header[..]));
         }
     }
 }

@@ -1,23 +1,16 @@
-//! The end of a handshake: secrets and sequence numbers go into the record state, facts into
-//! [`HandshakeInfo`], and every library object goes away.
-
-use std::sync::Arc;
+//! The end of a handshake: secrets and sequence numbers go into the record state, and every library
+//! object goes away.
 
 use dormouse_record as record;
 use rustls::client::ClientConnectionData;
 use rustls::kernel::KernelConnection;
-use rustls::{
-    CipherSuite, CommonState, ConnectionTrafficSecrets, ExtractedSecrets, HandshakeKind,
-    NamedGroup, SignatureScheme,
-};
+use rustls::{ConnectionTrafficSecrets, ExtractedSecrets};
 
-use crate::context::settings::Version;
+use super::info::HandshakeInfo;
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
 use crate::handshake::call_scope::CallScope;
-use crate::handshake::driver::Connection;
-use crate::sessions::refusal::ResumptionRefused;
+use crate::handshake::driver::RustlsConnection;
 use crate::sessions::ticket_watch::TicketWatch;
-use crate::x509::identity::Algorithms;
 
 /// What is left of a handshake when the connection is at rest.
 #[derive(Debug)]
@@ -32,150 +25,13 @@ pub struct Rested {
     pub tickets: Option<TicketWatch>,
 }
 
-/// What a handshake agreed, and what it took.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HandshakeInfo {
-    /// The version of TLS.
-    pub protocol: Version,
-    /// The cipher suite's name as IANA has it.
-    pub suite: &'static str,
-    /// The key exchange group's name as IANA has it; none in a resumed TLS 1.2 handshake.
-    pub group: Option<&'static str>,
-    /// The server name: sent by the client (server side), asked for (client side).
-    pub sni: Option<String>,
-    /// The application protocol.
-    pub alpn: Option<Vec<u8>>,
-    /// An earlier session was resumed.
-    pub resumed: bool,
-    /// The server asked for another key share first (HelloRetryRequest): a round trip more.
-    pub retried: bool,
-    /// The signature scheme by which the server proved itself; none in a resumed handshake.
-    pub signature: Option<&'static str>,
-    /// Client side: the server's certificate was judged, now or when the session began that
-    /// was resumed. Server side: the client showed a certificate, and it was judged now.
-    pub verified: bool,
-    /// Server side: whose certificate the client showed, by its own account.
-    pub client: Option<String>,
-    /// Server side: the first common name in it, exactly as it stands there.
-    pub client_name: Option<String>,
-    /// Server side: the client's own certificate, DER; in a resumed handshake the one of the
-    /// session's beginning, which was judged again.
-    pub client_certificate: Option<Vec<u8>>,
-    /// Server side: what the certificate is made with that fits this client. It was shown, or in a
-    /// resumed handshake would have been.
-    pub algorithms: Option<Arc<Algorithms>>,
-    /// Server side: why the session which the client offered was not resumed.
-    pub refused: Option<ResumptionRefused>,
-    /// Server side: no ticket was given out, since the session is too large for one (the
-    /// client's chain of certificates is).
-    pub ticket_withheld: bool,
-    /// Bytes received in the handshake.
-    pub bytes_in: usize,
-    /// Bytes sent in the handshake, tickets included.
-    pub bytes_out: usize,
-    /// Bytes of each flight, the client's first; what goes beyond is added to the last.
-    pub flights: Flights,
-}
-
-/// Bytes per flight: client, server, client, …
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Flights {
-    bytes: [u32; Flights::MAX],
-    count: usize,
-}
-
-impl Flights {
-    /// HelloRetryRequest and tickets make six; nothing makes more than eight.
-    pub const MAX: usize = 8;
-
-    /// The flights there were.
-    pub fn bytes(&self) -> &[u32] {
-        self.bytes.get(..self.count).unwrap_or_default()
-    }
-
-    pub(crate) fn add(&mut self, from_client: bool, bytes: usize) {
-        if bytes == 0 {
-            return;
-        }
-        // The client's are the 1st, 3rd, …: the one at work has the index `count - 1`.
-        let same = self.count > 0 && (self.count % 2 == 1) == from_client;
-        if !same && self.count < Self::MAX {
-            self.count += 1;
-        }
-        if let Some(flight) = self
-            .count
-            .checked_sub(1)
-            .and_then(|i| self.bytes.get_mut(i))
-        {
-            *flight = flight.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
-        }
-    }
-}
-
-/// What only this crate knows of the handshake.
-pub(crate) struct Taken {
-    pub(crate) sni: Option<String>,
-    pub(crate) verified: bool,
-    pub(crate) of_client: bool,
-    pub(crate) bytes_in: usize,
-    pub(crate) bytes_out: usize,
-    pub(crate) flights: Flights,
-}
-
-/// What rustls knows; it must be asked before it gives up the connection.
-pub(crate) fn info(
-    common: &CommonState,
-    scope: &CallScope,
-    taken: Taken,
-) -> Result<HandshakeInfo, HandshakeFailure> {
-    let (Some(protocol), Some(suite)) =
-        (common.protocol_version(), common.negotiated_cipher_suite())
-    else {
-        return Err(HandshakeFailure::internal("established without a suite"));
-    };
-    let protocol = match protocol {
-        rustls::ProtocolVersion::TLSv1_3 => Version::Tls13,
-        _ => Version::Tls12,
-    };
-    let kind = common.handshake_kind();
-    let resumed = kind == Some(HandshakeKind::Resumed);
-    // Server side: `Handshake` has made sure that what was shown was judged.
-    let shown = !taken.of_client && common.peer_certificates().is_some();
-    Ok(HandshakeInfo {
-        protocol,
-        suite: suite_name(suite.suite()),
-        group: common
-            .negotiated_key_exchange_group()
-            .map(|group| group_name(group.name())),
-        sni: taken.sni,
-        alpn: common.alpn_protocol().map(<[u8]>::to_vec),
-        resumed,
-        retried: kind == Some(HandshakeKind::FullWithHelloRetryRequest),
-        signature: scope.signature.filter(|_| !resumed).map(signature_name),
-        verified: taken.verified || shown,
-        client: scope.client.clone().filter(|_| shown),
-        client_name: scope.client_name.clone().filter(|_| shown),
-        client_certificate: common
-            .peer_certificates()
-            .and_then(<[_]>::first)
-            .filter(|_| shown)
-            .map(|own| own.to_vec()),
-        algorithms: scope.algorithms.clone(),
-        refused: scope.resumption.reason().filter(|_| !resumed),
-        ticket_withheld: scope.resumption.withheld,
-        bytes_in: taken.bytes_in,
-        bytes_out: taken.bytes_out,
-        flights: taken.flights,
-    })
-}
-
 /// The client's last object of the library: only it can take tickets.
 type Kernel = Option<Box<KernelConnection<ClientConnectionData>>>;
 
 /// Writes the connection into `state`. The library's objects end here, but for the client's
 /// `KernelConnection`, which is given back.
 pub(crate) fn establish(
-    connection: Connection,
+    connection: RustlsConnection,
     scope: &CallScope,
     state: &mut record::State,
 ) -> Result<Kernel, HandshakeFailure> {
@@ -194,7 +50,7 @@ fn scrub_stack() {
 
 #[inline(never)]
 fn write_connection(
-    connection: Connection,
+    connection: RustlsConnection,
     scope: &CallScope,
     state: &mut record::State,
 ) -> Result<Kernel, HandshakeFailure> {
@@ -202,7 +58,7 @@ fn write_connection(
         HandshakeFailure::internal(format!("rustls does not give up the connection: {error}"))
     };
     match connection {
-        Connection::Server(server) => {
+        RustlsConnection::Server(server) => {
             let (secrets, kernel) = server.dangerous_into_kernel_connection().map_err(refused)?;
             let version = kernel.protocol_version();
             let direction = Direction {
@@ -213,7 +69,7 @@ fn write_connection(
             direction.write_state(version, &secrets, state)?;
             Ok(None)
         }
-        Connection::Client(client) => {
+        RustlsConnection::Client(client) => {
             let (secrets, kernel) = client.dangerous_into_kernel_connection().map_err(refused)?;
             let version = kernel.protocol_version();
             let direction = Direction {
@@ -225,11 +81,13 @@ fn write_connection(
             let takes_tickets = version == rustls::ProtocolVersion::TLSv1_3;
             Ok(takes_tickets.then(|| Box::new(kernel)))
         }
-        Connection::ServerToBe(_) | Connection::ClientToBe(..) => Err(HandshakeFailure::new(
-            Blame::Misuse,
-            FailureKind::Misuse,
-            "the handshake has not begun",
-        )),
+        RustlsConnection::ServerToBe(_) | RustlsConnection::ClientToBe(..) => {
+            Err(HandshakeFailure::new(
+                Blame::Misuse,
+                FailureKind::Misuse,
+                "the handshake has not begun",
+            ))
+        }
     }
 }
 
@@ -322,55 +180,4 @@ fn extracted(secrets: &ConnectionTrafficSecrets) -> Result<Extracted<'_>, Handsh
         key: key.as_ref(),
         iv: iv.as_ref(),
     })
-}
-
-fn suite_name(suite: CipherSuite) -> &'static str {
-    match suite {
-        CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
-        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
-        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
-        other => other.as_str().unwrap_or("unknown"),
-    }
-}
-
-fn group_name(group: NamedGroup) -> &'static str {
-    match group {
-        NamedGroup::X25519 => "x25519",
-        other => other.as_str().unwrap_or("unknown"),
-    }
-}
-
-/// Names as in RFC 8446 §4.2.3.
-fn signature_name(scheme: SignatureScheme) -> &'static str {
-    match scheme {
-        SignatureScheme::ECDSA_NISTP256_SHA256 => "ecdsa_secp256r1_sha256",
-        SignatureScheme::ECDSA_NISTP384_SHA384 => "ecdsa_secp384r1_sha384",
-        SignatureScheme::ECDSA_NISTP521_SHA512 => "ecdsa_secp521r1_sha512",
-        SignatureScheme::RSA_PSS_SHA256 => "rsa_pss_rsae_sha256",
-        SignatureScheme::RSA_PSS_SHA384 => "rsa_pss_rsae_sha384",
-        SignatureScheme::RSA_PSS_SHA512 => "rsa_pss_rsae_sha512",
-        SignatureScheme::RSA_PKCS1_SHA256 => "rsa_pkcs1_sha256",
-        SignatureScheme::RSA_PKCS1_SHA384 => "rsa_pkcs1_sha384",
-        SignatureScheme::RSA_PKCS1_SHA512 => "rsa_pkcs1_sha512",
-        SignatureScheme::ED25519 => "ed25519",
-        other => other.as_str().unwrap_or("unknown"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn flights_alternate_and_begin_with_the_client() {
-        let mut flights = Flights::default();
-        for (from_client, bytes) in [(true, 200), (true, 50), (false, 1_000), (true, 80)] {
-            flights.add(from_client, bytes);
-        }
-        assert_eq!(flights.bytes(), [250, 1_000, 80]);
-        for i in 0..20 {
-            flights.add(i % 2 == 1, 1);
-        }
-        assert_eq!(flights.bytes().len(), Flights::MAX);
-    }
 }

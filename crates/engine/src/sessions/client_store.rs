@@ -20,7 +20,7 @@ use rustls_pki_types::ServerName;
 use crate::context::settings::Version;
 use crate::handshake::ClientSessions;
 use crate::handshake::call_scope::{CallScope, in_scope};
-use crate::handshake::rest::HandshakeInfo;
+use crate::handshake::info::HandshakeInfo;
 use crate::sessions::client_session::{Reuse, Session, SessionStore};
 use crate::sessions::restore::tls12::{self, Tls12Restorer};
 use crate::sessions::restore::tls13::Tls13Restorer;

@@ -6,6 +6,8 @@
 //! (`ServerSessionValue`); a test holds this reader against the version in use, and whatever
 //! does not fit it to the last byte is not resumed.
 
+use crate::reader::Reader;
+
 /// The parts of a session; all of them point into its encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Session<'a> {
@@ -32,23 +34,23 @@ pub(crate) struct Session<'a> {
 impl<'a> Session<'a> {
     /// Reads all of `bytes`; `None` when they are anything else.
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Session<'a>> {
-        let mut reader = Reader(bytes);
-        let server_name = reader.optional()?;
+        let mut reader = Reader::new(bytes);
+        let server_name = optional(&mut reader)?;
         let version = reader.u16()?;
         let suite = reader.u16()?;
-        let secret = reader.vector_u8()?;
-        let extended_master_secret = reader.flag()?;
-        let client_chain = if reader.flag()? {
-            reader.chain()?
+        let secret = reader.vector8()?;
+        let extended_master_secret = flag(&mut reader)?;
+        let client_chain = if flag(&mut reader)? {
+            chain(&mut reader)?
         } else {
             Vec::new()
         };
-        let alpn = reader.optional()?;
+        let alpn = optional(&mut reader)?;
         // Data of the application: there is none, since nothing here ever sets any.
         let 0 = reader.u16()? else { return None };
         let created_s = u64::from_be_bytes(reader.array()?);
         let age_add = u32::from_be_bytes(reader.array()?);
-        reader.0.is_empty().then_some(Session {
+        reader.is_empty().then_some(Session {
             server_name,
             version,
             suite,
@@ -62,58 +64,29 @@ impl<'a> Session<'a> {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (head, tail) = self.0.split_at_checked(len)?;
-        self.0 = tail;
-        Some(head)
+fn flag(reader: &mut Reader<'_>) -> Option<bool> {
+    match reader.array()? {
+        [0] => Some(false),
+        [1] => Some(true),
+        _ => None,
     }
+}
 
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)?.try_into().ok()
+fn optional<'a>(reader: &mut Reader<'a>) -> Option<Option<&'a [u8]>> {
+    if flag(reader)? {
+        reader.vector8().map(Some)
+    } else {
+        Some(None)
     }
+}
 
-    fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_be_bytes)
+fn chain<'a>(reader: &mut Reader<'a>) -> Option<Vec<&'a [u8]>> {
+    let mut list = Reader::new(reader.vector24()?);
+    let mut chain = Vec::new();
+    while !list.is_empty() {
+        chain.push(list.vector24()?);
     }
-
-    fn flag(&mut self) -> Option<bool> {
-        match self.array()? {
-            [0] => Some(false),
-            [1] => Some(true),
-            _ => None,
-        }
-    }
-
-    fn vector_u8(&mut self) -> Option<&'a [u8]> {
-        let [len] = self.array()?;
-        self.take(usize::from(len))
-    }
-
-    fn vector_u24(&mut self) -> Option<&'a [u8]> {
-        let [high, middle, low] = self.array()?;
-        let len = u32::from_be_bytes([0, high, middle, low]);
-        self.take(usize::try_from(len).ok()?)
-    }
-
-    fn optional(&mut self) -> Option<Option<&'a [u8]>> {
-        if self.flag()? {
-            self.vector_u8().map(Some)
-        } else {
-            Some(None)
-        }
-    }
-
-    fn chain(&mut self) -> Option<Vec<&'a [u8]>> {
-        let mut list = Reader(self.vector_u24()?);
-        let mut chain = Vec::new();
-        while !list.0.is_empty() {
-            chain.push(list.vector_u24()?);
-        }
-        Some(chain)
-    }
+    Some(chain)
 }
 
 #[cfg(test)]

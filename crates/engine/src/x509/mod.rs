@@ -1,4 +1,12 @@
-//! Certificates: our own with their keys, whom we trust, and how clients' are judged.
+//! Certificates: our own with their keys, the authorities we trust, and the rules for clients.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `identity`, `identity_error` | a chain with its key, and every mistake that can be made with them |
+//! | `pem`, `der` | files and encodings |
+//! | `trust` | roots, and the verification of a server's certificate |
+//! | `client_auth`, `client_rules` | the verification of a client's certificate, and which clients are allowed |
+//! | `ocsp` | responses that say a certificate is not revoked |
 
 pub(crate) mod client_auth;
 pub(crate) mod client_rules;

@@ -1,6 +1,6 @@
 //! A look at the ClientHello tells who comes back.
 
-use dormouse_engine::{Handshake, HandshakeLimits, Hello, Protocols, Version};
+use dormouse_engine::{ExpectedHandshake, Handshake, HandshakeLimits, Protocols, Version};
 use dormouse_testkit::{Pair, PairSettings, now};
 
 fn first_flight(pair: &Pair) -> Vec<u8> {
@@ -22,12 +22,24 @@ fn clients_which_come_back_are_recognised() {
             resumption: true,
             ..PairSettings::default()
         });
-        assert_eq!(Hello::of(&first_flight(&pair)), Hello::Full, "{version:?}");
+        assert_eq!(
+            ExpectedHandshake::of(&first_flight(&pair)),
+            ExpectedHandshake::Full,
+            "{version:?}"
+        );
         pair.connect_and_take_tickets();
         let again = first_flight(&pair);
-        assert_eq!(Hello::of(&again), Hello::Resumption, "{version:?}");
+        assert_eq!(
+            ExpectedHandshake::of(&again),
+            ExpectedHandshake::Resumption,
+            "{version:?}"
+        );
         for cut in 0..again.len() {
-            assert_eq!(Hello::of(&again[..cut]), Hello::Incomplete, "at {cut}");
+            assert_eq!(
+                ExpectedHandshake::of(&again[..cut]),
+                ExpectedHandshake::Incomplete,
+                "at {cut}"
+            );
         }
     }
 }

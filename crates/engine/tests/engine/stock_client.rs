@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_engine::stream::End;
 use dormouse_engine::{
     Handshake, HandshakeLimits, Progress, Protocols, ServerContext, ServerSettings,
 };
@@ -67,7 +68,10 @@ fn data_key_updates_and_closing_in_every_suite() {
             }
         }
         client.send_close_notify();
-        assert_eq!(server.open(&outgoing(&mut client)), [Event::Closed]);
+        assert_eq!(
+            server.open(&outgoing(&mut client)),
+            [Event::Ended(End::Closed)]
+        );
         // Half-closed: our direction still works.
         let record = server.seal(b"last words");
         assert_eq!(incoming(&mut client, &record), b"last words");

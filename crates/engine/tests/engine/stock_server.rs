@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dormouse_engine::stream::End;
 use dormouse_engine::{
     ClientContext, ClientSettings, Handshake, HandshakeLimits, Progress, Protocols,
 };
@@ -62,7 +63,10 @@ fn data_key_updates_and_closing_in_every_suite() {
             exchange(&mut client, &mut server, 100);
         }
         server.send_close_notify();
-        assert_eq!(client.open(&outgoing(&mut server)), [Event::Closed]);
+        assert_eq!(
+            client.open(&outgoing(&mut server)),
+            [Event::Ended(End::Closed)]
+        );
         let record = client.seal(b"last words");
         assert_eq!(incoming(&mut server, &record), b"last words");
         let close = client.seal_close();

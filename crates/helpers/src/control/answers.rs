@@ -4,8 +4,8 @@ use super::http::{Request, Response};
 use super::view::View;
 use super::{metrics, status};
 use dormouse_config as config;
+use dormouse_handover::status::OrderResult;
 use dormouse_handover::talk::{Answer, Ask, DrainOrder};
-use serde_json::json;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -105,8 +105,7 @@ fn readiness(view: &View) -> Response {
     if view.is_accepting() {
         Response::words(200, "ok")
     } else {
-        let phase = status::phase(view);
-        let phase = phase.as_str().unwrap_or_default();
+        let phase = status::phase(view).name();
         Response::words(503, &format!("not accepting: {phase}"))
     }
 }
@@ -184,7 +183,11 @@ pub(super) fn too_late() -> Response {
 
 fn outcome(done: bool, words: &str, refused: u16) -> Response {
     let status = if done { 200 } else { refused };
-    Response::json(status, &json!({ "done": done, "words": words }))
+    let result = OrderResult {
+        done,
+        words: words.to_owned(),
+    };
+    Response::json(status, &result)
 }
 
 #[cfg(test)]

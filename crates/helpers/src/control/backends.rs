@@ -1,10 +1,10 @@
 //! Backends, for `status` and for metrics.
 
 use super::view::View;
+use dormouse_handover::status::{BackendStatus, CheckStatus};
 use dormouse_handover::talk::Backend;
 use dormouse_reactor::process;
-use dormouse_tables::backends::Checked;
-use serde_json::{Value, json};
+use dormouse_tables::backends::CheckedHealth;
 use std::fmt::Write as _;
 
 /// What there is to say of one.
@@ -13,7 +13,7 @@ struct Known<'a> {
     connections: u64,
     failures: u64,
     is_up: bool,
-    checked: Checked,
+    checked: CheckedHealth,
 }
 
 fn all(view: &View) -> impl Iterator<Item = Known<'_>> {
@@ -28,31 +28,29 @@ fn all(view: &View) -> impl Iterator<Item = Known<'_>> {
         },
         is_up: view.backends.is_up(backend.place, now_ms),
         checked: match backend.place {
-            0 => Checked::Unknown,
+            0 => CheckedHealth::Unknown,
             place => view.backends.checked(place),
         },
     })
 }
 
 /// The part of `GET /status`.
-pub(super) fn document(view: &View) -> Value {
-    let one = |known: Known<'_>| {
-        json!({
-            "route": known.backend.route,
-            "address": known.backend.address,
-            "name": known.backend.name,
-            "up": known.is_up,
-            "check": match (known.backend.checked, known.checked) {
-                (false, _) => "off",
-                (true, Checked::Unknown) => "unknown",
-                (true, Checked::Up) => "well",
-                (true, Checked::Down) => "not well",
-            },
-            "connections": known.connections,
-            "failures_in_a_row": known.failures,
-        })
+pub(super) fn document(view: &View) -> Vec<BackendStatus> {
+    let one = |known: Known<'_>| BackendStatus {
+        route: known.backend.route,
+        address: known.backend.address.clone(),
+        name: known.backend.name.clone(),
+        up: known.is_up,
+        check: match (known.backend.checked, known.checked) {
+            (false, _) => CheckStatus::Off,
+            (true, CheckedHealth::Unknown) => CheckStatus::Unknown,
+            (true, CheckedHealth::Up) => CheckStatus::Healthy,
+            (true, CheckedHealth::Down) => CheckStatus::Unhealthy,
+        },
+        connections: known.connections,
+        failures_in_a_row: known.failures,
     };
-    all(view).map(one).collect::<Vec<_>>().into()
+    all(view).map(one).collect()
 }
 
 /// The part of `GET /metrics`. There are at most a few hundred backends told of.

@@ -1,5 +1,6 @@
 //! As much of HTTP/1.1 (RFC 9112) as the admin address speaks: one request, one response, the end.
 
+use serde::Serialize;
 use std::fmt::Write as _;
 
 /// A request, body included, is not longer than this.
@@ -142,8 +143,10 @@ impl Response {
         }
     }
 
-    /// JSON, for people to read too.
-    pub(super) fn json(status: u16, value: &serde_json::Value) -> Response {
+    /// JSON, for people to read too: fields stand in the order of their names.
+    pub(super) fn json(status: u16, document: &impl Serialize) -> Response {
+        // Our documents have text keys only, so this can't fail.
+        let value = serde_json::to_value(document).unwrap_or_default();
         Response {
             status,
             content_type: "application/json",

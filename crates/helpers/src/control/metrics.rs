@@ -258,20 +258,18 @@ fn histogram(page: &mut Page, view: &View, latency: Latency) {
 
 fn memory(page: &mut Page, view: &View) {
     let pools = status::memory(view);
-    let pools = || pools.as_object().into_iter().flatten();
-    for (name, field, help) in [
-        ("memory_used_bytes", "used_bytes", "Memory in use, by pool."),
-        (
-            "memory_bound_bytes",
-            "bound_bytes",
-            "What a pool may use at most.",
-        ),
-    ] {
-        page.family(name, "gauge", help);
-        for (pool, amounts) in pools() {
-            if let Some(bytes) = amounts[field].as_u64() {
-                page.sample(&[("pool", pool)], bytes);
-            }
+    page.family("memory_used_bytes", "gauge", "Memory in use, by pool.");
+    for (pool, figures) in &pools {
+        page.sample(&[("pool", pool)], figures.used_bytes);
+    }
+    page.family(
+        "memory_bound_bytes",
+        "gauge",
+        "What a pool may use at most.",
+    );
+    for (pool, figures) in &pools {
+        if let Some(bytes) = figures.bound_bytes {
+            page.sample(&[("pool", pool)], bytes);
         }
     }
 }
@@ -390,7 +388,7 @@ fn resident(page: &mut Page, view: &View) {
         "Resident memory of a process, what it shares with others included.",
     );
     let mut sample = |process: &str, worker: &str, pid: i32| {
-        if let Some(bytes) = status::resident_bytes(pid) {
+        if let Some(bytes) = dormouse_reactor::process::resident_bytes(pid) {
             page.sample(&[("process", process), ("worker", worker)], bytes);
         }
     };
@@ -413,7 +411,7 @@ fn alone(page: &mut Page, view: &View, count: Count) {
         return;
     }
     let (suffix, kind) = match count.kind() {
-        Kind::Total => ("_total", "counter"),
+        Kind::Counter => ("_total", "counter"),
         Kind::Gauge => ("", "gauge"),
         Kind::Note => return,
     };

@@ -19,7 +19,7 @@ mod metrics;
 mod status;
 mod view;
 
-use crate::beside::{self, Standing};
+use crate::helper::{self, Privileges};
 use answers::Reply;
 use client::{Client, Next};
 use dormouse_config::Log;
@@ -47,8 +47,8 @@ const TOKEN_CLIENTS: u64 = 100;
 
 /// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
 pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
-    beside::live("control", args, start_logs, |standing, told| {
-        Control::begin(standing, told)?.run()
+    helper::run("control", args, start_logs, |privileges, told| {
+        Control::begin(privileges, told)?.run()
     })
 }
 
@@ -65,7 +65,7 @@ struct Control {
 }
 
 impl Control {
-    fn begin(standing: &Standing, told: &Told) -> io::Result<Control> {
+    fn begin(privileges: &Privileges, told: &Told) -> io::Result<Control> {
         let counters = shared::View::open(Fd(told.counters), told.workers as usize)
             .map_err(io::Error::other)?;
         let backends = Backends::view(Fd(told.backends), told.workers).map_err(io::Error::other)?;
@@ -80,7 +80,7 @@ impl Control {
             last_ask: 0,
             view: View::new(counters, backends, told.restarts),
         };
-        standing.confine(Role::Control)?;
+        privileges.confine(Role::Control)?;
         let poller = &control.poller;
         poller.add(control.listener, TOKEN_LISTENER, Interest::READ)?;
         poller.add(control.main, TOKEN_MAIN, Interest::READ)?;

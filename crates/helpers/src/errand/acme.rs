@@ -9,13 +9,16 @@
 //! future is asked for the first time.
 
 use super::http::{self, Request};
-use super::{Found, Job};
-use crate::beside;
-use crate::fleet::Connector;
+use super::messages::{
+    AcmeServer, CertificateRequest, Challenge, ErrandReport, IssuedCertificate, Job,
+    PrivateKeyLines, RenewalQuery, RenewalWindow,
+};
+use crate::helper;
+use crate::transport::Connector;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use dormouse_engine::{CertificateDer, Identity};
+use dormouse_engine::{CertificateDer, Identity, Roots};
 use dormouse_handover::talk;
 use dormouse_reactor::Fd;
 use http_body_util::BodyExt as _;
@@ -24,7 +27,6 @@ use instant_acme::{
     CertificateIdentifier, ChallengeType, Error, ExternalAccountKey, HttpClient, Identifier,
     NewAccount, NewOrder, Order, OrderStatus, Problem,
 };
-use serde::{Deserialize, Serialize};
 use std::future::{Future, ready};
 use std::io;
 use std::pin::{Pin, pin};
@@ -32,7 +34,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
-use zeroize::{Zeroize as _, Zeroizing};
+use zeroize::Zeroizing;
 
 /// One request and its response.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(20);
@@ -46,151 +48,41 @@ const MAIN_LOOK: Duration = Duration::from_millis(20);
 /// An order is begun anew so often when the server takes none of our nonces (RFC 8555 §6.5).
 const NONCE_TRIES: usize = 4;
 
-/// Who is asked, and as whom.
-#[derive(Clone, Serialize, Deserialize)]
-pub struct Server {
-    /// The address of its directory.
-    pub directory: String,
-    pub email: Option<String>,
-    /// None: there is none yet.
-    pub account: Option<Credentials>,
-    /// By which a new account is bound to one that the server's people know.
-    pub binding: Option<Binding>,
-}
-
-/// A certificate that is wanted.
-#[derive(Serialize, Deserialize)]
-pub struct Wanted {
-    pub server: Server,
-    pub name: String,
-    /// The one it comes instead of, DER.
-    pub replaces: Option<Vec<u8>>,
-}
-
-/// When is this certificate to be renewed?
-#[derive(Serialize, Deserialize)]
-pub struct Asked {
-    pub server: Server,
-    pub name: String,
-    /// DER.
-    pub certificate: Vec<u8>,
-}
-
-/// An account, as the library writes it. None of its texts has a character which JSON escapes: so
-/// reading and writing makes no copies that stay.
-#[derive(Clone, Serialize, Deserialize)]
-pub struct Credentials {
-    pub id: String,
-    /// PKCS #8, in base64url.
-    pub(crate) key_pkcs8: String,
-    pub directory: String,
-}
-
-/// External Account Binding (RFC 8555 §7.3.4).
-#[derive(Clone, Serialize, Deserialize)]
-pub struct Binding {
-    pub id: String,
-    /// Base64url.
-    pub key: String,
-}
-
-/// By which a name is shown to be ours: a certificate that is good for nothing else.
-#[derive(Serialize, Deserialize)]
-pub struct Challenge {
-    pub name: String,
-    /// PEM.
-    pub chain: String,
-    pub key: KeyLines,
-}
-
-/// What has come.
-#[derive(Serialize, Deserialize)]
-pub struct Had {
-    /// PEM.
-    pub chain: String,
-    pub key: KeyLines,
-}
-
-/// When the server wants a certificate renewed, in Unix time; and when to ask again.
-#[derive(Clone, Copy, Serialize, Deserialize)]
-pub struct Window {
-    pub from_s: i64,
-    pub until_s: i64,
-    pub again_in_s: u64,
-}
-
-/// The lines of a private key in PEM: in JSON the end of a line is an escape, and who reads those
-/// leaves copies behind.
-#[derive(Serialize, Deserialize)]
-pub struct KeyLines(Vec<String>);
-
-impl KeyLines {
-    fn of(pem: &str) -> KeyLines {
-        KeyLines(pem.lines().map(str::to_owned).collect())
-    }
-
-    /// The key as PEM.
-    pub fn pem(&self) -> Zeroizing<String> {
-        let len = self.0.iter().map(|line| line.len() + 1).sum();
-        let mut pem = Zeroizing::new(String::with_capacity(len));
-        for line in &self.0 {
-            pem.push_str(line);
-            pem.push('\n');
-        }
-        pem
-    }
-}
-
-impl Drop for KeyLines {
-    fn drop(&mut self) {
-        self.0.iter_mut().for_each(String::zeroize);
-    }
-}
-
-impl Drop for Credentials {
-    fn drop(&mut self) {
-        self.key_pkcs8.zeroize();
-    }
-}
-
-impl Drop for Binding {
-    fn drop(&mut self) {
-        self.key.zeroize();
-    }
-}
-
-/// Does what main wants of ACME servers.
-pub(super) struct Acme {
+/// A client of ACME servers.
+pub(super) struct AcmeClient {
     connector: Arc<Connector>,
     channel: Fd,
-    /// The one that was used last, and where.
+    /// The account that was used last, and its directory.
     account: Option<(String, Account)>,
 }
 
-impl Acme {
-    /// `trust`: PEM of those who may vouch for servers.
-    pub(super) fn new(trust: &str, channel: Fd) -> Result<Acme, String> {
-        Ok(Acme {
-            connector: Arc::new(Connector::to_authority(trust)?),
+impl AcmeClient {
+    /// `trust`: PEM of the authorities that may vouch for servers.
+    pub(super) fn new(trust: &str, channel: Fd) -> Result<AcmeClient, String> {
+        Ok(AcmeClient {
+            connector: Arc::new(Connector::tls(Roots::Pem(trust.as_bytes().to_vec()))?),
             channel,
             account: None,
         })
     }
 
-    /// Has a certificate made.
-    pub(super) fn obtain(&mut self, wanted: &Wanted) -> Result<Had, String> {
+    /// Obtains a certificate.
+    pub(super) fn obtain(
+        &mut self,
+        request: &CertificateRequest,
+    ) -> Result<IssuedCertificate, String> {
         let deadline = Instant::now() + ORDER_PATIENCE;
         let mut tries = 1;
         loop {
-            match at_once(self.order(wanted, deadline)) {
-                Ok(had) => return Ok(had),
+            match at_once(self.order(request, deadline)) {
+                Ok(issued) => return Ok(issued),
                 Err(error) if tries < NONCE_TRIES && is(&error, "badNonce") => tries += 1,
                 // It has forgotten us.
                 Err(error) if self.account.is_some() && is(&error, "accountDoesNotExist") => {
-                    let made = at_once(self.create(&wanted.server));
+                    let made = at_once(self.create(&request.server));
                     self.account = None;
                     let account = made.map_err(|error| in_words(&error))?;
-                    self.account = Some((wanted.server.directory.clone(), account));
+                    self.account = Some((request.server.directory.clone(), account));
                     tries += 1;
                     if tries > NONCE_TRIES {
                         return Err(in_words(&error));
@@ -201,35 +93,42 @@ impl Acme {
         }
     }
 
-    /// When does the server want it renewed? `None`: it does not say.
-    pub(super) fn ask(&mut self, asked: &Asked) -> Result<Option<Window>, String> {
-        match at_once(self.window(asked)) {
+    /// When the server wants a certificate renewed. `None`: it does not say.
+    pub(super) fn ask_renewal(
+        &mut self,
+        query: &RenewalQuery,
+    ) -> Result<Option<RenewalWindow>, String> {
+        match at_once(self.renewal_window(query)) {
             Ok(window) => Ok(Some(window)),
             Err(Error::Unsupported(_)) => Ok(None),
             Err(error) => Err(in_words(&error)),
         }
     }
 
-    async fn window(&mut self, asked: &Asked) -> Result<Window, Error> {
-        if asked.server.account.is_none() {
+    async fn renewal_window(&mut self, query: &RenewalQuery) -> Result<RenewalWindow, Error> {
+        if query.server.account.is_none() {
             return Err(Error::Unsupported("there is no account yet"));
         }
-        let account = self.account(&asked.server).await?;
-        let certificate = CertificateDer::from(asked.certificate.as_slice());
+        let account = self.account(&query.server).await?;
+        let certificate = CertificateDer::from(query.certificate.as_slice());
         let Ok(id) = CertificateIdentifier::try_from(&certificate) else {
             return Err(Error::Unsupported("the certificate names no issuer's key"));
         };
         let (info, again) = account.renewal_info(&id).await?;
-        Ok(Window {
+        Ok(RenewalWindow {
             from_s: info.suggested_window.start.unix_timestamp(),
             until_s: info.suggested_window.end.unix_timestamp(),
-            again_in_s: again.as_secs(),
+            ask_again_s: again.as_secs(),
         })
     }
 
-    async fn order(&mut self, wanted: &Wanted, deadline: Instant) -> Result<Had, Error> {
-        let account = self.account(&wanted.server).await?;
-        let mut order = new_order(&account, wanted).await?;
+    async fn order(
+        &mut self,
+        request: &CertificateRequest,
+        deadline: Instant,
+    ) -> Result<IssuedCertificate, Error> {
+        let account = self.account(&request.server).await?;
+        let mut order = new_order(&account, request).await?;
         let mut authorizations = order.authorizations();
         while let Some(authorization) = authorizations.next().await {
             let mut authorization = authorization?;
@@ -241,24 +140,24 @@ impl Acme {
             let challenge = authorization.challenge(ChallengeType::TlsAlpn01);
             let mut challenge = challenge.ok_or(Error::Unsupported("tls-alpn-01"))?;
             let digest = challenge.key_authorization().digest();
-            self.show(&wanted.name, digest.as_ref(), deadline)?;
+            self.show(&request.name, digest.as_ref(), deadline)?;
             challenge.set_ready().await?;
         }
         until(&mut order, OrderStatus::Ready, deadline).await?;
-        let (request, key) = Identity::request(&wanted.name).map_err(other)?;
+        let (signing_request, key) = Identity::request(&request.name).map_err(other)?;
         if order.state().status == OrderStatus::Ready {
-            order.finalize_csr(&request).await?;
+            order.finalize_csr(&signing_request).await?;
         }
         until(&mut order, OrderStatus::Valid, deadline).await?;
         let chain = order.certificate().await?;
-        Ok(Had {
+        Ok(IssuedCertificate {
             chain: chain.ok_or(Error::Str("a certificate, though the order is valid"))?,
-            key: KeyLines::of(&key),
+            key: PrivateKeyLines::of(&key),
         })
     }
 
     /// The account that main knows, or a new one.
-    async fn account(&mut self, server: &Server) -> Result<Account, Error> {
+    async fn account(&mut self, server: &AcmeServer) -> Result<Account, Error> {
         if let Some((directory, account)) = &self.account
             && *directory == server.directory
         {
@@ -276,7 +175,7 @@ impl Acme {
         Ok(account)
     }
 
-    async fn create(&self, server: &Server) -> Result<Account, Error> {
+    async fn create(&self, server: &AcmeServer) -> Result<Account, Error> {
         let contact = server.email.as_ref().map(|email| format!("mailto:{email}"));
         let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
         let new = NewAccount {
@@ -299,9 +198,9 @@ impl Acme {
             .await;
         let (account, credentials) = made?;
         let text = Zeroizing::new(serde_json::to_vec(&credentials)?);
-        beside::tell(
+        helper::report(
             self.channel,
-            &Found::Account(serde_json::from_slice(&text)?),
+            &ErrandReport::Account(serde_json::from_slice(&text)?),
         )
         .map_err(other)?;
         Ok(account)
@@ -311,15 +210,15 @@ impl Acme {
         Account::builder_with_http(Box::new(Http(Arc::clone(&self.connector))))
     }
 
-    /// Has all workers show that the name is ours.
+    /// Has all workers show that the name is ours, and waits until they do.
     fn show(&self, name: &str, digest: &[u8], deadline: Instant) -> Result<(), Error> {
         let (chain, key) = Identity::acme_challenge_pem(name, digest).map_err(other)?;
         let challenge = Challenge {
             name: name.to_owned(),
             chain,
-            key: KeyLines::of(&key),
+            key: PrivateKeyLines::of(&key),
         };
-        beside::tell(self.channel, &Found::Challenge(challenge)).map_err(other)?;
+        helper::report(self.channel, &ErrandReport::Challenge(challenge)).map_err(other)?;
         while Instant::now() < deadline {
             match talk::receive(self.channel).map_err(other)? {
                 Some(Job::Proceed) => return Ok(()),
@@ -332,9 +231,9 @@ impl Acme {
 }
 
 /// The server may know, or not, what is replaced: that is no reason to get nothing.
-async fn new_order(account: &Account, wanted: &Wanted) -> Result<Order, Error> {
-    let names = [Identifier::Dns(wanted.name.clone())];
-    let certificate = wanted.replaces.as_deref().map(CertificateDer::from);
+async fn new_order(account: &Account, request: &CertificateRequest) -> Result<Order, Error> {
+    let names = [Identifier::Dns(request.name.clone())];
+    let certificate = request.replaces.as_deref().map(CertificateDer::from);
     let replaced = certificate.as_ref().map(CertificateIdentifier::try_from);
     if let Some(Ok(id)) = replaced {
         let order = account.new_order(&NewOrder::new(&names).replaces(id)).await;
@@ -474,15 +373,6 @@ fn at_once<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_key_travels_without_escapes() {
-        let pem = "-----BEGIN PRIVATE KEY-----\nAAAA\nBB==\n-----END PRIVATE KEY-----\n";
-        let text = serde_json::to_string(&KeyLines::of(pem)).expect("JSON");
-        assert!(!text.contains('\\'), "{text}");
-        let back: KeyLines = serde_json::from_str(&text).expect("JSON");
-        assert_eq!(back.pem().as_str(), pem);
-    }
 
     #[test]
     fn what_the_server_says_is_told_in_words() {

@@ -1,7 +1,6 @@
 //! One request over HTTP/1.1, one response: bounded in time and bytes, on a connection of its own.
 
-use crate::fleet::{Connector, Wire};
-use dormouse_config::StoreAddress;
+use crate::transport::Connector;
 use std::io::{self, Read as _, Write as _};
 use std::time::Duration;
 
@@ -75,8 +74,10 @@ pub(super) fn exchange(
             false => "only https is good enough here",
         }));
     }
-    let mut wire = connect(&place, tls, patience)?;
-    wire.write_all(&message(request, &place))?;
+    let plain = Connector::plain();
+    let connector = tls.unwrap_or(&plain);
+    let mut transport = connector.connect(place.host, place.port, patience)?;
+    transport.write_all(&message(request, &place))?;
     let is_head = request.method == "HEAD";
     let mut received = Vec::new();
     let mut room = [0; 4096];
@@ -84,7 +85,7 @@ pub(super) fn exchange(
         if let Some(response) = read(&received, is_head, false)? {
             return Ok(response);
         }
-        match wire.read(&mut room)? {
+        match transport.read(&mut room)? {
             0 => {
                 let response = read(&received, is_head, true)?;
                 return response.ok_or_else(|| io::ErrorKind::UnexpectedEof.into());
@@ -119,24 +120,6 @@ fn message(request: &Request<'_>, place: &Place<'_>) -> Vec<u8> {
     .into_bytes();
     message.extend_from_slice(request.body);
     message
-}
-
-fn connect(place: &Place<'_>, tls: Option<&Connector>, patience: Duration) -> io::Result<Wire> {
-    let address = StoreAddress {
-        host: place.host.to_owned(),
-        port: place.port,
-        tls: place.tls,
-        database: 0,
-        user: None,
-        password: None,
-    };
-    match tls {
-        Some(connector) => connector.connect(&address, patience),
-        None => {
-            let plain = Connector::new(&address, None).map_err(io::Error::other)?;
-            plain.connect(&address, patience)
-        }
-    }
 }
 
 /// The response, if all of it is there. `ended`: nothing more comes.
@@ -212,6 +195,69 @@ fn unchunk(mut rest: &[u8]) -> io::Result<Option<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_engine::stream::{BlockingStream, Connection};
+    use dormouse_engine::{HandshakeLimits, ServerContext, ServerSettings, UnixTime};
+    use dormouse_record::{Alert, AlertDescription, SMALL_RECORD_MAX, SealKey, State, seal_alert};
+    use dormouse_testkit::Authority;
+    use std::net::TcpListener;
+
+    /// How a server ends after its response.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum ServerEnd {
+        CloseNotify,
+        FatalAlert,
+        ClosedSocket,
+    }
+
+    /// Answers one request with a response that only the end of the connection ends.
+    fn exchange_with(server_end: ServerEnd) -> io::Result<Response> {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let port = listener.local_addr().expect("an address").port();
+        let leaf = Authority::shared().ecdsa(&["localhost"]);
+        let context = ServerContext::new(ServerSettings::new(vec![leaf.identity()]));
+        let context = context.expect("settings");
+        let server = std::thread::spawn(move || {
+            let (socket, _) = listener.accept().expect("a client");
+            let connection = Connection::server(&context, HandshakeLimits::default());
+            let mut state = State::empty();
+            let mut tls = BlockingStream::new(&socket, connection, &mut state, UnixTime::now);
+            tls.handshake().expect("a handshake");
+            let n = tls.read(&mut [0; 4096]).expect("a request");
+            assert!(n > 0);
+            tls.write_all(b"HTTP/1.1 200 OK\r\n\r\nhalf of a ")
+                .expect("sent");
+            if server_end == ServerEnd::CloseNotify {
+                tls.close().expect("sent");
+            }
+            if server_end == ServerEnd::FatalAlert {
+                let mut room = [0; SMALL_RECORD_MAX];
+                let alert = Alert::fatal(AlertDescription::InternalError);
+                let mut key = SealKey::new(&state);
+                let len = seal_alert(&mut state, &mut key, alert, &mut room).expect("sealed");
+                (&socket).write_all(&room[..len]).expect("sent");
+            }
+        });
+        let connector = Connector::tls(Authority::shared().roots()).expect("trust");
+        let request = Request {
+            method: "GET",
+            url: &format!("https://localhost:{port}/"),
+            content_type: None,
+            body: &[],
+        };
+        let response = exchange(&request, Some(&connector), Duration::from_secs(10));
+        server.join().expect("no panic");
+        response
+    }
+
+    #[test]
+    fn a_response_which_is_cut_off_is_no_response() {
+        let whole = exchange_with(ServerEnd::CloseNotify).expect("a response");
+        assert_eq!(whole.body, b"half of a ");
+        for server_end in [ServerEnd::FatalAlert, ServerEnd::ClosedSocket] {
+            let response = exchange_with(server_end);
+            assert!(response.is_err(), "{server_end:?}: {response:?}");
+        }
+    }
 
     #[test]
     fn urls_lead_to_places_and_end_no_line() {

@@ -1,113 +1,72 @@
-//! An errand: a process of a moment, without privileges, which asks others over the network what
-//! main wants to know, so that main and the workers never read what a stranger sends.
+//! An errand: a short-lived process without privileges that asks the authorities of certificates
+//! over the network, so that main and the workers never read what a stranger sends.
 //!
-//! It is told what to do before it begins, by messages which wait in its channel; it says what it
-//! found by the same way, and ends. Main ends it if it takes too long.
+//! Its jobs wait in its channel when it starts; it sends its reports through the same channel, and
+//! ends. Main ends an errand that takes too long.
 //!
 //! ```text
-//!   http   a request, bounded in time and bytes          ocsp   is a certificate revoked?
-//!   acme   a certificate for a name, and when to renew it
+//!   messages  jobs and reports
+//!   http      one request, bounded in time and bytes      ocsp   is a certificate revoked?
+//!   acme      a certificate for a name, and when to renew it
 //! ```
 
 mod acme;
 mod http;
+mod messages;
 mod ocsp;
 
-pub use acme::{Asked, Binding, Challenge, Credentials, Had, Server, Wanted, Window};
+pub use messages::{
+    Account, AccountBinding, AcmeServer, CertificateRequest, Challenge, ErrandArguments,
+    ErrandReport, IssuedCertificate, Job, RenewalQuery, RenewalWindow,
+};
 
-use crate::beside::{self, Standing};
-use acme::Acme;
+use crate::helper::{self, Privileges};
+use acme::AcmeClient;
 use dormouse_config::Log;
-use dormouse_handover::handover;
+use dormouse_handover::parts;
 use dormouse_handover::talk;
 use dormouse_reactor::Fd;
 use dormouse_reactor::sandbox::Role;
-use serde::{Deserialize, Serialize};
 use std::io;
 use std::process::ExitCode;
 
-/// What the process is told on its command line.
-#[derive(Serialize, Deserialize)]
-pub struct Told {
-    pub channel: i32,
-    /// A memory file with those who may vouch for ACME servers, PEM, if one is to be asked.
-    pub trust: Option<i32>,
-}
-
-/// What is to be done.
-#[derive(Serialize, Deserialize)]
-pub enum Job {
-    /// Ask the authority whether the first certificate of this chain (DER) is revoked.
-    Ocsp { id: u64, chain: Vec<Vec<u8>> },
-    /// Have a certificate made for a name.
-    Obtain(Wanted),
-    /// Ask when a certificate is to be renewed.
-    AskWindow(Asked),
-    /// All workers show the challenge: the server may look.
-    Proceed,
-}
-
-/// What was found.
-#[derive(Serialize, Deserialize)]
-pub enum Found {
-    /// A new account, for main to keep.
-    Account(Credentials),
-    /// What workers are to show to the one who asks whether a name is ours.
-    Challenge(Challenge),
-    /// The certificate for this name, or why there is none.
-    Certificate {
-        name: String,
-        had: Result<Had, String>,
-    },
-    /// When the certificate for this name is to be renewed; `None`: the server does not say.
-    Window {
-        name: String,
-        window: Result<Option<Window>, String>,
-    },
-    /// The authority's answer, which was looked at: DER, and until when it holds.
-    Ocsp {
-        id: u64,
-        answer: Result<(Vec<u8>, u64), String>,
-    },
-}
-
 /// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
 pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
-    beside::live("errand", args, start_logs, run)
+    helper::run("errand", args, start_logs, run)
 }
 
-fn run(standing: &Standing, told: &Told) -> io::Result<()> {
-    standing.confine(Role::Scout)?;
-    let channel = Fd(told.channel);
-    let mut acme = match told.trust {
+fn run(privileges: &Privileges, arguments: &ErrandArguments) -> io::Result<()> {
+    privileges.confine(Role::Scout)?;
+    let channel = Fd(arguments.channel);
+    let mut acme = match arguments.trust {
         Some(file) => {
-            let trust = handover::read_text(Fd(file))?;
-            Some(Acme::new(&trust, channel).map_err(io::Error::other)?)
+            let trust = parts::read_text(Fd(file))?;
+            Some(AcmeClient::new(&trust, channel).map_err(io::Error::other)?)
         }
         None => None,
     };
     while let Some(job) = talk::receive(channel)? {
-        if let Some(found) = find(job, acme.as_mut()) {
-            beside::tell(channel, &found)?;
+        if let Some(report) = perform(job, acme.as_mut()) {
+            helper::report(channel, &report)?;
         }
     }
     Ok(())
 }
 
-fn find(job: Job, acme: Option<&mut Acme>) -> Option<Found> {
+fn perform(job: Job, acme: Option<&mut AcmeClient>) -> Option<ErrandReport> {
     match (job, acme) {
-        (Job::Ocsp { id, chain }, _) => Some(Found::Ocsp {
+        (Job::Ocsp { id, chain }, _) => Some(ErrandReport::Ocsp {
             id,
-            answer: ocsp::ask(&chain),
+            response: ocsp::ask(&chain),
         }),
-        (Job::Obtain(wanted), Some(acme)) => Some(Found::Certificate {
-            had: acme.obtain(&wanted),
-            name: wanted.name,
+        (Job::Obtain(request), Some(acme)) => Some(ErrandReport::Certificate {
+            issued: acme.obtain(&request),
+            name: request.name,
         }),
-        (Job::AskWindow(asked), Some(acme)) => Some(Found::Window {
-            window: acme.ask(&asked),
-            name: asked.name,
+        (Job::AskRenewal(query), Some(acme)) => Some(ErrandReport::Renewal {
+            window: acme.ask_renewal(&query),
+            name: query.name,
         }),
-        (Job::Obtain(_) | Job::AskWindow(_) | Job::Proceed, _) => None,
+        (Job::Obtain(_) | Job::AskRenewal(_) | Job::Proceed, _) => None,
     }
 }

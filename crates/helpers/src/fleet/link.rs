@@ -1,10 +1,12 @@
 //! Main's end of the process that talks to the store.
 
-use super::{Report, Settings, Started, StoreState, Told, message, wire};
-use crate::beside::{self, Standing};
+use super::messages::{
+    FirstMessage, StoreArguments, StoreReport, StoreSettings, StoreState, message,
+};
+use crate::helper::{self, Privileges, RestartTimer};
+use crate::transport::Connector;
 use dormouse_config::Config;
 use dormouse_engine::TicketKeys;
-use dormouse_handover::child;
 use dormouse_handover::unix_time;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::process::{self, Ended, Pid};
@@ -20,37 +22,33 @@ use zeroize::Zeroizing;
 /// How long the start waits for the fleet's keys; later they come whenever they come.
 const START_PATIENCE: Duration = Duration::from_secs(3);
 
-/// One that lived so long did not die of how it was started.
-const SETTLED_MS: u64 = 10_000;
-
 /// The process, and how to start it again.
-pub struct Link {
-    settings: Settings,
-    standing: Standing,
+pub struct StoreLink {
+    settings: StoreSettings,
+    privileges: Privileges,
     pid: Option<Pid>,
     channel: Fd,
     /// Nobody waits for the channel yet.
     is_new: bool,
-    born_ms: u64,
-    /// Ends one soon after the other.
-    streak: u32,
-    start_at_ms: Option<u64>,
+    restart: RestartTimer,
 }
 
-impl Link {
+impl StoreLink {
     /// Starts the process. It offers `keys` to a store that has none, as soon as it can.
-    pub fn start(settings: Settings, keys: &TicketKeys, config: &Config) -> Result<Link, String> {
+    pub fn start(
+        settings: StoreSettings,
+        keys: &TicketKeys,
+        config: &Config,
+    ) -> Result<StoreLink, String> {
         // What is wrong with a file is told now, and to whoever starts us.
-        wire::Connector::new(&settings.address, settings.ca.as_deref())?;
-        let mut link = Link {
+        Connector::to_store(&settings.address, settings.ca.as_deref())?;
+        let mut link = StoreLink {
             settings,
-            standing: Standing::nobody(config),
+            privileges: Privileges::nobody(config),
             pid: None,
             channel: Fd::NONE,
             is_new: false,
-            born_ms: 0,
-            streak: 0,
-            start_at_ms: None,
+            restart: RestartTimer::default(),
         };
         link.start_process(keys)?;
         Ok(link)
@@ -58,22 +56,22 @@ impl Link {
 
     fn start_process(&mut self, keys: &TicketKeys) -> Result<(), String> {
         let in_words = |e: io::Error| e.to_string();
-        let Settings {
+        let StoreSettings {
             address,
             secret,
             ca,
         } = &self.settings;
-        let told = message(&Told {
+        let told = message(&FirstMessage {
             address: address.clone(),
             secret: secret.bytes().to_vec(),
             ca: ca.clone(),
             keys: keys.export().to_vec(),
         })?;
         let (ours, theirs) = socket::channel(OnExec::Close).map_err(in_words)?;
-        let started = Started { channel: theirs.0 };
+        let started = StoreArguments { channel: theirs.0 };
         let begun = match socket::send_message(ours, &told, &[]) {
             Ok(Attempt::Done(())) => {
-                beside::start("ticket-store", &self.standing, &started, vec![theirs])
+                helper::start("ticket-store", &self.privileges, &started, vec![theirs])
             }
             Ok(Attempt::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(error) => Err(error),
@@ -82,7 +80,7 @@ impl Link {
         self.pid = Some(begun.inspect_err(|_| ours.close()).map_err(in_words)?);
         self.channel = ours;
         self.is_new = true;
-        self.born_ms = process::boottime_ms();
+        self.restart.started();
         Ok(())
     }
 
@@ -124,7 +122,7 @@ impl Link {
         let mut room = Zeroizing::new(vec![0; MESSAGE_MAX]);
         while self.channel != Fd::NONE {
             let received = socket::receive_message(self.channel, &mut room, OnExec::Close);
-            let report: Option<Report> = match received {
+            let report: Option<StoreReport> = match received {
                 Ok(Attempt::WouldBlock) => break,
                 Ok(Attempt::Done(message)) => {
                     message.descriptors.iter().for_each(|fd| fd.close());
@@ -151,40 +149,30 @@ impl Link {
         if self.pid != Some(pid) {
             return false;
         }
-        let now_ms = process::boottime_ms();
         tracing::error!(
             "the process for the store of the ticket keys is gone ({ended}); it is started again"
         );
         self.pid = None;
         self.cut();
         note(StoreState::Unreachable, shared);
-        self.streak = if now_ms.saturating_sub(self.born_ms) >= SETTLED_MS {
-            1
-        } else {
-            self.streak.saturating_add(1)
-        };
-        let delay_ms = child::backoff(self.streak).map_or(0, |delay| delay.as_millis() as u64);
-        self.start_at_ms = Some(now_ms + delay_ms);
+        self.restart.ended();
         true
     }
 
     /// How long until something has to be done for it.
     pub fn until_start_ms(&self) -> Option<u64> {
-        let at_ms = self.start_at_ms?;
+        let at_ms = self.restart.due_ms()?;
         Some(at_ms.saturating_sub(process::boottime_ms()))
     }
 
     /// Starts it again when it is time.
     pub fn start_if_due(&mut self, keys: &TicketKeys) {
-        if self.until_start_ms() != Some(0) {
+        if !self.restart.take_due() {
             return;
         }
-        self.start_at_ms = None;
         if let Err(error) = self.start_process(keys) {
             tracing::error!(error, "the process for the store can't be started");
-            self.streak = self.streak.saturating_add(1);
-            let delay_ms = 100 << self.streak.min(9);
-            self.start_at_ms = Some(process::boottime_ms() + delay_ms);
+            self.restart.failed();
         }
     }
 
@@ -207,7 +195,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for StoreLink {
     fn drop(&mut self) {
         self.end();
     }

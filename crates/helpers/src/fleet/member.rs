@@ -1,8 +1,9 @@
 //! One machine of the fleet: the process that talks to the store.
 
+use super::messages::{FirstMessage, StoreArguments, StoreReport, StoreState, message};
 use super::resp::{self, Store};
-use super::{Report, Started, StoreState, Told, message, wire};
-use crate::beside::{self, Standing};
+use crate::helper::{self, Privileges};
+use crate::transport::Connector;
 use dormouse_config::{Log, StoreAddress};
 use dormouse_engine::TicketKeys;
 use dormouse_handover::unix_time;
@@ -29,8 +30,8 @@ const ROTATIONS_KEPT: u64 = 4;
 
 /// The life of the process; `args` is what follows the subcommand. `None`: main did not start it.
 pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> {
-    beside::live("ticket-store", args, start_logs, |standing, started| {
-        Member::begin(standing, started)?.run()
+    helper::run("ticket-store", args, start_logs, |privileges, started| {
+        Member::begin(privileges, started)?.run()
     })
 }
 
@@ -92,7 +93,7 @@ impl From<dormouse_engine::SettingsError> for Trouble {
 struct Member {
     address: StoreAddress,
     secret: Zeroizing<Vec<u8>>,
-    connector: wire::Connector,
+    connector: Connector,
     store: Option<Store>,
     keys: TicketKeys,
     /// Main has not been told of these keys.
@@ -103,14 +104,14 @@ struct Member {
 }
 
 impl Member {
-    fn begin(standing: &Standing, started: &Started) -> io::Result<Member> {
+    fn begin(privileges: &Privileges, started: &StoreArguments) -> io::Result<Member> {
         let channel = Fd(started.channel);
         let poller = Poller::create(OnExec::Close)?;
         poller.add(channel, 0, Interest::READ)?;
         let mut told = told(channel, &poller)?;
-        let connector = wire::Connector::new(&told.address, told.ca.as_deref());
+        let connector = Connector::to_store(&told.address, told.ca.as_deref());
         let keys = TicketKeys::import(&told.keys).map_err(io::Error::other)?;
-        standing.confine(Role::Scout)?;
+        privileges.confine(Role::Scout)?;
         Ok(Member {
             address: told.address.clone(),
             secret: Zeroizing::new(std::mem::take(&mut told.secret)),
@@ -146,10 +147,11 @@ impl Member {
     fn look(&mut self) -> Result<(), Trouble> {
         let mut store = match self.store.take() {
             Some(store) => store,
-            None => Store::open(
-                self.connector.connect(&self.address, PATIENCE)?,
-                &self.address,
-            )?,
+            None => {
+                let StoreAddress { host, port, .. } = &self.address;
+                let transport = self.connector.connect(host, *port, PATIENCE)?;
+                Store::open(transport, &self.address)?
+            }
         };
         store.set_deadline(PATIENCE);
         store.watch(KEY)?;
@@ -198,7 +200,7 @@ impl Member {
             Err(trouble) => trouble.state(),
         };
         let keys = self.fresh.then(|| self.keys.export().to_vec());
-        let report = message(&Report { state, keys }).map_err(io::Error::other)?;
+        let report = message(&StoreReport { state, keys }).map_err(io::Error::other)?;
         match socket::send_message(self.channel, &report, &[]) {
             Ok(Attempt::Done(())) => self.fresh = false,
             // It is told with the next look.
@@ -219,7 +221,7 @@ impl Member {
     }
 }
 
-fn told(channel: Fd, poller: &Poller) -> io::Result<Told> {
+fn told(channel: Fd, poller: &Poller) -> io::Result<FirstMessage> {
     let mut room = Zeroizing::new(vec![0; MESSAGE_MAX]);
     let mut events = Events::with_capacity(1);
     loop {

@@ -12,104 +12,20 @@
 //! known to everybody long before it seals.
 //!
 //! ```text
-//!   link     main's end: the process, its life, what it says
-//!   member   the process: one machine of the fleet
-//!   wire     a connection to the store, plain or TLS, with a deadline
-//!   resp     its protocol: commands and bounded replies
+//!   link      main's end: starts the process, takes its reports
+//!   member    the process: one machine of the fleet
+//!   messages  what both tell each other
+//!   resp      its protocol: commands and bounded replies
 //! ```
 
 mod link;
 mod member;
+mod messages;
 mod resp;
 mod secret;
-mod wire;
 
-use dormouse_config::StoreAddress;
-use dormouse_reactor::socket::MESSAGE_MAX;
-use serde::{Deserialize, Serialize};
-use zeroize::{Zeroize as _, Zeroizing};
-
-pub use link::Link;
+pub use link::StoreLink;
 pub use member::process_entry;
+pub use messages::StoreSettings;
+pub(crate) use messages::StoreState;
 pub use secret::{Secret, read_private};
-pub(crate) use wire::{Connector, Wire};
-
-/// How to reach the store.
-pub struct Settings {
-    pub address: StoreAddress,
-    pub secret: Secret,
-    /// Who may vouch for it: PEM; `None`: whom the system trusts.
-    pub ca: Option<String>,
-}
-
-/// What the process is told on its command line. There is nothing secret in it.
-#[derive(Serialize, Deserialize)]
-struct Started {
-    /// Its end of the channel.
-    channel: i32,
-}
-
-/// The first message of the channel, and the only one to the process.
-#[derive(Serialize, Deserialize)]
-struct Told {
-    address: StoreAddress,
-    secret: Vec<u8>,
-    ca: Option<String>,
-    /// What main has. A store without keys is given these.
-    keys: Vec<u8>,
-}
-
-/// What the process says after each look at the store.
-#[derive(Serialize, Deserialize)]
-struct Report {
-    state: StoreState,
-    /// Keys, if there are others than before.
-    keys: Option<Vec<u8>>,
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        self.secret.zeroize();
-        self.keys.zeroize();
-    }
-}
-
-impl Drop for Report {
-    fn drop(&mut self) {
-        self.keys.zeroize();
-    }
-}
-
-/// A message as it goes through the channel.
-fn message(content: &impl Serialize) -> Result<Zeroizing<Vec<u8>>, String> {
-    // Room for all of it at once: a buffer that grows leaves copies behind which nobody wipes.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(MESSAGE_MAX));
-    serde_json::to_writer(&mut *bytes, content).map_err(|e| e.to_string())?;
-    Ok(bytes)
-}
-
-/// How it stands with the store.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum StoreState {
-    /// The keys are the fleet's.
-    Reachable = 1,
-    /// It does not answer, or not in time.
-    Unreachable = 2,
-    /// It answers with an error: a wrong password, no room, read-only.
-    Refuses = 3,
-    /// What it holds is not sealed with our secret.
-    Unreadable = 4,
-}
-
-impl StoreState {
-    /// The word for it in `status`.
-    pub(crate) fn word(code: u64) -> &'static str {
-        match code {
-            1 => "reachable",
-            2 => "unreachable",
-            3 => "refuses",
-            4 => "unreadable",
-            _ => "none",
-        }
-    }
-}

@@ -2,7 +2,7 @@
 //! are bounded, since whatever listens there may answer anything. A client library would bring some
 //! fifteen crates and a TLS of its own, and neither bounds what it reads nor a whole exchange in time.
 
-use super::wire::Wire;
+use crate::transport::Transport;
 use dormouse_config::StoreAddress;
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -41,13 +41,13 @@ enum Reply {
 
 /// A connection to the store.
 pub(super) struct Store {
-    wire: Wire,
+    transport: Transport,
 }
 
 impl Store {
     /// Logs in and chooses the database, as the address says.
-    pub(super) fn open(wire: Wire, address: &StoreAddress) -> Result<Store, Failure> {
-        let mut store = Store { wire };
+    pub(super) fn open(transport: Transport, address: &StoreAddress) -> Result<Store, Failure> {
+        let mut store = Store { transport };
         match (&address.user, &address.password) {
             (Some(user), Some(password)) => store.status(&["AUTH", user, password])?,
             (None, Some(password)) => store.status(&["AUTH", password])?,
@@ -60,7 +60,7 @@ impl Store {
     }
 
     pub(super) fn set_deadline(&mut self, after: Duration) {
-        self.wire.set_deadline(after);
+        self.transport.set_deadline(after);
     }
 
     /// From now on [`Store::replace`] fails if somebody else changes the value.
@@ -105,9 +105,9 @@ impl Store {
     }
 
     fn ask(&mut self, words: &[&[u8]]) -> Result<Reply, Failure> {
-        self.wire.write_all(&command(words))?;
-        self.wire.flush()?;
-        match reply(&mut self.wire)? {
+        self.transport.write_all(&command(words))?;
+        self.transport.flush()?;
+        match reply(&mut self.transport)? {
             Reply::Error(words) => Err(Failure::Refused(words)),
             reply => Ok(reply),
         }

@@ -1,13 +1,14 @@
-//! Whether backends are well: each is asked now and then, and what changes is told.
+//! Health of backends: checks each of them in turn, and reports changes.
 //!
-//! A backend is taken to be well, or not, after so many good or bad answers in a row; before that
-//! nothing is said. Questions go out one by one in the order of their times, each time up to a
-//! fifth sooner than the interval, so that backends are not all asked at once.
+//! A backend is up after `rise` good answers in a row, and down after `fall` bad ones; before that
+//! nothing is reported. Each check comes up to a fifth sooner than the interval says, so that the
+//! checks of many backends spread out.
 
-use super::question::{Next, Question};
-use super::speech::Spoken;
-use super::{Check, Finding, Heard, Speech};
-use crate::beside;
+use super::attempt::{CheckAttempt, Progress};
+use super::messages::{Instruction, ScoutReport, receive_instruction};
+use super::task::{Check, TlsProfile};
+use super::tls::TlsContexts;
+use crate::helper;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::socket::Addr;
 use dormouse_reactor::{Fd, OnExec, process};
@@ -15,48 +16,48 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 
-/// Main has others to be asked, or is gone.
+/// The channel: main sends another list of checks, or is gone.
 const TOKEN_MAIN: u64 = u64::MAX;
 
-/// A reason in words is cut to this.
+/// Length of a reason in characters; the rest is cut.
 const WORDS_MAX: usize = 400;
 
-/// All that are asked.
+/// All backends that are checked.
 pub(super) struct Checks {
     poller: Poller,
     channel: Fd,
-    /// By a number that no other backend has had: an event for one that is gone finds nobody.
-    asked: BTreeMap<u64, Asked>,
+    /// By a number that no other backend has had: an event for a backend that is gone finds nothing.
+    backends: BTreeMap<u64, CheckedBackend>,
     next_number: u64,
-    spoken: Vec<Spoken>,
+    contexts: Vec<TlsContexts>,
     random: RandomState,
-    questions: u64,
+    attempts: u64,
 }
 
-/// A backend which is asked.
-struct Asked {
+/// A backend that is checked.
+struct CheckedBackend {
     check: Check,
     address: Addr,
-    /// The next question, or the end of the time for this one's answer.
+    /// When the next check begins, or the time for this one is over.
     due_ms: u64,
-    question: Option<Question>,
-    /// Questions so far, and whether the last answer was a good one.
-    questions: u64,
+    attempt: Option<CheckAttempt>,
+    /// Checks so far, and whether the last answer was a good one.
+    attempts: u64,
     last_was_good: bool,
-    verdict: Verdict,
+    health: HealthState,
 }
 
-/// What the answers until now come to.
+/// The state of a backend, as its answers show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Verdict {
-    /// What was told last.
-    told: Option<bool>,
+pub(super) struct HealthState {
+    /// The last report.
+    reported: Option<bool>,
     good_in_a_row: u32,
     bad_in_a_row: u32,
 }
 
-impl Verdict {
-    /// Takes an answer. `true`: what is to be told has changed.
+impl HealthState {
+    /// Counts an answer. `true`: the state has changed, and is to be reported.
     fn take(&mut self, good: bool, check: &Check) -> bool {
         if good {
             (self.good_in_a_row, self.bad_in_a_row) = (self.good_in_a_row.saturating_add(1), 0);
@@ -65,108 +66,109 @@ impl Verdict {
         }
         let in_a_row = self.good_in_a_row.max(self.bad_in_a_row);
         let enough = if good { check.rise } else { check.fall };
-        let changes = self.told != Some(good) && in_a_row >= enough;
+        let changes = self.reported != Some(good) && in_a_row >= enough;
         if changes {
-            self.told = Some(good);
+            self.reported = Some(good);
         }
         changes
     }
 }
 
-impl Asked {
-    fn end_question(&mut self, poller: &Poller) {
-        if let Some(question) = self.question.take() {
-            let _ = poller.remove(question.fd());
-            question.fd().close();
+impl CheckedBackend {
+    fn end_attempt(&mut self, poller: &Poller) {
+        if let Some(attempt) = self.attempt.take() {
+            let _ = poller.remove(attempt.fd());
+            attempt.fd().close();
         }
     }
 }
 
 impl Checks {
-    /// Makes everything ready; the first questions come within their intervals.
+    /// Makes everything ready; the first checks come within their intervals.
     pub(super) fn begin(
         checks: Vec<Check>,
-        speeches: &[Speech],
+        profiles: &[TlsProfile],
         channel: Fd,
     ) -> io::Result<Checks> {
-        let spoken: Result<Vec<Spoken>, String> = speeches.iter().map(Spoken::new).collect();
+        let contexts: Result<Vec<TlsContexts>, String> =
+            profiles.iter().map(TlsContexts::new).collect();
         let poller = Poller::create(OnExec::Close)?;
         poller.add(channel, TOKEN_MAIN, Interest::READ)?;
         let mut all = Checks {
             poller,
             channel,
-            asked: BTreeMap::new(),
+            backends: BTreeMap::new(),
             next_number: 0,
-            spoken: spoken.map_err(io::Error::other)?,
+            contexts: contexts.map_err(io::Error::other)?,
             random: RandomState::new(),
-            questions: 0,
+            attempts: 0,
         };
-        all.ask_these(checks)?;
+        all.replace_checks(checks)?;
         Ok(all)
     }
 
-    /// From now on these are asked. Whoever was asked before, in the same way, stays, with all that
-    /// is known of it.
-    fn ask_these(&mut self, checks: Vec<Check>) -> io::Result<()> {
-        let former = std::mem::take(&mut self.asked).into_iter();
-        let by_name =
-            |(number, asked): (u64, Asked)| (asked.check.backend.clone(), (number, asked));
-        let mut former: HashMap<String, (u64, Asked)> = former.map(by_name).collect();
+    /// Checks these from now on. A backend that was checked before in the same way keeps its state.
+    fn replace_checks(&mut self, checks: Vec<Check>) -> io::Result<()> {
+        let former = std::mem::take(&mut self.backends).into_iter();
+        let by_name = |(number, checked): (u64, CheckedBackend)| {
+            (checked.check.backend.clone(), (number, checked))
+        };
+        let mut former: HashMap<String, (u64, CheckedBackend)> = former.map(by_name).collect();
         for check in checks {
             match former.remove(&check.backend) {
-                Some((number, asked)) if asked.check == check => {
-                    self.asked.insert(number, asked);
+                Some((number, checked)) if checked.check == check => {
+                    self.backends.insert(number, checked);
                 }
                 other => {
-                    if let Some((_, mut asked)) = other {
-                        asked.end_question(&self.poller);
+                    if let Some((_, mut checked)) = other {
+                        checked.end_attempt(&self.poller);
                     }
-                    self.begin_to_ask(check)?;
+                    self.add(check)?;
                 }
             }
         }
         let gone = former.values_mut();
-        gone.for_each(|(_, asked)| asked.end_question(&self.poller));
+        gone.for_each(|(_, checked)| checked.end_attempt(&self.poller));
         Ok(())
     }
 
-    fn begin_to_ask(&mut self, check: Check) -> io::Result<()> {
+    fn add(&mut self, check: Check) -> io::Result<()> {
         let address = check.backend.parse().map_err(io::Error::other)?;
         let within_ms = self.random_below(check.every_ms.min(FIRST_WITHIN_MS));
-        let asked = Asked {
+        let backend = CheckedBackend {
             check,
             address,
             due_ms: process::monotonic_ms() + within_ms,
-            question: None,
-            questions: 0,
+            attempt: None,
+            attempts: 0,
             last_was_good: false,
-            verdict: Verdict::default(),
+            health: HealthState::default(),
         };
-        self.asked.insert(self.next_number, asked);
+        self.backends.insert(self.next_number, backend);
         self.next_number += 1;
         Ok(())
     }
 
-    /// Asks until main is gone.
+    /// Checks backends until main is gone.
     pub(super) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(64);
         loop {
             let now_ms = process::monotonic_ms();
-            let due_ms = self.asked.values().map(|asked| asked.due_ms).min();
+            let due_ms = self.backends.values().map(|backend| backend.due_ms).min();
             let wait_ms = due_ms.map(|due_ms| due_ms.saturating_sub(now_ms));
             self.poller.wait(&mut events, wait_ms)?;
             for event in events.iter() {
                 match event.token() {
-                    TOKEN_MAIN => match super::hear_checks(self.channel)? {
-                        Heard::Nothing => {}
-                        Heard::Checks(checks) => self.ask_these(checks)?,
-                        Heard::End => return Ok(()),
+                    TOKEN_MAIN => match receive_instruction(self.channel)? {
+                        Instruction::None => {}
+                        Instruction::Checks(checks) => self.replace_checks(checks)?,
+                        Instruction::End => return Ok(()),
                     },
                     number => self.go_on(number)?,
                 }
             }
             let now_ms = process::monotonic_ms();
-            let due = (self.asked.iter()).filter(|(_, asked)| asked.due_ms <= now_ms);
+            let due = (self.backends.iter()).filter(|(_, backend)| backend.due_ms <= now_ms);
             let due: Vec<u64> = due.map(|(number, _)| *number).collect();
             for number in due {
                 self.on_time(number, now_ms)?;
@@ -174,27 +176,27 @@ impl Checks {
         }
     }
 
-    /// Time for the next question, or the time for an answer is over.
+    /// The next check is due, or the time for one is over.
     fn on_time(&mut self, number: u64, now_ms: u64) -> io::Result<()> {
-        let Some(asked) = self.asked.get_mut(&number) else {
+        let Some(backend) = self.backends.get_mut(&number) else {
             return Ok(());
         };
-        if let Some(question) = &asked.question {
-            return match question.late(&asked.check) {
-                Next::Ill(why) => self.answered(number, Err(why)),
-                Next::Well | Next::Wait => self.answered(number, Ok(())),
+        if let Some(attempt) = &backend.attempt {
+            return match attempt.late(&backend.check) {
+                Progress::Failed(why) => self.answered(number, Err(why)),
+                Progress::Passed | Progress::Pending => self.answered(number, Ok(())),
             };
         }
-        let tls = asked.check.tls.as_ref();
-        let spoken = tls.and_then(|tls| self.spoken.get(tls.speech));
-        let context = spoken.map(|spoken| spoken.context(asked.questions, asked.last_was_good));
-        asked.questions += 1;
-        match Question::begin(&asked.check, &asked.address, context) {
-            Ok(question) => {
-                asked.due_ms = now_ms + asked.check.timeout_ms;
-                self.poller
-                    .add(question.fd(), number, question.interest())?;
-                asked.question = Some(question);
+        let tls = backend.check.tls.as_ref();
+        let contexts = tls.and_then(|tls| self.contexts.get(tls.profile));
+        let context =
+            contexts.map(|contexts| contexts.context(backend.attempts, backend.last_was_good));
+        backend.attempts += 1;
+        match CheckAttempt::begin(&backend.check, &backend.address, context) {
+            Ok(attempt) => {
+                backend.due_ms = now_ms + backend.check.timeout_ms;
+                self.poller.add(attempt.fd(), number, attempt.interest())?;
+                backend.attempt = Some(attempt);
                 self.go_on(number)
             }
             Err(why) => self.answered(number, Err(why)),
@@ -202,58 +204,58 @@ impl Checks {
     }
 
     fn go_on(&mut self, number: u64) -> io::Result<()> {
-        let Some((asked, question)) = self
-            .asked
+        let Some((check, attempt)) = self
+            .backends
             .get_mut(&number)
-            .and_then(|asked| Some((&asked.check, asked.question.as_mut()?)))
+            .and_then(|backend| Some((&backend.check, backend.attempt.as_mut()?)))
         else {
             return Ok(());
         };
-        match question.step(asked) {
-            Next::Wait => {
-                let (fd, interest) = (question.fd(), question.interest());
+        match attempt.step(check) {
+            Progress::Pending => {
+                let (fd, interest) = (attempt.fd(), attempt.interest());
                 self.poller.modify(fd, number, interest)
             }
-            Next::Well => self.answered(number, Ok(())),
-            Next::Ill(why) => self.answered(number, Err(why)),
+            Progress::Passed => self.answered(number, Ok(())),
+            Progress::Failed(why) => self.answered(number, Err(why)),
         }
     }
 
     fn answered(&mut self, number: u64, well: Result<(), String>) -> io::Result<()> {
         let every_ms = self
-            .asked
+            .backends
             .get(&number)
-            .map_or(0, |asked| asked.check.every_ms);
+            .map_or(0, |backend| backend.check.every_ms);
         let sooner_ms = self.random_below(every_ms / 5 + 1);
-        let Some(asked) = self.asked.get_mut(&number) else {
+        let Some(backend) = self.backends.get_mut(&number) else {
             return Ok(());
         };
-        asked.end_question(&self.poller);
-        asked.due_ms = process::monotonic_ms() + every_ms - sooner_ms;
-        asked.last_was_good = well.is_ok();
-        if !asked.verdict.take(well.is_ok(), &asked.check) {
+        backend.end_attempt(&self.poller);
+        backend.due_ms = process::monotonic_ms() + every_ms - sooner_ms;
+        backend.last_was_good = well.is_ok();
+        if !backend.health.take(well.is_ok(), &backend.check) {
             return Ok(());
         }
-        let backend = asked.check.backend.clone();
+        let backend = backend.check.backend.clone();
         let well = well.map_err(|why| why.chars().take(WORDS_MAX).collect());
-        beside::tell(self.channel, &Finding::Health { backend, well })
+        helper::report(self.channel, &ScoutReport::Health { backend, well })
     }
 
     /// Not known to anybody outside: what the standard library seeds its own tables with.
     fn random_below(&mut self, bound: u64) -> u64 {
-        self.questions += 1;
+        self.attempts += 1;
         let mut hasher = self.random.build_hasher();
-        hasher.write_u64(self.questions);
+        hasher.write_u64(self.attempts);
         hasher.finish() % bound.max(1)
     }
 }
 
-/// The first question to a backend comes within this time, however long the interval.
+/// The first check of a backend comes within this time, however long the interval.
 const FIRST_WITHIN_MS: u64 = 1_000;
 
 #[cfg(test)]
 mod tests {
-    use super::super::tell_checks;
+    use super::super::messages::send_checks;
     use super::*;
     use dormouse_handover::talk;
     use dormouse_reactor::socket::{self, Attempt};
@@ -272,13 +274,13 @@ mod tests {
             rise: 2,
             fall: 3,
         };
-        let mut verdict = Verdict::default();
+        let mut health = HealthState::default();
         let answers = "bbgbbb bb gbgg gg bbgbbb";
         let told: String = answers
             .chars()
             .map(|answer| match answer {
                 ' ' => ' ',
-                answer => match verdict.take(answer == 'g', &check) {
+                answer => match health.take(answer == 'g', &check) {
                     true if answer == 'g' => 'U',
                     true => 'D',
                     false => '.',
@@ -287,7 +289,7 @@ mod tests {
             .collect();
         assert_eq!(told, ".....D .. ...U .. .....D");
     }
-    /// A pool of which one address stays while the other is replaced more often than it is asked.
+    /// A pool of which one address stays while the other is replaced more often than it is backends.
     #[test]
     fn what_is_known_of_an_address_outlives_the_changes_of_others() {
         let backends = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a listener"));
@@ -305,18 +307,18 @@ mod tests {
         let first = vec![stays.clone(), one.clone()];
         let checks = Checks::begin(first, &[], channel).expect("ready");
         let scout = std::thread::spawn(move || checks.run());
-        let well = Finding::Health {
+        let well = ScoutReport::Health {
             backend: stays.backend.clone(),
             well: Ok(()),
         };
         let mut others = [other, one].into_iter().cycle();
         let told = (0..200).any(|_| {
             let next = others.next().expect("one of two");
-            let told = tell_checks(main, &[stays.clone(), next]).expect("told");
+            let told = send_checks(main, &[stays.clone(), next]).expect("told");
             assert_eq!(told, Attempt::Done(()));
             std::thread::sleep(Duration::from_millis(50));
             let found = std::iter::from_fn(|| talk::receive(main).expect("the scout is there"));
-            found.into_iter().any(|found: Finding| found == well)
+            found.into_iter().any(|found: ScoutReport| found == well)
         });
         assert!(told, "10 s were too short for three answers");
         main.close();

@@ -23,10 +23,10 @@ pub struct Latencies {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SparseHistogram(Vec<(u64, u64)>);
 
-/// What is reported of a distribution, in microseconds.
+/// Percentiles of a distribution, in microseconds.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many latencies there were.
+    /// Number of latencies.
     pub count: u64,
     /// Arithmetic mean.
     pub mean_us: f64,
@@ -60,7 +60,7 @@ impl Latencies {
         self.histogram.saturating_record(latency_ns.min(LONGEST_NS));
     }
 
-    /// How many were recorded.
+    /// Number of recorded latencies.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }

@@ -59,7 +59,7 @@ fn student(freedom: usize) -> f64 {
         .unwrap_or(STUDENT_95_LARGE)
 }
 
-/// What is to be said of the memory after each round.
+/// Conclusion about memory that is measured after each round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -67,7 +67,7 @@ pub enum Verdict {
     Grows,
     /// The slope is not above what is material.
     NoGrowth,
-    /// It may be either: more rounds are needed.
+    /// Either is possible: more rounds are needed.
     Unclear,
 }
 
@@ -87,7 +87,7 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// What one closed connection may leave behind before it is called growth.
+    /// Bytes that one closed connection may leave behind before it is called growth.
     ///
     /// A heap that breathes by a few pages from round to round is not a leak; the smallest real
     /// leak, one object of malloc's smallest size class per connection, is above it.

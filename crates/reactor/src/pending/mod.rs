@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::memory::{Mapping, PAGE};
 use crate::step::step;
 use crate::{AdoptError, Fd};
-use spans::{CHUNK_MIN, CLASSES, Place, SPAN, Spans, chunk_bytes};
+use spans::{CHUNK_MIN, CLASSES, ChunkPlace, SPAN, Spans, chunk_bytes};
 
 /// Bytes of a chunk which its header takes.
 const HEADER: usize = size_of::<ChunkHeader>();
@@ -326,23 +326,23 @@ impl Pending {
         }
     }
 
-    fn find(&self, handle: Handle) -> Option<Place> {
+    fn find(&self, handle: Handle) -> Option<ChunkPlace> {
         self.spans.find(handle.offset()?)
     }
 
-    fn header(&self, place: Place) -> Option<&ChunkHeader> {
+    fn header(&self, place: ChunkPlace) -> Option<&ChunkHeader> {
         let offset = place.offset();
         ChunkHeader::ref_from_bytes(self.memory.bytes().get(offset..offset + HEADER)?).ok()
     }
 
-    fn header_mut(&mut self, place: Place) -> Option<&mut ChunkHeader> {
+    fn header_mut(&mut self, place: ChunkPlace) -> Option<&mut ChunkHeader> {
         let offset = place.offset();
         let bytes = self.memory.bytes_mut().get_mut(offset..offset + HEADER)?;
         ChunkHeader::mut_from_bytes(bytes).ok()
     }
 
     /// Where in the memory the waiting bytes of a chunk lie.
-    fn waiting(&self, place: Place) -> Option<Range<usize>> {
+    fn waiting(&self, place: ChunkPlace) -> Option<Range<usize>> {
         let header = self.header(place)?;
         let base = place.offset() + HEADER;
         Some(base + header.start as usize..base + header.end as usize)

@@ -27,13 +27,13 @@ pub(super) const fn chunk_bytes(class: usize) -> usize {
 
 /// A chunk, taken or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ChunkPlace {
     pub(super) span: usize,
     pub(super) class: usize,
     chunk: usize,
 }
 
-impl Place {
+impl ChunkPlace {
     pub(super) fn offset(self) -> usize {
         self.span * SPAN + self.chunk * chunk_bytes(self.class)
     }
@@ -116,7 +116,7 @@ impl Span {
     }
 
     /// Whether a chunk other than `place` is taken on its pages.
-    fn shares_pages(&self, place: Place) -> bool {
+    fn shares_pages(&self, place: ChunkPlace) -> bool {
         let bytes = chunk_bytes(place.class);
         if bytes >= PAGE {
             return false;
@@ -178,7 +178,7 @@ impl Spans {
     }
 
     /// A free chunk of the class, or of a larger one when no span is left; within the bound.
-    pub(super) fn place(&self, class: usize) -> Option<Place> {
+    pub(super) fn place(&self, class: usize) -> Option<ChunkPlace> {
         let own = self.open_place(class).or_else(|| self.fresh_place(class));
         let larger = || (class + 1..CLASSES).find_map(|class| self.open_place(class));
         let place = own.or_else(larger)?;
@@ -189,19 +189,19 @@ impl Spans {
         (self.used_pages + new_pages <= self.pages_max).then_some(place)
     }
 
-    fn open_place(&self, class: usize) -> Option<Place> {
+    fn open_place(&self, class: usize) -> Option<ChunkPlace> {
         let span = self.open[class] as usize;
         let chunk = self.spans.get(span)?.first_free()?;
-        Some(Place { span, class, chunk })
+        Some(ChunkPlace { span, class, chunk })
     }
 
-    fn fresh_place(&self, class: usize) -> Option<Place> {
+    fn fresh_place(&self, class: usize) -> Option<ChunkPlace> {
         let span = match self.free.last() {
             Some(&span) => span as usize,
             None if self.spans.len() < self.spans_max => self.spans.len(),
             None => return None,
         };
-        Some(Place {
+        Some(ChunkPlace {
             span,
             class,
             chunk: 0,
@@ -209,7 +209,7 @@ impl Spans {
     }
 
     /// Takes what [`Spans::place`] found.
-    pub(super) fn take(&mut self, place: Place) {
+    pub(super) fn take(&mut self, place: ChunkPlace) {
         if place.span == self.spans.len() {
             self.spans.push(Span::EMPTY);
             self.free.push(place.span as u32);
@@ -227,7 +227,7 @@ impl Spans {
         self.touch(place.span, place.pages());
     }
 
-    fn set_taken(&mut self, place: Place) {
+    fn set_taken(&mut self, place: ChunkPlace) {
         let span = &mut self.spans[place.span];
         if !span.shares_pages(place) {
             self.used_pages += place.pages().count_ones() as usize;
@@ -238,7 +238,7 @@ impl Spans {
     }
 
     /// Frees a taken chunk. Its pages keep their memory until [`Spans::untouch`].
-    pub(super) fn release(&mut self, place: Place) {
+    pub(super) fn release(&mut self, place: ChunkPlace) {
         let span = &mut self.spans[place.span];
         let was_full = span.is_full();
         span.taken[place.chunk / 64] &= !(1 << (place.chunk % 64));
@@ -259,7 +259,7 @@ impl Spans {
     }
 
     /// The taken chunk which begins at `offset`.
-    pub(super) fn find(&self, offset: usize) -> Option<Place> {
+    pub(super) fn find(&self, offset: usize) -> Option<ChunkPlace> {
         let index = offset / SPAN;
         let span = self
             .spans
@@ -269,7 +269,7 @@ impl Spans {
         let within = offset % SPAN;
         let chunk = within / chunk_bytes(class);
         let is_start = within.is_multiple_of(chunk_bytes(class));
-        (is_start && span.is_taken(chunk)).then_some(Place {
+        (is_start && span.is_taken(chunk)).then_some(ChunkPlace {
             span: index,
             class,
             chunk,
@@ -277,7 +277,7 @@ impl Spans {
     }
 
     /// Pages of the (just released) place which no chunk uses, but which have memory.
-    pub(super) fn unused_pages_of(&self, place: Place) -> u64 {
+    pub(super) fn unused_pages_of(&self, place: ChunkPlace) -> u64 {
         self.unused_pages(place.span) & place.pages()
     }
 
@@ -324,7 +324,7 @@ impl Spans {
         if span.class as usize != class || span.is_taken(chunk) {
             return None;
         }
-        let place = Place {
+        let place = ChunkPlace {
             span: index,
             class,
             chunk,

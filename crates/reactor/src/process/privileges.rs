@@ -5,6 +5,8 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::ptr;
 
+use crate::os_result::os_result;
+
 /// Who a process is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct User {
@@ -94,24 +96,16 @@ fn become_user(User { uid, gid }: User) -> io::Result<()> {
         return Ok(());
     }
     // SAFETY: an empty list is not read.
-    check(unsafe { libc::setgroups(0, ptr::null()) })?;
+    os_result(unsafe { libc::setgroups(0, ptr::null()) })?;
     // SAFETY: takes numbers.
-    check(unsafe { libc::setresgid(gid, gid, gid) })?;
+    os_result(unsafe { libc::setresgid(gid, gid, gid) })?;
     // SAFETY: takes numbers. From privileged to not: this empties the capabilities too.
-    check(unsafe { libc::setresuid(uid, uid, uid) })?;
+    os_result(unsafe { libc::setresuid(uid, uid, uid) })?;
     // SAFETY: takes numbers. What was given up cannot be had back.
     if uid != 0 && unsafe { libc::setresuid(0, 0, 0) } == 0 {
         return Err(io::Error::other("privileges could be taken back"));
     }
     Ok(())
-}
-
-fn check(result: libc::c_int) -> io::Result<()> {
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use rustix::thread::futex;
 use rustix::time::ClockId;
 
 use super::Pid;
+use crate::os_result::os_result;
 use crate::signal::Signal;
 
 /// This process.
@@ -130,11 +131,7 @@ pub fn set_close_on_exec_from(first: u32) -> io::Result<()> {
             libc::CLOSE_RANGE_CLOEXEC,
         )
     };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    os_result(result)
 }
 
 /// Gives free memory of the heap back to the operating system. Worth a call when a burst is over:

@@ -20,13 +20,13 @@
 //! allowed whatever its arguments costs nothing that could be measured, because the kernel keeps
 //! those in a bitmap; so no call of a wake is looked at by its arguments.
 
-mod attempts;
 mod calls;
 mod files;
+mod probes;
 
 use std::io;
 
-pub use attempts::{Attempt, attempts};
+pub use probes::{SandboxProbe, probes};
 
 /// Which process is to be confined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

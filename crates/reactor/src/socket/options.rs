@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::net::sockopt;
 
 use crate::Fd;
+use crate::os_result::os_result;
 
 /// When to find out that a silent peer has vanished.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,9 +68,7 @@ pub fn unsent(fd: Fd) -> io::Result<usize> {
     let mut count: libc::c_int = 0;
     // SAFETY: TIOCOUTQ (SIOCOUTQ) writes one int, for which there is room.
     let result = unsafe { libc::ioctl(fd.0, libc::TIOCOUTQ, &raw mut count) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    os_result(result)?;
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
@@ -94,9 +93,7 @@ pub fn send_memory(fd: Fd) -> io::Result<usize> {
             &raw mut len,
         )
     };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    os_result(result)?;
     Ok(info[SENT].max(info[QUEUED]) as usize)
 }
 
@@ -235,9 +232,7 @@ fn tcp_info(fd: Fd) -> io::Result<[u64; 32]> {
             &raw mut len,
         )
     };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    os_result(result)?;
     Ok(info)
 }
 
@@ -262,9 +257,5 @@ fn set_int(fd: Fd, level: libc::c_int, option: libc::c_int, value: libc::c_int) 
             size_of_val(&value) as libc::socklen_t,
         )
     };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    os_result(result)
 }

@@ -1,17 +1,18 @@
-//! What was had from an ACME server, and is kept in files that nobody but the owner reads:
+//! Files with what came from ACME servers, readable by their owner alone:
 //!
 //! ```text
-//!   acme_folder/HOST/account.json    who we are to the server at HOST
+//!   acme_folder/HOST/account.json    the account at the server HOST
 //!   acme_folder/HOST/NAME.pem        the certificate for NAME, its chain and its key
 //! ```
 //!
-//! A file is written as a whole or not at all: under another name first, then renamed.
+//! A file is written whole or not at all: under another name first, then renamed.
 
-use super::{keep_answer, read_pair, warn_of};
+use super::pair::{keep_response, read_pair, warn_of};
+use super::trust::read_roots;
 use dormouse_config::{Config, Route};
-use dormouse_handover::handover::Pem;
+use dormouse_handover::Pem;
 use dormouse_handover::unix_time;
-use dormouse_helpers::errand::Credentials;
+use dormouse_helpers::errand::Account;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -42,7 +43,7 @@ pub fn file_of(config: &Config, name: &str) -> PathBuf {
     folder(config).join(format!("{name}.pem"))
 }
 
-/// Can certificates be kept, and is there somebody who may vouch for the server?
+/// Checks that certificates can be kept, and that an authority may vouch for the server.
 pub(super) fn check(config: &Config, mistakes: &mut Vec<String>) {
     if config.acme_names().is_empty() {
         return;
@@ -56,14 +57,14 @@ pub(super) fn check(config: &Config, mistakes: &mut Vec<String>) {
             folder.display()
         ));
     }
-    super::read_roots(&config.acme.acme_ca, mistakes);
+    read_roots(&config.acme.acme_ca, mistakes);
     if let Err(why) = binding_key(config) {
         mistakes.push(why);
     }
 }
 
-/// The certificates of a route that are there. Where one can't be read, the former stays; one that
-/// was never had is still to come, and that is no mistake.
+/// The certificates of a route that have been issued. Where one can't be read, the former stays; one
+/// that was never issued is still to come, which is no mistake.
 pub(super) fn load(config: &Config, route: &Route, former: &[Vec<Pem>]) -> (Vec<Pem>, Vec<String>) {
     let mut complaints = Vec::new();
     let pems = route.acme.iter().filter_map(|name| {
@@ -81,7 +82,7 @@ pub(super) fn load(config: &Config, route: &Route, former: &[Vec<Pem>]) -> (Vec<
         }
         match read(&file, name.as_str()) {
             Ok(mut pem) => {
-                keep_answer(&mut pem, former);
+                keep_response(&mut pem, former);
                 Some(pem)
             }
             Err(why) => {
@@ -150,18 +151,18 @@ pub(crate) fn place(config: &Config, certificates: &mut [Vec<Pem>], name: &str, 
 }
 
 /// The account with the server that is asked, if there is one.
-pub(crate) fn account(config: &Config) -> Result<Option<Credentials>, String> {
+pub(crate) fn account(config: &Config) -> Result<Option<Account>, String> {
     let path = folder(config).join(ACCOUNT);
     let Some(text) = read_private(&path)? else {
         return Ok(None);
     };
-    let account: Credentials = serde_json::from_slice(&text)
+    let account: Account = serde_json::from_slice(&text)
         .map_err(|error| format!("{}: it is no account: {error}", path.display()))?;
     Ok((account.directory == config.acme.acme_server).then_some(account))
 }
 
 /// Keeps the account.
-pub(crate) fn keep_account(config: &Config, account: &Credentials) -> Result<(), String> {
+pub(crate) fn keep_account(config: &Config, account: &Account) -> Result<(), String> {
     let mut text = Zeroizing::new(Vec::with_capacity(ACCOUNT_LEN_MAX as usize));
     let folder = folder(config);
     serde_json::to_writer(&mut *text, account)

@@ -12,7 +12,7 @@ mod foreign;
 
 use dormouse_config::{Config, KeySource, StoreAddress, Tickets};
 use dormouse_engine::{TicketKeys, UnixTime};
-use dormouse_helpers::fleet::{self, Link, Secret};
+use dormouse_helpers::fleet::{Secret, StoreLink, StoreSettings};
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{Ended, Pid};
 use dormouse_reactor::shared::Shared;
@@ -35,7 +35,7 @@ enum Origin {
     },
     /// Files of others.
     Theirs(Vec<PathBuf>),
-    Store(Box<Link>),
+    Store(Box<StoreLink>),
 }
 
 impl Keyring {
@@ -100,7 +100,7 @@ impl Keyring {
     }
 
     /// After an upgrade: the keys that workers have, and where they came from.
-    pub(crate) fn again(config: &Config, keys: TicketKeys) -> Keyring {
+    pub(crate) fn adopt(config: &Config, keys: TicketKeys) -> Keyring {
         let tickets = &config.tickets;
         let origin = match tickets.ticket_keys.first() {
             Some(KeySource::File(path)) => match &tickets.ticket_secret_file {
@@ -124,9 +124,13 @@ impl Keyring {
         Keyring { keys, origin }
     }
 
-    fn link(config: &Config, address: &StoreAddress, keys: &TicketKeys) -> Result<Link, String> {
+    fn link(
+        config: &Config,
+        address: &StoreAddress,
+        keys: &TicketKeys,
+    ) -> Result<StoreLink, String> {
         let settings = store_settings(&config.tickets, address)?;
-        Link::start(settings, keys, config)
+        StoreLink::start(settings, keys, config)
             .map_err(|why| format!("ticket_keys = \"{address}\": {why}"))
     }
 
@@ -135,7 +139,7 @@ impl Keyring {
         &self.keys
     }
 
-    fn store(&mut self) -> Option<&mut Link> {
+    fn store(&mut self) -> Option<&mut StoreLink> {
         match &mut self.origin {
             Origin::Store(link) => Some(link),
             _ => None,
@@ -250,10 +254,10 @@ fn paths(tickets: &Tickets) -> Vec<PathBuf> {
     tickets.ticket_keys.iter().filter_map(path).collect()
 }
 
-fn store_settings(tickets: &Tickets, address: &StoreAddress) -> Result<fleet::Settings, String> {
+fn store_settings(tickets: &Tickets, address: &StoreAddress) -> Result<StoreSettings, String> {
     let secret = tickets.ticket_secret_file.as_deref();
     let ca = tickets.ticket_store_ca.as_deref();
-    Ok(fleet::Settings {
+    Ok(StoreSettings {
         address: address.clone(),
         secret: Secret::read(secret.ok_or("ticket_secret_file is missing")?)?,
         ca: ca.map(file::read_text).transpose()?,

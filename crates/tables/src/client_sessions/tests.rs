@@ -89,7 +89,7 @@ fn more_tickets_than_there_is_room_for() {
 #[test]
 fn places_are_found_again_and_are_limited() {
     let sessions = sessions();
-    let keys: [Key; 4] = [[1; 16], [2; 16], [0; 16], [4; 16]];
+    let keys: [SessionKey; 4] = [[1; 16], [2; 16], [0; 16], [4; 16]];
     let chain = sessions.place(keys[1], REUSE).expect("room").begin(at(10));
     let place = sessions.place(keys[1], REUSE).expect("the same");
     place.put(chain, &session(1, 10));

@@ -10,7 +10,7 @@ use super::super::connection::{ActiveConnection, ConnectionState};
 use super::super::exchange::{Exchange, ExchangeState};
 use super::super::job::Job;
 use super::super::orders::Talk;
-use super::super::wire;
+use super::super::wire::{self, Received};
 use super::Generator;
 use super::outcome::{FlowResult, NextAction, connect_words};
 
@@ -41,7 +41,7 @@ impl Generator {
                 socket::take_error(fd).map_err(|error| connect_words(&error))?;
                 self.connected(index, active)
             }
-            ConnectionState::Handshaking(_) => self.handshake_step(index, active, event),
+            ConnectionState::Handshaking => self.handshake_step(index, active, event),
             ConnectionState::Established | ConnectionState::AwaitingTicket => {
                 if event.is_readable() && self.read(index, active)? == NextAction::Close {
                     return Ok(NextAction::Close);
@@ -83,11 +83,7 @@ impl Generator {
         };
         if wanted {
             active.exchange = self.exchange(bulk_bytes, now);
-        } else if active
-            .tickets
-            .as_ref()
-            .is_some_and(|watch| watch.received() == 0)
-        {
+        } else if active.tls.awaits_tickets() {
             active.step = ConnectionState::AwaitingTicket;
             let wait = match active.exchanges_done {
                 0 => TICKET_WAIT,
@@ -104,10 +100,7 @@ impl Generator {
     fn read(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {
         let fd = self.fd(index)?;
         for _ in 0..ROUNDS_PER_EVENT {
-            let kept = active.partial.len();
-            let room = self.scratch.get_mut(kept..).unwrap_or_default();
-            let room_len = room.len();
-            let count = match socket::recv(fd, room) {
+            let count = match socket::recv(fd, &mut self.scratch) {
                 Ok(Attempt::WouldBlock) => break,
                 Ok(Attempt::Done(0)) => {
                     return self.ended(active, "the server closed the connection");
@@ -118,76 +111,52 @@ impl Generator {
             if self.take_received(index, active, count)? == NextAction::Close {
                 return Ok(NextAction::Close);
             }
-            if count < room_len {
+            if count < self.scratch.len() {
                 break;
             }
         }
         Ok(NextAction::Wait)
     }
 
-    /// Takes `count` new bytes which lie in the scratch buffer behind room for the partial record.
+    /// Takes `count` new bytes which lie in the scratch buffer.
     pub(super) fn take_received(
         &mut self,
         index: u32,
         active: &mut ActiveConnection,
         count: usize,
     ) -> FlowResult {
-        let kept = active.partial.len();
-        let mut scratch = std::mem::take(&mut self.scratch);
-        if let Some(head) = scratch.get_mut(..kept) {
-            head.copy_from_slice(&active.partial);
-        }
-        active.partial.clear();
-        let outcome = match scratch.get_mut(..kept + count) {
-            Some(bytes) => self.take_bytes(index, active, bytes),
-            None => Err("a record is longer than any may be".into()),
-        };
-        self.scratch = scratch;
-        outcome
-    }
-
-    fn take_bytes(
-        &mut self,
-        index: u32,
-        active: &mut ActiveConnection,
-        bytes: &mut [u8],
-    ) -> FlowResult {
         let Some(slot) = self.slots.get_mut(index) else {
             return Ok(NextAction::Wait);
         };
+        let bytes = self.scratch.get_mut(..count).unwrap_or_default();
         let mut heard = HeardPlaintext::default();
         let exchange = &mut active.exchange;
         let received = if self.tls.is_some() {
-            wire::open_all(&mut slot.tls, &mut active.tickets, bytes, |plain| {
+            wire::receive(&mut active.tls, &mut slot.tls, bytes, |plain| {
                 heard.hear(exchange, plain)
             })?
         } else {
             heard.hear(exchange, bytes)?;
-            wire::Received {
-                used: bytes.len(),
-                ..wire::Received::default()
-            }
+            Received::All
         };
         self.tally.bytes_heard += heard.bytes;
-        let rest = bytes.get(received.used..).unwrap_or_default();
-        active.partial.extend_from_slice(rest);
-        active.partial.shrink_to_fit();
         if active.deadline.is_some() {
             active.deadline = Some(Instant::now() + self.timeout);
         }
-        if received.ticket && matches!(active.step, ConnectionState::AwaitingTicket) {
+        let awaits = matches!(active.step, ConnectionState::AwaitingTicket);
+        if awaits && !active.tls.awaits_tickets() {
             return Ok(NextAction::Close);
         }
-        if let Some(again) = heard.done {
+        if let Some(reusable) = heard.done {
             self.exchange_done(active);
-            if !again && !matches!(self.job, Some(Job::Speak(_))) {
+            if !reusable && !matches!(self.job, Some(Job::Speak(_))) {
                 return Ok(NextAction::Close);
             }
             if self.next_exchange(active)? == NextAction::Close {
                 return Ok(NextAction::Close);
             }
         }
-        if received.ended {
+        if matches!(received, Received::Ended) {
             return self.ended(active, "the server closed the connection");
         }
         Ok(NextAction::Wait)
@@ -242,27 +211,27 @@ impl Generator {
     /// Sends what is to be said, as far as the socket takes it.
     pub(super) fn push(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {
         for _ in 0..ROUNDS_PER_EVENT {
-            if active.out.is_empty() && !self.say_more(index, active)? {
+            if active.unsent().is_empty() && !self.say_more(index, active)? {
                 break;
             }
-            match socket::send(self.fd(index)?, active.out.unsent()) {
+            match socket::send(self.fd(index)?, active.unsent()) {
                 Ok(Attempt::WouldBlock) => {
                     self.watch(index, active, true)?;
                     return Ok(NextAction::Wait);
                 }
-                Ok(Attempt::Done(count)) => active.out.sent(count),
+                Ok(Attempt::Done(count)) => active.sent(count),
                 Err(error) => return Err(format!("connection lost: {error}")),
             }
         }
-        let more = !active.out.is_empty()
+        let more = !active.unsent().is_empty()
             || active
                 .exchange
                 .as_ref()
                 .is_some_and(|exchange| exchange.to_say() > 0);
         self.watch(index, active, more)?;
-        let said_all = active.out.is_empty()
+        let said_all = active.unsent().is_empty()
             && active.exchange.as_ref().map(Exchange::said_all)
-                == Some(ExchangeState::Done { again: true });
+                == Some(ExchangeState::Done { reusable: true });
         if said_all {
             self.exchange_done(active);
             return self.next_exchange(active);
@@ -282,15 +251,17 @@ impl Generator {
         if active.deadline.is_some() {
             active.deadline = Some(Instant::now() + self.timeout);
         }
+        let some = left.min(wire::SEAL_AHEAD as u64) as usize;
         if self.tls.is_some() {
             let Some(slot) = self.slots.get_mut(index) else {
                 return Ok(false);
             };
-            wire::seal_some(&mut slot.tls, &mut active.out, left, |room| {
-                exchange.next_words(room)
-            })?;
+            let sealed = active
+                .tls
+                .send_with(&mut slot.tls, some, |room| exchange.next_words(room));
+            sealed.map_err(|error| format!("sealing: {error}"))?;
         } else {
-            exchange.next_words(active.out.grow(left.min(wire::SEAL_AHEAD as u64) as usize));
+            exchange.next_words(active.plain_out.grow(some));
         }
         self.tally.bytes_said += left - exchange.to_say();
         Ok(true)
@@ -314,13 +285,6 @@ impl Generator {
                 .is_some_and(|exchange| exchange.opening);
         if let (Ok(NextAction::Wait), Some(place)) = (&outcome, self.active.get_mut(index as usize))
         {
-            if active
-                .tickets
-                .as_ref()
-                .is_some_and(|watch| watch.is_satisfied())
-            {
-                active.tickets = None;
-            }
             *place = (!active.can_rest()).then_some(active);
             return self.count_in_flight(index, opening);
         }
@@ -365,9 +329,9 @@ impl Generator {
             return;
         };
         let (fd, lane) = (slot.fd(), slot.lane);
-        if politely && self.tls.is_some() && active.out.is_empty() {
-            wire::seal_close(&mut slot.tls, &mut active.out);
-            let _ = socket::send(fd, active.out.unsent());
+        if politely && self.tls.is_some() && active.unsent().is_empty() {
+            active.tls.close(&mut slot.tls);
+            let _ = socket::send(fd, active.unsent());
         }
         slot.tls.wipe();
         if fd.is_some() {
@@ -423,8 +387,8 @@ impl HeardPlaintext {
         if plain.is_empty() || (self.done.is_some() && exchange.is_greeting()) {
             return Ok(());
         }
-        if let ExchangeState::Done { again } = exchange.hear(plain)? {
-            self.done = Some(again);
+        if let ExchangeState::Done { reusable } = exchange.hear(plain)? {
+            self.done = Some(reusable);
         }
         Ok(())
     }

@@ -1,14 +1,16 @@
-//! The beginning of a connection: connect, handshake, and what was agreed on.
+//! The beginning of a connection: connect, handshake, agreed parameters.
 
 use std::time::Instant;
 
-use dormouse_engine::{Handshake, HandshakeLimits, Progress, UnixTime};
+use dormouse_engine::stream::Connection;
+use dormouse_engine::{HandshakeInfo, HandshakeLimits};
 use dormouse_reactor::poller::{Event, Interest};
 use dormouse_reactor::socket::{self, Attempt, ConnectOptions};
 use dormouse_reactor::{Fd, OnExec};
 
-use super::super::connection::{ActiveConnection, ConnectionState, SendBuffer};
+use super::super::connection::{ActiveConnection, ConnectionState};
 use super::super::job::Job;
+use super::super::wire::{self, Received};
 use super::Generator;
 use super::outcome::{FlowResult, NextAction, connect_words, handshake_words};
 
@@ -63,13 +65,11 @@ impl Generator {
             return self.established(index, active);
         };
         let context = contexts.of_lane(lane)?;
-        let handshake =
-            Handshake::client(&context, contexts.server_name(), HandshakeLimits::default());
-        let mut handshake = Box::new(handshake.map_err(|error| error.to_string())?);
-        handshake
-            .handle_input(UnixTime::now(), &[])
-            .map_err(|failure| handshake_words(&failure.reason))?;
-        active.step = ConnectionState::Handshaking(handshake);
+        let connection =
+            Connection::client(&context, contexts.server_name(), HandshakeLimits::default());
+        active.tls = connection.map_err(|error| error.to_string())?;
+        active.step = ConnectionState::Handshaking;
+        self.take_handshake(index, active, 0)?;
         self.send_handshake(index, active)
     }
 
@@ -81,9 +81,6 @@ impl Generator {
     ) -> FlowResult {
         let fd = self.fd(index)?;
         if event.is_readable() {
-            let ConnectionState::Handshaking(handshake) = &mut active.step else {
-                return Ok(NextAction::Wait);
-            };
             let count = match socket::recv(fd, &mut self.scratch)
                 .map_err(|error| handshake_words(&error))?
             {
@@ -93,28 +90,42 @@ impl Generator {
                 }
                 Attempt::Done(count) => count,
             };
-            let received = self.scratch.get(..count).unwrap_or_default();
-            match handshake.handle_input(UnixTime::now(), received) {
-                Ok(Progress::Established) => return self.handshake_done(index, active),
-                Ok(Progress::Handshaking) => {}
-                Err(failure) => {
-                    let _ = socket::send(fd, handshake.output());
-                    return Err(handshake_words(&failure.reason));
-                }
+            if let Some(info) = self.take_handshake(index, active, count)? {
+                return self.handshake_done(index, active, &info);
             }
         }
         self.send_handshake(index, active)
     }
 
+    /// Takes `count` bytes of the scratch buffer. An alert, should there be one, is sent at once.
+    fn take_handshake(
+        &mut self,
+        index: u32,
+        active: &mut ActiveConnection,
+        count: usize,
+    ) -> Result<Option<Box<HandshakeInfo>>, String> {
+        let fd = self.fd(index)?;
+        let slot = self.slots.get_mut(index);
+        let slot = slot.ok_or("the generator lost a slot")?;
+        let bytes = self.scratch.get_mut(..count).unwrap_or_default();
+        let taken = wire::receive(&mut active.tls, &mut slot.tls, bytes, |_| Ok(()));
+        match taken {
+            Ok(Received::Established(info)) => Ok(Some(info)),
+            Ok(Received::All | Received::Ended) => Ok(None),
+            Err(reason) => {
+                let reason: String = reason;
+                let _ = socket::send(fd, active.unsent());
+                Err(handshake_words(&reason))
+            }
+        }
+    }
+
     fn send_handshake(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {
         let fd = self.fd(index)?;
-        let ConnectionState::Handshaking(handshake) = &mut active.step else {
-            return Ok(NextAction::Wait);
-        };
         let mut blocked = false;
-        while !handshake.output().is_empty() && !blocked {
-            match socket::send(fd, handshake.output()).map_err(|error| handshake_words(&error))? {
-                Attempt::Done(count) => handshake.output_sent(count),
+        while !active.unsent().is_empty() && !blocked {
+            match socket::send(fd, active.unsent()).map_err(|error| handshake_words(&error))? {
+                Attempt::Done(count) => active.sent(count),
                 Attempt::WouldBlock => blocked = true,
             }
         }
@@ -122,29 +133,22 @@ impl Generator {
         Ok(NextAction::Wait)
     }
 
-    fn handshake_done(&mut self, index: u32, active: &mut ActiveConnection) -> FlowResult {
+    fn handshake_done(
+        &mut self,
+        index: u32,
+        active: &mut ActiveConnection,
+        info: &HandshakeInfo,
+    ) -> FlowResult {
         self.record("handshake", active.began.elapsed());
-        let step = std::mem::replace(&mut active.step, ConnectionState::Established);
-        let (ConnectionState::Handshaking(handshake), Some(slot)) =
-            (step, self.slots.get_mut(index))
-        else {
-            return Err("the generator lost a handshake".into());
-        };
-        let rested = handshake
-            .rest(&mut slot.tls)
-            .map_err(|failure| handshake_words(&failure.reason))?;
-        active.out = SendBuffer::new(rested.unsent);
-        active.partial = rested.leftover;
         // Only a cycle comes again and can use a ticket.
-        active.tickets = rested
-            .tickets
-            .filter(|_| matches!(self.job, Some(Job::Cycle(_))));
-        self.tally.resumed += u64::from(rested.info.resumed);
-        let group = rested
-            .info
+        if !matches!(self.job, Some(Job::Cycle(_))) {
+            active.tls.ignore_tickets();
+        }
+        self.tally.resumed += u64::from(info.resumed);
+        let group = info
             .group
             .map_or_else(String::new, |group| format!(" {group}"));
-        let agreed = format!("{} {}{group}", rested.info.protocol, rested.info.suite);
+        let agreed = format!("{} {}{group}", info.protocol, info.suite);
         *self.agreed.entry(agreed).or_default() += 1;
         self.established(index, active)
     }
@@ -159,8 +163,8 @@ impl Generator {
         if self.next_exchange(active)? == NextAction::Close {
             return Ok(NextAction::Close);
         }
-        if !active.partial.is_empty() && self.take_received(index, active, 0)? == NextAction::Close
-        {
+        // What came behind the handshake.
+        if self.tls.is_some() && self.take_received(index, active, 0)? == NextAction::Close {
             return Ok(NextAction::Close);
         }
         self.push(index, active)

@@ -2,7 +2,7 @@
 
 use dormouse_reactor::socket::Shortage;
 
-/// What becomes of a connection.
+/// Next step of a connection after an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NextAction {
     /// Wait for the next event.

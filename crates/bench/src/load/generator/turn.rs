@@ -1,4 +1,4 @@
-//! One turn of the loop: orders, what is due, what is too late.
+//! One turn of the loop: orders, due work, missed deadlines.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,11 @@ const IDLE: Duration = Duration::from_millis(100);
 const PER_TURN: usize = 64;
 /// Connections closed per turn.
 const CLOSES_PER_TURN: usize = 256;
-/// How often deadlines are looked at.
+/// Interval between two checks of the deadlines.
 const SWEEP_EVERY: Duration = Duration::from_millis(200);
 
 impl Generator {
-    /// Takes an order; the counts start anew.
+    /// Starts an order, and resets the counts.
     pub(super) fn obey(&mut self, order: Order, now: Instant) {
         let job = match order {
             Order::Quit => {
@@ -62,7 +62,7 @@ impl Generator {
         }
     }
 
-    /// How long the loop may sleep, in milliseconds.
+    /// The longest that the loop may sleep, in milliseconds.
     pub(super) fn until_next(&self, now: Instant) -> u64 {
         let wait = match &self.job {
             Some(Job::Open(open)) if self.in_flight < open.in_flight_max => open.pacer.wait(now),
@@ -94,7 +94,7 @@ impl Generator {
             let Some(Job::Open(open)) = &mut self.job else {
                 break;
             };
-            // A server which lets everybody in and drops them again is not tried for ever either.
+            // A server that accepts connections and drops them again counts as failing, too.
             let failures = self.tally.failed + self.tally.lost;
             if failures > open.failures_max && self.gave_up.is_none() && open.alive > 0 {
                 self.gave_up = Some(format!("gave up opening after {failures} failures"));
@@ -145,7 +145,7 @@ impl Generator {
                 break;
             };
             let mut active = Box::new(ActiveConnection::at_rest(now));
-            // Not `now`: those who speak later in this turn begin later.
+            // Not `now`: connections that speak later in this turn begin later.
             let begins = Instant::now();
             let bytes = match &self.job {
                 Some(Job::Speak(speak)) => speak.spec.bytes,
@@ -229,7 +229,7 @@ impl Generator {
                 ConnectionState::Connecting => {
                     Err(format!("connect: no answer within {timeout} s"))
                 }
-                ConnectionState::Handshaking(_) => Err(format!(
+                ConnectionState::Handshaking => Err(format!(
                     "handshake: the server stopped answering for {timeout} s"
                 )),
                 ConnectionState::Established => {

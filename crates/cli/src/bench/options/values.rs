@@ -1,4 +1,4 @@
-//! Values of options, as people write them: addresses, times, amounts, text with escapes.
+//! Parses values of options: addresses, times, amounts, text with escapes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

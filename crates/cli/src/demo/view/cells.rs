@@ -30,7 +30,7 @@ impl Cell {
         }
         match client.phase {
             Phase::Unopened | Phase::Closed => Cell::Nothing,
-            Phase::Connecting | Phase::Handshaking(_) => Cell::Handshaking,
+            Phase::Connecting | Phase::Handshaking => Cell::Handshaking,
             Phase::Awake(_) => Cell::Awake,
             Phase::Lost => Cell::Lost,
             Phase::AtRest => match client.answered.map(|at| now.saturating_duration_since(at)) {

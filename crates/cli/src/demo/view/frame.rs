@@ -1,4 +1,4 @@
-//! What a view draws: the scene, and everything there is to see at one moment.
+//! Input of a view: the scene, and the state of the demo at one moment.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use dormouse_reactor::process::Pid;
 use crate::demo::fleet::{Census, Fleet};
 use crate::demo::watch::{Baseline, Reading};
 
-/// The chapters, in order.
+/// Chapters of the demo, in order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::demo) enum Chapter {
     Open,
@@ -43,7 +43,7 @@ impl Chapter {
     }
 }
 
-/// What is going on, in words.
+/// A scene: its chapter, title and explanation.
 pub(in crate::demo) struct Scene {
     pub(super) chapter: Chapter,
     pub(super) title: String,
@@ -60,7 +60,7 @@ impl Scene {
     }
 }
 
-/// Everything there is to see at one moment.
+/// State of the demo at one moment.
 pub(in crate::demo) struct Frame<'a> {
     pub(in crate::demo) scene: &'a Scene,
     pub(in crate::demo) now: Instant,
@@ -69,13 +69,12 @@ pub(in crate::demo) struct Frame<'a> {
     pub(in crate::demo) census: Census,
     pub(in crate::demo) readings: &'a [Reading],
     pub(in crate::demo) base: Option<Baseline>,
-    /// The processes which hold the connections; none while they are being replaced.
+    /// The workers; none while they are being replaced.
     pub(in crate::demo) workers: &'a [Pid],
 }
 
 impl Frame<'_> {
-    /// What one connection costs now, as far as it can be told: not after the kill, because what
-    /// the new processes need once was never measured.
+    /// Bytes per connection; none after the kill, because the new processes have no baseline.
     pub(super) fn per_connection(&self) -> Option<u64> {
         if self.fleet.kill.is_some() {
             return None;

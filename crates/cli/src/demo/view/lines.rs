@@ -1,4 +1,4 @@
-//! Lines of text, one per second: for logs and for terminals which can't do more.
+//! A view of lines of text, one per second: for logs and simple terminals.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};

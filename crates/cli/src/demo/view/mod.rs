@@ -1,4 +1,4 @@
-//! What the viewer sees: a picture that moves, or lines where there is no terminal.
+//! Views of the demo: a moving picture, or lines where there is no terminal.
 
 mod cells;
 mod frame;
@@ -17,7 +17,7 @@ pub(super) use frame::{Chapter, Frame, Scene};
 use lines::Lines;
 use picture::Picture;
 
-/// One of both.
+/// A view.
 pub(super) enum View {
     Picture(Picture),
     Lines(Lines),
@@ -37,7 +37,7 @@ impl View {
         }
     }
 
-    /// A scene begins, or goes on with other words.
+    /// Begins a scene, or changes its text.
     pub(super) fn begin(&mut self, scene: &Scene) {
         if let View::Lines(lines) = self {
             lines.begin(scene);

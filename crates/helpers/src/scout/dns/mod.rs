@@ -8,15 +8,15 @@
 //!
 //! ```text
 //!   message   questions and answers
-//!   machine   what /etc says of names
+//!   files   what /etc says of names
 //! ```
 
-mod machine;
 mod message;
+mod resolver_files;
 #[cfg(test)]
 mod tests;
 
-pub(super) use machine::Machine;
+pub(super) use resolver_files::ResolverFiles;
 
 use message::{Asked, Rtype, Said, Unfit};
 use std::io::{self, Read as _, Write as _};
@@ -41,13 +41,13 @@ pub(super) enum Lifetime {
 }
 
 /// Asks for how long the addresses of this host hold.
-pub(super) fn lifetime(host: &str, machine: &Machine) -> Lifetime {
-    if host.parse::<IpAddr>().is_ok() || !machine.asks_dns_for(host) {
+pub(super) fn lifetime(host: &str, files: &ResolverFiles) -> Lifetime {
+    if host.parse::<IpAddr>().is_ok() || !files.asks_dns_for(host) {
         return Lifetime::Unknown;
     }
     let mut nothing = Lifetime::Unknown;
-    for name in machine.candidates(host) {
-        match of_name(&name, &machine.servers) {
+    for name in files.candidates(host) {
+        match of_name(&name, &files.servers) {
             Lifetime::Unknown => return Lifetime::Unknown,
             found @ Lifetime::Of(..) => return found,
             none @ Lifetime::OfNothing(_) => nothing = sooner(nothing, none),

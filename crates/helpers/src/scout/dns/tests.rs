@@ -1,7 +1,7 @@
 //! Answers as they come, from servers that are right, lie, say nothing, or lead in circles.
 
-use super::machine::Machine;
 use super::message::{Asked, Rtype, Said, Unfit};
+use super::resolver_files::ResolverFiles;
 use super::{Lifetime, of_kind, of_name};
 use proptest::prelude::*;
 use std::io::{Read as _, Write as _};
@@ -338,7 +338,7 @@ fn the_machine_s_files_have_their_say() {
     let resolv_conf = "# comment\nnameserver 192.0.2.1\nnameserver fe80::1%eth0\n\
         nameserver 2001:db8::1\nsearch one.example two.example\noptions timeout:1 ndots:2\n";
     let hosts = "127.0.0.1 localhost\n10.0.0.1\tApp.Example app # other\n";
-    let machine = Machine::of(
+    let files = ResolverFiles::of(
         resolv_conf,
         hosts,
         "passwd: files\nhosts: files dns # resolve\n",
@@ -346,28 +346,28 @@ fn the_machine_s_files_have_their_say() {
     let servers: Vec<SocketAddr> = ["192.0.2.1:53", "[2001:db8::1]:53"]
         .map(|text| text.parse().expect("an address"))
         .to_vec();
-    assert_eq!(machine.servers, servers);
-    assert!(!machine.asks_dns_for("app.example") && !machine.asks_dns_for("APP."));
-    assert!(machine.asks_dns_for("other") && machine.asks_dns_for("b.example"));
+    assert_eq!(files.servers, servers);
+    assert!(!files.asks_dns_for("app.example") && !files.asks_dns_for("APP."));
+    assert!(files.asks_dns_for("other") && files.asks_dns_for("b.example"));
     assert_eq!(
-        machine.candidates("a.b"),
+        files.candidates("a.b"),
         ["a.b.one.example", "a.b.two.example", "a.b"]
     );
-    assert_eq!(machine.candidates("a.b.c")[0], "a.b.c");
-    assert_eq!(machine.candidates("a."), ["a."]);
+    assert_eq!(files.candidates("a.b.c")[0], "a.b.c");
+    assert_eq!(files.candidates("a."), ["a."]);
     for (nsswitch, asks) in [
         ("", true),
         ("hosts: files resolve [!UNAVAIL=return] dns", true),
         ("hosts: files myhostname", false),
     ] {
         assert_eq!(
-            Machine::of("", "", nsswitch).asks_dns_for("b"),
+            ResolverFiles::of("", "", nsswitch).asks_dns_for("b"),
             asks,
             "{nsswitch}"
         );
     }
     assert_eq!(
-        Machine::of("", "", "").servers,
+        ResolverFiles::of("", "", "").servers,
         ["127.0.0.1:53".parse().expect("an address")]
     );
 }

@@ -1,0 +1,281 @@
+//! All findings that an audit can make: identifier, and what to change.
+//!
+//! A finding is defined here, drawn from the figures beside this file, and proven with a sick server or client
+//! (`lab/sick`). The compiler holds that each has advice.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::advice::{handshakes, memory, sessions};
+use super::quoted;
+use crate::software::SoftwareKind;
+
+/// What to change in one kind of software; `None` where the general advice is all there is.
+type SoftwareAdvice = fn(SoftwareKind) -> Option<&'static str>;
+
+/// Defines the findings: name, identifier, advice for any software, and after `or` advice for some.
+macro_rules! findings {
+    ($($(#[$doc:meta])* $name:ident = $id:literal: $advice:literal $(or $special:path)?;)+) => {
+        /// What an audit found. The identifiers are stable: they stand in the JSON of kept audits.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "&'static str")]
+        pub enum FindingId {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl FindingId {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            /// The identifier: `record-buffers-kept`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $id,)+
+                }
+            }
+
+            fn general_advice(self) -> &'static str {
+                match self {
+                    $(Self::$name => $advice,)+
+                }
+            }
+
+            fn software_advice(self) -> SoftwareAdvice {
+                match self {
+                    $(Self::$name => {
+                        let special: &[SoftwareAdvice] = &[$($special)?];
+                        special.first().copied().unwrap_or(|_| None)
+                    })+
+                }
+            }
+        }
+    };
+}
+
+findings! {
+    /// Buffers as large as a record are kept for every quiet connection.
+    RecordBuffersKept = "record-buffers-kept":
+        "keep a buffer only while something is in it; begin with the size of real flights and let it grow. Where that cannot be changed, let `dormouse serve` terminate TLS in front"
+        or memory::retained;
+    /// A quiet connection takes many bytes, and no single cause explains them.
+    BytesPerConnection = "bytes-per-connection":
+        "drop what a connection does not need to go on: buffers, handshake state, parsed certificates. Where that cannot be changed, let `dormouse serve` terminate TLS in front"
+        or memory::retained;
+    /// Every connection has a context or a trust store of its own.
+    ContextPerConnection = "context-per-connection":
+        "parse certificates, trust stores and configuration once and share them: in a case this project began with (Node 0.4) a store for each connection was 20 % of the memory and 90 % of the time of a request";
+    /// Holes in the heap stay resident, or grow.
+    HeapFragmented = "heap-fragmented":
+        "keep long-lived entries (the session cache) in memory of their own, bounded and apart from what a handshake allocates; malloc_trim(0) after a burst helps only where nothing pins the pages"
+        or memory::growth;
+    /// A session cache grows without a bound.
+    SessionCacheGrows = "session-cache-grows":
+        "give the cache a bound in entries or bytes and evict the oldest; or turn it off and use tickets, which take nothing on the server"
+        or memory::growth;
+    /// Something of each connection is never freed.
+    LeakPerConnection = "leak-per-connection":
+        "look for what is allocated when a connection begins and has no counterpart when it ends; the size of the blocks that become more is above"
+        or memory::growth;
+    /// A mapping of a fixed size fills page by page.
+    SharedMemoryFills = "shared-memory-fills":
+        "nothing, if its bound suits the machine: for nginx `ssl_session_cache shared:NAME:SIZE`, for Apache `SSLSessionCache shmcb:PATH(SIZE)`, for HAProxy tune.ssl.cachesize";
+    /// Memory grows with connections that come and go, and the cause is not known.
+    GrowsUnderChurn = "grows-under-churn":
+        "turn the session cache off and audit again: if it still grows, something of each connection is never freed"
+        or memory::growth;
+    /// No session is ever resumed.
+    NoResumption = "no-resumption":
+        "turn session tickets on"
+        or sessions::server;
+    /// Sessions are resumed by id only.
+    NoTickets = "no-tickets":
+        "turn session tickets on: they take nothing on the server, and all processes can share their keys"
+        or sessions::server;
+    /// No session of one version is resumed.
+    NoResumptionInOneVersion = "no-resumption-in-one-version":
+        "turn session tickets on for this version too"
+        or sessions::server;
+    /// Only a part of the sessions is resumed.
+    ResumptionPartial = "resumption-partial":
+        "give all processes and machines the same ticket keys, or one session cache that they share; rotate the keys together"
+        or sessions::server;
+    /// Sessions are not resumed at another address of the same name.
+    ResumptionNotShared = "resumption-not-shared":
+        "give all machines behind the name the same ticket keys, and rotate them together; a store of sessions which all of them reach does it too";
+    /// A ticket is refused before its lifetime is over.
+    ResumptionEndsEarly = "resumption-ends-early":
+        "accept tickets of the keys before the present one for as long as tickets are said to live, or say a shorter lifetime";
+    /// The server accepts TLS compression.
+    CompressionAccepted = "compression-accepted":
+        "turn TLS compression off"
+        or handshakes::compression;
+    /// The server accepts TLS 1.0 or 1.1.
+    OldVersions = "old-versions":
+        "allow TLS 1.2 and 1.3 only"
+        or handshakes::versions;
+    /// The server does not offer TLS 1.3.
+    NoTls13 = "no-tls13":
+        "update the TLS library and allow TLS 1.3";
+    /// The server does not announce secure renegotiation.
+    NoRenegotiationInfo = "no-renegotiation-info":
+        "update the TLS library, or allow TLS 1.3 only";
+    /// The server renegotiates without protection (CVE-2009-3555).
+    RenegotiationInsecure = "renegotiation-insecure":
+        "update the TLS library; allow TLS 1.3 only until then";
+    /// A client may renegotiate as often as it likes.
+    RenegotiationByClient = "renegotiation-by-client":
+        "refuse it (OpenSSL: SSL_OP_NO_RENEGOTIATION, and what 3.0 does by itself), or allow TLS 1.3 only"
+        or handshakes::renegotiation;
+    /// The server accepts 0-RTT data, which can be replayed.
+    EarlyData = "early-data":
+        "turn 0-RTT off unless every request is safe to be repeated";
+    /// A certificate of the chain has expired or will soon.
+    CertificateExpires = "certificate-expires":
+        "renew the certificate and load it";
+    /// The server's first flight takes an additional round trip.
+    FlightLarge = "flight-large":
+        "leave the root certificate out of the chain, and use ECDSA certificates";
+    /// A full handshake costs a multiple of what it needs.
+    HandshakeCpu = "handshake-cpu":
+        "find out with a profiler what a handshake does besides its cryptography; make and parse once whatever is the same for all connections"
+        or handshakes::server_cpu;
+    /// A resumed handshake costs as much as a full one.
+    ResumptionNotCheaper = "resumption-not-cheaper":
+        "find out with a profiler what a handshake does besides its cryptography; make and parse once whatever is the same for all connections"
+        or handshakes::server_cpu;
+    /// Quiet connections cost CPU time.
+    IdleCpu = "idle-cpu":
+        "one timer for all connections in place of one for each; wait for events in place of asking every connection";
+    /// The first connection does work that belongs to the start.
+    FirstConnectionSlow = "first-connection-slow":
+        "do at the start what belongs there: seed the random generator, load keys and certificates, make one handshake with oneself before the listener opens";
+    /// The client never offers a session.
+    ClientNeverResumes = "client-never-resumes":
+        "keep one TLS context for all connections to a server; sessions live in it"
+        or sessions::client;
+    /// The client resumes fewer than half of the connections that it could.
+    ClientSeldomResumes = "client-seldom-resumes":
+        "share one context between all connections, and read at least one answer before a connection is closed: TLS 1.3 sends tickets after the handshake"
+        or sessions::client;
+    /// The client resumes the same session again and again.
+    ClientSameSessionForEver = "client-same-session-for-ever":
+        "take the session that the newest connection was given, and make a full handshake from time to time"
+        or sessions::client;
+    /// The client uses a TLS 1.3 ticket more than once.
+    ClientTicketsReused = "client-tickets-reused":
+        "keep several tickets per server and use each once"
+        or sessions::client;
+    /// The client opens a connection for each request.
+    ClientNoKeepAlive = "client-no-keep-alive":
+        "keep the connection and send the next request on it"
+        or sessions::keep_alive;
+    /// The client offers TLS compression.
+    ClientCompressionOffered = "client-compression-offered":
+        "turn TLS compression off"
+        or handshakes::compression;
+    /// The client offers neither TLS 1.2 nor 1.3.
+    ClientOldVersion = "client-old-version":
+        "update the TLS library";
+    /// The client sends no server name.
+    ClientNoSni = "client-no-sni":
+        "connect by name, and set the name on the connection";
+    /// The ClientHello does not fit into one segment.
+    ClientHelloLarge = "client-hello-large":
+        "keep a post-quantum share, which makes it so and is worth a packet; if it is the ticket, its server can make that shorter, which a client can't";
+    /// Handshakes of the client take an additional round trip.
+    ClientExtraRoundTrip = "client-extra-round-trip":
+        "offer a key share for X25519 first";
+    /// The client spends much CPU time per connection.
+    ClientCpu = "client-cpu":
+        "make the context once; load the trust store once; do not start a process for each request"
+        or handshakes::client_cpu;
+}
+
+impl FindingId {
+    /// What to change, in this software.
+    pub(super) fn advice(self, software: SoftwareKind) -> String {
+        let special = self.software_advice()(software);
+        worded(software, special.unwrap_or(self.general_advice()))
+    }
+}
+
+/// What to change where the heap has holes and does not grow.
+pub(super) fn advice_on_holes(software: SoftwareKind) -> String {
+    const GENERAL: &str = "malloc gives a page back only when nothing on it is in use. Keep long-lived entries in memory of their own, apart from what connections take, and call malloc_trim(0) after a burst";
+    worded(software, memory::holes(software).unwrap_or(GENERAL))
+}
+
+fn worded(software: SoftwareKind, advice: &str) -> String {
+    let advice = quoted::filled(advice);
+    match software {
+        SoftwareKind::Unknown => advice,
+        known => format!("{}: {advice}", known.name()),
+    }
+}
+
+impl fmt::Display for FindingId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl From<FindingId> for &'static str {
+    fn from(id: FindingId) -> Self {
+        id.name()
+    }
+}
+
+impl TryFrom<String> for FindingId {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let known = Self::ALL.iter().find(|id| id.name() == name);
+        known.copied().ok_or_else(|| {
+            format!("unknown finding {name:?} (a newer dormouse may have written it)")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_fits_the_software() {
+        let growing = FindingId::HeapFragmented.advice(SoftwareKind::Nginx);
+        assert!(growing.contains("shared:SSL"));
+        let client = FindingId::ClientNeverResumes.advice(SoftwareKind::Perl);
+        assert!(client.contains("SSL_reuse_ctx"));
+        let slow = FindingId::FirstConnectionSlow.advice(SoftwareKind::Unknown);
+        assert!(!slow.contains("unknown"));
+    }
+
+    #[test]
+    fn every_finding_has_advice() {
+        assert!(FindingId::ALL.len() >= 20);
+        for id in FindingId::ALL {
+            let advice = id.advice(SoftwareKind::Unknown);
+            assert!(
+                advice.len() > 10 && advice != "nothing needs to be changed",
+                "{id}"
+            );
+        }
+    }
+
+    #[test]
+    fn identifiers_are_kept_and_unknown_ones_refused() {
+        for id in FindingId::ALL {
+            let json = serde_json::to_string(id).unwrap();
+            assert_eq!(json, format!("\"{id}\""));
+            assert_eq!(serde_json::from_str::<FindingId>(&json).unwrap(), *id);
+        }
+        let error = serde_json::from_str::<FindingId>("\"warp-core-breach\"").unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("unknown finding \"warp-core-breach\""),
+            "{error}"
+        );
+    }
+}

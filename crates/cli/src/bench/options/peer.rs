@@ -1,0 +1,72 @@
+//! Options about the server at the other end, the same for `bench` and `audit`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use dormouse_bench::load::{Expect, IdentityFiles, Trust};
+use dormouse_measure::Error;
+
+/// Trusted certificates, server name, and client certificate.
+#[derive(Args, Debug)]
+pub(crate) struct PeerArgs {
+    /// Trust the certificates in this PEM file instead of the system's
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Do not verify the server's certificate (the output says so)
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    /// Name that the certificate must be for, and that is sent as SNI; default: the host of ADDR
+    #[arg(long, value_name = "NAME")]
+    pub(crate) sni: Option<String>,
+    /// Certificate chain (PEM) to show to a server which asks for a client certificate
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
+}
+
+impl PeerArgs {
+    /// The certificates of `--ca`, the system's, or none that are verified.
+    pub(crate) fn trust(&self) -> Result<Trust, Error> {
+        Ok(match &self.ca {
+            Some(path) => Trust::Pem(fs::read_to_string(path).map_err(|error| {
+                Error::usage(format!("cannot read --ca {}: {error}", path.display()))
+            })?),
+            None if self.insecure => Trust::Insecure,
+            None => Trust::System,
+        })
+    }
+
+    /// The client certificate. It is tried now: a wrong one is no property of the server.
+    pub(crate) fn identity(&self) -> Result<Option<IdentityFiles>, Error> {
+        let (Some(certificate), Some(key)) = (self.cert.clone(), self.key.clone()) else {
+            return Ok(None);
+        };
+        dormouse_engine::Identity::from_files(&certificate, &key)
+            .map_err(|error| Error::usage(format!("--cert, --key: {error}")))?;
+        Ok(Some(IdentityFiles { certificate, key }))
+    }
+}
+
+/// What counts as an answer.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ExpectArg {
+    /// The same bytes
+    Echo,
+    /// Any byte
+    Any,
+    /// Nothing at all
+    None,
+}
+
+impl From<ExpectArg> for Expect {
+    fn from(expect: ExpectArg) -> Self {
+        match expect {
+            ExpectArg::Echo => Self::Echo,
+            ExpectArg::Any => Self::Any,
+            ExpectArg::None => Self::Nothing,
+        }
+    }
+}

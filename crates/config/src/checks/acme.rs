@@ -1,0 +1,107 @@
+//! What must fit together where certificates come from an ACME server.
+
+use crate::config::Config;
+use crate::input::location::Location;
+use crate::input::locations::Locations;
+use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::problem::Problem;
+use crate::option::group::Group as _;
+use crate::options::{Acme, Route};
+use std::collections::BTreeSet;
+
+/// Reports what does not fit among names and the account.
+pub(crate) fn check(
+    config: &Config,
+    locations: &Locations<'_>,
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    for (index, route) in config.routes.iter().enumerate() {
+        if locations.sound_in_route(index, &["acme"]) {
+            names(route, index, locations, mistakes);
+        }
+    }
+    let first = config
+        .routes
+        .iter()
+        .position(|route| !route.acme.is_empty());
+    let Some(first) = first else {
+        without_names(locations, mistakes);
+        return;
+    };
+    let acme = &config.acme;
+    if !acme.acme_terms_agreed && locations.sound(&["acme_terms_agreed"]) {
+        let problem =
+            Problem::new("certificates can be had only by who agrees to the server's terms")
+                .label(format!("from {}", acme.acme_server))
+                .help("read them, and add acme_terms_agreed = true above the first [[route]]");
+        mistakes.error(&locations.in_route(first, "acme", None), problem);
+    }
+    server(config, locations, mistakes);
+}
+
+fn server(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
+    let acme = &config.acme;
+    let url = &acme.acme_server;
+    let host = url.strip_prefix("https://").unwrap_or_default();
+    if locations.sound(&["acme_server"]) && (host.is_empty() || host.starts_with('/')) {
+        let problem = Problem::new(format!("`{url}` is not the directory of an ACME server"))
+            .help("write it like this: \"https://acme-v02.api.letsencrypt.org/directory\"");
+        mistakes.error(&locations.option("acme_server"), problem);
+    }
+    let email = acme.acme_email.as_deref();
+    if let Some(email) = email.filter(|email| !is_email(email)) {
+        let problem = Problem::new(format!("`{email}` is not an e-mail address"))
+            .help("write it like this: \"hostmaster@example.com\"");
+        mistakes.error(&locations.option("acme_email"), problem);
+    }
+    let both = ["acme_eab_id", "acme_eab_key_file"];
+    if locations.sound(&both) && acme.acme_eab_id.is_some() != acme.acme_eab_key_file.is_some() {
+        let problem =
+            Problem::new("an account is bound by an id and a key, and one of them is missing")
+                .help("give both acme_eab_id and acme_eab_key_file, or neither");
+        mistakes.error(&locations.first_of(&both), problem);
+    }
+}
+
+/// Each name once.
+fn names(
+    route: &Route,
+    index: usize,
+    locations: &Locations<'_>,
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    let mut seen = BTreeSet::new();
+    for (at, name) in route.acme.iter().enumerate() {
+        if !seen.insert(name) {
+            let problem = Problem::new(format!("`{name}` is listed twice"));
+            mistakes.error(
+                &locations.in_route(index, "acme", Some(at)),
+                problem.label("remove one of the two"),
+            );
+        }
+    }
+}
+
+/// Options of something that nobody wants.
+fn without_names(locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
+    for name in Acme::OPTIONS.iter().map(|spec| spec.name) {
+        let location = locations.option(name);
+        if location != Location::Whole {
+            let problem = Problem::new(format!(
+                "`{name}` has no effect: no route has names in `acme`"
+            ));
+            mistakes.warning(
+                &location,
+                problem.help("add acme = [\"site.example\"] to a [[route]]"),
+            );
+            return;
+        }
+    }
+}
+
+fn is_email(text: &str) -> bool {
+    let sound =
+        |part: &str| !part.is_empty() && !part.contains([' ', '@', ',', ';', '<', '>', ':']);
+    text.split_once('@')
+        .is_some_and(|(who, host)| sound(who) && sound(host))
+}

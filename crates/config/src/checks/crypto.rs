@@ -1,0 +1,58 @@
+//! What TLS may be made of: profiles, suites and groups.
+
+use crate::input::locations::{Locations, SectionRef};
+use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::problem::Problem;
+use crate::options::Route;
+use crate::section::Section;
+use crate::values::choices::{TlsProfile, TlsVersion};
+
+/// Reports what leaves no client a way in, or contradicts itself.
+pub(crate) fn check(
+    route: &Route,
+    index: usize,
+    locations: &Locations<'_>,
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    let at = SectionRef {
+        section: Section::Route,
+        index,
+        locations,
+    };
+    if !at.sound(&["profile", "suites", "min_version", "max_version"]) {
+        return;
+    }
+    if route.profile == TlsProfile::Modern {
+        for (name, version) in [
+            ("min_version", route.min_version),
+            ("max_version", route.max_version),
+        ] {
+            if locations.written_in_route(index, name) && version != TlsVersion::Tls13 {
+                mistakes.error(
+                    &at.location(name, None),
+                    Problem::new(format!(
+                        "profile \"modern\" is TLS 1.3 only, but {name} is {version}"
+                    ))
+                    .label("remove one of the two"),
+                );
+                return;
+            }
+        }
+    }
+    if route.suites.is_empty() || route.oldest_version() > route.max_version {
+        return;
+    }
+    for version in [TlsVersion::Tls12, TlsVersion::Tls13] {
+        let spoken = (route.oldest_version()..=route.max_version).contains(&version);
+        if spoken && !route.suites.iter().any(|suite| suite.version() == version) {
+            mistakes.error(
+                &at.location("suites", None),
+                Problem::new(format!("no suite of TLS {version} is among these, so nobody could speak it"))
+                    .help(match version {
+                        TlsVersion::Tls12 => "add one, such as \"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256\", or set min_version = \"1.3\"",
+                        TlsVersion::Tls13 => "add one, such as \"TLS_AES_128_GCM_SHA256\", or set max_version = \"1.2\"",
+                    }),
+            );
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The addresses that are listened on: none twice, none empty, and no way round in circles.
+
+use crate::config::Config;
+use crate::input::location::Location;
+use crate::input::locations::Locations;
+use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::problem::Problem;
+use crate::option::option_type::ITEMS_MAX;
+use crate::section::Section;
+use crate::values::endpoints::{Listen, PlainListen};
+use std::net::SocketAddr;
+
+/// A TCP address which is listened on, and where it was written.
+pub(crate) struct Listener {
+    pub(crate) address: SocketAddr,
+    pub(crate) location: Location,
+    /// The second of the two addresses of `:PORT`.
+    second: bool,
+    /// The route that it belongs to.
+    route: Option<usize>,
+}
+
+/// All of them, but for those which could not be read.
+pub(crate) fn all(config: &Config, locations: &Locations<'_>) -> Vec<Listener> {
+    let mut found = Vec::new();
+    for (index, route) in config.routes.iter().enumerate() {
+        if locations.sound_in_route(index, &["listen"]) {
+            let location = |at| locations.in_route(index, "listen", Some(at));
+            let listeners = listeners_at(&route.listen, location);
+            found.extend(listeners.into_iter().map(|listener| Listener {
+                route: Some(index),
+                ..listener
+            }));
+        }
+    }
+    for (index, originate) in config.originate.iter().enumerate() {
+        if locations.sound_in(Section::Originate, index, &["listen"]) {
+            let location =
+                |at| locations.location_in(Section::Originate, index, "listen", Some(at));
+            let mut before = 0;
+            // Runs of TCP addresses, between unix sockets.
+            for run in originate.listen.chunk_by(|a, b| is_tcp(a) && is_tcp(b)) {
+                let listens: Vec<Listen> = run.iter().filter_map(tcp).cloned().collect();
+                found.extend(listeners_at(&listens, |at| location(before + at)));
+                before += listens.len().max(1) - pairs(&listens);
+            }
+        }
+    }
+    found
+}
+
+fn is_tcp(listen: &PlainListen) -> bool {
+    tcp(listen).is_some()
+}
+
+fn tcp(listen: &PlainListen) -> Option<&Listen> {
+    match listen {
+        PlainListen::Tcp(listen) => Some(listen),
+        PlainListen::Unix(_) => None,
+    }
+}
+
+/// How many of the addresses are the second of a pair.
+fn pairs(listen: &[Listen]) -> usize {
+    match listen.len().checked_sub(1) {
+        Some(last) => last - item_of(listen, last),
+        None => 0,
+    }
+}
+
+fn listeners_at(listen: &[Listen], location: impl Fn(usize) -> Location) -> Vec<Listener> {
+    let one = |(at, one): (usize, &Listen)| Listener {
+        address: one.address,
+        location: location(item_of(listen, at)),
+        second: at > 0 && item_of(listen, at - 1) == item_of(listen, at),
+        route: None,
+    };
+    listen.iter().enumerate().map(one).collect()
+}
+
+/// No address is listened on twice, not even as part of all addresses.
+pub(crate) fn no_overlap(
+    config: &Config,
+    locations: &Locations<'_>,
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    let of_routes: usize = config.routes.iter().map(|route| route.listen.len()).sum();
+    let of_others: usize = config.originate.iter().map(|one| one.listen.len()).sum();
+    let count = of_routes + of_others;
+    if count > ITEMS_MAX {
+        let problem = Problem::new(format!(
+            "there are {count} addresses to listen on, at most {ITEMS_MAX} may be"
+        ));
+        return mistakes.error(&Location::Whole, problem);
+    }
+    let routes = config.routes.iter().map(|route| route.listen.is_empty());
+    let others = config.originate.iter().map(|one| one.listen.is_empty());
+    let routes = routes.enumerate().map(|at| (Section::Route, at));
+    let others = others.enumerate().map(|at| (Section::Originate, at));
+    for (section, (index, is_empty)) in routes.chain(others) {
+        if is_empty && locations.sound_in(section, index, &["listen"]) {
+            mistakes.error(
+                &locations.location_in(section, index, "listen", None),
+                Problem::new("this list is empty, so nobody could connect")
+                    .help("listen = \"127.0.0.1:8443\""),
+            );
+        }
+    }
+    let mut seen: Vec<Listener> = Vec::new();
+    for listener in all(config, locations) {
+        // Routes may share an address; see `sharing`.
+        let is_shared = |other: &Listener| {
+            let routes = (other.route, listener.route);
+            other.address == listener.address
+                && matches!(routes, (Some(one), Some(two)) if one != two)
+        };
+        let earlier = seen
+            .iter()
+            .find(|other| overlap(other.address, listener.address) && !is_shared(other));
+        // One of the two addresses of `:PORT` is enough to say it.
+        if let Some(earlier) = earlier.filter(|_| !listener.second) {
+            let line = mistakes.line_of(&earlier.location);
+            let problem = overlap_wrong(earlier.address, listener.address, line);
+            mistakes.error(&listener.location, problem);
+        }
+        seen.push(listener);
+    }
+}
+
+fn overlap_wrong(earlier: SocketAddr, address: SocketAddr, line: Option<usize>) -> Problem {
+    let line = line.map_or(String::new(), |line| format!(" (line {line})"));
+    let problem = if earlier == address {
+        Problem::new(format!("{address} is listened on twice"))
+            .label(format!("it is listed already{line}"))
+    } else {
+        Problem::new(format!("{address} and {earlier} can't both be listened on"))
+            .label(format!("one is part of the other{line}"))
+    };
+    problem.help("each address and port belongs to one route")
+}
+
+/// Which item of the list, as it was written, this address comes from: `:PORT` stands
+/// for two.
+pub(crate) fn item_of(listen: &[Listen], at: usize) -> usize {
+    let all = |listen: &Listen, ipv4: bool| {
+        listen.address.ip().is_unspecified() && listen.address.is_ipv4() == ipv4
+    };
+    let second = |pair: &&[Listen]| matches!(pair, [a, b] if a.given == b.given && all(a, true) && all(b, false));
+    let pairs = listen
+        .get(..=at)
+        .unwrap_or(listen)
+        .windows(2)
+        .filter(second)
+        .count();
+    at - pairs
+}
+
+/// Whether two listeners would take connections from each other.
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    a.port() == b.port()
+        && a.is_ipv4() == b.is_ipv4()
+        && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())
+}
+
+/// A route which ends at a listener of this program goes round in circles.
+pub(crate) fn loops(
+    config: &Config,
+    locations: &Locations<'_>,
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    let listeners: Vec<SocketAddr> = (config.routes.iter().enumerate())
+        .filter(|(index, _)| locations.sound_in_route(*index, &["listen"]))
+        .flat_map(|(_, route)| &route.listen)
+        .map(|listen| listen.address)
+        .collect();
+    for (index, route) in config.routes.iter().enumerate() {
+        for (at, upstream) in route.to.iter().enumerate() {
+            let reaches = |address: SocketAddr| {
+                let reaches = |listener: &&SocketAddr| {
+                    overlap(**listener, address)
+                        && (listener.ip() == address.ip() || address.ip().is_loopback())
+                };
+                listeners
+                    .iter()
+                    .find(reaches)
+                    .map(|listener| (address, listener))
+            };
+            let reached = upstream.backend.addresses().find_map(reaches);
+            if let Some((address, listener)) =
+                reached.filter(|_| locations.sound_in_route(index, &["to"]))
+            {
+                mistakes.error(
+                    &locations.in_route(index, "to", Some(at)),
+                    Problem::new(format!(
+                        "the backend {address} is this program's own listener {listener}"
+                    ))
+                    .label("connections would go round in circles")
+                    .help("give the address at which the server behind it listens"),
+                );
+            }
+        }
+    }
+}

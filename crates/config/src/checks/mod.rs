@@ -1,0 +1,52 @@
+//! What must fit together: options with each other, routes with each other.
+
+mod acme;
+mod backends;
+mod common;
+mod crypto;
+pub(crate) mod listeners;
+mod originate;
+mod program;
+mod resumption;
+mod route;
+mod sharing;
+
+use crate::config::Config;
+use crate::input::location::Location;
+use crate::input::locations::Locations;
+use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::problem::Problem;
+use crate::values::upstream::UPSTREAMS_MAX;
+
+/// Reports all that does not fit.
+pub(crate) fn check(
+    config: &Config,
+    locations: &Locations<'_>,
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    for (index, route) in config.routes.iter().enumerate() {
+        route::check(route, index, locations, mistakes);
+    }
+    for (index, originate) in config.originate.iter().enumerate() {
+        originate::check(originate, index, locations, mistakes);
+    }
+    backends_fit(config, mistakes);
+    originate::files(config, locations, mistakes);
+    sharing::check(config, locations, mistakes);
+    listeners::no_overlap(config, locations, mistakes);
+    listeners::loops(config, locations, mistakes);
+    resumption::tickets(config, locations, mistakes);
+    acme::check(config, locations, mistakes);
+    program::check(config, locations, mistakes);
+}
+
+/// The table of backends has room for so many.
+fn backends_fit(config: &Config, mistakes: &mut MistakeCollector<'_>) {
+    let backends: usize = config.routes.iter().map(|route| route.to.len()).sum();
+    if backends > UPSTREAMS_MAX {
+        let problem = Problem::new(format!(
+            "there are {backends} backends, at most {UPSTREAMS_MAX} may be"
+        ));
+        mistakes.error(&Location::Whole, problem);
+    }
+}

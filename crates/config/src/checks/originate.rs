@@ -1,0 +1,94 @@
+//! What must fit together in an origination.
+
+use crate::checks::common::{alpn, versions};
+use crate::config::Config;
+use crate::input::locations::{Locations, SectionRef};
+use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::problem::Problem;
+use crate::options::Originate;
+use crate::section::Section;
+use crate::values::host_name::is_host;
+use crate::values::pem_files::Ca;
+use std::collections::BTreeMap;
+
+/// Reports what does not fit within it.
+pub(crate) fn check(
+    originate: &Originate,
+    index: usize,
+    locations: &Locations<'_>,
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    let at = SectionRef {
+        section: Section::Originate,
+        index,
+        locations,
+    };
+    versions(at, originate.min_version, originate.max_version, mistakes);
+    alpn(at, &originate.alpn, mistakes);
+    trust(originate, at, mistakes);
+    if originate.to.is_empty() && at.sound(&["to"]) {
+        mistakes.error(
+            &at.location("to", None),
+            Problem::new("this list is empty, so there is no server to connect to")
+                .help("to = \"www.example.com:443\""),
+        );
+    }
+    if originate.certificates.len() > 1 {
+        mistakes.error(
+            &at.location("certificates", Some(1)),
+            Problem::new("a client has one certificate").label("remove all but one"),
+        );
+    }
+    let name = originate.server_name.as_ref();
+    if let Some(name) = name.filter(|name| !is_host(name) || name.starts_with("*.")) {
+        mistakes.error(
+            &at.location("server_name", None),
+            Problem::new(format!("`{name}` is neither a host name nor an IP address"))
+                .help("write the name that the server's certificate is for, without a port"),
+        );
+    }
+}
+
+fn trust(originate: &Originate, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
+    if !originate.insecure {
+        return;
+    }
+    let location = at.location("insecure", None);
+    if matches!(originate.ca, Ca::File(_)) {
+        mistakes.error(
+            &location,
+            Problem::new("`insecure` takes any certificate, whatever `ca` says")
+                .label("remove one of the two"),
+        );
+    } else {
+        mistakes.warning(
+            &location,
+            Problem::new(
+                "ANY certificate is taken: whoever is between here and the server can read and change everything",
+            )
+            .help("only for trying out; otherwise give the authority that vouches for the server: ca = \"authority.pem\""),
+        );
+    }
+}
+
+/// Each file of sessions belongs to one origination.
+pub(crate) fn files(
+    config: &Config,
+    locations: &Locations<'_>,
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    let mut seen = BTreeMap::new();
+    for (index, originate) in config.originate.iter().enumerate() {
+        let Some(path) = &originate.session_file else {
+            continue;
+        };
+        let location = locations.location_in(Section::Originate, index, "session_file", None);
+        if seen.insert(path, index).is_some() {
+            mistakes.error(
+                &location,
+                Problem::new("another origination keeps its sessions in this file")
+                    .help("give each a file of its own"),
+            );
+        }
+    }
+}

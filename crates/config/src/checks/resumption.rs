@@ -1,0 +1,96 @@
+//! What must fit together where sessions are resumed and clients show certificates.
+
+use crate::config::Config;
+use crate::input::locations::Locations;
+use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::problem::Problem;
+use crate::options::Route;
+use crate::values::choices::ClientAsk;
+use crate::values::key_source::KeySource;
+
+/// Who asks for certificates must know who may vouch for them.
+pub(crate) fn clients(
+    route: &Route,
+    index: usize,
+    locations: &Locations<'_>,
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    if !locations.sound_in_route(index, &["client_certificates", "client_ca", "client_crl"]) {
+        return;
+    }
+    let asks = route.client_certificates != ClientAsk::None;
+    if asks && route.client_ca.is_none() {
+        mistakes.error(
+            &locations.in_route(index, "client_certificates", None),
+            Problem::new("clients are asked for certificates, but nobody may vouch for them")
+                .help("add client_ca = \"clients-ca.pem\""),
+        );
+    }
+    let given = [
+        ("client_ca", route.client_ca.is_some()),
+        ("client_crl", !route.client_crl.is_empty()),
+    ];
+    for (name, _) in given.iter().filter(|(_, given)| *given && !asks) {
+        mistakes.error(
+            &locations.in_route(index, name, None),
+            Problem::new(format!(
+                "`{name}` has no effect: clients are not asked for certificates"
+            ))
+            .help("add client_certificates = \"required\" (or \"optional\")"),
+        );
+    }
+}
+
+/// Where keys come from, and with what they are sealed.
+pub(crate) fn tickets(
+    config: &Config,
+    locations: &Locations<'_>,
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    let tickets = &config.tickets;
+    if !locations.sound(&["ticket_keys", "ticket_secret_file", "ticket_store_ca"]) {
+        return;
+    }
+    let sources = &tickets.ticket_keys;
+    let only_files = sources.iter().all(|s| matches!(s, KeySource::File(_)));
+    let store = sources.iter().find_map(|source| match source {
+        KeySource::Store(address) => Some(address),
+        _ => None,
+    });
+    let location = locations.option("ticket_keys");
+    if sources.is_empty() || (sources.len() > 1 && !only_files) {
+        mistakes.error(
+            &location,
+            Problem::new("ticket keys come from one source; only key files may be several")
+                .help("write one of \"memory\", \"file:PATH\", \"redis://HOST:PORT\""),
+        );
+    } else if store.is_some() && tickets.ticket_secret_file.is_none() {
+        mistakes.error(
+            &location,
+            Problem::new("keys in a store need a secret that seals them").help(
+                "make one for the whole fleet: (umask 077; openssl rand -hex 32 > fleet.secret), and add ticket_secret_file = \"fleet.secret\"",
+            ),
+        );
+    }
+    if tickets.ticket_store_ca.is_some() && !store.is_some_and(|store| store.tls) {
+        mistakes.warning(
+            &locations.option("ticket_store_ca"),
+            Problem::new("`ticket_store_ca` has no effect without ticket_keys = \"rediss://…\"")
+                .help("remove it, or let the store speak TLS"),
+        );
+    }
+    if tickets.ticket_secret_file.is_some() && sources.contains(&KeySource::Memory) {
+        mistakes.warning(
+            &locations.option("ticket_secret_file"),
+            Problem::new("`ticket_secret_file` has no effect: ticket keys are kept in memory only")
+                .help("add ticket_keys = \"file:PATH\", so that tickets outlive a restart"),
+        );
+    }
+    if tickets.session_cache.is_some() && tickets.tickets == 0 {
+        mistakes.warning(
+            &locations.option("session_cache"),
+            Problem::new("`session_cache` has no effect: tickets = 0 turns resumption off")
+                .help("remove one of the two"),
+        );
+    }
+}

@@ -1,0 +1,194 @@
+//! Several routes on one address: told apart by the name that a client asks for and by the
+//! application protocols that it offers. Every client must find exactly one.
+
+use crate::checks::listeners::item_of;
+use crate::config::Config;
+use crate::input::locations::Locations;
+use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::problem::Problem;
+use crate::options::Route;
+use crate::values::choices::ClientAsk;
+use crate::values::endpoints::{Backend, Listen};
+use crate::values::upstream::Upstream;
+
+pub(crate) fn check(
+    config: &Config,
+    locations: &Locations<'_>,
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    for (index, route) in config.routes.iter().enumerate() {
+        names(route, index, locations, mistakes);
+        pass_through(route, index, locations, mistakes);
+    }
+    let sound = |index: &usize| {
+        let names = ["listen", "server_names", "alpn", "accept_proxy_from"];
+        locations.sound_in_route(*index, &names)
+    };
+    let all: Vec<usize> = (0..config.routes.len()).filter(sound).collect();
+    for (n, &later) in all.iter().enumerate() {
+        for &earlier in all.iter().take(n) {
+            pair(config, (earlier, later), locations, mistakes);
+        }
+    }
+}
+
+/// Two routes which may listen on the same address.
+fn pair(
+    config: &Config,
+    (earlier, later): (usize, usize),
+    locations: &Locations<'_>,
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    let (Some(first), Some(second)) = (config.routes.get(earlier), config.routes.get(later)) else {
+        return;
+    };
+    let is_of_both = |listen: &&Listen| {
+        let mut listens = first.listen.iter();
+        listens.any(|other| other.address == listen.address)
+    };
+    let Some(listen) = second.listen.iter().find(is_of_both) else {
+        return;
+    };
+    let address = listen.address;
+    let line = mistakes.line_of(&locations.in_route(earlier, "listen", None));
+    let line = line.map_or(String::new(), |line| format!(" (line {line})"));
+    let names = in_common(&first.server_names, &second.server_names);
+    let protocols = in_common(&first.alpn, &second.alpn);
+    if let (Some(name), Some(protocol)) = (names, protocols) {
+        let at = second.listen.iter().position(|l| l.address == address);
+        let at = at.map(|at| item_of(&second.listen, at));
+        let who = name.map_or("any name".to_owned(), ToString::to_string);
+        let offer = protocol.map_or(String::new(), |one| format!(" and offer {one}"));
+        mistakes.error(
+            &locations.in_route(later, "listen", at),
+            Problem::new(format!(
+                "{address} is listened on twice for clients which ask for {who}{offer}"
+            ))
+            .label(format!("it is listed already{line}"))
+            .help("each address and port belongs to one route, or to several with different `server_names` or different `alpn`"),
+        );
+    }
+    if first.accept_proxy_from != second.accept_proxy_from {
+        mistakes.error(
+            &locations.in_route(later, "accept_proxy_from", None),
+            Problem::new(format!(
+                "routes on the same address ({address}) have different `accept_proxy_from`"
+            ))
+            .label(format!("it differs from that of the other route{line}"))
+            .help(
+                "a PROXY header comes before the name that tells routes apart: give both the same",
+            ),
+        );
+    }
+}
+
+/// Something that both would take: a word of both lists; `Some(None)`: everything, since both lists
+/// are empty.
+fn in_common<'a, T: PartialEq>(first: &'a [T], second: &[T]) -> Option<Option<&'a T>> {
+    if first.is_empty() && second.is_empty() {
+        return Some(None);
+    }
+    first.iter().find(|one| second.contains(one)).map(Some)
+}
+
+/// Each name once.
+fn names(
+    route: &Route,
+    index: usize,
+    locations: &Locations<'_>,
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    if !locations.sound_in_route(index, &["server_names"]) {
+        return;
+    }
+    for (at, name) in route.server_names.iter().enumerate() {
+        if route
+            .server_names
+            .iter()
+            .take(at)
+            .any(|other| other == name)
+        {
+            let problem = Problem::new(format!("`{name}` is listed twice"));
+            mistakes.error(
+                &locations.in_route(index, "server_names", Some(at)),
+                problem.label("remove one of the two"),
+            );
+        }
+    }
+}
+
+/// What passes untouched is not ours to speak for.
+fn pass_through(
+    route: &Route,
+    index: usize,
+    locations: &Locations<'_>,
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    if !route.pass_through || !locations.sound_in_route(index, &["pass_through"]) {
+        return;
+    }
+    let without_effect = [
+        "certificates",
+        "self_signed",
+        "acme",
+        "unknown_name",
+        "client_certificates",
+        "client_ca",
+        "client_crl",
+        "client_allow",
+        "min_version",
+        "max_version",
+        "profile",
+        "suites",
+        "groups",
+        "truncation",
+    ];
+    for name in without_effect {
+        if locations.written_in_route(index, name) {
+            mistakes.error(
+                &locations.in_route(index, name, None),
+                Problem::new(format!(
+                    "`{name}` has no effect where TLS passes through untouched"
+                ))
+                .label("`pass_through` is true")
+                .help("the backend speaks TLS with the client; remove one of the two"),
+            );
+        }
+    }
+    let echo = |upstream: &&Upstream| matches!(upstream.backend, Backend::Echo);
+    if locations.sound_in_route(index, &["to"]) && route.to.iter().any(|to| echo(&to)) {
+        mistakes.error(
+            &locations.in_route(index, "to", None),
+            Problem::new("`echo:` speaks no TLS, so nothing can be passed through to it")
+                .help("give the address of a TLS server"),
+        );
+    }
+}
+
+/// Rules are for clients which are asked.
+pub(crate) fn rules(
+    route: &Route,
+    index: usize,
+    locations: &Locations<'_>,
+    mistakes: &mut MistakeCollector<'_>,
+) {
+    let asks = route.client_certificates != ClientAsk::None;
+    let sound = locations.sound_in_route(index, &["client_certificates", "client_allow"]);
+    if sound && !asks && !route.client_allow.is_empty() && !route.pass_through {
+        mistakes.error(
+            &locations.in_route(index, "client_allow", None),
+            Problem::new("`client_allow` has no effect: clients are not asked for certificates")
+                .help("add client_certificates = \"required\""),
+        );
+    } else if sound
+        && route.client_certificates == ClientAsk::Optional
+        && !route.client_allow.is_empty()
+    {
+        mistakes.warning(
+            &locations.in_route(index, "client_allow", None),
+            Problem::new("who shows no certificate comes in whatever `client_allow` says")
+                .label("client_certificates is \"optional\"")
+                .help("client_certificates = \"required\" refuses them"),
+        );
+    }
+}

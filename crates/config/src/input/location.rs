@@ -1,0 +1,14 @@
+//! Where something was written.
+
+use std::ops::Range;
+
+/// Where something was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Location {
+    /// These bytes of the file.
+    File(Range<usize>),
+    /// The flag of this name.
+    Flag(String),
+    /// Nowhere: it belongs to the whole, or comes from the table of options.
+    Whole,
+}

@@ -1,0 +1,131 @@
+//! Where everything was written, for those who find out that it does not fit.
+
+use crate::input::location::Location;
+use crate::input::value::{Key, RawData, RawValue};
+use crate::section::Section;
+use std::collections::BTreeSet;
+
+/// Where everything was written.
+#[derive(Default)]
+pub(crate) struct Locations<'a> {
+    pub(crate) entries: &'a [(Key, RawValue)],
+    /// Options of the program which could not be read: a default stands in for them.
+    pub(crate) unsound: BTreeSet<String>,
+    /// One per route of the configuration, in the same order.
+    pub(crate) routes: Vec<SectionLocation<'a>>,
+    /// The same for originations.
+    pub(crate) originate: Vec<SectionLocation<'a>>,
+}
+
+/// Where a route or an origination was written.
+pub(crate) struct SectionLocation<'a> {
+    pub(crate) raw: &'a RawValue,
+    /// Its options which could not be read, or are missing.
+    pub(crate) unsound: BTreeSet<String>,
+}
+
+impl Locations<'_> {
+    /// The value of an option of the program; `Whole` if it has its default.
+    pub(crate) fn option(&self, name: &str) -> Location {
+        find(self.entries, name).map_or(Location::Whole, |raw| raw.location.clone())
+    }
+
+    /// The first of these options that was written.
+    pub(crate) fn first_of(&self, names: &[&str]) -> Location {
+        names
+            .iter()
+            .map(|name| self.option(name))
+            .find(|location| *location != Location::Whole)
+            .unwrap_or(Location::Whole)
+    }
+
+    /// Whether all these options mean what was written, so that comparing them makes sense.
+    pub(crate) fn sound(&self, names: &[&str]) -> bool {
+        !names.iter().any(|name| self.unsound.contains(*name))
+    }
+
+    /// The same for options of a route.
+    pub(crate) fn sound_in_route(&self, route: usize, names: &[&str]) -> bool {
+        self.sound_in(Section::Route, route, names)
+    }
+
+    /// The same for options of a route or an origination.
+    pub(crate) fn sound_in(&self, section: Section, index: usize, names: &[&str]) -> bool {
+        let unsound =
+            |one: &SectionLocation<'_>| names.iter().any(|name| one.unsound.contains(*name));
+        !self.all(section).get(index).is_some_and(unsound)
+    }
+
+    fn all(&self, section: Section) -> &[SectionLocation<'_>] {
+        match section {
+            Section::Route => &self.routes,
+            Section::Originate => &self.originate,
+        }
+    }
+
+    /// Whether an option of a route was written at all.
+    pub(crate) fn written_in_route(&self, route: usize, name: &str) -> bool {
+        self.routes
+            .get(route)
+            .is_some_and(|route| match &route.raw.data {
+                RawData::Table(entries) => find(entries, name).is_some(),
+                _ => false,
+            })
+    }
+
+    /// The value of an option of a route, or one item of it; else the route.
+    pub(crate) fn in_route(&self, route: usize, name: &str, item: Option<usize>) -> Location {
+        self.location_in(Section::Route, route, name, item)
+    }
+
+    /// The same of a route or an origination.
+    pub(crate) fn location_in(
+        &self,
+        section: Section,
+        index: usize,
+        name: &str,
+        item: Option<usize>,
+    ) -> Location {
+        let Some(SectionLocation { raw, .. }) = self.all(section).get(index) else {
+            return Location::Whole;
+        };
+        let value = match &raw.data {
+            RawData::Table(entries) => find(entries, name),
+            _ => None,
+        };
+        let location = match (value.map(|value| &value.data), item) {
+            (Some(RawData::List(items)), Some(at)) => items.get(at).map(|item| &item.location),
+            _ => None,
+        };
+        location
+            .or(value.map(|value| &value.location))
+            .unwrap_or(&raw.location)
+            .clone()
+    }
+}
+
+fn find<'a>(entries: &'a [(Key, RawValue)], name: &str) -> Option<&'a RawValue> {
+    entries
+        .iter()
+        .find(|(key, _)| key.name == name)
+        .map(|(_, raw)| raw)
+}
+
+/// A route or an origination, and where it was written.
+#[derive(Clone, Copy)]
+pub(crate) struct SectionRef<'a> {
+    pub(crate) section: Section,
+    pub(crate) index: usize,
+    pub(crate) locations: &'a Locations<'a>,
+}
+
+impl SectionRef<'_> {
+    pub(crate) fn sound(&self, names: &[&str]) -> bool {
+        self.locations.sound_in(self.section, self.index, names)
+    }
+
+    pub(crate) fn location(&self, name: &str, item: Option<usize>) -> Location {
+        self.locations
+            .location_in(self.section, self.index, name, item)
+    }
+}

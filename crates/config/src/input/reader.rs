@@ -1,0 +1,313 @@
+//! From raw values to a [`Config`]: which option is which, and what is missing.
+
+use crate::config::Config;
+use crate::input::context::ReadContext;
+use crate::input::location::Location;
+use crate::input::locations::{Locations, SectionLocation};
+use crate::input::value::{Key, RawData, RawValue};
+use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::nearest::{containing, nearest};
+use crate::mistakes::problem::Problem;
+use crate::mistakes::words::{list_of, shortened, unknown_word};
+use crate::option::group::Group;
+use crate::option::option_type::ITEMS_MAX;
+use crate::option::spec::{OptionDefault, OptionSpec};
+use crate::options::Route;
+use crate::section::Section;
+use std::collections::BTreeSet;
+
+/// The names under which routes and originations stand in a file.
+const SECTIONS: [&str; 2] = ["route", "originate"];
+
+/// Everything that was written, still with its places.
+pub(crate) struct RawConfig {
+    /// The options of the program and, from a file, the routes among them.
+    pub(crate) entries: Vec<(Key, RawValue)>,
+    /// False if parts of it could not be read: then nothing is missing for sure.
+    pub(crate) complete: bool,
+    /// Whether there is a file among the sources.
+    pub(crate) from_file: bool,
+    /// What the flags are for.
+    pub(crate) section: Section,
+}
+
+/// Makes a configuration of what was written. It is of use only if there are no
+/// errors among the mistakes.
+pub(crate) fn read<'a>(
+    written: &'a RawConfig,
+    context: &ReadContext<'_>,
+    mistakes: &mut MistakeCollector<'_>,
+) -> (Config, Locations<'a>) {
+    let mut config = Config::blank();
+    let mut locations = Locations::default();
+    for (key, raw) in &written.entries {
+        if mistakes.is_full() {
+            break;
+        }
+        // What the parser made of a broken line is not what was meant.
+        if !written.complete && mistakes.complained_about(&key.location) {
+            continue;
+        }
+        if let Some(section) = Section::ALL.into_iter().find(|one| one.name() == key.name) {
+            for raw in tables(section, raw, mistakes) {
+                let reading = SectionReader {
+                    section,
+                    raw,
+                    complete: written.complete,
+                };
+                let (list, unsound) = match section {
+                    Section::Route => {
+                        let (route, unsound) = reading.table(context, mistakes);
+                        config.routes.push(route);
+                        (&mut locations.routes, unsound)
+                    }
+                    Section::Originate => {
+                        let (originate, unsound) = reading.table(context, mistakes);
+                        config.originate.push(originate);
+                        (&mut locations.originate, unsound)
+                    }
+                };
+                list.push(SectionLocation { raw, unsound });
+            }
+            continue;
+        }
+        match config.read_option(&key.name, raw, context) {
+            Some(Ok(())) => {}
+            Some(Err(problems)) => {
+                report(problems, raw, mistakes);
+                locations.unsound.insert(key.name.clone());
+            }
+            None => mistakes.error(&key.location, unknown_process_option(key, raw)),
+        }
+    }
+    locations.entries = &written.entries;
+    if written.complete {
+        let meant = |name: &str| SECTIONS.contains(&name) || nearest(name, &SECTIONS).is_some();
+        if !written.entries.iter().any(|(key, _)| meant(&key.name)) {
+            mistakes.error(&Location::Whole, no_route(written));
+        }
+    }
+    (config, locations)
+}
+
+fn no_route(written: &RawConfig) -> Problem {
+    let help = match (written.from_file, written.section) {
+        (true, _) => "add a line [[route]], and under it `listen`, `to` and `certificates`",
+        (false, Section::Route) => "give --listen, --to and a certificate, or a file with -c",
+        (false, Section::Originate) => "give --listen and --to, or a file with -c",
+    };
+    Problem::new("there is no route, so nothing would be served").help(help)
+}
+
+/// The routes or originations, also if they were written in a way that is nearly right.
+fn tables<'a>(
+    section: Section,
+    raw: &'a RawValue,
+    mistakes: &mut MistakeCollector<'_>,
+) -> Vec<&'a RawValue> {
+    let name = section.name();
+    let items = match &raw.data {
+        RawData::List(items) => items.iter().collect(),
+        // From flags there is one; in a file it lacks a pair of brackets.
+        RawData::Table(_) => {
+            if matches!(raw.location, Location::File(_)) {
+                mistakes.error(
+                    &raw.location,
+                    Problem::new(format!(
+                        "{}s stand under `[[{name}]]`, as there may be several",
+                        section.noun()
+                    ))
+                    .label("two brackets on each side"),
+                );
+            }
+            vec![raw]
+        }
+        _ => {
+            mistakes.error(
+                &raw.location,
+                raw.wrong_type(
+                    &format!("{}s", section.noun()),
+                    &format!("[[{name}]] in a line of its own"),
+                ),
+            );
+            return Vec::new();
+        }
+    };
+    let (tables, others): (Vec<&RawValue>, Vec<&RawValue>) = items
+        .into_iter()
+        .partition(|item| matches!(item.data, RawData::Table(_)));
+    if let Some(first_too_many) = tables.get(ITEMS_MAX) {
+        mistakes.error(
+            &first_too_many.location,
+            Problem::new(format!("there are {} {}s", tables.len(), section.noun()))
+                .label(format!("at most {ITEMS_MAX}")),
+        );
+    }
+    for other in others {
+        mistakes.error(
+            &other.location,
+            other.wrong_type(section.one(), &format!("[[{name}]] in a line of its own")),
+        );
+    }
+    tables.into_iter().take(ITEMS_MAX).collect()
+}
+
+/// A route or an origination that is being read.
+#[derive(Clone, Copy)]
+struct SectionReader<'a> {
+    section: Section,
+    raw: &'a RawValue,
+    complete: bool,
+}
+
+impl SectionReader<'_> {
+    /// Reads it; the second value names the options which can't be relied on.
+    fn table<G: Group>(
+        self,
+        context: &ReadContext<'_>,
+        mistakes: &mut MistakeCollector<'_>,
+    ) -> (G, BTreeSet<String>) {
+        let mut table = G::blank();
+        let mut unsound = BTreeSet::new();
+        let RawData::Table(entries) = &self.raw.data else {
+            return (table, unsound);
+        };
+        for (key, value) in entries {
+            if mistakes.is_full() {
+                break;
+            }
+            if !self.complete && mistakes.complained_about(&key.location) {
+                continue;
+            }
+            match table.read(&key.name, value, context) {
+                Some(Ok(())) => {}
+                Some(Err(problems)) => {
+                    report(problems, value, mistakes);
+                    unsound.insert(key.name.clone());
+                }
+                None => mistakes.error(&key.location, unknown_section_option(self.section, key)),
+            }
+        }
+        // A misspelt one has been reported as such.
+        let names = names::<G>();
+        let meant = |name: &str, spec: &OptionSpec| {
+            let misspelt = !names.contains(&name) && nearest(name, &names) == Some(spec.name);
+            name == spec.name || misspelt
+        };
+        let missing = |spec: &&OptionSpec| {
+            matches!(spec.default, OptionDefault::Required(_))
+                && !entries.iter().any(|(key, _)| meant(&key.name, spec))
+        };
+        for spec in G::OPTIONS.iter().filter(missing).filter(|_| self.complete) {
+            let problem = missing_option(self.section, spec, &self.raw.location);
+            mistakes.error(&self.raw.location, problem);
+            unsound.insert(spec.name.to_owned());
+        }
+        (table, unsound)
+    }
+}
+
+fn report(problems: Vec<Problem>, raw: &RawValue, mistakes: &mut MistakeCollector<'_>) {
+    for problem in problems {
+        mistakes.error(&raw.location, problem);
+    }
+}
+
+fn missing_option(section: Section, spec: &OptionSpec, location: &Location) -> Problem {
+    let example = spec.default.text();
+    match location {
+        Location::File(_) => {
+            Problem::new(format!("this {} has no `{}`", section.noun(), spec.name))
+                .help(format!("add {} = \"{example}\"", spec.name))
+        }
+        _ => Problem::new(format!("--{} is missing", spec.flag())).help(format!(
+            "add --{} {}",
+            spec.flag(),
+            spec.default.text()
+        )),
+    }
+    .at(location)
+}
+
+fn unknown_process_option(key: &Key, raw: &RawValue) -> Problem {
+    let name = key.name.as_str();
+    for section in Section::ALL {
+        if names_in(section).contains(&name) {
+            return Problem::new(format!("`{name}` is an option of {}", section.one())).help(
+                format!("write it under a line which says [[{}]]", section.name()),
+            );
+        }
+    }
+    if matches!(key.location, Location::Flag(_)) {
+        return Problem::new("there is no such flag");
+    }
+    // A section, as other programs have them.
+    if matches!(raw.data, RawData::Table(_) | RawData::List(_)) {
+        let problem = unknown_word("section", name, &SECTIONS);
+        if !problem.label.is_empty() {
+            return problem
+                .help(
+                "routes stand under [[route]], originations under [[originate]], everything else above the first of them",
+            );
+        }
+        return Problem::new(format!("unknown section `{}`", shortened(name))).help(
+            "the only sections are [[route]] and [[originate]]; all other options stand above them, without a section",
+        );
+    }
+    let mut known = Config::option_names();
+    known.extend(SECTIONS);
+    let of_process = unknown_word("option", name, &known);
+    if !of_process.label.is_empty() {
+        return of_process;
+    }
+    let of_route = unknown_word("option", name, &names::<Route>());
+    if !of_route.label.is_empty() {
+        return of_route
+            .help("it is an option of a route: write it under a line which says [[route]]");
+    }
+    let problem = Problem::new(format!("unknown option `{}`", shortened(name)));
+    match containing(name, &known).as_slice() {
+        [] => {
+            problem.help("docs/guide/reference.md has them all, and so does `dormouse reference`")
+        }
+        candidates => problem.help(format!("did you mean one of {}?", list_of(candidates))),
+    }
+}
+
+fn unknown_section_option(section: Section, key: &Key) -> Problem {
+    let (one, location) = (section.one(), section.name());
+    let name = key.name.as_str();
+    let process = Config::option_names();
+    if process.contains(&name) {
+        return Problem::new(format!(
+            "`{name}` is not an option of {one} but of the whole program"
+        ))
+        .help(format!("write it above the first [[{location}]]"));
+    }
+    if name == "cert" || name == "key" {
+        return Problem::new(format!("unknown option `{name}` of {one}"))
+            .label("this belongs into `certificates`")
+            .help("certificates = [{ cert = \"site.pem\", key = \"site.key\" }]");
+    }
+    let own = unknown_word("option", name, &names_in(section));
+    if !own.label.is_empty() {
+        return own;
+    }
+    let of_process = unknown_word("option", name, &process);
+    if !of_process.label.is_empty() {
+        return of_process.help(format!(
+            "it is an option of the whole program: write it above the first [[{location}]]"
+        ));
+    }
+    Problem::new(format!("unknown option `{}` of {one}", shortened(name)))
+        .help(format!("{one} has {}", list_of(&names_in(section))))
+}
+
+fn names<G: Group>() -> Vec<&'static str> {
+    G::OPTIONS.iter().map(|spec| spec.name).collect()
+}
+
+fn names_in(section: Section) -> Vec<&'static str> {
+    let options = section.options().options;
+    options.iter().map(|spec| spec.name).collect()
+}

@@ -1,0 +1,133 @@
+//! From a TOML file to raw values with places.
+
+use crate::input::location::Location;
+use crate::input::value::{Key, RawData, RawValue};
+use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::mistake::Mistakes;
+use crate::mistakes::problem::Problem;
+use crate::mistakes::words::shortened;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Far more than anybody writes, and little enough to be read at once.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Reads the text of a file, or says why that is none.
+pub(crate) fn read(path: &Path) -> Result<String, Mistakes> {
+    let refuse = |what: &str, help: &str| Err(Mistakes::of_file(path, what, help));
+    let mut bytes = Vec::new();
+    let read =
+        File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
+    if let Err(error) = read {
+        let help = match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                "check the path; `dormouse serve --help` shows how to do without a file"
+            }
+            std::io::ErrorKind::IsADirectory => "give the file in it, such as dormouse.toml",
+            std::io::ErrorKind::PermissionDenied => "let the user who starts the program read it",
+            _ => "a file in TOML is needed",
+        };
+        return refuse(&format!("can't be read: {}", os_words(&error)), help);
+    }
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return refuse("is larger than 1 MiB", "is this the right file?");
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let good = error.utf8_error().valid_up_to();
+        let before = error.as_bytes().get(..good).unwrap_or_default();
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        Mistakes::of_file(
+            path,
+            format!(
+                "is not UTF-8 text: byte {good}, in line {line}, does not belong to any character"
+            ),
+            "save it as UTF-8; is this the right file?",
+        )
+    })
+}
+
+/// "Permission denied (os error 13)" without what a person does not need.
+fn os_words(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
+    }
+}
+
+/// The values of a text. What could be made out is returned even if there are
+/// errors of syntax, so that other mistakes can be reported with them; the second
+/// value says whether it is complete.
+pub(crate) fn parse(
+    text: &str,
+    mistakes: &mut MistakeCollector<'_>,
+) -> (Vec<(Key, RawValue)>, bool) {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        let written = error
+            .span()
+            .and_then(|span| text.get(span))
+            .unwrap_or_default();
+        let location = error.span().map_or(Location::Whole, Location::File);
+        mistakes.error(&location, syntax_problem(error.message(), written));
+    }
+    (entries(table.get_ref()), errors.is_empty())
+}
+
+/// Says what the parser says in our own form.
+fn syntax_problem(message: &str, written: &str) -> Problem {
+    let (what, label) = match message.split_once(", expected ") {
+        Some((what, expected)) => (what, format!("expected {expected}")),
+        None => (message, String::new()),
+    };
+    // The parser takes `info` for the beginning of `inf`, and the like.
+    let is_word = written.starts_with(|c: char| c.is_ascii_alphabetic())
+        && !written.contains(|c: char| c.is_whitespace() || c == '"' || c == '\'');
+    if is_word && (what.starts_with("invalid") || what.starts_with("string values")) {
+        return Problem::new(format!("`{}` needs quotes", shortened(written)))
+            .label(format!("write \"{}\"", shortened(written)));
+    }
+    if what == "duplicate key" {
+        return Problem::new("this is given twice")
+            .label("remove one of the two")
+            .help("each option may be given once; a list takes several values: [\"a\", \"b\"]");
+    }
+    Problem::new(format!("this is not TOML: {what}"))
+        .label(label)
+        .help("a line is `name = value`; texts stand in quotes: log_level = \"info\"")
+}
+
+fn entries(table: &DeTable<'_>) -> Vec<(Key, RawValue)> {
+    table
+        .iter()
+        .map(|(key, value)| {
+            let key = Key {
+                name: key.get_ref().to_string(),
+                location: Location::File(key.span()),
+            };
+            (key, raw(value))
+        })
+        .collect()
+}
+
+fn raw(value: &Spanned<DeValue<'_>>) -> RawValue {
+    let data = match value.get_ref() {
+        DeValue::String(text) => RawData::String(text.to_string()),
+        DeValue::Integer(number) => {
+            let read = u64::from_str_radix(number.as_str().trim_start_matches('+'), number.radix());
+            RawData::Integer(read.map_err(|_| number.to_string()))
+        }
+        DeValue::Float(number) => RawData::Float(number.as_str().to_owned()),
+        DeValue::Boolean(value) => RawData::Boolean(*value),
+        DeValue::Datetime(value) => RawData::Datetime(value.to_string()),
+        DeValue::Array(values) => RawData::List(values.iter().map(raw).collect()),
+        DeValue::Table(table) => RawData::Table(entries(table)),
+    };
+    RawValue {
+        location: Location::File(value.span()),
+        data,
+    }
+}

@@ -1,0 +1,259 @@
+//! From a file and flags to a configuration and its plan, or to all that is wrong.
+
+use crate::checks::{self, listeners};
+use crate::config::Config;
+use crate::input::context::{ReadContext, Resolve};
+use crate::input::flags::Flag;
+use crate::input::location::Location;
+use crate::input::locations::Locations;
+use crate::input::reader::RawConfig;
+use crate::input::value::{Key, RawData, RawValue};
+use crate::input::{flags, reader, toml_file};
+use crate::mistakes::collector::MistakeCollector;
+use crate::mistakes::mistake::{Mistakes, Severity};
+use crate::mistakes::problem::Problem;
+use crate::plan::machine::Machine;
+use crate::plan::sizing::{self, Plan};
+use crate::section::Section;
+use crate::values::amounts::Amount;
+use crate::values::quantities::Count;
+use crate::values::units;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::Path;
+use std::time::Duration;
+
+/// A configuration without mistakes.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// What it comes to on this machine.
+    pub plan: Plan,
+    /// What can be lived with, but should be known.
+    pub warnings: Mistakes,
+}
+
+impl Loaded {
+    /// The same with every limit that was left to the program at the plan's number, for those who
+    /// do not see the plan.
+    #[must_use]
+    pub fn settled(&self) -> Loaded {
+        let mut settled = self.clone();
+        let (limits, sockets) = (&mut settled.config.limits, &mut settled.config.sockets);
+        limits.max_handshakes = Count::Exactly(self.plan.handshakes_max);
+        limits.pending_memory = Amount::Exactly(self.plan.pending_memory);
+        limits.kernel_memory = Amount::Exactly(self.plan.kernel_memory);
+        sockets.receive_buffer = Amount::Exactly(self.plan.receive_buffer);
+        sockets.backlog = Count::Exactly(self.plan.backlog);
+        settled
+    }
+}
+
+/// What a configuration is loaded for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be run by this process: what this process may not do is an error.
+    Serve,
+    /// To be looked at, maybe by somebody with fewer privileges than the one who
+    /// will run it: such things are warnings.
+    Check,
+}
+
+/// Loads the configuration from a file, flags, or both. Flags win over the file;
+/// routes come from either of them.
+pub fn load(
+    file: Option<&Path>,
+    section: Section,
+    flags: &[Flag],
+    machine: &Machine,
+    purpose: Purpose,
+) -> Result<Loaded, Mistakes> {
+    load_with(file, section, flags, machine, purpose, &look_up)
+}
+
+/// Asks the operating system for the addresses of a host, and waits for the answer.
+pub fn look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok((name, port).to_socket_addrs()?.collect())
+}
+
+/// As [`load`], with names looked up by somebody else.
+pub fn load_with(
+    file: Option<&Path>,
+    section: Section,
+    flags: &[Flag],
+    machine: &Machine,
+    purpose: Purpose,
+    resolve: Resolve<'_>,
+) -> Result<Loaded, Mistakes> {
+    let text = match file {
+        Some(path) => toml_file::read(path)?,
+        None => String::new(),
+    };
+    Loader {
+        file,
+        text: &text,
+        section,
+        flags,
+        machine,
+        purpose,
+        resolve,
+    }
+    .load()
+}
+
+/// What would be wrong with a configuration that stands in no file yet. No name is looked up: each
+/// is taken to have an address of its own.
+pub fn judge(text: &str, file: &Path, machine: &Machine) -> Mistakes {
+    let answer = Loader {
+        file: Some(file),
+        text,
+        section: Section::Route,
+        flags: &[],
+        machine,
+        purpose: Purpose::Check,
+        resolve: &stand_in,
+    }
+    .load();
+    answer.map_or_else(|mistakes| mistakes, |loaded| loaded.warnings)
+}
+
+/// An address of the networks that are for tests (RFC 2544), the same for the same name.
+fn stand_in(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let [.., a, b, c] = name.bytes().fold(0x811c_9dc5, mix).to_be_bytes();
+    let address = match name {
+        "localhost" => [127, 0, 0, 1],
+        _ => [198, 18 | (a & 1), b, c],
+    };
+    Ok(vec![SocketAddr::new(address.into(), port)])
+}
+
+/// Reads a duration as people write it.
+///
+/// # Errors
+/// What would be right, in words.
+pub fn read_duration(text: &str) -> Result<Duration, String> {
+    units::duration(text)
+        .map_err(|_| format!("`{text}` is no duration; write it like 90s, 10m or 1h"))
+}
+
+/// Everything that loading depends on, so that tests can do it without a machine.
+pub(crate) struct Loader<'a> {
+    pub(crate) file: Option<&'a Path>,
+    pub(crate) text: &'a str,
+    pub(crate) section: Section,
+    pub(crate) flags: &'a [Flag],
+    pub(crate) machine: &'a Machine,
+    pub(crate) purpose: Purpose,
+    pub(crate) resolve: Resolve<'a>,
+}
+
+impl Loader<'_> {
+    pub(crate) fn load(&self) -> Result<Loaded, Mistakes> {
+        let mut mistakes = MistakeCollector::new(self.text);
+        let context = ReadContext {
+            base: self.file.and_then(Path::parent),
+            resolve: self.resolve,
+            ipv6: self.machine.ipv6,
+        };
+        let written = self.written(&mut mistakes);
+        let (config, locations) = reader::read(&written, &context, &mut mistakes);
+        if written.complete {
+            checks::check(&config, &locations, &mut mistakes);
+        }
+        let plan = self.fit(&config, &locations, &mut mistakes);
+        let (errors, warnings) = mistakes.into_parts(self.file);
+        match plan {
+            Some(plan) if errors.list.is_empty() => Ok(Loaded {
+                config,
+                plan,
+                warnings,
+            }),
+            _ => Err(errors),
+        }
+    }
+
+    /// File and flags as one; a flag replaces the line of the file.
+    fn written(&self, mistakes: &mut MistakeCollector<'_>) -> RawConfig {
+        let flags = flags::parse(self.section, self.flags, mistakes);
+        let (mut entries, complete) = match self.file {
+            Some(_) => toml_file::parse(self.text, mistakes),
+            None => (Vec::new(), true),
+        };
+        entries.retain(|(key, _)| !flags.process.iter().any(|(flag, _)| flag.name == key.name));
+        entries.extend(flags.process);
+        match (self.file, flags.section.first()) {
+            (Some(_), Some((key, _))) => mistakes.error(
+                &key.location,
+                Problem::new(match self.section {
+                    Section::Route => "routes come from the file when there is one",
+                    Section::Originate => "originations come from the file when there is one",
+                })
+                .help("remove this flag, or do without -c"),
+            ),
+            (None, Some(_)) => {
+                let route = RawValue {
+                    location: Location::Whole,
+                    data: RawData::Table(flags.section),
+                };
+                let key = Key {
+                    name: self.section.name().to_owned(),
+                    location: Location::Whole,
+                };
+                entries.push((key, route));
+            }
+            (_, None) => {}
+        }
+        RawConfig {
+            entries,
+            complete,
+            from_file: self.file.is_some(),
+            section: self.section,
+        }
+    }
+
+    /// Holds the configuration against the machine.
+    fn fit(
+        &self,
+        config: &Config,
+        locations: &Locations<'_>,
+        mistakes: &mut MistakeCollector<'_>,
+    ) -> Option<Plan> {
+        let severity = match self.purpose {
+            Purpose::Serve => Severity::Error,
+            Purpose::Check => Severity::Warning,
+        };
+        for listener in listeners::all(config, locations) {
+            let privileged = |port: u16| port < self.machine.privileged_below;
+            if privileged(listener.address.port()) {
+                let problem = privileged_problem(listener.address, self.machine);
+                mistakes.add(severity, &listener.location, problem);
+            }
+        }
+        if config.sockets.backlog.or(0) > self.machine.backlog_max {
+            let location = locations.option("backlog");
+            let problem = Problem::new(format!(
+                "the kernel lowers backlog to {} here",
+                self.machine.backlog_max
+            ));
+            let help = format!(
+                "raise it: sysctl net.core.somaxconn={}",
+                config.sockets.backlog
+            );
+            mistakes.add(Severity::Warning, &location, problem.help(help));
+        }
+        sizing::plan(config, self.machine)
+            .map_err(|(options, problem)| mistakes.error(&locations.first_of(options), problem))
+            .ok()
+    }
+}
+
+fn privileged_problem(address: SocketAddr, machine: &Machine) -> Problem {
+    let (port, below) = (address.port(), machine.privileged_below);
+    Problem::new(format!("port {port} needs privileges which this process does not have"))
+        .label(format!("ports below {below} are privileged"))
+        .help(format!(
+            "use a port from {below}, start as root, or allow it: setcap cap_net_bind_service=+ep on the binary, or sysctl net.ipv4.ip_unprivileged_port_start={port}"
+        ))
+}

@@ -1,0 +1,131 @@
+//! Mistakes as they are found, and their order.
+
+use crate::input::location::Location;
+use crate::mistakes::mistake::{Mistake, Mistakes, Severity, Source};
+use crate::mistakes::problem::Problem;
+use std::path::Path;
+
+/// How many are collected: a file which is something else altogether has one per line.
+const COLLECTED_MAX: usize = 500;
+
+/// Collects mistakes while a configuration is read.
+pub(crate) struct MistakeCollector<'a> {
+    text: &'a str,
+    /// With the place in the file, for the order.
+    found: Vec<(usize, Mistake)>,
+}
+
+impl<'a> MistakeCollector<'a> {
+    /// For a file of this text, or for flags alone if it is empty.
+    pub(crate) fn new(text: &'a str) -> Self {
+        Self {
+            text,
+            found: Vec::new(),
+        }
+    }
+
+    /// Something wrong at this place.
+    pub(crate) fn error(&mut self, location: &Location, problem: Problem) {
+        self.add(Severity::Error, location, problem);
+    }
+
+    /// Something to know about this place.
+    pub(crate) fn warning(&mut self, location: &Location, problem: Problem) {
+        self.add(Severity::Warning, location, problem);
+    }
+
+    /// Whether it is enough.
+    pub(crate) fn is_full(&self) -> bool {
+        self.found.len() >= COLLECTED_MAX
+    }
+
+    /// Adds it, unless that line has been complained about in the same words.
+    pub(crate) fn add(&mut self, severity: Severity, location: &Location, problem: Problem) {
+        if self.is_full() {
+            return;
+        }
+        let location = problem.location.as_ref().unwrap_or(location);
+        let mistake = Mistake {
+            severity,
+            source: self.source(location),
+            what: problem.what,
+            label: problem.label,
+            help: problem.help,
+        };
+        let order = match location {
+            Location::File(span) => span.start,
+            Location::Flag(_) => usize::MAX - 1,
+            Location::Whole => usize::MAX,
+        };
+        if !self.found.iter().any(|(_, found)| *found == mistake) {
+            self.found.push((order, mistake));
+        }
+    }
+
+    /// Whether there is a mistake in one of the lines of this place already.
+    pub(crate) fn complained_about(&self, location: &Location) -> bool {
+        let Source::Line { line, .. } = self.source(location) else {
+            return false;
+        };
+        self.found.iter().any(
+            |(_, found)| matches!(found.source, Source::Line { line: other, .. } if other == line),
+        )
+    }
+
+    /// The line in which a place begins.
+    pub(crate) fn line_of(&self, location: &Location) -> Option<usize> {
+        match self.source(location) {
+            Source::Line { line, .. } => Some(line),
+            _ => None,
+        }
+    }
+
+    /// Errors and warnings apart, each in the order of the file.
+    pub(crate) fn into_parts(mut self, file: Option<&Path>) -> (Mistakes, Mistakes) {
+        self.found.sort_by_key(|(order, _)| *order);
+        let file = file.map(Path::to_owned);
+        let (errors, warnings) = self
+            .found
+            .into_iter()
+            .map(|(_, mistake)| mistake)
+            .partition(|mistake| mistake.severity == Severity::Error);
+        let of = |list| Mistakes {
+            file: file.clone(),
+            list,
+        };
+        (of(errors), of(warnings))
+    }
+
+    fn source(&self, location: &Location) -> Source {
+        let span = match location {
+            Location::File(span) => span,
+            Location::Flag(flag) => return Source::Flag(flag.clone()),
+            Location::Whole => return Source::Whole,
+        };
+        let start = floor(self.text, span.start);
+        let before = self.text.get(..start).unwrap_or_default();
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let rest = self.text.get(line_start..).unwrap_or_default();
+        let line = rest
+            .split('\n')
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches('\r');
+        let end = floor(self.text, span.end) - line_start;
+        let start = (start - line_start).min(line.len());
+        Source::Line {
+            line: 1 + before.matches('\n').count(),
+            span: start..end.clamp(start, line.len()),
+            text: line.to_owned(),
+        }
+    }
+}
+
+/// The nearest boundary of a character at or before this byte.
+fn floor(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}

@@ -1,0 +1,74 @@
+//! How mistakes are shown.
+
+use crate::mistakes::mistake::{Mistake, Mistakes, Severity, Source};
+use crate::mistakes::words::shortened;
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use std::fmt;
+
+/// How many mistakes are shown; who has more mends these first.
+const SHOWN_MAX: usize = 40;
+
+impl Mistakes {
+    /// Text for a person, with colours if the terminal has them.
+    pub fn render(&self, colours: bool) -> String {
+        let renderer = match colours {
+            true => Renderer::styled(),
+            false => Renderer::plain(),
+        };
+        let file = self
+            .file
+            .as_deref()
+            .map(|file| shortened(&file.display().to_string()));
+        let mut out = String::new();
+        for mistake in self.list.iter().take(SHOWN_MAX) {
+            out += &mistake.render(file.as_deref(), &renderer);
+            out += "\n\n";
+        }
+        if self.list.len() > SHOWN_MAX {
+            out += &format!("and {} more\n", self.list.len() - SHOWN_MAX);
+        }
+        out
+    }
+}
+
+impl Mistake {
+    fn render(&self, file: Option<&str>, renderer: &Renderer) -> String {
+        let level = match self.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let what = match (&self.source, file) {
+            (Source::Flag(flag), _) if self.label.is_empty() => format!("{flag}: {}", self.what),
+            (Source::Flag(flag), _) => format!("{flag}: {}: {}", self.what, self.label),
+            (Source::Whole, Some(file)) => format!("{file}: {}", self.what),
+            _ => self.what.clone(),
+        };
+        let title = level.primary_title(&what);
+        let help = self.help.as_deref();
+        let Source::Line { line, span, text } = &self.source else {
+            let title = renderer.render(&[Group::with_title(title)]);
+            let help =
+                help.map(|help| format!("\n   = help: {}", help.replace('\n', "\n           ")));
+            return title + &help.unwrap_or_default();
+        };
+        let caret = AnnotationKind::Primary.span(span.clone());
+        let caret = match self.label.as_str() {
+            "" => caret,
+            label => caret.label(label),
+        };
+        let snippet = Snippet::source(text)
+            .line_start(*line)
+            .path(file)
+            .annotation(caret);
+        let help = help.map(|help| Level::HELP.message(help));
+        renderer.render(&[title.element(snippet).elements(help)])
+    }
+}
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.render(false).trim_end())
+    }
+}
+
+impl std::error::Error for Mistakes {}

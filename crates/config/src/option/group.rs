@@ -1,0 +1,185 @@
+//! The macro which makes one definition of an option serve for everything: the
+//! field of [`Config`](crate::Config), its default, how it is read, its range,
+//! the flag of the command line and the line of the reference.
+
+use crate::input::context::ReadContext;
+use crate::input::value::RawValue;
+use crate::mistakes::problem::{Problem, ReadResult};
+use crate::option::option_type::OptionType;
+use crate::option::spec::{OptionDefault, OptionSpec, first_example};
+
+/// A group of options: a struct whose fields were made from the table.
+pub(crate) trait Group: Sized {
+    /// The heading in the reference and in `--help`.
+    const TITLE: &'static str;
+    /// What the group is about.
+    const ABOUT: &'static str;
+    /// The options in the order of the reference.
+    const OPTIONS: &'static [OptionSpec];
+
+    /// Every option at its default; those without one at their example.
+    fn blank() -> Self;
+
+    /// Reads one option. `None`: there is no option of this name here.
+    fn read(
+        &mut self,
+        name: &str,
+        raw: &RawValue,
+        context: &ReadContext<'_>,
+    ) -> Option<ReadResult<()>>;
+}
+
+/// A group of options, for `--help` and the reference.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionGroup {
+    /// Its heading.
+    pub title: &'static str,
+    /// What it is about.
+    pub about: &'static str,
+    /// Its options.
+    pub options: &'static [OptionSpec],
+}
+
+impl OptionGroup {
+    pub(crate) const fn of<G: Group>() -> Self {
+        Self {
+            title: G::TITLE,
+            about: G::ABOUT,
+            options: G::OPTIONS,
+        }
+    }
+}
+
+/// Reads the text of a default or a bound, which is part of the program.
+pub(crate) fn builtin<T: OptionType>(text: &str) -> T {
+    match T::read(&RawValue::builtin(text), &ReadContext::NONE) {
+        Ok(value) => value,
+        Err(problem) => panic!("the table of options says `{text}`, which is wrong: {problem:?}"),
+    }
+}
+
+/// Reads a value and holds it against its range.
+pub(crate) fn read_within<T: OptionType>(
+    spec: &OptionSpec,
+    raw: &RawValue,
+    context: &ReadContext<'_>,
+) -> ReadResult<T> {
+    let value = T::read(raw, context).map_err(|problems| -> Vec<Problem> {
+        problems
+            .into_iter()
+            .map(|problem| specific_to(spec, problem))
+            .collect()
+    })?;
+    let (Some((least, greatest)), Some(measure)) = (spec.range, value.measure()) else {
+        return Ok(value);
+    };
+    let bound = |text: &str| builtin::<T>(text).measure().unwrap_or_default();
+    let (size, label) = if measure < bound(least) {
+        ("small", format!("at least {least}"))
+    } else if measure > bound(greatest) {
+        ("large", format!("at most {greatest}"))
+    } else {
+        return Ok(value);
+    };
+    Err(Problem::new(format!(
+        "`{}` is too {size} for `{}`",
+        raw.text(),
+        spec.name
+    ))
+    .label(label)
+    .help(format!("it may be from {least} to {greatest}"))
+    .into())
+}
+
+/// What is said of any value of its kind, said of this option.
+fn specific_to(spec: &OptionSpec, mut problem: Problem) -> Problem {
+    let like = |example: &str| format!("write it like this: {example}");
+    let own = match spec.default {
+        // These say all that may stand there.
+        _ if !spec.kind.choices.is_empty() || spec.kind.example.contains(" or ") => None,
+        _ if !spec.example.is_empty() => Some(spec.example),
+        // Any number is an example of a number, but not each is in the range.
+        OptionDefault::Is(text) if spec.kind.bare && text.parse::<u32>().is_ok() => Some(text),
+        _ => None,
+    };
+    if let (true, Some(own)) = (problem.help == Some(like(spec.kind.example)), own) {
+        problem.help = Some(like(own));
+    }
+    if problem.help.is_none() && problem.label.is_empty() {
+        problem.help = Some(match spec.range {
+            Some((least, greatest)) => format!("it may be from {least} to {greatest}"),
+            None => like(&first_example(spec)),
+        });
+    }
+    problem
+}
+
+/// Defines groups of options. See `options.rs` for what an entry looks like.
+macro_rules! option_groups {
+    ($(
+        $(#[doc = $about:literal])*
+        $group:ident, $title:literal {
+            $(
+                $(#[doc = $doc:literal])*
+                $name:ident: $kind:ty = $how:ident $default:literal
+                    $(, $least:literal ..= $greatest:literal)?
+                    $(, costs $cost:literal)?
+                    $(, like $example:literal)?;
+            )*
+        }
+    )*) => {$(
+        $(#[doc = $about])*
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        // What an older binary did not know, an upgrade finds at its default.
+        #[serde(default)]
+        pub struct $group {
+            $( $(#[doc = $doc])* pub $name: $kind, )*
+        }
+
+        impl ::core::default::Default for $group {
+            fn default() -> Self {
+                <Self as $crate::option::group::Group>::blank()
+            }
+        }
+
+        impl $crate::option::group::Group for $group {
+            const TITLE: &'static str = $title;
+            const ABOUT: &'static str = concat!($($about, "\n"),*);
+            const OPTIONS: &'static [$crate::OptionSpec] = &[$(
+                $crate::OptionSpec {
+                    name: stringify!($name),
+                    kind: &<$kind as $crate::option::option_type::OptionType>::KIND,
+                    default: option_groups!(@default $how $default),
+                    range: option_groups!(@range $($least, $greatest)?),
+                    doc: concat!($($doc, "\n"),*),
+                    cost: concat!("", $($cost)?),
+                    example: concat!("", $($example)?),
+                },
+            )*];
+
+            fn blank() -> Self {
+                use $crate::option::group::builtin;
+                Self { $( $name: builtin($default), )* }
+            }
+
+            fn read(
+                &mut self,
+                name: &str,
+                raw: &$crate::input::value::RawValue,
+                context: &$crate::input::context::ReadContext<'_>,
+            ) -> Option<$crate::mistakes::problem::ReadResult<()>> {
+                use $crate::option::group::read_within;
+                let spec = Self::OPTIONS.iter().find(|spec| spec.name == name)?;
+                match name {
+                    $( stringify!($name) => Some(read_within(spec, raw, context).map(|value| self.$name = value)), )*
+                    _ => None,
+                }
+            }
+        }
+    )*};
+    (@default default $text:literal) => { $crate::option::spec::OptionDefault::Is($text) };
+    (@default required $text:literal) => { $crate::option::spec::OptionDefault::Required($text) };
+    (@range) => { None };
+    (@range $least:literal, $greatest:literal) => { Some(($least, $greatest)) };
+}
+pub(crate) use option_groups;

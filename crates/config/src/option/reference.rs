@@ -1,0 +1,80 @@
+//! The reference of all options, as markdown, from the table.
+
+use crate::config::Config;
+use crate::mistakes::words::list_of;
+use crate::option::group::OptionGroup;
+use crate::option::spec::{OptionDefault, OptionSpec, first_example, in_file};
+use crate::section::Section;
+use std::fmt::{self, Write as _};
+
+const HEAD: &str = "\
+# Reference
+
+Every option of the file that `dormouse serve -c FILE` and `dormouse check -c FILE`
+read. This page is printed by `dormouse reference` from the definition which the
+program itself goes by.
+
+The file is [TOML](https://toml.io). Options of the program stand at the top; each
+route stands under a line `[[route]]`, each origination under `[[originate]]`. Each option
+is also a flag, with `-` for `_` (`--handshake-timeout 5s`): those of a route of `dormouse
+serve`, those of an origination of `dormouse connect`, those of the program of both; for
+these the flag wins over the file. Certificates are given as `--cert FILE --key FILE`.
+
+- A *size* is a number of bytes or a text with a unit: `\"512 KiB\"`, `\"64M\"`, `\"1 GiB\"`.
+  All units count by 1024.
+- A *duration* is a text with a unit: `\"250ms\"`, `\"10s\"`, `\"5m\"`, `\"12h\"`, `\"7d\"`.
+- A *path* is relative to the directory of the file; in a flag, to the current one.
+- A list of one may be written without brackets.
+- What an option *costs* is said with it. Where nothing is said, a quiet connection costs the same
+  with it and without.
+";
+
+/// The page `docs/guide/reference.md`.
+pub fn reference() -> String {
+    let mut page = HEAD.to_owned();
+    // Writing into a String can't fail.
+    for section in Section::ALL {
+        let _ = group(&mut page, &section.options());
+    }
+    for options in Config::PROCESS_OPTIONS {
+        let _ = group(&mut page, options);
+    }
+    page
+}
+
+fn group(page: &mut String, group: &OptionGroup) -> fmt::Result {
+    write!(page, "\n## {}\n\n{}\n", group.title, paragraph(group.about))?;
+    group.options.iter().try_for_each(|spec| option(page, spec))
+}
+
+fn option(page: &mut String, spec: &OptionSpec) -> fmt::Result {
+    write!(page, "\n### `{}`\n\n{}\n\n", spec.name, spec.explanation())?;
+    writeln!(page, "| | |\n|---|---|")?;
+    if spec.kind.choices.is_empty() {
+        writeln!(page, "| type | {} |", spec.kind.name)?;
+    } else {
+        writeln!(page, "| one of | {} |", list_of(spec.kind.choices))?;
+    }
+    match spec.default {
+        OptionDefault::Is("" | "none") => writeln!(page, "| default | none |")?,
+        OptionDefault::Is(text) => writeln!(page, "| default | `{}` |", in_file(spec, text))?,
+        OptionDefault::Required(_) => writeln!(page, "| default | none: it has to be given |")?,
+    }
+    if let Some((least, greatest)) = spec.range {
+        writeln!(page, "| range | {least} to {greatest} |")?;
+    }
+    if !spec.cost.is_empty() {
+        writeln!(page, "| costs | {} |", spec.cost)?;
+    }
+    writeln!(
+        page,
+        "| example | `{} = {}` |",
+        spec.name,
+        first_example(spec)
+    )
+}
+
+/// A doc comment as one paragraph.
+fn paragraph(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,326 @@
+//! What the limits cost, and limits that are made to fit a budget.
+//!
+//! Memory is a sum of terms, each with a bound. Most of them are ours alone to keep. One is not:
+//! what peers send before it is read. The kernel takes in what it has offered room for, whether or
+//! not anybody reads, and an offer can't be taken back. So with a budget the receive buffers of all
+//! connections are counted in full, and are only as large as that allows; what is sent is bounded
+//! in sum while the program runs (the data path's `memory::kernel`).
+
+use crate::config::Config;
+use crate::mistakes::problem::Problem;
+use crate::plan::machine::Machine;
+use crate::values::quantities::{ByteSize, Count};
+use crate::values::units::show_number;
+use dormouse_tables::client_sessions;
+
+/// Bytes of the slot of a connection.
+const SLOT_BYTES: u64 = 192;
+
+/// What main, control and the pages that all share take. Measured: 6 MB.
+const MAIN_BYTES: u64 = 12 << 20;
+
+/// What each keeper with its worker takes besides, without connections. Measured: 1.1 MB; tables of
+/// their own and garbage of handshakes come on top.
+const PAIR_BYTES: u64 = 4 << 20;
+
+/// What the kernel keeps per idle TCP socket, measured on Linux 6.18: 2,368 bytes of socket, the
+/// rest inode, file, epoll item and dentry.
+pub(crate) const SOCKET_BYTES: u64 = 4_100;
+
+/// What a socket may have in its send queue without being counted as slow.
+const UNCOUNTED_BYTES: u64 = 4_096;
+
+/// The TLS library's state of a handshake in flight, with our answer and the kernel's copy of it.
+const HANDSHAKE_STATE_BYTES: u64 = 24 << 10;
+
+/// `auto` without a budget.
+const HANDSHAKES: u64 = 1_024;
+const PENDING_BYTES: u64 = 64 << 20;
+const BACKLOG: u64 = 4_096;
+
+/// `auto` goes no lower.
+const HANDSHAKES_MIN: u64 = 16;
+const BACKLOG_MIN: u64 = 16;
+const RECEIVE_MIN: u64 = 4 << 10;
+
+/// With a budget and without a number of connections, receive buffers hold a record.
+const RECEIVE_OF_A_RECORD: u64 = 16 << 10;
+
+/// A bound on memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// What takes it.
+    pub what: &'static str,
+    /// How it comes about.
+    pub how: String,
+    /// At most so much.
+    pub bytes: ByteSize,
+}
+
+/// What the machine and the number of descriptors allow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Capacity {
+    pub(crate) workers: u64,
+    /// Connections: as many as were asked for.
+    pub(crate) wanted: Option<u64>,
+    /// Connections for which there are descriptors and ports.
+    pub(crate) room: u64,
+    /// Sockets of a connection.
+    pub(crate) sockets: u64,
+    pub(crate) listeners: u64,
+}
+
+/// The limits, all of them numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SettledLimits {
+    pub(crate) connections: u64,
+    pub(crate) handshakes: u64,
+    pub(crate) pending: u64,
+    pub(crate) kernel: u64,
+    pub(crate) receive: u64,
+    pub(crate) backlog: u64,
+}
+
+/// Makes limits fit. The error says what does not, with the table of costs.
+pub(crate) fn settle(
+    config: &Config,
+    machine: &Machine,
+    capacity: Capacity,
+) -> Result<SettledLimits, Problem> {
+    let connections = capacity.wanted.unwrap_or(capacity.room);
+    let Some(ByteSize(budget)) = config.limits.memory else {
+        let receive = (config.sockets.receive_buffer).or(config.sockets.socket_buffer);
+        return Ok(SettledLimits {
+            connections,
+            receive: receive.0,
+            backlog: exactly(config.sockets.backlog).unwrap_or(BACKLOG),
+            ..fixed(config, machine, capacity, u64::MAX)
+        });
+    };
+    let fixed = fixed(config, machine, capacity, budget);
+    let mut least = None;
+    for receive in receive_buffers(config, capacity) {
+        let amounts = SettledLimits {
+            receive,
+            backlog: backlog(config, machine, capacity, receive, budget),
+            connections: 0,
+            ..fixed
+        };
+        let left = budget.saturating_sub(sum(&costs(config, capacity, &amounts)));
+        let fitting = left / per_connection(capacity, receive);
+        match capacity.wanted {
+            Some(wanted) if wanted <= fitting => {
+                return Ok(SettledLimits {
+                    connections: wanted,
+                    ..amounts
+                });
+            }
+            None if fitting > 0 => {
+                return Ok(SettledLimits {
+                    connections: capacity.room.min(fitting),
+                    ..amounts
+                });
+            }
+            _ => least = Some((amounts, fitting)),
+        }
+    }
+    let (amounts, fitting) = least.unwrap_or((fixed, 0));
+    Err(refusal(config, capacity, amounts, fitting))
+}
+
+/// The terms which do not depend on the receive buffers.
+fn fixed(config: &Config, machine: &Machine, capacity: Capacity, budget: u64) -> SettledLimits {
+    let limits = &config.limits;
+    // What is smaller than this is of no use to a worker.
+    let pending_min = limits.pending_per_connection.0.max(1 << 20) * capacity.workers;
+    let kernel_min = capacity.workers << 20;
+    let pending = (budget / 8).min(PENDING_BYTES).max(pending_min);
+    let kernel = (budget / 8).min(machine.tcp_bytes / 4).max(kernel_min);
+    let handshakes = (budget / 8 / handshake(config)).min(HANDSHAKES);
+    let handshakes = handshakes.max(HANDSHAKES_MIN.max(capacity.workers));
+    SettledLimits {
+        connections: 0,
+        handshakes: exactly(limits.max_handshakes).unwrap_or(handshakes),
+        pending: limits.pending_memory.or(ByteSize(pending)).0,
+        kernel: limits.kernel_memory.or(ByteSize(kernel)).0,
+        receive: 0,
+        backlog: 0,
+    }
+}
+
+/// The receive buffers that come into question, the largest first.
+fn receive_buffers(config: &Config, capacity: Capacity) -> Vec<u64> {
+    match (config.sockets.receive_buffer.given(), capacity.wanted) {
+        (Some(given), _) => vec![given.0],
+        (None, Some(_)) => {
+            let most = config.sockets.socket_buffer.0.max(RECEIVE_MIN);
+            std::iter::successors(Some(most), |bytes| Some(bytes / 2))
+                .take_while(|&bytes| bytes >= RECEIVE_MIN)
+                .collect()
+        }
+        (None, None) => vec![RECEIVE_OF_A_RECORD, RECEIVE_MIN],
+    }
+}
+
+fn backlog(
+    config: &Config,
+    machine: &Machine,
+    capacity: Capacity,
+    receive: u64,
+    budget: u64,
+) -> u64 {
+    let each = capacity.listeners.max(1) * waiting(receive);
+    let most = BACKLOG.min(machine.backlog_max.into()).max(BACKLOG_MIN);
+    exactly(config.sockets.backlog).unwrap_or((budget / 16 / each).clamp(BACKLOG_MIN, most))
+}
+
+fn exactly(count: Count) -> Option<u64> {
+    match count {
+        Count::Auto => None,
+        Count::Exactly(number) => Some(number.into()),
+    }
+}
+
+/// The kernel takes twice the size of a buffer, for its own overhead (socket(7)).
+fn waiting(receive: u64) -> u64 {
+    SOCKET_BYTES + 2 * receive
+}
+
+fn per_connection(capacity: Capacity, receive: u64) -> u64 {
+    SLOT_BYTES + capacity.sockets * (waiting(receive) + UNCOUNTED_BYTES)
+}
+
+/// What a client has sent lies in a buffer which grows by doubling.
+fn handshake(config: &Config) -> u64 {
+    2 * config.limits.handshake_bytes_max.0 + HANDSHAKE_STATE_BYTES
+}
+
+/// What each limit costs. Without a budget sockets are counted as they are at rest.
+pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits) -> Vec<Cost> {
+    let budgeted = config.limits.memory.is_some();
+    let number = show_number;
+    let socket = if budgeted {
+        waiting(amounts.receive) + UNCOUNTED_BYTES
+    } else {
+        SOCKET_BYTES
+    };
+    let of_sockets = if budgeted {
+        format!(
+            "{} sockets, each with twice receive_buffer ({})",
+            number(amounts.connections * capacity.sockets),
+            ByteSize(amounts.receive)
+        )
+    } else {
+        format!(
+            "{} idle sockets of about {} bytes; up to twice receive_buffer ({}) more for one that is not read",
+            number(amounts.connections * capacity.sockets),
+            number(SOCKET_BYTES),
+            ByteSize(amounts.receive)
+        )
+    };
+    let waiting_in_queues = amounts.backlog * capacity.listeners;
+    let cost = |what, bytes: u64, how| Cost {
+        what,
+        how,
+        bytes: ByteSize(bytes),
+    };
+    let mut costs = vec![
+        cost(
+            "the program itself",
+            MAIN_BYTES + capacity.workers * PAIR_BYTES,
+            format!("{} workers", number(capacity.workers)),
+        ),
+        cost(
+            "connections at rest",
+            amounts.connections.saturating_mul(SLOT_BYTES),
+            format!("{} x {SLOT_BYTES} bytes", number(amounts.connections)),
+        ),
+        cost(
+            "pending bytes",
+            amounts.pending,
+            "pending_memory".to_owned(),
+        ),
+        cost(
+            "handshakes",
+            amounts.handshakes.saturating_mul(handshake(config)),
+            format!(
+                "{} x twice handshake_bytes_max ({}), and {}",
+                number(amounts.handshakes),
+                config.limits.handshake_bytes_max,
+                ByteSize(HANDSHAKE_STATE_BYTES)
+            ),
+        ),
+        sessions(config),
+        cost(
+            "kernel: sockets",
+            (amounts.connections * capacity.sockets).saturating_mul(socket),
+            of_sockets,
+        ),
+        cost(
+            "kernel: slow readers",
+            amounts.kernel,
+            "kernel_memory".to_owned(),
+        ),
+    ];
+    if budgeted {
+        costs.push(cost(
+            "kernel: not accepted yet",
+            waiting_in_queues.saturating_mul(waiting(amounts.receive)),
+            format!("backlog ({}) x listeners", number(amounts.backlog)),
+        ));
+    }
+    costs.retain(|cost| cost.bytes.0 > 0);
+    costs
+}
+
+/// Mappings of a fixed size, all of which may come to be used.
+fn sessions(config: &Config) -> Cost {
+    let cache = config.session_cache_bytes() as u64;
+    let servers: usize = config.originate.iter().map(|one| one.to.len()).sum();
+    let of_servers = match servers {
+        0 => 0,
+        servers => client_sessions::len(servers) as u64,
+    };
+    Cost {
+        what: "sessions",
+        how: "session_cache (1 MiB where there is none), and 16 KiB for each server of `originate`"
+            .to_owned(),
+        bytes: ByteSize(cache.saturating_add(of_servers)),
+    }
+}
+
+/// The sum of all costs.
+pub(crate) fn sum(costs: &[Cost]) -> u64 {
+    costs
+        .iter()
+        .fold(0, |sum, cost| sum.saturating_add(cost.bytes.0))
+}
+
+fn refusal(config: &Config, capacity: Capacity, amounts: SettledLimits, fitting: u64) -> Problem {
+    let asked = SettledLimits {
+        connections: capacity.wanted.unwrap_or(1),
+        ..amounts
+    };
+    let costs = costs(config, capacity, &asked);
+    let needed = ByteSize(sum(&costs).next_multiple_of(1 << 20));
+    let budget = config.limits.memory.unwrap_or(needed);
+    let mut table = String::new();
+    for cost in &costs {
+        let megabytes = cost.bytes.0.div_ceil(1 << 20);
+        table.push_str(&format!(
+            "\n{:<24} {megabytes:>8} MiB  {}",
+            cost.what, cost.how
+        ));
+    }
+    let or_fewer = match capacity.wanted {
+        Some(_) if fitting > 0 => format!(", or max_connections at most {fitting}"),
+        _ => ", or the other limits lower".to_owned(),
+    };
+    Problem::new(format!(
+        "the limits add up to {needed}, more than memory ({budget})"
+    ))
+    .label(format!("at least {needed} for these limits"))
+    .help(format!(
+        "make memory at least {needed}{or_fewer}; each limit costs at most{table}"
+    ))
+}

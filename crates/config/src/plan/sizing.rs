@@ -1,0 +1,254 @@
+//! What a configuration comes to on a machine: how many workers, with how many
+//! connections each, and what the limits cost.
+
+use crate::config::Config;
+use crate::mistakes::problem::Problem;
+use crate::plan::budget::{self, Capacity, Cost};
+use crate::plan::machine::Machine;
+use crate::values::amounts::SourceAddress;
+use crate::values::endpoints::Backend;
+use crate::values::quantities::{ByteSize, Count};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// Descriptors of a worker which are neither connections nor listeners: epoll,
+/// mappings, pipes, standard streams.
+const DESCRIPTORS_RESERVED: u64 = 64;
+/// `auto` goes no further per worker, whatever the limit on descriptors says.
+const AUTO_PER_WORKER_MAX: u64 = 1 << 20;
+/// `auto` starts no more workers than this.
+const AUTO_WORKERS_MAX: u64 = 1024;
+/// Of the local ports of an address so many in a hundred are counted on: some are in use, and
+/// closed connections keep theirs for a while.
+const PORTS_USABLE_PERCENT: u64 = 90;
+/// Up to here a free port is found at once. Beyond it the kernel looks at half of the range, port by
+/// port, for every connect; where addresses cost nothing, more of them are used instead.
+const PORTS_QUICK_PERCENT: u64 = 40;
+/// `auto` uses no more addresses than this for a backend on this machine.
+const SOURCES_MAX: u64 = 4_096;
+
+/// What would run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Workers.
+    pub workers: u32,
+    /// Connections in all of them.
+    pub connections_max: u32,
+    /// Connections in each; the last workers may have one less.
+    pub connections_per_worker: u32,
+    /// Descriptors which a worker needs for that.
+    pub descriptors_per_worker: u64,
+    /// Handshakes in flight, in all workers.
+    pub handshakes_max: u32,
+    /// Pending memory, in all workers.
+    pub pending_memory: ByteSize,
+    /// What the kernel may hold in long send queues, for all workers.
+    pub kernel_memory: ByteSize,
+    /// The receive buffer of a socket.
+    pub receive_buffer: ByteSize,
+    /// Connections which wait to be accepted, per listener.
+    pub backlog: u32,
+    /// SourceAddress addresses for a backend on this machine that has none of its own.
+    pub sources: u32,
+    /// What the limits cost at most: for people, and not passed on.
+    #[serde(skip)]
+    pub costs: Vec<Cost>,
+}
+
+/// The options which do not fit the machine, the likeliest culprit first, and why.
+type Misfit = (&'static [&'static str], Problem);
+
+/// Works out the plan, or says which option does not fit the machine.
+pub(crate) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
+    let per_connection = descriptors_per_connection(config);
+    let listeners: usize = config.routes.iter().map(|route| route.listen.len()).sum();
+    let plain: usize = config.originate.iter().map(|one| one.listen.len()).sum();
+    let reserved = DESCRIPTORS_RESERVED + (listeners + plain) as u64;
+    let room = machine.descriptors_max.saturating_sub(reserved) / per_connection;
+    let room = room.min(AUTO_PER_WORKER_MAX);
+    if room == 0 {
+        return Err((
+            &[],
+            Problem::new(format!(
+                "a process may have only {} descriptors here, which is not enough for a single connection",
+                machine.descriptors_max
+            ))
+            .help("raise the limit: ulimit -Hn, or LimitNOFILE= for a systemd service"),
+        ));
+    }
+    let cores = u64::from(machine.cores.max(1));
+    let wanted = match config.limits.max_connections {
+        Count::Auto => None,
+        Count::Exactly(wanted) => Some(u64::from(wanted)),
+    };
+    let workers = match (config.process.workers, wanted) {
+        (Count::Exactly(workers), _) => workers.into(),
+        (Count::Auto, None) => cores,
+        (Count::Auto, Some(wanted)) => cores.max(wanted.div_ceil(room)),
+    };
+    if workers > AUTO_WORKERS_MAX || wanted.is_some_and(|wanted| wanted > workers * room) {
+        return Err((
+            &["max_connections", "workers"],
+            too_many(wanted.unwrap_or(0), workers, room, machine),
+        ));
+    }
+    let ports = ports(config, machine)
+        .map_err(|problem| (&["max_connections", "source_addresses"][..], problem))?;
+    // No worker without a connection.
+    let workers = workers.min(wanted.unwrap_or(u64::MAX).max(1));
+    let capacity = Capacity {
+        workers,
+        wanted,
+        room: (workers * room).min(ports),
+        sockets: per_connection,
+        listeners: (listeners + plain) as u64,
+    };
+    let amounts = budget::settle(config, machine, capacity)
+        .map_err(|problem| (&["memory", "max_connections"][..], problem))?;
+    let connections = amounts.connections;
+    let each = connections.div_ceil(workers);
+    share_of_pending(config, amounts.pending, workers)?;
+    Ok(Plan {
+        workers: saturate(workers),
+        connections_max: saturate(connections),
+        connections_per_worker: saturate(each),
+        descriptors_per_worker: each * per_connection + reserved,
+        handshakes_max: saturate(amounts.handshakes),
+        pending_memory: ByteSize(amounts.pending),
+        kernel_memory: ByteSize(amounts.kernel),
+        receive_buffer: ByteSize(amounts.receive),
+        backlog: saturate(amounts.backlog),
+        sources: own_sources(connections, machine),
+        costs: budget::costs(config, capacity, &amounts),
+    })
+}
+
+/// Each worker has its part of the pending memory, and one connection must fit it.
+fn share_of_pending(config: &Config, pending: u64, workers: u64) -> Result<(), Misfit> {
+    let limits = &config.limits;
+    let (share, one) = (pending / workers, limits.pending_per_connection.0);
+    // That one is more than all has been said where it was written.
+    if share >= one || one > pending {
+        return Ok(());
+    }
+    let needed = ByteSize((one * workers).next_multiple_of(1 << 20));
+    let problem = Problem::new(format!(
+        "each of {workers} workers gets {} of pending_memory, less than pending_per_connection ({})",
+        ByteSize(share >> 10 << 10),
+        limits.pending_per_connection
+    ))
+    .help(format!("make pending_memory at least {needed}"));
+    Err((
+        &["pending_memory", "pending_per_connection", "workers"],
+        problem,
+    ))
+}
+
+/// A proxied connection has two sockets; one that is only echoed has one.
+fn descriptors_per_connection(config: &Config) -> u64 {
+    let echo_only =
+        config.originate.is_empty() && config.routes.iter().all(|route| route.is_echo());
+    if echo_only { 1 } else { 2 }
+}
+
+/// Ports of one address to one backend.
+fn usable_ports(machine: &Machine) -> u64 {
+    (u64::from(machine.local_ports) * PORTS_USABLE_PERCENT / 100).max(1)
+}
+
+/// How many addresses of 127.0.0.0/8 are used for so many connections: one as long as its ports
+/// suffice.
+fn own_sources(connections: u64, machine: &Machine) -> u32 {
+    if connections <= usable_ports(machine) {
+        return 1;
+    }
+    let quick = (u64::from(machine.local_ports) * PORTS_QUICK_PERCENT / 100).max(1);
+    saturate(connections.div_ceil(quick).min(SOURCES_MAX))
+}
+
+/// Connections for which there are local ports. An error: fewer than were asked for.
+fn ports(config: &Config, machine: &Machine) -> Result<u64, Problem> {
+    let each = usable_ports(machine);
+    let mut seen: Vec<(SocketAddr, &[SourceAddress])> = Vec::new();
+    for route in &config.routes {
+        for to in &route.to {
+            if !matches!(to.backend, Backend::Tcp { .. }) {
+                return Ok(u64::MAX);
+            }
+            let addresses = to.backend.addresses();
+            seen.extend(addresses.map(|address| (address, route.source_addresses.as_slice())));
+        }
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    let of_one = |(to, from): &(SocketAddr, &[SourceAddress])| each * sources(*to, from);
+    let servers = config.originate.iter().flat_map(|one| &one.to);
+    let to_servers = each
+        * servers
+            .map(|server| server.addresses.len() as u64)
+            .sum::<u64>();
+    let sum = seen
+        .iter()
+        .map(of_one)
+        .fold(to_servers, u64::saturating_add);
+    match config.limits.max_connections {
+        Count::Exactly(wanted) if u64::from(wanted) > sum => {
+            Err(too_few_ports(wanted.into(), sum, each, machine, &seen))
+        }
+        _ => Ok(sum),
+    }
+}
+
+/// How many addresses a backend can be reached from.
+fn sources(backend: SocketAddr, given: &[SourceAddress]) -> u64 {
+    let addresses = given
+        .iter()
+        .filter(|source| **source != SourceAddress::Auto);
+    match addresses.count() as u64 {
+        0 if is_own_network(backend) => SOURCES_MAX,
+        0 => 1,
+        count => count,
+    }
+}
+
+/// 127.0.0.0/8 is this machine's as a whole; of IPv6 it is one address.
+pub fn is_own_network(backend: SocketAddr) -> bool {
+    backend.is_ipv4() && backend.ip().is_loopback()
+}
+
+fn too_few_ports(
+    wanted: u64,
+    sum: u64,
+    each: u64,
+    machine: &Machine,
+    backends: &[(SocketAddr, &[SourceAddress])],
+) -> Problem {
+    let backends: Vec<String> = backends.iter().map(|(to, _)| to.to_string()).collect();
+    Problem::new(format!(
+        "{wanted} connections do not fit: there are local ports for {sum} to {}",
+        backends.join(" and ")
+    ))
+    .label(format!("{sum} at most"))
+    .help(format!(
+        "one address has {} local ports to a backend (net.ipv4.ip_local_port_range), of which {each} are counted on: \
+         set source_addresses = [\"…\", …] in the route to {} addresses of this machine, or reach the backend by a unix socket",
+        machine.local_ports,
+        wanted.div_ceil(each)
+    ))
+}
+
+fn too_many(wanted: u64, workers: u64, room: u64, machine: &Machine) -> Problem {
+    Problem::new(format!(
+        "{wanted} connections do not fit: a process may have {} descriptors here, which is {room} connections in each of {workers} workers",
+        machine.descriptors_max
+    ))
+    .label(format!("{} at most", workers * room))
+    .help(format!(
+        "set workers = \"auto\" (or at least {}), or raise the limit: ulimit -Hn, or LimitNOFILE= for a systemd service",
+        wanted.div_ceil(room)
+    ))
+}
+
+fn saturate(number: u64) -> u32 {
+    number.try_into().unwrap_or(u32::MAX)
+}

@@ -1,0 +1,62 @@
+//! Names for which ACME servers give certificates.
+
+use crate::input::context::ReadContext;
+use crate::input::value::RawValue;
+use crate::mistakes::problem::{Problem, ReadResult};
+use crate::option::option_type::{Kind, Listed, OptionType, wrong_type};
+use crate::values::host_name::is_host;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::IpAddr;
+
+/// Longest name of a host (RFC 1035 §2.3.4).
+const NAME_LEN_MAX: usize = 253;
+
+/// A name for which a certificate can be had: one that is known in the whole world, in lower case.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct AcmeName(String);
+
+impl AcmeName {
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for AcmeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl OptionType for AcmeName {
+    const KIND: Kind = Kind::new("a host name", "\"www.example.com\"", "NAME");
+
+    fn read(raw: &RawValue, _: &ReadContext<'_>) -> ReadResult<Self> {
+        let text = raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?;
+        if text.starts_with('*') {
+            let problem = Problem::new(format!("`{text}`: tls-alpn-01 is for single names only"));
+            return Err(problem.help("list the names one by one").into());
+        }
+        let is_address = text.parse::<IpAddr>().is_ok();
+        let is_known = text.contains('.') && !text.contains('_') && text.len() <= NAME_LEN_MAX;
+        if is_address || !is_host(text) || !is_known {
+            let problem = Problem::new(format!(
+                "`{}` is no name that an ACME server looks for",
+                raw.text()
+            ));
+            return Err(problem
+                .help("write it like this: \"www.example.com\"")
+                .into());
+        }
+        Ok(Self(text.to_ascii_lowercase()))
+    }
+}
+
+impl Listed for AcmeName {
+    const KIND_OF_LIST: Kind = Kind::new(
+        "a list of host names",
+        "[\"example.com\", \"www.example.com\"]",
+        "NAME",
+    );
+}

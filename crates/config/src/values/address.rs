@@ -1,0 +1,384 @@
+//! Reading addresses: `HOST:PORT`, `[IPv6]:PORT`, `:PORT`, `unix:PATH`, `echo:`.
+
+use crate::input::context::ReadContext;
+use crate::input::value::RawValue;
+use crate::mistakes::problem::{Problem, ReadResult};
+use crate::mistakes::words::shortened;
+use crate::option::option_type::{Kind, Listed, OptionType};
+use crate::values::endpoints::{Backend, Listen, PlainListen, Server};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// The longest path of a unix socket: `sun_path` has 108 bytes, one of them for the
+/// zero at the end.
+pub(crate) const UNIX_PATH_MAX: usize = 107;
+
+impl OptionType for Listen {
+    const KIND: Kind = Kind::new("an address to listen on", "\"127.0.0.1:8443\"", "ADDR");
+
+    fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
+        let mut addresses = Self::read_item(raw, context)?;
+        Ok(addresses.remove(0))
+    }
+}
+
+impl Listed for Listen {
+    const KIND_OF_LIST: Kind = Kind::new(
+        "a list of addresses",
+        "[\"127.0.0.1:8443\", \"[::1]:8443\"]",
+        "ADDR",
+    );
+
+    /// `:PORT` stands for two addresses, as a listener on `[::]` takes IPv6 only.
+    fn read_item(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Vec<Self>> {
+        let text = text_of::<Self>(raw)?;
+        if text.starts_with("unix:") {
+            return Err(Problem::new("TLS is not spoken on unix sockets")
+                .label("an IP address and a port are needed here")
+                .help(format!("write it like this: {}", Self::KIND.example))
+                .into());
+        }
+        let (host, port) = host_and_port(text)?;
+        let ips = match host {
+            Host::All if context.ipv6 => {
+                vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()]
+            }
+            Host::All => vec![Ipv4Addr::UNSPECIFIED.into()],
+            Host::Ip(ip) => vec![ip],
+            Host::Name(name) => vec![look_up(name, port, context)?.ip()],
+        };
+        let listen = |ip: IpAddr| Self {
+            address: SocketAddr::new(ip, port),
+            given: text.to_owned(),
+        };
+        Ok(ips.into_iter().map(listen).collect())
+    }
+}
+
+impl OptionType for PlainListen {
+    const KIND: Kind = Kind::new(
+        "an address to listen on",
+        "\"127.0.0.1:8080\" or \"unix:/run/app.sock\"",
+        "ADDR",
+    );
+
+    fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
+        let mut addresses = Self::read_item(raw, context)?;
+        Ok(addresses.remove(0))
+    }
+}
+
+impl Listed for PlainListen {
+    const KIND_OF_LIST: Kind = Kind::new(
+        "a list of addresses",
+        "[\"127.0.0.1:8080\", \"unix:/run/app.sock\"]",
+        "ADDR",
+    );
+
+    fn read_item(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Vec<Self>> {
+        match text_of::<Self>(raw)?.strip_prefix("unix:") {
+            Some(path) => Ok(vec![Self::Unix(unix(path, context)?)]),
+            None => {
+                let listeners = Listen::read_item(raw, context)?;
+                Ok(listeners.into_iter().map(Self::Tcp).collect())
+            }
+        }
+    }
+}
+
+/// Addresses of one name that are tried, at most.
+const ADDRESSES_MAX: usize = 8;
+
+impl OptionType for Server {
+    const KIND: Kind = Kind::new(
+        "the address of a TLS server",
+        "\"www.example.com:443\"",
+        "HOST:PORT",
+    );
+
+    fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
+        let text = text_of::<Self>(raw)?;
+        if text.starts_with("unix:") {
+            return Err(Problem::new("TLS is not spoken on unix sockets")
+                .label("a host and a port are needed here")
+                .help(format!("write it like this: {}", Self::KIND.example))
+                .into());
+        }
+        let (host, port) = host_and_port(text)?;
+        let (host, addresses) = match host {
+            Host::All => {
+                let problem = Problem::new(format!("`{}` says no host", shortened(text)));
+                return Err(problem
+                    .help(format!("write \"127.0.0.1:{port}\" for this machine"))
+                    .into());
+            }
+            Host::Ip(ip) => (ip.to_string(), vec![SocketAddr::new(ip, port)]),
+            Host::Name(name) => (name.to_owned(), look_up_all(name, port, context)?),
+        };
+        Ok(Self {
+            addresses,
+            host,
+            given: text.to_owned(),
+        })
+    }
+}
+
+impl Listed for Server {
+    const KIND_OF_LIST: Kind = Kind::new(
+        "a list of TLS servers",
+        "[\"www.example.com:443\", \"192.0.2.7:443\"]",
+        "HOST:PORT",
+    );
+}
+
+impl OptionType for Backend {
+    const KIND: Kind = Kind::new(
+        "the address of a backend",
+        "\"127.0.0.1:8080\", \"unix:/run/app.sock\" or \"echo:\"",
+        "ADDR",
+    );
+
+    fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
+        let text = text_of::<Self>(raw)?;
+        if text == "echo:" || text == "echo" {
+            return Ok(Self::Echo);
+        }
+        if let Some(path) = text.strip_prefix("unix:") {
+            return unix(path, context).map(Self::Unix);
+        }
+        if text.starts_with('/') || text.starts_with("./") {
+            return Err(Problem::new(format!(
+                "`{}` looks like the path of a unix socket",
+                shortened(text)
+            ))
+            .help(format!("write \"unix:{}\"", shortened(text)))
+            .into());
+        }
+        let (host, port) = host_and_port(text)?;
+        let addresses = match host {
+            Host::All => {
+                return Err(Problem::new(format!("`{}` says no host", shortened(text)))
+                    .help(format!("write \"127.0.0.1:{port}\" for this machine"))
+                    .into());
+            }
+            Host::Ip(ip) if ip.is_unspecified() => {
+                return Err(Problem::new(format!(
+                    "`{ip}` stands for all addresses, so it can't be connected to"
+                ))
+                .help(format!("write \"127.0.0.1:{port}\" for this machine"))
+                .into());
+            }
+            Host::Ip(ip) => vec![SocketAddr::new(ip, port)],
+            Host::Name(name) => of_one_family(look_up_every(name, port, context)?),
+        };
+        Ok(Self::Tcp {
+            address: addresses[0],
+            given: text.to_owned(),
+            more: addresses[1..].to_vec(),
+        })
+    }
+}
+
+fn unix(path: &str, context: &ReadContext<'_>) -> ReadResult<PathBuf> {
+    if path.is_empty() || path.contains('\0') {
+        return Err(Problem::new("`unix:` needs a path")
+            .help("write it like this: \"unix:/run/app.sock\"")
+            .into());
+    }
+    let path = context.path(path);
+    let length = path.as_os_str().len();
+    if length > UNIX_PATH_MAX {
+        return Err(Problem::new(format!("the path of this unix socket is {length} bytes long"))
+            .label(format!("at most {UNIX_PATH_MAX} bytes"))
+            .help("the kernel takes no longer one: move the socket, or make a symbolic link to its directory")
+            .into());
+    }
+    Ok(path)
+}
+
+fn text_of<T: OptionType>(raw: &RawValue) -> ReadResult<&str> {
+    raw.as_text()
+        .ok_or_else(|| raw.wrong_type(T::KIND.name, T::KIND.example).into())
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Host<'a> {
+    All,
+    Ip(IpAddr),
+    Name(&'a str),
+}
+
+fn host_and_port(text: &str) -> Result<(Host<'_>, u16), Problem> {
+    let shown = shortened(text);
+    if let Some((scheme, rest)) = text.split_once("://") {
+        return Err(Problem::new(format!("`{shown}` is a URL"))
+            .label("an address is needed here")
+            .help(url_help(scheme, rest)));
+    }
+    let Some((host, port)) = split(text) else {
+        return Err(match text.parse::<Ipv6Addr>() {
+            Ok(ip) => Problem::new(format!("`{shown}` has no port"))
+                .help(format!("write it like this: \"[{ip}]:8443\"")),
+            Err(_) if text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() => {
+                Problem::new(format!("`{shown}` is only a port")).help(format!(
+                    "write \":{text}\" for all addresses of the machine, or \"127.0.0.1:{text}\""
+                ))
+            }
+            Err(_) => Problem::new(format!("`{shown}` has no port"))
+                .help(format!("write it like this: \"{shown}:8443\"")),
+        });
+    };
+    let port = read_port(port)?;
+    let host = match host {
+        "" | "*" => Host::All,
+        _ => match host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+        {
+            Some(inner) => Host::Ip(inner.parse::<Ipv6Addr>().map(IpAddr::V6).map_err(|_| {
+                Problem::new(format!("`{}` is not an IPv6 address", shortened(inner)))
+                    .help("write it like this: \"[::1]:8443\"")
+            })?),
+            None if host.contains(':') => {
+                return Err(Problem::new(format!(
+                    "`{shown}` is ambiguous: where does the address end?"
+                ))
+                .help(match host.parse::<Ipv6Addr>() {
+                    Ok(ip) => format!("IPv6 addresses stand in brackets: \"[{ip}]:{port}\""),
+                    Err(_) => "IPv6 addresses stand in brackets: \"[::1]:8443\"".to_owned(),
+                }));
+            }
+            None => name_or_ipv4(host)?,
+        },
+    };
+    Ok((host, port))
+}
+
+/// At the last colon, unless that belongs to an address in brackets.
+fn split(text: &str) -> Option<(&str, &str)> {
+    let (host, port) = text.rsplit_once(':')?;
+    // `::1` or `[::1]`: no port at all.
+    let whole_is_ip = text.parse::<Ipv6Addr>().is_ok() && text != "::" && host.ends_with(':');
+    (!port.contains(']') && !whole_is_ip).then_some((host, port))
+}
+
+fn read_port(text: &str) -> Result<u16, Problem> {
+    let problem = |what: String| Problem::new(what).help("ports are numbers from 1 to 65535");
+    if text.is_empty() {
+        return Err(problem("the port is missing after the colon".to_owned()));
+    }
+    if !text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(problem(format!("`{}` is not a port", shortened(text))));
+    }
+    match text.parse::<u16>() {
+        Ok(0) => Err(problem(
+            "port 0 would be a different one at every start".to_owned(),
+        )),
+        Ok(port) => Ok(port),
+        Err(_) => Err(problem(format!("port {} is too large", shortened(text)))),
+    }
+}
+
+fn name_or_ipv4(host: &str) -> Result<Host<'_>, Problem> {
+    if let Ok(ip) = host.parse::<Ipv4Addr>() {
+        return Ok(Host::Ip(ip.into()));
+    }
+    if host.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+        return Err(
+            Problem::new(format!("`{}` is not an IPv4 address", shortened(host)))
+                .help("four numbers from 0 to 255 with dots between them"),
+        );
+    }
+    let well_formed = host.len() <= 253
+        && host.split('.').all(|label| {
+            !label.is_empty()
+                && label.len() <= 63
+                && label
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        });
+    if well_formed {
+        Ok(Host::Name(host))
+    } else {
+        Err(
+            Problem::new(format!("`{}` is not a host name", shortened(host)))
+                .help("letters, digits and hyphens, with dots between the parts"),
+        )
+    }
+}
+
+/// The first IPv4 address of a name, else its first of all.
+fn look_up(name: &str, port: u16, context: &ReadContext<'_>) -> Result<SocketAddr, Problem> {
+    let addresses = look_up_all(name, port, context)?;
+    Ok(addresses[0])
+}
+
+/// The addresses of a name which are tried, at least one, those of IPv4 first.
+fn look_up_all(
+    name: &str,
+    port: u16,
+    context: &ReadContext<'_>,
+) -> Result<Vec<SocketAddr>, Problem> {
+    let mut addresses = look_up_every(name, port, context)?;
+    addresses.truncate(ADDRESSES_MAX);
+    Ok(addresses)
+}
+
+fn look_up_every(
+    name: &str,
+    port: u16,
+    context: &ReadContext<'_>,
+) -> Result<Vec<SocketAddr>, Problem> {
+    let unknown = |why: String| {
+        Problem::new(format!(
+            "the host name `{}` can't be looked up",
+            shortened(name)
+        ))
+        .label(why)
+        .help("check the spelling, or write the IP address")
+    };
+    usable((context.resolve)(name, port)).map_err(unknown)
+}
+
+/// A name's addresses, those of IPv4 first. The error: why there are none.
+pub fn usable(found: io::Result<Vec<SocketAddr>>) -> Result<Vec<SocketAddr>, String> {
+    let mut addresses = found.map_err(|error| reason(&error))?;
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    addresses.dedup();
+    if addresses.is_empty() {
+        return Err("it has no address".to_owned());
+    }
+    Ok(addresses)
+}
+
+/// Of the addresses of a backend's name those of IPv4, else those of IPv6: both together would be
+/// the same server twice. In the same order whichever order the resolver gives them in.
+pub fn of_one_family(mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    if addresses.iter().any(SocketAddr::is_ipv4) {
+        addresses.retain(SocketAddr::is_ipv4);
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses.truncate(ADDRESSES_MAX);
+    addresses
+}
+
+/// The resolver's own words, without "failed to lookup address information".
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.rsplit_once(": ") {
+        Some((_, words)) => words.to_owned(),
+        None => text,
+    }
+}
+
+fn url_help(scheme: &str, rest: &str) -> String {
+    let host = rest.split(['/', '?']).next().unwrap_or_default();
+    let with_port = match (host.contains(':'), scheme) {
+        (true, _) => host.to_owned(),
+        (false, "https") => format!("{host}:443"),
+        (false, _) => format!("{host}:80"),
+    };
+    format!("write only host and port: \"{}\"", shortened(&with_port))
+}

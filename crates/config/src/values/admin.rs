@@ -1,0 +1,92 @@
+//! The option `admin`: where the program answers questions about itself, and takes orders.
+
+use crate::input::context::ReadContext;
+use crate::input::value::RawValue;
+use crate::mistakes::problem::{Problem, ReadResult};
+use crate::option::option_type::{Kind, OptionType, wrong_type};
+use dormouse_reactor::process;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// The usual name of the socket, in a directory for it.
+const USUAL: &str = "dormouse/admin.sock";
+
+/// Where the program answers questions about itself, and takes orders.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Admin {
+    /// At the usual path, if that is free.
+    Auto,
+    /// Nowhere.
+    None,
+    /// On a unix socket, for the owner of the process and root.
+    Unix(PathBuf),
+    /// On a loopback address, for every user of the machine; questions only.
+    Loopback(SocketAddr),
+}
+
+impl Admin {
+    /// The usual path for this user: the same for who serves and for who asks.
+    pub fn usual_path() -> Option<PathBuf> {
+        if process::user_id() == 0 {
+            return Some(PathBuf::from("/run").join(USUAL));
+        }
+        let own = PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?);
+        own.is_absolute().then(|| own.join(USUAL))
+    }
+}
+
+impl fmt::Display for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Admin::Auto => f.pad("auto"),
+            Admin::None => f.pad("none"),
+            Admin::Unix(path) => f.pad(&path.display().to_string()),
+            Admin::Loopback(address) => f.pad(&address.to_string()),
+        }
+    }
+}
+
+impl OptionType for Admin {
+    const KIND: Kind = Kind::new(
+        "a path, a loopback address, \"auto\" or \"none\"",
+        "\"/run/dormouse/admin.sock\" or \"127.0.0.1:9901\"",
+        "PATH|ADDR",
+    );
+
+    fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
+        let text = raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?;
+        match text {
+            "auto" => return Ok(Admin::Auto),
+            "none" | "off" => return Ok(Admin::None),
+            _ => {}
+        }
+        match address(text) {
+            Some(address) if !address.ip().is_loopback() => {
+                Err(Problem::new(format!("`{text}` is not a loopback address"))
+                    .label("others could read there how busy this machine is")
+                    .help("write a path, or an address such as 127.0.0.1:9901")
+                    .into())
+            }
+            Some(address) if address.port() == 0 => {
+                Err(Problem::new(format!("`{text}` has no port"))
+                    .help("write an address such as 127.0.0.1:9901")
+                    .into())
+            }
+            Some(address) => Ok(Admin::Loopback(address)),
+            None => PathBuf::read(raw, context).map(Admin::Unix),
+        }
+    }
+}
+
+/// An IP address with a port; `localhost` stands for one.
+fn address(text: &str) -> Option<SocketAddr> {
+    match text.strip_prefix("localhost:") {
+        Some(port) => {
+            let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+            Some(SocketAddr::new(ip, port.parse().ok()?))
+        }
+        None => text.parse().ok(),
+    }
+}

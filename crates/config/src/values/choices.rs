@@ -1,0 +1,251 @@
+//! Options which are one of a few words.
+
+use crate::input::context::ReadContext;
+use crate::input::value::{RawData, RawValue};
+use crate::mistakes::problem::ReadResult;
+use crate::mistakes::words::unknown_word;
+use crate::option::option_type::{Kind, Listed, OptionType, wrong_type};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! choice {
+    (
+        $(#[doc = $doc:literal])*
+        $name:ident, $what:literal, $kind:literal, $example:literal {
+            $( $(#[doc = $variant_doc:literal])* $variant:ident = $word:literal, )*
+        }
+    ) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum $name {
+            $( $(#[doc = $variant_doc])* $variant, )*
+        }
+
+        impl $name {
+            /// The word for it.
+            pub fn as_str(self) -> &'static str {
+                match self { $( Self::$variant => $word, )* }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl OptionType for $name {
+            const KIND: Kind = Kind::choice($kind, $example, &[$($word),*]);
+
+            fn read(raw: &RawValue, _: &ReadContext<'_>) -> ReadResult<Self> {
+                let text = match &raw.data {
+                    // The versions of TLS look like numbers: 1.3 is as clear as "1.3".
+                    RawData::Float(text) => text,
+                    _ => raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?,
+                };
+                match text {
+                    $( $word => Ok(Self::$variant), )*
+                    _ => Err(unknown_word($what, text, Self::KIND.choices).into()),
+                }
+            }
+        }
+    };
+}
+
+choice! {
+    /// A version of TLS.
+    TlsVersion, "version of TLS", "\"1.2\" or \"1.3\"", "\"1.3\"" {
+        /// TLS 1.2, RFC 5246, with AEAD suites only.
+        Tls12 = "1.2",
+        /// TLS 1.3, RFC 8446.
+        Tls13 = "1.3",
+    }
+}
+
+choice! {
+    /// What a connection that ends without close_notify does to the other side.
+    Truncation, "way to handle truncation", "\"abort\" or \"close\"", "\"abort\"" {
+        /// The backend's connection is reset, after all that was received is delivered.
+        Abort = "abort",
+        /// The backend's connection ends as if the client had closed properly.
+        Close = "close",
+    }
+}
+
+choice! {
+    /// Whether clients are asked for certificates.
+    ClientAsk, "way to ask clients for certificates", "\"none\", \"optional\" or \"required\"", "\"required\"" {
+        /// They are not asked.
+        None = "none",
+        /// They are asked; who shows one must show a good one.
+        Optional = "optional",
+        /// Who shows none is refused.
+        Required = "required",
+    }
+}
+
+choice! {
+    /// Whether processes confine themselves.
+    Sandbox, "kind of sandbox", "\"on\", \"off\" or \"required\"", "\"required\"" {
+        /// As far as the kernel can.
+        On = "on",
+        /// Not at all.
+        Off = "off",
+        /// Or nothing is started.
+        Required = "required",
+    }
+}
+
+choice! {
+    /// What clients get which ask for a name that no certificate is for.
+    NameUnknown, "answer to an unknown name", "\"default\" or \"refuse\"", "\"refuse\"" {
+        /// The first certificate.
+        Default = "default",
+        /// An alert.
+        Refuse = "refuse",
+    }
+}
+
+choice! {
+    /// How important a log line has to be.
+    LogLevel, "log level", "a log level", "\"info\"" {
+        /// Nothing is logged.
+        Off = "off",
+        /// Something is broken.
+        Error = "error",
+        /// Something should be looked at.
+        Warn = "warn",
+        /// What a person wants to know.
+        Info = "info",
+        /// What helps to find a fault.
+        Debug = "debug",
+        /// Everything.
+        Trace = "trace",
+    }
+}
+
+choice! {
+    /// What log lines look like.
+    LogFormat, "log format", "\"text\" or \"json\"", "\"text\"" {
+        /// For people.
+        Text = "text",
+        /// One object per line, for programs.
+        Json = "json",
+    }
+}
+
+choice! {
+    /// Whether the backend is told who the client is, and how.
+    ProxyProtocol, "version of the PROXY protocol", "\"off\", \"v1\", \"v2\" or \"v2-certificate\"", "\"v2\"" {
+        /// The backend sees this program's address.
+        Off = "off",
+        /// A line of text with the addresses.
+        V1 = "v1",
+        /// A binary header with the addresses and what TLS agreed.
+        V2 = "v2",
+        /// The same with the client's certificate.
+        V2Certificate = "v2-certificate",
+    }
+}
+
+choice! {
+    /// What TLS is made of, after Mozilla's recommendations (version 5.7).
+    TlsProfile, "profile", "\"modern\" or \"intermediate\"", "\"intermediate\"" {
+        /// TLS 1.3 only.
+        Modern = "modern",
+        /// TLS 1.2 and 1.3.
+        Intermediate = "intermediate",
+    }
+}
+
+choice! {
+    /// A cipher suite, under its IANA name.
+    TlsSuite, "suite", "a suite", "\"TLS_AES_128_GCM_SHA256\"" {
+        /// TLS 1.3, AES-128-GCM.
+        Aes128Gcm = "TLS_AES_128_GCM_SHA256",
+        /// TLS 1.3, AES-256-GCM.
+        Aes256Gcm = "TLS_AES_256_GCM_SHA384",
+        /// TLS 1.3, ChaCha20-Poly1305.
+        Chacha20 = "TLS_CHACHA20_POLY1305_SHA256",
+        /// TLS 1.2, ECDSA certificates, AES-128-GCM.
+        EcdsaAes128Gcm = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        /// TLS 1.2, ECDSA certificates, AES-256-GCM.
+        EcdsaAes256Gcm = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        /// TLS 1.2, ECDSA certificates, ChaCha20-Poly1305.
+        EcdsaChacha20 = "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        /// TLS 1.2, RSA certificates, AES-128-GCM.
+        RsaAes128Gcm = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        /// TLS 1.2, RSA certificates, AES-256-GCM.
+        RsaAes256Gcm = "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        /// TLS 1.2, RSA certificates, ChaCha20-Poly1305.
+        RsaChacha20 = "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+    }
+}
+
+impl Listed for TlsSuite {
+    const KIND_OF_LIST: Kind = Kind {
+        choices: Self::KIND.choices,
+        ..Kind::new(
+            "a list of suites",
+            "[\"TLS_AES_128_GCM_SHA256\", \"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256\"]",
+            "SUITE",
+        )
+    };
+}
+
+choice! {
+    /// A key exchange group, under its IANA name.
+    TlsGroup, "group", "a group", "\"x25519\"" {
+        /// ML-KEM-768 and X25519 together.
+        X25519MlKem768 = "X25519MLKEM768",
+        /// X25519.
+        X25519 = "x25519",
+        /// NIST P-256.
+        P256 = "secp256r1",
+        /// NIST P-384.
+        P384 = "secp384r1",
+    }
+}
+
+impl Listed for TlsGroup {
+    const KIND_OF_LIST: Kind = Kind {
+        choices: Self::KIND.choices,
+        ..Kind::new(
+            "a list of groups",
+            "[\"X25519MLKEM768\", \"x25519\"]",
+            "GROUP",
+        )
+    };
+}
+
+choice! {
+    /// How connections are given to the backends of a route.
+    Balance, "way to choose a backend", "a way to choose a backend", "\"least-connections\"" {
+        /// One after the other, by weight.
+        RoundRobin = "round-robin",
+        /// The one with the fewest connections for its weight.
+        LeastConnections = "least-connections",
+        /// A client address always goes to the same one, as long as that is there.
+        ClientHash = "client-hash",
+    }
+}
+
+impl TlsSuite {
+    /// The version of TLS that has it.
+    pub fn version(self) -> TlsVersion {
+        match self {
+            Self::Aes128Gcm | Self::Aes256Gcm | Self::Chacha20 => TlsVersion::Tls13,
+            _ => TlsVersion::Tls12,
+        }
+    }
+}
+
+impl TlsGroup {
+    /// All of them, the preferred one first.
+    pub const ALL: [TlsGroup; 4] = [
+        TlsGroup::X25519MlKem768,
+        TlsGroup::X25519,
+        TlsGroup::P256,
+        TlsGroup::P384,
+    ];
+}

@@ -1,0 +1,18 @@
+//! Types of options, each with how it is read.
+
+pub(crate) mod acme_name;
+pub(crate) mod address;
+pub(crate) mod admin;
+pub(crate) mod amounts;
+pub(crate) mod choices;
+pub(crate) mod client_match;
+pub(crate) mod endpoints;
+pub(crate) mod host_name;
+pub(crate) mod key_source;
+pub(crate) mod network;
+pub(crate) mod pem_files;
+pub(crate) mod probe;
+pub(crate) mod quantities;
+pub(crate) mod server_name;
+pub(crate) mod units;
+pub(crate) mod upstream;

@@ -1,0 +1,131 @@
+//! Certificates, and who vouches for those of others: the files that are named for them.
+
+use crate::input::context::ReadContext;
+use crate::input::value::{RawData, RawValue};
+use crate::mistakes::problem::{Problem, ReadResult};
+use crate::mistakes::words::unknown_word;
+use crate::option::option_type::{Kind, Listed, OptionType, wrong_type};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+
+/// A certificate chain and its key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateFiles {
+    /// The PEM file with the chain, leaf first; or a directory of many.
+    pub cert: PathBuf,
+    /// The PEM file with the private key; the same as `cert` if that has both, or is a directory.
+    pub key: PathBuf,
+    /// The file with an OCSP response, DER.
+    #[serde(default)]
+    pub ocsp: Option<PathBuf>,
+}
+
+impl CertificateFiles {
+    /// A file that has both, or a directory.
+    fn whole(path: PathBuf) -> Self {
+        Self {
+            cert: path.clone(),
+            key: path,
+            ocsp: None,
+        }
+    }
+}
+
+impl OptionType for CertificateFiles {
+    const KIND: Kind = Kind::new(
+        "a certificate with its key",
+        "{ cert = \"site.pem\", key = \"site.key\" }",
+        "FILE",
+    );
+
+    fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
+        if let RawData::String(_) = raw.data {
+            return PathBuf::read(raw, context).map(Self::whole);
+        }
+        let RawData::Table(entries) = &raw.data else {
+            return Err(wrong_type::<Self>(raw));
+        };
+        let mut problems = Vec::new();
+        let (mut cert, mut key, mut ocsp) = (None, None, None);
+        for (name, value) in entries {
+            let slot = match name.name.as_str() {
+                "cert" => &mut cert,
+                "key" => &mut key,
+                "ocsp" => &mut ocsp,
+                other => {
+                    let known = ["cert", "key", "ocsp"];
+                    problems.push(unknown_word("key", other, &known).at(&name.location));
+                    continue;
+                }
+            };
+            match PathBuf::read(value, context) {
+                Ok(path) => *slot = Some(path),
+                Err(found) => {
+                    // It is there, if wrong: do not say that it is missing too.
+                    *slot = Some(PathBuf::new());
+                    problems.extend(found.into_iter().map(|problem| problem.at(&value.location)));
+                }
+            }
+        }
+        // With an unknown key beside it, the name was misspelt.
+        let misspelt = entries
+            .iter()
+            .any(|(name, _)| !["cert", "key", "ocsp"].contains(&name.name.as_str()));
+        for (name, slot) in [("cert", &cert), ("key", &key)] {
+            if slot.is_none() && !misspelt {
+                problems.push(
+                    Problem::new(format!("a certificate needs `{name}` too"))
+                        .label(format!("`{name}` is missing"))
+                        .help(format!("write it like this: {}", Self::KIND.example))
+                        .at(&raw.location),
+                );
+            }
+        }
+        match (cert, key) {
+            (Some(cert), Some(key)) if problems.is_empty() => Ok(Self { cert, key, ocsp }),
+            _ => Err(problems),
+        }
+    }
+}
+
+impl Listed for CertificateFiles {
+    const KIND_OF_LIST: Kind = Kind::new(
+        "a list of certificates",
+        "[{ cert = \"site.pem\", key = \"site.key\" }]",
+        "FILE",
+    );
+}
+
+/// Whom a client trusts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ca {
+    /// Whom the operating system trusts.
+    System,
+    /// The authorities in this PEM file.
+    File(PathBuf),
+}
+
+impl OptionType for Ca {
+    const KIND: Kind = Kind::new(
+        "a path or \"system\"",
+        "\"authority.pem\" or \"system\"",
+        "FILE|system",
+    );
+
+    fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
+        match raw.as_text() {
+            Some("system") => Ok(Self::System),
+            _ => PathBuf::read(raw, context).map(Self::File),
+        }
+    }
+}
+
+impl fmt::Display for Ca {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System => f.pad("system"),
+            Self::File(path) => f.pad(&path.display().to_string()),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Names that clients ask for (SNI).
+
+use crate::input::context::ReadContext;
+use crate::input::value::RawValue;
+use crate::mistakes::problem::{Problem, ReadResult};
+use crate::mistakes::words::shortened;
+use crate::option::option_type::{Kind, Listed, OptionType, wrong_type};
+use crate::values::host_name::is_host;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::IpAddr;
+
+/// A name that clients ask for, in lower case: a host name, its first label maybe `*`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerName(String);
+
+impl ServerName {
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ServerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl OptionType for ServerName {
+    const KIND: Kind = Kind::new("a server name", "\"example.com\"", "NAME");
+
+    fn read(raw: &RawValue, _: &ReadContext<'_>) -> ReadResult<Self> {
+        let text = raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?;
+        if text.parse::<IpAddr>().is_ok() {
+            let problem = Problem::new(format!(
+                "`{text}` is an address; clients ask for names only"
+            ));
+            let help = "give it a route with an address of its own in `listen`";
+            return Err(problem.help(help).into());
+        }
+        if !is_host(text) || text.len() > 255 {
+            let problem = Problem::new(format!("`{}` is no host name", shortened(text)));
+            let help = "write it like this: \"example.com\", or \"*.example.com\" for every name with one more label";
+            return Err(problem.help(help).into());
+        }
+        Ok(Self(text.to_ascii_lowercase()))
+    }
+}
+
+impl Listed for ServerName {
+    const KIND_OF_LIST: Kind = Kind::new(
+        "a list of server names",
+        "[\"example.com\", \"*.example.com\"]",
+        "NAME",
+    );
+}

@@ -1,0 +1,111 @@
+//! One of the servers behind a route: its address, and how much it gets.
+
+use crate::input::context::ReadContext;
+use crate::input::value::{RawData, RawValue};
+use crate::mistakes::problem::{Problem, ReadResult};
+use crate::mistakes::words::unknown_word;
+use crate::option::option_type::{Kind, Listed, OptionType};
+use crate::values::endpoints::Backend;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Servers behind all routes together, at most: each has a place in a table of fixed size.
+pub(crate) const UPSTREAMS_MAX: usize = dormouse_tables::backends::BACKENDS_MAX;
+
+/// A server behind a route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upstream {
+    /// Where it is.
+    pub backend: Backend,
+    /// Its share of the connections, beside those of the others.
+    pub weight: u32,
+    /// It gets connections only while none of the others can.
+    pub backup: bool,
+    /// Connections that it may have, from all workers together.
+    pub max_connections: Option<u32>,
+}
+
+impl Upstream {
+    /// One of which nothing but the address was said.
+    pub fn plain(backend: Backend) -> Self {
+        Self {
+            backend,
+            weight: 1,
+            backup: false,
+            max_connections: None,
+        }
+    }
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.backend.fmt(f)
+    }
+}
+
+const KEYS: [&str; 4] = ["address", "weight", "backup", "max_connections"];
+const WEIGHT_MAX: u32 = 1000;
+
+impl OptionType for Upstream {
+    const KIND: Kind = Kind::new(
+        "a backend",
+        "{ address = \"127.0.0.1:8080\", weight = 2 }",
+        "ADDR",
+    );
+
+    fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
+        let RawData::Table(entries) = &raw.data else {
+            return Backend::read(raw, context).map(Self::plain);
+        };
+        let mut problems = Vec::new();
+        let mut address = None;
+        let mut upstream = Self::plain(Backend::Echo);
+        for (name, value) in entries {
+            let read = match name.name.as_str() {
+                "address" => Backend::read(value, context).map(|read| address = Some(read)),
+                "weight" => u32::read(value, context).and_then(|weight| {
+                    upstream.weight = within(weight, WEIGHT_MAX, "weight")?;
+                    Ok(())
+                }),
+                "max_connections" => u32::read(value, context).and_then(|most| {
+                    upstream.max_connections = Some(within(most, u32::MAX, "max_connections")?);
+                    Ok(())
+                }),
+                "backup" => bool::read(value, context).map(|backup| upstream.backup = backup),
+                other => {
+                    problems.push(unknown_word("key", other, &KEYS).at(&name.location));
+                    continue;
+                }
+            };
+            if let Err(found) = read {
+                problems.extend(found.into_iter().map(|problem| problem.at(&value.location)));
+            }
+        }
+        match address {
+            Some(backend) if problems.is_empty() => Ok(Self {
+                backend,
+                ..upstream
+            }),
+            None if problems.is_empty() => Err(Problem::new("a backend needs `address`")
+                .help(format!("write it like this: {}", Self::KIND.example))
+                .into()),
+            _ => Err(problems),
+        }
+    }
+}
+
+fn within(number: u32, most: u32, name: &str) -> Result<u32, Problem> {
+    if (1..=most).contains(&number) {
+        return Ok(number);
+    }
+    Err(Problem::new(format!("`{number}` is no {name}"))
+        .help(format!("it may be from 1 to {most}")))
+}
+
+impl Listed for Upstream {
+    const KIND_OF_LIST: Kind = Kind::new(
+        "a list of backends",
+        "[\"127.0.0.1:8080\", { address = \"unix:/run/app.sock\", backup = true }]",
+        "ADDR",
+    );
+}

@@ -1,0 +1,152 @@
+//! The client of a connection: who it is, from its own socket or from a trusted proxy in front of
+//! the gateway, and how the backend is told.
+
+use crate::io::Io;
+use crate::proxy_protocol::{self, ClientCertificate, Endpoints, Tls};
+use dormouse_config::{Network, ProxyProtocol};
+use dormouse_engine::{HandshakeInfo, Version};
+use dormouse_handover::slot::Slot;
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::{Addr, Peer};
+use dormouse_routes::route::Route;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+/// The client of a connection that is not established yet.
+#[derive(Clone, Copy)]
+pub(crate) struct Client {
+    /// Who is at the other end of the socket.
+    peer: Peer,
+    /// For whom a proxy speaks.
+    pub(crate) introduced: Option<Endpoints>,
+}
+
+impl Client {
+    pub(crate) fn new(peer: Peer) -> Client {
+        Client {
+            peer,
+            introduced: None,
+        }
+    }
+
+    /// Must it say first for whom it speaks?
+    pub(crate) fn is_proxy(&self, proxies: &[Network]) -> bool {
+        match self.peer {
+            Peer::Tcp(address) => proxies.iter().any(|network| network.contains(address.ip())),
+            Peer::Unix => false,
+        }
+    }
+
+    /// The client's address.
+    pub(crate) fn ip(&self) -> Option<IpAddr> {
+        match (self.introduced, self.peer) {
+            (Some(endpoints), _) => Some(endpoints.client.ip()),
+            (None, Peer::Tcp(address)) => Some(address.ip()),
+            (None, Peer::Unix) => None,
+        }
+    }
+
+    /// The connection's id: random for the worker, then the time and the connection's own number.
+    pub(crate) fn id(&self, seed: u64, slot: &Slot) -> Id {
+        Id {
+            seed,
+            opened_s: slot.opened_s,
+            generation: slot.generation,
+        }
+    }
+
+    /// What the backend hears before the client's first byte; empty if nothing.
+    pub(crate) fn introduction(
+        &self,
+        io: &impl Io,
+        route: &Route,
+        slot: &Slot,
+        info: &HandshakeInfo,
+        id: Id,
+    ) -> Vec<u8> {
+        match route.access.proxy_protocol {
+            ProxyProtocol::Off => Vec::new(),
+            ProxyProtocol::V1 => proxy_protocol::v1(self.endpoints(io, slot.tls_fd())),
+            ProxyProtocol::V2 | ProxyProtocol::V2Certificate => {
+                let whole = route.access.proxy_protocol == ProxyProtocol::V2Certificate;
+                let algorithms = info.algorithms.as_deref();
+                let id = id.to_string();
+                let tls = Tls {
+                    version: match info.protocol {
+                        Version::Tls12 => "TLSv1.2",
+                        Version::Tls13 => "TLSv1.3",
+                    },
+                    suite: info.suite,
+                    group: info.group,
+                    signature_scheme: info.signature,
+                    signature_algorithm: algorithms.map_or("", |of| of.signature),
+                    key_algorithm: algorithms.map_or("", |of| &of.key),
+                    alpn: info.alpn.as_deref(),
+                    server_name: info.sni.as_deref(),
+                    certificate: info.verified.then_some(ClientCertificate {
+                        common_name: info.client_name.as_deref(),
+                        der: info.client_certificate.as_deref().filter(|_| whole),
+                        resumed: info.resumed,
+                    }),
+                    unique_id: id.as_bytes(),
+                };
+                proxy_protocol::v2(self.endpoints(io, slot.tls_fd()), Some(&tls))
+            }
+        }
+    }
+
+    /// The same where TLS is not ours: there is nothing to say of it.
+    pub(crate) fn bare_introduction(&self, io: &impl Io, route: &Route, slot: &Slot) -> Vec<u8> {
+        match route.access.proxy_protocol {
+            ProxyProtocol::Off => Vec::new(),
+            ProxyProtocol::V1 => proxy_protocol::v1(self.endpoints(io, slot.tls_fd())),
+            ProxyProtocol::V2 | ProxyProtocol::V2Certificate => {
+                proxy_protocol::v2(self.endpoints(io, slot.tls_fd()), None)
+            }
+        }
+    }
+
+    fn endpoints(&self, io: &impl Io, fd: Fd) -> Option<Endpoints> {
+        self.introduced
+            .or_else(|| match (self.peer, io.local_address(fd)) {
+                (Peer::Tcp(client), Ok(Addr::Tcp(server))) => Some(Endpoints {
+                    client: without_scope(client),
+                    server: without_scope(server),
+                }),
+                _ => None,
+            })
+    }
+}
+
+/// A link-local address comes with the number of an interface, which means nothing elsewhere.
+fn without_scope(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip(), address.port())
+}
+
+/// A connection's id. It is formatted only where it is written.
+#[derive(Clone, Copy)]
+pub(crate) struct Id {
+    seed: u64,
+    opened_s: u32,
+    generation: u32,
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Id {
+            seed,
+            opened_s,
+            generation,
+        } = self;
+        write!(f, "{seed:016x}{opened_s:08x}{generation:08x}")
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.introduced {
+            Some(endpoints) => write!(f, "{} (by {})", endpoints.client, self.peer),
+            None => self.peer.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Why accepting pauses.
+
+use dormouse_reactor::socket::Shortage;
+use dormouse_tables::counters::Count;
+
+/// Why accepting pauses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pause {
+    /// Every slot, or every descriptor there is for connections, is taken.
+    Full,
+    /// As many connections to servers as `max_handshakes` are on their way.
+    Handshakes,
+    /// EMFILE or ENFILE.
+    Descriptors,
+    /// EADDRNOTAVAIL on the way to a backend.
+    Ports,
+}
+
+impl Pause {
+    /// The pause that this shortage asks for. `None`: a backend whose queue is full, or kernel
+    /// memory, are no reason to accept less.
+    pub(crate) fn for_shortage(shortage: Shortage) -> Option<Pause> {
+        match shortage {
+            Shortage::Descriptors => Some(Pause::Descriptors),
+            Shortage::Ports => Some(Pause::Ports),
+            Shortage::Memory | Shortage::Queue => None,
+        }
+    }
+
+    /// The counter of pauses for this reason.
+    pub(crate) fn count(self) -> Count {
+        match self {
+            Pause::Full => Count::PausedFull,
+            Pause::Handshakes => Count::PausedHandshakes,
+            Pause::Descriptors => Count::PausedDescriptors,
+            Pause::Ports => Count::PausedPorts,
+        }
+    }
+
+    /// The reason as the log states it.
+    pub(crate) fn in_words(self) -> &'static str {
+        match self {
+            Pause::Full => {
+                "every connection slot is taken (max_connections, or the descriptor limit)"
+            }
+            Pause::Handshakes => "max_handshakes connections to servers are on their way",
+            Pause::Descriptors => "the process has no descriptor left (raise `ulimit -n`)",
+            Pause::Ports => {
+                "no local port is left towards the backend \
+                 (widen net.ipv4.ip_local_port_range, or use a unix socket)"
+            }
+        }
+    }
+}

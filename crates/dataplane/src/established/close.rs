@@ -1,0 +1,212 @@
+//! How connections end.
+//!
+//! Each direction ends for itself, as in TCP: the peer's close_notify becomes a FIN to the plain
+//! side, the plain side's FIN becomes close_notify and a FIN to the peer, and the connection is
+//! over when both have happened. Everything else is an abort, and an abort must not look like an
+//! end: what had been received before it is delivered, then the other side is *reset*. A reset
+//! discards what the kernel has not sent yet, so the send queue is watched until it is empty, for
+//! a bounded time.
+
+use crate::established::close_reason::CloseReason;
+use crate::established::fault::{Fault, Flow};
+use crate::established::flow::{self, flush_opened, flush_sealed};
+use crate::established::interest::has_tls_ended;
+use crate::io::{Io, discard};
+use crate::memory::backlog;
+use crate::workspace::Workspace;
+use dormouse_handover::slot::{Flag, Phase, Slot};
+use dormouse_reactor::Fd;
+use dormouse_record::Alert;
+use dormouse_tables::counters::Count;
+use std::io;
+
+/// Passes on the ends that are due in each direction.
+pub(crate) fn pass_ends(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+    if has_tls_ended(slot) && !slot.has(Flag::OpeningBlocked) && !slot.has(Flag::PlainShut) {
+        slot.set(Flag::PlainShut);
+        if slot.has(Flag::Echo) {
+            slot.set(Flag::PlainEnded);
+        } else if let Err(e) = end_plain(slot, work) {
+            return Err(Fault::PlainFailed(e));
+        }
+    }
+    if slot.has(Flag::PlainEnded) && !slot.sealing_over() {
+        flow::send_alert(slot, work, Alert::CLOSE_NOTIFY)?;
+    }
+    if slot.sealing_over() && slot.sealing_pending.is_none() && !slot.has(Flag::TlsShut) {
+        slot.set(Flag::TlsShut);
+        // The peer may have closed already: then this fails, and nothing is lost.
+        let _ = work.io.shutdown_write(slot.tls_fd());
+    }
+    Ok(())
+}
+
+/// The plain side is told that nothing more follows.
+fn end_plain(slot: &Slot, work: &Workspace<impl Io>) -> io::Result<()> {
+    if slot.has(Flag::Joined) {
+        // Any descriptor will do; this one is no secret to this process.
+        work.io.end_joint(slot.plain_fd(), work.backends.fd())?;
+    }
+    work.io.shutdown_write(slot.plain_fd())
+}
+
+/// Have both directions ended, with everything delivered?
+pub(crate) fn is_over(slot: &Slot) -> bool {
+    slot.phase() == Phase::Established && slot.has(Flag::TlsShut) && slot.has(Flag::PlainShut)
+}
+
+/// The connection is aborted: what remains is to deliver what was received, then to reset.
+pub(crate) fn begin_abort(
+    slot: &mut Slot,
+    work: &mut Workspace<impl Io>,
+    fault: &Fault,
+) -> CloseReason {
+    slot.set_phase(Phase::Draining);
+    match fault {
+        Fault::PlainFailed(_) => {
+            slot.set(Flag::ResetTls);
+            CloseReason::PlainFailed
+        }
+        Fault::TlsTruncated => {
+            slot.set(Flag::ResetPlain);
+            CloseReason::TlsTruncated
+        }
+        Fault::Refused(refusal) => {
+            slot.set(Flag::ResetPlain);
+            farewell(slot, work, Alert::fatal(refusal.alert));
+            CloseReason::Refused
+        }
+        Fault::KeyExhausted | Fault::NoPendingMemory | Fault::NotWatched(_) => {
+            begin_reset(slot);
+            CloseReason::Limit
+        }
+        Fault::TlsFailed(_) | Fault::TlsAlert(_) => {
+            slot.set(Flag::ResetPlain);
+            CloseReason::TlsFailed
+        }
+    }
+}
+
+/// Both sides are reset, once each has taken what was meant for it.
+pub(crate) fn begin_reset(slot: &mut Slot) {
+    slot.set_phase(Phase::Draining);
+    slot.set(Flag::ResetPlain);
+    slot.set(Flag::ResetTls);
+}
+
+/// There is nothing behind this TLS connection (any more): it is told so properly. In TLS that is
+/// not ours nothing can be said, and an end would look like one that the backend had meant.
+pub(crate) fn begin_farewell(slot: &mut Slot, work: &mut Workspace<impl Io>) {
+    if slot.has(Flag::PassThrough) {
+        return begin_reset(slot);
+    }
+    slot.set_phase(Phase::Draining);
+    farewell(slot, work, Alert::CLOSE_NOTIFY);
+}
+
+fn farewell(slot: &mut Slot, work: &mut Workspace<impl Io>, alert: Alert) {
+    slot.set(Flag::LingerTls);
+    // If even the alert can't be sealed or sent, the TCP end behind it says the same, less well.
+    if !slot.tls.closed() && flow::send_alert(slot, work, alert).is_err() {
+        slot.clear(Flag::LingerTls);
+    }
+}
+
+/// One look at a draining connection. `true`: it is over and can be freed.
+pub(crate) fn drain(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool) -> bool {
+    let plain_done = drain_plain(slot, work, out_of_time);
+    let tls_done = drain_tls(slot, work, out_of_time);
+    plain_done && tls_done
+}
+
+fn drain_plain(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool) -> bool {
+    let fd = slot.plain_fd();
+    if fd == Fd::NONE {
+        return true;
+    }
+    // Before a reset the kernel's queue must be empty; before a close it sees to that itself.
+    let delivered = match flush_opened(slot, &work.io, &mut work.pending) {
+        Ok(true) => !slot.has(Flag::ResetPlain) || work.io.unsent(fd).map_or(true, |n| n == 0),
+        Ok(false) => false,
+        Err(_) => true,
+    };
+    if !delivered && !out_of_time {
+        return false;
+    }
+    let reset = slot.has(Flag::ResetPlain);
+    let joined = slot.has(Flag::Joined);
+    if joined && !reset && !slot.has(Flag::PlainShut) {
+        // If the other end is gone, nothing is lost.
+        let _ = end_plain(slot, work);
+    }
+    slot.detach_plain();
+    if reset && !slot.has(Flag::PlainIsUnix) {
+        work.io.reset(fd);
+    } else {
+        if reset && !joined {
+            work.count.add(Count::UnixTruncations, 1);
+        }
+        work.io.close(fd);
+    }
+    true
+}
+
+fn drain_tls(slot: &mut Slot, work: &mut Workspace<impl Io>, out_of_time: bool) -> bool {
+    if out_of_time {
+        return true;
+    }
+    if slot.has(Flag::ResetTls) {
+        return match flush_sealed(slot, &work.io, &mut work.pending) {
+            Ok(true) => work.io.unsent(slot.tls_fd()).map_or(true, |n| n == 0),
+            Ok(false) => false,
+            Err(_) => true,
+        };
+    }
+    if !slot.has(Flag::LingerTls) {
+        return true;
+    }
+    match flush_sealed(slot, &work.io, &mut work.pending) {
+        Ok(true) => {}
+        Ok(false) => return false,
+        Err(_) => return true,
+    }
+    if !slot.has(Flag::TlsShut) {
+        slot.set(Flag::TlsShut);
+        if work.io.shutdown_write(slot.tls_fd()).is_err() {
+            return true;
+        }
+    }
+    discard(&work.io, slot.tls_fd(), &mut work.scratch.opening)
+}
+
+/// The descriptors of a connection that is over, to be closed once its slot is cleared.
+pub(crate) struct Remains {
+    tls_fd: Fd,
+    plain_fd: Fd,
+    reset_tls: bool,
+}
+
+/// Gives back the pending memory and takes the descriptors out. The caller frees the slot, then
+/// calls [`Remains::close`]: a slot never names a descriptor that is closed.
+pub(crate) fn dismantle(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Remains {
+    backlog::free_opening(slot, &mut work.pending);
+    backlog::free_sealed(slot, &mut work.pending);
+    Remains {
+        tls_fd: slot.tls_fd(),
+        plain_fd: slot.plain_fd(),
+        reset_tls: slot.has(Flag::ResetTls),
+    }
+}
+
+impl Remains {
+    pub(crate) fn close(self, io: &impl Io) {
+        if self.plain_fd != Fd::NONE {
+            io.close(self.plain_fd);
+        }
+        if self.reset_tls {
+            io.reset(self.tls_fd);
+        } else {
+            io.close(self.tls_fd);
+        }
+    }
+}

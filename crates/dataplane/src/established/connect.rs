@@ -1,0 +1,401 @@
+//! From a finished handshake to an established connection: the way to the backend.
+//!
+//! The TLS side is not read meanwhile; what came behind the handshake waits as a partial record.
+
+use crate::bursts::Subject;
+use crate::door::pause::Pause;
+use crate::effects::Effect;
+use crate::established::close;
+use crate::established::close_reason::CloseReason;
+use crate::established::context::Context;
+use crate::established::fault::Flow;
+use crate::established::flow;
+use crate::established::opening;
+use crate::io::Io;
+use crate::memory::backlog;
+use crate::outbound::request::BackendRequest;
+use crate::workspace::Workspace;
+use dormouse_handover::slot::{Flag, Phase, Slot};
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::{Addr, Attempt, Connecting, Shortage};
+use dormouse_routes::balance::{Target, Targets, Tried};
+use dormouse_routes::route::Route;
+use dormouse_tables::backends::HealthChange;
+use dormouse_tables::counters::Count;
+use dormouse_tables::latency::Latency;
+use std::io;
+use std::net::IpAddr;
+
+/// How far the connect to a backend is.
+enum Connect {
+    /// Connected: bytes may pass.
+    Done,
+    /// The kernel connects; writability will tell.
+    InProgress,
+    /// This is the far end of a joint, which needs a TLS connection to the backend.
+    NeedsTls(Fd),
+    /// Descriptors or local ports have run out: worth another try when something has ended.
+    TryAgain(io::Error),
+    /// The backend refused, or can't be reached.
+    Failed(io::Error),
+}
+
+/// What the far end of a joint sends when its TLS connection is established.
+pub(crate) const CONNECTED: [u8; 1] = *b"C";
+
+/// Source addresses tried for one connection, should the ports of the first be used up.
+const SOURCES_TRIED: u32 = 4;
+
+/// Backends tried to enter for one connection, should other workers have filled them meanwhile.
+const ENTERS_TRIED: u32 = 4;
+
+/// Starts to connect `slot` with one of its route's backends.
+pub(crate) fn start<I: Io>(
+    slot: &mut Slot,
+    cx: &mut Context<'_, I>,
+    client: Option<IpAddr>,
+) -> Flow {
+    let now_ms = cx.work.now_ms;
+    cx.work.connect_times.began(slot.generation, now_ms);
+    let connect = connect_first(slot, cx, client);
+    follow(slot, cx, connect)
+}
+
+/// The plain side became ready while connecting: is it connected?
+pub(crate) fn finish<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
+    let connect = if slot.has(Flag::Joined) {
+        finish_joint(slot, &cx.work.io)
+    } else {
+        match cx.work.io.take_error(slot.plain_fd()) {
+            Ok(()) => {
+                slot.set_phase(Phase::Established);
+                Connect::Done
+            }
+            Err(e) => Connect::Failed(e),
+        }
+    };
+    follow(slot, cx, connect)
+}
+
+/// The backend did not answer in time: the next one is tried.
+pub(crate) fn time_out<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
+    let why = "no answer within backend_connect_timeout";
+    match fail_over(slot, cx, why) {
+        Some(next) => follow(slot, cx, next),
+        None => {
+            give_up(slot, cx, why);
+            Ok(())
+        }
+    }
+}
+
+/// Acts on the state of the connect, with the next backend if this one failed.
+fn follow<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut connect: Connect) -> Flow {
+    // Each backend is tried once at most, so this ends.
+    loop {
+        let failure = match connect {
+            Connect::Done => return connected(slot, cx),
+            Connect::InProgress => return Ok(()),
+            Connect::NeedsTls(end) => {
+                request_tls(slot, cx, end);
+                return Ok(());
+            }
+            Connect::TryAgain(e) if may_retry(slot, cx) => {
+                let pause = Shortage::of(&e).and_then(Pause::for_shortage);
+                cx.work.effects.extend(pause.map(Effect::PauseAccepting));
+                return Ok(());
+            }
+            Connect::TryAgain(e) => {
+                give_up(slot, cx, &e.to_string());
+                return Ok(());
+            }
+            Connect::Failed(e) => e.to_string(),
+        };
+        match fail_over(slot, cx, &failure) {
+            Some(next) => connect = next,
+            None => {
+                give_up(slot, cx, &failure);
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn connected<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
+    note_connected(slot, cx);
+    if slot.has(Flag::Joined) && slot.has(Flag::OpeningBlocked) {
+        // The introduction went before the handshake with the backend.
+        let pending = &mut cx.work.pending;
+        let introduced = backlog::opened(slot, pending).len();
+        backlog::opened_sent(slot, pending, introduced);
+    }
+    flush_and_open(slot, cx.work)
+}
+
+/// Sends what waits for the plain side, then opens what came behind the handshake.
+pub(crate) fn flush_and_open(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+    if flow::flush_opened(slot, &work.io, &mut work.pending)? {
+        opening::open_stored(slot, work)?;
+    }
+    Ok(())
+}
+
+fn note_connected<I: Io>(slot: &Slot, cx: &mut Context<'_, I>) {
+    let now_ms = cx.work.now_ms;
+    let took_ms = cx.work.connect_times.done(slot.generation, now_ms);
+    if let Some(took_ms) = took_ms.filter(|_| !slot.has(Flag::Echo)) {
+        let took_us = took_ms.saturating_mul(1000);
+        cx.work.count.observe(Latency::BackendConnect, took_us);
+    }
+    let Some(targets) = cx.route.targets().filter(|targets| targets.all.len() > 1) else {
+        return;
+    };
+    if let Some((_, target)) = current(slot, targets)
+        && cx.work.backends.succeeded(target.place, now_ms) == HealthChange::Up
+    {
+        tracing::info!(backend = target.name, "backend serves again");
+    }
+}
+
+/// Asks for a TLS connection between the far end of a joint and the backend.
+fn request_tls<I: Io>(slot: &Slot, cx: &mut Context<'_, I>, end: Fd) {
+    let targets = cx.route.targets();
+    let known = targets.and_then(|targets| current(slot, targets));
+    let named = known.and_then(|(_, target)| {
+        let tls = cx.route.backend_tls.as_ref()?;
+        Some((target, tls.server_name(&target.address)?))
+    });
+    let Some((target, server_name)) = named else {
+        // This end hears of it at once.
+        return cx.work.io.close(end);
+    };
+    let preface = match slot.has(Flag::OpeningBlocked) {
+        true => backlog::opened(slot, &cx.work.pending).to_vec(),
+        false => Vec::new(),
+    };
+    cx.work.effects.push(Effect::ConnectBackend(BackendRequest {
+        end,
+        route: slot.route,
+        address: target.address.clone(),
+        server_name,
+        preface,
+    }));
+}
+
+fn may_retry<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
+    let began_ms = u64::from(slot.opened_s) * 1000;
+    cx.work.now_ms < began_ms + cx.limits.backend_connect_timeout_ms
+}
+
+/// No backend is left: the client gets close_notify.
+fn give_up<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) {
+    close_plain(slot, &cx.work.io);
+    let backend = &cx.route.backend_name;
+    let told = if slot.has(Flag::PassThrough) {
+        "are reset"
+    } else {
+        "get close_notify"
+    };
+    let now_ms = cx.work.now_ms;
+    cx.work.bursts.note(Subject::BackendDown, now_ms, |more| {
+        tracing::warn!(%backend, error = why, more,
+            "backend can't be reached; its clients {told}");
+    });
+    cx.note_close(slot, CloseReason::BackendDown);
+    close::begin_farewell(slot, cx.work);
+}
+
+fn close_plain(slot: &mut Slot, io: &impl Io) {
+    let fd = slot.detach_plain();
+    if fd != Fd::NONE {
+        io.close(fd);
+    }
+}
+
+fn connect_first<I: Io>(
+    slot: &mut Slot,
+    cx: &mut Context<'_, I>,
+    client: Option<IpAddr>,
+) -> Connect {
+    if cx.route.is_gone() {
+        return Connect::Failed(io::Error::other("a reload has removed its route"));
+    }
+    let Some(targets) = cx.route.targets() else {
+        slot.set(Flag::Echo);
+        slot.set_phase(Phase::Established);
+        return Connect::Done;
+    };
+    slot.set_phase(Phase::Connecting);
+    for _ in 0..ENTERS_TRIED {
+        let choice = targets.first(client, &cx.work.backends, cx.work.now_ms);
+        let Some(target) = choice.in_list(targets) else {
+            break;
+        };
+        if enter(slot, cx, target) {
+            slot.set_tried(Tried::first(target).0);
+            return connect_to(slot, cx, target);
+        }
+    }
+    Connect::TryAgain(io::Error::other(
+        "every backend has as many connections as it may (max_connections)",
+    ))
+}
+
+/// The backend can't be connected to: starts with the next one, if there is one.
+fn fail_over<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) -> Option<Connect> {
+    cx.work.count.add(Count::BackendConnectsFailed, 1);
+    close_plain(slot, &cx.work.io);
+    let targets = cx.route.targets()?;
+    // With one backend there is nothing to choose, so its failures change nothing.
+    if let Some((_, target)) = current(slot, targets).filter(|_| targets.all.len() > 1) {
+        let (most, pause_ms) = (targets.failures_max, targets.pause_ms);
+        let known = &cx.work.backends;
+        if known.failed(target.place, most, pause_ms, cx.work.now_ms) == HealthChange::Down {
+            tracing::warn!(
+                backend = target.name,
+                error = why,
+                pause_ms,
+                "backend has failed {most} times in a row; it is passed over"
+            );
+        }
+    }
+    let next = connect_next(slot, cx, targets)?;
+    cx.work.count.add(Count::BackendFailovers, 1);
+    Some(next)
+}
+
+/// Starts to connect with the next backend that was not tried.
+fn connect_next<I: Io>(
+    slot: &mut Slot,
+    cx: &mut Context<'_, I>,
+    targets: &Targets,
+) -> Option<Connect> {
+    // If its address is no longer one of the name's, those which are now are tried from the first.
+    let mut last = current(slot, targets).map_or(0, |(last, _)| last);
+    leave(slot, cx);
+    loop {
+        let (known, now_ms) = (&cx.work.backends, cx.work.now_ms);
+        let (choice, tried) = targets.next(last, Tried(slot.tried()), known, now_ms);
+        let target = choice.in_list(targets)?;
+        slot.set_tried(tried.0);
+        if enter(slot, cx, target) {
+            return Some(connect_to(slot, cx, target));
+        }
+        // Each is passed over once, so this ends.
+        let mut all = targets.all.iter();
+        last = all.position(|one| one.place == target.place)?;
+    }
+}
+
+/// Counts the connection with this backend. `false`: another worker was quicker, and now the
+/// backend has as many as it may, or is tried by that one after a pause.
+fn enter<I>(slot: &mut Slot, cx: &mut Context<'_, I>, target: &Target) -> bool {
+    let known = &cx.work.backends;
+    slot.backend = target.place;
+    known.enter(target.place);
+    let most = target.connections_max.map_or(u64::MAX, u64::from);
+    let pause_ms = cx.route.targets().map_or(0, |targets| targets.pause_ms);
+    let may =
+        known.load(target.place) <= most && known.try_again(target.place, pause_ms, cx.work.now_ms);
+    if !may {
+        leave(slot, cx);
+    }
+    may
+}
+
+fn leave<I>(slot: &mut Slot, cx: &mut Context<'_, I>) {
+    cx.work.backends.leave(slot.backend);
+    slot.backend = 0;
+}
+
+/// The backend that `slot` is, or was last, connected with, and its index in the list.
+fn current<'a>(slot: &Slot, targets: &'a Targets) -> Option<(usize, &'a Target)> {
+    let mut all = targets.all.iter().enumerate();
+    all.find(|(_, target)| target.place == slot.backend)
+}
+
+fn connect_to<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, target: &Target) -> Connect {
+    let backend = &target.address;
+    if matches!(backend, Addr::Unix(_)) {
+        slot.set(Flag::PlainIsUnix);
+    } else {
+        slot.clear(Flag::PlainIsUnix);
+    }
+    if cx.route.backend_tls.is_some() {
+        return join(slot, cx);
+    }
+    slot.clear(Flag::Joined);
+    let io = &cx.work.io;
+    let connecting = match connect(io, slot.generation, cx.route, backend, cx.limits.sources) {
+        Ok(connecting) => connecting,
+        Err(e) => return failed(slot, cx, e),
+    };
+    let fd = connecting.fd();
+    let cookie = io.cookie(fd).unwrap_or(0) as u32;
+    slot.attach_plain(fd, cookie);
+    io.set_backend_options(&cx.route.sockets, fd, backend);
+    match connecting {
+        Connecting::Established(_) => {
+            slot.set_phase(Phase::Established);
+            Connect::Done
+        }
+        Connecting::InProgress(_) => Connect::InProgress,
+    }
+}
+
+/// A backend that speaks TLS is reached by a joint, whose far end gets a TLS connection.
+fn join<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Connect {
+    match cx.work.io.joint() {
+        Ok((ours, theirs)) => {
+            slot.set(Flag::PlainIsUnix);
+            slot.set(Flag::Joined);
+            let cookie = cx.work.io.cookie(ours).unwrap_or(0) as u32;
+            slot.attach_plain(ours, cookie);
+            Connect::NeedsTls(theirs)
+        }
+        Err(e) => failed(slot, cx, e),
+    }
+}
+
+fn failed<I>(slot: &mut Slot, cx: &mut Context<'_, I>, e: io::Error) -> Connect {
+    if Shortage::of(&e).is_none() {
+        return Connect::Failed(e);
+    }
+    leave(slot, cx);
+    Connect::TryAgain(e)
+}
+
+/// Connects from the addresses in turn; an address without a free port is passed over.
+pub(crate) fn connect(
+    io: &impl Io,
+    turn: u32,
+    route: &Route,
+    backend: &Addr,
+    own_sources: u32,
+) -> io::Result<Connecting> {
+    let count = route.sources_count(backend, own_sources);
+    let mut tried = 0;
+    loop {
+        let source = route.source(turn.wrapping_add(tried) % count);
+        let result = io.connect(backend, &route.sockets.connect_options(source));
+        tried += 1;
+        match result {
+            Err(e)
+                if Shortage::of(&e) == Some(Shortage::Ports)
+                    && tried < count.min(SOURCES_TRIED) => {}
+            result => return result,
+        }
+    }
+}
+
+/// Something has come from the far end of the joint: that it is connected, or its end.
+fn finish_joint(slot: &mut Slot, io: &impl Io) -> Connect {
+    match io.recv(slot.plain_fd(), &mut [0; CONNECTED.len()]) {
+        Ok(Attempt::WouldBlock) => Connect::InProgress,
+        Ok(Attempt::Done(n)) if n > 0 => {
+            slot.set_phase(Phase::Established);
+            Connect::Done
+        }
+        _ => Connect::Failed(io::Error::other("there is no TLS connection with it")),
+    }
+}

@@ -1,0 +1,113 @@
+//! What both flows share: sealing in the scratch buffer, and sending what is pending.
+
+use crate::established::fault::{Fault, Flow};
+use crate::io::Io;
+use crate::memory::backlog;
+use crate::workspace::Workspace;
+use dormouse_engine::stream::seal_batch;
+use dormouse_handover::slot::{Flag, Slot};
+use dormouse_reactor::pending::Pending;
+use dormouse_reactor::socket::Attempt;
+use dormouse_record::{Alert, SMALL_RECORD_MAX, SealKey};
+use dormouse_tables::counters::Count;
+
+/// Seals the `filled` bytes which lie in the content ranges and sends them; what the TLS side
+/// does not take becomes pending.
+pub(crate) fn seal_and_send(
+    slot: &mut Slot,
+    work: &mut Workspace<impl Io>,
+    key: &mut SealKey,
+    filled: usize,
+) -> Flow {
+    let Workspace {
+        scratch,
+        pending,
+        count,
+        io,
+        ..
+    } = work;
+    let batch = seal_batch(&mut slot.tls, key, &mut scratch.sealing, filled)
+        .map_err(|_| Fault::KeyExhausted)?;
+    count.add(Count::TlsBytesOut, batch.len() as u64);
+    send_sealed(slot, io, pending, &scratch.sealing[batch])
+}
+
+/// Seals an alert and sends it behind whatever is pending.
+pub(crate) fn send_alert(slot: &mut Slot, work: &mut Workspace<impl Io>, alert: Alert) -> Flow {
+    let mut key = SealKey::new(&slot.tls);
+    let mut record = [0; SMALL_RECORD_MAX];
+    let n = dormouse_record::seal_alert(&mut slot.tls, &mut key, alert, &mut record)
+        .map_err(|_| Fault::KeyExhausted)?;
+    if slot.tls.closed() && slot.sealing_pending.is_none() {
+        // The TCP side is shut down next: one segment carries both.
+        return match work.io.send_before_more(slot.tls_fd(), &record[..n]) {
+            Ok(Attempt::Done(sent)) if sent == n => Ok(()),
+            Ok(Attempt::Done(sent)) => {
+                send_sealed(slot, &work.io, &mut work.pending, &record[sent..n])
+            }
+            Ok(Attempt::WouldBlock) => send_sealed(slot, &work.io, &mut work.pending, &record[..n]),
+            Err(e) => Err(Fault::TlsFailed(e)),
+        };
+    }
+    send_sealed(slot, &work.io, &mut work.pending, &record[..n])
+}
+
+/// Sends the key update that is owed, if the way is free; else it goes before the next data.
+pub(crate) fn answer_key_update(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+    if !slot.tls.owes_key_update() || slot.tls.closed() || slot.sealing_pending.is_some() {
+        return Ok(());
+    }
+    let mut key = SealKey::new(&slot.tls);
+    let mut record = [0; SMALL_RECORD_MAX];
+    let n = dormouse_record::seal_key_update(&mut slot.tls, &mut key, &mut record)
+        .map_err(|_| Fault::KeyExhausted)?;
+    work.count.add(Count::KeyUpdates, 1);
+    send_sealed(slot, &work.io, &mut work.pending, &record[..n])
+}
+
+/// Sends sealed records in order: behind what is pending, or at once.
+pub(crate) fn send_sealed(
+    slot: &mut Slot,
+    io: &impl Io,
+    pending: &mut Pending,
+    records: &[u8],
+) -> Flow {
+    let mut rest = records;
+    if slot.sealing_pending.is_none() {
+        match io.send(slot.tls_fd(), records) {
+            Ok(Attempt::Done(n)) => rest = &records[n..],
+            Ok(Attempt::WouldBlock) => {}
+            Err(e) => return Err(Fault::TlsFailed(e)),
+        }
+    }
+    if rest.is_empty() || backlog::store_sealed(slot, pending, rest) {
+        Ok(())
+    } else {
+        Err(Fault::NoPendingMemory)
+    }
+}
+
+/// Sends what is pending for the TLS side. `true`: all of it went out.
+pub(crate) fn flush_sealed(slot: &mut Slot, io: &impl Io, pending: &mut Pending) -> Flow<bool> {
+    while slot.sealing_pending.is_some() {
+        match io.send(slot.tls_fd(), pending.data(slot.sealing_pending)) {
+            Ok(Attempt::Done(n)) => backlog::sealed_sent(slot, pending, n),
+            Ok(Attempt::WouldBlock) => return Ok(false),
+            Err(e) => return Err(Fault::TlsFailed(e)),
+        }
+    }
+    Ok(true)
+}
+
+/// Sends plaintext that is pending for the plain side. `true`: all of it went out. A partial
+/// record behind it stays.
+pub(crate) fn flush_opened(slot: &mut Slot, io: &impl Io, pending: &mut Pending) -> Flow<bool> {
+    while slot.has(Flag::OpeningBlocked) {
+        match io.send(slot.plain_fd(), backlog::opened(slot, pending)) {
+            Ok(Attempt::Done(n)) => backlog::opened_sent(slot, pending, n),
+            Ok(Attempt::WouldBlock) => return Ok(false),
+            Err(e) => return Err(Fault::PlainFailed(e)),
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,202 @@
+//! What a connection waits for.
+//!
+//! Derived from the slot alone, whenever an event on it is finished, and told to epoll only where
+//! it differs from what epoll was told last. At rest both sides are watched for reading.
+//!
+//! A side which is not to be read is still watched (epoll then reports only errors and hang-ups).
+//! Should it report one while the other side has yet to take what it sent, it is taken out of
+//! epoll altogether, so that a level-triggered hang-up can't spin; it is put back, and its error
+//! seen, when it is to be read again.
+
+use crate::io::Io;
+use dormouse_handover::slot::{Flag, Phase, Slot};
+use dormouse_reactor::Fd;
+use dormouse_reactor::poller::Interest;
+use std::io;
+
+const WATCHED: u8 = 1;
+const READ: u8 = 2;
+const WRITE: u8 = 4;
+/// Taken out of epoll because it reported an error or hang-up while nothing was wanted of it.
+const BROKEN: u8 = 8;
+
+/// The two sides of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Tls,
+    Plain,
+}
+
+fn watch(read: bool, write: bool) -> u8 {
+    WATCHED | if read { READ } else { 0 } | if write { WRITE } else { 0 }
+}
+
+/// What each side is to be watched for.
+fn wanted(slot: &Slot) -> (u8, u8) {
+    let tls_write = slot.sealing_pending.is_some();
+    match slot.phase() {
+        Phase::Free => (0, 0),
+        // The TLS side is watched for reading since its handshake; that is taken back only if it
+        // has something to say before the backend is there, which is rare.
+        Phase::Connecting => (
+            watch(!slot.has(Flag::TlsWaits), tls_write),
+            // A joint is writable from the start: what comes from it says that the way is free.
+            watch(slot.has(Flag::Joined), !slot.has(Flag::Joined)),
+        ),
+        Phase::Established => (
+            watch(may_read_tls(slot), tls_write),
+            watch(may_read_plain(slot), slot.has(Flag::OpeningBlocked)),
+        ),
+        Phase::Warm => (watch(may_read_tls(slot), tls_write), 0),
+        Phase::Draining => (
+            if slot.has(Flag::LingerTls) {
+                watch(slot.has(Flag::TlsShut), tls_write)
+            } else if slot.has(Flag::ResetTls) && tls_write {
+                watch(false, true)
+            } else {
+                0
+            },
+            if slot.has(Flag::OpeningBlocked) {
+                watch(false, true)
+            } else {
+                0
+            },
+        ),
+    }
+}
+
+/// May the TLS side be read?
+pub(crate) fn may_read_tls(slot: &Slot) -> bool {
+    let echo_waits = slot.has(Flag::Echo) && slot.sealing_pending.is_some();
+    matches!(slot.phase(), Phase::Established | Phase::Warm)
+        && !has_tls_ended(slot)
+        && !slot.has(Flag::OpeningBlocked)
+        && !slot.has(Flag::Starved)
+        && !slot.has(Flag::Paced)
+        && !echo_waits
+}
+
+/// Has the TLS side ended, by close_notify or by an end that its route accepts?
+pub(crate) fn has_tls_ended(slot: &Slot) -> bool {
+    slot.tls.peer_closed() || slot.has(Flag::TlsEnded)
+}
+
+/// May the plain side be read?
+pub(crate) fn may_read_plain(slot: &Slot) -> bool {
+    slot.phase() == Phase::Established
+        && !slot.has(Flag::PlainEnded)
+        && !slot.has(Flag::SealingStarved)
+        && !slot.has(Flag::Paced)
+        && slot.sealing_pending.is_none()
+        && !slot.tls.closed()
+}
+
+/// Tells epoll what changed.
+pub(crate) fn apply(slot: &mut Slot, io: &impl Io, tls: u64, plain: u64) -> io::Result<()> {
+    let (tls_watch, plain_watch) = wanted(slot);
+    change(io, slot.tls_fd(), tls, &mut slot.tls_watch, tls_watch)?;
+    let plain_fd = slot.plain_fd();
+    if plain_fd != Fd::NONE {
+        change(io, plain_fd, plain, &mut slot.plain_watch, plain_watch)?;
+    }
+    Ok(())
+}
+
+fn change(io: &impl Io, fd: Fd, token: u64, now: &mut u8, to: u8) -> io::Result<()> {
+    if *now == to || (*now == BROKEN && to & (READ | WRITE) == 0) {
+        return Ok(());
+    }
+    let interest = interest_of(to);
+    match (*now & WATCHED != 0, to & WATCHED != 0) {
+        (false, true) => io.watch(fd, token, interest)?,
+        (true, true) => io.rewatch(fd, token, interest)?,
+        (true, false) => io.unwatch(fd)?,
+        (false, false) => {}
+    }
+    *now = to;
+    Ok(())
+}
+
+fn interest_of(watch: u8) -> Interest {
+    Interest::NONE
+        .with(Interest::READ, watch & READ != 0)
+        .with(Interest::WRITE, watch & WRITE != 0)
+}
+
+/// The slot has moved: epoll gets the new token of this side, and nothing else changes.
+pub(crate) fn rewatch(slot: &Slot, io: &impl Io, side: Side, token: u64) -> io::Result<()> {
+    let (fd, watch) = match side {
+        Side::Tls => (slot.tls_fd(), slot.tls_watch),
+        Side::Plain => (slot.plain_fd(), slot.plain_watch),
+    };
+    if watch & WATCHED == 0 {
+        return Ok(());
+    }
+    io.rewatch(fd, token, interest_of(watch))
+}
+
+/// A connection whose handshake is done: its socket is `watched` already, under another token,
+/// unless all of the handshake was there at once.
+pub(crate) fn adopt(slot: &mut Slot, io: &impl Io, token: u64, watched: bool) -> io::Result<()> {
+    if watched {
+        io.rewatch(slot.tls_fd(), token, Interest::READ)?;
+    } else {
+        io.watch(slot.tls_fd(), token, Interest::READ)?;
+    }
+    slot.tls_watch = WATCHED | READ;
+    Ok(())
+}
+
+/// A side which is not being read reported an error or hang-up: out of epoll with it, until it is
+/// to be read again.
+pub(crate) fn unwatch(slot: &mut Slot, io: &impl Io, side: Side) -> io::Result<()> {
+    let (fd, watch) = match side {
+        Side::Tls => (slot.tls_fd(), &mut slot.tls_watch),
+        Side::Plain => (slot.plain_fd(), &mut slot.plain_watch),
+    };
+    if *watch & WATCHED != 0 {
+        *watch = BROKEN;
+        io.unwatch(fd)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::OsIo;
+    use dormouse_reactor::OnExec;
+    use dormouse_reactor::poller::Events;
+    use dormouse_reactor::socket;
+    use zerocopy::FromZeros as _;
+
+    fn ready(io: &OsIo) -> usize {
+        let mut events = Events::with_capacity(8);
+        io.wait(&mut events, Some(0))
+            .expect("a look at what is ready");
+        events.len()
+    }
+
+    /// A hang-up is level-triggered: a side that is not wanted for anything and has hung up would
+    /// be reported for ever, and the loop would spin.
+    #[test]
+    fn a_broken_side_is_left_alone_until_it_is_wanted_again() {
+        let io = OsIo::adopt(Fd::NONE).expect("an epoll instance");
+        let (ours, theirs) = socket::pair(OnExec::Close).expect("a pair of sockets");
+        let mut slot = Slot::new_zeroed();
+        slot.begin(ours, 0, 0, 1, 0);
+        slot.set_phase(Phase::Established);
+        slot.set(Flag::OpeningBlocked);
+        slot.set(Flag::Echo);
+        apply(&mut slot, &io, 1, 2).expect("watched for nothing");
+        theirs.close();
+        assert_eq!(ready(&io), 1, "the hang-up is reported");
+        unwatch(&mut slot, &io, Side::Tls).expect("taken out");
+        apply(&mut slot, &io, 1, 2).expect("still wanted for nothing");
+        assert_eq!(ready(&io), 0, "and is not reported again");
+        slot.clear(Flag::OpeningBlocked);
+        apply(&mut slot, &io, 1, 2).expect("to be read again");
+        assert_eq!(ready(&io), 1, "now its end can be read");
+        ours.close();
+    }
+}

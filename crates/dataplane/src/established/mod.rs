@@ -1,0 +1,616 @@
+//! Established connections: their slots, and the steps that move their bytes.
+//!
+//! Working on a connection is always the same: mark its slot busy, let the step happen, watch and
+//! arm what its new state asks for (or free it), unmark it.
+
+pub(crate) mod begin;
+pub(crate) mod close;
+pub(crate) mod close_reason;
+pub(crate) mod connect;
+pub(crate) mod connect_times;
+pub(crate) mod context;
+pub(crate) mod fault;
+pub(crate) mod flow;
+pub(crate) mod interest;
+pub(crate) mod opening;
+pub(crate) mod pass_through;
+pub(crate) mod sealing;
+pub(crate) mod step;
+pub(crate) mod tickets;
+pub(crate) mod timers;
+pub(crate) mod unverified;
+pub(crate) mod warm;
+
+use crate::bursts::Subject;
+use crate::io::{Io, PeerName};
+use crate::memory::paced::{self, PaceLimit, Paced};
+use crate::memory::starved::{SOON_MS, Starved};
+use crate::outbound::request::LocalClient;
+use crate::settings::Settings;
+use crate::token;
+use crate::workspace::{Allowance, Workspace};
+use close_reason::CloseReason;
+use context::Context;
+use dormouse_handover::slot::{Flag, Phase, Slot};
+use dormouse_reactor::slab::Slab;
+use dormouse_reactor::timer::Wheel;
+use dormouse_reactor::{Fd, poller};
+use dormouse_tables::backends::Backends;
+use dormouse_tables::counters::Count;
+use interest::Side;
+use step::{Event, step};
+use unverified::Unverified;
+
+/// Connections of a predecessor whose queues are looked at per turn.
+const SURVEYED_PER_TURN: u32 = 128;
+
+/// Connections of a predecessor whose sockets are verified per turn, while nothing else asks for it.
+const VERIFIED_PER_TURN: usize = 256;
+
+/// All established connections of a worker.
+pub(crate) struct Connections {
+    slots: Slab<Slot>,
+    wheel: Wheel,
+    unverified: Unverified,
+    starved: Starved,
+    paced: Paced,
+    /// Connections at rest: kept up to date wherever a slot is worked on.
+    at_rest: u32,
+    /// Connections which are over, and whose last bytes are being delivered.
+    draining: u32,
+    /// While the slots that a predecessor left are looked at for long queues: the next one.
+    survey_from: Option<u32>,
+    has_freed: bool,
+}
+
+/// The TLS side of a connection that is about to become a slot.
+pub(crate) struct NewSocket {
+    pub(crate) fd: Fd,
+    pub(crate) route: u16,
+    pub(crate) generation: u32,
+    /// Epoll knows it, by another token.
+    pub(crate) is_watched: bool,
+}
+
+/// Where a slot was and where it is.
+pub(crate) struct Moved {
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+}
+
+impl Connections {
+    /// The connections in these slots, none of which was touched by this worker yet.
+    pub(crate) fn new(slots: Slab<Slot>, unverified: Unverified, now_ms: u64) -> Connections {
+        let mut connections = Connections {
+            slots,
+            wheel: Wheel::new(now_ms),
+            unverified,
+            starved: Starved::default(),
+            paced: Paced::default(),
+            at_rest: 0,
+            draining: 0,
+            survey_from: None,
+            has_freed: false,
+        };
+        connections.count_phases();
+        connections
+    }
+
+    /// Counts from the start what is kept up to date from then on.
+    fn count_phases(&mut self) {
+        let (mut at_rest, mut draining) = (0, 0);
+        for slot in self.iter() {
+            at_rest += u32::from(slot.at_rest());
+            draining += u32::from(slot.phase() == Phase::Draining);
+        }
+        (self.at_rest, self.draining) = (at_rest, draining);
+    }
+
+    /// The slots, to look at.
+    pub(crate) fn slots(&self) -> &Slab<Slot> {
+        &self.slots
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Slot> {
+        let live = self.slots.indices();
+        live.filter_map(|index| self.slots.get(index))
+    }
+
+    pub(crate) fn live(&self) -> u32 {
+        self.slots.live()
+    }
+
+    pub(crate) fn at_rest(&self) -> u32 {
+        self.at_rest
+    }
+
+    pub(crate) fn draining(&self) -> u32 {
+        self.draining
+    }
+
+    /// Connections that wait because they have passed as many bytes as they may.
+    pub(crate) fn paced(&self) -> usize {
+        self.paced.len()
+    }
+
+    /// Has a slot become free since this was last asked?
+    pub(crate) fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.has_freed)
+    }
+
+    /// Gives back pages without a slot in use.
+    pub(crate) fn trim(&mut self) {
+        self.slots.trim();
+    }
+
+    pub(crate) fn is_warm(&self, index: u32, generation: u32) -> bool {
+        let slot = self.slots.get(index);
+        slot.is_some_and(|slot| slot.phase() == Phase::Warm && slot.generation == generation)
+    }
+
+    /// When one of them is to be looked at.
+    pub(crate) fn next_deadline_ms(&self, now_ms: u64) -> Option<u64> {
+        let deadlines = [
+            self.wheel.next_deadline(),
+            self.starved.next_deadline_ms(),
+            self.paced.next_deadline_ms(),
+            self.survey_from.map(|_| now_ms),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    // ---- steps ----
+
+    /// Takes a connection in. `begin` writes its state and says what happens first; without that it
+    /// is closed. Returns its index if it lives on.
+    pub(crate) fn admit<I: Io>(
+        &mut self,
+        socket: &NewSocket,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+        begin: impl FnOnce(&mut Slot, &mut Workspace<I>) -> Option<Event>,
+    ) -> Option<u32> {
+        let Some(index) = self.slots.insert() else {
+            work.io.close(socket.fd);
+            return None;
+        };
+        self.slots.header().mark_busy(index);
+        let token = token::connection(index, socket.generation, Side::Tls);
+        let first = self.slots.get_mut(index).and_then(|slot| {
+            let cookie = work.io.cookie(socket.fd).unwrap_or(0) as u32;
+            let now_s = work.now_s();
+            slot.begin(socket.fd, cookie, socket.route, socket.generation, now_s);
+            interest::adopt(slot, &work.io, token, socket.is_watched).ok()?;
+            begin(slot, work)
+        });
+        let is_over = first.is_none_or(|first| self.run(index, first, settings, work));
+        self.finish(index, is_over, settings, work);
+        (!is_over).then_some(index)
+    }
+
+    /// A side of a connection is ready for something.
+    pub(crate) fn on_ready<I: Io>(
+        &mut self,
+        (index, generation): (u32, u32),
+        side: Side,
+        ready: poller::Event,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        let is_current = self.slots.get(index).is_some_and(|slot| {
+            slot.phase() != Phase::Free && slot.generation & token::GENERATION_MASK == generation
+        });
+        if is_current {
+            self.step(index, Event::Ready(side, ready), settings, work);
+        }
+    }
+
+    /// Lets something happen to a connection.
+    pub(crate) fn step<I: Io>(
+        &mut self,
+        index: u32,
+        event: Event,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        if self.verify(index, work) {
+            self.slots.header().mark_busy(index);
+            let is_over = self.run(index, event, settings, work);
+            self.finish(index, is_over, settings, work);
+        }
+    }
+
+    /// Gives a warm connection to a local client. `false`: it is not good any more.
+    pub(crate) fn give_warm<I: Io>(
+        &mut self,
+        (index, generation): (u32, u32),
+        client: LocalClient,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) -> bool {
+        if !self.is_warm(index, generation) || !self.verify(index, work) {
+            return false;
+        }
+        self.slots.header().mark_busy(index);
+        let mut is_over = self.run(index, Event::Probe, settings, work);
+        let is_good = !is_over && self.is_warm(index, generation);
+        if is_good {
+            is_over = self.run(index, Event::Attach(client), settings, work);
+        }
+        self.finish(index, is_over, settings, work);
+        is_good
+    }
+
+    /// Ends the warm connections of these routes.
+    pub(crate) fn discard_warm<I: Io>(
+        &mut self,
+        routes: &[u16],
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        let slots = self.slots.indices();
+        let is_one = |index: &u32| {
+            let slot = self.slots.get(*index);
+            slot.is_some_and(|slot| slot.phase() == Phase::Warm && routes.contains(&slot.route))
+        };
+        let warm: Vec<u32> = slots.filter(is_one).collect();
+        for index in warm {
+            self.step(index, Event::Discard, settings, work);
+        }
+    }
+
+    /// Makes the step on a slot that is marked busy. `true`: the connection is over.
+    fn run<I: Io>(
+        &mut self,
+        index: u32,
+        event: Event,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) -> bool {
+        work.received = 0;
+        let Some(slot) = self.slots.get_mut(index) else {
+            return false;
+        };
+        let route = settings.route(slot.route).or(settings.routes.first());
+        let Some(route) = route else {
+            return true;
+        };
+        let limits = &settings.limits;
+        let was_at_rest = slot.at_rest();
+        let was_draining = slot.phase() == Phase::Draining;
+        let was_starved = slot.is_starved();
+        let mut cx = Context {
+            work,
+            route,
+            limits,
+        };
+        let is_over = step(slot, event, &mut cx);
+        self.at_rest += u32::from(slot.at_rest());
+        self.at_rest -= u32::from(was_at_rest);
+        self.draining += u32::from(slot.phase() == Phase::Draining);
+        self.draining -= u32::from(was_draining);
+        if slot.is_starved() && !was_starved {
+            let wait_ms = work.starved_wait_ms;
+            self.starved
+                .push(index, slot.generation, work.now_ms, wait_ms);
+        }
+        if limits.per_client.any_bytes()
+            && !is_over
+            && let Some((wait_ms, limit)) = paced::pay(slot, limits.per_client, work)
+        {
+            self.paced
+                .push(index, slot.generation, work.now_ms + wait_ms);
+            log_paced(slot, limit, work);
+        }
+        is_over
+    }
+
+    /// Frees the slot, or watches and times what its new state asks for; then unmarks it.
+    fn finish<I: Io>(
+        &mut self,
+        index: u32,
+        is_over: bool,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        if is_over {
+            self.remove(index, work);
+        } else {
+            self.set_timer(index, settings, work.now_ms);
+            self.apply_interest(index, work);
+            self.note_queues_sometimes(index, work);
+        }
+        self.slots.header().clear_busy();
+    }
+
+    fn remove<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
+        self.wheel.cancel(&mut self.slots, index);
+        let Some(slot) = self.slots.get_mut(index) else {
+            return;
+        };
+        work.clients.leave(slot.client());
+        work.backends.leave(slot.backend);
+        let was_draining = slot.phase() == Phase::Draining;
+        self.at_rest = self.at_rest.saturating_sub(u32::from(slot.at_rest()));
+        self.draining = self.draining.saturating_sub(u32::from(was_draining));
+        let remains = close::dismantle(slot, work);
+        work.tickets.forget(slot.generation);
+        self.paced.forget(slot.generation);
+        slot.tls.wipe();
+        self.slots.free(index);
+        remains.close(&work.io);
+        work.kernel.forget(index);
+        work.has_room_again = true;
+        self.has_freed = true;
+    }
+
+    fn apply_interest<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
+        let Some(slot) = self.slots.get_mut(index) else {
+            return;
+        };
+        let tls = token::connection(index, slot.generation, Side::Tls);
+        let plain = token::connection(index, slot.generation, Side::Plain);
+        if let Err(e) = interest::apply(slot, &work.io, tls, plain) {
+            // Without epoll the connection would never be heard of again.
+            tracing::error!(error = %e, "epoll refused a descriptor; its connection is closed");
+            work.count.add(CloseReason::Limit.count(), 1);
+            self.remove(index, work);
+        }
+    }
+
+    /// Arms the timer that the slot's state asks for, when it is not the one that runs.
+    fn set_timer(&mut self, index: u32, settings: &Settings, now_ms: u64) {
+        let Some(slot) = self.slots.get(index) else {
+            return;
+        };
+        let Some((purpose, after_ms)) = timers::change(slot, &settings.limits, now_ms) else {
+            return;
+        };
+        match after_ms {
+            Some(after_ms) => self.wheel.arm(&mut self.slots, index, now_ms + after_ms),
+            None => self.wheel.cancel(&mut self.slots, index),
+        }
+        if let Some(slot) = self.slots.get_mut(index) {
+            slot.set_timer_purpose(purpose);
+            slot.clear(Flag::RecordCompleted);
+        }
+    }
+
+    // ---- time ----
+
+    /// Fires timers that are due, and resumes connections that have waited for memory or for their
+    /// pace.
+    pub(crate) fn on_time<I: Io>(&mut self, settings: &Settings, work: &mut Workspace<I>) {
+        while let Some(index) = self.wheel.expired(work.now_ms, &mut self.slots) {
+            self.step(index, Event::Timer, settings, work);
+        }
+        self.look_at_queues(work);
+        self.feed_starved(work);
+        self.end_waits(settings, work);
+    }
+
+    /// Looks again at connections that were not read because memory was short.
+    fn feed_starved<I: Io>(&mut self, work: &mut Workspace<I>) {
+        for (_, index, generation, wait_ms) in self.starved.due(work.now_ms) {
+            let Some(slot) = self.slots.get_mut(index) else {
+                continue;
+            };
+            if slot.generation != generation || !slot.is_starved() {
+                continue;
+            }
+            let mut goes_on = false;
+            for (flow, destination) in [
+                (Flag::Starved, opening::destination(slot)),
+                (Flag::SealingStarved, slot.tls_fd()),
+            ] {
+                if slot.has(flow) && work.allowance(destination) != Allowance::Nothing {
+                    slot.clear(flow);
+                    goes_on = true;
+                }
+            }
+            if slot.is_starved() {
+                self.starved.push(index, generation, work.now_ms, wait_ms);
+            }
+            if goes_on {
+                self.apply_interest(index, work);
+            }
+        }
+    }
+
+    /// Connections whose wait is over are read again.
+    fn end_waits<I: Io>(&mut self, settings: &Settings, work: &mut Workspace<I>) {
+        while let Some((index, generation)) = self.paced.next_due(work.now_ms) {
+            let Some(slot) = self.slots.get_mut(index) else {
+                continue;
+            };
+            if slot.generation != generation || !slot.has(Flag::Paced) {
+                continue;
+            }
+            slot.clear(Flag::Paced);
+            // The wait was ours.
+            slot.active_s = work.now_s();
+            self.set_timer(index, settings, work.now_ms);
+            self.apply_interest(index, work);
+        }
+    }
+
+    /// The pace has changed: no connection waits for the former one.
+    pub(crate) fn end_all_waits(&mut self) {
+        self.paced.end_all();
+    }
+
+    /// Send queues drain without a word: when little is left for others they are looked at. So are,
+    /// once, those which a predecessor left.
+    fn look_at_queues<I: Io>(&mut self, work: &mut Workspace<I>) {
+        for index in work.kernel.next_looks(work.now_ms) {
+            self.note_queues(index, work);
+        }
+        for _ in 0..SURVEYED_PER_TURN {
+            let next = self.survey_from.and_then(|from| self.slots.next_live(from));
+            self.survey_from = next.map(|index| index + 1);
+            match next {
+                Some(index) => self.note_queues(index, work),
+                None => return,
+            }
+        }
+    }
+
+    /// What was not taken belongs to a peer that is slow to read; of others it is found out by
+    /// chance.
+    fn note_queues_sometimes<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
+        let rests = self.slots.get(index).is_some_and(Slot::at_rest);
+        if work.kernel.wants_look(index, work.received) || !rests {
+            self.note_queues(index, work);
+        }
+    }
+
+    /// Asks the kernel what it holds for this connection to send.
+    fn note_queues<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
+        let Some(slot) = self.slots.get(index) else {
+            return;
+        };
+        let mut bytes = work.io.send_memory(slot.tls_fd()).unwrap_or(0);
+        if slot.plain_fd() != Fd::NONE {
+            bytes += work.io.send_memory(slot.plain_fd()).unwrap_or(0);
+        }
+        work.kernel.note(index, bytes);
+    }
+
+    // ---- after a crash ----
+
+    /// The poller and the timers are told of connections that a predecessor left; `same_poller`: it
+    /// still watches what they say.
+    pub(crate) fn restore<I: Io>(
+        &mut self,
+        same_poller: bool,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        let live: Vec<u32> = self.slots.indices().collect();
+        for index in live {
+            let Some(slot) = self.slots.get_mut(index) else {
+                continue;
+            };
+            if !same_poller {
+                (slot.tls_watch, slot.plain_watch) = (0, 0);
+            }
+            self.set_timer(index, settings, work.now_ms);
+            self.apply_interest(index, work);
+        }
+        self.slots.settle_move();
+        self.count_phases();
+        self.survey_from = Some(0);
+    }
+
+    /// Are there sockets of a predecessor that were not verified yet?
+    pub(crate) fn has_unverified(&self) -> bool {
+        !self.unverified.is_empty()
+    }
+
+    /// Verifies some of the sockets that are left.
+    pub(crate) fn verify_some<I: Io>(&mut self, work: &mut Workspace<I>) {
+        for _ in 0..VERIFIED_PER_TURN {
+            let Some(index) = self.unverified.next() else {
+                return;
+            };
+            self.verify(index, work);
+        }
+    }
+
+    /// Compares the sockets of a slot with their cookies, if that was not done yet, before anything
+    /// is done with it. `false`: they are others, and the slot is free now.
+    fn verify<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) -> bool {
+        if self.unverified.is_empty() || !self.unverified.take(index) {
+            return true;
+        }
+        let Some(slot) = self.slots.get(index) else {
+            return false;
+        };
+        if unverified::are_same_sockets(slot, &work.io) {
+            return true;
+        }
+        let (was_at_rest, was_draining) = (slot.at_rest(), slot.phase() == Phase::Draining);
+        self.at_rest -= u32::from(was_at_rest);
+        self.draining -= u32::from(was_draining);
+        work.backends.leave(slot.backend);
+        self.wheel.cancel(&mut self.slots, index);
+        unverified::drop_unsound(&mut self.slots, index, work);
+        false
+    }
+
+    /// Counts anew how many connections each backend has of this worker.
+    pub(crate) fn recount_backends(&self, backends: &Backends) {
+        backends.recount(self.iter().map(|slot| slot.backend));
+    }
+
+    // ---- compaction ----
+
+    /// Moves a slot to the lowest free place. `None`: it is there already.
+    pub(crate) fn relocate<I: Io>(&mut self, from: u32, work: &mut Workspace<I>) -> Option<Moved> {
+        let to = self.move_slot(from, work)?;
+        let told = self.rewatch(to, Side::Tls, work) && self.rewatch(to, Side::Plain, work);
+        self.slots.settle_move();
+        work.count.add(Count::SlotsMoved, 1);
+        if !told {
+            // Without epoll the connection would never be heard of again.
+            self.remove(to, work);
+        }
+        Some(Moved { from, to })
+    }
+
+    /// Moves the slot itself, with its timer and its place among the starved and the paced.
+    fn move_slot<I: Io>(&mut self, from: u32, work: &mut Workspace<I>) -> Option<u32> {
+        let due_ms = self.slots.get(from)?.timer.due_ms();
+        self.wheel.cancel(&mut self.slots, from);
+        let moved = self.slots.relocate(from);
+        if let Some(due_ms) = due_ms {
+            let index = moved.unwrap_or(from);
+            self.wheel.arm(&mut self.slots, index, due_ms);
+        }
+        let to = moved?;
+        if let Some(slot) = self.slots.get(to) {
+            if slot.is_starved() {
+                self.starved.push(to, slot.generation, work.now_ms, SOON_MS);
+            }
+            self.paced.moved(slot.generation, to);
+        }
+        work.kernel.forget(from);
+        self.note_queues(to, work);
+        Some(to)
+    }
+
+    /// Tells epoll the new token of a side.
+    fn rewatch<I: Io>(&mut self, index: u32, side: Side, work: &mut Workspace<I>) -> bool {
+        let Some(slot) = self.slots.get(index) else {
+            return false;
+        };
+        let token = token::connection(index, slot.generation, side);
+        match interest::rewatch(slot, &work.io, side, token) {
+            Ok(()) => true,
+            Err(e) => {
+                tracing::error!(error = %e, "epoll refused a moved descriptor; its connection is closed");
+                false
+            }
+        }
+    }
+}
+
+fn log_paced<I: Io>(slot: &Slot, limit: PaceLimit, work: &mut Workspace<I>) {
+    let peer = PeerName::new(&work.io, slot.tls_fd());
+    let (subject, why) = match limit {
+        PaceLimit::Client => (
+            Subject::PacedClient,
+            "client has to wait: it has passed as many bytes as one may (bytes_per_client)",
+        ),
+        PaceLimit::All => (
+            Subject::PacedAll,
+            "clients have to wait: all together have passed as many bytes as they may (max_bytes_per_second)",
+        ),
+    };
+    work.bursts.note(subject, work.now_ms, |more| {
+        tracing::info!(%peer, more, "{why}");
+    });
+}
+
+#[cfg(test)]
+mod tests;

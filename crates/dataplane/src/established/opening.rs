@@ -1,0 +1,415 @@
+//! The opening flow: records from the TLS peer become plaintext for the plain side.
+//!
+//! Everything received is opened in place, record by record, and the plaintexts are sent on with
+//! one call, from where they lie. Two things may be left: plaintext which the plain side did not
+//! take (then nothing more is read until it did), and the beginning of a record.
+
+use crate::established::fault::{Fault, Flow};
+use crate::established::flow;
+use crate::established::interest::may_read_tls;
+use crate::established::pass_through;
+use crate::io::Io;
+use crate::memory::backlog;
+use crate::scratch::content_ranges;
+use crate::workspace::{Allowance, Workspace};
+use dormouse_engine::stream::{End, Incoming, open_record};
+use dormouse_handover::slot::{Flag, Phase, Slot};
+use dormouse_handover::trial;
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::{Attempt, RANGES_MAX};
+use dormouse_record::{CONTENT_MAX, OpenKey, RECORD_MAX, SealKey};
+use dormouse_tables::counters::Count;
+use std::ops::Range;
+
+/// Plaintexts shorter than this are moved together, so that one call can send them all.
+const PIECE_MIN: usize = 4096;
+
+/// The TLS side has something to read, or has ended.
+pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+    if slot.has(Flag::PassThrough) {
+        return pass_through::read_tls(slot, work);
+    }
+    let opened = open_turn(slot, work);
+    let answered = flow::answer_key_update(slot, work);
+    opened.and(answered)
+}
+
+/// Opens what is stored (bytes that came behind the handshake), without receiving.
+pub(crate) fn open_stored(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+    let have = restore_partial(slot, work);
+    if have == 0 {
+        return Ok(());
+    }
+    let mut key = OpenKey::new(&slot.tls);
+    open_received(slot, work, &mut key, have)
+}
+
+fn open_turn(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+    // Derived once per wake, and not before there is something to open.
+    let mut key = None;
+    let mut moved = 0;
+    while moved < work.turn_max() && may_read_tls(slot) {
+        // Behind the beginning of a record which came before, if there is one.
+        let have = usize::from(slot.partial_len);
+        let most = match work.allowance(destination(slot)) {
+            Allowance::Full => work.receive_max(),
+            Allowance::Lean(room) => match one_record(slot, work, have)? {
+                0 => {
+                    work.starve_for_record(slot);
+                    return Ok(());
+                }
+                // A record can't be cut: with nothing left, a long one waits.
+                most if most > room && work.kernel.is_used_up() => {
+                    work.starve_for_record(slot);
+                    return Ok(());
+                }
+                most => most,
+            },
+            Allowance::Nothing => {
+                work.starve(slot, Flag::Starved);
+                return Ok(());
+            }
+        };
+        let room = have..(have + most).min(work.scratch.opening.len());
+        let n = match work.io.recv(slot.tls_fd(), &mut work.scratch.opening[room]) {
+            Ok(Attempt::Done(0)) => return Err(Fault::TlsTruncated),
+            Ok(Attempt::Done(n)) => n,
+            Ok(Attempt::WouldBlock) => return Ok(()),
+            Err(e) => return Err(Fault::TlsFailed(e)),
+        };
+        work.note_received(Count::TlsBytesIn, n);
+        trial::crash_on(work.scratch.opening.get(have..have + n).unwrap_or_default());
+        moved += n;
+        if have > 0 && keep_trickle(slot, work, have, n) {
+            return Ok(());
+        }
+        restore_partial(slot, work);
+        let key = key.get_or_insert_with(|| OpenKey::new(&slot.tls));
+        open_received(slot, work, key, have + n)?;
+        if n < most {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The socket by which plaintext leaves: where it would get stuck.
+pub(crate) fn destination(slot: &Slot) -> Fd {
+    if slot.has(Flag::Echo) {
+        slot.tls_fd()
+    } else {
+        slot.plain_fd()
+    }
+}
+
+/// How many bytes to receive so that exactly one record is whole and nothing is left over; 0 while
+/// the kernel does not have all of it. With the stream at its end: 1, so that the end is seen.
+fn one_record(slot: &Slot, work: &mut Workspace<impl Io>, have: usize) -> Flow<usize> {
+    let mut ahead = [0; 5];
+    let peeked = match work.io.peek(slot.tls_fd(), &mut ahead) {
+        Ok(Attempt::Done(0)) => return Ok(1),
+        Ok(Attempt::Done(n)) => n,
+        Ok(Attempt::WouldBlock) => return Ok(0),
+        Err(e) => return Err(Fault::TlsFailed(e)),
+    };
+    let stored = backlog::partial(slot, &work.pending);
+    let header: Vec<u8> = stored
+        .iter()
+        .chain(&ahead[..peeked])
+        .copied()
+        .take(5)
+        .collect();
+    let [_, _, _, high, low] = header[..] else {
+        return Ok(0);
+    };
+    // An impossible length is refused by `open`; here it only must not make us wait for it.
+    let record_len = (5 + usize::from(u16::from_be_bytes([high, low]))).min(RECORD_MAX);
+    let missing = record_len.saturating_sub(have);
+    match work.io.received_unread(slot.tls_fd()) {
+        Ok(unread) if unread < missing => Ok(0),
+        _ => Ok(missing.max(1)),
+    }
+}
+
+/// A record that trickles in is only added to; opening is tried when it is whole, so that single
+/// bytes cost single bytes.
+fn keep_trickle(slot: &mut Slot, work: &mut Workspace<impl Io>, have: usize, n: usize) -> bool {
+    let [_, _, _, high, low, ..] = *backlog::partial(slot, &work.pending) else {
+        return false;
+    };
+    let record_len = 5 + usize::from(u16::from_be_bytes([high, low]));
+    let Workspace {
+        scratch, pending, ..
+    } = work;
+    have + n < record_len
+        && backlog::extend_partial(slot, pending, &scratch.opening[have..have + n])
+}
+
+/// Moves the stored beginning of a record to the front of the scratch buffer.
+fn restore_partial(slot: &mut Slot, work: &mut Workspace<impl Io>) -> usize {
+    if slot.opening_pending.is_none() {
+        return 0;
+    }
+    let partial = backlog::partial(slot, &work.pending);
+    let n = partial.len().min(work.scratch.opening.len());
+    work.scratch.opening[..n].copy_from_slice(&partial[..n]);
+    backlog::free_opening(slot, &mut work.pending);
+    n
+}
+
+/// Opens every whole record in the first `filled` bytes of the scratch buffer, sends the plaintext
+/// on and stores the rest.
+fn open_received(
+    slot: &mut Slot,
+    work: &mut Workspace<impl Io>,
+    key: &mut OpenKey,
+    filled: usize,
+) -> Flow {
+    let mut pieces = Pieces::default();
+    let (at, need, verdict) = open_records(slot, work, key, filled, &mut pieces);
+    if at > 0 {
+        slot.set(Flag::RecordCompleted);
+    }
+    // What was opened before a fault is good and is delivered before it is acted upon.
+    deliver(slot, work, &pieces, at..filled, need)?;
+    verdict
+}
+
+/// Opens records from the start of the scratch buffer. Returns where it stopped, how long the
+/// partial record there will be, and the fault if that is why it stopped.
+fn open_records(
+    slot: &mut Slot,
+    work: &mut Workspace<impl Io>,
+    key: &mut OpenKey,
+    filled: usize,
+    pieces: &mut Pieces,
+) -> (usize, usize, Flow) {
+    let mut at = 0;
+    while at < filled {
+        let record = &mut work.scratch.opening[at..filled];
+        match open_record(&mut slot.tls, key, record) {
+            Incoming::Partial { need } => return (at, need, Ok(())),
+            Incoming::Data {
+                consumed,
+                plaintext,
+            } => {
+                let plaintext = at + plaintext.start..at + plaintext.end;
+                let len = plaintext.len() as u64;
+                work.count.add(Count::PlainBytesOut, len);
+                pieces.push(&mut work.scratch.opening, plaintext);
+                at += consumed;
+            }
+            Incoming::Ticket { consumed, fragment } => {
+                take_ticket(slot, work, at + fragment.start..at + fragment.end);
+                at += consumed;
+            }
+            Incoming::Handled { consumed, answer } => {
+                at += consumed;
+                if let Some(alert) = answer
+                    && let Err(fault) = flow::send_alert(slot, work, alert)
+                {
+                    return (filled, 0, Err(fault));
+                }
+            }
+            // What comes after the end is ignored (RFC 8446 §6.1).
+            Incoming::Ended(end) => return (filled, 0, flow_after(end)),
+        }
+    }
+    (filled, 0, Ok(()))
+}
+
+/// What the end of the TLS peer's direction means for the connection.
+fn flow_after(end: End) -> Flow {
+    match end {
+        End::Closed => Ok(()),
+        End::Alert(code) => Err(Fault::TlsAlert(code)),
+        End::Refused(refusal) => Err(Fault::Refused(refusal)),
+        // No record says these.
+        End::Truncated | End::Handshake(_) => Err(Fault::TlsTruncated),
+    }
+}
+
+/// Hands bytes of ticket messages to the client that waits for them.
+fn take_ticket(slot: &Slot, work: &mut Workspace<impl Io>, fragment: Range<usize>) {
+    let bytes = work.scratch.opening.get(fragment).unwrap_or_default();
+    let now = work.io.unix_time();
+    work.tickets.take(slot.generation, bytes, now, &work.count);
+}
+
+/// Sends the plaintext on; stores what was not taken, and the partial record `rest`.
+fn deliver(
+    slot: &mut Slot,
+    work: &mut Workspace<impl Io>,
+    pieces: &Pieces,
+    rest: Range<usize>,
+    need: usize,
+) -> Flow {
+    if slot.has(Flag::Echo) {
+        echo(slot, work, pieces)?;
+        return keep(slot, work, &[], rest, need);
+    }
+    if pieces.ranges.is_empty() {
+        return keep(slot, work, &[], rest, need);
+    }
+    slot.clear(Flag::Untouched);
+    // A server which speaks first does so before there is anybody to hear it.
+    let sent = match slot.phase() {
+        Phase::Warm => 0,
+        _ => send_pieces(slot, &work.io, &work.scratch.opening, &pieces.ranges)?,
+    };
+    let unsent = pieces.after(sent);
+    if !unsent.is_empty() {
+        slot.set(Flag::OpeningBlocked);
+    }
+    keep(slot, work, &unsent, rest, need)
+}
+
+/// Sends what the plain side takes, and says how much that was.
+fn send_pieces(slot: &Slot, io: &impl Io, from: &[u8], pieces: &[Range<usize>]) -> Flow<usize> {
+    let mut sent = 0;
+    for group in pieces.chunks(RANGES_MAX) {
+        let wanted: usize = group.iter().map(ExactSizeIterator::len).sum();
+        match io.send_gathered(slot.plain_fd(), from, group) {
+            Ok(Attempt::Done(n)) => {
+                sent += n;
+                if n < wanted {
+                    break;
+                }
+            }
+            Ok(Attempt::WouldBlock) => break,
+            Err(e) => return Err(Fault::PlainFailed(e)),
+        }
+    }
+    Ok(sent)
+}
+
+fn keep(
+    slot: &mut Slot,
+    work: &mut Workspace<impl Io>,
+    unsent: &[Range<usize>],
+    rest: Range<usize>,
+    need: usize,
+) -> Flow {
+    if unsent.is_empty() && rest.is_empty() {
+        return Ok(());
+    }
+    let Workspace {
+        scratch, pending, ..
+    } = work;
+    let record_len = if rest.is_empty() {
+        0
+    } else {
+        need.min(RECORD_MAX)
+    };
+    if backlog::store_opening(slot, pending, &scratch.opening, unsent, rest, record_len) {
+        Ok(())
+    } else {
+        Err(Fault::NoPendingMemory)
+    }
+}
+
+/// Answers with what was said: the plaintext is moved to the sealing buffer and goes back.
+fn echo(slot: &mut Slot, work: &mut Workspace<impl Io>, pieces: &Pieces) -> Flow {
+    if slot.tls.closed() {
+        return Ok(());
+    }
+    let ranges = content_ranges(slot);
+    let mut key = None;
+    let mut filled = 0;
+    for piece in &pieces.ranges {
+        let mut from = piece.clone();
+        while !from.is_empty() {
+            let Some(content) = ranges.get(filled / CONTENT_MAX) else {
+                let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));
+                flow::seal_and_send(slot, work, key, filled)?;
+                filled = 0;
+                continue;
+            };
+            let at = content.start + filled % CONTENT_MAX;
+            let n = from.len().min(content.end - at);
+            let Workspace { scratch, .. } = work;
+            scratch.sealing[at..at + n]
+                .copy_from_slice(&scratch.opening[from.start..from.start + n]);
+            filled += n;
+            from.start += n;
+        }
+    }
+    if filled > 0 {
+        let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));
+        flow::seal_and_send(slot, work, key, filled)?;
+    }
+    Ok(())
+}
+
+/// Where the plaintexts lie in the scratch buffer, in order.
+#[derive(Default)]
+struct Pieces {
+    ranges: Vec<Range<usize>>,
+}
+
+impl Pieces {
+    fn push(&mut self, scratch: &mut [u8], piece: Range<usize>) {
+        if piece.is_empty() {
+            return;
+        }
+        match self.ranges.last_mut() {
+            Some(last) if piece.len() < PIECE_MIN => {
+                let n = piece.len();
+                scratch.copy_within(piece, last.end);
+                last.end += n;
+            }
+            _ => self.ranges.push(piece),
+        }
+    }
+
+    /// What is left when the first `n` bytes are gone.
+    fn after(&self, n: usize) -> Vec<Range<usize>> {
+        let mut gone = n;
+        let mut left = Vec::new();
+        for range in &self.ranges {
+            let skip = gone.min(range.len());
+            gone -= skip;
+            if skip < range.len() {
+                left.push(range.start + skip..range.end);
+            }
+        }
+        left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_pieces_are_moved_together_and_long_ones_stay() {
+        let mut scratch: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();
+        let want: Vec<u8> = [5..105, 200..210, 300..9_000]
+            .iter()
+            .flat_map(|r| scratch[r.clone()].to_vec())
+            .collect();
+        let mut pieces = Pieces::default();
+        for range in [5..105, 200..210, 250..250, 300..9_000] {
+            pieces.push(&mut scratch, range);
+        }
+        assert_eq!(pieces.ranges, vec![5..115, 300..9_000]);
+        let got: Vec<u8> = pieces
+            .ranges
+            .iter()
+            .flat_map(|r| scratch[r.clone()].to_vec())
+            .collect();
+        assert_eq!(got, want);
+    }
+
+    #[test]
+    fn what_is_left_after_a_partial_send() {
+        let pieces = Pieces {
+            ranges: vec![5..10, 20..30],
+        };
+        assert_eq!(pieces.after(0), vec![5..10, 20..30]);
+        assert_eq!(pieces.after(3), vec![8..10, 20..30]);
+        assert_eq!(pieces.after(5), vec![20..30]);
+        assert_eq!(pieces.after(7), vec![22..30]);
+        assert_eq!(pieces.after(15), vec![]);
+    }
+}

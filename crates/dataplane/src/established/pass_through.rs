@@ -1,0 +1,117 @@
+//! Connections whose TLS is not ours: what comes in goes out as it is, both ways.
+//!
+//! The slot is an ordinary one whose record state stays empty. Sockets, pending bytes, timers,
+//! epoll and the crash of a worker are as for any other; a TCP end is passed on as an end, a reset
+//! as a reset: what they mean is decided at the two ends of TLS.
+
+use crate::established::fault::{Fault, Flow};
+use crate::established::flow::send_sealed;
+use crate::established::interest::{may_read_plain, may_read_tls};
+use crate::io::Io;
+use crate::memory::backlog;
+use crate::workspace::{Allowance, Workspace};
+use dormouse_handover::slot::{Flag, Slot};
+use dormouse_handover::trial;
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::Attempt;
+use dormouse_tables::counters::Count;
+use std::slice::from_ref;
+
+/// The client has sent something, or has ended.
+pub(crate) fn read_tls(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+    let mut moved = 0;
+    while moved < work.turn_max() && may_read_tls(slot) {
+        let Some(most) = room(slot, work, slot.plain_fd(), Flag::Starved) else {
+            return Ok(());
+        };
+        let n = match work
+            .io
+            .recv(slot.tls_fd(), &mut work.scratch.opening[..most])
+        {
+            Ok(Attempt::Done(0)) => {
+                slot.set(Flag::TlsEnded);
+                return Ok(());
+            }
+            Ok(Attempt::Done(n)) => n,
+            Ok(Attempt::WouldBlock) => return Ok(()),
+            Err(e) => return Err(Fault::TlsFailed(e)),
+        };
+        work.note_received(Count::TlsBytesIn, n);
+        let Workspace {
+            scratch, pending, ..
+        } = work;
+        let received = &scratch.opening[..n];
+        trial::crash_on(received);
+        let sent = match work.io.send(slot.plain_fd(), received) {
+            Ok(Attempt::Done(sent)) => sent,
+            Ok(Attempt::WouldBlock) => 0,
+            Err(e) => return Err(Fault::PlainFailed(e)),
+        };
+        work.count.add(Count::PlainBytesOut, n as u64);
+        if sent < n {
+            slot.set(Flag::OpeningBlocked);
+            let rest = sent..n;
+            if !backlog::store_opening(slot, pending, received, from_ref(&rest), n..n, 0) {
+                return Err(Fault::NoPendingMemory);
+            }
+        }
+        moved += n;
+        if n < most {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The backend has sent something, or has ended.
+pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+    let mut moved = 0;
+    while moved < work.turn_max() && may_read_plain(slot) {
+        let Some(most) = room(slot, work, slot.tls_fd(), Flag::SealingStarved) else {
+            return Ok(());
+        };
+        let n = match work
+            .io
+            .recv(slot.plain_fd(), &mut work.scratch.sealing[..most])
+        {
+            Ok(Attempt::Done(0)) => {
+                slot.set(Flag::PlainEnded);
+                return Ok(());
+            }
+            Ok(Attempt::Done(n)) => n,
+            Ok(Attempt::WouldBlock) => return Ok(()),
+            Err(e) => return Err(Fault::PlainFailed(e)),
+        };
+        work.note_received(Count::PlainBytesIn, n);
+        let Workspace {
+            io,
+            scratch,
+            pending,
+            ..
+        } = work;
+        send_sealed(slot, io, pending, &scratch.sealing[..n])?;
+        moved += n;
+        if n < most {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// How much to receive, if it is to leave by `destination`. `None`: nothing for now; the flow `starved`
+/// is gone on with later.
+fn room(
+    slot: &mut Slot,
+    work: &mut Workspace<impl Io>,
+    destination: Fd,
+    starved: Flag,
+) -> Option<usize> {
+    match work.allowance(destination) {
+        Allowance::Full => Some(work.receive_max()),
+        Allowance::Lean(room) => Some(room),
+        Allowance::Nothing => {
+            work.starve(slot, starved);
+            None
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The sealing flow: plaintext from the plain side becomes records for the TLS peer.
+//!
+//! Plaintext is received straight into the places where the contents of the next records lie in
+//! the scratch buffer (`[header][content][trailer]`, four of them), sealed where it lies and sent
+//! with one call. Nothing is copied.
+
+use crate::established::fault::{Fault, Flow};
+use crate::established::flow;
+use crate::established::interest::may_read_plain;
+use crate::established::pass_through;
+use crate::io::Io;
+use crate::scratch::content_ranges;
+use crate::workspace::{Allowance, Workspace};
+use dormouse_handover::slot::{Flag, Slot};
+use dormouse_reactor::socket::{Attempt, Received};
+use dormouse_record::{CONTENT_MAX, SealKey};
+use dormouse_tables::counters::Count;
+use std::io;
+use std::ops::Range;
+
+/// The plain side has something to read, or has ended.
+pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
+    if slot.has(Flag::PassThrough) {
+        return pass_through::read_plain(slot, work);
+    }
+    // Derived once per wake, and not before there is something to seal.
+    let mut key = None;
+    let mut moved = 0;
+    while moved < work.turn_max() && may_read_plain(slot) {
+        let (records, most) = match work.allowance(slot.tls_fd()) {
+            Allowance::Full => {
+                let most = work.receive_max();
+                (most / CONTENT_MAX, most)
+            }
+            Allowance::Lean(room) => (1, room),
+            Allowance::Nothing => {
+                work.starve(slot, Flag::SealingStarved);
+                return Ok(());
+            }
+        };
+        let mut ranges = content_ranges(slot);
+        if records == 1 {
+            ranges[0].end = ranges[0].start + most.min(CONTENT_MAX);
+        }
+        let ranges = &ranges[..records];
+        let (n, is_end) = match receive(slot, &work.io, &mut work.scratch.sealing, ranges) {
+            Ok(Attempt::Done(Received { bytes, is_end })) => (bytes, is_end),
+            Ok(Attempt::WouldBlock) => return Ok(()),
+            Err(e) => return Err(Fault::PlainFailed(e)),
+        };
+        slot.clear(Flag::Untouched);
+        if is_end {
+            slot.set(Flag::PlainEnded);
+        }
+        if n == 0 {
+            return Ok(());
+        }
+        let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));
+        work.note_received(Count::PlainBytesIn, n);
+        flow::seal_and_send(slot, work, key, n)?;
+        moved += n;
+        // A short receive: the queue was empty. Readiness is level-triggered; no need to ask again.
+        if n < most || is_end {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What the plain side says, and whether that was the last of it.
+fn receive(
+    slot: &Slot,
+    io: &impl Io,
+    buf: &mut [u8],
+    ranges: &[Range<usize>],
+) -> io::Result<Attempt<Received>> {
+    if slot.has(Flag::Joined) {
+        return io.recv_from_joint(slot.plain_fd(), buf, ranges);
+    }
+    Ok(match io.recv_scattered(slot.plain_fd(), buf, ranges)? {
+        Attempt::Done(bytes) => Attempt::Done(Received {
+            bytes,
+            is_end: bytes == 0,
+        }),
+        Attempt::WouldBlock => Attempt::WouldBlock,
+    })
+}

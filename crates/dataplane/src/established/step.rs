@@ -1,0 +1,343 @@
+//! A step: something happens to one connection, its bytes move, and what follows from that is
+//! settled.
+//!
+//! ```text
+//! (slot, event) ──act──> bytes move ──settle──> ends are passed on, or the connection drains
+//!                             └──> effects for the other parts of the worker
+//! ```
+//!
+//! The caller has marked the slot busy; it watches, arms timers and frees when the step is done.
+
+use crate::bursts::Subject;
+use crate::door::client::Client;
+use crate::established::begin;
+use crate::established::close;
+use crate::established::close_reason::CloseReason;
+use crate::established::connect;
+use crate::established::context::Context;
+use crate::established::fault::{Fault, Flow};
+use crate::established::flow;
+use crate::established::interest::{self, Side, has_tls_ended, may_read_plain, may_read_tls};
+use crate::established::opening;
+use crate::established::sealing;
+use crate::established::warm;
+use crate::io::{Io, PeerName};
+use crate::outbound::request::LocalClient;
+use dormouse_config::Truncation;
+use dormouse_engine::Rested;
+use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
+use dormouse_reactor::poller;
+use dormouse_reactor::socket::Peer;
+use dormouse_tables::counters::Count;
+use std::io;
+
+/// What happens to a connection.
+pub(crate) enum Event {
+    /// A side is ready for something.
+    Ready(Side, poller::Event),
+    /// Its timer has run out.
+    Timer,
+    /// The worker closes it.
+    Close(CloseReason),
+    /// The handshake with its client is done.
+    Terminated {
+        rested: Box<Rested>,
+        client: Client,
+        took_ms: u64,
+    },
+    /// Its client's TLS is for the backend; `received` came so far.
+    PassedThrough { received: Vec<u8>, client: Client },
+    /// The handshake with its server is done; without a client it is a warm connection.
+    Originated {
+        rested: Box<Rested>,
+        client: Option<LocalClient>,
+        took_ms: u64,
+    },
+    /// It is warm, and will be given away if it is still good.
+    Probe,
+    /// It was warm, and is this client's now.
+    Attach(LocalClient),
+    /// It is warm, and not wanted any more.
+    Discard,
+}
+
+/// Lets `event` happen to the connection in `slot`. `true`: the connection is over.
+pub(crate) fn step<I: Io>(slot: &mut Slot, event: Event, cx: &mut Context<'_, I>) -> bool {
+    let done = act(slot, event, cx);
+    settle(slot, cx, done)
+}
+
+fn act<I: Io>(slot: &mut Slot, event: Event, cx: &mut Context<'_, I>) -> Flow {
+    match event {
+        Event::Ready(side, ready) => on_ready(slot, side, ready, cx),
+        Event::Timer => on_timer(slot, cx),
+        Event::Close(reason) => {
+            close(slot, cx, reason);
+            Ok(())
+        }
+        Event::Terminated {
+            rested,
+            client,
+            took_ms,
+        } => begin::terminated(slot, cx, &rested, &client, took_ms),
+        Event::PassedThrough { received, client } => {
+            begin::passed_through(slot, cx, &received, &client)
+        }
+        Event::Originated {
+            rested,
+            client,
+            took_ms,
+        } => begin::originated(slot, cx, *rested, client, took_ms),
+        Event::Probe => warm::probe(slot, cx),
+        Event::Attach(client) => begin::attach(slot, cx, client),
+        Event::Discard => Err(Fault::TlsTruncated),
+    }
+}
+
+// ---- readiness ----
+
+fn on_ready<I: Io>(
+    slot: &mut Slot,
+    side: Side,
+    ready: poller::Event,
+    cx: &mut Context<'_, I>,
+) -> Flow {
+    match (slot.phase(), side) {
+        (Phase::Established, _) => {
+            slot.active_s = cx.now_s();
+            match side {
+                Side::Tls => tls_ready(slot, ready, cx),
+                Side::Plain => plain_ready(slot, ready, cx),
+            }
+        }
+        (Phase::Warm, _) => match flush_and_read_tls(slot, ready, cx) {
+            Some(done) => done,
+            None if is_broken(ready) => Err(Fault::TlsTruncated),
+            None => Ok(()),
+        },
+        (Phase::Connecting, Side::Plain) => connect::finish(slot, cx),
+        (Phase::Connecting, Side::Tls) => tls_ready_while_connecting(slot, ready, cx),
+        // `settle` looks at a draining connection, whatever the event was.
+        (Phase::Draining | Phase::Free, _) => Ok(()),
+    }
+}
+
+/// Sends what waits for the TLS side, and reads it. `None`: it may not be read now.
+fn flush_and_read_tls<I: Io>(
+    slot: &mut Slot,
+    ready: poller::Event,
+    cx: &mut Context<'_, I>,
+) -> Option<Flow> {
+    let work = &mut *cx.work;
+    if ready.is_writable()
+        && slot.sealing_pending.is_some()
+        && let Err(fault) = flow::flush_sealed(slot, &work.io, &mut work.pending)
+    {
+        return Some(Err(fault));
+    }
+    may_read_tls(slot).then(|| opening::read_tls(slot, work))
+}
+
+fn tls_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_, I>) -> Flow {
+    if let Some(done) = flush_and_read_tls(slot, ready, cx) {
+        return done;
+    }
+    if ready.is_error() && has_tls_ended(slot) {
+        // It sends nothing more, and no longer receives what is sent to it.
+        let error = cx.work.io.take_error(slot.tls_fd()).err();
+        let reset = || io::ErrorKind::ConnectionReset.into();
+        return Err(Fault::TlsFailed(error.unwrap_or_else(reset)));
+    }
+    unwatch_if_broken(slot, Side::Tls, ready, cx)
+}
+
+fn plain_ready<I: Io>(slot: &mut Slot, ready: poller::Event, cx: &mut Context<'_, I>) -> Flow {
+    if ready.is_writable() && slot.has(Flag::OpeningBlocked) {
+        // Whole records may lie behind an introduction that was not taken at once.
+        connect::flush_and_open(slot, cx.work)?;
+    }
+    if ready.is_readable() && may_read_plain(slot) {
+        if slot.has(Flag::Untouched) {
+            // Nothing may be taken from the client for a server that has gone.
+            warm::probe(slot, cx)?;
+            if slot.tls.peer_closed() {
+                return Ok(());
+            }
+        }
+        return sealing::read_plain(slot, cx.work);
+    }
+    unwatch_if_broken(slot, Side::Plain, ready, cx)
+}
+
+fn tls_ready_while_connecting<I: Io>(
+    slot: &mut Slot,
+    ready: poller::Event,
+    cx: &mut Context<'_, I>,
+) -> Flow {
+    let work = &mut *cx.work;
+    if is_broken(ready) {
+        // The client has gone before there was a backend for it.
+        let error = work.io.take_error(slot.tls_fd());
+        return Err(error.map_or_else(Fault::TlsFailed, |()| Fault::TlsTruncated));
+    }
+    slot.set(Flag::TlsWaits);
+    flow::flush_sealed(slot, &work.io, &mut work.pending)?;
+    Ok(())
+}
+
+fn unwatch_if_broken<I: Io>(
+    slot: &mut Slot,
+    side: Side,
+    ready: poller::Event,
+    cx: &mut Context<'_, I>,
+) -> Flow {
+    if !is_broken(ready) {
+        return Ok(());
+    }
+    interest::unwatch(slot, &cx.work.io, side).map_err(Fault::NotWatched)
+}
+
+/// An error, or a hang-up in both directions: reported whatever is waited for.
+fn is_broken(ready: poller::Event) -> bool {
+    ready.is_error() || ready.is_hung_up()
+}
+
+// ---- timers ----
+
+fn on_timer<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
+    let purpose = slot.timer_purpose();
+    slot.set_timer_purpose(TimerPurpose::None);
+    match purpose {
+        TimerPurpose::RetryConnect => {
+            let client = match cx.work.io.peer(slot.tls_fd()) {
+                Ok(Peer::Tcp(address)) => Some(address.ip()),
+                _ => None,
+            };
+            return connect::start(slot, cx, client);
+        }
+        TimerPurpose::Connect => return connect::time_out(slot, cx),
+        TimerPurpose::PartialRecord => {
+            cx.work.count.add(Count::PartialRecordTimeouts, 1);
+            let peer = PeerName::new(&cx.work.io, slot.tls_fd());
+            let now_ms = cx.work.now_ms;
+            cx.work.bursts.note(Subject::PartialRecord, now_ms, |more| {
+                tracing::info!(%peer, more,
+                    "record not completed within partial_record_timeout; connection closed");
+            });
+            cx.note_close(slot, CloseReason::Limit);
+            close::begin_reset(slot);
+        }
+        TimerPurpose::Idle if is_idle(slot, cx) => {
+            cx.work.count.add(Count::IdleTimeouts, 1);
+            cx.note_close(slot, CloseReason::Limit);
+            close::begin_farewell(slot, cx.work);
+        }
+        TimerPurpose::Idle if is_too_old(slot, cx) => {
+            cx.work.count.add(Count::TotalTimeouts, 1);
+            cx.note_close(slot, CloseReason::Limit);
+            close::begin_farewell(slot, cx.work);
+        }
+        TimerPurpose::Idle | TimerPurpose::Drain | TimerPurpose::None => {}
+    }
+    Ok(())
+}
+
+fn is_too_old<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
+    let total_ms = cx.limits.total_timeout_ms;
+    total_ms.is_some_and(|total_ms| slot.opened_by_ms() + total_ms <= cx.work.now_ms)
+}
+
+fn is_idle<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
+    let idle_ms = cx.limits.idle_timeout_ms;
+    !slot.has(Flag::Paced)
+        && idle_ms.is_some_and(|idle_ms| slot.active_until_ms() + idle_ms <= cx.work.now_ms)
+}
+
+// ---- what follows ----
+
+/// The worker closes the connection: the client gets close_notify, the backend a FIN.
+fn close<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, reason: CloseReason) {
+    if slot.phase() != Phase::Draining {
+        drop_introduction(slot);
+        cx.note_close(slot, reason);
+        close::begin_farewell(slot, cx.work);
+    }
+}
+
+fn settle<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, mut done: Flow) -> bool {
+    if slot.phase() == Phase::Warm {
+        return warm::settle(slot, cx, &done);
+    }
+    if slot.phase() == Phase::Established && slot.has(Flag::Untouched) {
+        let is_of_server = !matches!(done, Ok(()) | Err(Fault::PlainFailed(_)));
+        if is_of_server || slot.tls.peer_closed() {
+            return warm::replace(slot, cx, &done);
+        }
+    }
+    // Passing an end on may fail too; each failure moves the phase on, so this ends.
+    loop {
+        if let Err(fault) = done
+            && !accept_truncation(slot, cx, &fault)
+        {
+            abort(slot, cx, &fault);
+        }
+        if slot.phase() != Phase::Established {
+            break;
+        }
+        done = close::pass_ends(slot, cx.work);
+        if done.is_ok() {
+            break;
+        }
+    }
+    if slot.phase() == Phase::Draining {
+        let over_ms = slot.active_until_ms() + cx.limits.drain_timeout_ms;
+        return close::drain(slot, cx.work, over_ms <= cx.work.now_ms);
+    }
+    let is_over = close::is_over(slot);
+    if is_over {
+        cx.note_close(slot, CloseReason::Clean);
+    }
+    is_over
+}
+
+/// Takes an end without close_notify for an end, if the route says so.
+fn accept_truncation<I>(slot: &mut Slot, cx: &Context<'_, I>, fault: &Fault) -> bool {
+    let accepts = matches!(fault, Fault::TlsTruncated)
+        && cx.truncation(slot) == Truncation::Close
+        && slot.phase() == Phase::Established;
+    if accepts {
+        slot.set(Flag::TlsEnded);
+    }
+    accepts
+}
+
+fn abort<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, fault: &Fault) {
+    if matches!(slot.phase(), Phase::Draining | Phase::Free) {
+        return;
+    }
+    drop_introduction(slot);
+    slot.clear(Flag::Paced);
+    if let Fault::PlainFailed(_) = fault
+        && may_read_plain(slot)
+    {
+        // What the plain side sent before it failed may still be in the queue.
+        let _ = sealing::read_plain(slot, cx.work);
+    }
+    let reason = close::begin_abort(slot, cx.work, fault);
+    if cx.truncation(slot) == Truncation::Close && reason != CloseReason::Refused {
+        slot.clear(Flag::ResetPlain);
+    }
+    let now_ms = cx.work.now_ms;
+    let peer = PeerName::new(&cx.work.io, slot.tls_fd());
+    cx.work.bursts.note(reason.subject(), now_ms, |more| {
+        tracing::info!(%peer, more, "connection aborted: {fault}");
+    });
+    cx.note_close(slot, reason);
+}
+
+/// To a backend that is not connected yet nothing needs to be said any more.
+fn drop_introduction(slot: &mut Slot) {
+    if slot.phase() == Phase::Connecting {
+        slot.clear(Flag::OpeningBlocked);
+    }
+}

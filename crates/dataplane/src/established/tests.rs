@@ -1,0 +1,355 @@
+//! Real sockets, real slots, and a crash at every step of a move.
+
+#[cfg(debug_assertions)]
+mod dying;
+
+use super::*;
+use crate::io::OsIo;
+use crate::keeper::adopt_pending;
+use crate::lifecycle::reload::Remembered;
+use crate::worker::{Inheritance, Worker};
+use dormouse_config::{self as config, Flag as Given, Machine, Purpose, Truncation};
+use dormouse_handover::share::Limits;
+use dormouse_handover::slot::SLOT_LAYOUT_VERSION;
+use dormouse_reactor::pending::Pending;
+use dormouse_reactor::shared::Shared;
+use dormouse_reactor::socket::{self, Attempt};
+use dormouse_reactor::{Fd, OnExec};
+use dormouse_routes::identities::Identities;
+use dormouse_routes::route::{Access, Direction, Route};
+use dormouse_routes::socket_options::SocketOptions;
+use dormouse_tables::backends::Backends;
+use dormouse_tables::clients::{ClientLimits, Clients};
+use dormouse_tables::counters::Counters;
+use dormouse_testkit::{Cut, Event, Pair, PairSettings, Resting};
+use std::collections::BTreeMap;
+use zerocopy::IntoBytes as _;
+
+const PLACES: u32 = 2_000;
+const PENDING: usize = 1 << 20;
+
+/// What outlives a worker, and the far ends of its connections.
+struct World {
+    slots: Fd,
+    pending: Fd,
+    counters: Shared,
+    orders: [Fd; 2],
+    tls: Pair,
+    /// By generation.
+    ends: BTreeMap<u32, Ends>,
+    worker: Option<Worker<OsIo>>,
+}
+
+struct Ends {
+    client: Resting,
+    tls: Fd,
+    plain: Fd,
+}
+
+impl World {
+    fn new() -> World {
+        let slots = Slab::<Slot>::create("slots", PLACES, SLOT_LAYOUT_VERSION).expect("slots");
+        let pending = Pending::create("pending", PENDING).expect("pending memory");
+        let (here, there) = socket::pair(OnExec::Close).expect("a pair of sockets");
+        let mut world = World {
+            slots: slots.fd(),
+            pending: pending.fd(),
+            counters: Shared::create("counters", 1).expect("counters"),
+            orders: [here, there],
+            tls: Pair::new(PairSettings::default()),
+            ends: BTreeMap::new(),
+            worker: None,
+        };
+        world.start_worker();
+        world
+    }
+
+    /// Ends the worker wherever it is and lets another one go on.
+    fn start_worker(&mut self) {
+        self.worker = None;
+        let live = |_: u32, slot: &Slot| slot.phase() != Phase::Free;
+        let (slots, adopted) =
+            Slab::adopt(self.slots, SLOT_LAYOUT_VERSION, live).expect("the same slots");
+        let pending = adopt_pending(&slots, self.pending, PENDING).expect("the same memory");
+        let flags = [
+            ("listen", "127.0.0.1:8443"),
+            ("to", "echo:"),
+            ("self-signed", "x"),
+        ];
+        let flags = flags.map(|(name, value)| Given::new(name, value));
+        let config = config::load(
+            None,
+            config::Section::Route,
+            &flags,
+            &Machine::read(),
+            Purpose::Check,
+        )
+        .expect("right");
+        let route = Route {
+            direction: Direction::Terminate {
+                context: Some(self.tls.server.clone()),
+                targets: None,
+            },
+            sockets: SocketOptions::new(&config.config.sockets),
+            backend_tls: None,
+            truncation: Truncation::Abort,
+            backend_name: String::new(),
+            access: Access::default(),
+            sources: Vec::new(),
+            filter: dormouse_routes::route_filter::RouteFilter::default(),
+        };
+        let os = OsIo::adopt(slots.header().epoll()).expect("a poller");
+        self.worker = Some(
+            Worker::adopt(
+                Inheritance {
+                    slots,
+                    pending,
+                    counters: Counters::new(self.counters.block(0).expect("a block")),
+                    clients: Clients::create(PLACES, 1).expect("a table"),
+                    backends: Backends::create(1).expect("a table"),
+                    routes: vec![route],
+                    identities: Identities::default(),
+                    listeners: Vec::new(),
+                    late: None,
+                    limits: Limits {
+                        handshake_grace_ms: 1_000,
+                        heartbeat_ms: None,
+                        connections_max: PLACES,
+                        handshakes_max: 10,
+                        handshake_bytes_max: 65_536,
+                        pending_per_connection: 131_072,
+                        per_client: ClientLimits::default(),
+                        kernel_bytes_max: 1 << 30,
+                        sources: 1,
+                        handshake_timeout_ms: 10_000,
+                        idle_timeout_ms: Some(3_600_000),
+                        total_timeout_ms: None,
+                        partial_record_timeout_ms: 60_000,
+                        backend_connect_timeout_ms: 5_000,
+                        drain_timeout_ms: 10_000,
+                        log_handshakes: false,
+                        shutdown_grace_ms: 10_000,
+                    },
+                    orders: self.orders[1],
+                    handover: Fd::NONE,
+                    remembered: Remembered::default(),
+                    set_logs: |_| {},
+                    moved: adopted.moved,
+                    // Other tests of this process have descriptors, too.
+                    keep: (3..20_000).map(Fd).collect(),
+                },
+                os,
+            )
+            .expect("a worker"),
+        );
+    }
+
+    fn worker(&mut self) -> &mut Worker<OsIo> {
+        self.worker.as_mut().expect("a worker")
+    }
+
+    /// A connection that is established on both sides.
+    fn connect(&mut self) {
+        let (client, server) = self.tls.connect(Cut::Whole).expect("a handshake");
+        let (tls, tls_here) = socket::pair(OnExec::Close).expect("a pair of sockets");
+        let (plain, plain_here) = socket::pair(OnExec::Close).expect("a pair of sockets");
+        let generation = self.ends.len() as u32 + 1;
+        let parts = self.worker().parts();
+        let slots = &mut parts.connections.slots;
+        let index = slots.insert().expect("a free place");
+        let slot = slots.get_mut(index).expect("a slot");
+        slot.tls
+            .as_mut_bytes()
+            .copy_from_slice(server.state.as_bytes());
+        let cookie = |fd| socket::cookie(fd).expect("a cookie") as u32;
+        slot.begin(tls_here, cookie(tls_here), 0, generation, 1_000_000);
+        slot.attach_plain(plain_here, cookie(plain_here));
+        slot.set_phase(Phase::Established);
+        let (settings, work) = (parts.settings, parts.work);
+        parts.connections.finish(index, false, settings, work);
+        // It came in by no handshake, so nobody has counted it.
+        parts.connections.count_phases();
+        let ends = Ends { client, tls, plain };
+        self.ends.insert(generation, ends);
+    }
+
+    fn close(&mut self, index: u32) {
+        let worker = self.worker();
+        let generation = worker
+            .parts()
+            .connections
+            .slots
+            .get(index)
+            .expect("a slot")
+            .generation;
+        remove(worker, index);
+        let ends = self.ends.remove(&generation).expect("its ends");
+        ends.tls.close();
+        ends.plain.close();
+    }
+
+    /// Turns of the loop until nothing is ready.
+    fn run(&mut self) {
+        let worker = self.worker();
+        // A wait must not last: the loop's own deadlines are far away.
+        for _ in 0..4 {
+            worker.parts().compaction.look_now();
+            worker.turn().expect("a turn");
+        }
+    }
+
+    /// Every connection passes bytes on, both ways, and in order.
+    fn all_work(&mut self, word: &str) {
+        for (generation, ends) in &mut self.ends {
+            let sealed = ends.client.seal(format!("{word} {generation}").as_bytes());
+            let sent = socket::send(ends.tls, &sealed).expect("a socket that takes it");
+            assert_eq!(sent, Attempt::Done(sealed.len()));
+            let back = format!("{generation} {word}");
+            let sent = socket::send(ends.plain, back.as_bytes()).expect("it takes it");
+            assert_eq!(sent, Attempt::Done(back.len()));
+        }
+        self.run();
+        for (generation, ends) in &mut self.ends {
+            let mut received = [0; 1024];
+            let Ok(Attempt::Done(n)) = socket::recv(ends.plain, &mut received) else {
+                panic!("{generation}: nothing came to the plain side ({word})");
+            };
+            assert_eq!(&received[..n], format!("{word} {generation}").as_bytes());
+            let Ok(Attempt::Done(n)) = socket::recv(ends.tls, &mut received) else {
+                panic!("{generation}: nothing came to the TLS side ({word})");
+            };
+            let events = ends.client.open(&received[..n]);
+            let back = format!("{generation} {word}").into_bytes();
+            assert_eq!(events, [Event::Data(back)]);
+        }
+    }
+}
+
+fn remove(worker: &mut Worker<OsIo>, index: u32) {
+    let parts = worker.parts();
+    parts.connections.remove(index, parts.work);
+}
+
+fn move_slot(worker: &mut Worker<OsIo>, from: u32) -> Option<u32> {
+    let parts = worker.parts();
+    parts.connections.move_slot(from, parts.work)
+}
+
+fn rewatch(worker: &mut Worker<OsIo>, index: u32, side: Side) -> bool {
+    let parts = worker.parts();
+    parts.connections.rewatch(index, side, parts.work)
+}
+
+fn relocate(worker: &mut Worker<OsIo>, from: u32) -> Option<Moved> {
+    let parts = worker.parts();
+    parts.connections.relocate(from, parts.work)
+}
+
+/// However far a move has come when the worker dies: the slot is whole, and nobody has lost a byte.
+#[test]
+fn a_crash_at_any_step_of_a_move_loses_nothing() {
+    for steps in 0..=4 {
+        let mut world = World::new();
+        for _ in 0..20 {
+            world.connect();
+        }
+        for index in [0, 3, 4, 11] {
+            world.close(index);
+        }
+        world.all_work("before");
+        let worker = world.worker();
+        let moved = (steps > 0).then(|| move_slot(worker, 19).expect("a free place"));
+        assert_eq!(moved.unwrap_or(0), 0);
+        if steps > 1 {
+            assert!(rewatch(worker, 0, Side::Tls));
+        }
+        if steps > 2 {
+            assert!(rewatch(worker, 0, Side::Plain));
+        }
+        if steps > 3 {
+            worker.parts().connections.slots.settle_move();
+        }
+        world.start_worker();
+        world.all_work("after a crash");
+        let worker = world.worker();
+        assert_eq!(
+            worker.parts().connections.slots.live(),
+            16,
+            "crash after step {steps}"
+        );
+        while let Some(last) = worker.parts().connections.slots.highest_live() {
+            let moved = relocate(worker, last);
+            if moved.is_none() {
+                break;
+            }
+        }
+        assert!(worker.parts().connections.slots.indices().eq(0..16));
+        world.all_work("after compaction");
+    }
+}
+
+/// Nine of ten close; what is left moves together by itself, a few per turn, timers with them.
+#[test]
+fn pages_come_back_when_most_connections_close() {
+    let mut world = World::new();
+    for _ in 0..600 {
+        world.connect();
+    }
+    let full = world
+        .worker()
+        .parts()
+        .connections
+        .slots
+        .resident_bytes()
+        .expect("a size");
+    for index in 0..600 {
+        if index % 10 != 7 {
+            world.close(index);
+        }
+    }
+    assert_eq!(
+        world.worker().parts().connections.slots.highest_live(),
+        Some(597)
+    );
+    let armed = world.worker().parts().connections.wheel.armed();
+    world.run();
+    let worker = world.worker();
+    assert!(worker.parts().connections.slots.indices().eq(0..60));
+    assert_eq!(
+        worker.parts().connections.wheel.armed(),
+        armed,
+        "timers are kept"
+    );
+    let left = worker
+        .parts()
+        .connections
+        .slots
+        .resident_bytes()
+        .expect("a size");
+    assert!(left * 8 < full, "{left} of {full} bytes are left");
+    world.all_work("after compaction");
+}
+
+/// A slot whose socket is another one after a crash is dropped, and counted nowhere.
+#[test]
+fn a_slot_with_another_socket_is_dropped() {
+    let mut world = World::new();
+    for _ in 0..3 {
+        world.connect();
+    }
+    let slots = &mut world.worker().parts().connections.slots;
+    for index in [0, 1, 2] {
+        slots.get_mut(index).expect("a slot").backend = 1;
+    }
+    slots.get_mut(1).expect("a slot").tls_cookie ^= 1;
+    slots.get_mut(2).expect("a slot").tls_cookie ^= 1;
+    slots.get_mut(2).expect("a slot").set_phase(Phase::Draining);
+    world.start_worker();
+    assert_eq!(world.worker().parts().work.backends.load(1), 3);
+    world.run();
+    let parts = world.worker().parts();
+    let connections = parts.connections;
+    assert_eq!((connections.live(), connections.at_rest()), (1, 1));
+    assert_eq!(connections.draining(), 0);
+    assert_eq!(parts.work.backends.load(1), 1);
+}

@@ -1,0 +1,67 @@
+//! Tickets which a server sends after the handshake.
+//!
+//! Only the library's last object of a connection can take them, some two kilobytes in the heap.
+//! It is kept beside the slot until as many tickets came as were expected, or `ticket_wait` is
+//! over; the connection works meanwhile. What comes later is ignored, and counted.
+
+use dormouse_engine::{TicketWatch, UnixTime};
+use dormouse_tables::counters::{Count, Counters};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+/// Connections that still wait for tickets, by the generation of their slot.
+#[derive(Default)]
+pub(crate) struct Tickets {
+    watches: HashMap<u32, TicketWatch>,
+    deadlines: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+impl Tickets {
+    pub(crate) fn expect(&mut self, generation: u32, watch: TicketWatch, until_ms: u64) {
+        self.watches.insert(generation, watch);
+        self.deadlines.push(Reverse((until_ms, generation)));
+    }
+
+    /// The connection has ended.
+    pub(crate) fn forget(&mut self, generation: u32) {
+        if !self.watches.is_empty() {
+            self.watches.remove(&generation);
+        }
+    }
+
+    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
+        self.deadlines.peek().map(|Reverse((at_ms, _))| *at_ms)
+    }
+
+    /// Ends the waits that have lasted long enough. `true`: that was the last one.
+    pub(crate) fn expire(&mut self, now_ms: u64) -> bool {
+        let any = !self.deadlines.is_empty();
+        while let Some(&Reverse((at_ms, generation))) = self.deadlines.peek() {
+            // One that has its tickets, or has ended, need not be waited for.
+            if at_ms > now_ms && self.watches.contains_key(&generation) {
+                break;
+            }
+            self.deadlines.pop();
+            self.watches.remove(&generation);
+        }
+        any && self.deadlines.is_empty()
+    }
+
+    /// Bytes of ticket messages have come for a connection.
+    pub(crate) fn take(&mut self, generation: u32, bytes: &[u8], now: UnixTime, count: &Counters) {
+        let Some(watch) = self.watches.get_mut(&generation) else {
+            return count.add(Count::TicketsIgnored, 1);
+        };
+        let before = watch.received();
+        let taken = watch.handle_fragment(now, bytes);
+        let kept = watch.received().saturating_sub(before);
+        count.add(Count::TicketsKept, u64::from(kept));
+        if let Err(failure) = &taken {
+            // Its sessions are of no use; the connection is.
+            tracing::debug!(%failure, "a ticket makes no sense and is ignored");
+        }
+        if taken.is_err() || watch.is_satisfied() {
+            self.watches.remove(&generation);
+        }
+    }
+}

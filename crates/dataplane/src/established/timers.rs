@@ -1,0 +1,58 @@
+//! Which timer a connection's state asks for: each slot has one.
+
+use dormouse_handover::share::Limits;
+use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
+use dormouse_reactor::Fd;
+
+/// How often a draining connection's send queue is looked at.
+const DRAIN_LOOK_MS: u64 = 100;
+
+/// How soon a connect is tried again for which there was no descriptor or port.
+const RETRY_CONNECT_MS: u64 = 200;
+
+/// What the timer is to run for, and for how long. `None`: that is what it runs for.
+pub(crate) fn change(
+    slot: &Slot,
+    limits: &Limits,
+    now_ms: u64,
+) -> Option<(TimerPurpose, Option<u64>)> {
+    let (purpose, after_ms) = wanted(slot, limits, now_ms);
+    // A partial record has its deadline already, unless one was completed since: then this is
+    // another record.
+    let restart = purpose == TimerPurpose::PartialRecord && slot.has(Flag::RecordCompleted);
+    (purpose != slot.timer_purpose() || restart).then_some((purpose, after_ms))
+}
+
+fn wanted(slot: &Slot, limits: &Limits, now_ms: u64) -> (TimerPurpose, Option<u64>) {
+    match slot.phase() {
+        Phase::Connecting if slot.plain_fd() == Fd::NONE => {
+            (TimerPurpose::RetryConnect, Some(RETRY_CONNECT_MS))
+        }
+        Phase::Connecting => (
+            TimerPurpose::Connect,
+            Some(limits.backend_connect_timeout_ms),
+        ),
+        Phase::Draining => (TimerPurpose::Drain, Some(DRAIN_LOOK_MS)),
+        // While we do not read, a record can't be completed.
+        Phase::Established | Phase::Warm if slot.partial_len > 0 && !slot.has(Flag::Paced) => (
+            TimerPurpose::PartialRecord,
+            Some(limits.partial_record_timeout_ms),
+        ),
+        Phase::Established => {
+            // Not moved at every event: when it runs out it looks at the slot, and runs on for what
+            // is left.
+            let idle_ms = limits.idle_timeout_ms;
+            let idle_ms = idle_ms.map(|idle_ms| slot.active_until_ms() + idle_ms);
+            let total_ms = limits.total_timeout_ms;
+            let total_ms = total_ms.map(|total_ms| slot.opened_by_ms() + total_ms);
+            match idle_ms.into_iter().chain(total_ms).min() {
+                Some(due_ms) => (
+                    TimerPurpose::Idle,
+                    Some(due_ms.saturating_sub(now_ms).max(1000)),
+                ),
+                None => (TimerPurpose::None, None),
+            }
+        }
+        Phase::Warm | Phase::Free => (TimerPurpose::None, None),
+    }
+}

@@ -1,0 +1,119 @@
+//! Slots of a predecessor whose sockets have not been verified yet.
+//!
+//! A descriptor in a slot is believed only if it is still the socket that it was, which the kernel
+//! says by its cookie. With thousands of connections that takes longer than all the rest of a
+//! recovery, so it is put off until the slot is first used.
+
+use crate::established::close_reason::CloseReason;
+use crate::io::Io;
+use crate::memory::backlog;
+use crate::workspace::Workspace;
+use dormouse_handover::slot::Slot;
+use dormouse_reactor::Fd;
+use dormouse_reactor::slab::Slab;
+
+/// Slots whose sockets have not been compared with their cookies: one bit each.
+#[derive(Debug, Default)]
+pub(crate) struct Unverified {
+    words: Vec<u64>,
+    left: usize,
+    next: usize,
+}
+
+impl Unverified {
+    /// Were all slots verified?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Adds a slot.
+    pub(crate) fn add(&mut self, index: u32) {
+        let at = index as usize / 64;
+        if self.words.len() <= at {
+            self.words.resize(at + 1, 0);
+        }
+        self.words[at] |= 1 << (index % 64);
+        self.left += 1;
+    }
+
+    /// Takes a slot out. `false`: it was verified before.
+    pub(crate) fn take(&mut self, index: u32) -> bool {
+        let bit = 1 << (index % 64);
+        match self.words.get_mut(index as usize / 64) {
+            Some(word) if *word & bit != 0 => {
+                *word &= !bit;
+                self.left -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The lowest of them.
+    pub(crate) fn next(&mut self) -> Option<u32> {
+        while let Some(word) = self.words.get(self.next) {
+            if *word != 0 {
+                return Some(self.next as u32 * 64 + word.trailing_zeros());
+            }
+            self.next += 1;
+        }
+        *self = Unverified::default();
+        None
+    }
+}
+
+/// Is this descriptor the very socket it was?
+pub(crate) fn is_same_socket(fd: Fd, cookie: u32, io: &impl Io) -> bool {
+    io.cookie(fd).is_ok_and(|now| now as u32 == cookie)
+}
+
+/// Are both sides of the connection the sockets they were?
+pub(crate) fn are_same_sockets(slot: &Slot, io: &impl Io) -> bool {
+    let plain = slot.plain_fd();
+    is_same_socket(slot.tls_fd(), slot.tls_cookie, io)
+        && (plain == Fd::NONE || is_same_socket(plain, slot.plain_cookie, io))
+}
+
+/// Drops a slot which can't be believed, and says so.
+pub(crate) fn drop_unsound<I>(slots: &mut Slab<Slot>, index: u32, work: &mut Workspace<I>) {
+    work.count.add(CloseReason::Limit.count(), 1);
+    tracing::error!(
+        index,
+        "a slot makes no sense after the crash; it is dropped"
+    );
+    give_up(slots, index, work);
+}
+
+/// Frees a slot with what it has pending: the chunks were adopted before the slot was judged, and
+/// nobody else would ever free them.
+pub(crate) fn give_up<I>(slots: &mut Slab<Slot>, index: u32, work: &mut Workspace<I>) {
+    if let Some(slot) = slots.get_mut(index) {
+        work.clients.leave(slot.client());
+        backlog::free_opening(slot, &mut work.pending);
+        backlog::free_sealed(slot, &mut work.pending);
+    }
+    slots.free(index);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_slot_is_verified_once() {
+        let mut unverified = Unverified::default();
+        for index in [0, 63, 64, 1000] {
+            unverified.add(index);
+        }
+        assert!(unverified.take(64));
+        assert!(!unverified.take(64), "verified already");
+        assert!(!unverified.take(5), "never was one");
+        let mut rest = Vec::new();
+        while let Some(index) = unverified.next() {
+            assert!(unverified.take(index));
+            rest.push(index);
+        }
+        assert_eq!(rest, [0, 63, 1000]);
+        assert!(unverified.is_empty());
+    }
+}

@@ -1,0 +1,64 @@
+//! Steps of a warm connection: it is established, and no local client has been given it yet.
+
+use crate::effects::Effect;
+use crate::established::context::Context;
+use crate::established::fault::{Fault, Flow};
+use crate::established::flow;
+use crate::established::interest::{self, Side, may_read_tls};
+use crate::established::opening;
+use crate::io::{Io, PeerName};
+use crate::outbound::request::LocalClient;
+use dormouse_handover::slot::{Flag, Slot};
+use dormouse_record::Alert;
+use dormouse_tables::counters::Count;
+
+/// Before a warm connection is given away: what it has received tells whether it has ended.
+pub(crate) fn probe<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
+    if may_read_tls(slot) {
+        return opening::read_tls(slot, cx.work);
+    }
+    // The server has sent something already, which waits for a local client.
+    let fd = slot.tls_fd();
+    cx.work.io.take_error(fd).map_err(Fault::TlsFailed)
+}
+
+/// What follows from a step. `true`: the connection is over, which is no local client's loss.
+pub(crate) fn settle<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, done: &Flow) -> bool {
+    if done.is_ok() && !slot.tls.peer_closed() {
+        return false;
+    }
+    cx.work.count.add(Count::WarmLost, 1);
+    let lasted_s = cx.now_s().saturating_sub(slot.opened_s);
+    cx.work.effects.push(Effect::WarmEnded {
+        route: slot.route,
+        lasted_s,
+    });
+    let peer = PeerName::new(&cx.work.io, slot.tls_fd());
+    match done {
+        Ok(()) => tracing::debug!(%peer, lasted_s, "a warm connection has ended: nothing is wrong"),
+        Err(fault) => tracing::debug!(%peer, lasted_s, "a warm connection has ended: {fault}"),
+    }
+    if !slot.tls.closed() {
+        let _ = flow::send_alert(slot, cx.work, Alert::CLOSE_NOTIFY);
+    }
+    true
+}
+
+/// The server ended the connection in the moment in which it was given away. Nothing was taken from
+/// the client, so it gets another one.
+pub(crate) fn replace<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, done: &Flow) -> bool {
+    let client = LocalClient {
+        fd: slot.plain_fd(),
+        is_joined: false,
+        is_unix: slot.has(Flag::PlainIsUnix),
+    };
+    if interest::unwatch(slot, &cx.work.io, Side::Plain).is_ok() {
+        slot.detach_plain();
+        let route = slot.route;
+        cx.work
+            .effects
+            .push(Effect::ReplaceServer { client, route });
+        cx.work.count.add(Count::WarmReplaced, 1);
+    }
+    settle(slot, cx, done)
+}

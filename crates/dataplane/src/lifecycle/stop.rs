@@ -1,0 +1,64 @@
+//! The stop: connections at rest are closed at once, others when they are done or their time is up.
+
+use crate::established::Connections;
+use crate::established::close_reason::CloseReason;
+use crate::established::step::Event;
+use crate::io::Io;
+use crate::settings::Settings;
+use crate::workspace::Workspace;
+use dormouse_handover::slot::Phase;
+
+/// How long after the grace of a stop the last alerts may take to arrive.
+const LAST_ALERTS_MS: u64 = 1_000;
+
+/// The worker stops.
+pub(crate) struct Stop {
+    /// Until then what is pending may finish.
+    grace_until_ms: u64,
+}
+
+impl Stop {
+    /// A stop that begins now.
+    pub(crate) fn new(now_ms: u64, grace_ms: u64) -> Stop {
+        Stop {
+            grace_until_ms: now_ms + grace_ms,
+        }
+    }
+
+    /// When the next part of it begins.
+    pub(crate) fn next_deadline_ms(&self, now_ms: u64) -> u64 {
+        match self.grace_until_ms {
+            until_ms if until_ms > now_ms => until_ms,
+            until_ms => until_ms + LAST_ALERTS_MS,
+        }
+    }
+
+    /// Closes what is at rest, and everything when the grace is over.
+    pub(crate) fn turn<I: Io>(
+        &self,
+        connections: &mut Connections,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        if connections.live() == connections.draining() {
+            return;
+        }
+        let is_late = self.grace_until_ms <= work.now_ms;
+        let live: Vec<u32> = connections.slots().indices().collect();
+        for index in live {
+            let Some(slot) = connections.slots().get(index) else {
+                continue;
+            };
+            let is_unused = matches!(slot.phase(), Phase::Connecting | Phase::Warm);
+            if slot.phase() != Phase::Draining && (slot.at_rest() || is_unused || is_late) {
+                let close = Event::Close(CloseReason::Stopping);
+                connections.step(index, close, settings, work);
+            }
+        }
+    }
+
+    /// Is nothing left to do? `left`: connections and handshakes.
+    pub(crate) fn is_finished(&self, left: usize, now_ms: u64) -> bool {
+        left == 0 || self.grace_until_ms + LAST_ALERTS_MS <= now_ms
+    }
+}

@@ -1,0 +1,117 @@
+//! Backlogs: what a connection could not finish yet, in pending memory.
+//!
+//! The sealing flow's chunk holds sealed records which the TLS side did not take: their sequence
+//! numbers are spent, so these very bytes must go out. The opening flow's chunk holds plaintext
+//! which the plain side did not take, and behind it the beginning of a record; how much of the
+//! chunk that is, is in the slot (`partial_len`).
+//!
+//! The owner of a chunk is its connection's generation, so that after a crash a chunk is not taken
+//! for another connection's.
+
+use dormouse_handover::slot::{Flag, Slot};
+use dormouse_reactor::pending::{Handle, Pending};
+use std::ops::Range;
+
+/// Plaintext that waits for the plain side.
+pub(crate) fn opened<'a>(slot: &Slot, pending: &'a Pending) -> &'a [u8] {
+    split(slot, pending).0
+}
+
+/// The beginning of a record from the TLS side.
+pub(crate) fn partial<'a>(slot: &Slot, pending: &'a Pending) -> &'a [u8] {
+    split(slot, pending).1
+}
+
+fn split<'a>(slot: &Slot, pending: &'a Pending) -> (&'a [u8], &'a [u8]) {
+    let data = pending.data(slot.opening_pending);
+    // A slot outlives its worker: what a crash left must not index out of bounds.
+    data.split_at(data.len().saturating_sub(usize::from(slot.partial_len)))
+}
+
+/// Stores plaintext (`pieces` of `from`) and the beginning of a record (`partial` of `from`), which
+/// will have `record_len` bytes, so that it can be added to in place. The slot has no opening
+/// chunk. `false`: pending memory has no room.
+pub(crate) fn store_opening(
+    slot: &mut Slot,
+    pending: &mut Pending,
+    from: &[u8],
+    pieces: &[Range<usize>],
+    partial: Range<usize>,
+    record_len: usize,
+) -> bool {
+    let plaintext: usize = pieces.iter().map(ExactSizeIterator::len).sum();
+    let room = plaintext + partial.len().max(record_len);
+    let Ok(partial_len) = u16::try_from(partial.len()) else {
+        return false;
+    };
+    let Some(handle) = pending.alloc(room, slot.generation) else {
+        return false;
+    };
+    for piece in pieces.iter().cloned().chain([partial]) {
+        if !pending.append(handle, &from[piece]) {
+            pending.free(handle);
+            return false;
+        }
+    }
+    slot.partial_len = partial_len;
+    slot.opening_pending = handle;
+    true
+}
+
+/// Adds `more` to the record's beginning, if its chunk has the room.
+pub(crate) fn extend_partial(slot: &mut Slot, pending: &mut Pending, more: &[u8]) -> bool {
+    let Some(len) = usize::from(slot.partial_len).checked_add(more.len()) else {
+        return false;
+    };
+    let Ok(len) = u16::try_from(len) else {
+        return false;
+    };
+    let extended = pending.append(slot.opening_pending, more);
+    if extended {
+        slot.partial_len = len;
+    }
+    extended
+}
+
+/// `n` bytes of the waiting plaintext have been sent. With the last of them the way is free again.
+pub(crate) fn opened_sent(slot: &mut Slot, pending: &mut Pending, n: usize) {
+    pending.consume(slot.opening_pending, n);
+    if opened(slot, pending).is_empty() {
+        slot.clear(Flag::OpeningBlocked);
+        if slot.partial_len == 0 {
+            free_opening(slot, pending);
+        }
+    }
+}
+
+/// Frees the opening chunk.
+pub(crate) fn free_opening(slot: &mut Slot, pending: &mut Pending) {
+    pending.free(slot.opening_pending);
+    slot.opening_pending = Handle::NONE;
+    slot.partial_len = 0;
+}
+
+/// Stores sealed records behind those that wait. `false`: pending memory has no room.
+pub(crate) fn store_sealed(slot: &mut Slot, pending: &mut Pending, records: &[u8]) -> bool {
+    match pending.store(slot.sealing_pending, slot.generation, records) {
+        Some(handle) => {
+            slot.sealing_pending = handle;
+            true
+        }
+        None => false,
+    }
+}
+
+/// `n` bytes of the waiting records have been sent.
+pub(crate) fn sealed_sent(slot: &mut Slot, pending: &mut Pending, n: usize) {
+    pending.consume(slot.sealing_pending, n);
+    if pending.is_empty(slot.sealing_pending) {
+        free_sealed(slot, pending);
+    }
+}
+
+/// Frees the sealing chunk.
+pub(crate) fn free_sealed(slot: &mut Slot, pending: &mut Pending) {
+    pending.free(slot.sealing_pending);
+    slot.sealing_pending = Handle::NONE;
+}

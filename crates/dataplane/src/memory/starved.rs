@@ -1,0 +1,97 @@
+//! Connections that are not read because memory is short, ours or the kernel's.
+//!
+//! No event reports that there is memory again: other connections free pending memory, and a send
+//! queue drains in the kernel. So the worker looks at starved connections, first after a millisecond,
+//! then ever more rarely, and more rarely the more there are. A look costs one system call, and epoll
+//! is asked again only if the look shows room.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The first look at one whose queue may drain at once.
+pub(crate) const SOON_MS: u64 = 1;
+
+/// Looks are never further apart, but for their number.
+pub(crate) const LATE_MS: u64 = 64;
+
+/// Looks at all starved connections, per millisecond: some 2 % of the time.
+const LOOKS_PER_MS: u64 = 16;
+
+/// Looks per turn.
+const LOOKS: usize = 256;
+
+/// A starved connection: next look, index, generation, and the time until the look after that.
+pub(crate) type StarvedWait = (u64, u32, u32, u64);
+
+/// All starved connections.
+#[derive(Default)]
+pub(crate) struct Starved {
+    waiting: BinaryHeap<Reverse<StarvedWait>>,
+}
+
+impl Starved {
+    pub(crate) fn push(&mut self, index: u32, generation: u32, now_ms: u64, wait_ms: u64) {
+        let next = (wait_ms * 2).min(LATE_MS);
+        let wait_ms = wait_ms.max(self.waiting.len() as u64 / LOOKS_PER_MS);
+        self.waiting
+            .push(Reverse((now_ms + wait_ms, index, generation, next)));
+    }
+
+    /// Connections whose look is due, as many as fit a turn.
+    pub(crate) fn due(&mut self, now_ms: u64) -> Vec<StarvedWait> {
+        let mut due = Vec::new();
+        while due.len() < LOOKS
+            && let Some(&Reverse(waiting)) = self.waiting.peek()
+            && waiting.0 <= now_ms
+        {
+            self.waiting.pop();
+            due.push(waiting);
+        }
+        due
+    }
+
+    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
+        self.waiting.peek().map(|Reverse(waiting)| waiting.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_become_rarer() {
+        let mut starved = Starved::default();
+        starved.push(7, 1, 0, SOON_MS);
+        let (mut now_ms, mut looks) = (0, Vec::new());
+        while now_ms < 300 {
+            now_ms = starved.next_deadline_ms().expect("one waits");
+            for (_, index, generation, wait_ms) in starved.due(now_ms) {
+                looks.push(now_ms);
+                starved.push(index, generation, now_ms, wait_ms);
+            }
+        }
+        assert_eq!(looks, [1, 3, 7, 15, 31, 63, 127, 191, 255, 319]);
+        assert!(starved.due(300).is_empty());
+    }
+
+    /// However many wait, looks take no more than their part of the time.
+    #[test]
+    fn looks_of_many_are_bounded() {
+        for many in [100, 5_000, 50_000] {
+            let mut starved = Starved::default();
+            (0..many).for_each(|index| starved.push(index, 1, 0, SOON_MS));
+            let mut looks = 0;
+            let seconds = 10;
+            for now_ms in 0..seconds * 1000 {
+                for (_, index, generation, wait_ms) in starved.due(now_ms) {
+                    looks += 1;
+                    starved.push(index, generation, now_ms, wait_ms);
+                }
+            }
+            assert!(looks >= u64::from(many), "nobody is forgotten");
+            let most = seconds * 1000 * LOOKS_PER_MS + 2 * u64::from(many);
+            assert!(looks <= most, "{looks} looks at {many}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The table of TLS connections to servers that are on their way.
+
+use crate::outbound::attempt::{Attempt, Stage};
+use std::collections::VecDeque;
+
+/// Attempts by index, and when their time is up.
+#[derive(Default)]
+pub(crate) struct AttemptTable {
+    entries: Vec<Option<Attempt>>,
+    free: Vec<u32>,
+    live: usize,
+    /// In the order in which they come: each kind has one length.
+    servers_due: VecDeque<(u64, u32, u32, usize)>,
+    due: VecDeque<(u64, u32, u32)>,
+}
+
+impl AttemptTable {
+    pub(crate) fn live(&self) -> usize {
+        self.live
+    }
+
+    /// When the next one's time is up.
+    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
+        let server = self.servers_due.front().map(|&(at_ms, ..)| at_ms);
+        let whole = self.due.front().map(|&(at_ms, ..)| at_ms);
+        server.into_iter().chain(whole).min()
+    }
+
+    /// Takes an attempt in; its index is what epoll's token will name.
+    pub(crate) fn insert(&mut self, attempt: Attempt) -> u32 {
+        self.live += 1;
+        match self.free.pop() {
+            Some(index) => {
+                if let Some(room) = self.entries.get_mut(index as usize) {
+                    *room = Some(attempt);
+                }
+                index
+            }
+            None => {
+                self.entries.push(Some(attempt));
+                (self.entries.len() - 1) as u32
+            }
+        }
+    }
+
+    pub(crate) fn get(&mut self, index: u32, generation: u32) -> Option<&mut Attempt> {
+        let attempt = self.entries.get_mut(index as usize)?.as_mut()?;
+        (attempt.generation == generation).then_some(attempt)
+    }
+
+    /// Takes an attempt out.
+    pub(crate) fn take(&mut self, index: u32, generation: u32) -> Option<Attempt> {
+        self.get(index, generation)?;
+        let attempt = self.entries.get_mut(index as usize)?.take()?;
+        self.free.push(index);
+        self.live -= 1;
+        if self.live == 0 {
+            // As with handshakes: a burst leaves no room behind.
+            self.entries = Vec::new();
+            self.free = Vec::new();
+        }
+        Some(attempt)
+    }
+
+    /// All of them: index and generation.
+    pub(crate) fn all(&self) -> Vec<(u32, u32)> {
+        let entries = self.entries.iter().zip(0..);
+        entries
+            .filter_map(|(attempt, index)| Some((index, attempt.as_ref()?.generation)))
+            .collect()
+    }
+
+    /// The attempt has until then, with all servers.
+    pub(crate) fn end_by(&mut self, at_ms: u64, index: u32, generation: u32) {
+        self.due.push_back((at_ms, index, generation));
+    }
+
+    /// The connect to its server number `nth` has until then.
+    pub(crate) fn end_server_by(&mut self, at_ms: u64, index: u32, generation: u32, nth: usize) {
+        self.servers_due.push_back((at_ms, index, generation, nth));
+    }
+
+    /// An attempt whose server took too long to accept.
+    pub(crate) fn next_late_server(&mut self, now_ms: u64) -> Option<(u32, u32)> {
+        while let Some(&(at_ms, index, generation, nth)) = self.servers_due.front() {
+            let is_current = self.get(index, generation).is_some_and(|attempt| {
+                attempt.tried.len() == nth && matches!(attempt.stage, Stage::Connecting)
+            });
+            if is_current && at_ms > now_ms {
+                return None;
+            }
+            self.servers_due.pop_front();
+            if is_current {
+                return Some((index, generation));
+            }
+        }
+        None
+    }
+
+    /// An attempt that took too long in all.
+    pub(crate) fn next_late(&mut self, now_ms: u64) -> Option<(u32, u32)> {
+        while let Some(&(at_ms, index, generation)) = self.due.front() {
+            let is_current = self.get(index, generation).is_some();
+            if is_current && at_ms > now_ms {
+                return None;
+            }
+            self.due.pop_front();
+            if is_current {
+                return Some((index, generation));
+            }
+        }
+        None
+    }
+}

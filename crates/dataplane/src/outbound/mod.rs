@@ -1,0 +1,695 @@
+//! TLS to servers: plain connections come in, TLS goes out.
+//!
+//! ```text
+//!   accepted ──> a warm connection is ready: given at once
+//!            └─> connect ──> handshake ──> slot, established
+//!                   ↑ failed │ failed
+//!                   └────────┴── next server
+//! ```
+//!
+//! Until the handshake is done the plain socket is not read: what its client sends waits in the
+//! kernel. Servers are tried in their order; one that failed is passed over for a while, the longer
+//! the more often it does. If none is left, the client's connection is reset: an end would look
+//! like an empty answer.
+
+pub(crate) mod attempt;
+pub(crate) mod attempt_table;
+pub(crate) mod failure;
+pub(crate) mod pool;
+pub(crate) mod request;
+pub(crate) mod servers;
+
+use crate::bursts::Subject;
+use crate::door::pause::Pause;
+use crate::effects::Effect;
+use crate::established::connect;
+use crate::established::step::Event;
+use crate::established::{Connections, Moved, NewSocket};
+use crate::handshake::in_flight::flush;
+use crate::handshake::log;
+use crate::io::Io;
+use crate::settings::Settings;
+use crate::token;
+use crate::workspace::Workspace;
+use attempt::{Attempt, AttemptStep, Stage};
+use attempt_table::AttemptTable;
+use dormouse_engine::{Handshake, HandshakeLimits};
+use dormouse_handover::slot::Phase;
+use dormouse_reactor::Fd;
+use dormouse_reactor::poller::Interest;
+use dormouse_reactor::socket::{self, Connecting, Shortage};
+use dormouse_routes::origin::Origin;
+use dormouse_routes::route::{Direction, Route};
+use dormouse_tables::counters::Count;
+use failure::Failure;
+use pool::Pool;
+use request::{BackendRequest, LocalClient};
+use servers::Servers;
+use std::io;
+
+/// TLS connections that this worker begins.
+pub(crate) struct Outbound {
+    attempts: AttemptTable,
+    servers: Servers,
+    /// By the number of the route.
+    pools: Vec<Pool>,
+}
+
+impl Outbound {
+    /// Nothing on its way, and every pool empty.
+    pub(crate) fn new(routes: &[Route]) -> Outbound {
+        Outbound {
+            attempts: AttemptTable::default(),
+            servers: Servers::default(),
+            pools: Pool::of(routes),
+        }
+    }
+
+    /// Connections that are on their way.
+    pub(crate) fn live(&self) -> usize {
+        self.attempts.live()
+    }
+
+    /// Connections that are ready.
+    pub(crate) fn warm(&self) -> u64 {
+        self.pools.iter().map(Pool::ready).sum()
+    }
+
+    /// When to look again.
+    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
+        let looks = self.pools.iter().filter_map(Pool::look_ms);
+        looks.chain(self.attempts.next_deadline_ms()).min()
+    }
+
+    fn pool(&mut self, route: u16) -> Option<&mut Pool> {
+        self.pools.get_mut(usize::from(route))
+    }
+
+    // ---- what asks for a connection ----
+
+    /// A local client has come: it gets a warm connection, or a new one.
+    pub(crate) fn accept<I: Io>(
+        &mut self,
+        client: LocalClient,
+        route: u16,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+        connections: &mut Connections,
+    ) {
+        work.count.add(Count::Accepted, 1);
+        while let Some(warm) = self.pool(route).and_then(|pool| pool.pop(work.now_ms)) {
+            if connections.give_warm(warm, client, settings, work) {
+                work.count.add(Count::WarmGiven, 1);
+                return;
+            }
+        }
+        self.originate(Some(client), route, settings, work);
+    }
+
+    /// Begins a TLS connection, for a local client or for the warm ones.
+    pub(crate) fn originate<I: Io>(
+        &mut self,
+        client: Option<LocalClient>,
+        route: u16,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        let timeout_ms = settings.limits.handshake_timeout_ms;
+        self.begin(client, route, None, timeout_ms, settings, work);
+    }
+
+    /// Begins a TLS connection to a backend. If that fails, its client's connection tries another
+    /// one.
+    pub(crate) fn connect_backend<I: Io>(
+        &mut self,
+        request: BackendRequest,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        let client = LocalClient {
+            fd: request.end,
+            is_unix: true,
+            is_joined: true,
+        };
+        let timeout_ms = settings.limits.backend_connect_timeout_ms;
+        let route = request.route;
+        self.begin(
+            Some(client),
+            route,
+            Some(request),
+            timeout_ms,
+            settings,
+            work,
+        );
+    }
+
+    fn begin<I: Io>(
+        &mut self,
+        client: Option<LocalClient>,
+        route: u16,
+        request: Option<BackendRequest>,
+        timeout_ms: u64,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        let generation = work.next_generation();
+        let index = self.attempts.insert(Attempt {
+            client,
+            route,
+            generation,
+            request,
+            target: 0,
+            tried: Vec::new(),
+            fd: Fd::NONE,
+            begun_ms: work.now_ms,
+            stage: Stage::Connecting,
+            watched: Interest::WRITE,
+        });
+        let deadline_ms = work.now_ms + timeout_ms;
+        self.attempts.end_by(deadline_ms, index, generation);
+        self.try_next(index, generation, settings, work);
+    }
+
+    // ---- one server after the other ----
+
+    /// Connects to the next server; without one, gives up.
+    fn try_next<I: Io>(
+        &mut self,
+        index: u32,
+        generation: u32,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        let now_ms = work.now_ms;
+        while let Some(attempt) = self.attempts.get(index, generation) {
+            let route = attempt.route;
+            let is_request = attempt.request.is_some();
+            let targets = match origin(route, settings) {
+                Some(origin) => origin.targets.len(),
+                None => usize::from(is_request),
+            };
+            let chosen = self.servers.choose(route, targets, &attempt.tried, now_ms);
+            let Some(target) = chosen else {
+                return self.abandon(index, generation, work);
+            };
+            let connected = connect_to(attempt, target, index, settings, work);
+            attempt.target = target;
+            attempt.begun_ms = now_ms;
+            attempt.tried.push(target);
+            match connected {
+                Ok(connecting) => {
+                    attempt.fd = connecting.fd();
+                    attempt.stage = Stage::Connecting;
+                    attempt.watched = Interest::WRITE;
+                    let nth = attempt.tried.len();
+                    let late_ms = now_ms + settings.limits.backend_connect_timeout_ms;
+                    self.attempts.end_server_by(late_ms, index, generation, nth);
+                    if matches!(connecting, Connecting::Established(_)) {
+                        self.begin_at_once(index, generation, settings, work);
+                    }
+                    return;
+                }
+                Err(error) => {
+                    let pause = Shortage::of(&error).and_then(Pause::for_shortage);
+                    work.effects.extend(pause.map(Effect::PauseAccepting));
+                    if !is_request {
+                        let failure = Failure::Connection(error.to_string());
+                        self.report(route, target, &failure, 0, settings, work);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The server has accepted without delay: a unix socket.
+    fn begin_at_once<I: Io>(
+        &mut self,
+        index: u32,
+        generation: u32,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        let Some(attempt) = self.attempts.get(index, generation) else {
+            return;
+        };
+        match begin_handshake(attempt, settings, work) {
+            AttemptStep::Failed(failure) => {
+                self.fail_over(index, generation, &failure, settings, work);
+            }
+            // It can't be established: the server has not sent anything yet.
+            AttemptStep::Continues | AttemptStep::Established => {
+                self.watch(index, generation, settings, work);
+            }
+        }
+    }
+
+    /// The socket of an attempt is ready.
+    pub(crate) fn on_ready<I: Io>(
+        &mut self,
+        index: u32,
+        generation: u32,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+        connections: &mut Connections,
+    ) {
+        let Some(attempt) = self.attempts.get(index, generation) else {
+            return;
+        };
+        let (route, target) = (attempt.route, attempt.target);
+        let step = match attempt.stage {
+            Stage::Connecting => begin_handshake(attempt, settings, work),
+            Stage::Shaking(_) => attempt.step(work),
+        };
+        match step {
+            AttemptStep::Established => {
+                if origin(route, settings).is_some() {
+                    self.servers.note_success(route, target);
+                }
+                self.establish(index, generation, settings, work, connections);
+            }
+            AttemptStep::Failed(failure) => {
+                self.fail_over(index, generation, &failure, settings, work);
+            }
+            AttemptStep::Continues => self.watch(index, generation, settings, work),
+        }
+    }
+
+    fn watch<I: Io>(
+        &mut self,
+        index: u32,
+        generation: u32,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        let Some(attempt) = self.attempts.get(index, generation) else {
+            return;
+        };
+        let wanted = attempt.wanted();
+        if wanted == attempt.watched {
+            return;
+        }
+        attempt.watched = wanted;
+        let token = token::origination(index, generation);
+        if let Err(error) = work.io.rewatch(attempt.fd, token, wanted) {
+            let failure = Failure::Connection(error.to_string());
+            self.fail_over(index, generation, &failure, settings, work);
+        }
+    }
+
+    /// The handshake is done: from here on the connection is its slot.
+    fn establish<I: Io>(
+        &mut self,
+        index: u32,
+        generation: u32,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+        connections: &mut Connections,
+    ) {
+        let Some(attempt) = self.attempts.take(index, generation) else {
+            return;
+        };
+        let (client, route) = (attempt.client, attempt.route);
+        let took_ms = work.now_ms.saturating_sub(attempt.begun_ms);
+        let socket = NewSocket {
+            fd: attempt.fd,
+            route,
+            generation,
+            is_watched: true,
+        };
+        let mut is_attached = false;
+        let admitted = connections.admit(&socket, settings, work, |slot, _| {
+            let Stage::Shaking(handshake) = attempt.stage else {
+                return None;
+            };
+            let rested = handshake.rest(&mut slot.tls).ok()?;
+            is_attached = true;
+            Some(Event::Originated {
+                rested: Box::new(rested),
+                client,
+                took_ms,
+            })
+        });
+        match client {
+            Some(client) if !is_attached => client.reset(&work.io),
+            Some(_) => {}
+            None => self.note_warm(route, admitted.map(|index| (index, generation)), work),
+        }
+    }
+
+    // ---- failures ----
+
+    /// The attempt failed with this server: the next one is tried.
+    fn fail_over<I: Io>(
+        &mut self,
+        index: u32,
+        generation: u32,
+        failure: &Failure,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        let Some(attempt) = self.attempts.get(index, generation) else {
+            return;
+        };
+        if let Stage::Shaking(handshake) = &mut attempt.stage {
+            work.count.add(Count::ConnectHandshakesFailed, 1);
+            // The alert, if there is one; it may not arrive.
+            let _ = flush(&work.io, attempt.fd, handshake);
+        }
+        attempt.stage = Stage::Connecting;
+        let fd = std::mem::replace(&mut attempt.fd, Fd::NONE);
+        if fd != Fd::NONE {
+            work.io.close(fd);
+        }
+        self.note_failure(index, generation, failure, settings, work);
+        self.try_next(index, generation, settings, work);
+    }
+
+    fn note_failure<I: Io>(
+        &mut self,
+        index: u32,
+        generation: u32,
+        failure: &Failure,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        let Some(attempt) = self.attempts.get(index, generation) else {
+            return;
+        };
+        if let Some(request) = &attempt.request {
+            return report_backend(request, failure, work);
+        }
+        let (route, target) = (attempt.route, attempt.target);
+        let took_ms = work.now_ms.saturating_sub(attempt.begun_ms);
+        self.report(route, target, failure, took_ms, settings, work);
+    }
+
+    fn report<I: Io>(
+        &mut self,
+        route: u16,
+        target: usize,
+        failure: &Failure,
+        took_ms: u64,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+    ) {
+        self.servers.note_failure(route, target, work.now_ms);
+        work.count.add(Count::ConnectAttemptsFailed, 1);
+        let more = self.servers.note_for_log(route, target, work.now_ms);
+        let Some(target) = origin(route, settings).and_then(|one| one.targets.get(target)) else {
+            return;
+        };
+        if settings.limits.log_handshakes {
+            let server = &target.name;
+            match failure {
+                Failure::Handshake(failure) => log::log_failed(failure, server, took_ms),
+                Failure::Connection(why) => log::log_gone("peer", why, server, took_ms),
+                Failure::Time(why) => log::log_gone("us", why, server, took_ms),
+            }
+        }
+        if let Some(more) = more {
+            tracing::warn!(server = %target.name, server_name = %target.server_name, more,
+                "no TLS connection to this server: {failure}");
+        }
+    }
+
+    /// No server is left to try: the client's connection is reset.
+    fn abandon<I: Io>(&mut self, index: u32, generation: u32, work: &mut Workspace<I>) {
+        let Some(attempt) = self.attempts.take(index, generation) else {
+            return;
+        };
+        if attempt.fd != Fd::NONE {
+            work.io.close(attempt.fd);
+        }
+        match attempt.client {
+            Some(client) => {
+                if !client.is_joined {
+                    work.count.add(Count::ConnectGivenUp, 1);
+                }
+                client.reset(&work.io);
+            }
+            None => self.note_warm(attempt.route, None, work),
+        }
+        work.has_room_again = true;
+    }
+
+    // ---- time ----
+
+    /// Ends what took too long, and begins the warm connections that are lacking.
+    pub(crate) fn on_time<I: Io>(
+        &mut self,
+        may_refill: Refill,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+        connections: &Connections,
+    ) {
+        while let Some((index, generation)) = self.attempts.next_late_server(work.now_ms) {
+            let failure = Failure::Time("no answer within backend_connect_timeout");
+            self.fail_over(index, generation, &failure, settings, work);
+        }
+        while let Some((index, generation)) = self.attempts.next_late(work.now_ms) {
+            let attempt = self.attempts.get(index, generation);
+            let failure = match attempt.is_some_and(|attempt| attempt.request.is_some()) {
+                true => Failure::Time("not done within backend_connect_timeout"),
+                false => Failure::Time("not done within handshake_timeout"),
+            };
+            self.note_failure(index, generation, &failure, settings, work);
+            self.abandon(index, generation, work);
+        }
+        if may_refill != Refill::Later {
+            self.refill(may_refill, settings, work, connections);
+        }
+    }
+
+    fn refill<I: Io>(
+        &mut self,
+        may_refill: Refill,
+        settings: &Settings,
+        work: &mut Workspace<I>,
+        connections: &Connections,
+    ) {
+        for route in 0..settings.routes.len() as u16 {
+            let now_ms = work.now_ms;
+            let Some(pool) = self.pool(route) else {
+                continue;
+            };
+            if pool.look_ms().is_none_or(|at_ms| at_ms > now_ms) {
+                continue;
+            }
+            if may_refill == Refill::Never {
+                pool.rest();
+                continue;
+            }
+            for _ in 0..pool.lacking(connections, now_ms) {
+                self.originate(None, route, settings, work);
+            }
+        }
+    }
+
+    // ---- warm connections ----
+
+    /// A connection that was begun for the warm ones is one of them now, or has failed.
+    fn note_warm<I>(&mut self, route: u16, slot: Option<(u32, u32)>, work: &Workspace<I>) {
+        let Some(pool) = self.pool(route) else {
+            return;
+        };
+        match slot {
+            Some((index, generation)) => pool.established(index, generation),
+            None => pool.failed(work.now_ms),
+        }
+    }
+
+    /// A warm connection has ended after `lasted_s`.
+    pub(crate) fn note_warm_ended(&mut self, route: u16, lasted_s: u32, now_ms: u64) {
+        if let Some(pool) = self.pool(route) {
+            pool.lost(lasted_s, now_ms);
+        }
+    }
+
+    /// A slot was moved, which may be that of a warm connection.
+    pub(crate) fn note_moved(&mut self, moved: &Moved, connections: &Connections) {
+        if let Some(slot) = connections.slots().get(moved.to)
+            && slot.phase() == Phase::Warm
+            && let Some(pool) = self.pool(slot.route)
+        {
+            pool.moved(moved.from, moved.to, slot.generation);
+        }
+    }
+
+    /// After a crash: the pools know again which connections are theirs.
+    pub(crate) fn find_warm(&mut self, connections: &Connections) {
+        let slots = connections.slots();
+        for index in slots.indices() {
+            if let Some(slot) = slots.get(index)
+                && slot.phase() == Phase::Warm
+                && let Some(pool) = self.pool(slot.route)
+            {
+                pool.found(index, slot.generation);
+            }
+        }
+    }
+
+    // ---- reload, stop ----
+
+    /// These routes were changed: connections on their way begin anew, and the warm ones are
+    /// renewed.
+    pub(crate) fn reload<I: Io>(
+        &mut self,
+        changed: &[u16],
+        settings: &Settings,
+        work: &mut Workspace<I>,
+        connections: &mut Connections,
+    ) {
+        self.replace_pools(changed, &settings.routes);
+        self.servers.forget(changed);
+        for (index, generation) in self.attempts.all() {
+            let attempt = self.attempts.get(index, generation);
+            let Some(attempt) = attempt.filter(|one| changed.contains(&one.route)) else {
+                continue;
+            };
+            attempt.tried.clear();
+            attempt.stage = Stage::Connecting;
+            let fd = std::mem::replace(&mut attempt.fd, Fd::NONE);
+            if fd != Fd::NONE {
+                work.io.close(fd);
+            }
+            if attempt.client.is_some() {
+                self.try_next(index, generation, settings, work);
+            } else {
+                self.attempts.take(index, generation);
+            }
+        }
+        connections.discard_warm(changed, settings, work);
+    }
+
+    /// The pools of other routes go on.
+    fn replace_pools(&mut self, changed: &[u16], routes: &[Route]) {
+        let mut pools = Pool::of(routes);
+        for (number, former) in (0..).zip(self.pools.drain(..)) {
+            let place = pools.get_mut(usize::from(number));
+            if let Some(place) = place.filter(|_| !changed.contains(&number)) {
+                *place = former;
+            }
+        }
+        self.pools = pools;
+    }
+
+    /// The gateway stops: what is not connected yet will not be.
+    pub(crate) fn stop<I: Io>(&mut self, work: &mut Workspace<I>) {
+        for (index, generation) in self.attempts.all() {
+            self.abandon(index, generation, work);
+        }
+    }
+}
+
+/// Whether pools of warm connections may be filled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refill {
+    /// As they lack connections.
+    Now,
+    /// Not while the worker passes its connections on.
+    Later,
+    /// Not any more: the worker stops or drains.
+    Never,
+}
+
+fn origin(route: u16, settings: &Settings) -> Option<&Origin> {
+    match &settings.route(route)?.direction {
+        Direction::Originate(origin) => Some(origin),
+        Direction::Terminate { .. } | Direction::PassThrough(_) | Direction::Gone => None,
+    }
+}
+
+fn connect_to<I: Io>(
+    attempt: &Attempt,
+    target: usize,
+    index: u32,
+    settings: &Settings,
+    work: &Workspace<I>,
+) -> io::Result<Connecting> {
+    let missing = || io::Error::from(io::ErrorKind::NotFound);
+    let (generation, io) = (attempt.generation, &work.io);
+    let route = settings.route(attempt.route).ok_or_else(missing)?;
+    let connecting = match (&attempt.request, &route.direction) {
+        (Some(request), _) => {
+            let (address, sources) = (&request.address, settings.limits.sources);
+            let connecting = connect::connect(io, generation, route, address, sources)?;
+            io.set_backend_options(&route.sockets, connecting.fd(), address);
+            connecting
+        }
+        (None, Direction::Originate(origin)) => {
+            let target = origin.targets.get(target).ok_or_else(missing)?;
+            let options = route.sockets.connect_options(None);
+            let connecting = io.connect(&target.address, &options)?;
+            io.set_server_options(&route.sockets, connecting.fd());
+            connecting
+        }
+        (None, _) => return Err(missing()),
+    };
+    let token = token::origination(index, generation);
+    let watched = io.watch(connecting.fd(), token, Interest::WRITE);
+    watched.inspect_err(|_| io.close(connecting.fd()))?;
+    Ok(connecting)
+}
+
+/// The TCP connection is there, or has failed.
+fn begin_handshake<I: Io>(
+    attempt: &mut Attempt,
+    settings: &Settings,
+    work: &mut Workspace<I>,
+) -> AttemptStep {
+    if let Err(error) = work.io.take_error(attempt.fd) {
+        return AttemptStep::failed(&error);
+    }
+    let limits = HandshakeLimits {
+        bytes_max: settings.limits.handshake_bytes_max,
+    };
+    let route = settings.route(attempt.route);
+    if let Some(request) = &attempt.request {
+        let tls = route.and_then(|route| route.backend_tls.as_ref());
+        let Some(context) = tls.and_then(|tls| tls.context.as_ref()) else {
+            return AttemptStep::failed(&"TLS is not spoken with it any more");
+        };
+        if !send_preface(attempt.fd, &request.preface, &work.io) {
+            return AttemptStep::failed(&"it can't be told who the client is");
+        }
+        return match Handshake::client(context, &request.server_name, limits) {
+            Ok(handshake) => attempt.shake_hands(handshake, work),
+            Err(error) => AttemptStep::failed(&error),
+        };
+    }
+    let Some(Direction::Originate(origin)) = route.map(|route| &route.direction) else {
+        return AttemptStep::failed(&"there is no such route");
+    };
+    let Some(target) = origin.targets.get(attempt.target) else {
+        return AttemptStep::failed(&"there is no such server");
+    };
+    match Handshake::client(&origin.context, &target.server_name, limits) {
+        Ok(mut handshake) => {
+            if let Some(sessions) = &target.sessions {
+                handshake.keep_sessions(sessions.clone());
+            }
+            attempt.shake_hands(handshake, work)
+        }
+        Err(error) => AttemptStep::failed(&error),
+    }
+}
+
+/// A new socket takes a few hundred bytes at once. `false`: this one did not.
+fn send_preface(fd: Fd, preface: &[u8], io: &impl Io) -> bool {
+    let is_all = |sent| matches!(sent, socket::Attempt::Done(n) if n == preface.len());
+    preface.is_empty() || io.send(fd, preface).is_ok_and(is_all)
+}
+
+/// The client's connection counts the failure, and tries another backend.
+fn report_backend<I>(request: &BackendRequest, failure: &Failure, work: &mut Workspace<I>) {
+    let backend = request.address.to_string();
+    let server_name = &request.server_name;
+    work.bursts.note(Subject::BackendTls, work.now_ms, |more| {
+        tracing::warn!(
+            backend,
+            server_name,
+            more,
+            "no TLS connection with this backend: {failure}"
+        );
+    });
+}

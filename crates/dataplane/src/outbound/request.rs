@@ -1,0 +1,36 @@
+//! What a TLS connection to a server is made for: a local client, or a backend behind a joint.
+
+use crate::io::Io;
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::Addr;
+
+/// The accepted plain connection of a local client.
+#[derive(Clone, Copy)]
+pub(crate) struct LocalClient {
+    pub(crate) fd: Fd,
+    pub(crate) is_unix: bool,
+    /// It is one end of a joint: a client's connection lies behind the other one.
+    pub(crate) is_joined: bool,
+}
+
+impl LocalClient {
+    /// Closes it so that its peer sees a failure; an end would look like an empty answer.
+    pub(crate) fn reset(self, io: &impl Io) {
+        if self.is_unix {
+            io.close(self.fd);
+        } else {
+            io.reset(self.fd);
+        }
+    }
+}
+
+/// A backend to be reached by TLS, for a client's connection at the other end of a joint.
+pub(crate) struct BackendRequest {
+    /// This end of the joint.
+    pub(crate) end: Fd,
+    pub(crate) route: u16,
+    pub(crate) address: Addr,
+    pub(crate) server_name: String,
+    /// Sent to the backend in plain text, before the handshake.
+    pub(crate) preface: Vec<u8>,
+}

@@ -1,0 +1,672 @@
+//! The worker: one thread, one loop, and the connections it serves.
+//!
+//! A turn of the loop serves established connections first, each for a bounded number of bytes;
+//! then newcomers for a bounded time; then what is due.
+//!
+//! ```text
+//! door/         listeners, who may connect, who a client is
+//!    │ accepted
+//! handshake/    the queue, one handshake after the other     outbound/   TLS to servers, warm
+//!    │ established                                              │        connections
+//!    ├──────────────────────────────────────────────────────────┘
+//! established/  admit ──> begin ──> connect ──> at rest
+//!                 event ──> step ──> opening, sealing ──> at rest
+//!                 end ──> close ──> freed
+//! memory/       pending bytes, send queues, connections that wait for either, compaction
+//! lifecycle/    recovery, startup, reload, drain, stop, upgrade
+//! ```
+//!
+//! Each part owns its fields and knows only the parts below it: what a step on a connection needs of
+//! the others is an [`Effect`], which the loop applies. All parts share the
+//! [`Workspace`], and read [`Settings`].
+
+use crate::door::client::Client;
+use crate::door::listeners::Listener;
+use crate::door::{ACCEPTS_PER_TURN, Door, Occupancy};
+use crate::effects::Effect;
+use crate::established::Connections;
+use crate::handshake::challenge::Challenge;
+use crate::handshake::{Handshakes, Newcomer};
+use crate::io::Io;
+use crate::lifecycle::Lifecycle;
+use crate::lifecycle::drain::Drain;
+use crate::lifecycle::recover::{self, Found};
+use crate::lifecycle::reload::Reloader;
+use crate::lifecycle::reload::Remembered;
+use crate::lifecycle::startup::{Progress, Startup};
+use crate::lifecycle::stop::Stop;
+use crate::lifecycle::upgrade::Upgrade;
+use crate::memory::compaction::Compaction;
+use crate::outbound::request::LocalClient;
+use crate::outbound::{Outbound, Refill};
+use crate::settings::Settings;
+use crate::token::{self, Token};
+use crate::workspace::{Parts, Workspace};
+use dormouse_config::Log;
+use dormouse_engine::TicketKeys;
+use dormouse_handover::orders::{Order, Word};
+use dormouse_handover::share::Limits;
+use dormouse_handover::slot::Slot;
+use dormouse_reactor::Fd;
+use dormouse_reactor::pending::Pending;
+use dormouse_reactor::poller::{Events, Interest};
+use dormouse_reactor::slab::Slab;
+use dormouse_reactor::socket::{Accepted, Peer};
+use dormouse_routes::contexts::LateContexts;
+use dormouse_routes::identities::Identities;
+use dormouse_routes::route::{Direction, Route};
+use dormouse_tables::backends::Backends;
+use dormouse_tables::clients::Clients;
+use dormouse_tables::counters::{Count, Counters};
+use dormouse_tables::latency::Latency;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+/// What newcomers may take of a turn before established connections are looked at again. A step is
+/// not interrupted: with a signature it takes up to a millisecond, so there is rarely a second one.
+const NEWCOMERS_US: u64 = 200;
+
+/// Events taken from the poller at once.
+const EVENTS_PER_TURN: usize = 256;
+
+/// One in this many turns of the loop is timed.
+const TURNS_PER_TIMED: u32 = 8;
+
+/// How a worker came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exit {
+    /// Everything is closed.
+    Stopped,
+    /// Everything is open, and put down for another binary.
+    HandedOver,
+}
+
+/// Everything a worker begins with; most of it outlives it.
+pub(crate) struct Inheritance {
+    /// The connections.
+    pub(crate) slots: Slab<Slot>,
+    /// What they could not finish.
+    pub(crate) pending: Pending,
+    /// This worker's counters.
+    pub(crate) counters: Counters,
+    /// What each client address has, over all workers.
+    pub(crate) clients: Clients,
+    /// Load and health of backends, over all workers.
+    pub(crate) backends: Backends,
+    /// Routes by number.
+    pub(crate) routes: Vec<Route>,
+    /// What was parsed for them.
+    pub(crate) identities: Identities,
+    /// The contexts of the routes, if they are still to be made.
+    pub(crate) late: Option<LateContexts>,
+    /// Each with the numbers of the routes behind it.
+    pub(crate) listeners: Vec<(Fd, Vec<u16>)>,
+    /// What the worker may use.
+    pub(crate) limits: Limits,
+    /// The channel to main.
+    pub(crate) orders: Fd,
+    /// Where the next worker will find its handover: a reload puts another in its place.
+    pub(crate) handover: Fd,
+    /// What it goes by, of that.
+    pub(crate) remembered: Remembered,
+    /// Sets what is logged.
+    pub(crate) set_logs: fn(&Log),
+    /// A slot that the predecessor was moving when it died: where it was, and where it is.
+    pub(crate) moved: Option<(u32, u32)>,
+    /// Other descriptors of the shared table which are to stay open.
+    pub(crate) keep: Vec<Fd>,
+}
+
+/// One thread of work.
+pub(crate) struct Worker<I> {
+    settings: Settings,
+    work: Workspace<I>,
+    door: Door,
+    handshakes: Handshakes,
+    outbound: Outbound,
+    connections: Connections,
+    compaction: Compaction,
+    lifecycle: Lifecycle,
+    events: Events,
+    newcomers: Vec<Token>,
+    /// Turns until one is timed again.
+    until_timed: u32,
+}
+
+impl<I: Io> Worker<I> {
+    // ---- the loop ----
+
+    /// Works until told to stop, and everything is closed; or until told to hand over.
+    pub(crate) fn run(mut self) -> std::io::Result<Exit> {
+        loop {
+            self.turn()?;
+            if let Some(exit) = self.exit() {
+                return Ok(exit);
+            }
+        }
+    }
+
+    /// One turn of the loop.
+    pub(crate) fn turn(&mut self) -> std::io::Result<()> {
+        let begun_us = self.wait()?;
+        self.serve_connections();
+        self.serve_newcomers();
+        self.serve_time();
+        self.catch_up();
+        self.note_counts();
+        self.update_door();
+        self.time_turn(begun_us);
+        Ok(())
+    }
+
+    /// Waits until something is ready or due, and sets the time of the turn.
+    fn wait(&mut self) -> std::io::Result<u64> {
+        let timeout_ms = self.timeout_ms();
+        self.work.io.wait(&mut self.events, timeout_ms)?;
+        self.work.now_ms = self.work.io.boottime_ms();
+        let begun_us = self.work.io.monotonic_us();
+        let heartbeat = self.connections.slots().header().heartbeat();
+        heartbeat.store(begun_us / 1000, Ordering::Relaxed);
+        Ok(begun_us)
+    }
+
+    fn timeout_ms(&self) -> Option<u64> {
+        let now_ms = self.work.now_ms;
+        let heartbeat_ms = self.settings.limits.heartbeat_ms;
+        let others = self.outbound.live();
+        let deadlines = [
+            self.is_behind().then_some(now_ms),
+            heartbeat_ms.map(|beat_ms| now_ms + beat_ms),
+            self.handshakes
+                .next_deadline_ms(others, &self.settings, now_ms),
+            self.outbound.next_deadline_ms(),
+            self.connections.next_deadline_ms(now_ms),
+            self.work.tickets.next_deadline_ms(),
+            self.work.kernel.next_deadline_ms(),
+            self.door.listeners.next_deadline_ms(),
+            self.compaction.next_deadline_ms(),
+            self.lifecycle.next_deadline_ms(now_ms),
+        ];
+        let next = deadlines.into_iter().flatten().min();
+        next.map(|deadline_ms| deadline_ms.saturating_sub(now_ms))
+    }
+
+    /// Established connections, and orders of main. Newcomers are noted.
+    fn serve_connections(&mut self) {
+        self.newcomers.clear();
+        for n in 0..self.events.len() {
+            let Some(event) = self.events.get(n) else {
+                break;
+            };
+            match token::parse(event.token()) {
+                Token::Connection {
+                    index,
+                    generation,
+                    side,
+                } => {
+                    let (settings, work) = (&self.settings, &mut self.work);
+                    let id = (index, generation);
+                    self.connections.on_ready(id, side, event, settings, work);
+                    self.apply_effects();
+                }
+                Token::Orders => self.receive_order(),
+                token => self.newcomers.push(token),
+            }
+        }
+    }
+
+    /// Accepts, and gives turns to handshakes, for a bounded time.
+    fn serve_newcomers(&mut self) {
+        let until_us = self.work.io.monotonic_us() + NEWCOMERS_US;
+        for n in 0..self.newcomers.len() {
+            let token = self.newcomers.get(n).copied();
+            let (settings, work) = (&self.settings, &mut self.work);
+            match token {
+                Some(Token::Handshake { index, generation }) => {
+                    self.handshakes.on_ready(index, generation, work.now_ms);
+                }
+                // Still ready in the next turn, if its time is over in this one.
+                Some(Token::Origination { index, generation })
+                    if work.io.monotonic_us() < until_us =>
+                {
+                    let connections = &mut self.connections;
+                    self.outbound
+                        .on_ready(index, generation, settings, work, connections);
+                }
+                Some(Token::Listener(n)) => self.accept(n, until_us),
+                _ => {}
+            }
+        }
+        self.apply_effects();
+        let others = self.outbound.live();
+        let (settings, work) = (&self.settings, &mut self.work);
+        self.handshakes
+            .turn(until_us, others, settings, work, &mut self.connections);
+        self.apply_effects();
+    }
+
+    /// Accepts from one listener.
+    fn accept(&mut self, n: usize, until_us: u64) {
+        let Some(listener) = self.door.listeners.all().get(n).cloned() else {
+            return;
+        };
+        self.door.count_descriptors(&self.settings, &self.work);
+        for accepts in 0..ACCEPTS_PER_TURN {
+            // The first is always accepted: however slow the machine is, each turn gets somewhere.
+            let is_late = accepts > 0 && self.work.io.monotonic_us() >= until_us;
+            let limit = self.door.limit_reached(self.occupancy(), &self.settings);
+            if is_late || limit.is_some() {
+                return;
+            }
+            match self.door.accept(listener.fd, &mut self.work) {
+                Some(accepted) => self.take_in(accepted, &listener),
+                None => return,
+            }
+        }
+    }
+
+    /// A connection was accepted: its client's TLS is terminated, or TLS is originated for it.
+    fn take_in(&mut self, accepted: Accepted, listener: &Listener) {
+        let Accepted { fd, peer } = accepted;
+        let (settings, work) = (&self.settings, &mut self.work);
+        let Some(route) = settings.route(listener.route) else {
+            return work.io.close(fd);
+        };
+        if let Direction::Originate(_) = route.direction {
+            let client = LocalClient {
+                fd,
+                is_unix: peer == Peer::Unix,
+                is_joined: false,
+            };
+            let connections = &mut self.connections;
+            self.outbound
+                .accept(client, listener.route, settings, work, connections);
+            return;
+        }
+        let has_choice = listener.door.len() > 1
+            || route.needs_client_hello()
+            || self.handshakes.has_challenge();
+        let newcomer = Newcomer {
+            fd,
+            client: Client::new(peer),
+            route: listener.route,
+            candidates: has_choice.then(|| Rc::clone(&listener.door)),
+        };
+        self.handshakes.begin(newcomer, settings, work);
+    }
+
+    /// What is due.
+    fn serve_time(&mut self) {
+        let (settings, work) = (&self.settings, &mut self.work);
+        self.connections.on_time(settings, work);
+        self.handshakes.expire(settings, work);
+        let refill = if self.lifecycle.upgrade.is_under_way() {
+            Refill::Later
+        } else if self.door.listeners.are_stopped() {
+            Refill::Never
+        } else {
+            Refill::Now
+        };
+        self.outbound
+            .on_time(refill, settings, work, &self.connections);
+        if let Some(drain) = &mut self.lifecycle.drain {
+            drain.turn(&mut self.connections, settings, work);
+        }
+        if let Some(stop) = &self.lifecycle.stop {
+            stop.turn(&mut self.connections, settings, work);
+        }
+        self.apply_effects();
+        self.give_back_memory();
+    }
+
+    /// Does what steps have asked for.
+    fn apply_effects(&mut self) {
+        while let Some(effect) = self.work.effects.pop() {
+            let (settings, work) = (&self.settings, &mut self.work);
+            match effect {
+                Effect::PauseAccepting(pause) => self.door.pause(pause, work),
+                Effect::WarmEnded { route, lasted_s } => {
+                    let now_ms = work.now_ms;
+                    self.outbound.note_warm_ended(route, lasted_s, now_ms);
+                }
+                Effect::ConnectBackend(request) => {
+                    self.outbound.connect_backend(request, settings, work);
+                }
+                Effect::ReplaceServer { client, route } => {
+                    self.outbound.originate(Some(client), route, settings, work);
+                }
+            }
+        }
+    }
+
+    /// Frees what a burst of handshakes has left, and moves slots together.
+    fn give_back_memory(&mut self) {
+        let tickets_done = self.work.tickets.expire(self.work.now_ms);
+        if self.handshakes.burst_ended() || tickets_done {
+            self.work.io.return_heap();
+            self.connections.trim();
+            self.work.pending.trim();
+        }
+        let is_quiet = !self.handshakes.has_newcomers() && !self.is_behind();
+        let (outbound, work) = (&mut self.outbound, &mut self.work);
+        self.compaction
+            .turn(is_quiet, &mut self.connections, outbound, work);
+    }
+
+    /// Is there something left of what was put off at the start? Then the loop does not sleep.
+    fn is_behind(&self) -> bool {
+        !self.lifecycle.startup.is_done() || self.connections.has_unverified()
+    }
+
+    /// What was put off is done in pieces, each after a turn of the loop; and main is told when the
+    /// worker has become quiet.
+    fn catch_up(&mut self) {
+        if self.is_behind() {
+            self.connections.verify_some(&mut self.work);
+            let Lifecycle {
+                startup, reloader, ..
+            } = &mut self.lifecycle;
+            let routes = &mut self.settings.routes;
+            match startup.turn(self.events.is_empty(), routes, &mut reloader.identities) {
+                Progress::Continues => {}
+                Progress::Done => self.say(&Word::Ready),
+                Progress::Failed(error) => {
+                    // The predecessor could read them. Established connections are served on.
+                    tracing::error!(%error, "certificates cannot be used; nothing is accepted");
+                    self.door.listeners.stop();
+                }
+            }
+        }
+        let in_flight = self.handshakes.live() + self.outbound.live();
+        let (is_behind, now_ms) = (self.is_behind(), self.work.now_ms);
+        let upgrade = &mut self.lifecycle.upgrade;
+        if upgrade.becomes_quiet(in_flight, is_behind, now_ms) {
+            self.say(&Word::Quiet);
+        }
+    }
+
+    fn note_counts(&self) {
+        let count = &self.work.count;
+        let in_flight = self.handshakes.live() + self.outbound.live();
+        let pending = self.work.pending.bytes_in_use();
+        let connections = &self.connections;
+        count.set(Count::Connections, u64::from(connections.live()));
+        count.set(Count::AtRest, u64::from(connections.at_rest()));
+        count.set(Count::Handshaking, in_flight as u64);
+        count.set(Count::Warm, self.outbound.warm());
+        count.set(Count::PendingBytes, pending as u64);
+        count.set(Count::PacedNow, connections.paced() as u64);
+        count.set(Count::KernelBytes, self.work.kernel.sum() as u64);
+    }
+
+    /// Polls the listeners while there is room, once there are certificates.
+    fn update_door(&mut self) {
+        if self.lifecycle.startup.is_done() {
+            let occupancy = self.occupancy();
+            self.door.update(occupancy, &self.settings, &mut self.work);
+        }
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        Occupancy {
+            connections: self.connections.live() as usize,
+            handshakes: self.handshakes.live(),
+            originations: self.outbound.live(),
+        }
+    }
+
+    /// Notes how long a turn with something to do took: one in some, for a look at the clock.
+    fn time_turn(&mut self, begun_us: u64) {
+        if self.events.is_empty() {
+            return;
+        }
+        self.until_timed = match self.until_timed.checked_sub(1) {
+            Some(left) => left,
+            None => {
+                let took_us = self.work.io.monotonic_us().saturating_sub(begun_us);
+                self.work.count.observe(Latency::Wake, took_us);
+                TURNS_PER_TIMED - 1
+            }
+        };
+    }
+
+    // ---- the beginning and the end ----
+
+    /// Takes over what there is: nothing at first, a dead predecessor's connections later.
+    pub(crate) fn adopt(inheritance: Inheritance, io: I) -> std::io::Result<Worker<I>> {
+        let Inheritance {
+            mut slots,
+            pending,
+            counters,
+            clients,
+            backends,
+            routes,
+            identities,
+            late,
+            listeners,
+            limits,
+            orders,
+            handover,
+            remembered,
+            set_logs,
+            moved,
+            keep,
+        } = inheritance;
+        let settings = Settings { limits, routes };
+        let parts = Parts {
+            io,
+            pending,
+            count: counters,
+            clients,
+            backends,
+        };
+        let mut work = Workspace::new(parts, &settings);
+        let door = Door::new(
+            listeners
+                .iter()
+                .map(|(fd, routes)| Listener::new(*fd, routes))
+                .collect(),
+            keep.len(),
+        );
+        let mut ours: Vec<Fd> = listeners.into_iter().map(|(fd, _)| fd).collect();
+        ours.push(orders);
+        let recovered = recover::take_over(&mut slots, &Found { moved, ours, keep }, &mut work)?;
+        let mut outbound = Outbound::new(&settings.routes);
+        let mut connections = Connections::new(slots, recovered.unverified, work.now_ms);
+        if let Some(same_poller) = recovered.same_poller {
+            connections.restore(same_poller, &settings, &mut work);
+            outbound.find_warm(&connections);
+        }
+        // Also after a first start: then there are none.
+        connections.recount_backends(&work.backends);
+        work.io.watch(orders, token::orders(), Interest::READ)?;
+        if late.is_none() {
+            work.io.say(orders, &Word::Ready);
+        }
+        let lifecycle = Lifecycle {
+            orders,
+            startup: Startup::new(late),
+            reloader: Reloader::new(handover, remembered, identities, set_logs),
+            drain: None,
+            stop: None,
+            upgrade: Upgrade::No,
+        };
+        Ok(Worker {
+            settings,
+            work,
+            door,
+            handshakes: Handshakes::new(),
+            outbound,
+            connections,
+            compaction: Compaction::default(),
+            lifecycle,
+            events: Events::with_capacity(EVENTS_PER_TURN),
+            newcomers: Vec::with_capacity(EVENTS_PER_TURN),
+            until_timed: 0,
+        })
+    }
+
+    /// Whether, and how, the worker has come to its end.
+    pub(crate) fn exit(&self) -> Option<Exit> {
+        if self.lifecycle.upgrade == Upgrade::HandedOver {
+            // The epoll instance stays, and would go on reporting these.
+            for listener in self.door.listeners.all() {
+                let _ = self.work.io.unwatch(listener.fd);
+            }
+            let _ = self.work.io.unwatch(self.lifecycle.orders);
+            return Some(Exit::HandedOver);
+        }
+        let stop = self.lifecycle.stop.as_ref()?;
+        let left = self.connections.live() as usize + self.handshakes.live();
+        stop.is_finished(left, self.work.now_ms)
+            .then_some(Exit::Stopped)
+    }
+
+    /// The slots of its connections, to look at.
+    pub(crate) fn slots(&self) -> &Slab<Slot> {
+        self.connections.slots()
+    }
+
+    /// Handshakes in flight, with clients and with servers.
+    pub(crate) fn handshakes(&self) -> usize {
+        self.handshakes.live() + self.outbound.live()
+    }
+
+    /// What tests of connections work with.
+    #[cfg(test)]
+    pub(crate) fn parts(&mut self) -> TestParts<'_, I> {
+        TestParts {
+            connections: &mut self.connections,
+            compaction: &mut self.compaction,
+            settings: &self.settings,
+            work: &mut self.work,
+        }
+    }
+
+    // ---- orders of main ----
+
+    fn say(&self, word: &Word) {
+        self.work.io.say(self.lifecycle.orders, word);
+    }
+
+    fn receive_order(&mut self) {
+        match self.work.io.receive_order(self.lifecycle.orders) {
+            Ok(Some(order)) => self.obey(order),
+            Ok(None) => {}
+            Err(error) => {
+                // The connections do not end with main: they are served on.
+                tracing::error!(%error, "the main process is gone; connections are served on");
+                let _ = self.work.io.unwatch(self.lifecycle.orders);
+            }
+        }
+    }
+
+    /// Does what main asks for.
+    pub(crate) fn obey(&mut self, order: Order) {
+        let now_ms = self.work.now_ms;
+        let lifecycle = &mut self.lifecycle;
+        match order {
+            Order::Stop => {
+                lifecycle.drain = None;
+                let grace_ms = self.settings.limits.shutdown_grace_ms;
+                let stop = Stop::new(now_ms, grace_ms);
+                lifecycle.stop.get_or_insert(stop);
+                self.begin_nothing();
+            }
+            Order::Drain { over_ms, order } => {
+                self.begin_nothing();
+                let live = self.connections.live() + self.handshakes.live() as u32;
+                let drain = Drain::new(now_ms, over_ms, order, live);
+                self.lifecycle.drain = Some(drain);
+            }
+            Order::StopDrain => {
+                lifecycle.drain = None;
+                if lifecycle.stop.is_none() {
+                    self.door.listeners.go_on();
+                }
+            }
+            Order::Listeners(fds) => lifecycle.reloader.note_listeners(fds),
+            Order::Reload { handover, edition } => self.reload(handover, edition),
+            Order::TicketKeys(keys) => self.take_ticket_keys(&keys),
+            Order::Challenge(number, shown) => {
+                self.set_challenge(number, shown.as_ref().map(|shown| shown.as_str()));
+            }
+            Order::Addresses { name, addresses } => {
+                let (settings, work) = (&mut self.settings, &self.work);
+                lifecycle
+                    .reloader
+                    .set_addresses(&name, &addresses, settings, work);
+            }
+            Order::Quiesce => {
+                self.door.listeners.hold(true);
+                let until_ms = now_ms + self.settings.limits.handshake_grace_ms;
+                lifecycle.upgrade = Upgrade::Quieting { until_ms };
+            }
+            Order::Resume => {
+                self.door.listeners.hold(false);
+                lifecycle.upgrade = Upgrade::No;
+            }
+            Order::HandOver => lifecycle.upgrade = Upgrade::HandedOver,
+        }
+    }
+
+    /// Accepts nothing more, and gives up what is not connected yet.
+    fn begin_nothing(&mut self) {
+        self.door.listeners.stop();
+        self.outbound.stop(&mut self.work);
+    }
+
+    fn reload(&mut self, told: Fd, edition: u64) {
+        let (settings, work) = (&mut self.settings, &mut self.work);
+        let reloader = &mut self.lifecycle.reloader;
+        let word = match reloader.reload(told, settings, &mut self.door, work) {
+            Ok(changed) => {
+                let connections = &mut self.connections;
+                connections.end_all_waits();
+                self.outbound.reload(&changed, settings, work, connections);
+                if self.lifecycle.startup.finish() {
+                    self.say(&Word::Ready);
+                }
+                Word::Reloaded(edition)
+            }
+            Err(error) => Word::NotReloaded(edition, error.to_string()),
+        };
+        self.apply_effects();
+        self.work.io.return_heap();
+        self.say(&word);
+    }
+
+    fn take_ticket_keys(&mut self, exported: &[u8]) {
+        self.lifecycle.startup.set_ticket_keys(exported);
+        let replaced = TicketKeys::import(exported).and_then(|keys| {
+            let mut routes = self.settings.routes.iter();
+            routes.try_for_each(|route| route.replace_ticket_keys(&keys))
+        });
+        if let Err(error) = replaced {
+            tracing::error!(%error, "ticket keys from the main process are refused");
+        }
+    }
+
+    /// A challenge is open from now on, or none is any more.
+    fn set_challenge(&mut self, number: u64, shown: Option<&str>) {
+        match shown.map(Challenge::new).transpose() {
+            Ok(challenge) => {
+                let is_open = challenge.is_some();
+                self.handshakes.set_challenge(challenge);
+                if is_open {
+                    self.say(&Word::Shows(number));
+                }
+            }
+            Err(error) => tracing::error!(%error, "a challenge can't be shown"),
+        }
+    }
+}
+
+/// Parts of a worker.
+#[cfg(test)]
+pub(crate) struct TestParts<'a, I> {
+    pub(crate) connections: &'a mut Connections,
+    pub(crate) compaction: &'a mut Compaction,
+    pub(crate) settings: &'a Settings,
+    pub(crate) work: &'a mut Workspace<I>,
+}

@@ -1,0 +1,251 @@
+//! The workspace: what every step of the worker uses, and no connection owns.
+//!
+//! Buffers, pending memory, counters, shared tables and the operating system itself. A step borrows
+//! the workspace together with the one slot it works on, and leaves nothing behind but what is in
+//! the slot, in pending chunks and in the list of effects.
+
+use crate::bursts::Bursts;
+use crate::effects::Effect;
+use crate::established::connect_times::ConnectTimes;
+use crate::established::tickets::Tickets;
+use crate::io::Io;
+use crate::memory::kernel::KernelMemory;
+use crate::memory::starved::{LATE_MS, SOON_MS};
+use crate::scratch::{RECEIVE_MAX, RECORD_MAX, RECORDS_PER_STEP, Scratch};
+use crate::settings::Settings;
+use crate::token;
+use dormouse_handover::share::Limits;
+use dormouse_handover::slot::{Flag, Slot};
+use dormouse_reactor::Fd;
+use dormouse_reactor::pending::Pending;
+use dormouse_record::CONTENT_MAX;
+use dormouse_tables::backends::Backends;
+use dormouse_tables::clients::Clients;
+use dormouse_tables::counters::{Count, Counters};
+use dormouse_tables::pace::Pace;
+
+/// Bytes moved per event before the next connection has its turn.
+const TURN_BYTES_MAX: usize = 4 * RECEIVE_MAX;
+
+/// Pending memory is kept back for steps which should not need any, but at most this much.
+const RESERVE_BYTES_MAX: usize = 1 << 20;
+
+/// A socket with no more than this in its queue takes another record: the smallest buffer that
+/// can be configured is four times as large.
+const LEAN_UNSENT_MAX: usize = 4096;
+
+/// When there is hardly any room, this much is received at a time.
+const LEAN_MIN: usize = 2048;
+
+/// What every step works with besides its slot.
+pub(crate) struct Workspace<I> {
+    pub(crate) io: I,
+    /// The time of this turn.
+    pub(crate) now_ms: u64,
+    pub(crate) scratch: Scratch,
+    pub(crate) pending: Pending,
+    pub(crate) count: Counters,
+    pub(crate) clients: Clients,
+    pub(crate) backends: Backends,
+    /// What is logged once per burst.
+    pub(crate) bursts: Bursts,
+    /// When connects that are in progress began.
+    pub(crate) connect_times: ConnectTimes,
+    /// Connections that still take tickets.
+    pub(crate) tickets: Tickets,
+    /// Send queues of peers that are slow to read.
+    pub(crate) kernel: KernelMemory,
+    /// What steps asked of other parts of the worker, and is still to be done.
+    pub(crate) effects: Vec<Effect>,
+    /// A connection or handshake has ended: there may be room for a newcomer.
+    pub(crate) has_room_again: bool,
+    /// Random, a part of the ids by which backends' logs and ours are joined.
+    pub(crate) id_seed: u64,
+    /// What the current step has received, from either side.
+    pub(crate) received: u64,
+    /// When to look first at the connection that starves next.
+    pub(crate) starved_wait_ms: u64,
+    generation: u32,
+    step: StepLimits,
+}
+
+/// How much a step receives. It follows from the limits.
+#[derive(Default)]
+struct StepLimits {
+    /// A socket's send queue holds this much at most: if more is free than that, no queue is
+    /// measured.
+    send_buffer: usize,
+    /// Received at once: this bounds what one connection may then have pending.
+    receive_max: usize,
+    /// Received in all before the next connection has its turn.
+    turn_max: usize,
+    /// Pending memory for steps that should need none.
+    reserve: usize,
+}
+
+/// How much a step may receive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Allowance {
+    /// Whatever there is: pending memory could hold all of it.
+    Full,
+    /// Memory is short, because others do not read. One record at a time, of about this many bytes:
+    /// the other side's socket is sure to take that, so peers that read are served.
+    Lean(usize),
+    /// Memory is short, and the other side is not reading.
+    Nothing,
+}
+
+/// What a workspace is made of.
+pub(crate) struct Parts<I> {
+    pub(crate) io: I,
+    pub(crate) pending: Pending,
+    pub(crate) count: Counters,
+    pub(crate) clients: Clients,
+    pub(crate) backends: Backends,
+}
+
+impl<I: Io> Workspace<I> {
+    /// A workspace at the beginning of a worker.
+    pub(crate) fn new(parts: Parts<I>, settings: &Settings) -> Workspace<I> {
+        let Parts {
+            io,
+            pending,
+            count,
+            clients,
+            backends,
+        } = parts;
+        let send_buffers = settings.routes.iter();
+        let send_buffers = send_buffers.map(|route| route.sockets.send_buffer_bytes());
+        let step = StepLimits {
+            send_buffer: send_buffers.max().unwrap_or(0),
+            reserve: (pending.bytes_max() / 8).min(RESERVE_BYTES_MAX),
+            ..StepLimits::default()
+        };
+        let kernel = KernelMemory::new(settings.limits.kernel_bytes_max, io.random());
+        let mut work = Workspace {
+            now_ms: io.boottime_ms(),
+            id_seed: io.random(),
+            io,
+            scratch: Scratch::new(),
+            pending,
+            count,
+            clients,
+            backends,
+            bursts: Bursts::default(),
+            connect_times: ConnectTimes::new(),
+            tickets: Tickets::default(),
+            kernel,
+            effects: Vec::new(),
+            has_room_again: false,
+            received: 0,
+            starved_wait_ms: SOON_MS,
+            generation: 0,
+            step,
+        };
+        work.limit_steps(&settings.limits);
+        work
+    }
+
+    /// CLOCK_BOOTTIME in seconds: what a slot notes.
+    pub(crate) fn now_s(&self) -> u32 {
+        (self.now_ms / 1000) as u32
+    }
+
+    /// A number for a new connection, which tells it from earlier ones with the same index.
+    pub(crate) fn next_generation(&mut self) -> u32 {
+        self.generation = self.generation.wrapping_add(1);
+        self.generation & token::GENERATION_MASK
+    }
+
+    /// A predecessor gave this number: the next ones are higher.
+    pub(crate) fn note_generation(&mut self, generation: u32) {
+        self.generation = self.generation.max(generation);
+    }
+
+    /// Receives by these limits from now on. Where bytes are paid for, a step is no longer than a
+    /// small part of a second's.
+    pub(crate) fn limit_steps(&mut self, limits: &Limits) {
+        let paces = [limits.per_client.bytes, limits.per_client.bytes_of_all];
+        let paces = paces.into_iter().flatten();
+        let least = paces.map(Pace::step_bytes).min().unwrap_or(u64::MAX);
+        let least = usize::try_from(least).unwrap_or(usize::MAX);
+        let records = (least / CONTENT_MAX).clamp(1, RECORDS_PER_STEP);
+        let pending_max = receive_max(limits.pending_per_connection);
+        self.step.receive_max = pending_max.min(records * CONTENT_MAX);
+        self.step.turn_max = TURN_BYTES_MAX.min(least.max(CONTENT_MAX));
+    }
+
+    /// Bytes received in one step, after which it ends.
+    pub(crate) fn turn_max(&self) -> usize {
+        self.step.turn_max
+    }
+
+    /// Bytes to receive at once, at most.
+    pub(crate) fn receive_max(&self) -> usize {
+        self.step.receive_max
+    }
+
+    /// Counts received bytes, also for what the connection has to pay.
+    pub(crate) fn note_received(&mut self, what: Count, bytes: usize) {
+        self.count.add(what, bytes as u64);
+        self.received += bytes as u64;
+    }
+
+    /// How much may be received, if it is then to be sent to `destination`?
+    pub(crate) fn allowance(&self, destination: Fd) -> Allowance {
+        let queue_max = self.kernel.queue_max();
+        let has_memory = self.has_memory();
+        // The kernel counts its overhead, too, which is as much again at most.
+        if has_memory && queue_max >= 2 * self.step.send_buffer {
+            return Allowance::Full;
+        }
+        let Ok(unsent) = self.io.unsent(destination) else {
+            return Allowance::Nothing;
+        };
+        let room = queue_max.saturating_sub(unsent);
+        if has_memory && room >= self.step.receive_max {
+            return Allowance::Full;
+        }
+        // The kernel takes a record for a socket whose queue is as good as empty.
+        if unsent <= LEAN_UNSENT_MAX && (unsent == 0 || room >= LEAN_MIN) {
+            return Allowance::Lean(room.clamp(LEAN_MIN, CONTENT_MAX));
+        }
+        if has_memory && room >= LEAN_MIN {
+            return Allowance::Lean(room.min(CONTENT_MAX));
+        }
+        Allowance::Nothing
+    }
+
+    /// Is there pending memory for a whole step?
+    fn has_memory(&self) -> bool {
+        let most = self.step.receive_max + RECORD_MAX;
+        let in_use = self.pending.bytes_in_use();
+        in_use + most + self.step.reserve <= self.pending.bytes_max() && self.pending.can_hold(most)
+    }
+
+    /// Stops a flow ([`Flag::Starved`] or [`Flag::SealingStarved`]) until there is memory, or the
+    /// other side has taken what it has.
+    pub(crate) fn starve(&mut self, slot: &mut Slot, flow: Flag) {
+        slot.set(flow);
+        self.starved_wait_ms = SOON_MS;
+        let exhausted = if self.has_memory() {
+            Count::KernelExhausted
+        } else {
+            Count::PendingExhausted
+        };
+        self.count.add(exhausted, 1);
+    }
+
+    /// As [`Workspace::starve`]: the opening flow misses the rest of a record, or room for a long
+    /// one, which may take its time.
+    pub(crate) fn starve_for_record(&mut self, slot: &mut Slot) {
+        self.starve(slot, Flag::Starved);
+        self.starved_wait_ms = LATE_MS;
+    }
+}
+
+/// What is received at once, so that what one connection has pending keeps to its limit.
+fn receive_max(pending_per_connection: usize) -> usize {
+    let records = pending_per_connection.saturating_sub(RECORD_MAX + 64) / CONTENT_MAX;
+    records.clamp(1, RECORDS_PER_STEP) * CONTENT_MAX
+}

@@ -1,0 +1,203 @@
+//! The server name and the application protocols of a ClientHello, read before the handshake begins:
+//! they choose the route, which may be a backend that does TLS itself.
+//!
+//! Nothing is decided for the protocol here: rustls reads the message again from its first byte, or
+//! the backend gets it as it came.
+
+use crate::reader::Reader;
+
+/// What a client sent first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FirstFlight {
+    /// The ClientHello is not all there.
+    Incomplete,
+    /// Not a ClientHello that can be read.
+    Other,
+    /// The whole message.
+    ClientHello(ClientHello),
+}
+
+/// The server and the protocols that a client asks for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ClientHello {
+    /// The server name (RFC 6066 §3), in lower case.
+    pub server_name: Option<String>,
+    /// The application protocols it offers (RFC 7301), the preferred first.
+    pub alpn: Vec<Vec<u8>>,
+}
+
+const HANDSHAKE: u8 = 22;
+const CLIENT_HELLO: u8 = 1;
+const SERVER_NAME: u16 = 0;
+const ALPN: u16 = 16;
+/// A host name is no longer (RFC 1035 §2.3.4).
+const NAME_MAX: usize = 255;
+
+impl FirstFlight {
+    /// Reads what has come so far. The message may be cut into records anywhere (RFC 8446 §5.1).
+    pub fn of(received: &[u8]) -> FirstFlight {
+        let mut records = Reader::new(received);
+        let mut message = Vec::new();
+        loop {
+            let Some([content_type, major, _]) = records.array() else {
+                return incomplete_or_other(received);
+            };
+            if content_type != HANDSHAKE || major != 3 {
+                return FirstFlight::Other;
+            }
+            let Some(len) = records.u16() else {
+                return FirstFlight::Incomplete;
+            };
+            let Some(fragment) = records.take(len.into()) else {
+                return FirstFlight::Incomplete;
+            };
+            if fragment.is_empty() {
+                return FirstFlight::Other;
+            }
+            message.extend_from_slice(fragment);
+            if let Some(&[kind, high, middle, low]) = message.first_chunk() {
+                if kind != CLIENT_HELLO {
+                    return FirstFlight::Other;
+                }
+                let len = u32::from_be_bytes([0, high, middle, low]) as usize;
+                if let Some(body) = message.get(4..4 + len) {
+                    return client_hello(body).map_or(FirstFlight::Other, FirstFlight::ClientHello);
+                }
+            }
+        }
+    }
+}
+
+/// What is too short for a record's header may still be seen not to become one.
+fn incomplete_or_other(received: &[u8]) -> FirstFlight {
+    match received {
+        [] | [HANDSHAKE, ..] => FirstFlight::Incomplete,
+        _ => FirstFlight::Other,
+    }
+}
+
+fn client_hello(body: &[u8]) -> Option<ClientHello> {
+    let mut hello = Reader::new(body);
+    hello.take(2 + 32)?;
+    hello.vector8()?;
+    hello.vector16()?;
+    hello.vector8()?;
+    let mut requested = ClientHello::default();
+    let mut extensions = Reader::new(hello.vector16().unwrap_or_default());
+    while !extensions.is_empty() {
+        let extension = extensions.u16()?;
+        let content = extensions.vector16()?;
+        match extension {
+            SERVER_NAME => requested.server_name = server_name(content),
+            ALPN => requested.alpn = protocols(content)?,
+            _ => {}
+        }
+    }
+    Some(requested)
+}
+
+fn server_name(content: &[u8]) -> Option<String> {
+    const HOST_NAME: u8 = 0;
+    let mut names = Reader::new(Reader::new(content).vector16()?);
+    let [HOST_NAME] = names.array()? else {
+        return None;
+    };
+    let name = names.vector16()?;
+    let good = |byte: &u8| byte.is_ascii_graphic();
+    if name.is_empty() || name.len() > NAME_MAX || !name.iter().all(good) {
+        return None;
+    }
+    let name = std::str::from_utf8(name).ok()?;
+    Some(name.trim_end_matches('.').to_ascii_lowercase())
+}
+
+fn protocols(content: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut list = Reader::new(Reader::new(content).vector16()?);
+    let mut protocols = Vec::new();
+    while !list.is_empty() {
+        protocols.push(list.vector8()?.to_vec());
+    }
+    Some(protocols)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hello(name: &str, alpn: &[&[u8]]) -> Vec<u8> {
+        let vector16 = |content: &[u8]| {
+            let mut bytes = (content.len() as u16).to_be_bytes().to_vec();
+            bytes.extend_from_slice(content);
+            bytes
+        };
+        let mut names = vec![0];
+        names.extend(vector16(name.as_bytes()));
+        let protocols: Vec<u8> = (alpn.iter())
+            .flat_map(|one| [&[one.len() as u8][..], one].concat())
+            .collect();
+        let mut extensions = vec![0, 0];
+        extensions.extend(vector16(&vector16(&names)));
+        extensions.extend([0, 16]);
+        extensions.extend(vector16(&vector16(&protocols)));
+        let mut body = vec![3, 3];
+        body.extend([7; 32]);
+        body.extend([0, 0, 2, 0x13, 1, 1, 0]);
+        body.extend(vector16(&extensions));
+        let mut message = vec![1, 0];
+        message.extend(vector16(&body));
+        message
+    }
+
+    fn in_records(message: &[u8], fragment: usize) -> Vec<u8> {
+        let record = |part: &[u8]| {
+            let mut bytes = vec![22, 3, 1];
+            bytes.extend((part.len() as u16).to_be_bytes());
+            bytes.extend_from_slice(part);
+            bytes
+        };
+        message.chunks(fragment).flat_map(record).collect()
+    }
+
+    #[test]
+    fn name_and_protocols_are_read_however_the_message_is_cut() {
+        let message = hello("A.Example.", &[b"h2", b"http/1.1"]);
+        for fragment in [1, 3, 4, 50, 10_000] {
+            let bytes = in_records(&message, fragment);
+            for len in 0..bytes.len() {
+                assert_eq!(FirstFlight::of(&bytes[..len]), FirstFlight::Incomplete);
+            }
+            let asked = ClientHello {
+                server_name: Some("a.example".to_owned()),
+                alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            };
+            assert_eq!(FirstFlight::of(&bytes), FirstFlight::ClientHello(asked));
+        }
+    }
+
+    #[test]
+    fn what_is_no_hello_is_told_at_once() {
+        for other in [
+            &b"G"[..],
+            b"GET / HTTP",
+            &[21, 3, 3, 0, 2],
+            &[22, 3, 1, 0, 0],
+        ] {
+            assert_eq!(FirstFlight::of(other), FirstFlight::Other, "{other:?}");
+        }
+        let finished = in_records(&[20, 0, 0, 0], 100);
+        assert_eq!(FirstFlight::of(&finished), FirstFlight::Other);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            FirstFlight::of(&bytes);
+            let mut message = vec![1, 0];
+            message.extend((bytes.len() as u16).to_be_bytes());
+            message.extend(&bytes);
+            let whole = FirstFlight::of(&in_records(&message, 5_000));
+            prop_assert_ne!(whole, FirstFlight::Incomplete);
+        }
+    }
+}

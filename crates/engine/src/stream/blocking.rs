@@ -1,0 +1,184 @@
+//! TLS over a blocking transport, with the traits of `std::io`.
+
+use std::borrow::BorrowMut;
+use std::io::{self, ErrorKind, Read, Write};
+
+use dormouse_record::{CONTENT_MAX, State};
+use rustls_pki_types::UnixTime;
+
+use super::connection::{Connection, Event};
+use super::end::End;
+use crate::handshake::info::HandshakeInfo;
+
+/// Received at once.
+const RECEIVE_MAX: usize = 16_384;
+
+/// A TLS connection over a blocking transport.
+///
+/// Reading says `Ok(0)` only after close_notify; every other end is an error that carries the
+/// [`End`] ([`End::Truncated`] is `UnexpectedEof`). Dropping it says nothing to the peer: call
+/// [`BlockingStream::close`].
+///
+/// `M` is the memory of the state: a `Box<State>`, or a `&mut State` wherever the caller has it.
+pub struct BlockingStream<T, M> {
+    transport: T,
+    state: M,
+    connection: Connection,
+    clock: fn() -> UnixTime,
+    /// Plaintext that was opened and not read.
+    opened: Vec<u8>,
+}
+
+impl<T: Read + Write, M: BorrowMut<State>> BlockingStream<T, M> {
+    /// Puts a connection over a transport. `clock` tells the time (`UnixTime::now`).
+    pub fn new(transport: T, connection: Connection, state: M, clock: fn() -> UnixTime) -> Self {
+        BlockingStream {
+            transport,
+            state,
+            connection,
+            clock,
+            opened: Vec::new(),
+        }
+    }
+
+    /// Shakes hands.
+    pub fn handshake(&mut self) -> io::Result<Box<HandshakeInfo>> {
+        let mut received = [0; RECEIVE_MAX];
+        let mut count = 0;
+        loop {
+            let mut input = received.get_mut(..count).unwrap_or_default();
+            let event = self
+                .connection
+                .handle(self.state.borrow_mut(), (self.clock)(), &mut input);
+            let outcome = match event {
+                Event::Established(info) => Some(Ok(info)),
+                Event::Ended(end) => Some(Err(error(end))),
+                Event::InputUsed | Event::Data(_) | Event::Ticket(_) => None,
+            };
+            let flushed = self.flush();
+            match outcome {
+                Some(Ok(info)) => return flushed.map(|()| info),
+                // The alert is sent as far as it gets; the reason is told in any case.
+                Some(Err(error)) => return Err(error),
+                None => flushed?,
+            }
+            count = self.receive(&mut received)?;
+        }
+    }
+
+    /// Sends close_notify. Reading goes on until the peer's.
+    pub fn close(&mut self) -> io::Result<()> {
+        self.connection.close(self.state.borrow_mut());
+        self.flush()
+    }
+
+    /// The transport.
+    pub fn transport(&mut self) -> &mut T {
+        &mut self.transport
+    }
+
+    /// The state.
+    pub fn state(&self) -> &State {
+        self.state.borrow()
+    }
+
+    /// What is in flight.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    fn receive(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.transport.read(room) {
+                Ok(0) => return Err(error(self.connection.handle_eof(self.state.borrow()))),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Opens what was received. `None`: no plaintext yet.
+    fn open(&mut self, received: &mut [u8]) -> Option<End> {
+        let mut input = received;
+        loop {
+            let state = self.state.borrow_mut();
+            match self.connection.handle(state, (self.clock)(), &mut input) {
+                Event::InputUsed => return None,
+                Event::Ended(end) => return Some(end),
+                Event::Data(data) => self.opened.extend_from_slice(data),
+                Event::Established(_) | Event::Ticket(_) => {}
+            }
+        }
+    }
+}
+
+impl<T: Read + Write, M: BorrowMut<State>> Read for BlockingStream<T, M> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let mut received = [0; RECEIVE_MAX];
+        let mut count = 0;
+        while self.opened.is_empty() && !room.is_empty() {
+            // First without any: some may have come behind the handshake.
+            let end = self.open(received.get_mut(..count).unwrap_or_default());
+            let flushed = self.flush();
+            match end {
+                // What came before the end is read first; the end is found again.
+                _ if !self.opened.is_empty() => break,
+                Some(End::Closed) => return Ok(0),
+                Some(end) => return Err(error(end)),
+                None => flushed?,
+            }
+            count = self.receive(&mut received)?;
+        }
+        let count = room.len().min(self.opened.len());
+        for (to, from) in room.iter_mut().zip(self.opened.drain(..count)) {
+            *to = from;
+        }
+        if self.opened.is_empty() {
+            self.opened = Vec::new();
+        }
+        Ok(count)
+    }
+}
+
+impl<T: Read + Write, M: BorrowMut<State>> Write for BlockingStream<T, M> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // What an earlier call could not send goes first.
+        self.flush()?;
+        let piece = bytes
+            .get(..CONTENT_MAX.min(bytes.len()))
+            .unwrap_or_default();
+        let sealed = self.connection.send(self.state.borrow_mut(), piece);
+        sealed.map_err(|error| io::Error::new(ErrorKind::BrokenPipe, error))?;
+        self.flush()?;
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while !self.connection.output().is_empty() {
+            match self.transport.write(self.connection.output()) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => self.connection.output_sent(count),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.transport.flush()
+    }
+}
+
+fn error(end: End) -> io::Error {
+    let kind = match &end {
+        End::Closed | End::Truncated => ErrorKind::UnexpectedEof,
+        End::Alert(_) => ErrorKind::ConnectionAborted,
+        End::Refused(_) | End::Handshake(_) => ErrorKind::InvalidData,
+    };
+    io::Error::new(kind, end)
+}
+
+impl<T, M> std::fmt::Debug for BlockingStream<T, M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BlockingStream")
+            .field("connection", &self.connection)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,144 @@
+//! A memory file of three parts, so that no process needs to read more than it is to know:
+//!
+//! | part | format | read by |
+//! |---|---|---|
+//! | for the keeper: log, names, bounds; what has changed since it was written | JSON | keeper, worker |
+//! | configuration, certificates, numbers of descriptors | JSON | worker |
+//! | private keys, ticket keys | bytes | worker |
+//!
+//! A keeper never has the secrets in its memory: it reads the first part with `pread` and maps
+//! nothing. Main's own state and a scout's task have the same form.
+
+use dormouse_reactor::Fd;
+use dormouse_reactor::memory::{Mapping, PAGE, read_at};
+use std::io;
+use zeroize::Zeroizing;
+
+/// Version of the three parts and their order. JSON may gain fields without a new version.
+pub(crate) const HANDOVER_VERSION: u64 = 2;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"dm-hndvr");
+const HEAD_BYTES: usize = 8 * 5;
+/// The largest part, so that a damaged head does not ask for all memory.
+const PART_BYTES_MAX: usize = 64 << 20;
+
+/// Writes a text as the second part, for a process that could not read it where it lies.
+pub fn write_text(text: &str) -> io::Result<Fd> {
+    write(&[], text.as_bytes(), &[])
+}
+
+/// Reads what [`write_text`] has written.
+pub fn read_text(fd: Fd) -> io::Result<String> {
+    let [_, text, _] = locate(fd)?;
+    String::from_utf8(read(fd, text)?.to_vec()).map_err(io::Error::other)
+}
+
+/// Joins secrets, each with its length before it.
+pub fn join_secrets(all: Vec<&[u8]>) -> Zeroizing<Vec<u8>> {
+    // With all its room from the start: a vector that grows leaves copies behind.
+    let len = all.iter().map(|secret| 8 + secret.len()).sum();
+    let mut bytes = Zeroizing::new(Vec::with_capacity(len));
+    for secret in all {
+        bytes.extend_from_slice(&(secret.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(secret);
+    }
+    bytes
+}
+
+/// Where a part lies in the file.
+pub type Part = std::ops::Range<usize>;
+
+/// Writes the three parts into a new memory file. Fails if a part is larger than 64 MiB, or if the
+/// system has no memory.
+pub fn write(keeper: &[u8], public: &[u8], secrets: &[u8]) -> io::Result<Fd> {
+    let parts = [keeper, public, secrets];
+    let len = HEAD_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
+    if parts.iter().any(|part| part.len() > PART_BYTES_MAX) {
+        return Err(io::Error::other(
+            "configuration or certificates are larger than 64 MiB",
+        ));
+    }
+    let mut file = Mapping::create("dormouse-handover", len.next_multiple_of(PAGE))?;
+    let head = [MAGIC, HANDOVER_VERSION]
+        .into_iter()
+        .chain(parts.iter().map(|part| part.len() as u64))
+        .flat_map(u64::to_le_bytes);
+    let mut rest = file.bytes_mut();
+    for (room, byte) in rest.iter_mut().zip(head) {
+        *room = byte;
+    }
+    rest = rest.get_mut(HEAD_BYTES..).unwrap_or_default();
+    for part in parts {
+        let (room, behind) = rest.split_at_mut(part.len().min(rest.len()));
+        room.copy_from_slice(part);
+        rest = behind;
+    }
+    Ok(file.fd())
+}
+
+/// Reads from the head of the file where its three parts lie. Fails if the file is no handover, or
+/// one of another version.
+pub fn locate(fd: Fd) -> io::Result<[Part; 3]> {
+    let head = read_at(fd, 0, HEAD_BYTES)?;
+    let word = |n: usize| {
+        let bytes = head.get(8 * n..8 * n + 8).unwrap_or_default();
+        u64::from_le_bytes(bytes.try_into().unwrap_or_default())
+    };
+    if word(0) != MAGIC || word(1) != HANDOVER_VERSION {
+        return Err(io::Error::other(format!(
+            "the handover is of version {}, this build reads {HANDOVER_VERSION}",
+            word(1)
+        )));
+    }
+    let mut start = HEAD_BYTES;
+    let parts = [2, 3, 4].map(|n| {
+        let len = usize::try_from(word(n)).unwrap_or(usize::MAX);
+        let part = start..start.saturating_add(len.min(PART_BYTES_MAX));
+        start = part.end;
+        part
+    });
+    Ok(parts)
+}
+
+/// Reads one part, into memory that is wiped on drop.
+pub fn read(fd: Fd, part: Part) -> io::Result<Zeroizing<Vec<u8>>> {
+    read_at(fd, part.start, part.len()).map(Zeroizing::new)
+}
+
+/// Takes the next of secrets that [`join_secrets`] has written off `rest`. Fails if it is cut short.
+pub fn take_secret<'a>(rest: &mut &'a [u8]) -> io::Result<&'a [u8]> {
+    let cut_short = || io::Error::other("the secrets of the handover are cut short");
+    let (len, behind) = rest.split_at_checked(8).ok_or_else(cut_short)?;
+    let len = u64::from_le_bytes(len.try_into().unwrap_or_default());
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    let (secret, behind) = behind.split_at_checked(len).ok_or_else(cut_short)?;
+    *rest = behind;
+    Ok(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reads_its_own_part() {
+        let file = write(b"{}", b"[1,2]", b"secret").expect("a memory file");
+        let [keeper, public, secrets] = locate(file).expect("three parts");
+        assert_eq!(
+            read(file, keeper).expect("for the keeper").as_slice(),
+            b"{}"
+        );
+        assert_eq!(read(file, public).expect("public").as_slice(), b"[1,2]");
+        assert_eq!(read(file, secrets).expect("secrets").as_slice(), b"secret");
+        file.close();
+    }
+
+    #[test]
+    fn secrets_that_are_cut_short_are_refused() {
+        let mut rest: &[u8] = &[3, 0, 0, 0, 0, 0, 0, 0, b'a', b'b', b'c', 9];
+        assert_eq!(take_secret(&mut rest).expect("a secret"), b"abc");
+        assert!(take_secret(&mut rest).is_err());
+        let mut rest: &[u8] = &[255; 20];
+        assert!(take_secret(&mut rest).is_err());
+    }
+}

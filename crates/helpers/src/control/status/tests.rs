@@ -1,0 +1,190 @@
+//! A whole document: `document.expected` is what clients read, byte for byte.
+//! `DORMOUSE_BLESS=1 cargo test -p dormouse-helpers status` writes it anew.
+
+use super::*;
+use crate::control::http::Response;
+use dormouse_handover::talk::{
+    Backend, Bounds, Certificate, Configuration, DrainOrder, Keeper, Phase, Reload,
+};
+use dormouse_reactor::shared::{self, Shared};
+use dormouse_tables::backends::{Backends, CheckedHealth};
+use dormouse_tables::counters::Counters;
+use std::path::{Path, PathBuf};
+
+const FULL: &str = include_str!("document.expected");
+
+fn backend(place: u16, address: &str) -> Backend {
+    Backend {
+        route: 1,
+        address: address.to_owned(),
+        name: (place != 0).then(|| "app.internal".to_owned()),
+        place,
+        checked: place != 0,
+    }
+}
+
+fn state(backends: Vec<Backend>) -> State {
+    let pid = process::pid().0;
+    let now_ms = process::boottime_ms();
+    let keeper = |ended: Option<&str>| Keeper {
+        pid,
+        born_ms: now_ms,
+        ended: ended.map(str::to_owned),
+    };
+    State {
+        pid,
+        born_ms: now_ms,
+        phase: Phase::Draining,
+        keepers: vec![keeper(None), keeper(Some("exit status 1"))],
+        configuration: Configuration {
+            file: Some(PathBuf::from("/etc/dormouse/dormouse.toml")),
+            edition: 3,
+            loaded_ms: now_ms,
+            last_reload: Some(Reload {
+                done: false,
+                words: "error: \"x\"\nline 7".to_owned(),
+                at_ms: now_ms,
+            }),
+            waits_for_restart: vec!["workers".to_owned()],
+        },
+        bounds: Bounds {
+            connections: 20_000,
+            handshakes: 300,
+            pending_bytes: 1 << 20,
+            handshake_bytes: 16_384,
+            kernel_bytes: 1 << 24,
+        },
+        certificates: vec![Certificate {
+            file: "/etc/dormouse/é.pem".to_owned(),
+            name: "example.com".to_owned(),
+            expires_s: 0,
+        }],
+        acme: Some(Acme {
+            issued: 2,
+            failed: 1,
+            names: vec![AcmeName {
+                name: "a.example".to_owned(),
+                expires_s: None,
+                next_ms: now_ms,
+                failures: 1,
+                why: Some("refused".to_owned()),
+            }],
+        }),
+        drain: Some(Drain {
+            begun_ms: now_ms,
+            over_ms: 10_000,
+            order: DrainOrder::Shortest,
+            connections: 9,
+            closed_before: 1,
+        }),
+        backends,
+    }
+}
+
+/// What control shows of two workers, the second of which has died once.
+fn view() -> View {
+    let shared = Shared::create("test", 2).expect("memory");
+    for number in 0..2 {
+        let counters = Counters::new(shared.block(number).expect("a block"));
+        counters.set(Count::WorkerPid, process::pid().0 as u64);
+        counters.set(Count::WorkerBornMs, process::boottime_ms());
+        counters.set(Count::Connections, 5 + number as u64);
+        counters.set(Count::AtRest, 4);
+        counters.set(Count::Handshaking, 2);
+        counters.set(Count::ClosedDrained, 3);
+        counters.observe(Latency::Handshake, 2_000);
+        counters.observe(Latency::Wake, 10_000_000);
+    }
+    let dead = Counters::new(shared.block(1).expect("a block"));
+    dead.note_death(process::Ended::Killed(9));
+    dead.set(Count::Restarts, 1);
+    Common::KeySince.set(&shared, 1);
+    Common::StoreState.set(&shared, 2);
+    let backends = Backends::create(2).expect("memory");
+    let place = backends.place("10.0.0.7:8080");
+    backends.set_checked(place, CheckedHealth::Down, process::boottime_ms());
+    let state = state(vec![
+        backend(place, "10.0.0.7:8080"),
+        backend(0, "unix:/run/app.sock"),
+    ]);
+    let counters = shared::View::open(shared.reader().expect("a descriptor"), 2).expect("a view");
+    let mut view = View::new(counters, backends, 2);
+    view.set_state(Box::new(state));
+    view
+}
+
+/// The document without what changes from run to run: ages, sizes and process ids count as 0, and
+/// counters that are 0 are left out.
+fn stable(document: &str) -> String {
+    const CHANGING: [&str; 8] = [
+        "age_s",
+        "ago_s",
+        "expires_in_s",
+        "loaded_ago_s",
+        "own_bytes",
+        "passed_s",
+        "pid",
+        "resident_bytes",
+    ];
+    let mut in_counts = false;
+    let mut stable = String::new();
+    for line in document.lines() {
+        let (key, value) = line.split_once(": ").unwrap_or((line, ""));
+        in_counts = match line {
+            "  \"counts\": {" => true,
+            "  }," => false,
+            _ => in_counts,
+        };
+        if in_counts && value.trim_end_matches(',') == "0" {
+            continue;
+        }
+        stable.push_str(key);
+        if !value.is_empty() {
+            let is_number = value.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+            let is_changing = CHANGING.contains(&key.trim().trim_matches('"'));
+            stable.push_str(": ");
+            stable.push_str(match value.ends_with(',') {
+                true if is_number && is_changing => "0,",
+                false if is_number && is_changing => "0",
+                _ => value,
+            });
+        }
+        stable.push('\n');
+    }
+    stable
+}
+
+#[test]
+fn the_full_document_stays_the_same() {
+    let body = stable(&Response::json(200, &document(&view())).body);
+    if std::env::var_os("DORMOUSE_BLESS").is_some() {
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("src/control/status/document.expected");
+        std::fs::write(path, &body).expect("the file can be written");
+    }
+    assert_eq!(body, FULL);
+}
+
+#[test]
+fn a_document_without_a_word_of_main_has_all_fields() {
+    let mut view = view();
+    let shared = Shared::create("test", 1).expect("memory");
+    let counters = shared::View::open(shared.reader().expect("a descriptor"), 1).expect("a view");
+    view = View::new(counters, view.backends, 0);
+    let body = Response::json(200, &document(&view)).body;
+    for expected in [
+        "\"phase\": \"unknown\"",
+        "\"main\": null",
+        "\"configuration\": null",
+        "\"certificates\": null",
+        "\"acme\": null",
+        "\"drain\": null",
+        "\"max\": null",
+        "\"backends\": []",
+        "\"keeper\": null",
+        "\"last_death\": null",
+        "\"bound_bytes\": null",
+    ] {
+        assert!(body.contains(expected), "{expected} is missing in {body}");
+    }
+}

@@ -1,0 +1,202 @@
+//! What main and an errand tell each other.
+
+use serde::{Deserialize, Serialize};
+use zeroize::{Zeroize as _, Zeroizing};
+
+/// Command line of an errand.
+#[derive(Serialize, Deserialize)]
+pub struct ErrandArguments {
+    /// The errand's end of the channel to main.
+    pub channel: i32,
+    /// Memory file with the authorities that may vouch for ACME servers, PEM, if one is asked.
+    pub trust: Option<i32>,
+}
+
+/// An order from main.
+#[derive(Serialize, Deserialize)]
+pub enum Job {
+    /// Ask the authority whether the first certificate of a chain is revoked.
+    Ocsp {
+        /// Comes back with the response.
+        id: u64,
+        /// The chain, DER.
+        chain: Vec<Vec<u8>>,
+    },
+    /// Obtain a certificate for a name.
+    Obtain(CertificateRequest),
+    /// Ask when a certificate is to be renewed.
+    AskRenewal(RenewalQuery),
+    /// All workers show the challenge: the server may look.
+    Proceed,
+}
+
+/// A result of an errand.
+#[derive(Serialize, Deserialize)]
+pub enum ErrandReport {
+    /// A new account, for main to keep.
+    Account(Account),
+    /// A challenge, for workers to show to the server.
+    Challenge(Challenge),
+    /// An order has ended.
+    Certificate {
+        /// The name it was for.
+        name: String,
+        /// The certificate, or why there is none.
+        issued: Result<IssuedCertificate, String>,
+    },
+    /// The server's advice on a renewal.
+    Renewal {
+        /// The name that the certificate is for.
+        name: String,
+        /// `None`: the server does not say.
+        window: Result<Option<RenewalWindow>, String>,
+    },
+    /// The authority's response, checked.
+    Ocsp {
+        /// As in the job.
+        id: u64,
+        /// The response, DER, and the Unix time until which it is valid.
+        response: Result<(Vec<u8>, u64), String>,
+    },
+}
+
+/// An ACME server, and the account there.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct AcmeServer {
+    /// URL of its directory.
+    pub directory: String,
+    /// Address at which the server's operators reach the owner of a new account.
+    pub email: Option<String>,
+    /// `None`: there is no account yet.
+    pub account: Option<Account>,
+    /// Binds a new account to one that the server's operators know.
+    pub binding: Option<AccountBinding>,
+}
+
+/// An order for a certificate.
+#[derive(Serialize, Deserialize)]
+pub struct CertificateRequest {
+    /// The server that issues it.
+    pub server: AcmeServer,
+    /// The name it is for.
+    pub name: String,
+    /// The certificate it replaces, DER.
+    pub replaces: Option<Vec<u8>>,
+}
+
+/// A question: when is this certificate to be renewed?
+#[derive(Serialize, Deserialize)]
+pub struct RenewalQuery {
+    /// The server that issued it.
+    pub server: AcmeServer,
+    /// The name it is for.
+    pub name: String,
+    /// The certificate, DER.
+    pub certificate: Vec<u8>,
+}
+
+/// Credentials of an account, as the ACME library writes them. None of these texts has a character
+/// that JSON escapes: so reading and writing leaves no copies behind.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Account {
+    /// URL of the account.
+    pub id: String,
+    /// PKCS #8, in base64url.
+    pub(super) key_pkcs8: String,
+    /// URL of the server's directory.
+    pub directory: String,
+}
+
+/// External Account Binding (RFC 8555 §7.3.4).
+#[derive(Clone, Serialize, Deserialize)]
+pub struct AccountBinding {
+    /// Identifier of the key.
+    pub id: String,
+    /// Base64url.
+    pub key: String,
+}
+
+/// A certificate that proves control of a name, and is good for nothing else.
+#[derive(Serialize, Deserialize)]
+pub struct Challenge {
+    /// The name.
+    pub name: String,
+    /// PEM.
+    pub chain: String,
+    /// Its key.
+    pub key: PrivateKeyLines,
+}
+
+/// A certificate that an ACME server has issued.
+#[derive(Serialize, Deserialize)]
+pub struct IssuedCertificate {
+    /// PEM.
+    pub chain: String,
+    /// Its key.
+    pub key: PrivateKeyLines,
+}
+
+/// The time in which a server wants a certificate renewed.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub struct RenewalWindow {
+    /// Unix time.
+    pub from_s: i64,
+    /// Unix time.
+    pub until_s: i64,
+    /// Seconds after which the server is asked again.
+    pub ask_again_s: u64,
+}
+
+/// The lines of a private key in PEM. In JSON the end of a line is an escape, and a parser of
+/// escapes leaves copies behind.
+#[derive(Serialize, Deserialize)]
+pub struct PrivateKeyLines(Vec<String>);
+
+impl PrivateKeyLines {
+    pub(super) fn of(pem: &str) -> PrivateKeyLines {
+        PrivateKeyLines(pem.lines().map(str::to_owned).collect())
+    }
+
+    /// The key as PEM.
+    pub fn pem(&self) -> Zeroizing<String> {
+        let len = self.0.iter().map(|line| line.len() + 1).sum();
+        let mut pem = Zeroizing::new(String::with_capacity(len));
+        for line in &self.0 {
+            pem.push_str(line);
+            pem.push('\n');
+        }
+        pem
+    }
+}
+
+impl Drop for PrivateKeyLines {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(String::zeroize);
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.key_pkcs8.zeroize();
+    }
+}
+
+impl Drop for AccountBinding {
+    fn drop(&mut self) {
+        self.key.zeroize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_travels_without_escapes() {
+        let pem = "-----BEGIN PRIVATE KEY-----\nAAAA\nBB==\n-----END PRIVATE KEY-----\n";
+        let text = serde_json::to_string(&PrivateKeyLines::of(pem)).expect("JSON");
+        assert!(!text.contains('\\'), "{text}");
+        let back: PrivateKeyLines = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(back.pem().as_str(), pem);
+    }
+}

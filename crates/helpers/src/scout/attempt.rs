@@ -1,0 +1,224 @@
+//! One check of one backend: connects, sends the request, reads the first line of the answer.
+
+use super::task::Check;
+use super::tls::TlsCheck;
+use dormouse_engine::ClientContext;
+use dormouse_reactor::poller::Interest;
+use dormouse_reactor::socket::{self, Addr, Attempt, ConnectOptions, Connecting, Peer};
+use dormouse_reactor::{Fd, OnExec};
+use std::io;
+
+/// Length of "HTTP/1.1 200": all that is read of an answer.
+const STATUS_BYTES: usize = 12;
+
+/// Received at once.
+const RECEIVE_MAX: usize = 16 << 10;
+
+/// The state of an attempt after a step.
+pub(super) enum Progress {
+    /// Waits for its socket.
+    Pending,
+    /// The backend is well.
+    Passed,
+    /// The backend is not well: the reason.
+    Failed(String),
+}
+
+/// A check under way.
+pub(super) struct CheckAttempt {
+    fd: Fd,
+    connected: bool,
+    /// Bytes still to be sent.
+    unsent: Vec<u8>,
+    tls: Option<TlsCheck>,
+    answer: Vec<u8>,
+}
+
+impl CheckAttempt {
+    /// Connects. With a `context` TLS is spoken.
+    pub(super) fn begin(
+        check: &Check,
+        address: &Addr,
+        context: Option<&ClientContext>,
+    ) -> Result<CheckAttempt, String> {
+        let mut unsent = check.preface.clone();
+        let tls = match (context, &check.tls) {
+            (Some(context), Some(tls)) => {
+                Some(TlsCheck::begin(context, &tls.server_name, &mut unsent)?)
+            }
+            _ => {
+                if let Some((request, _)) = &check.request {
+                    unsent.extend_from_slice(request.as_bytes());
+                }
+                None
+            }
+        };
+        let options = ConnectOptions {
+            on_exec: OnExec::Close,
+            ..ConnectOptions::default()
+        };
+        let connecting = socket::connect(address, &options).map_err(|error| error.to_string())?;
+        Ok(CheckAttempt {
+            fd: connecting.fd(),
+            connected: matches!(connecting, Connecting::Established(_)),
+            unsent,
+            tls,
+            answer: Vec::with_capacity(STATUS_BYTES),
+        })
+    }
+
+    pub(super) fn fd(&self) -> Fd {
+        self.fd
+    }
+
+    /// What it waits for.
+    pub(super) fn interest(&self) -> Interest {
+        if self.connected && self.unsent.is_empty() {
+            Interest::READ
+        } else {
+            Interest::WRITE
+        }
+    }
+
+    /// Goes on as far as it can.
+    pub(super) fn step(&mut self, check: &Check) -> Progress {
+        match self.go_on(check) {
+            Ok(next) => next,
+            Err(error) => self.broken(check, &error.to_string()),
+        }
+    }
+
+    /// The time for an answer is over.
+    pub(super) fn late(&self, check: &Check) -> Progress {
+        let done = match &self.tls {
+            _ if !self.connected => "connection",
+            Some(tls) if !tls.is_established() => "TLS handshake",
+            Some(_) if check.request.is_none() => return Progress::Passed,
+            _ => "answer",
+        };
+        Progress::Failed(format!("no {done} within {} ms", check.timeout_ms))
+    }
+
+    fn go_on(&mut self, check: &Check) -> io::Result<Progress> {
+        if !self.connected {
+            socket::take_error(self.fd)?;
+            if Peer::of(self.fd).is_err() {
+                return Ok(Progress::Pending);
+            }
+            self.connected = true;
+        }
+        loop {
+            while !self.unsent.is_empty() {
+                match socket::send(self.fd, &self.unsent)? {
+                    Attempt::Done(sent) => drop(self.unsent.drain(..sent)),
+                    Attempt::WouldBlock => return Ok(Progress::Pending),
+                }
+            }
+            if self.tls.is_none() && check.request.is_none() {
+                return Ok(Progress::Passed);
+            }
+            let mut room = [0; RECEIVE_MAX];
+            let wanted = match self.tls {
+                Some(_) => RECEIVE_MAX,
+                None => STATUS_BYTES.saturating_sub(self.answer.len()),
+            };
+            let n = match socket::recv(self.fd, &mut room[..wanted])? {
+                Attempt::Done(0) => return Ok(self.broken(check, "it ended the connection")),
+                Attempt::Done(n) => n,
+                Attempt::WouldBlock => return Ok(Progress::Pending),
+            };
+            let next = self.hear(check, &mut room[..n]);
+            if !matches!(next, Progress::Pending) {
+                // An alert, maybe; nobody waits for it to be read.
+                let _ = socket::send(self.fd, &self.unsent);
+                return Ok(next);
+            }
+        }
+    }
+
+    fn hear(&mut self, check: &Check, received: &mut [u8]) -> Progress {
+        let request = check.request.as_ref();
+        let Some(tls) = &mut self.tls else {
+            self.answer.extend_from_slice(received);
+            return self.judge(check);
+        };
+        let request = request.map(|(request, _)| request.as_str());
+        match tls.receive(received, request, &mut self.unsent) {
+            Err(why) => Progress::Failed(why),
+            Ok(came) if request.is_none() => match came.is_accepted {
+                true => Progress::Passed,
+                false => Progress::Pending,
+            },
+            Ok(came) => {
+                let missing = STATUS_BYTES.saturating_sub(self.answer.len());
+                let more = came.plaintext.iter().take(missing);
+                self.answer.extend(more);
+                match self.judge(check) {
+                    Progress::Pending if came.is_end => {
+                        Progress::Failed("it ended without an answer".to_owned())
+                    }
+                    next => next,
+                }
+            }
+        }
+    }
+
+    /// The connection is over before there is an answer.
+    fn broken(&self, check: &Check, why: &str) -> Progress {
+        match &self.tls {
+            // It had nothing against us, or would have said so; how it ends is its own affair.
+            Some(tls) if tls.is_established() && check.request.is_none() => Progress::Passed,
+            Some(tls) if !tls.is_established() && self.connected => {
+                Progress::Failed(format!("{why} in the TLS handshake"))
+            }
+            _ if self.connected => Progress::Failed(format!("{why} without an answer")),
+            _ => Progress::Failed(why.to_owned()),
+        }
+    }
+
+    fn judge(&self, check: &Check) -> Progress {
+        let Some((_, good)) = &check.request else {
+            return Progress::Passed;
+        };
+        if self.answer.len() < STATUS_BYTES {
+            return Progress::Pending;
+        }
+        match status(&self.answer) {
+            None => Progress::Failed("its answer is not HTTP/1".to_owned()),
+            Some(code) if good.contain(code) => Progress::Passed,
+            Some(code) => Progress::Failed(format!("it answered with status {code}")),
+        }
+    }
+}
+
+/// The code of a status line (RFC 9112 §4).
+fn status(line: &[u8]) -> Option<u16> {
+    let rest = line.strip_prefix(b"HTTP/1.")?;
+    match rest {
+        [b'0' | b'1', b' ', code @ ..] => {
+            let code: &[u8; 3] = code.get(..3)?.try_into().ok()?;
+            let digits = std::str::from_utf8(code).ok()?;
+            digits.parse().ok()
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_line_has_a_code() {
+        assert_eq!(status(b"HTTP/1.1 204"), Some(204));
+        assert_eq!(status(b"HTTP/1.0 503 Busy"), Some(503));
+        for wrong in [
+            "HTTP/2 200 OK",
+            "SSH-2.0-Open",
+            "HTTP/1.1 2x4",
+            "HTTP/1.1 20",
+        ] {
+            assert_eq!(status(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+}

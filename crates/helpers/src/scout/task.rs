@@ -1,0 +1,164 @@
+//! What a scout is to do, and how it is passed on: a memory file.
+
+use dormouse_config::StatusCodes;
+use dormouse_handover::{OriginPem, Pem, parts};
+use dormouse_reactor::Fd;
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// A scout's work.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// Names to look up: hosts with ports.
+    pub names: Vec<String>,
+    /// `None`: each name is looked up once, and then the scout ends.
+    pub schedule: Option<LookupSchedule>,
+    /// Backends to check, in the order of their addresses.
+    pub checks: Vec<Check>,
+    /// TLS settings of the checks.
+    pub profiles: Vec<TlsProfile>,
+}
+
+/// When names are looked up again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LookupSchedule {
+    /// Interval for a name whose addresses have no known lifetime.
+    pub every_ms: u64,
+    /// Lower bound of the lifetime that DNS gives.
+    pub ttl_min_ms: u64,
+    /// Upper bound of the lifetime that DNS gives.
+    pub ttl_max_ms: u64,
+}
+
+/// TLS settings for the backends of a route.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub struct TlsProfile {
+    /// Trust and own certificate, as clients' connections have them.
+    pub pem: OriginPem,
+    /// Protocols that the check offers.
+    pub alpn: Vec<String>,
+}
+
+/// TLS of one check.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckTls {
+    /// Index among the task's profiles.
+    pub profile: usize,
+    /// Name that the backend's certificate must be for.
+    pub server_name: String,
+}
+
+impl Task {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.checks.is_empty()
+    }
+
+    /// Whether a scout with the task `other` only needs another list of checks.
+    pub fn differs_only_in_checks(&self, other: &Task) -> bool {
+        let is_unix = |check: &Check| check.backend.starts_with("unix:");
+        let asks = |task: &Task| (!task.checks.is_empty(), task.checks.iter().any(is_unix));
+        asks(self) == asks(other)
+            && self.names == other.names
+            && self.schedule == other.schedule
+            && self.profiles == other.profiles
+    }
+}
+
+/// How one backend is checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// Its address, as the table of backends knows it.
+    pub backend: String,
+    /// Bytes sent first: a PROXY protocol header that names no client.
+    pub preface: Vec<u8>,
+    /// `None`: the check does not speak TLS.
+    pub tls: Option<CheckTls>,
+    /// A request, and the status codes of a good answer. `None`: a connection, with its TLS
+    /// handshake, is enough.
+    pub request: Option<(String, StatusCodes)>,
+    /// Time between two checks.
+    pub every_ms: u64,
+    /// Time for one check.
+    pub timeout_ms: u64,
+    /// Good answers in a row after which the backend is up.
+    pub rise: u32,
+    /// Bad answers in a row after which it is down.
+    pub fall: u32,
+}
+
+impl Task {
+    /// Writes it into a memory file, for a scout to read.
+    pub fn write(&self) -> io::Result<Fd> {
+        let keys = parts::join_secrets(self.identities().map(|pem| pem.key.as_bytes()).collect());
+        parts::write(&[], &serde_json::to_vec(self)?, &keys)
+    }
+
+    /// Certificates that are shown to backends.
+    fn identities(&self) -> impl Iterator<Item = &Pem> {
+        let profiles = self.profiles.iter();
+        profiles.filter_map(|profile| profile.pem.identity.as_ref())
+    }
+
+    /// Reads and closes the memory file.
+    pub(super) fn read(fd: Fd) -> io::Result<Task> {
+        let [_, task, keys] = parts::locate(fd)?;
+        let read = serde_json::from_slice(&parts::read(fd, task)?);
+        let keys = parts::read(fd, keys);
+        fd.close();
+        let (mut task, keys): (Task, _) = (read?, keys?);
+        let mut rest = keys.as_slice();
+        let profiles = task.profiles.iter_mut();
+        for identity in profiles.filter_map(|profile| profile.pem.identity.as_mut()) {
+            let key = parts::take_secret(&mut rest)?.to_vec();
+            identity.key = String::from_utf8(key).map_err(io::Error::other)?;
+        }
+        Ok(task)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_goes_through_the_memory_file() {
+        let task = Task {
+            names: vec!["app.example:80".to_owned()],
+            schedule: Some(LookupSchedule {
+                every_ms: 30_000,
+                ttl_min_ms: 1_000,
+                ttl_max_ms: 3_600_000,
+            }),
+            checks: vec![Check {
+                backend: "10.0.0.1:80".to_owned(),
+                preface: Vec::new(),
+                tls: Some(CheckTls {
+                    profile: 0,
+                    server_name: "app.example".to_owned(),
+                }),
+                request: None,
+                every_ms: 2_000,
+                timeout_ms: 1_000,
+                rise: 2,
+                fall: 3,
+            }],
+            profiles: vec![TlsProfile {
+                pem: OriginPem {
+                    roots: Some("roots".to_owned()),
+                    identity: Some(Pem {
+                        name: "own.pem".to_owned(),
+                        key_name: "own.key".to_owned(),
+                        chain: "chain".to_owned(),
+                        ocsp: Vec::new(),
+                        ocsp_from_file: false,
+                        key: "key".to_owned(),
+                    }),
+                },
+                alpn: vec!["http/1.1".to_owned()],
+            }],
+        };
+        let fd = task.write().expect("a memory file");
+        assert!(Task::read(fd).expect("a task") == task);
+    }
+}

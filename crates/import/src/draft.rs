@@ -1,0 +1,303 @@
+//! What an import has found, and how it is written down.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use dormouse_config::{self as config, Config, Machine, Mistake, OptionSpec, Severity, Source};
+
+use crate::error::Position;
+use crate::section::{Options, Remarks, Section, harmless, set};
+use crate::toml::quoted;
+
+/// How often the result is looked at: each time something that does not fit is left out.
+const ROUNDS_MAX: usize = 50;
+
+/// A configuration of ours in the making.
+#[derive(Clone, Debug, Default)]
+pub struct Draft {
+    /// Options of the program.
+    options: Options,
+    /// Times that hold for the whole program here, in milliseconds, and where they were said.
+    times: BTreeMap<&'static str, (u64, Position, String)>,
+    pub(super) sections: Vec<Section>,
+    remarks: Remarks,
+}
+
+/// The result.
+pub struct ImportedConfig {
+    /// Our configuration, with comments.
+    pub text: String,
+    /// Number of settings that could not be carried over.
+    pub left_out: usize,
+    /// Number of things to be done before it can run.
+    pub to_do: usize,
+    /// What stands in each line: the section, if any, and the option, if it is one.
+    lines: Vec<(Option<usize>, Option<&'static str>)>,
+}
+
+impl Draft {
+    /// Nothing that could be served.
+    pub fn is_empty(&self) -> bool {
+        self.sections.is_empty()
+    }
+
+    pub(super) fn set(&mut self, name: &'static str, value: impl Into<String>) {
+        set(&mut self.options, name, value.into());
+    }
+
+    pub(super) fn set_text(&mut self, name: &'static str, text: &str) {
+        self.set(name, quoted(text));
+    }
+
+    /// A whole number; what is none is left out.
+    pub(super) fn number(
+        &mut self,
+        name: &'static str,
+        text: &str,
+        position: &Position,
+        shown: &str,
+    ) {
+        match text.parse::<u64>() {
+            Ok(n) => self.set(name, n.to_string()),
+            Err(_) => self.leave_out(position, shown, &format!("`{name}` takes a whole number")),
+        }
+    }
+
+    pub(super) fn leave_out(&mut self, position: &Position, what: &str, why: &str) {
+        self.remarks.leave_out(position, what, why);
+    }
+
+    /// A number that others have for each service, and we for the whole program.
+    pub(super) fn largest(&mut self, name: &'static str, n: u64) {
+        let found = self.options.iter().find(|(option, _)| *option == name);
+        let before: Option<u64> = found.and_then(|(_, value)| value.parse().ok());
+        self.set(name, before.unwrap_or(0).max(n).to_string());
+    }
+
+    /// A time that others have for each service, and we for the whole program: the longest holds,
+    /// so that nobody is closed who was not before. 0 is no limit.
+    pub(super) fn longest(
+        &mut self,
+        name: &'static str,
+        ms: u64,
+        position: &Position,
+        shown: &str,
+    ) {
+        let endless = |ms: u64| if ms == 0 { u64::MAX } else { ms };
+        let mut said = (ms, position.clone(), shown.to_owned());
+        if let Some(old) = self.times.get_mut(name) {
+            if old.0 == ms {
+                return;
+            }
+            if endless(ms) > endless(old.0) {
+                std::mem::swap(old, &mut said);
+            }
+            let (_, position, shown) = said;
+            // Nobody said it: it was a default.
+            if shown.is_empty() {
+                return;
+            }
+            let why = format!("`{name}` is one for all here: the longest is taken");
+            self.leave_out(&position, &shown, &why);
+            return;
+        }
+        self.times.insert(name, said);
+    }
+
+    /// The file, held against all that `dormouse check` holds it against but files and names of
+    /// hosts. What does not fit and can do without is left out; the rest is to be done.
+    pub fn finish(mut self, from: &str) -> ImportedConfig {
+        for (name, (ms, ..)) in std::mem::take(&mut self.times) {
+            match ms {
+                0 if name == "idle_timeout" => {}
+                0 => self.set_text(name, "10m"),
+                ms => self.set_text(name, &config::show_duration(Duration::from_millis(ms))),
+            }
+        }
+        self.in_order_of_the_reference();
+        let machine = Machine::read();
+        for _ in 0..ROUNDS_MAX {
+            let page = self.page(from);
+            let mistakes = config::judge(&page.text, Path::new("dormouse.toml"), &machine);
+            let errors = mistakes.list.iter();
+            let errors: Vec<&Mistake> = errors
+                .filter(|one| one.severity == Severity::Error)
+                .collect();
+            if !self.without_what_does_not_fit(&page, &errors) {
+                errors
+                    .iter()
+                    .for_each(|mistake| self.still_to_do(&page, mistake));
+                break;
+            }
+        }
+        self.page(from)
+    }
+
+    fn in_order_of_the_reference(&mut self) {
+        let place =
+            |options: &[OptionSpec], name: &str| options.iter().position(|one| one.name == name);
+        let of_program: Vec<OptionSpec> = Config::PROCESS_OPTIONS
+            .iter()
+            .flat_map(|group| group.options)
+            .copied()
+            .collect();
+        self.options
+            .sort_by_key(|(name, _)| place(&of_program, name));
+        for section in &mut self.sections {
+            let kind = if section.originate {
+                config::Section::Originate
+            } else {
+                config::Section::Route
+            };
+            section
+                .options
+                .sort_by_key(|(name, _)| place(kind.options().options, name));
+        }
+    }
+
+    /// Leaves out options which do not fit. False: there are none.
+    fn without_what_does_not_fit(&mut self, page: &ImportedConfig, errors: &[&Mistake]) -> bool {
+        let mut any = false;
+        for mistake in errors {
+            let Some((section, Some(name))) = page.origin(mistake) else {
+                continue;
+            };
+            if !is_spare(name) {
+                continue;
+            }
+            let (options, remarks) = match section.and_then(|at| self.sections.get_mut(at)) {
+                Some(section) => (&mut section.options, &mut section.remarks),
+                None => (&mut self.options, &mut self.remarks),
+            };
+            if let Some(at) = options.iter().position(|(option, _)| *option == name) {
+                let (_, value) = options.remove(at);
+                remarks.left_out.push(format!(
+                    "{name} = {} -- {}",
+                    harmless(&value),
+                    words_of(mistake)
+                ));
+                any = true;
+            }
+        }
+        any
+    }
+
+    fn still_to_do(&mut self, page: &ImportedConfig, mistake: &Mistake) {
+        let what = words_of(mistake);
+        let section = page.origin(mistake).and_then(|(section, _)| section);
+        match section.and_then(|at| self.sections.get_mut(at)) {
+            Some(section) => section.remarks.add_to_do(what),
+            None => self.remarks.add_to_do(what),
+        }
+    }
+
+    fn page(&self, from: &str) -> ImportedConfig {
+        let mut page = ImportedConfig {
+            text: String::new(),
+            left_out: 0,
+            to_do: 0,
+            lines: Vec::new(),
+        };
+        page.line(
+            None,
+            None,
+            &format!("# From {}, by `dormouse import`.", harmless(from)),
+        );
+        page.remarks(None, &self.remarks);
+        page.options(None, &self.options);
+        for (at, section) in self.sections.iter().enumerate() {
+            let at = Some(at);
+            page.line(at, None, "");
+            page.line(at, None, &format!("# {}", harmless(&section.title)));
+            let kind = if section.originate {
+                "originate"
+            } else {
+                "route"
+            };
+            page.line(at, None, &format!("[[{kind}]]"));
+            page.options(at, &section.options);
+            page.remarks(at, &section.remarks);
+        }
+        page
+    }
+}
+
+impl ImportedConfig {
+    fn line(&mut self, section: Option<usize>, option: Option<&'static str>, text: &str) {
+        self.text.push_str(text);
+        self.text.push('\n');
+        self.lines.push((section, option));
+    }
+
+    fn options(&mut self, section: Option<usize>, options: &Options) {
+        for (name, value) in options {
+            self.line(section, Some(name), &format!("{name} = {value}"));
+        }
+    }
+
+    fn remarks(&mut self, section: Option<usize>, remarks: &Remarks) {
+        for what in &remarks.to_do {
+            self.line(section, None, &format!("# TO DO: {what}"));
+        }
+        for what in &remarks.left_out {
+            self.line(section, None, &format!("# {what}"));
+        }
+        self.to_do += remarks.to_do.len();
+        self.left_out += remarks.left_out.len();
+    }
+
+    /// Where a mistake was made.
+    fn origin(&self, mistake: &Mistake) -> Option<(Option<usize>, Option<&'static str>)> {
+        let Source::Line { line, .. } = mistake.source else {
+            return None;
+        };
+        self.lines.get(line.checked_sub(1)?).copied()
+    }
+}
+
+/// Options without which nobody comes in who should not, and nothing goes where it should not: our
+/// default is safe.
+fn is_spare(name: &str) -> bool {
+    let amounts = [
+        "workers",
+        "max_connections",
+        "backlog",
+        "balance",
+        "backend_failures",
+        "backend_pause",
+        "slow_start",
+        "shutdown_grace",
+        "session_cache",
+        "ticket_lifetime",
+        "ticket_rotation",
+    ];
+    let beginnings = ["check", "keepalive_", "resume_"];
+    name.ends_with("_timeout")
+        || amounts.contains(&name)
+        || beginnings.iter().any(|start| name.starts_with(start))
+}
+
+/// A mistake in one line.
+fn words_of(mistake: &Mistake) -> String {
+    let parts = [
+        Some(mistake.what.as_str()),
+        Some(mistake.label.as_str()),
+        mistake.help.as_deref(),
+    ];
+    let parts: Vec<&str> = parts
+        .into_iter()
+        .flatten()
+        .filter(|part| !part.is_empty())
+        .collect();
+    let all = parts.join("; ");
+    // Lines are those of a page that nobody has seen.
+    let all = match all.split_once(" (line ") {
+        Some((before, behind)) => {
+            let rest = behind.split_once(')').map_or("", |(_, rest)| rest);
+            format!("{before}{rest}")
+        }
+        None => all,
+    };
+    all.split_whitespace().collect::<Vec<_>>().join(" ")
+}

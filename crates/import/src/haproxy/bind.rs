@@ -1,0 +1,305 @@
+//! `bind ADDRESS ssl crt FILE …`
+
+use std::path::Path;
+
+use super::config::Config;
+use super::syntax::Line;
+use crate::advice::{BY_THEIR_NAMES, PROXY_FROM_WHOM};
+use crate::draft::Draft;
+use crate::error::Position;
+use crate::openssl::version;
+use crate::section::Section;
+use crate::source::read as read_file;
+use crate::toml::{Certificate, certificates, list, quoted, quoted_list};
+use crate::value::time;
+
+/// What a bind says about TLS, before its defaults are added.
+#[derive(Default)]
+struct BindSettings {
+    certificates: Vec<Certificate>,
+    verify: Option<String>,
+    ca: Option<String>,
+    crls: Vec<String>,
+    ciphers: Option<String>,
+    ciphersuites: Option<String>,
+    curves: Option<String>,
+    no_tickets: bool,
+    no_tls: Vec<&'static str>,
+}
+
+pub(super) fn read(
+    line: &Line,
+    config: &Config,
+    has_tls: bool,
+    section: &mut Section,
+    draft: &mut Draft,
+) {
+    listen(line, section);
+    let mut settings = BindSettings::default();
+    if let Some(options) = config.global("ssl-default-bind-options") {
+        words(
+            options,
+            options.behind(1),
+            config,
+            &mut settings,
+            section,
+            draft,
+        );
+    }
+    words(line, line.behind(2), config, &mut settings, section, draft);
+    if !has_tls {
+        section.set("pass_through", "true");
+        return;
+    }
+    if !settings.certificates.is_empty() {
+        section.set("certificates", certificates(&settings.certificates));
+    }
+    let default = |name: &str| config.global(name).map(|line| line.word(1).to_owned());
+    let (tls12, tls13) = (
+        settings.ciphers.or(default("ssl-default-bind-ciphers")),
+        settings
+            .ciphersuites
+            .or(default("ssl-default-bind-ciphersuites")),
+    );
+    if tls12.is_some() || tls13.is_some() {
+        section.suites(
+            &line.position,
+            "ciphers, ciphersuites",
+            tls12.as_deref(),
+            tls13.as_deref(),
+        );
+    }
+    if let Some(curves) = settings.curves.or(default("ssl-default-bind-curves")) {
+        section.groups(&line.position, &format!("curves {curves}"), &curves);
+    }
+    match settings.no_tls.as_slice() {
+        [] => {}
+        no if no.contains(&"1.3") => section.set_text("max_version", "1.2"),
+        _ => section.set_text("min_version", "1.3"),
+    }
+    if settings.no_tickets {
+        // Its sessions are kept in a cache then; some 200 bytes each.
+        let cache = config
+            .global("tune.ssl.cachesize")
+            .map_or(20_000, |line| line.word(1).parse::<u64>().unwrap_or(20_000));
+        match cache {
+            0 => draft.set("tickets", "0"),
+            sessions => draft.set_text("session_cache", &format!("{} KiB", (sessions / 4).max(64))),
+        }
+    }
+    match settings.verify.as_deref() {
+        None | Some("none") => {}
+        Some(how) => section.clients(
+            if how == "optional" { how } else { "required" },
+            settings.ca.as_deref(),
+            &settings.crls,
+        ),
+    }
+}
+
+/// Several addresses with commas between them.
+fn listen(line: &Line, section: &mut Section) {
+    let mut all = Vec::new();
+    for one in line.word(1).split(',') {
+        match address(one, line.says("v4v6")) {
+            Some(address) => all.push(quoted(&address)),
+            None => section.add_to_do(
+                &line.position,
+                &format!("we listen on TCP addresses with one port: not on {one}"),
+            ),
+        }
+    }
+    section.set("listen", list(&all));
+}
+
+/// `*:443`, `:443`, `ipv4@1.2.3.4:443`, `:::443`. `None`: it is no TCP address.
+fn address(text: &str, both: bool) -> Option<String> {
+    let (family, text) = text.split_once('@').unwrap_or(("", text));
+    if !matches!(family, "" | "ipv4" | "ipv6" | "tcp" | "tcp4" | "tcp6")
+        || text.starts_with('/')
+        || text.contains('$')
+    {
+        return None;
+    }
+    let (host, port) = text.rsplit_once(':')?;
+    if port.is_empty() || !port.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    Some(match (host, family) {
+        ("::" | "[::]", _) if both => format!(":{port}"),
+        ("", "ipv6" | "tcp6") | ("::", _) => format!("[::]:{port}"),
+        ("" | "*", _) => format!("0.0.0.0:{port}"),
+        (host, _) if host.contains(':') && !host.starts_with('[') => format!("[{host}]:{port}"),
+        (host, _) => format!("{host}:{port}"),
+    })
+}
+
+fn words(
+    line: &Line,
+    all: &[String],
+    config: &Config,
+    settings: &mut BindSettings,
+    section: &mut Section,
+    draft: &mut Draft,
+) {
+    let position = &line.position;
+    let mut rest = all.iter();
+    while let Some(word) = rest.next() {
+        let mut value = || rest.next().map_or("", String::as_str);
+        match word.as_str() {
+            "crt" => settings
+                .certificates
+                .push(certificate(&config.path("crt-base", value()))),
+            "crt-list" => crt_list(
+                &config.path("crt-base", value()),
+                config,
+                position,
+                settings,
+                section,
+            ),
+            "alpn" => section.set("alpn", quoted_list(&value().split(',').collect::<Vec<_>>())),
+            "ssl-min-ver" => oldest(value(), position, section),
+            "ssl-max-ver" => match version(value()) {
+                Some("1.3") => section.remove("max_version"),
+                Some(ours) => section.set_text("max_version", ours),
+                None => section.leave_out(position, "ssl-max-ver", "TLS 1.2 is the oldest here"),
+            },
+            "force-tlsv12" => settings.no_tls.push("1.3"),
+            "force-tlsv13" => settings.no_tls.push("1.2"),
+            "no-tlsv12" => settings.no_tls.push("1.2"),
+            "no-tlsv13" => settings.no_tls.push("1.3"),
+            "no-tls-tickets" => settings.no_tickets = true,
+            "tls-ticket-keys" => {
+                let keys = format!("file:{}", value());
+                draft.set("ticket_keys", quoted_list(&[keys]));
+            }
+            "verify" => settings.verify = Some(value().to_owned()),
+            "ca-file" => settings.ca = Some(config.path("ca-base", value())),
+            "crl-file" => settings.crls.push(config.path("ca-base", value())),
+            "ciphers" => settings.ciphers = Some(value().to_owned()),
+            "ciphersuites" => settings.ciphersuites = Some(value().to_owned()),
+            "curves" | "ecdhe" => settings.curves = Some(value().to_owned()),
+            "strict-sni" => section.set_text("unknown_name", "refuse"),
+            "accept-proxy" => section.add_to_do(position, PROXY_FROM_WHOM),
+            "backlog" => draft.number("backlog", value(), position, "backlog"),
+            "tcp-ut" => {
+                if let Some(ms) = time(value(), 1) {
+                    draft.longest("user_timeout", ms, position, "tcp-ut");
+                }
+            }
+            _ => no_option(word, &mut rest, position, section),
+        }
+    }
+}
+
+/// What is not about TLS, or has no counterpart; with its value, where it has one.
+fn no_option<'a>(
+    word: &str,
+    rest: &mut impl Iterator<Item = &'a String>,
+    position: &Position,
+    section: &mut Section,
+) {
+    let mut with_value = || format!("{word} {}", rest.next().map_or("", String::as_str));
+    match word {
+        "maxconn" => {
+            let shown = with_value();
+            section.leave_out(
+                position,
+                &shown,
+                "`max_connections` is for all routes together",
+            );
+        }
+        "interface" | "namespace" => {
+            let shown = with_value();
+            let what = "name in `listen` the addresses it has, and no others";
+            section.add_to_do(position, &format!("{shown} has no counterpart: {what}"));
+        }
+        "ca-ignore-err" | "crt-ignore-err" => {
+            let shown = with_value();
+            section.leave_out(position, &shown, "a certificate that is no good is refused");
+        }
+        "allow-0rtt" => section.leave_out(position, word, "0-RTT data is never accepted"),
+        "tfo" | "generate-certificates" | "transparent" => {
+            section.leave_out(position, word, "no counterpart");
+        }
+        "npn" | "ca-verify-file" | "ca-sign-file" | "ca-sign-pass" | "proto" => {
+            let shown = with_value();
+            section.leave_out(position, &shown, "no counterpart");
+        }
+        "name"
+        | "id"
+        | "nice"
+        | "process"
+        | "thread"
+        | "mss"
+        | "mode"
+        | "user"
+        | "uid"
+        | "group"
+        | "gid"
+        | "level"
+        | "shards"
+        | "severity-output"
+        | "accept-netscaler-cip" => drop(with_value()),
+        // `ssl`, `v4v6`, `v6only`, `defer-accept`, `prefer-client-ciphers`, `no-sslv3` and such.
+        _ => {}
+    }
+}
+
+fn oldest(text: &str, position: &Position, section: &mut Section) {
+    match version(text) {
+        Some("1.3") => section.set_text("min_version", "1.3"),
+        // Ours, whatever the defaults of all binds say.
+        Some(_) => section.remove("min_version"),
+        None => section.leave_out(
+            position,
+            &format!("ssl-min-ver {text}"),
+            "TLS 1.2 is the oldest here",
+        ),
+    }
+}
+
+/// A file, with what HAProxy takes from files beside it; or a folder.
+fn certificate(file: &str) -> Certificate {
+    let beside = |end: &str| {
+        let path = format!("{file}.{end}");
+        Path::new(&path).is_file().then_some(path)
+    };
+    Certificate {
+        key: beside("key"),
+        ocsp: beside("ocsp"),
+        cert: file.to_owned(),
+    }
+}
+
+/// A file with a line for each certificate: `FILE [options] names…`.
+fn crt_list(
+    file: &str,
+    config: &Config,
+    position: &Position,
+    settings: &mut BindSettings,
+    section: &mut Section,
+) {
+    let shown = format!("crt-list {file}");
+    let inner = Position::included(file);
+    let Ok(text) = read_file(Path::new(file), &inner) else {
+        return section.add_to_do(
+            position,
+            &format!("{shown} is not there: name its files in `certificates`"),
+        );
+    };
+    for (n, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (cert, more) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        settings
+            .certificates
+            .push(certificate(&config.path("crt-base", cert)));
+        if !more.trim().is_empty() {
+            let why = BY_THEIR_NAMES;
+            section.leave_out(&inner.at(n + 1), more, why);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Which backend connections go to: `use_backend` and `default_backend`.
+
+use std::path::Path;
+
+use super::config::Config;
+use super::syntax::{HaproxySection, Line, Test, condition};
+use crate::error::Position;
+use crate::source::read;
+
+/// A backend for clients which ask for one of these names, or offer one of these protocols; for all
+/// others, if there are none.
+pub(super) struct BackendCase<'a> {
+    pub(super) names: Vec<String>,
+    pub(super) protocols: Vec<String>,
+    pub(super) backend: Option<&'a HaproxySection>,
+    pub(super) position: Position,
+}
+
+/// The ways on from a frontend, and those which are chosen by what we do not look at.
+#[derive(Default)]
+pub(super) struct BackendCases<'a> {
+    pub(super) all: Vec<BackendCase<'a>>,
+    pub(super) not_ours: Vec<(&'static str, &'a Line)>,
+}
+
+pub(super) fn cases<'a>(part: &'a HaproxySection, config: &'a Config) -> BackendCases<'a> {
+    let mut cases = BackendCases::default();
+    for line in part.all("use_backend") {
+        let name = line.word(1);
+        let ways = condition(&line.words, part, &config.folder);
+        if name.contains("%[") {
+            let is_ours = ways.is_none() && cases.of_map(name, config, line);
+            if !is_ours {
+                let why = "names are written out here: a route with `server_names` for each";
+                cases.not_ours.push((why, line));
+            }
+            continue;
+        }
+        for way in ways.unwrap_or_else(|| vec![Vec::new()]) {
+            match way_in(&way) {
+                Some((names, protocols)) => cases.add(names, protocols, config.backend(name), line),
+                None => {
+                    let why = "routes are chosen by server name and protocol";
+                    cases.not_ours.push((why, line));
+                }
+            }
+        }
+    }
+    // What is above holds for everybody already.
+    let is_for_all = |case: &BackendCase<'_>| case.names.is_empty() && case.protocols.is_empty();
+    if cases.all.iter().any(is_for_all) {
+        return cases;
+    }
+    if let Some(line) = part.find(&["default_backend"]) {
+        cases.add(Vec::new(), Vec::new(), config.backend(line.word(1)), line);
+    } else if part.all("server").next().is_some() {
+        cases.all.push(BackendCase {
+            names: Vec::new(),
+            protocols: Vec::new(),
+            backend: Some(part),
+            position: part.position.clone(),
+        });
+    }
+    cases
+}
+
+/// Names and protocols by which a way is chosen. `None`: by something else.
+fn way_in(way: &[Test]) -> Option<(Vec<String>, Vec<String>)> {
+    let (mut names, mut protocols) = (Vec::new(), Vec::new());
+    for test in way {
+        match test {
+            Test::Name(all) if names.is_empty() => names.clone_from(all),
+            Test::Protocol(all) if protocols.is_empty() => protocols.clone_from(all),
+            Test::Tls => {}
+            _ => return None,
+        }
+    }
+    Some((names, protocols))
+}
+
+impl<'a> BackendCases<'a> {
+    fn add(
+        &mut self,
+        names: Vec<String>,
+        protocols: Vec<String>,
+        backend: Option<&'a HaproxySection>,
+        line: &Line,
+    ) {
+        let id = |part: Option<&HaproxySection>| part.map(|part| part.position.line);
+        // More names for the same backend: the same route.
+        let same = self.all.iter_mut().find(|case| {
+            id(case.backend) == id(backend)
+                && case.backend.is_some()
+                && case.protocols == protocols
+                && !case.names.is_empty()
+                && !names.is_empty()
+        });
+        match same {
+            Some(case) => case.names.extend(names),
+            None => self.all.push(BackendCase {
+                names,
+                protocols,
+                backend,
+                position: line.position.clone(),
+            }),
+        }
+    }
+
+    /// `%[req.ssl_sni,lower,map(FILE,DEFAULT)]`: each line of the file has a name and a backend.
+    /// False: it is something else, or the file is not there.
+    fn of_map(&mut self, text: &str, config: &'a Config, line: &Line) -> bool {
+        let Some((file, default)) = map(text) else {
+            return false;
+        };
+        let path = Path::new(&config.path("", file)).to_owned();
+        let Ok(text) = read(&path, &Position::included(file)) else {
+            return false;
+        };
+        for entry in text.lines() {
+            let mut words = entry.split_whitespace();
+            let (Some(name), Some(backend)) = (words.next(), words.next()) else {
+                continue;
+            };
+            // One that is not there leads to the default, as it does for HAProxy.
+            let backend = config.backend(backend).filter(|_| !name.starts_with('#'));
+            if backend.is_some() {
+                self.add(vec![name.to_owned()], Vec::new(), backend, line);
+            }
+        }
+        if let Some(backend) = default.and_then(|name| config.backend(name)) {
+            self.add(Vec::new(), Vec::new(), Some(backend), line);
+        }
+        true
+    }
+}
+
+/// The file and the default of a map by server name.
+fn map(text: &str) -> Option<(&str, Option<&str>)> {
+    let inner = text.strip_prefix("%[")?.strip_suffix(']')?;
+    let (fetch, rest) = inner.split_once(',')?;
+    if !matches!(fetch, "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni") {
+        return None;
+    }
+    let rest = rest.strip_prefix("lower,").unwrap_or(rest);
+    let inner = rest.strip_prefix("map(").or(rest.strip_prefix("map_str("));
+    let inner = inner?.strip_suffix(')')?;
+    Some(match inner.split_once(',') {
+        Some((file, default)) => (file, Some(default)),
+        None => (inner, None),
+    })
+}

@@ -1,0 +1,39 @@
+//! A whole configuration, with its backends by name.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::syntax::{HaproxySection, Line};
+
+/// All sections of a haproxy.cfg.
+pub(super) struct Config {
+    pub(super) global: Vec<Line>,
+    pub(super) parts: Vec<HaproxySection>,
+    pub(super) backends: HashMap<String, usize>,
+    /// From which the paths count that are not absolute.
+    pub(super) folder: PathBuf,
+}
+
+impl Config {
+    pub(super) fn backend(&self, name: &str) -> Option<&HaproxySection> {
+        self.backends.get(name).and_then(|at| self.parts.get(*at))
+    }
+
+    /// The last line of `global` with this name.
+    pub(super) fn global(&self, name: &str) -> Option<&Line> {
+        self.global.iter().rev().find(|line| line.word(0) == name)
+    }
+
+    /// A file, from a folder that `global` gives for its kind.
+    pub(super) fn path(&self, base: &str, file: &str) -> String {
+        let base = self.global(base).map_or("", |line| line.word(1));
+        let relative_to_file = self
+            .global("default-path")
+            .is_some_and(|line| line.word(1) == "config");
+        let file = Path::new(base).join(file);
+        match relative_to_file {
+            true => self.folder.join(file).display().to_string(),
+            false => file.display().to_string(),
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! haproxy.cfg.
+//!
+//! Each `bind … ssl` becomes a route, and one more for each backend that is chosen by server name or
+//! protocol; so does a bind without `ssl` which chooses by the name in the ClientHello, as a route
+//! that passes TLS through. In `mode http` HAProxy stays behind us, without TLS, unless it only hands
+//! everything on.
+
+mod bind;
+mod cases;
+mod config;
+mod rules;
+mod server;
+mod syntax;
+
+use std::path::Path;
+
+use crate::advice::{HAPROXY_SEES_NO_TLS, HAPROXY_STAYS};
+use crate::draft::Draft;
+use crate::error::{ImportError, Position};
+use crate::section::Section;
+use crate::toml::quoted_list;
+use crate::value::time;
+use cases::{BackendCases, cases};
+use config::Config;
+use syntax::{HaproxySection, Line};
+
+pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Draft, ImportError> {
+    let parts = syntax::parse(text, position)?;
+    let global = parts
+        .iter()
+        .filter(|part| part.kind == "global")
+        .flat_map(|part| part.lines.clone());
+    let is_backend = |part: &HaproxySection| matches!(part.kind.as_str(), "backend" | "listen");
+    let backends = parts
+        .iter()
+        .enumerate()
+        .filter(|(_, part)| is_backend(part));
+    let config = Config {
+        global: global.collect(),
+        backends: backends.map(|(at, part)| (part.name.clone(), at)).collect(),
+        folder: std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()),
+        parts,
+    };
+    let mut draft = Draft::default();
+    for part in &config.parts {
+        if matches!(part.kind.as_str(), "frontend" | "listen") {
+            frontend(part, &config, &mut draft);
+        }
+    }
+    if !draft.is_empty() {
+        program(&config, &mut draft);
+    }
+    Ok(draft)
+}
+
+fn frontend(part: &HaproxySection, config: &Config, draft: &mut Draft) {
+    let cases = cases(part, config);
+    let passes_through = !part.is_http() && chooses_by_hello(part);
+    for line in part.all("bind") {
+        let has_tls = line.says("ssl");
+        if !has_tls && !passes_through {
+            continue;
+        }
+        let title = format!("{} {}, bind {}", part.kind, part.name, line.word(1));
+        let mut base = Section::new(false, title);
+        bind::read(line, config, has_tls, &mut base, draft);
+        rules::networks(part, config, &mut base);
+        times(part, draft);
+        if part.is_http() && does_more(part, &cases) {
+            stays_behind(line, &mut base);
+            let behind = cases.all.iter().filter_map(|case| case.backend);
+            let mut lines = behind.chain([part]).flat_map(|part| &part.lines);
+            let asks = |line: &&Line| {
+                let words = line.words.iter().skip(1);
+                ["ssl_fc", "ssl_c_", "ssl_f_"]
+                    .iter()
+                    .any(|name| words.clone().any(|word| word.contains(name)))
+            };
+            if let Some(line) = lines.find(asks) {
+                base.add_to_do(&line.position, HAPROXY_SEES_NO_TLS);
+            }
+            draft.sections.push(base);
+            continue;
+        }
+        rules::left_out(part, &mut base);
+        for (why, line) in &cases.not_ours {
+            base.leave_out(&line.position, &line.shown(), why);
+        }
+        if cases.all.is_empty() {
+            base.add_to_do(
+                &part.position,
+                "it passes its connections to nobody: give backends to `to`",
+            );
+            draft.sections.push(base.clone());
+        }
+        for (n, case) in cases.all.iter().enumerate() {
+            let mut section = if n == 0 {
+                base.clone()
+            } else {
+                base.without_remarks()
+            };
+            if !case.names.is_empty() {
+                section.set("server_names", quoted_list(&case.names));
+            }
+            if !case.protocols.is_empty() {
+                section.set("alpn", quoted_list(&case.protocols));
+            }
+            match case.backend {
+                Some(backend) => {
+                    server::read(backend, config, &mut section);
+                    times(backend, draft);
+                }
+                None => section.add_to_do(
+                    &case.position,
+                    "this backend is not there: give its servers to `to`",
+                ),
+            }
+            if part.is_http() {
+                without_http2(line, case.backend, &mut section);
+            }
+            draft.sections.push(section);
+        }
+    }
+}
+
+/// Whether TLS passes through: somebody looks into the ClientHello.
+fn chooses_by_hello(part: &HaproxySection) -> bool {
+    let looks = |word: &String| {
+        ["req.ssl_", "req_ssl_"]
+            .iter()
+            .any(|start| word.starts_with(start) || word.contains(&format!("[{start}")))
+    };
+    let lines = part
+        .lines
+        .iter()
+        .filter(|line| matches!(line.word(0), "acl" | "use_backend" | "tcp-request"));
+    lines.flat_map(|line| &line.words).any(looks)
+}
+
+/// Whether something is done with requests.
+fn does_more(part: &HaproxySection, cases: &BackendCases<'_>) -> bool {
+    const DOES: [&str; 14] = [
+        "http-request",
+        "http-response",
+        "http-after-response",
+        "redirect",
+        "compression",
+        "cookie",
+        "filter",
+        "monitor-uri",
+        "capture",
+        "stats",
+        "reqadd",
+        "rspadd",
+        "unique-id-header",
+        "http-send-name-header",
+    ];
+    let is_more = |line: &Line| {
+        DOES.contains(&line.word(0)) || (line.word(0) == "option" && line.word(1) == "forwardfor")
+    };
+    let parts = cases
+        .all
+        .iter()
+        .filter_map(|case| case.backend)
+        .chain([part]);
+    !cases.not_ours.is_empty() || parts.flat_map(|part| &part.lines).any(is_more)
+}
+
+/// HAProxy goes on with requests, in the clear and behind us.
+fn stays_behind(bind: &Line, section: &mut Section) {
+    section.set_text("to", "127.0.0.1:8080");
+    section.set_text("proxy_protocol", "v2");
+    section.add_to_do(&bind.position, HAPROXY_STAYS);
+}
+
+/// Bytes are passed on as they are, and HTTP/2 ended at HAProxy.
+fn without_http2(bind: &Line, backend: Option<&HaproxySection>, section: &mut Section) {
+    let speaks_it = |line: &Line| line.words.windows(2).any(|pair| pair == ["proto", "h2"]);
+    let knows = backend.is_some_and(|part| part.all("server").all(speaks_it));
+    if bind.says("alpn")
+        && !knows
+        && bind
+            .words
+            .iter()
+            .any(|word| word.split(',').any(|name| name == "h2"))
+    {
+        section.remove("alpn");
+        section.leave_out(
+            &bind.position,
+            "alpn h2",
+            "bytes are passed on as they are: only if what is behind us speaks HTTP/2 in the clear",
+        );
+    }
+}
+
+/// Options of the program.
+fn program(config: &Config, draft: &mut Draft) {
+    for line in &config.global {
+        let (shown, value) = (line.shown(), line.word(1));
+        let why = match line.word(0) {
+            "nbthread" => {
+                draft.number("workers", value, &line.position, &shown);
+                continue;
+            }
+            "maxconn" => {
+                draft.number("max_connections", value, &line.position, &shown);
+                continue;
+            }
+            "user" | "uid" => {
+                draft.set_text("user", value);
+                continue;
+            }
+            "group" | "gid" => {
+                draft.set_text("group", value);
+                continue;
+            }
+            "hard-stop-after" => {
+                draft.longest(
+                    "shutdown_grace",
+                    time(value, 1).unwrap_or(0),
+                    &line.position,
+                    &shown,
+                );
+                continue;
+            }
+            "tune.ssl.lifetime" => {
+                if let Some(seconds) = time(value, 1000).map(|ms| (ms / 1000).clamp(60, 43_200)) {
+                    draft.set_text("ticket_lifetime", &format!("{seconds}s"));
+                }
+                continue;
+            }
+            "chroot" => "workers confine themselves (`sandbox`)",
+            "stats" => "see `admin`, `dormouse status` and `/metrics`",
+            "log" | "log-send-hostname" | "log-tag" => {
+                "the log goes to standard error: `log_level`, `log_handshakes`"
+            }
+            "maxsslrate" | "maxconnrate" | "maxsessrate" => {
+                "there is `handshakes_per_client`, and `max_handshakes` at a time"
+            }
+            "maxsslconn" => "there is `max_connections`",
+            "ulimit-n" | "fd-hard-limit" => {
+                "set it where the program is started: LimitNOFILE= or ulimit -Hn"
+            }
+            "ssl-server-verify" => "servers' certificates are always judged here",
+            "ssl-engine" | "ssl-mode-async" | "lua-load" | "nbproc" | "cpu-map" => "no counterpart",
+            _ => continue,
+        };
+        draft.leave_out(&line.position, &shown, why);
+    }
+}
+
+/// Times that hold for the whole program here.
+fn times(part: &HaproxySection, draft: &mut Draft) {
+    // In a tunnel, as every connection is here, `tunnel` holds in the place of both others.
+    let has_tunnel = part.find(&["timeout", "tunnel"]).is_some();
+    for line in part.all("timeout") {
+        let Some(ms) = time(line.word(2), 1) else {
+            draft.leave_out(&line.position, &line.shown(), "this is no time");
+            continue;
+        };
+        match line.word(1) {
+            "connect" => {
+                draft.longest("backend_connect_timeout", ms, &line.position, &line.shown())
+            }
+            "tunnel" => draft.longest("idle_timeout", ms, &line.position, &line.shown()),
+            "client" | "server" if !has_tunnel => {
+                draft.longest("idle_timeout", ms, &line.position, &line.shown())
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! `server NAME ADDRESS …`, and how one is chosen and checked.
+
+use super::config::Config;
+use super::syntax::{HaproxySection, Line};
+use crate::advice::BACKENDS_ARE_JUDGED;
+use crate::error::Position;
+use crate::section::Section;
+use crate::toml::{Backend, Certificate, backends, certificates, quoted_list};
+use crate::value::time;
+
+/// What servers say about all of the route.
+#[derive(Default)]
+struct ServerSettings {
+    has_tls: bool,
+    is_verified: bool,
+    ca: Option<String>,
+    name: Option<String>,
+    is_checked: bool,
+    is_checked_by_tls: bool,
+}
+
+/// Sets `to` and all that belongs to it.
+pub(super) fn read(part: &HaproxySection, config: &Config, section: &mut Section) {
+    let mut all = Vec::new();
+    let mut settings = ServerSettings::default();
+    for line in part.all("server") {
+        let mut one = Backend {
+            address: address(line.word(2)),
+            ..Backend::default()
+        };
+        let mut is_used = true;
+        for defaults in part.all("default-server") {
+            is_used &= words(
+                defaults,
+                defaults.behind(1),
+                config,
+                &mut one,
+                &mut settings,
+                section,
+            );
+        }
+        is_used &= words(
+            line,
+            line.behind(3),
+            config,
+            &mut one,
+            &mut settings,
+            section,
+        );
+        if is_used {
+            all.push(one);
+        }
+    }
+    for line in part.all("server-template") {
+        let mut one = Backend {
+            address: address(line.word(3)),
+            ..Backend::default()
+        };
+        if words(
+            line,
+            line.behind(4),
+            config,
+            &mut one,
+            &mut settings,
+            section,
+        ) {
+            all.push(one);
+        }
+    }
+    if !all.is_empty() {
+        section.set("to", backends(&all));
+    }
+    // With TLS from end to end between others.
+    if settings.has_tls && !section.has("pass_through") {
+        tls(&settings, &part.position, section);
+    }
+    balance(part, section);
+    if settings.is_checked {
+        let by_tls = settings.has_tls || settings.is_checked_by_tls;
+        check(part, if by_tls { "tls" } else { "connect" }, section);
+    }
+}
+
+/// False: the server is not used.
+fn words(
+    line: &Line,
+    all: &[String],
+    config: &Config,
+    one: &mut Backend,
+    settings: &mut ServerSettings,
+    section: &mut Section,
+) -> bool {
+    let position = &line.position;
+    let mut is_used = true;
+    let mut rest = all.iter();
+    while let Some(word) = rest.next() {
+        let mut value = || rest.next().map_or("", String::as_str);
+        match word.as_str() {
+            "weight" => match value() {
+                "0" => {
+                    section.leave_out(position, &line.shown(), "weight 0: it gets no connections");
+                    is_used = false;
+                }
+                n => one.weight = n.parse().ok(),
+            },
+            "maxconn" => one.max_connections = value().parse().ok().filter(|n| *n > 0),
+            "backup" => one.is_backup = true,
+            "disabled" => {
+                section.leave_out(position, &line.shown(), "it is disabled");
+                is_used = false;
+            }
+            "send-proxy" => section.set_text("proxy_protocol", "v1"),
+            "send-proxy-v2" | "send-proxy-v2-ssl" | "send-proxy-v2-ssl-cn" => {
+                section.set_text("proxy_protocol", "v2")
+            }
+            "slowstart" => section.time("slow_start", time(value(), 1)),
+            "check" => settings.is_checked = true,
+            "check-ssl" => settings.is_checked_by_tls = true,
+            "inter" => section.time("check_every", time(value(), 1)),
+            "rise" => number("check_rise", value(), section),
+            "fall" => number("check_fall", value(), section),
+            "error-limit" => number("backend_failures", value(), section),
+            "ssl" => settings.has_tls = true,
+            "verify" => settings.is_verified = value() == "required",
+            "ca-file" => settings.ca = Some(config.path("ca-base", value())),
+            "sni" => sni(value(), position, settings, section),
+            "verifyhost" => settings.name = Some(value().to_owned()),
+            "crt" => {
+                let one = Certificate::whole(config.path("crt-base", value()));
+                section.set("backend_certificates", certificates(&[one]));
+            }
+            "alpn" => section.set(
+                "backend_alpn",
+                quoted_list(&value().split(',').collect::<Vec<_>>()),
+            ),
+            "source" => source(value(), position, section),
+            "port" | "addr" | "check-sni" | "check-alpn" | "check-proto" | "agent-port"
+            | "agent-addr" | "agent-inter" | "agent-send" | "minconn" | "maxqueue" | "crl-file"
+            | "ciphers" | "ciphersuites" | "ssl-min-ver" | "ssl-max-ver" | "track" | "socks4"
+            | "namespace" | "redir" => {
+                let why = if word == "crl-file" {
+                    "revocation lists are for clients only"
+                } else {
+                    "no counterpart"
+                };
+                let shown = format!("{word} {}", value());
+                section.leave_out(position, &shown, why);
+            }
+            "cookie" | "proxy-v2-options" | "fastinter" | "downinter" | "id" | "observe"
+            | "on-error" | "on-marked-down" | "on-marked-up" | "init-addr" | "resolvers"
+            | "resolve-prefer" | "resolve-net" | "resolve-opts" | "proto" | "tcp-ut"
+            | "pool-max-conn" | "pool-purge-delay" | "pool-low-conn" | "max-reuse"
+            | "log-proto" | "ws" | "curves" => drop(value()),
+            "check-send-proxy" | "enabled" | "no-ssl" | "no-check" | "ssl-reuse"
+            | "no-ssl-reuse" | "stick" | "non-stick" | "tfo" | "no-tls-tickets" | "allow-0rtt" => {}
+            _ => section.leave_out(position, word, "no counterpart"),
+        }
+    }
+    is_used
+}
+
+fn number(name: &'static str, text: &str, section: &mut Section) {
+    if let Ok(n) = text.parse::<u32>() {
+        section.set(name, n.to_string());
+    }
+}
+
+fn source(text: &str, position: &Position, section: &mut Section) {
+    match text.parse::<std::net::IpAddr>() {
+        Ok(ip) => section.set_text("source_addresses", &ip.to_string()),
+        Err(_) => section.leave_out(position, "source", "`source_addresses` takes IP addresses"),
+    }
+}
+
+/// `str(app.example)`, or a fetch.
+fn sni(value: &str, position: &Position, settings: &mut ServerSettings, section: &mut Section) {
+    match value
+        .strip_prefix("str(")
+        .and_then(|rest| rest.strip_suffix(')'))
+    {
+        Some(name) => settings.name = Some(name.to_owned()),
+        None => section.leave_out(
+            position,
+            &format!("sni {value}"),
+            "`backend_name` is one name for all, or none for that of each backend",
+        ),
+    }
+}
+
+fn tls(settings: &ServerSettings, position: &Position, section: &mut Section) {
+    section.set("backend_tls", "true");
+    match &settings.ca {
+        Some(file) if file.ends_with("@system-ca") => {}
+        Some(file) => section.set_text("backend_ca", file),
+        None if settings.is_verified => {}
+        None => section.add_to_do(position, BACKENDS_ARE_JUDGED),
+    }
+    if let Some(name) = &settings.name {
+        section.set_text("backend_name", name);
+    }
+}
+
+fn balance(part: &HaproxySection, section: &mut Section) {
+    let Some(line) = part.find(&["balance"]) else {
+        return;
+    };
+    match line.word(1).split('(').next().unwrap_or_default() {
+        "leastconn" => section.set_text("balance", "least-connections"),
+        "source" => section.set_text("balance", "client-hash"),
+        "roundrobin" | "static-rr" => {}
+        "random" => {
+            section.set_text("balance", "least-connections");
+            section.leave_out(
+                &line.position,
+                &line.shown(),
+                "the nearest to it is least-connections",
+            );
+        }
+        _ => section.leave_out(
+            &line.position,
+            &line.shown(),
+            "no counterpart: one after the other by weight",
+        ),
+    }
+}
+
+/// `check` is a connection or a handshake, unless an option says more.
+fn check(part: &HaproxySection, how: &str, section: &mut Section) {
+    section.set_text("check", how);
+    section.time(
+        "check_timeout",
+        part.find(&["timeout", "check"])
+            .and_then(|line| time(line.word(2), 1)),
+    );
+    if let Some(line) = part.find(&["option", "httpchk"]) {
+        http_check(part, line, section);
+    }
+    for line in part.all("option") {
+        let kind = line.word(1);
+        let is_other = kind.ends_with("-check") && kind != "tcp-check";
+        if kind == "ssl-hello-chk" {
+            section.set_text("check", "tls");
+        } else if is_other || kind == "smtpchk" {
+            section.leave_out(&line.position, &line.shown(), "checked by connecting");
+        }
+    }
+    for line in part
+        .all("tcp-check")
+        .filter(|line| line.word(1) != "connect")
+    {
+        section.leave_out(&line.position, &line.shown(), "checked by connecting");
+    }
+}
+
+/// `option httpchk METHOD PATH`, and `http-check send`, `http-check expect status`.
+fn http_check(part: &HaproxySection, line: &Line, section: &mut Section) {
+    let send = part.find(&["http-check", "send"]);
+    let settings = |name: &str| {
+        let send = send?;
+        let at = send.words.iter().position(|word| word == name)?;
+        send.words.get(at + 1).map(String::as_str)
+    };
+    let (method, path) = match (line.word(2), line.word(3)) {
+        ("", _) => ("OPTIONS", "/"),
+        (path, "") => ("OPTIONS", path),
+        (method, path) => (method, path),
+    };
+    let (method, path) = (
+        settings("meth").unwrap_or(method),
+        settings("uri").unwrap_or(path),
+    );
+    section.set_text("check", &format!("GET {path}"));
+    if method != "GET" {
+        section.leave_out(
+            &line.position,
+            &line.shown(),
+            &format!("asked with GET, not with {method}"),
+        );
+    }
+    if let Some(host) = settings("hdr") {
+        let position = send.map_or(&line.position, |line| &line.position);
+        section.leave_out(
+            position,
+            &format!("hdr {host}"),
+            "the backend's own address is its Host",
+        );
+    }
+    match part.find(&["http-check", "expect"]) {
+        Some(expect) if expect.word(2) == "status" && !expect.word(3).contains(',') => {
+            section.set_text("check_status", expect.word(3))
+        }
+        Some(expect) => section.leave_out(
+            &expect.position,
+            &expect.shown(),
+            "only the status is looked at: `check_status`",
+        ),
+        None => {}
+    }
+}
+
+/// `host:port`, `ipv4@host:port`, `unix@/path`, `/path`, `::1:80`.
+fn address(text: &str) -> String {
+    if text.starts_with('/') {
+        return format!("unix:{text}");
+    }
+    let (family, text) = text.split_once('@').unwrap_or(("", text));
+    if family == "unix" {
+        return format!("unix:{text}");
+    }
+    match text.rsplit_once(':') {
+        Some((host, port)) if host.contains(':') && !host.starts_with('[') => {
+            format!("[{host}]:{port}")
+        }
+        _ => text.to_owned(),
+    }
+}

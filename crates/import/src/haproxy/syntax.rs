@@ -1,0 +1,332 @@
+//! Sections of lines of words, and conditions: `if is_chat or { req.ssl_sni -i a.example }`.
+
+use std::path::Path;
+
+use crate::error::{ImportError, Position};
+use crate::source::read;
+
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) position: Position,
+    pub(super) words: Vec<String>,
+}
+
+impl Line {
+    pub(super) fn word(&self, n: usize) -> &str {
+        self.words.get(n).map_or("", String::as_str)
+    }
+
+    pub(super) fn shown(&self) -> String {
+        self.words.join(" ")
+    }
+
+    /// The words behind the first `n`.
+    pub(super) fn behind(&self, n: usize) -> &[String] {
+        self.words.get(n..).unwrap_or_default()
+    }
+
+    pub(super) fn says(&self, word: &str) -> bool {
+        self.words.iter().any(|there| there == word)
+    }
+}
+
+/// A section, with what its `defaults` say at its beginning.
+#[derive(Clone, Debug)]
+pub(super) struct HaproxySection {
+    pub(super) position: Position,
+    pub(super) kind: String,
+    pub(super) name: String,
+    pub(super) lines: Vec<Line>,
+}
+
+impl HaproxySection {
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Line> {
+        self.lines.iter().filter(move |line| line.word(0) == name)
+    }
+
+    /// The last line that begins with these words.
+    pub(super) fn find(&self, name: &[&str]) -> Option<&Line> {
+        let is_it = |line: &&Line| {
+            name.iter()
+                .enumerate()
+                .all(|(n, word)| line.word(n) == *word)
+        };
+        self.lines.iter().rev().find(is_it)
+    }
+
+    pub(super) fn is_http(&self) -> bool {
+        self.find(&["mode"])
+            .is_some_and(|line| line.word(1) == "http")
+    }
+}
+
+pub(super) fn parse(text: &str, position: &Position) -> Result<Vec<HaproxySection>, ImportError> {
+    const KINDS: [&str; 17] = [
+        "global",
+        "defaults",
+        "frontend",
+        "backend",
+        "listen",
+        "userlist",
+        "peers",
+        "resolvers",
+        "mailers",
+        "program",
+        "cache",
+        "http-errors",
+        "ring",
+        "log-forward",
+        "fcgi-app",
+        "crt-store",
+        "traces",
+    ];
+    let mut parts: Vec<HaproxySection> = Vec::new();
+    for (n, line) in text.lines().enumerate() {
+        let position = position.at(n + 1);
+        let words = words(line, &position)?;
+        let Some(first) = words.first() else { continue };
+        if KINDS.contains(&first.as_str()) {
+            let mut part = HaproxySection {
+                kind: first.clone(),
+                name: words.get(1).cloned().unwrap_or_default(),
+                lines: Vec::new(),
+                position,
+            };
+            if matches!(first.as_str(), "frontend" | "backend" | "listen") {
+                part.lines = defaults_of(&parts, &words);
+            }
+            parts.push(part);
+        } else if let Some(part) = parts.last_mut() {
+            part.lines.push(Line { position, words });
+        } else {
+            let help = "the first line of haproxy.cfg begins a section, such as `global`";
+            return Err(ImportError::new(
+                &position,
+                n + 1,
+                "this stands in no section",
+                help,
+            ));
+        }
+    }
+    Ok(parts)
+}
+
+/// What holds for a new section: the defaults above it, or those it names with `from`.
+fn defaults_of(parts: &[HaproxySection], words: &[String]) -> Vec<Line> {
+    let from = words
+        .iter()
+        .position(|word| word == "from")
+        .and_then(|at| words.get(at + 1));
+    let is_it = |part: &&HaproxySection| {
+        part.kind == "defaults" && from.is_none_or(|name| part.name == *name)
+    };
+    parts
+        .iter()
+        .rev()
+        .find(is_it)
+        .map_or(Vec::new(), |part| part.lines.clone())
+}
+
+fn words(line: &str, position: &Position) -> Result<Vec<String>, ImportError> {
+    let mut all = Vec::new();
+    let mut word: Option<String> = None;
+    let mut chars = line.chars();
+    let mut quote = None;
+    while let Some(c) = chars.next() {
+        match (quote, c) {
+            (Some(end), c) if c == end => quote = None,
+            (None, '"' | '\'') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, '#') => break,
+            (None, c) if c.is_whitespace() => all.extend(word.take()),
+            (None | Some('"'), '\\') => word.get_or_insert_default().extend(chars.next()),
+            (_, c) => word.get_or_insert_default().push(c),
+        }
+    }
+    if let Some(quote) = quote {
+        let what = format!("the {quote} in this line is never closed");
+        return Err(ImportError::new(
+            position,
+            position.line,
+            what,
+            "add the quote that is missing",
+        ));
+    }
+    all.extend(word);
+    Ok(all)
+}
+
+/// What a condition asks of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Test {
+    /// The server name is one of these.
+    Name(Vec<String>),
+    /// The protocol is one of these.
+    Protocol(Vec<String>),
+    /// The client's address is in one of these networks.
+    Source(Vec<String>),
+    /// That it speaks TLS: it always does here.
+    Tls,
+    /// The same the other way round.
+    Not(Box<Test>),
+    /// What we do not ask.
+    Other(String),
+}
+
+/// A condition: one of these, each of which is all of its tests.
+pub(super) type Condition = Vec<Vec<Test>>;
+
+/// What stands behind `if`. `None`: there is no condition.
+pub(super) fn condition(
+    words: &[String],
+    part: &HaproxySection,
+    folder: &Path,
+) -> Option<Condition> {
+    let start = words
+        .iter()
+        .position(|word| word == "if" || word == "unless")?;
+    let all = ways(words.get(start + 1..).unwrap_or_default(), part, folder);
+    if words.get(start).is_some_and(|word| word == "if") {
+        return Some(all);
+    }
+    // The opposite of one test is a test; of more it is more than we ask for.
+    Some(match all.as_slice() {
+        [way] if way.len() == 1 => vec![way.iter().map(|test| test.clone().opposite()).collect()],
+        _ => vec![vec![Test::Other("unless".to_owned())]],
+    })
+}
+
+fn ways(mut rest: &[String], part: &HaproxySection, folder: &Path) -> Condition {
+    let mut all = vec![Vec::new()];
+    let mut is_negated = false;
+    while let Some((word, behind)) = rest.split_first() {
+        rest = behind;
+        let test = match word.as_str() {
+            "or" | "||" => {
+                all.push(Vec::new());
+                continue;
+            }
+            "!" => {
+                is_negated = !is_negated;
+                continue;
+            }
+            "{" | "!{" => {
+                is_negated ^= word.starts_with('!');
+                let end = rest
+                    .iter()
+                    .position(|word| word == "}")
+                    .unwrap_or(rest.len());
+                let (inner, behind) = rest.split_at(end);
+                rest = behind.get(1..).unwrap_or_default();
+                test(inner, folder)
+            }
+            name => {
+                is_negated ^= name.starts_with('!');
+                named(name.trim_start_matches('!'), part, folder)
+            }
+        };
+        let test = match std::mem::take(&mut is_negated) {
+            true => test.opposite(),
+            false => test,
+        };
+        if let Some(last) = all.last_mut() {
+            last.push(test);
+        }
+    }
+    all
+}
+
+impl Test {
+    fn opposite(self) -> Test {
+        match self {
+            Test::Not(test) => *test,
+            test => Test::Not(Box::new(test)),
+        }
+    }
+
+    fn is_about_source(&self) -> bool {
+        match self {
+            Test::Source(_) => true,
+            Test::Not(test) => test.is_about_source(),
+            _ => false,
+        }
+    }
+}
+
+/// Whether it asks where somebody comes from.
+pub(super) fn asks_for_source(condition: &Condition) -> bool {
+    condition.iter().flatten().any(Test::is_about_source)
+}
+
+/// A test that an `acl` gives a name to. Several lines of one name are alternatives.
+fn named(name: &str, part: &HaproxySection, folder: &Path) -> Test {
+    if name == "TRUE" {
+        return Test::Tls;
+    }
+    let lines = part.all("acl").filter(|line| line.word(1) == name);
+    let mut tests = lines.map(|line| test(line.behind(2), folder));
+    let Some(first) = tests.next() else {
+        return Test::Other(name.to_owned());
+    };
+    tests.fold(first, |all, next| match (all, next) {
+        (Test::Name(a), Test::Name(b)) => Test::Name([a, b].concat()),
+        (Test::Protocol(a), Test::Protocol(b)) => Test::Protocol([a, b].concat()),
+        (Test::Source(a), Test::Source(b)) => Test::Source([a, b].concat()),
+        _ => Test::Other(name.to_owned()),
+    })
+}
+
+/// `req.ssl_sni -i a.example b.example`, `ssl_fc_alpn h2`, `src 10.0.0.0/8 -f FILE`.
+fn test(words: &[String], folder: &Path) -> Test {
+    let other = || Test::Other(words.join(" "));
+    let Some((fetch, rest)) = words.split_first() else {
+        return other();
+    };
+    let base = fetch.split([',', '(']).next().unwrap_or_default();
+    let (base, mut by_end) = match base.strip_suffix("_end") {
+        Some(base) => (base, true),
+        None => (base, false),
+    };
+    let mut values: Vec<String> = Vec::new();
+    let mut rest = rest.iter();
+    while let Some(word) = rest.next() {
+        match word.as_str() {
+            "-i" | "--" | "-n" => {}
+            "-m" => match rest.next().map(String::as_str) {
+                Some("str" | "ip") => {}
+                Some("end" | "dom") => by_end = true,
+                _ => return other(),
+            },
+            "-f" => {
+                let path = folder.join(rest.next().map_or("", String::as_str));
+                let position = Position::included(&path.display().to_string());
+                let Ok(text) = read(&path, &position) else {
+                    return other();
+                };
+                let lines = text
+                    .lines()
+                    .map(str::trim)
+                    .filter(|line| !line.is_empty() && !line.starts_with('#'));
+                values.extend(lines.map(str::to_owned));
+            }
+            word if word.starts_with('-') => return other(),
+            word => values.push(word.to_owned()),
+        }
+    }
+    match base {
+        "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" if by_end => {
+            let all = values
+                .iter()
+                .map(|value| format!("*.{}", value.trim_start_matches('.')));
+            Test::Name(all.collect())
+        }
+        "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" if !values.is_empty() => Test::Name(values),
+        "req.ssl_alpn" | "ssl_fc_alpn" if !values.is_empty() && !by_end => Test::Protocol(values),
+        "src" if !values.is_empty() => Test::Source(values),
+        "req_ssl_hello_type" | "req.ssl_hello_type" | "req_ssl_ver" | "req.ssl_ver" | "ssl_fc"
+        | "always_true" => Test::Tls,
+        _ => other(),
+    }
+}

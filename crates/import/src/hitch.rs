@@ -1,0 +1,394 @@
+//! hitch.conf: `key = value`, and blocks in braces (hitch.conf(5)).
+
+use crate::advice::{NO_WRITE_IP, PROXY_FROM_WHOM};
+use crate::draft::Draft;
+use crate::error::{ImportError, Position};
+use crate::section::Section;
+use crate::toml::{Certificate, certificates, list, quoted, quoted_list};
+use crate::value::is_on;
+
+/// A value: a text, or a block of more.
+#[derive(Clone, Debug)]
+enum Value {
+    Text(String),
+    Block(Vec<HitchSetting>),
+}
+
+#[derive(Clone, Debug)]
+struct HitchSetting {
+    position: Position,
+    key: String,
+    value: Value,
+}
+
+impl HitchSetting {
+    fn text(&self) -> &str {
+        match &self.value {
+            Value::Text(text) => text,
+            Value::Block(_) => "",
+        }
+    }
+
+    fn block(&self) -> &[HitchSetting] {
+        match &self.value {
+            Value::Text(_) => &[],
+            Value::Block(entries) => entries,
+        }
+    }
+
+    fn shown(&self) -> String {
+        match &self.value {
+            Value::Text(text) => format!("{} = {text}", self.key),
+            Value::Block(_) => format!("{} = {{ … }}", self.key),
+        }
+    }
+
+    fn of_block(&self, key: &str) -> Option<&str> {
+        find(self.block(), key).map(HitchSetting::text)
+    }
+}
+
+/// The last one counts.
+fn find<'a>(entries: &'a [HitchSetting], key: &str) -> Option<&'a HitchSetting> {
+    entries.iter().rev().find(|entry| entry.key == key)
+}
+
+pub(super) fn read(text: &str, position: &Position) -> Result<Draft, ImportError> {
+    let mut draft = Draft::default();
+    let entries = parse(text, position, &mut draft)?;
+    let Some(backend) = find(&entries, "backend") else {
+        return Ok(draft);
+    };
+    let mut base = Section::new(false, "all frontends without settings of their own");
+    base.set_text("to", &backend_address(backend.text()));
+    for entry in &entries {
+        program(entry, &mut base, &mut draft);
+    }
+    if find(&entries, "proxy-client-cert").is_some_and(|one| is_on(one.text())) {
+        base.set_text("proxy_protocol", "v2-certificate");
+    }
+    // Frontends with nothing of their own are one route; each other one is a route by itself.
+    let mut listen = Vec::new();
+    let mut routes = Vec::new();
+    for entry in entries.iter().filter(|entry| entry.key == "frontend") {
+        let (address, own) = frontend(entry);
+        if own.is_empty() {
+            listen.push(quoted(&address));
+            continue;
+        }
+        let mut route = base.clone();
+        route.title = format!("frontend {address}");
+        route.set_text("listen", &address);
+        // Its own go before those of all.
+        tls(&[&own[..], &entries[..]], &mut route);
+        routes.push(route);
+    }
+    if listen.is_empty() && routes.is_empty() {
+        listen.push(quoted("0.0.0.0:8443"));
+    }
+    if !listen.is_empty() {
+        base.set("listen", list(&listen));
+        tls(&[&entries[..]], &mut base);
+        draft.sections.push(base);
+    }
+    draft.sections.append(&mut routes);
+    Ok(draft)
+}
+
+/// Its address, and what it has of its own.
+fn frontend(entry: &HitchSetting) -> (String, Vec<HitchSetting>) {
+    match &entry.value {
+        Value::Text(text) => {
+            // [HOST]:PORT, with an optional +PEM behind it.
+            let (address, file) = text.split_once('+').unwrap_or((text, ""));
+            let pem = HitchSetting {
+                position: entry.position.clone(),
+                key: "pem-file".to_owned(),
+                value: Value::Text(file.to_owned()),
+            };
+            let own = if file.is_empty() {
+                Vec::new()
+            } else {
+                vec![pem]
+            };
+            (listen_address(address), own)
+        }
+        Value::Block(inner) => {
+            let host = entry.of_block("host").unwrap_or("*");
+            let port = entry.of_block("port").unwrap_or("8443");
+            let own = inner
+                .iter()
+                .filter(|one| !matches!(one.key.as_str(), "host" | "port"));
+            (
+                listen_address(&format!("[{host}]:{port}")),
+                own.cloned().collect(),
+            )
+        }
+    }
+}
+
+/// Everything about TLS; where something stands in the first of the levels, it goes before the next.
+fn tls(levels: &[&[HitchSetting]], route: &mut Section) {
+    let found = |key: &str| levels.iter().find_map(|entries| find(entries, key));
+    let mut pems = Vec::new();
+    for entries in levels {
+        let mut of_level: Vec<Certificate> = Vec::new();
+        for entry in entries.iter() {
+            match entry.key.as_str() {
+                "pem-file" => of_level.extend(pem(entry)),
+                "pem-dir" => of_level.insert(0, Certificate::whole(entry.text())),
+                _ => {}
+            }
+        }
+        // hitch shows the last one to clients that ask for nobody in particular; here it is the
+        // first. A directory counts only where nothing else is.
+        of_level.reverse();
+        pems.extend(of_level);
+    }
+    if !pems.is_empty() {
+        route.set("certificates", certificates(&pems));
+    }
+    if let Some(one) = found("pem-dir-glob").filter(|one| !matches!(one.text(), "*.pem" | "*")) {
+        route.leave_out(
+            &one.position,
+            &one.shown(),
+            "in a directory every NAME.pem is used",
+        );
+    }
+    if found("sni-nomatch-abort").is_some_and(|one| is_on(one.text())) {
+        route.set_text("unknown_name", "refuse");
+    }
+    if let Some(one) = found("tls-protos") {
+        route.versions(&one.position, &one.shown(), one.text().split_whitespace());
+    }
+    let (tls12, tls13) = (found("ciphers"), found("ciphersuites"));
+    if let Some(one) = tls12.or(tls13) {
+        route.suites(
+            &one.position,
+            &one.shown(),
+            tls12.map(HitchSetting::text),
+            tls13.map(HitchSetting::text),
+        );
+    }
+    if let Some(one) = found("ecdh-curve") {
+        route.groups(&one.position, &one.shown(), one.text());
+    }
+    let how = found("client-verify").map_or("none", HitchSetting::text);
+    if matches!(how, "optional" | "required") {
+        route.clients(how, found("client-verify-ca").map(HitchSetting::text), &[]);
+    }
+}
+
+fn pem(entry: &HitchSetting) -> Option<Certificate> {
+    match &entry.value {
+        Value::Text(file) => Some(Certificate::whole(file)),
+        Value::Block(_) => {
+            let cert = entry.of_block("cert")?;
+            Some(Certificate {
+                cert: cert.to_owned(),
+                key: entry.of_block("private-key").map(str::to_owned),
+                ocsp: entry.of_block("ocsp-resp-file").map(str::to_owned),
+            })
+        }
+    }
+}
+
+/// `[127.0.0.1]:80` and `[*]:443` as we write them.
+fn listen_address(text: &str) -> String {
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return text.to_owned();
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    match host {
+        "" | "*" => format!(":{port}"),
+        host if host.contains(':') => format!("[{host}]:{port}"),
+        host => format!("{host}:{port}"),
+    }
+}
+
+fn backend_address(text: &str) -> String {
+    match text.starts_with('/') {
+        true => format!("unix:{text}"),
+        false => listen_address(text),
+    }
+}
+
+/// Options which are for all frontends.
+fn program(entry: &HitchSetting, route: &mut Section, draft: &mut Draft) {
+    let (text, shown, position) = (entry.text(), entry.shown(), &entry.position);
+    let on = is_on(text);
+    let seconds = format!("{text}s");
+    match entry.key.as_str() {
+        "workers" if text != "auto" => draft.number("workers", text, position, &shown),
+        "backlog" => draft.number("backlog", text, position, &shown),
+        "keepalive" => draft.set_text("keepalive_idle", &seconds),
+        "backend-connect-timeout" => draft.set_text("backend_connect_timeout", &seconds),
+        "ssl-handshake-timeout" => draft.set_text("handshake_timeout", &seconds),
+        "backend-refresh" if text != "0" => draft.set_text("resolve_every", &seconds),
+        "alpn-protos" => {
+            let names = text.split(',').map(str::trim);
+            let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+            route.set("alpn", quoted_list(&names));
+        }
+        "write-proxy-v1" if on => route.set_text("proxy_protocol", "v1"),
+        "write-proxy-v2" | "write-proxy" if on => route.set_text("proxy_protocol", "v2"),
+        "proxy-proxy" if on => {
+            route.set_text("proxy_protocol", "v2");
+            route.add_to_do(position, PROXY_FROM_WHOM);
+        }
+        "write-ip" if on => route.add_to_do(position, NO_WRITE_IP),
+        "user" => draft.set_text("user", text),
+        "group" => draft.set_text("group", text),
+        "log-level" if text == "0" => draft.set_text("log_level", "error"),
+        _ => no_option(entry, draft),
+    }
+}
+
+/// What has another form here, or none.
+fn no_option(entry: &HitchSetting, draft: &mut Draft) {
+    let why = match entry.key.as_str() {
+        "tcp-fastopen" if !is_on(entry.text()) => return,
+        "ocsp-dir" if entry.text().is_empty() => {
+            draft.set("ocsp_fetch", "false");
+            return;
+        }
+        "chroot" => "workers confine themselves (`sandbox`)",
+        "syslog" | "syslog-facility" | "log-filename" if entry.text() != "off" => {
+            "the log goes to standard error"
+        }
+        "tcp-fastopen" | "ssl-engine" => "no counterpart",
+        // Nothing is lost without these, or they have been read already.
+        "frontend"
+        | "backend"
+        | "pem-file"
+        | "pem-dir"
+        | "pem-dir-glob"
+        | "sni-nomatch-abort"
+        | "tls-protos"
+        | "ciphers"
+        | "ciphersuites"
+        | "ecdh-curve"
+        | "client-verify"
+        | "client-verify-ca"
+        | "workers"
+        | "daemon"
+        | "quiet"
+        | "log-level"
+        | "prefer-server-ciphers"
+        | "write-ip"
+        | "proxy-proxy"
+        | "write-proxy-v1"
+        | "write-proxy-v2"
+        | "write-proxy"
+        | "proxy-tlv"
+        | "proxy-client-cert"
+        | "ssl"
+        | "tls"
+        | "ring-slots"
+        | "ring-data-len"
+        | "backend-refresh"
+        | "syslog"
+        | "syslog-facility"
+        | "log-filename"
+        | "pidfile"
+        | "ocsp-dir"
+        | "ocsp-connect-tmo"
+        | "ocsp-resp-tmo"
+        | "ocsp-refresh-interval"
+        | "ocsp-verify-staple" => return,
+        _ => "no counterpart",
+    };
+    draft.leave_out(&entry.position, &entry.shown(), why);
+}
+
+fn parse(
+    text: &str,
+    position: &Position,
+    draft: &mut Draft,
+) -> Result<Vec<HitchSetting>, ImportError> {
+    let mut stack: Vec<(usize, String, Vec<HitchSetting>)> = Vec::new();
+    let mut entries = Vec::new();
+    for (n, line) in text.lines().enumerate() {
+        let number = n + 1;
+        let fault = |what: &str, help: &str| ImportError::new(position, number, what, help);
+        let mut rest = without_comment(line).trim();
+        while !rest.is_empty() {
+            if let Some(after) = rest.strip_prefix('}') {
+                let Some((line, key, outer)) = stack.pop() else {
+                    return Err(fault(
+                        "this `}` closes nothing",
+                        "remove it, or look for a `{` that is missing",
+                    ));
+                };
+                let inner = std::mem::replace(&mut entries, outer);
+                entries.push(HitchSetting {
+                    position: position.at(line),
+                    key,
+                    value: Value::Block(inner),
+                });
+                rest = after.trim_start();
+                continue;
+            }
+            let Some((key, value)) = rest.split_once('=') else {
+                draft.leave_out(&position.at(number), rest, "this is no `key = value`");
+                break;
+            };
+            let (key, value) = (key.trim().to_owned(), value.trim_start());
+            if let Some(after) = value.strip_prefix('{') {
+                if stack.len() >= 10 {
+                    return Err(fault(
+                        "there are more than 10 blocks in blocks here",
+                        "hitch has one in another at most",
+                    ));
+                }
+                stack.push((number, key, std::mem::take(&mut entries)));
+                rest = after.trim_start();
+                continue;
+            }
+            let Some((text, after)) = word(value) else {
+                return Err(fault(
+                    "the \" in this line is never closed",
+                    "add the quote that is missing",
+                ));
+            };
+            entries.push(HitchSetting {
+                position: position.at(number),
+                key,
+                value: Value::Text(text.to_owned()),
+            });
+            rest = after.trim_start();
+        }
+    }
+    match stack.first() {
+        Some((line, ..)) => Err(ImportError::new(
+            position,
+            *line,
+            "the `{` in this line is never closed",
+            "add the `}` that is missing",
+        )),
+        None => Ok(entries),
+    }
+}
+
+/// A value, in quotes or to the end of the line or block, and what is behind it.
+fn word(text: &str) -> Option<(&str, &str)> {
+    if let Some(inner) = text.strip_prefix('"') {
+        return inner.split_once('"');
+    }
+    match text.find('}') {
+        Some(at) => Some((text[..at].trim(), &text[at..])),
+        None => Some((text.trim(), "")),
+    }
+}
+
+fn without_comment(line: &str) -> &str {
+    let mut quotes = false;
+    for (at, c) in line.char_indices() {
+        match c {
+            '"' => quotes = !quotes,
+            '#' if !quotes => return &line[..at],
+            _ => {}
+        }
+    }
+    line
+}

@@ -1,0 +1,76 @@
+//! The TLS part of another program's configuration as one of Dormouse.
+//!
+//! Each program has a module that reads its file into a [`Draft`]; how a draft is written is the same
+//! for all. What cannot be carried over becomes a comment with its line and the reason. What the
+//! result still lacks is found by the same check as `dormouse check`, and becomes a comment too.
+
+#![forbid(unsafe_code)]
+
+mod advice;
+mod draft;
+mod error;
+mod haproxy;
+mod hitch;
+mod nginx;
+mod openssl;
+mod section;
+mod source;
+mod stunnel;
+mod toml;
+mod value;
+
+use std::path::Path;
+
+pub use draft::{Draft, ImportedConfig};
+pub use error::{ImportError, Position};
+
+/// The program whose configuration is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// hitch.conf
+    Hitch,
+    /// stunnel.conf; its clients become `[[originate]]`
+    Stunnel,
+    /// nginx.conf, with the files that it includes: servers with `ssl` or `ssl_preread`
+    Nginx,
+    /// haproxy.cfg: binds with `ssl`, and those that choose by the name in the ClientHello
+    Haproxy,
+}
+
+impl Program {
+    /// The program's name as its makers write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Program::Hitch => "hitch",
+            Program::Stunnel => "stunnel",
+            Program::Nginx => "nginx",
+            Program::Haproxy => "HAProxy",
+        }
+    }
+}
+
+/// Reads `file` as a configuration of `program`.
+pub fn read(program: Program, file: &Path) -> Result<Draft, ImportError> {
+    let position = Position::new(&file.display().to_string());
+    let text = source::read(file, &position)?;
+    parse(program, &text, &position, file)
+}
+
+/// Parses the text of `file` as the program would.
+fn parse(
+    program: Program,
+    text: &str,
+    position: &Position,
+    file: &Path,
+) -> Result<Draft, ImportError> {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    match program {
+        Program::Hitch => hitch::read(text, position),
+        Program::Stunnel => stunnel::read(text, position, folder),
+        Program::Nginx => nginx::read(text, position, file),
+        Program::Haproxy => haproxy::read(text, position, folder),
+    }
+}
+
+#[cfg(test)]
+mod tests;

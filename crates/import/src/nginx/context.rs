@@ -1,0 +1,86 @@
+//! `stream` or `http`, and what its servers share.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::syntax::Directive;
+
+/// `stream` or `http`, and what its servers share.
+pub(super) struct Context<'a> {
+    pub(super) is_http: bool,
+    pub(super) block: &'a Directive,
+    /// The folder of the main file, from which relative paths count.
+    pub(super) folder: PathBuf,
+    /// For each address, the server for clients which ask for no name that is there.
+    pub(super) defaults: HashMap<String, usize>,
+    /// Addresses that several servers share.
+    pub(super) shared: HashMap<String, usize>,
+}
+
+impl<'a> Context<'a> {
+    pub(super) fn new(block: &'a Directive, folder: &Path) -> Context<'a> {
+        let mut defaults = HashMap::new();
+        let mut shared: HashMap<String, usize> = HashMap::new();
+        for (number, server) in block.all("server").enumerate() {
+            for listen in server.all("listen") {
+                let address = address(listen.word(1)).unwrap_or_default();
+                *shared.entry(address.clone()).or_default() += 1;
+                let is_explicit = listen.says("default_server") || listen.says("default");
+                if is_explicit || !defaults.contains_key(&address) {
+                    defaults.insert(address, number);
+                }
+            }
+        }
+        Context {
+            is_http: block.name() == "http",
+            block,
+            folder: folder.to_owned(),
+            defaults,
+            shared,
+        }
+    }
+
+    /// A directive of a server, or of the context around it.
+    pub(super) fn find(&self, server: &'a Directive, name: &str) -> Option<&'a Directive> {
+        server.find(name).or_else(|| self.block.find(name))
+    }
+
+    /// The same where there may be several: the server's replace those around it.
+    pub(super) fn all(&self, server: &'a Directive, name: &'a str) -> Vec<&'a Directive> {
+        let own: Vec<&Directive> = server.all(name).collect();
+        if own.is_empty() {
+            return self.block.all(name).collect();
+        }
+        own
+    }
+
+    pub(super) fn is_on(&self, server: &'a Directive, name: &str) -> bool {
+        self.find(server, name)
+            .is_some_and(|one| one.word(1) == "on")
+    }
+
+    pub(super) fn path(&self, text: &str) -> String {
+        self.folder.join(text).display().to_string()
+    }
+}
+
+/// `443`, `*:443`, `[::]:443`, `127.0.0.1:443`, `127.0.0.1`. `None`: it is no TCP address.
+pub(super) fn address(text: &str) -> Option<String> {
+    if text.starts_with("unix:") {
+        return None;
+    }
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        return Some(format!("0.0.0.0:{text}"));
+    }
+    if let Some(port) = text.strip_prefix("*:") {
+        return Some(format!("0.0.0.0:{port}"));
+    }
+    let has_port = text
+        .rsplit_once(':')
+        .is_some_and(|(host, _)| !host.contains(':') || host.ends_with(']'));
+    Some(if has_port {
+        text.to_owned()
+    } else {
+        format!("{text}:80")
+    })
+}

@@ -1,0 +1,222 @@
+//! nginx.conf and what it includes.
+//!
+//! Servers of `stream` with a `listen … ssl` are carried over as they are, and those which choose by
+//! the name in the ClientHello (`ssl_preread`) as routes that pass TLS through. Of `http` the TLS is
+//! carried over: where a server only hands everything on, connections go where it hands them;
+//! otherwise nginx stays behind us, without TLS, for what is done with requests.
+
+mod context;
+mod options;
+mod syntax;
+mod target;
+
+use std::path::Path;
+
+use crate::advice::{HTTP2, PROXY_FROM_WHOM};
+use crate::draft::Draft;
+use crate::error::{ImportError, Position};
+use crate::section::Section;
+use crate::toml::{list, quoted, quoted_list};
+use crate::value::time;
+use context::{Context, address};
+use syntax::Directive;
+use target::TargetCase;
+
+pub(super) fn read(text: &str, position: &Position, file: &Path) -> Result<Draft, ImportError> {
+    let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let (whole, missing) = syntax::parse(text, position, &file)?;
+    let mut draft = Draft::default();
+    for (position, what) in &missing {
+        draft.leave_out(position, what, "this file is not there");
+    }
+    let folder = file.parent().unwrap_or(Path::new(""));
+    for block in &whole.block {
+        if matches!(block.name(), "stream" | "http") {
+            let context = Context::new(block, folder);
+            for (number, server) in block.all("server").enumerate() {
+                read_server(&context, number, server, &mut draft);
+            }
+            if !draft.is_empty() {
+                options::of_context(&context, &mut draft);
+            }
+        }
+    }
+    if !draft.is_empty() {
+        options::of_program(&whole, &mut draft);
+    }
+    Ok(draft)
+}
+
+/// A server may become several routes: for the addresses where it is the default and those where it
+/// is not, and for each backend that a name leads to.
+fn read_server(context: &Context<'_>, number: usize, server: &Directive, draft: &mut Draft) {
+    let old_switch = context.is_on(server, "ssl");
+    let is_preread = !context.is_http && context.is_on(server, "ssl_preread");
+    let speaks_tls = |listen: &&Directive| listen.says("ssl") || old_switch;
+    let (ours, plain): (Vec<&Directive>, Vec<&Directive>) =
+        server.all("listen").partition(speaks_tls);
+    for (listens, passes_through) in [(ours, false), (plain, true)] {
+        if passes_through && !is_preread {
+            continue;
+        }
+        let is_default = |listen: &&Directive| {
+            let address = address(listen.word(1)).unwrap_or_default();
+            context.shared.get(&address) == Some(&1)
+                || context.defaults.get(&address) == Some(&number)
+        };
+        let (default, others): (Vec<&Directive>, Vec<&Directive>) =
+            listens.into_iter().partition(is_default);
+        for (listens, is_default) in [(default, true), (others, false)] {
+            if !listens.is_empty() {
+                routes(context, server, &listens, is_default, passes_through, draft);
+            }
+        }
+    }
+}
+
+fn routes(
+    context: &Context<'_>,
+    server: &Directive,
+    listens: &[&Directive],
+    is_default: bool,
+    passes_through: bool,
+    draft: &mut Draft,
+) {
+    let names: Vec<&str> = server
+        .find("server_name")
+        .map_or(Vec::new(), |one| one.values().collect());
+    let title = format!("{} server {}", context.block.name(), names.join(" "));
+    if context.is_on(server, "ssl_reject_handshake") {
+        let why = "clients that ask for no name of the others are refused here anyway";
+        draft.leave_out(&server.position, &title, why);
+        return;
+    }
+    let mut base = Section::new(false, title.trim_end());
+    listen(context, server, listens, &mut base, draft);
+    if !is_default && !names_of(server, &names, &mut base) {
+        let why = "no client comes here: another server has its address, and it has no name";
+        draft.leave_out(&server.position, &base.title, why);
+        return;
+    }
+    if passes_through {
+        base.set("pass_through", "true");
+    } else {
+        options::show(context, server, &mut base);
+        options::crypto(context, server, &mut base, draft);
+        options::clients(context, server, &mut base);
+    }
+    options::networks(context, server, &mut base);
+    options::times(context, server, draft);
+    let cases = target::cases(context, server, &mut base);
+    // What stays with nginx needs no words.
+    let stays = context.is_http && cases.iter().all(|case| case.target.is_empty());
+    if !stays {
+        options::left_out(context, server, passes_through, &mut base, draft);
+    }
+    for (n, case) in cases.into_iter().enumerate() {
+        let TargetCase {
+            names,
+            protocols,
+            target,
+            position,
+        } = case;
+        let mut section = if n == 0 {
+            base.clone()
+        } else {
+            base.without_remarks()
+        };
+        if !names.is_empty() {
+            section.set("server_names", quoted_list(&names));
+        }
+        if !protocols.is_empty() {
+            section.set("alpn", quoted_list(&protocols));
+        }
+        target::set(context, server, &target, &position, &mut section);
+        draft.sections.push(section);
+    }
+}
+
+/// Names as we have them. False: none, so that nobody would come here.
+fn names_of(server: &Directive, names: &[&str], section: &mut Section) -> bool {
+    let position = server
+        .find("server_name")
+        .map_or(&server.position, |one| &one.position);
+    let mut ours = Vec::new();
+    for name in names {
+        ours.extend(target::name(name, position, section));
+    }
+    section.set("server_names", quoted_list(&ours));
+    !ours.is_empty()
+}
+
+/// Addresses, and what is said with them.
+fn listen(
+    context: &Context<'_>,
+    server: &Directive,
+    listens: &[&Directive],
+    section: &mut Section,
+    draft: &mut Draft,
+) {
+    let mut addresses = Vec::new();
+    for one in listens {
+        match address(one.word(1)) {
+            Some(address) if one.says("ipv6only=off") && address.starts_with("[::]:") => {
+                addresses.push(quoted(&address.replace("[::]:", ":")));
+            }
+            Some(address) => addresses.push(quoted(&address)),
+            None => section.add_to_do(
+                &one.position,
+                "we listen on TCP addresses only: give one to `listen`",
+            ),
+        }
+        for word in one.values().skip(1) {
+            let (name, value) = word.split_once('=').unwrap_or((word, ""));
+            match name {
+                "backlog" => draft.number("backlog", value, &one.position, &one.shown()),
+                "so_keepalive" => keepalive(value, draft),
+                "http2" => section.leave_out(&one.position, word, HTTP2),
+                "udp" | "quic" => section.leave_out(&one.position, word, "there is TCP only here"),
+                "fastopen" | "setfib" | "accept_filter" => {
+                    section.leave_out(&one.position, word, "no counterpart")
+                }
+                "rcvbuf" | "sndbuf" => section.leave_out(
+                    &one.position,
+                    word,
+                    "see `receive_buffer` and `socket_buffer`",
+                ),
+                _ => {}
+            }
+        }
+    }
+    section.set("listen", list(&addresses));
+    if listens.iter().any(|one| one.says("proxy_protocol")) {
+        let trusted: Vec<&str> = context
+            .all(server, "set_real_ip_from")
+            .iter()
+            .map(|one| one.word(1))
+            .filter(|network| *network != "unix:")
+            .collect();
+        if trusted.is_empty() {
+            section.add_to_do(&listens[0].position, PROXY_FROM_WHOM);
+        } else {
+            section.set("accept_proxy_from", quoted_list(&trusted));
+        }
+    }
+}
+
+/// `on`, or `30m::10`.
+fn keepalive(value: &str, draft: &mut Draft) {
+    let mut parts = value.split(':');
+    for name in ["keepalive_idle", "keepalive_interval"] {
+        let seconds = parts
+            .next()
+            .and_then(|part| time(part, 1000))
+            .map(|ms| ms / 1000);
+        if let Some(seconds) = seconds.filter(|seconds| *seconds > 0) {
+            draft.set_text(name, &format!("{seconds}s"));
+        }
+    }
+    if let Some(count) = parts.next().and_then(|part| part.parse::<u32>().ok()) {
+        draft.set("keepalive_count", count.to_string());
+    }
+}

@@ -1,0 +1,396 @@
+//! What else a server says: certificates, TLS, clients, networks, times; and what has no
+//! counterpart.
+
+use super::context::Context;
+use super::syntax::Directive;
+use crate::advice::{CONNECTIONS_OF_ALL, KEYS_ARE_PLAIN};
+use crate::draft::Draft;
+use crate::section::Section;
+use crate::toml::{Certificate, certificates, quoted_list};
+use crate::value::time;
+
+/// Options of the program.
+pub(super) fn of_program(whole: &Directive, draft: &mut Draft) {
+    for one in &whole.block {
+        let shown = one.shown();
+        match one.name() {
+            "worker_processes" if one.word(1) != "auto" => {
+                draft.number("workers", one.word(1), &one.position, &shown);
+            }
+            "user" => {
+                draft.set_text("user", one.word(1));
+                if !one.word(2).is_empty() {
+                    draft.set_text("group", one.word(2));
+                }
+            }
+            "worker_rlimit_nofile" => {
+                draft.leave_out(
+                    &one.position,
+                    &shown,
+                    "set it where the program is started: LimitNOFILE= or ulimit -Hn",
+                );
+            }
+            "worker_shutdown_timeout" => {
+                if let Some(ms) = time(one.word(1), 1000) {
+                    draft.longest("shutdown_grace", ms, &one.position, &shown);
+                }
+            }
+            "events" => {
+                if let Some(one) = one.find("worker_connections") {
+                    draft.leave_out(&one.position, &one.shown(), CONNECTIONS_OF_ALL);
+                }
+            }
+            "ssl_engine" | "env" | "working_directory" => {
+                draft.leave_out(&one.position, &shown, "no counterpart")
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What stands around the servers of `stream` and is not theirs.
+pub(super) fn of_context(context: &Context<'_>, draft: &mut Draft) {
+    if context.is_http {
+        return;
+    }
+    for one in &context.block.block {
+        let why = match one.name() {
+            "split_clients" | "geo" | "js_import" | "js_set" | "js_path" => {
+                "connections are not looked into here"
+            }
+            "log_format" | "access_log" | "error_log" => {
+                "the log goes to standard error: `log_level`, `log_handshakes`"
+            }
+            _ => continue,
+        };
+        draft.leave_out(&one.position, &one.shown(), why);
+    }
+}
+
+/// The certificates of a server, or of the context around it, with their OCSP response.
+pub(super) fn show(context: &Context<'_>, server: &Directive, section: &mut Section) {
+    let certs = context.all(server, "ssl_certificate");
+    let keys = context.all(server, "ssl_certificate_key");
+    let ocsp = context
+        .find(server, "ssl_stapling_file")
+        .map(|one| context.path(one.word(1)));
+    let mut all = Vec::new();
+    for (n, cert) in certs.iter().enumerate() {
+        if cert.word(1).contains('$') || cert.word(1).starts_with("data:") {
+            section.add_to_do(
+                &cert.position,
+                "files are named here, or a directory of them: `certificates`",
+            );
+            continue;
+        }
+        let cert_file = context.path(cert.word(1));
+        let key = keys.get(n).map(|key| context.path(key.word(1)));
+        all.push(Certificate {
+            key: key.filter(|key| *key != cert_file),
+            cert: cert_file,
+            // It is about one of them; which, only the file could say.
+            ocsp: ocsp.clone().filter(|_| certs.len() == 1),
+        });
+    }
+    if !all.is_empty() {
+        section.set("certificates", certificates(&all));
+    }
+    if let Some(one) = context.find(server, "ssl_password_file") {
+        section.add_to_do(&one.position, KEYS_ARE_PLAIN);
+    }
+}
+
+/// Versions, suites, groups, sessions.
+pub(super) fn crypto(
+    context: &Context<'_>,
+    server: &Directive,
+    section: &mut Section,
+    draft: &mut Draft,
+) {
+    let find = |name: &str| context.find(server, name);
+    if let Some(one) = find("ssl_protocols") {
+        section.versions(&one.position, &one.shown(), one.values());
+    }
+    let suites13 = context
+        .all(server, "ssl_conf_command")
+        .into_iter()
+        .find(|one| one.word(1).eq_ignore_ascii_case("Ciphersuites"));
+    if let Some(one) = find("ssl_ciphers").or(suites13) {
+        let tls12 = find("ssl_ciphers").map(|one| one.word(1));
+        section.suites(
+            &one.position,
+            &one.shown(),
+            tls12,
+            suites13.map(|one| one.word(2)),
+        );
+    }
+    if let Some(one) = find("ssl_ecdh_curve") {
+        section.groups(&one.position, &one.shown(), one.word(1));
+    }
+    if let Some(one) = find("ssl_alpn") {
+        section.set("alpn", quoted_list(&one.values().collect::<Vec<_>>()));
+    }
+    sessions(context, server, draft);
+    for (name, why) in [
+        (
+            "ssl_dhparam",
+            "there is no finite-field Diffie-Hellman here",
+        ),
+        ("ssl_early_data", "0-RTT data is never accepted"),
+        (
+            "ssl_ocsp",
+            "clients' certificates are judged by `client_crl`",
+        ),
+        ("ssl_verify_depth", "chains may have the usual length"),
+    ] {
+        if let Some(one) = find(name).filter(|one| one.word(1) != "off") {
+            section.leave_out(&one.position, &one.shown(), why);
+        }
+    }
+}
+
+fn sessions(context: &Context<'_>, server: &Directive, draft: &mut Draft) {
+    let find = |name: &str| context.find(server, name);
+    let size = find("ssl_session_cache").and_then(|one| {
+        let shared = one.values().find(|word| word.starts_with("shared:"))?;
+        shared
+            .rsplit(':')
+            .next()
+            .map(|size| size.to_ascii_uppercase())
+    });
+    let no_tickets = find("ssl_session_tickets").is_some_and(|one| one.word(1) == "off");
+    match (no_tickets, size) {
+        // Tickets hold the sessions otherwise; who knows no tickets has a cache anyway.
+        (true, Some(size)) => draft.set_text("session_cache", &size),
+        (true, None) => draft.set("tickets", "0"),
+        (false, _) => {}
+    }
+    if let Some(ms) = find("ssl_session_timeout").and_then(|one| time(one.word(1), 1000)) {
+        let lifetime = config_time(ms.clamp(60_000, 7 * 86_400_000));
+        draft.set_text("ticket_lifetime", &lifetime);
+        if ms > 12 * 3_600_000 {
+            draft.set_text("ticket_rotation", &lifetime);
+        }
+    }
+    let keys: Vec<String> = context
+        .all(server, "ssl_session_ticket_key")
+        .iter()
+        .map(|one| format!("file:{}", context.path(one.word(1))))
+        .collect();
+    if !keys.is_empty() {
+        draft.set("ticket_keys", quoted_list(&keys));
+    }
+}
+
+fn config_time(ms: u64) -> String {
+    dormouse_config::show_duration(std::time::Duration::from_millis(ms))
+}
+
+/// Certificates of clients.
+pub(super) fn clients(context: &Context<'_>, server: &Directive, section: &mut Section) {
+    let Some(verify) = context.find(server, "ssl_verify_client") else {
+        return;
+    };
+    let how = match verify.word(1) {
+        "on" => "required",
+        "optional" => "optional",
+        "optional_no_ca" => {
+            section.leave_out(
+                &verify.position,
+                &verify.shown(),
+                "who shows a certificate has to show a good one here",
+            );
+            "optional"
+        }
+        _ => return,
+    };
+    let find = |name: &str| {
+        context
+            .find(server, name)
+            .map(|one| context.path(one.word(1)))
+    };
+    let ca = find("ssl_client_certificate").or_else(|| find("ssl_trusted_certificate"));
+    let crl: Vec<String> = find("ssl_crl").into_iter().collect();
+    section.clients(how, ca.as_deref(), &crl);
+}
+
+/// `allow` and `deny`. There the first that fits decides; here `deny` goes before `allow`.
+pub(super) fn networks(context: &Context<'_>, server: &Directive, section: &mut Section) {
+    let is_rule = |one: &&Directive| matches!(one.name(), "allow" | "deny");
+    let mut rules: Vec<&Directive> = server.block.iter().filter(is_rule).collect();
+    if rules.is_empty() {
+        rules = context.block.block.iter().filter(is_rule).collect();
+    }
+    let (mut allow, mut deny, mut is_closed) = (Vec::new(), Vec::new(), false);
+    for one in rules {
+        match (one.name(), one.word(1)) {
+            (_, "unix:") => {}
+            // What stands behind `all` never counts.
+            (name, "all") => {
+                is_closed = name == "deny";
+                if is_closed && allow.is_empty() {
+                    deny.extend(["0.0.0.0/0", "::/0"]);
+                }
+                break;
+            }
+            ("allow", network) => allow.push(network),
+            (_, network) => {
+                if !allow.is_empty() {
+                    section.leave_out(
+                        &one.position,
+                        &one.shown(),
+                        "carried over, but here `deny` goes before `allow`, whatever stands first",
+                    );
+                }
+                deny.push(network);
+            }
+        }
+    }
+    // Without `deny all` those that are not named may come as well.
+    if is_closed && !allow.is_empty() {
+        section.set("allow", quoted_list(&allow));
+    }
+    if !deny.is_empty() {
+        section.set("deny", quoted_list(&deny));
+    }
+}
+
+/// Times that hold for the whole program here.
+pub(super) fn times(context: &Context<'_>, server: &Directive, draft: &mut Draft) {
+    for (name, option) in [
+        ("proxy_connect_timeout", "backend_connect_timeout"),
+        ("ssl_handshake_timeout", "handshake_timeout"),
+        ("preread_timeout", "handshake_timeout"),
+    ] {
+        let Some(one) = context.find(server, name) else {
+            continue;
+        };
+        match time(one.word(1), 1000) {
+            Some(ms) => draft.longest(option, ms, &one.position, &one.shown()),
+            None => draft.leave_out(&one.position, &one.shown(), NO_TIME),
+        }
+    }
+    if !context.is_http {
+        // Its default is ten minutes; ours is never.
+        match context.find(server, "proxy_timeout") {
+            None => draft.longest("idle_timeout", 600_000, &server.position, ""),
+            Some(one) => match time(one.word(1), 1000) {
+                Some(ms) => draft.longest("idle_timeout", ms, &one.position, &one.shown()),
+                None => draft.leave_out(&one.position, &one.shown(), NO_TIME),
+            },
+        }
+    }
+}
+
+const NO_TIME: &str = "this is no time";
+
+/// What has no counterpart, or another place.
+pub(super) fn left_out(
+    context: &Context<'_>,
+    server: &Directive,
+    passes_through: bool,
+    section: &mut Section,
+    draft: &mut Draft,
+) {
+    for one in &server.block {
+        let name = one.name();
+        if name == "limit_conn" {
+            limit(one, section, draft);
+        } else if name == "proxy_bind"
+            && one.word(1).parse::<std::net::IpAddr>().is_ok()
+            && !one.says("transparent")
+        {
+            section.set_text("source_addresses", one.word(1));
+        } else if name == "health_check" && !context.is_http {
+            health_check(one, context.is_on(server, "proxy_ssl"), section);
+        } else if is_known(name) || (passes_through && name.starts_with("ssl_")) {
+        } else if matches!(name, "proxy_upload_rate" | "proxy_download_rate") {
+            section.leave_out(&one.position, &one.shown(), "see `bytes_per_client`");
+        } else if context.is_http {
+            section.leave_out(
+                &one.position,
+                &one.shown(),
+                "stays with nginx, or the server behind",
+            );
+        } else {
+            section.leave_out(&one.position, &one.shown(), "no counterpart");
+        }
+    }
+}
+
+/// What is carried over elsewhere, or changes nothing here.
+fn is_known(name: &str) -> bool {
+    const KNOWN: [&str; 32] = [
+        "location",
+        "listen",
+        "server_name",
+        "ssl",
+        "ssl_preread",
+        "ssl_certificate",
+        "ssl_certificate_key",
+        "ssl_protocols",
+        "ssl_ciphers",
+        "ssl_ecdh_curve",
+        "ssl_alpn",
+        "ssl_client_certificate",
+        "ssl_trusted_certificate",
+        "ssl_verify_client",
+        "ssl_crl",
+        "ssl_stapling",
+        "ssl_stapling_verify",
+        "ssl_stapling_file",
+        "ssl_session_cache",
+        "ssl_session_timeout",
+        "ssl_session_tickets",
+        "ssl_session_ticket_key",
+        "ssl_prefer_server_ciphers",
+        "ssl_buffer_size",
+        "ssl_handshake_timeout",
+        "proxy_pass",
+        "proxy_timeout",
+        "proxy_connect_timeout",
+        "proxy_protocol",
+        "set_real_ip_from",
+        "preread_timeout",
+        "preread_buffer_size",
+    ];
+    const TOLD: [&str; 11] = [
+        "allow",
+        "deny",
+        "ssl_conf_command",
+        "ssl_dhparam",
+        "ssl_early_data",
+        "ssl_ocsp",
+        "ssl_verify_depth",
+        "ssl_password_file",
+        "tcp_nodelay",
+        "proxy_buffer_size",
+        "proxy_socket_keepalive",
+    ];
+    KNOWN.contains(&name) || TOLD.contains(&name) || name.starts_with("proxy_ssl")
+}
+
+fn limit(one: &Directive, section: &mut Section, draft: &mut Draft) {
+    match one.word(2).parse::<u64>() {
+        Ok(n) => draft.largest("connections_per_client", n),
+        Err(_) => section.leave_out(&one.position, &one.shown(), "see `connections_per_client`"),
+    }
+}
+
+/// As nginx Plus has it.
+fn health_check(one: &Directive, has_tls: bool, section: &mut Section) {
+    let value = |name: &str| {
+        one.values()
+            .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+    };
+    section.set_text("check", if has_tls { "tls" } else { "connect" });
+    section.time(
+        "check_every",
+        value("interval").and_then(|text| time(text, 1000)),
+    );
+    for (name, option) in [("fails", "check_fall"), ("passes", "check_rise")] {
+        if let Some(n) = value(name).and_then(|n| n.parse::<u32>().ok()) {
+            section.set(option, n.to_string());
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The files of a configuration.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use crate::error::{ImportError, Position};
+
+/// No configuration is larger, and none has longer lines.
+const FILE_MAX: u64 = 4 << 20;
+const LINE_MAX: usize = 64 << 10;
+
+/// The text of a configuration.
+pub(super) fn read(path: &Path, position: &Position) -> Result<String, ImportError> {
+    let unreadable = |why: std::io::Error| {
+        let help = "give the file that the program itself reads, as a user who may read it";
+        ImportError::new(position, 0, format!("this file can't be read: {why}"), help)
+    };
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(FILE_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() as u64 > FILE_MAX {
+        let help = "no configuration of a person is that long; is this the right file?";
+        return Err(ImportError::new(
+            position,
+            0,
+            "this file has more than 4 MiB, which is all that is read",
+            help,
+        ));
+    }
+    for (n, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+        let help = "a configuration is text; is this the right file?";
+        if line.contains(&0) {
+            return Err(ImportError::new(
+                position,
+                n + 1,
+                "there is a zero byte in this line",
+                help,
+            ));
+        }
+        if line.len() > LINE_MAX {
+            let what = format!(
+                "this line has {} bytes, 64 KiB at most are read",
+                line.len()
+            );
+            return Err(ImportError::new(position, n + 1, what, help));
+        }
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    // Some editors put a mark in front.
+    Ok(text.trim_start_matches('\u{feff}').to_owned())
+}
+
+/// The files of a folder whose names fit, in the order of their names; hidden ones do not.
+pub(super) fn files_in(folder: &Path, fits: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_wanted = |path: &PathBuf| {
+        let name = path.file_name().map(|name| name.to_string_lossy());
+        path.is_file() && name.is_some_and(|name| !name.starts_with('.') && fits(&name))
+    };
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(is_wanted)
+        .collect();
+    files.sort();
+    files
+}

@@ -1,0 +1,405 @@
+//! stunnel.conf: `key = value` in `[services]`, with defaults above them (stunnel(8)).
+
+mod services;
+
+use std::path::Path;
+
+use crate::advice::{CLIENTS_UNCHECKED, NAME_OF_SERVER, NOT_VERIFIED, ONE_CA_FILE, PINNED};
+use crate::draft::Draft;
+use crate::error::{ImportError, Position};
+use crate::openssl::version;
+use crate::section::Section;
+use crate::toml::{Backend, Certificate, backends, certificates, list, quoted, quoted_list};
+use services::{Service, ServiceReader, StunnelSetting};
+
+pub(super) fn read(text: &str, position: &Position, folder: &Path) -> Result<Draft, ImportError> {
+    let ServiceReader {
+        services,
+        defaults,
+        mut draft,
+        ..
+    } = ServiceReader::read(text, position, folder)?;
+    let (of_services, of_program): (Vec<_>, Vec<_>) = defaults
+        .into_iter()
+        .partition(|one| is_of_service(&one.key));
+    let mut all = Vec::new();
+    for service in services {
+        // What is said above holds for each that says nothing else.
+        let entries = [of_services.clone(), service.entries].concat();
+        all.push(Service { entries, ..service });
+    }
+    for service in &all {
+        read_service(service, &all, &mut draft);
+    }
+    if !draft.is_empty() {
+        of_program.iter().for_each(|one| program(one, &mut draft));
+    }
+    Ok(draft)
+}
+
+fn is_of_service(key: &str) -> bool {
+    const OF_PROGRAM: [&str; 15] = [
+        "setuid",
+        "setgid",
+        "pid",
+        "foreground",
+        "debug",
+        "syslog",
+        "output",
+        "fips",
+        "RNDfile",
+        "RNDbytes",
+        "chroot",
+        "log",
+        "EGD",
+        "compression",
+        "engine",
+    ];
+    !OF_PROGRAM.contains(&key) && !key.starts_with("engineC") && !key.starts_with("engineD")
+}
+
+fn program(one: &StunnelSetting, draft: &mut Draft) {
+    let why = match one.key.as_str() {
+        "debug" if matches!(one.value.as_str(), "debug" | "7") => {
+            return draft.set_text("log_level", "debug");
+        }
+        "setuid" => return draft.set_text("user", &one.value),
+        "setgid" => return draft.set_text("group", &one.value),
+        "pid" | "foreground" | "debug" | "syslog" | "RNDfile" | "RNDbytes" => return,
+        "fips" if one.value == "no" => return,
+        "output" | "log" => "the log goes to standard error",
+        "chroot" => "workers confine themselves (`sandbox`); paths are as they are",
+        _ => "no counterpart",
+    };
+    draft.leave_out(&one.position, &one.shown(), why);
+}
+
+fn read_service(service: &Service, all: &[Service], draft: &mut Draft) {
+    let title = format!("[{}]", service.name);
+    let is_client = service.is_on("client");
+    let mut section = Section::new(is_client, title.clone());
+    let listen = match (service.value("accept"), is_client) {
+        (Some(accept), true) if accept.starts_with('/') => format!("unix:{accept}"),
+        (Some(accept), _) => accept_address(accept),
+        (None, false) if service.find("sni").is_some() => {
+            match second(service, all, &mut section) {
+                Some(listen) => listen,
+                None => {
+                    return draft.leave_out(
+                        &service.position,
+                        &title,
+                        "the service that `sni` names is not there",
+                    );
+                }
+            }
+        }
+        (None, _) => {
+            return draft.leave_out(&service.position, &title, "it accepts nothing (inetd mode)");
+        }
+    };
+    section.set_text("listen", &listen);
+    if !connect(service, &mut section) {
+        return draft.leave_out(
+            &service.position,
+            &title,
+            "it has no `connect` (`exec` is not done here)",
+        );
+    }
+    if let Some(cert) = service.find("cert") {
+        if cert.value.starts_with("pkcs11:") {
+            section.add_to_do(
+                &cert.position,
+                "keys are read from files: give them to `certificates`",
+            );
+        } else {
+            let one = Certificate {
+                cert: cert.value.clone(),
+                key: service.value("key").map(str::to_owned),
+                ocsp: None,
+            };
+            section.set("certificates", certificates(&[one]));
+        }
+    }
+    match is_client {
+        true => trust(service, &mut section),
+        false => clients(service, &mut section),
+    }
+    crypto(service, &mut section);
+    for entry in &service.entries {
+        rest(entry, service, &mut section, draft);
+    }
+    draft.sections.push(section);
+}
+
+/// A service for some names of another one's address: `sni = OTHER:NAME`.
+fn second(service: &Service, all: &[Service], section: &mut Section) -> Option<String> {
+    let mut names = Vec::new();
+    let mut listen = None;
+    for one in service.all("sni") {
+        let (other, name) = one.value.split_once(':')?;
+        let first = all.iter().find(|service| service.name == other)?;
+        listen = first.value("accept").map(accept_address);
+        names.push(name);
+    }
+    section.set("server_names", quoted_list(&names));
+    listen
+}
+
+/// Where it goes. False: nowhere.
+fn connect(service: &Service, section: &mut Section) -> bool {
+    let all: Vec<String> = service
+        .all("connect")
+        .map(|one| connect_address(&one.value))
+        .collect();
+    if section.originate {
+        section.set(
+            "to",
+            list(&all.iter().map(|one| quoted(one)).collect::<Vec<_>>()),
+        );
+        return !all.is_empty();
+    }
+    // Its default is the order of the file.
+    let in_turn = service.value("failover") == Some("rr");
+    let backend = |(n, address): (usize, &String)| Backend {
+        address: address.clone(),
+        is_backup: n > 0 && !in_turn,
+        ..Backend::default()
+    };
+    let all: Vec<Backend> = all.iter().enumerate().map(backend).collect();
+    section.set("to", backends(&all));
+    !all.is_empty()
+}
+
+/// Whether and how peers' certificates are judged: the chain, and the very certificate.
+fn verifies(service: &Service) -> (bool, bool) {
+    let level = service.value("verify").unwrap_or("0");
+    let chain = service.is_on("verifyChain") || matches!(level, "1" | "2" | "3");
+    let peer = service.is_on("verifyPeer") || matches!(level, "3" | "4");
+    (chain, peer)
+}
+
+/// Whom a client trusts. stunnel trusts anybody unless told otherwise; that is not carried over
+/// silently.
+fn trust(service: &Service, section: &mut Section) {
+    let (chain, peer) = verifies(service);
+    let ca = service.value("CAfile");
+    match (chain || peer, ca) {
+        (true, Some(file)) => section.set_text("ca", file),
+        // A folder of hashed certificates is what the operating system has.
+        (true, None) => section.set_text("ca", "system"),
+        (false, _) => {
+            section.set("insecure", "true");
+            let why = NOT_VERIFIED;
+            section.leave_out(&service.position, "verifyChain", why);
+        }
+    }
+    if let (true, Some(one)) = (
+        chain || peer,
+        service
+            .find("CApath")
+            .filter(|one| ca.is_none() && one.value != "/etc/ssl/certs"),
+    ) {
+        section.leave_out(&one.position, &one.shown(), ONE_CA_FILE);
+    }
+    let name = service
+        .find("checkHost")
+        .or(service.find("sni"))
+        .or(service.find("checkIP"));
+    match name.filter(|name| !name.value.is_empty()) {
+        Some(name) => section.set_text("server_name", &name.value),
+        None if chain || peer => {
+            section.leave_out(&service.position, "checkHost", NAME_OF_SERVER);
+        }
+        None => {}
+    }
+}
+
+/// Whether it is a service whose clients have to show a certificate.
+fn asks_clients(service: &Service) -> bool {
+    let (chain, peer) = verifies(service);
+    !service.is_on("client") && (chain || peer)
+}
+
+/// What clients have to show.
+fn clients(service: &Service, section: &mut Section) {
+    let (chain, peer) = verifies(service);
+    if !chain && !peer {
+        return;
+    }
+    let is_asked_only =
+        service.value("verify") == Some("1") && !service.is_on("verifyChain") && !peer;
+    let how = if is_asked_only {
+        "optional"
+    } else {
+        "required"
+    };
+    let crls: Vec<String> = ["CRLfile", "CRLpath"]
+        .into_iter()
+        .filter_map(|key| service.value(key))
+        .map(str::to_owned)
+        .collect();
+    let ca = service.value("CAfile").or(service.value("CApath"));
+    section.clients(how, ca, &crls);
+    let hosts: Vec<String> = service
+        .all("checkHost")
+        .map(|one| format!("dns={}", one.value))
+        .collect();
+    if !hosts.is_empty() {
+        section.set("client_allow", quoted_list(&hosts));
+    }
+    if peer {
+        section.add_to_do(&service.position, PINNED);
+    }
+}
+
+fn crypto(service: &Service, section: &mut Section) {
+    for one in &service.entries {
+        let options: &[&'static str] = match one.key.as_str() {
+            "sslVersion" => &["min_version", "max_version"],
+            "sslVersionMin" => &["min_version"],
+            "sslVersionMax" => &["max_version"],
+            _ => continue,
+        };
+        match version(&one.value) {
+            Some(ours) => options
+                .iter()
+                .for_each(|option| section.set_text(option, ours)),
+            // Older ones may be the oldest: then ours is.
+            None if one.value == "all" || one.key == "sslVersionMin" => {}
+            None => section.leave_out(&one.position, &one.shown(), "TLS 1.2 is the oldest here"),
+        }
+    }
+    if section.originate {
+        return;
+    }
+    let (tls12, tls13) = (service.find("ciphers"), service.find("ciphersuites"));
+    if let Some(one) = tls12.or(tls13) {
+        let text = |one: Option<&StunnelSetting>| one.map(|one| one.value.clone());
+        section.suites(
+            &one.position,
+            &one.shown(),
+            text(tls12).as_deref(),
+            text(tls13).as_deref(),
+        );
+    }
+    if let Some(one) = service.find("curves") {
+        section.groups(&one.position, &one.shown(), &one.value);
+    }
+}
+
+fn rest(one: &StunnelSetting, service: &Service, section: &mut Section, draft: &mut Draft) {
+    let shown = one.shown();
+    let mut seconds = |name| match one.value.parse::<u64>() {
+        Ok(n) => draft.longest(name, n.saturating_mul(1000), &one.position, &shown),
+        Err(_) => draft.leave_out(&one.position, &shown, "it is no number of seconds"),
+    };
+    let why = match one.key.as_str() {
+        "TIMEOUTidle" => return seconds("idle_timeout"),
+        "TIMEOUTconnect" => return seconds("backend_connect_timeout"),
+        "TIMEOUTbusy" => return seconds("handshake_timeout"),
+        "TIMEOUTclose" if one.value == "0" => return section.set_text("truncation", "close"),
+        "protocol" if one.value == "proxy" && !section.originate => {
+            return section.set_text("proxy_protocol", "v1");
+        }
+        "local" if !section.originate => return section.set_text("source_addresses", &one.value),
+        "sessionResume" if one.value == "no" => match section.originate {
+            true => return section.set("resume_uses", "0"),
+            false => return draft.set("tickets", "0"),
+        },
+        "sessionCacheTimeout" if section.originate => {
+            return section.set_text("resume_age", &format!("{}s", one.value));
+        }
+        "alpn" => return section.set("alpn", quoted_list(&[&one.value])),
+        "options" if one.value == "NO_TICKET" => {
+            "tickets are sealed with keys that change; see `session_cache` to keep sessions here"
+        }
+        "protocol" => "it speaks in the clear before TLS begins, which is not done here",
+        "OCSPaia" | "OCSP" | "checkEmail" | "checkIP" if asks_clients(service) => {
+            return section.add_to_do(&one.position, &format!("{shown}: {CLIENTS_UNCHECKED}"));
+        }
+        "OCSPaia" | "OCSP" | "checkEmail" => "not checked here",
+        "CRLfile" | "CRLpath" if section.originate => "revocation lists are for clients only",
+        "ciphers" | "ciphersuites" | "curves" if section.originate => {
+            "all suites here are AEAD with forward secrecy"
+        }
+        "libwrap" if one.value == "yes" => "see `allow` and `deny`",
+        "redirect" | "exec" | "execArgs" | "pty" | "transparent" | "ident" | "engineId"
+        | "engineNum" | "CAengine" | "ticketKeySecret" | "ticketMacSecret" | "sessiond"
+        | "socket" | "config" => "no counterpart",
+        "PSKsecrets" | "PSKidentity" => "keys agreed on beforehand (PSK) are not spoken",
+        key if key.starts_with("protocol") || key.starts_with("OCSP") => "no counterpart",
+        "checkIP" if !section.originate => "see `client_allow`",
+        // Carried over already, or nothing is lost without it.
+        _ if is_known(&one.key) || service.find("connect").is_none() => return,
+        _ => "no counterpart",
+    };
+    section.leave_out(&one.position, &shown, why);
+}
+
+fn is_known(key: &str) -> bool {
+    const KNOWN: [&str; 32] = [
+        "accept",
+        "connect",
+        "cert",
+        "key",
+        "client",
+        "CAfile",
+        "CApath",
+        "checkHost",
+        "checkIP",
+        "verifyChain",
+        "verifyPeer",
+        "verify",
+        "requireCert",
+        "CRLfile",
+        "CRLpath",
+        "sni",
+        "sslVersion",
+        "sslVersionMin",
+        "sslVersionMax",
+        "ciphers",
+        "ciphersuites",
+        "curves",
+        "options",
+        "failover",
+        "TIMEOUTclose",
+        "renegotiation",
+        "reset",
+        "retry",
+        "delay",
+        "sessionCacheSize",
+        "sessionCacheTimeout",
+        "securityLevel",
+    ];
+    KNOWN.contains(&key)
+        || matches!(
+            key,
+            "logId" | "libwrap" | "debug" | "sessionResume" | "local"
+        )
+}
+
+/// `443`, `host:443`, `:::443`. Without a host it is IPv4.
+fn accept_address(text: &str) -> String {
+    match text.rsplit_once(':') {
+        None => format!("0.0.0.0:{text}"),
+        Some(("", port)) => format!("0.0.0.0:{port}"),
+        Some(_) => with_brackets(text),
+    }
+}
+
+fn connect_address(text: &str) -> String {
+    match text {
+        path if path.starts_with('/') => format!("unix:{path}"),
+        port if !port.contains(':') => format!("127.0.0.1:{port}"),
+        text => with_brackets(text),
+    }
+}
+
+fn with_brackets(text: &str) -> String {
+    match text.rsplit_once(':') {
+        Some((host, port)) if host.contains(':') && !host.starts_with('[') => {
+            format!("[{host}]:{port}")
+        }
+        _ => text.to_owned(),
+    }
+}

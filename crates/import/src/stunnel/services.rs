@@ -1,0 +1,164 @@
+//! Services and their settings, with the files that are included.
+
+use std::path::Path;
+
+use crate::draft::Draft;
+use crate::error::{ImportError, Position};
+use crate::source::{files_in, read as read_file};
+
+/// Files that are included, in all.
+const INCLUDES_MAX: usize = 200;
+
+#[derive(Clone, Debug)]
+pub(super) struct StunnelSetting {
+    pub(super) position: Position,
+    pub(super) key: String,
+    pub(super) value: String,
+}
+
+impl StunnelSetting {
+    pub(super) fn shown(&self) -> String {
+        format!("{} = {}", self.key, self.value)
+    }
+}
+
+pub(super) struct Service {
+    pub(super) name: String,
+    pub(super) position: Position,
+    pub(super) entries: Vec<StunnelSetting>,
+}
+
+impl Service {
+    /// The last one counts.
+    pub(super) fn find(&self, key: &str) -> Option<&StunnelSetting> {
+        self.entries
+            .iter()
+            .rev()
+            .find(|one| one.key.eq_ignore_ascii_case(key))
+    }
+
+    pub(super) fn value(&self, key: &str) -> Option<&str> {
+        self.find(key).map(|one| one.value.as_str())
+    }
+
+    pub(super) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a StunnelSetting> {
+        self.entries
+            .iter()
+            .filter(move |one| one.key.eq_ignore_ascii_case(key))
+    }
+
+    pub(super) fn is_on(&self, key: &str) -> bool {
+        self.value(key) == Some("yes")
+    }
+}
+
+/// Services, as they are read.
+#[derive(Default)]
+pub(super) struct ServiceReader {
+    pub(super) services: Vec<Service>,
+    /// What stands above all services.
+    pub(super) defaults: Vec<StunnelSetting>,
+    pub(super) draft: Draft,
+    included: usize,
+}
+
+impl ServiceReader {
+    pub(super) fn read(
+        text: &str,
+        position: &Position,
+        folder: &Path,
+    ) -> Result<ServiceReader, ImportError> {
+        let mut reader = ServiceReader::default();
+        reader.text(text, position, folder, 0)?;
+        Ok(reader)
+    }
+
+    fn text(
+        &mut self,
+        text: &str,
+        position: &Position,
+        folder: &Path,
+        depth: usize,
+    ) -> Result<(), ImportError> {
+        for (n, line) in text.lines().enumerate() {
+            let position = position.at(n + 1);
+            let line = line.trim();
+            if line.is_empty() || line.starts_with([';', '#']) {
+                continue;
+            }
+            if let Some(inner) = line.strip_prefix('[') {
+                let Some(name) = inner.strip_suffix(']') else {
+                    return Err(ImportError::new(
+                        &position,
+                        n + 1,
+                        "the `[` in this line is never closed",
+                        "a service begins with [NAME]",
+                    ));
+                };
+                self.services.push(Service {
+                    name: name.to_owned(),
+                    position,
+                    entries: Vec::new(),
+                });
+                continue;
+            }
+            let Some((key, value)) = line.split_once('=') else {
+                self.draft
+                    .leave_out(&position, line, "this is no `key = value`");
+                continue;
+            };
+            let (key, value) = (key.trim().to_owned(), value.trim().to_owned());
+            if key == "include" {
+                self.include(&value, &position, folder, depth)?;
+                continue;
+            }
+            let entry = StunnelSetting {
+                position,
+                key,
+                value,
+            };
+            match self.services.last_mut() {
+                Some(service) => service.entries.push(entry),
+                None => self.defaults.push(entry),
+            }
+        }
+        Ok(())
+    }
+
+    /// All files of a folder, in the order of their names.
+    fn include(
+        &mut self,
+        value: &str,
+        position: &Position,
+        folder: &Path,
+        depth: usize,
+    ) -> Result<(), ImportError> {
+        let path = folder.join(value);
+        if !path.is_dir() {
+            self.draft.leave_out(
+                position,
+                &format!("include = {value}"),
+                "this folder is not there",
+            );
+            return Ok(());
+        }
+        for file in files_in(&path, |_| true) {
+            self.included += 1;
+            if depth >= 10 || self.included > INCLUDES_MAX {
+                let what = format!(
+                    "{} is one file too many: 200 are read, 10 deep",
+                    file.display()
+                );
+                return Err(ImportError::new(
+                    position,
+                    position.line,
+                    what,
+                    "do they include each other?",
+                ));
+            }
+            let position = Position::included(&file.display().to_string());
+            self.text(&read_file(&file, &position)?, &position, folder, depth + 1)?;
+        }
+        Ok(())
+    }
+}

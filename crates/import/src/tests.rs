@@ -1,0 +1,249 @@
+//! Examples that the programs ship or document, and what becomes of them: `examples/NAME` becomes
+//! `examples/NAME.toml`. `DORMOUSE_BLESS=1 cargo test -p dormouse-import` writes these anew. That the
+//! result is right is asked of the program itself.
+
+use super::*;
+use dormouse_config::{self as config, Machine};
+use proptest::prelude::*;
+
+const EXAMPLES: [(Program, &str); 9] = [
+    (Program::Hitch, "hitch-shipped.conf"),
+    (Program::Hitch, "hitch-all.conf"),
+    (Program::Stunnel, "stunnel-shipped.conf"),
+    (Program::Stunnel, "stunnel-all.conf"),
+    (Program::Nginx, "nginx-stream.conf"),
+    (Program::Nginx, "nginx-preread.conf"),
+    (Program::Nginx, "nginx-http.conf"),
+    (Program::Haproxy, "haproxy-shipped.cfg"),
+    (Program::Haproxy, "haproxy-names.cfg"),
+];
+
+/// What becomes of a text, as if it stood in /etc/there.
+fn import(program: Program, text: &str) -> Result<ImportedConfig, ImportError> {
+    let file = Path::new("/etc/there/there.conf");
+    let draft = parse(program, text, &Position::new("there.conf"), file)?;
+    Ok(draft.finish("there.conf"))
+}
+
+/// What `dormouse check` would refuse.
+fn errors(page: &str) -> usize {
+    config::judge(page, Path::new("dormouse.toml"), &Machine::read()).errors()
+}
+
+#[test]
+fn the_examples_become_this() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    for (program, name) in EXAMPLES {
+        let text = std::fs::read_to_string(folder.join(name)).expect("an example");
+        let page = import(program, &text).expect("it is understood");
+        let golden = folder.join(format!("{name}.toml"));
+        if std::env::var_os("DORMOUSE_BLESS").is_some() {
+            std::fs::write(&golden, &page.text).expect("the file can be written");
+        }
+        let want = std::fs::read_to_string(&golden).unwrap_or_default();
+        for (n, (said, want)) in page.text.lines().zip(want.lines()).enumerate() {
+            assert_eq!(said, want, "{name}.toml, line {}", n + 1);
+        }
+        assert_eq!(page.text.len(), want.len(), "{name}.toml: one goes on");
+        // What is refused stands there as something to be done.
+        assert!(errors(&page.text) <= page.to_do, "{name}: {}", page.text);
+        if page.to_do == 0 {
+            assert_eq!(errors(&page.text), 0, "{name}");
+        }
+    }
+}
+
+/// Each bad file, and the line that is to blame.
+#[test]
+fn what_is_wrong_with_a_file_is_explicit_with_its_line() {
+    let cases = [
+        (
+            Program::Nginx,
+            "stream {\n server {\n listen 1 ssl;\n",
+            2,
+            "never closed",
+        ),
+        (Program::Nginx, "stream {\n}\n}\n", 3, "closes nothing"),
+        (
+            Program::Nginx,
+            "stream {\n listen 443 ssl\n}\n",
+            2,
+            "no `;`",
+        ),
+        (Program::Nginx, "a;\nstream", 2, "no `;`"),
+        (Program::Nginx, "a \"b\n;\n", 1, "never closed"),
+        (Program::Nginx, "a;\n;", 2, "nothing before"),
+        (Program::Haproxy, "global\n user 'x\n", 2, "never closed"),
+        (Program::Haproxy, "\nbind :443 ssl\n", 2, "in no section"),
+        (
+            Program::Hitch,
+            "backend = \"x\nfrontend = {\n",
+            1,
+            "never closed",
+        ),
+        (
+            Program::Hitch,
+            "\nfrontend = {\n host = \"*\"\n",
+            2,
+            "never closed",
+        ),
+        (Program::Hitch, "}\n", 1, "closes nothing"),
+        (Program::Stunnel, "a = b\n[x\n", 2, "never closed"),
+    ];
+    for (program, text, line, what) in cases {
+        let fault = import(program, text).map(|page| page.text).expect_err(text);
+        assert_eq!(fault.position.line, line, "{text}: {fault}");
+        assert!(fault.what.contains(what), "{text}: {fault}");
+    }
+    let deep = "x { ".repeat(100_000);
+    let fault = import(Program::Nginx, &deep).map(|page| page.text);
+    assert!(fault.expect_err("too deep").what.contains("more than 30"));
+}
+
+/// Files that are no configurations, and what they include.
+#[test]
+fn files_that_are_none_are_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let at = |name: &str| folder.path().join(name);
+    let write = |name: &str, bytes: &[u8]| std::fs::write(at(name), bytes).expect("written");
+    let refused = |program, name: &str| match read(program, &at(name)) {
+        Ok(_) => panic!("{name} was read"),
+        Err(fault) => fault.to_string(),
+    };
+    write("binary", b"frontend\n\x7fELF\x00\x01");
+    write("long", &vec![b'x'; 200_000]);
+    write("huge", &vec![b'\n'; 10 << 20]);
+    for program in [
+        Program::Hitch,
+        Program::Stunnel,
+        Program::Nginx,
+        Program::Haproxy,
+    ] {
+        assert!(refused(program, "binary").contains("binary:2"));
+        assert!(refused(program, "long").contains("this line has 200000 bytes"));
+        assert!(refused(program, "huge").contains("more than 4 MiB"));
+        assert!(refused(program, "missing").contains("can't be read"));
+        assert!(refused(program, ".").contains("can't be read"));
+    }
+    // It includes itself, at once or on a way round.
+    write("loop.conf", b"a;\ninclude loop.conf;\n");
+    assert!(refused(Program::Nginx, "loop.conf").contains("loop.conf:2"));
+    write("one.conf", b"include two*.conf;\n");
+    write("two.conf", b"\ninclude one.conf;\n");
+    let said = refused(Program::Nginx, "one.conf");
+    assert!(
+        said.contains("two.conf:2") && said.contains("included by itself"),
+        "{said}"
+    );
+    // A mistake in a file that is included is that file's.
+    write("bad.conf", b"\n\nserver {\n");
+    write("main.conf", b"stream {\ninclude bad.conf;\n}\n");
+    assert!(refused(Program::Nginx, "main.conf").contains("bad.conf:3"));
+    // The same for folders of stunnel.
+    std::fs::create_dir(at("d")).expect("a folder");
+    write("d/loop", b"include = d\n");
+    write("stunnel.conf", b"include = d\n");
+    assert!(refused(Program::Stunnel, "stunnel.conf").contains("one file too many"));
+}
+
+/// Includes are followed, and what comes from them says so.
+#[test]
+fn what_is_included_is_carried_over() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let write =
+        |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("written");
+    std::fs::create_dir(folder.path().join("conf.d")).expect("a folder");
+    write(
+        "nginx.conf",
+        "stream {\n include conf.d/*.conf;\n include missing.conf;\n}\n",
+    );
+    write(
+        "conf.d/a.conf",
+        "server { listen 443 ssl; proxy_pass 10.0.0.1:80;\n js_filter x; }\n",
+    );
+    write(
+        "conf.d/a.conf~",
+        "server { listen 444 ssl; proxy_pass 10.0.0.1:80; }\n",
+    );
+    let page = read(Program::Nginx, &folder.path().join("nginx.conf"))
+        .expect("read")
+        .finish("x");
+    for part in [
+        "listen = \"0.0.0.0:443\"",
+        "conf.d/a.conf:2: js_filter x",
+        "line 3: include missing.conf -- this file is not there",
+    ] {
+        assert!(page.text.contains(part), "{part} in {}", page.text);
+    }
+    assert!(!page.text.contains(":444"), "{}", page.text);
+}
+
+/// Nothing that somebody wrote into another program's file may break ours.
+#[test]
+fn what_is_quoted_stays_quoted() {
+    let text = "frontend = \"[*]:8443\"\nbackend = \"[127.0.0.1]:80\"\npem-file = \"/a\\b\u{1}.pem\"\nbad \r line\u{7}\n";
+    let page = import(Program::Hitch, text).expect("understood").text;
+    assert!(
+        page.contains(r#"certificates = "/a\\b\u0001.pem""#),
+        "{page}"
+    );
+    assert_eq!(errors(&page), 0, "{page}");
+}
+
+#[test]
+fn a_file_without_tls_gives_nothing() {
+    let empty = |program, text: &str| {
+        let draft = parse(program, text, &Position::new("x"), Path::new("x"));
+        draft.expect("understood").is_empty()
+    };
+    assert!(empty(Program::Nginx, "http { server { listen 80; } }"));
+    assert!(empty(Program::Haproxy, "frontend x\n bind :80\n"));
+    assert!(empty(Program::Stunnel, "[x]\nexec = /bin/sh\n"));
+    assert!(empty(Program::Hitch, "workers = 4\n"));
+}
+
+/// Pieces of all the examples, shuffled: whatever comes of it is TOML that says what it lacks.
+fn piece() -> impl Strategy<Value = String> {
+    let examples = [
+        include_str!("../examples/hitch-all.conf"),
+        include_str!("../examples/stunnel-all.conf"),
+        include_str!("../examples/nginx-stream.conf"),
+        include_str!("../examples/nginx-preread.conf"),
+        include_str!("../examples/nginx-http.conf"),
+        include_str!("../examples/haproxy-shipped.cfg"),
+        include_str!("../examples/haproxy-names.cfg"),
+    ];
+    let lines: Vec<String> = examples
+        .iter()
+        .flat_map(|text| text.lines())
+        .map(str::to_owned)
+        .collect();
+    let odd = [
+        "{",
+        "}",
+        ";",
+        "\"",
+        "[x]",
+        "=",
+        "\\",
+        "0",
+        "-1",
+        "ä",
+        "99999999999999999999",
+    ];
+    let odd: Vec<String> = odd.iter().map(|text| (*text).to_owned()).collect();
+    prop_oneof![20 => proptest::sample::select(lines), 1 => proptest::sample::select(odd), 1 => any::<String>()]
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_read_becomes_toml(pieces in proptest::collection::vec(piece(), 0..40)) {
+        let text = pieces.join("\n");
+        for program in [Program::Hitch, Program::Stunnel, Program::Nginx, Program::Haproxy] {
+            if let Ok(page) = import(program, &text) {
+                prop_assert!(errors(&page.text) == 0 || page.to_do > 0, "{}", page.text);
+                prop_assert!(!page.text.contains("this is not TOML"), "{}", page.text);
+            }
+        }
+    }
+}

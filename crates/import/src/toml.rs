@@ -1,0 +1,103 @@
+//! Values as TOML: texts, lists, certificates, backends.
+
+use std::fmt::Write as _;
+
+/// A text in quotes.
+pub(super) fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => {
+                // Writing into a String can't fail.
+                let _ = write!(out, "\\u{:04X}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// One, or a list of several.
+pub(super) fn list(items: &[String]) -> String {
+    match items {
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    }
+}
+
+pub(super) fn quoted_list<S: AsRef<str>>(items: &[S]) -> String {
+    let items: Vec<String> = items.iter().map(|item| quoted(item.as_ref())).collect();
+    format!("[{}]", items.join(", "))
+}
+
+/// A certificate as other programs name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Certificate {
+    /// The chain, or all of it, or a directory.
+    pub(super) cert: String,
+    pub(super) key: Option<String>,
+    pub(super) ocsp: Option<String>,
+}
+
+impl Certificate {
+    /// Chain and key in one file, or a directory.
+    pub(super) fn whole(cert: impl Into<String>) -> Certificate {
+        Certificate {
+            cert: cert.into(),
+            key: None,
+            ocsp: None,
+        }
+    }
+}
+
+pub(super) fn certificates(all: &[Certificate]) -> String {
+    let one = |one: &Certificate| {
+        let cert = quoted(&one.cert);
+        let key = one.key.as_ref().map(|key| quoted(key));
+        match (key, &one.ocsp) {
+            (None, None) => cert,
+            (key, None) => format!("{{ cert = {cert}, key = {} }}", key.unwrap_or_default()),
+            (key, Some(ocsp)) => format!(
+                "{{ cert = {cert}, key = {}, ocsp = {} }}",
+                key.unwrap_or_else(|| cert.clone()),
+                quoted(ocsp)
+            ),
+        }
+    };
+    let all: Vec<String> = all.iter().map(one).collect();
+    list(&all)
+}
+
+/// A backend, and how much it gets.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Backend {
+    pub(super) address: String,
+    pub(super) weight: Option<u64>,
+    pub(super) max_connections: Option<u64>,
+    pub(super) is_backup: bool,
+}
+
+pub(super) fn backends(all: &[Backend]) -> String {
+    let one = |one: &Backend| {
+        let mut more = String::new();
+        for (name, n) in [
+            ("weight", one.weight),
+            ("max_connections", one.max_connections),
+        ] {
+            if let Some(n) = n {
+                let _ = write!(more, ", {name} = {n}");
+            }
+        }
+        if one.is_backup {
+            more.push_str(", backup = true");
+        }
+        match more.is_empty() {
+            true => quoted(&one.address),
+            false => format!("{{ address = {}{more} }}", quoted(&one.address)),
+        }
+    };
+    let all: Vec<String> = all.iter().map(one).collect();
+    list(&all)
+}

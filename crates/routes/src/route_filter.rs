@@ -1,0 +1,126 @@
+//! Which of the routes on one address a client is for: by the name that it asks for, then by the
+//! protocols that it offers.
+//!
+//! An exact name goes before a wildcard, and that before a route without names. Among those which
+//! are equal in this the first one has it that has a protocol which the client offers; else the one
+//! that asks for none; else the first, whose handshake then says that there is no common protocol.
+
+use dormouse_engine::ClientHello;
+
+/// Clients that a route is for, by what their ClientHello asks for.
+#[derive(Clone, Debug, Default)]
+pub struct RouteFilter {
+    /// Names, in lower case; none: all.
+    names: Vec<String>,
+    alpn: Vec<Vec<u8>>,
+}
+
+/// How well a name fits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    Any,
+    Wildcard,
+    Exact,
+}
+
+impl RouteFilter {
+    pub(crate) fn of(route: &dormouse_config::Route) -> RouteFilter {
+        let names = route.server_names.iter();
+        RouteFilter {
+            names: names.map(ToString::to_string).collect(),
+            alpn: crate::engine_values::alpn(&route.alpn),
+        }
+    }
+
+    /// Whether it depends on what the client asks for.
+    pub(crate) fn is_selective(&self) -> bool {
+        !self.names.is_empty()
+    }
+
+    fn fit(&self, name: Option<&str>) -> Option<Fit> {
+        if self.names.is_empty() {
+            return Some(Fit::Any);
+        }
+        let name = name?;
+        if self.names.iter().any(|own| own == name) {
+            return Some(Fit::Exact);
+        }
+        let (label, parent) = name.split_once('.')?;
+        let is_above = |own: &String| own.strip_prefix("*.") == Some(parent);
+        (!label.is_empty() && self.names.iter().any(is_above)).then_some(Fit::Wildcard)
+    }
+
+    fn shares_protocol(&self, hello: &ClientHello) -> bool {
+        self.alpn.iter().any(|own| hello.alpn.contains(own))
+    }
+}
+
+/// The number of the route that this client is for. `None`: none of them.
+pub fn choose<'a>(
+    routes: impl Iterator<Item = (u16, &'a RouteFilter)> + Clone,
+    hello: &ClientHello,
+) -> Option<u16> {
+    let name = hello.server_name.as_deref();
+    let best = routes
+        .clone()
+        .filter_map(|(_, filter)| filter.fit(name))
+        .max()?;
+    let equal = routes.filter(|(_, filter)| filter.fit(name) == Some(best));
+    let shares = equal
+        .clone()
+        .find(|(_, filter)| filter.shares_protocol(hello));
+    let asks_none = || equal.clone().find(|(_, filter)| filter.alpn.is_empty());
+    let chosen = shares.or_else(asks_none).or_else(|| equal.clone().next());
+    chosen.map(|(number, _)| number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(names: &[&str], alpn: &[&str]) -> RouteFilter {
+        RouteFilter {
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+            alpn: alpn.iter().map(|one| one.as_bytes().to_vec()).collect(),
+        }
+    }
+
+    fn hello(name: &str, alpn: &[&str]) -> ClientHello {
+        ClientHello {
+            server_name: (!name.is_empty()).then(|| name.to_owned()),
+            alpn: alpn.iter().map(|one| one.as_bytes().to_vec()).collect(),
+        }
+    }
+
+    #[test]
+    fn names_decide_and_then_protocols() {
+        let routes = [
+            filter(&[], &[]),
+            filter(&["*.example"], &["h2"]),
+            filter(&["*.example"], &[]),
+            filter(&["a.example", "b.test"], &["h2"]),
+            filter(&["a.example"], &["mqtt"]),
+        ];
+        let chosen = |name: &str, alpn: &[&str]| {
+            let all = (0..).zip(routes.iter());
+            choose(all, &hello(name, alpn))
+        };
+        assert_eq!(chosen("", &[]), Some(0));
+        assert_eq!(chosen("c.test", &["h2"]), Some(0));
+        assert_eq!(chosen("example", &[]), Some(0), "a wildcard is one label");
+        assert_eq!(chosen("x.y.example", &[]), Some(0), "and no more");
+        assert_eq!(chosen("x.example", &["mqtt", "h2"]), Some(1));
+        assert_eq!(chosen("x.example", &["mqtt"]), Some(2));
+        assert_eq!(chosen("x.example", &[]), Some(2));
+        assert_eq!(chosen("b.test", &["h2"]), Some(3));
+        assert_eq!(chosen("a.example", &["mqtt"]), Some(4));
+        assert_eq!(
+            chosen("a.example", &["other"]),
+            Some(3),
+            "which then refuses"
+        );
+        let some = routes.iter().skip(1);
+        assert_eq!(choose((1..).zip(some.clone()), &hello("c.test", &[])), None);
+        assert_eq!(choose((1..).zip(some), &hello("", &[])), None);
+    }
+}

@@ -1,0 +1,456 @@
+//! Certificates from an ACME server: for which names, and when to ask for the next.
+//!
+//! An errand does the asking. Nothing here outlives main but the files (`material::acme`): an order
+//! that was not finished begins again, as ACME servers expect. A name that failed waits, longer each
+//! time, and keeps no other name waiting.
+
+use super::retry::backoff_ms;
+use crate::edition::Edition;
+use crate::material::{Certificates, acme, certificates_in};
+use dormouse_config::Config;
+use dormouse_engine::pem_chain;
+use dormouse_handover::Pem;
+use dormouse_handover::talk;
+use dormouse_handover::unix_time;
+use dormouse_helpers::errand::{
+    Account, AccountBinding, AcmeServer, CertificateRequest, IssuedCertificate, Job, RenewalQuery,
+    RenewalWindow,
+};
+use dormouse_reactor::process;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
+
+const MINUTE_MS: u64 = 60_000;
+const DAY_MS: u64 = 24 * 60 * MINUTE_MS;
+/// When the server is asked about a certificate that has just come, or about which it said nothing.
+const ASK_MS: u64 = DAY_MS / 4;
+/// Bounds of the server's word on when to ask again (RFC 9773 §4.3.2).
+const ASK_AGAIN_S: std::ops::RangeInclusive<u64> = 600..=86_400;
+/// Certificates about which one errand asks.
+const ASKED_AT_ONCE: usize = 32;
+/// Pause when a worker was started anew while the server looked.
+const DISTURBED_MS: u64 = 1000;
+/// Most names that control gets.
+const REPORTED_MAX: usize = 64;
+/// Longest reason, in characters.
+const WORDS_MAX: usize = 400;
+
+/// All names of the configuration.
+#[derive(Default)]
+pub(super) struct AcmeNames {
+    all: BTreeMap<String, AcmeName>,
+    issued: u64,
+    failed: u64,
+    hasher: RandomState,
+}
+
+/// A name, its certificate, and what comes next.
+struct AcmeName {
+    /// The certificate that is shown.
+    shown: Option<Validity>,
+    /// When the server wants the certificate renewed.
+    advised: Option<RenewalWindow>,
+    /// When a certificate is ordered.
+    obtain_ms: u64,
+    /// When the server is asked about the one that is shown.
+    ask_ms: u64,
+    failures: u32,
+    /// Why the last attempt failed.
+    why: Option<String>,
+}
+
+/// The time of a certificate, and the hash of its chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Validity {
+    from_s: u64,
+    until_s: u64,
+    digest: u64,
+}
+
+/// A certificate that has been issued, in its place among all others.
+pub(super) struct NewCertificate {
+    pub(super) name: String,
+    pub(super) certificates: Certificates,
+}
+
+/// What an errand is to do for names.
+pub(super) enum AcmeWork {
+    /// Order a certificate.
+    Order(CertificateRequest),
+    /// Ask when to renew.
+    AskRenewals(Vec<Job>),
+}
+
+impl Validity {
+    /// When to renew: within the server's window, else when two thirds are over and somewhat sooner;
+    /// in any case before the last tenth begins. `share`, of 2^64, differs between machines, so that
+    /// they do not ask all at once.
+    fn renew_at_s(self, advised: Option<RenewalWindow>, share: u64) -> u64 {
+        let part = |whole_s: u64| ((u128::from(whole_s) * u128::from(share)) >> 64) as u64;
+        let life_s = self.until_s.saturating_sub(self.from_s);
+        let latest_s = self.until_s.saturating_sub(life_s / 10);
+        match advised {
+            Some(window) => {
+                let from_s = u64::try_from(window.from_s).unwrap_or(0);
+                let until_s = u64::try_from(window.until_s).unwrap_or(0);
+                let at_s = from_s.saturating_add(part(until_s.saturating_sub(from_s)));
+                at_s.min(latest_s)
+            }
+            None => {
+                let third_s = life_s / 3;
+                self.until_s.saturating_sub(third_s + part(third_s / 10))
+            }
+        }
+    }
+}
+
+impl AcmeNames {
+    /// Follows another configuration, or other certificates.
+    pub(super) fn follow(&mut self, config: &Config, pems: &[Vec<Pem>], now_ms: u64) {
+        let mut former = std::mem::take(&mut self.all);
+        for name in config.acme_names() {
+            let file = acme::file_of(config, name).display().to_string();
+            let pem = pems.iter().flatten().find(|pem| pem.name == file);
+            let shown = pem.and_then(|pem| self.validity(pem));
+            let entry = match former.remove(name) {
+                Some(entry) if entry.shown == shown => entry,
+                known => {
+                    let mut entry = AcmeName {
+                        shown,
+                        advised: None,
+                        obtain_ms: now_ms,
+                        // One that was there before is asked about at once, a new one later.
+                        ask_ms: now_ms + if known.is_some() { ASK_MS } else { 0 },
+                        failures: 0,
+                        why: None,
+                    };
+                    entry.plan(&self.hasher, name, now_ms);
+                    entry
+                }
+            };
+            self.all.insert(name.to_owned(), entry);
+        }
+    }
+
+    fn validity(&self, pem: &Pem) -> Option<Validity> {
+        let identity = pem.identity().ok()?;
+        Some(Validity {
+            from_s: identity.begins_at_s(),
+            until_s: identity.expires_at_s(),
+            digest: self.hasher.hash_one(&pem.chain),
+        })
+    }
+
+    /// The configuration was loaded again, and what was wrong may be mended.
+    pub(super) fn try_at_once(&mut self) {
+        let now_ms = process::boottime_ms();
+        for (name, entry) in &mut self.all {
+            entry.failures = 0;
+            entry.ask_ms = entry.ask_ms.min(now_ms);
+            entry.plan(&self.hasher, name, now_ms);
+        }
+    }
+
+    pub(super) fn next_due_ms(&self) -> Option<u64> {
+        self.all.values().map(AcmeName::due_ms).min()
+    }
+
+    /// The order for this name has failed, and the next one is put off.
+    pub(super) fn note_failure(&mut self, name: &str, why: &str, now_ms: u64) {
+        let failures = self.all.get(name).map_or(0, |entry| entry.failures);
+        self.note_failure_until(name, why, now_ms, backoff_ms(failures));
+    }
+
+    fn note_failure_until(&mut self, name: &str, why: &str, now_ms: u64, pause_ms: u64) {
+        let Some(entry) = self.all.get_mut(name) else {
+            return;
+        };
+        self.failed += 1;
+        entry.failures = entry.failures.saturating_add(1);
+        entry.obtain_ms = now_ms + pause_ms;
+        entry.why = Some(why.chars().take(WORDS_MAX).collect());
+        let again_in_s = pause_ms / 1000;
+        match entry.shown {
+            None => tracing::warn!(
+                name,
+                again_in_s,
+                "no certificate from the ACME server: {why}; clients which ask for this name are refused"
+            ),
+            Some(shown) => {
+                let left_s = shown.until_s.saturating_sub(unix_time().as_secs());
+                tracing::warn!(
+                    name,
+                    again_in_s,
+                    ends_in_s = left_s,
+                    "no new certificate from the ACME server: {why}; the one of before is shown"
+                );
+            }
+        }
+    }
+
+    /// For control: names that fail first, then by the time of the next order.
+    pub(super) fn report(&self) -> Option<talk::Acme> {
+        if self.all.is_empty() {
+            return None;
+        }
+        let name = |(name, entry): (&String, &AcmeName)| talk::AcmeName {
+            name: name.clone(),
+            expires_s: entry.shown.map(|shown| shown.until_s),
+            next_ms: entry.obtain_ms,
+            failures: entry.failures,
+            why: entry.why.clone(),
+        };
+        let mut names: Vec<talk::AcmeName> = self.all.iter().map(name).collect();
+        names.sort_by_key(|name| (name.failures == 0, name.next_ms));
+        names.truncate(REPORTED_MAX);
+        Some(talk::Acme {
+            issued: self.issued,
+            failed: self.failed,
+            names,
+        })
+    }
+}
+
+impl AcmeName {
+    fn due_ms(&self) -> u64 {
+        match self.shown {
+            Some(_) => self.obtain_ms.min(self.ask_ms),
+            None => self.obtain_ms,
+        }
+    }
+
+    /// Decides when the next certificate is ordered. A name that failed keeps its turn.
+    fn plan(&mut self, hasher: &RandomState, name: &str, now_ms: u64) {
+        if self.failures > 0 {
+            return;
+        }
+        self.obtain_ms = match self.shown {
+            None => now_ms,
+            Some(shown) => {
+                let share = hasher.hash_one((name, shown.digest));
+                let at_s = shown.renew_at_s(self.advised, share);
+                let in_s = at_s.saturating_sub(unix_time().as_secs());
+                now_ms.saturating_add(in_s.saturating_mul(1000))
+            }
+        };
+    }
+}
+
+impl AcmeNames {
+    /// The work that is due: one certificate, or questions about some.
+    pub(super) fn work(&mut self, edition: &Edition, now_ms: u64) -> Option<AcmeWork> {
+        let to_order = self
+            .all
+            .iter()
+            .filter(|(_, entry)| entry.obtain_ms <= now_ms);
+        if let Some((name, entry)) = to_order.min_by_key(|(_, entry)| entry.obtain_ms) {
+            let (name, has_one) = (name.clone(), entry.shown.is_some());
+            return match server(&edition.config) {
+                Ok(server) => Some(AcmeWork::Order(CertificateRequest {
+                    server,
+                    replaces: has_one.then(|| leaf(edition, &name)).flatten(),
+                    name,
+                })),
+                Err(why) => {
+                    self.note_failure(&name, &why, now_ms);
+                    None
+                }
+            };
+        }
+        let questions = self.questions(edition, now_ms);
+        (!questions.is_empty()).then_some(AcmeWork::AskRenewals(questions))
+    }
+
+    fn questions(&mut self, edition: &Edition, now_ms: u64) -> Vec<Job> {
+        let is_due = |entry: &AcmeName| entry.shown.is_some() && entry.ask_ms <= now_ms;
+        let due = self.all.iter_mut().filter(|(_, entry)| is_due(entry));
+        let mut names = Vec::new();
+        for (name, entry) in due.take(ASKED_AT_ONCE) {
+            // Whatever comes of it.
+            entry.ask_ms = now_ms + ASK_MS;
+            names.push(name.clone());
+        }
+        if names.is_empty() {
+            return Vec::new();
+        }
+        let Ok(server) = server(&edition.config) else {
+            return Vec::new();
+        };
+        let ask = |name: String| {
+            let certificate = leaf(edition, &name)?;
+            let server = server.clone();
+            Some(Job::AskRenewal(RenewalQuery {
+                server,
+                name,
+                certificate,
+            }))
+        };
+        let jobs: Vec<Job> = names.into_iter().filter_map(ask).collect();
+        tracing::debug!(
+            certificates = jobs.len(),
+            "the ACME server is asked when to renew"
+        );
+        jobs
+    }
+
+    /// Takes the server's word on a renewal.
+    pub(super) fn note_window(
+        &mut self,
+        name: &str,
+        window: Result<Option<RenewalWindow>, String>,
+    ) {
+        let now_ms = process::boottime_ms();
+        let Some(entry) = self.all.get_mut(name) else {
+            return;
+        };
+        match window {
+            Ok(Some(window)) => {
+                let again_s = window
+                    .ask_again_s
+                    .clamp(*ASK_AGAIN_S.start(), *ASK_AGAIN_S.end());
+                entry.ask_ms = now_ms + again_s * 1000;
+                entry.advised = Some(window);
+                entry.plan(&self.hasher, name, now_ms);
+            }
+            Ok(None) => {
+                tracing::debug!(name, "the ACME server does not say when to renew");
+                entry.ask_ms = now_ms + DAY_MS;
+            }
+            Err(why) => tracing::info!(name, "the ACME server does not say when to renew: {why}"),
+        }
+    }
+
+    /// An order has ended. Keeps the certificate, and puts it in its place; `None`: there is none, or
+    /// another configuration does not want it. `is_disturbed`: a worker was started anew while the
+    /// server looked.
+    pub(super) fn note_order(
+        &mut self,
+        name: &str,
+        directory: &str,
+        issued: Result<IssuedCertificate, String>,
+        is_disturbed: bool,
+        edition: &Edition,
+    ) -> Option<NewCertificate> {
+        let is_wanted = edition.config.acme.acme_server == directory;
+        if !is_wanted || !self.all.contains_key(name) {
+            return None;
+        }
+        match issued.and_then(|issued| self.keep(name, &issued, edition)) {
+            Ok(certificates) => Some(NewCertificate {
+                name: name.to_owned(),
+                certificates,
+            }),
+            Err(why) => {
+                let now_ms = process::boottime_ms();
+                match is_disturbed {
+                    true => self.note_failure_until(name, &why, now_ms, DISTURBED_MS),
+                    false => self.note_failure(name, &why, now_ms),
+                }
+                None
+            }
+        }
+    }
+
+    fn keep(
+        &mut self,
+        name: &str,
+        issued: &IssuedCertificate,
+        edition: &Edition,
+    ) -> Result<Certificates, String> {
+        let config = &edition.config;
+        let file = acme::file_of(config, name).display().to_string();
+        let pem = Pem {
+            name: file.clone(),
+            key_name: file,
+            chain: certificates_in(&issued.chain),
+            ocsp: Vec::new(),
+            ocsp_from_file: false,
+            key: issued.key.pem().as_str().to_owned(),
+        };
+        acme::check_for(&pem, name)?;
+        self.issued += 1;
+        if let Err(why) = acme::keep(config, name, &pem) {
+            // It is used all the same; the next start orders another.
+            tracing::error!("a certificate can't be kept: {why}");
+        }
+        let mut certificates = edition.material.certificates.clone();
+        acme::place(config, &mut certificates, name, &pem);
+        Ok(certificates)
+    }
+}
+
+/// Keeps a new account.
+pub(super) fn keep_account(account: &Account, config: &Config) {
+    if account.directory != config.acme.acme_server {
+        return;
+    }
+    match acme::keep_account(config, account) {
+        Ok(()) => tracing::info!(
+            server = account.directory,
+            account = account.id,
+            "there is an account at the ACME server now"
+        ),
+        Err(why) => tracing::error!("the account at the ACME server can't be kept: {why}"),
+    }
+}
+
+fn server(config: &Config) -> Result<AcmeServer, String> {
+    let key = acme::binding_key(config)?;
+    let binding = config.acme.acme_eab_id.clone().zip(key);
+    let account = acme::account(config).unwrap_or_else(|why| {
+        tracing::warn!("a new account is made at the ACME server: {why}");
+        None
+    });
+    Ok(AcmeServer {
+        directory: config.acme.acme_server.clone(),
+        email: config.acme.acme_email.clone(),
+        account,
+        binding: binding.map(|(id, key)| AccountBinding {
+            id,
+            key: key.as_str().to_owned(),
+        }),
+    })
+}
+
+/// The certificate that is shown for a name, DER.
+fn leaf(edition: &Edition, name: &str) -> Option<Vec<u8>> {
+    let file = acme::file_of(&edition.config, name).display().to_string();
+    let mut pems = edition.material.certificates.iter().flatten();
+    let pem = pems.find(|pem| pem.name == file)?;
+    pem_chain(pem.chain.as_bytes())?.into_iter().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY_S: u64 = 86_400;
+    const LIFE: Validity = Validity {
+        from_s: 1000 * DAY_S,
+        until_s: 1090 * DAY_S,
+        digest: 0,
+    };
+
+    #[test]
+    fn it_is_renewed_when_two_thirds_are_over() {
+        assert_eq!(LIFE.renew_at_s(None, 0), 1060 * DAY_S);
+        let soonest_s = LIFE.renew_at_s(None, u64::MAX);
+        assert!((1057 * DAY_S..1057 * DAY_S + 60).contains(&soonest_s));
+    }
+
+    #[test]
+    fn it_is_renewed_when_the_server_wants_it_but_never_too_late() {
+        let window = |from_day: i64, until_day: i64| {
+            let day_s = DAY_S as i64;
+            Some(RenewalWindow {
+                from_s: from_day * day_s,
+                until_s: until_day * day_s,
+                ask_again_s: 0,
+            })
+        };
+        assert_eq!(LIFE.renew_at_s(window(1050, 1052), 1 << 63), 1051 * DAY_S);
+        assert_eq!(LIFE.renew_at_s(window(-5, 3), 0), 0, "at once");
+        assert_eq!(LIFE.renew_at_s(window(2000, 2001), 0), 1081 * DAY_S);
+        assert_eq!(LIFE.renew_at_s(window(7, -7), 9), 7 * DAY_S, "senseless");
+    }
+}

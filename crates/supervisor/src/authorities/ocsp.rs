@@ -1,0 +1,124 @@
+//! OCSP responses: which certificates need one, and when to ask for the next.
+
+use super::retry::{backoff_ms, jitter};
+use crate::material::Certificates;
+use dormouse_engine::{ocsp_question, pem_chain};
+use dormouse_handover::Pem;
+use dormouse_handover::unix_time;
+use dormouse_helpers::errand::Job;
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+
+/// A response is renewed in the middle of its time, but within these bounds.
+const RENEW_MS: std::ops::Range<u64> = 60_000..12 * 3_600_000;
+
+/// All chains that routes show, by the hash of their text.
+#[derive(Default)]
+pub(super) struct OcspSchedule {
+    chains: HashMap<u64, Chain>,
+    hasher: RandomState,
+}
+
+/// A chain, and when its authority is asked.
+struct Chain {
+    /// DER. Empty: it names no responder.
+    certificates: Vec<Vec<u8>>,
+    due_ms: u64,
+    failures: u32,
+}
+
+impl OcspSchedule {
+    /// Follows other certificates. A response from a file needs no authority.
+    pub(super) fn follow(&mut self, certificates: &[Vec<Pem>]) {
+        let mut former = std::mem::take(&mut self.chains);
+        let pems = certificates.iter().flatten();
+        for pem in pems.filter(|pem| !pem.ocsp_from_file) {
+            let id = self.hasher.hash_one(&pem.chain);
+            let chain = former.remove(&id).unwrap_or_else(|| Chain::of(pem));
+            self.chains.entry(id).or_insert(chain);
+        }
+    }
+
+    /// When the next authority is asked.
+    pub(super) fn next_due_ms(&self) -> Option<u64> {
+        let with_responder = |chain: &&Chain| !chain.certificates.is_empty();
+        let due = self.chains.values().filter(with_responder);
+        due.map(|chain| chain.due_ms).min()
+    }
+
+    /// The questions that are due.
+    pub(super) fn jobs(&self, now_ms: u64) -> Vec<Job> {
+        let chains = self.chains.iter();
+        let due =
+            chains.filter(|(_, chain)| !chain.certificates.is_empty() && chain.due_ms <= now_ms);
+        due.map(|(&id, chain)| Job::Ocsp {
+            id,
+            chain: chain.certificates.clone(),
+        })
+        .collect()
+    }
+
+    /// Puts off the questions that are due: they could not be asked.
+    pub(super) fn put_off(&mut self, now_ms: u64) {
+        let due = self.chains.values_mut().filter(|e| e.due_ms <= now_ms);
+        due.for_each(|chain| chain.failed(now_ms));
+    }
+
+    /// Staples a response to its certificates, and plans the next question. `true`: it is a new one.
+    pub(super) fn take(
+        &mut self,
+        id: u64,
+        response: Result<(Vec<u8>, u64), String>,
+        certificates: &mut Certificates,
+        now_ms: u64,
+    ) -> bool {
+        let Some(chain) = self.chains.get_mut(&id) else {
+            return false;
+        };
+        let hasher = &self.hasher;
+        let pems = certificates.iter_mut().flatten();
+        let mut pems = pems.filter(|pem| hasher.hash_one(&pem.chain) == id);
+        match response {
+            Ok((response, until_s)) => {
+                let left_ms = until_s.saturating_sub(unix_time().as_secs()) * 1000;
+                let in_ms = (left_ms / 2).clamp(RENEW_MS.start, RENEW_MS.end);
+                chain.due_ms = now_ms + jitter(hasher, now_ms, in_ms);
+                chain.failures = 0;
+                let mut is_new = false;
+                for pem in pems {
+                    tracing::info!(
+                        certificate = pem.name,
+                        "the authority's OCSP response is stapled"
+                    );
+                    is_new |= pem.ocsp != response;
+                    pem.ocsp.clone_from(&response);
+                }
+                is_new
+            }
+            Err(why) => {
+                chain.failed(now_ms);
+                let name = pems.next().map_or("", |pem| pem.name.as_str());
+                tracing::warn!(certificate = name, "no new OCSP response: {why}");
+                false
+            }
+        }
+    }
+}
+
+impl Chain {
+    fn of(pem: &Pem) -> Chain {
+        let chain = pem_chain(pem.chain.as_bytes()).unwrap_or_default();
+        let slices: Vec<&[u8]> = chain.iter().map(Vec::as_slice).collect();
+        let has_responder = ocsp_question(&slices).is_some();
+        Chain {
+            certificates: if has_responder { chain } else { Vec::new() },
+            due_ms: 0,
+            failures: 0,
+        }
+    }
+
+    fn failed(&mut self, now_ms: u64) {
+        self.due_ms = now_ms + backoff_ms(self.failures);
+        self.failures = self.failures.saturating_add(1);
+    }
+}

@@ -1,0 +1,48 @@
+//! TLS contexts, built once by main: workers build the same from the same, so what can't work fails
+//! here, before it changes anything.
+
+use crate::material::Material;
+use dormouse_config::Config;
+use dormouse_engine::TicketKeys;
+use dormouse_routes::contexts;
+use dormouse_routes::identities::Identities;
+use dormouse_routes::origin::{self, WorkerNumber};
+use dormouse_routes::route::Route;
+use dormouse_tables::backends::Backends;
+
+/// Builds the contexts of all routes.
+pub(crate) fn of_routes(
+    config: &Config,
+    material: &Material,
+    keys: &TicketKeys,
+    backends: &Backends,
+) -> Result<Vec<Route>, String> {
+    contexts::routes(
+        config,
+        &material.certificates,
+        &material.client_trust,
+        &keys.export(),
+        backends,
+        None,
+        // Main keeps nothing that is parsed: it has no loop that must not stand still.
+        &mut Identities::default(),
+    )
+}
+
+/// Builds the contexts of routes that speak TLS with their backends.
+pub(crate) fn of_backends(
+    config: &Config,
+    material: &Material,
+    mut routes: Vec<Route>,
+) -> Result<(), String> {
+    contexts::make_backend_contexts(config, &material.backend_tls, &mut routes)
+}
+
+/// Builds the contexts of originations.
+pub(crate) fn of_origins(config: &Config, material: &Material) -> Result<(), String> {
+    let alone = WorkerNumber {
+        worker: 0,
+        workers: 1,
+    };
+    origin::origins(config, &material.origins, None, alone).map(drop)
+}

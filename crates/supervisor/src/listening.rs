@@ -1,0 +1,299 @@
+//! Listening sockets: opened by main, which alone has the privilege; polled by all workers.
+
+use crate::error::ServeError;
+use crate::route_numbers::RouteNumbers;
+use crate::systemd::{self, InheritedListeners};
+use dormouse_config::{Config, PlainListen, SourceAddress};
+use dormouse_handover::{Descriptors, Handover};
+use dormouse_reactor::socket::{self, Addr, ListenOptions};
+use dormouse_reactor::{Fd, OnExec};
+use dormouse_routes::socket_options::SocketOptions;
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+
+/// A listening socket, and the routes behind it.
+#[derive(Clone, Debug)]
+struct Listener {
+    address: Addr,
+    fd: Fd,
+    /// Numbers of the routes behind it.
+    routes: Vec<u16>,
+    /// Opened by systemd, which keeps it when this program has ended.
+    inherited: bool,
+}
+
+/// All listening sockets, and the numbers of the routes behind them.
+pub(crate) struct Listening {
+    listeners: Vec<Listener>,
+    numbers: RouteNumbers,
+}
+
+impl Listening {
+    /// Opens the listeners of a configuration, as the program starts.
+    pub(crate) fn open(config: &Config) -> Result<Listening, ServeError> {
+        let mut inherited = InheritedListeners::from_environment();
+        let listening = Listening::of(config, RouteNumbers::default(), &[], &mut inherited)?;
+        inherited.close_rest();
+        Ok(listening)
+    }
+
+    /// The listeners that another binary in this process has opened.
+    pub(crate) fn adopt(handover: &Handover, next_number: u16) -> Listening {
+        let open = &handover.descriptors.listeners;
+        let all = wanted(&handover.config).into_iter().zip(open);
+        let listeners = all.map(|((address, _, indices), &(fd, _))| Listener {
+            address,
+            fd: Fd(fd),
+            routes: routes_behind(&indices, &handover.numbers),
+            inherited: systemd::was_inherited(Fd(fd)),
+        });
+        Listening {
+            listeners: listeners.collect(),
+            numbers: RouteNumbers::adopt(&handover.config, &handover.numbers, next_number),
+        }
+    }
+
+    /// The listeners of another configuration: sockets that are open stay, new ones are opened.
+    /// Nothing has changed until [`Listening::replace_by`].
+    pub(crate) fn prepare(&self, config: &Config) -> Result<Listening, ServeError> {
+        // Inherited sockets are taken at the start.
+        let none = &mut InheritedListeners::default();
+        Listening::of(config, self.numbers.clone(), &self.listeners, none)
+    }
+
+    fn of(
+        config: &Config,
+        numbers: RouteNumbers,
+        open: &[Listener],
+        inherited: &mut InheritedListeners,
+    ) -> Result<Listening, ServeError> {
+        check_sources(config)?;
+        let numbers = numbers.of(config);
+        let mut listeners: Vec<Listener> = Vec::new();
+        for (address, shown, indices) in wanted(config) {
+            let is_open = |listener: &&Listener| listener.address == address;
+            let opened = match open.iter().find(is_open) {
+                Some(listener) => Ok((listener.fd, listener.inherited)),
+                None => listen_on(&address, &shown, &options(config), inherited),
+            };
+            match opened {
+                Ok((fd, inherited)) => listeners.push(Listener {
+                    address,
+                    fd,
+                    routes: routes_behind(&indices, &numbers.list()),
+                    inherited,
+                }),
+                Err(error) => {
+                    close_all_but(open, &listeners);
+                    return Err(error);
+                }
+            }
+        }
+        let sockets = SocketOptions::new(&config.sockets);
+        listeners
+            .iter()
+            .for_each(|listener| sockets.apply_to_listener(listener.fd));
+        Ok(Listening { listeners, numbers })
+    }
+
+    /// Goes over to `next`, made by [`Listening::prepare`]. While draining, new listeners are paused.
+    /// With `backlog`, the length of the queues has changed.
+    pub(crate) fn replace_by(&mut self, next: Listening, is_draining: bool, backlog: Option<i32>) {
+        if is_draining {
+            let is_new = |l: &&Listener| !self.listeners.iter().any(|o| o.fd == l.fd);
+            pause(next.listeners.iter().filter(is_new));
+        }
+        close_all_but(&next.listeners, &self.listeners);
+        *self = next;
+        if let (Some(backlog), false) = (backlog, is_draining) {
+            // Listeners that stay have the former length.
+            if let Err(error) = resume(&self.listeners, backlog) {
+                tracing::warn!("{error}");
+            }
+        }
+    }
+
+    /// Refuses new connections: workers have been told to accept nothing more.
+    pub(crate) fn pause(&self) {
+        pause(&self.listeners);
+    }
+
+    /// Accepts again. The error names the listeners that can't.
+    pub(crate) fn resume(&self, config: &Config) -> Result<(), String> {
+        resume(&self.listeners, backlog(config))
+    }
+
+    /// The program ends. As [`Listening::pause`], but systemd's own sockets listen on: clients wait
+    /// there for the next program.
+    pub(crate) fn leave(&self, config: &Config) {
+        let (theirs, ours): (Vec<_>, Vec<_>) = self.listeners.iter().partition(|one| one.inherited);
+        pause(ours);
+        // A drain may have paused them.
+        if let Err(error) = resume(theirs, backlog(config)) {
+            tracing::warn!("{error}");
+        }
+    }
+
+    /// Numbers of routes, then of originations, in the order of the configuration.
+    pub(crate) fn numbers(&self) -> &RouteNumbers {
+        &self.numbers
+    }
+
+    /// All descriptors.
+    pub(crate) fn fds(&self) -> Vec<Fd> {
+        self.listeners.iter().map(|listener| listener.fd).collect()
+    }
+
+    /// Enters the numbers of its descriptors, and the routes behind each.
+    pub(crate) fn describe(&self, descriptors: &mut Descriptors) {
+        let first = |listener: &Listener| listener.routes.first().copied().unwrap_or_default();
+        let listeners = self.listeners.iter();
+        descriptors.listeners = listeners.clone().map(|l| (l.fd.0, first(l))).collect();
+        descriptors.doors = listeners.map(|l| l.routes.clone()).collect();
+    }
+}
+
+fn routes_behind(indices: &[usize], numbers: &[u16]) -> Vec<u16> {
+    let numbers = indices.iter().map(|&index| numbers.get(index).copied());
+    numbers.map(Option::unwrap_or_default).collect()
+}
+
+/// Checks source addresses now, and not with every connect.
+fn check_sources(config: &Config) -> Result<(), ServeError> {
+    let sources = config.routes.iter().flat_map(|one| &one.source_addresses);
+    for source in sources {
+        let SourceAddress::Address(ip) = source else {
+            continue;
+        };
+        if let Err(error) = UdpSocket::bind((*ip, 0)) {
+            return Err(ServeError::System {
+                what: format!("connect to a backend from {ip} (source_addresses)"),
+                hint: hint(&error),
+                error,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Closes the listeners that are not among `kept`.
+fn close_all_but(kept: &[Listener], listeners: &[Listener]) {
+    for listener in listeners {
+        if !kept.iter().any(|other| other.fd == listener.fd) {
+            listener.fd.close();
+            if let Addr::Unix(path) = &listener.address {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// The addresses of the configuration, each once, as the log shows them, and the indices of the routes
+/// behind each. Originations are numbered after the routes.
+fn wanted(config: &Config) -> Vec<(Addr, String, Vec<usize>)> {
+    let mut all: Vec<(Addr, String, Vec<usize>)> = Vec::new();
+    let mut places: HashMap<SocketAddr, usize> = HashMap::new();
+    for (index, route) in config.routes.iter().enumerate() {
+        for listen in &route.listen {
+            match places.get(&listen.address).and_then(|&at| all.get_mut(at)) {
+                Some((_, _, routes)) => routes.push(index),
+                None => {
+                    places.insert(listen.address, all.len());
+                    all.push((Addr::Tcp(listen.address), listen.to_string(), vec![index]));
+                }
+            }
+        }
+    }
+    let behind = config.routes.len();
+    for (index, originate) in config.originate.iter().enumerate() {
+        for listen in &originate.listen {
+            let address = match listen {
+                PlainListen::Tcp(listen) => Addr::Tcp(listen.address),
+                PlainListen::Unix(path) => Addr::Unix(path.clone()),
+            };
+            all.push((address, listen.to_string(), vec![behind + index]));
+        }
+    }
+    all
+}
+
+fn options(config: &Config) -> ListenOptions {
+    ListenOptions {
+        backlog: backlog(config),
+        on_exec: OnExec::Keep,
+        v6only: true,
+    }
+}
+
+/// Length of the queue of each listener.
+pub(crate) fn backlog(config: &Config) -> i32 {
+    i32::try_from(config.sockets.backlog.or(4096)).unwrap_or(i32::MAX)
+}
+
+/// Makes the kernel refuse new connections. A unix socket can't be made to listen again; its clients
+/// wait in the queue.
+fn pause<'a>(listeners: impl IntoIterator<Item = &'a Listener>) {
+    for listener in listeners {
+        if let Addr::Tcp(address) = &listener.address
+            && let Err(error) = socket::pause_listening(listener.fd)
+        {
+            tracing::debug!(%error, %address, "a listener goes on listening");
+        }
+    }
+}
+
+/// Listens again. The error names the listeners that can't.
+fn resume<'a>(
+    listeners: impl IntoIterator<Item = &'a Listener>,
+    backlog: i32,
+) -> Result<(), String> {
+    let mut refused = Vec::new();
+    for listener in listeners {
+        if let Addr::Tcp(address) = &listener.address
+            && let Err(error) = socket::resume_listening(listener.fd, backlog)
+        {
+            refused.push(format!("cannot listen on {address} again: {error}"));
+        }
+    }
+    if refused.is_empty() {
+        Ok(())
+    } else {
+        Err(refused.join("\n"))
+    }
+}
+
+/// Opens a listener, or takes it from systemd; `true`: systemd has opened it.
+fn listen_on(
+    address: &Addr,
+    shown: &str,
+    options: &ListenOptions,
+    inherited: &mut InheritedListeners,
+) -> Result<(Fd, bool), ServeError> {
+    let ready = match inherited.take(address) {
+        // Accepting must not wait, should another worker have been faster.
+        Some(fd) => fd.set_nonblocking().map(|()| (fd, true)),
+        None => socket::listen(address, options).map(|fd| (fd, false)),
+    };
+    ready.map_err(|error| ServeError::System {
+        what: format!("listen on {shown}"),
+        hint: hint(&error),
+        error,
+    })
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another process listens there: `ss -ltnp` shows which; stop it or choose another port"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "ports below 1024 need a privilege: run as root, or \
+             `setcap cap_net_bind_service=+ep` on the binary, or choose a higher port"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "this machine has no such address: `ip addr` shows its own"
+        }
+        _ => "",
+    }
+}

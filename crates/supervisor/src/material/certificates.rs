@@ -1,0 +1,203 @@
+//! The certificates that routes show their clients: read at the start and at each reload, and again
+//! when their files have changed.
+
+use super::acme;
+use super::files::{self, PairFiles};
+use super::pair::{keep_response, read_pair, read_staple, warn_of};
+use dormouse_config::{Config, Route};
+use dormouse_engine::Identity;
+use dormouse_handover::Pem;
+use std::path::Path;
+
+/// Reads the certificates of every route. All mistakes are returned, one per entry. A self-signed
+/// certificate among `former` is not made again, so that clients see the same one.
+pub(super) fn load(config: &Config, former: &[Vec<Pem>]) -> Result<Vec<Vec<Pem>>, Vec<String>> {
+    let mut mistakes = Vec::new();
+    let loaded = config
+        .routes
+        .iter()
+        .map(|route| {
+            let mut pems = load_route(route, former, &mut mistakes);
+            let (issued, complaints) = acme::load(config, route, former);
+            for complaint in complaints {
+                tracing::warn!("a certificate will be had anew: {complaint}");
+            }
+            pems.extend(issued);
+            pems
+        })
+        .collect();
+    acme::check(config, &mut mistakes);
+    if mistakes.is_empty() {
+        Ok(loaded)
+    } else {
+        Err(mistakes)
+    }
+}
+
+fn load_route(route: &Route, former: &[Vec<Pem>], mistakes: &mut Vec<String>) -> Vec<Pem> {
+    let mut pems = Vec::new();
+    for files in &route.certificates {
+        match files::pairs(files) {
+            Ok(pairs) => load_pairs(&pairs, former, &mut pems, mistakes),
+            Err(why) => mistakes.push(why),
+        }
+    }
+    if let Some(name) = &route.self_signed {
+        match make_self_signed(name, former) {
+            Ok(pem) => pems.push(pem),
+            Err(mistake) => mistakes.push(mistake),
+        }
+    }
+    pems
+}
+
+/// Leaves out certificates of a directory that can't be used, if others can.
+fn load_pairs(
+    pairs: &[PairFiles],
+    former: &[Vec<Pem>],
+    pems: &mut Vec<Pem>,
+    mistakes: &mut Vec<String>,
+) {
+    let before = pems.len();
+    let mut left_out = Vec::new();
+    for pair in pairs {
+        let wrong = if pair.found {
+            &mut left_out
+        } else {
+            &mut *mistakes
+        };
+        let Some(mut pem) = read_pair(&pair.cert, &pair.key, wrong) else {
+            continue;
+        };
+        match read_staple(pair, &mut pem) {
+            Ok(identity) => {
+                warn_of(&identity, &pem.name);
+                keep_response(&mut pem, former);
+                pems.push(pem);
+            }
+            Err(why) => wrong.push(why),
+        }
+    }
+    if pems.len() == before {
+        mistakes.append(&mut left_out);
+    }
+    for why in left_out {
+        tracing::warn!("a certificate is left out: {why}");
+    }
+}
+
+fn self_signed_name(name: &str) -> String {
+    format!("self_signed {name}")
+}
+
+/// The one that was made before, or a new one.
+fn make_self_signed(name: &str, former: &[Vec<Pem>]) -> Result<Pem, String> {
+    let shown = self_signed_name(name);
+    if let Some(pem) = former.iter().flatten().find(|pem| pem.name == shown) {
+        return Ok(pem.clone());
+    }
+    let (chain, key) = Identity::self_signed_pem(name).map_err(|error| error.to_string())?;
+    Ok(Pem {
+        key_name: shown.clone(),
+        name: shown,
+        chain,
+        ocsp: Vec::new(),
+        ocsp_from_file: false,
+        key: key.to_string(),
+    })
+}
+
+/// Certificates after their files have changed.
+pub(crate) struct Renewed {
+    /// The certificates of every route.
+    pub(crate) certificates: Vec<Vec<Pem>>,
+    /// Names of those that are new or gone.
+    pub(crate) names: Vec<String>,
+    /// Why others stay as they were.
+    pub(crate) complaints: Vec<String>,
+}
+
+/// Reads all pairs of certificate and key again. Where a new pair can't be used, the current one
+/// stays. A pair that was found in a directory and is no longer there is gone.
+pub(crate) fn renew(config: &Config, current: &[Vec<Pem>]) -> Renewed {
+    let mut renewed = Renewed {
+        certificates: Vec::new(),
+        names: Vec::new(),
+        complaints: Vec::new(),
+    };
+    for (route, former) in config.routes.iter().zip(current) {
+        let mut pems = renew_route(route, former, &mut renewed);
+        let (issued, mut complaints) = acme::load(config, route, std::slice::from_ref(former));
+        renewed.complaints.append(&mut complaints);
+        for pem in issued {
+            if !former.iter().any(|other| other.chain == pem.chain) {
+                renewed.names.push(pem.name.clone());
+            }
+            pems.push(pem);
+        }
+        for pem in former {
+            if !pems.iter().any(|other| other.name == pem.name) {
+                renewed.names.push(format!("{} (gone)", pem.name));
+            }
+        }
+        renewed.certificates.push(pems);
+    }
+    renewed
+}
+
+fn renew_route(route: &Route, former: &[Pem], renewed: &mut Renewed) -> Vec<Pem> {
+    let own = route.self_signed.as_deref().map(self_signed_name);
+    let made = |pem: &&Pem| own.as_ref() == Some(&pem.name);
+    let mut pems: Vec<Pem> = former.iter().filter(made).cloned().collect();
+    for files in &route.certificates {
+        let pairs = match files::pairs(files) {
+            Ok(pairs) => pairs,
+            Err(why) => {
+                // A directory that can't be read for a moment takes nothing away.
+                renewed.complaints.push(why);
+                let within = |pem: &&Pem| Path::new(&pem.name).starts_with(&files.cert);
+                pems.extend(former.iter().filter(within).cloned());
+                continue;
+            }
+        };
+        for pair in pairs {
+            let (name, key_name) = (
+                pair.cert.display().to_string(),
+                pair.key.display().to_string(),
+            );
+            let same = |pem: &&Pem| pem.name == name && pem.key_name == key_name;
+            let current = former.iter().find(same);
+            match read_again(&pair, current) {
+                Ok(None) => pems.extend(current.cloned()),
+                Ok(Some(new)) => {
+                    renewed.names.push(new.name.clone());
+                    pems.push(new);
+                }
+                Err(why) => {
+                    renewed.complaints.extend(why);
+                    pems.extend(current.cloned());
+                }
+            }
+        }
+    }
+    pems
+}
+
+/// The pair as it is now. `None`: it has not changed.
+fn read_again(pair: &PairFiles, current: Option<&Pem>) -> Result<Option<Pem>, Vec<String>> {
+    let mut mistakes = Vec::new();
+    let Some(mut new) = read_pair(&pair.cert, &pair.key, &mut mistakes) else {
+        return Err(mistakes);
+    };
+    let is_same = |pem: &Pem| new.chain == pem.chain && new.key == pem.key;
+    let same = current.filter(|pem| is_same(pem));
+    if pair.ocsp.is_none() && same.is_some_and(|pem| !pem.ocsp_from_file) {
+        return Ok(None);
+    }
+    let identity = read_staple(pair, &mut new).map_err(|why| vec![why])?;
+    if same.is_some_and(|pem| pem.ocsp == new.ocsp) {
+        return Ok(None);
+    }
+    warn_of(&identity, &new.name);
+    Ok(Some(new))
+}

@@ -1,0 +1,40 @@
+//! What main sets up in its process first: limits, signals, the poller.
+
+use crate::error::{ServeError, system};
+use crate::tokens;
+use dormouse_reactor::poller::{Interest, Poller};
+use dormouse_reactor::signal::{Signal, Signals};
+use dormouse_reactor::{OnExec, descriptors, process};
+
+/// Becomes the reaper of orphaned workers, forbids core dumps, and raises the limit on descriptors,
+/// which the plan counts on and workers inherit.
+pub(crate) fn prepare_process() -> Result<(), ServeError> {
+    process::set_subreaper().map_err(system("become the reaper of orphaned workers"))?;
+    process::forbid_core_dumps().map_err(system("forbid core dumps"))?;
+    descriptors::raise_limit().map_err(system("raise the limit on descriptors"))?;
+    Ok(())
+}
+
+/// The signals that main acts on. They are blocked from here on in every process that is started.
+pub(crate) fn open_signals() -> Result<Signals, ServeError> {
+    Signals::open(
+        &[
+            Signal::Terminate,
+            Signal::Interrupt,
+            Signal::Hangup,
+            Signal::Child,
+            Signal::User2,
+        ],
+        OnExec::Close,
+    )
+    .map_err(system("listen for signals"))
+}
+
+/// The poller of main, and what it waits for from the start.
+pub(crate) fn open_poller(signals: &Signals) -> Result<Poller, ServeError> {
+    let poller = Poller::create(OnExec::Close).map_err(system("make an epoll instance"))?;
+    poller
+        .add(signals.fd(), tokens::SIGNALS, Interest::READ)
+        .map_err(system("wait for signals"))?;
+    Ok(poller)
+}

@@ -1,0 +1,136 @@
+//! Reports of reloads: to the requests that wait for them, to systemd, and to `status`.
+
+use crate::control::ControlProcess;
+use crate::pairs::Pairs;
+use crate::systemd::Notifier;
+use dormouse_handover::talk;
+use dormouse_reactor::process;
+
+/// Time for workers to report that they follow the new configuration.
+const PATIENCE_MS: u64 = 10_000;
+
+/// Longest report that is kept, in characters.
+const WORDS_MAX: usize = 4096;
+
+/// The last reload, and the one that not all workers have answered.
+#[derive(Default)]
+pub(crate) struct ReloadReport {
+    last: Option<talk::Reload>,
+    waiting: Option<Waiting>,
+}
+
+/// A reload that not all workers have answered.
+struct Waiting {
+    /// Requests that wait for an answer.
+    requests: Vec<u64>,
+    /// The answer when all workers have reported.
+    words: String,
+    due_ms: u64,
+}
+
+/// A reload that is over, and its answer.
+pub(crate) struct Finished {
+    requests: Vec<u64>,
+    result: Result<String, String>,
+}
+
+impl ReloadReport {
+    /// Waits for the workers. A reload that still waits is over when this one is.
+    pub(crate) fn wait(&mut self, mut requests: Vec<u64>, words: String) {
+        requests.extend(self.waiting.take().into_iter().flat_map(|r| r.requests));
+        self.waiting = Some(Waiting {
+            requests,
+            words,
+            due_ms: process::boottime_ms() + PATIENCE_MS,
+        });
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// The reload is over if all workers follow this edition.
+    pub(crate) fn finish_if_complete(&mut self, edition: u64, pairs: &Pairs) -> Option<Finished> {
+        let is_complete = pairs.have_edition(edition);
+        let waiting = self.waiting.take_if(|_| is_complete)?;
+        Some(Finished {
+            requests: waiting.requests,
+            result: Ok(waiting.words),
+        })
+    }
+
+    /// A worker stays with the old configuration.
+    pub(crate) fn refused_by(&mut self, worker: usize, why: &str) -> Option<Finished> {
+        let waiting = self.waiting.take()?;
+        Some(Finished {
+            requests: waiting.requests,
+            result: Err(format!(
+                "worker {worker} stays with the old configuration: {why}"
+            )),
+        })
+    }
+
+    /// When a reload has taken too long.
+    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
+        self.waiting.as_ref().map(|waiting| waiting.due_ms)
+    }
+
+    /// The reload is over if it has taken too long.
+    pub(crate) fn finish_if_late(&mut self, edition: u64, pairs: &Pairs) -> Option<Finished> {
+        let now_ms = process::boottime_ms();
+        let waiting = self.waiting.take_if(|waiting| waiting.due_ms <= now_ms)?;
+        let late: Vec<String> = (0..pairs.len())
+            .filter(|&worker| !pairs.has_edition(worker, edition))
+            .map(|worker| worker.to_string())
+            .collect();
+        let words = format!(
+            "{}; but worker {} has not said yet that it goes by it",
+            waiting.words,
+            late.join(", ")
+        );
+        Some(Finished {
+            requests: waiting.requests,
+            result: Ok(words),
+        })
+    }
+
+    /// Reports a reload that is over.
+    pub(crate) fn publish(
+        &mut self,
+        finished: Finished,
+        notifier: &Notifier,
+        control: Option<&mut ControlProcess>,
+    ) {
+        let Finished { requests, result } = finished;
+        let (Ok(words) | Err(words)) = &result;
+        self.last = Some(talk::Reload {
+            done: result.is_ok(),
+            words: words.chars().take(WORDS_MAX).collect(),
+            at_ms: process::boottime_ms(),
+        });
+        if self.waiting.is_none() {
+            let result = result.as_ref();
+            notifier.reloaded(result.map(String::as_str).map_err(String::as_str));
+        }
+        if let Some(control) = control {
+            for request in requests {
+                control.answer(request, result.clone());
+            }
+        }
+    }
+
+    /// The last reload, for control.
+    pub(crate) fn last(&self) -> Option<talk::Reload> {
+        self.last.clone()
+    }
+}
+
+impl Finished {
+    /// A configuration that is refused.
+    pub(crate) fn refused(requests: Vec<u64>, why: String) -> Finished {
+        Finished {
+            requests,
+            result: Err(why),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Numbers of routes: slots name routes by them, and a reload does not change them.
+//!
+//! A route that shares an address with a former one is that route, and keeps its number; where
+//! several share the address, a name and a protocol in common decide first. Any other route gets the
+//! next number, and not soon one that was in use: connections of a removed route still have it. They
+//! continue without their route; see [`dormouse_routes::route::by_number`].
+
+use dormouse_config::{Config, PlainListen};
+use dormouse_reactor::socket::Addr;
+
+/// Numbers wrap around here. There are at most a thousand routes at a time.
+const NUMBERS_MAX: u16 = 4096;
+
+/// An address of a route, with the names and protocols that it serves there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Endpoint {
+    address: Addr,
+    names: Vec<String>,
+    alpn: Vec<String>,
+}
+
+impl Endpoint {
+    /// Whether both serve the same clients: one address, and a name and a protocol in common.
+    fn serves_same(&self, other: &Endpoint) -> bool {
+        let common = |one: &[String], two: &[String]| {
+            (one.is_empty() && two.is_empty()) || one.iter().any(|word| two.contains(word))
+        };
+        self.address == other.address
+            && common(&self.names, &other.names)
+            && common(&self.alpn, &other.alpn)
+    }
+}
+
+/// The numbers in use, and the next one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RouteNumbers {
+    /// Of each route, then of each origination, with its endpoints.
+    given: Vec<(Vec<Endpoint>, u16)>,
+    next: u16,
+}
+
+impl RouteNumbers {
+    /// Gives a number to each route of the configuration, then to each origination.
+    pub(crate) fn of(&self, config: &Config) -> RouteNumbers {
+        let all: Vec<Vec<Endpoint>> = endpoints(config).collect();
+        let mut numbers: Vec<Option<u16>> = vec![None; all.len()];
+        let same_address = |one: &Endpoint, two: &Endpoint| one.address == two.address;
+        // Routes that are surely the same choose first.
+        let ways: [fn(&Endpoint, &Endpoint) -> bool; 2] = [Endpoint::serves_same, same_address];
+        for is_same in ways {
+            for (n, endpoints) in all.iter().enumerate() {
+                let meets = |former: &[Endpoint]| {
+                    let mut former = former.iter();
+                    former.any(|one| endpoints.iter().any(|two| is_same(one, two)))
+                };
+                let free = |number: u16| !numbers.contains(&Some(number));
+                let mut given = self.given.iter();
+                let former = given.find(|(former, number)| free(*number) && meets(former));
+                if let (None, Some(&(_, number))) = (numbers[n], former) {
+                    numbers[n] = Some(number);
+                }
+            }
+        }
+        let mut next = self.next;
+        let mut given = Vec::with_capacity(all.len());
+        for (n, endpoints) in all.into_iter().enumerate() {
+            while numbers[n].is_none() {
+                let number = next;
+                next = (next + 1) % NUMBERS_MAX;
+                if !numbers.contains(&Some(number)) {
+                    numbers[n] = Some(number);
+                }
+            }
+            given.push((endpoints, numbers[n].unwrap_or_default()));
+        }
+        RouteNumbers { given, next }
+    }
+
+    /// The numbers that another binary in this process has given.
+    pub(crate) fn adopt(config: &Config, list: &[u16], next: u16) -> RouteNumbers {
+        let given = endpoints(config).zip(list.iter().copied());
+        RouteNumbers {
+            given: given.collect(),
+            next,
+        }
+    }
+
+    /// The number that the next new route gets.
+    pub(crate) fn next(&self) -> u16 {
+        self.next
+    }
+
+    /// In the order of the configuration.
+    pub(crate) fn list(&self) -> Vec<u16> {
+        self.given.iter().map(|(_, number)| *number).collect()
+    }
+}
+
+fn endpoints(config: &Config) -> impl Iterator<Item = Vec<Endpoint>> + '_ {
+    let routes = config.routes.iter().map(|route| {
+        let names = route.server_names.iter().map(ToString::to_string);
+        let (names, alpn): (Vec<String>, _) = (names.collect(), route.alpn.clone());
+        let endpoint = |address| Endpoint {
+            address,
+            names: names.clone(),
+            alpn: alpn.clone(),
+        };
+        let listen = route.listen.iter();
+        listen
+            .map(|listen| endpoint(Addr::Tcp(listen.address)))
+            .collect()
+    });
+    let originations = config.originate.iter().map(|originate| {
+        let endpoint = |listen: &PlainListen| Endpoint {
+            address: match listen {
+                PlainListen::Tcp(listen) => Addr::Tcp(listen.address),
+                PlainListen::Unix(path) => Addr::Unix(path.clone()),
+            },
+            names: Vec::new(),
+            alpn: Vec::new(),
+        };
+        originate.listen.iter().map(endpoint).collect()
+    });
+    routes.chain(originations)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_config::{self as config, Machine, Purpose, Section};
+    use std::io::Write as _;
+
+    fn config(listen: &[&str]) -> Config {
+        let routes = listen.iter().map(|address| {
+            let (address, more) = address.split_once(' ').unwrap_or((address, ""));
+            format!("[[route]]\nlisten = [{address}]\n{more}\nto = 'echo:'\nself_signed = 'x'\n")
+        });
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(routes.collect::<String>().as_bytes())
+            .expect("written");
+        let machine = Machine::read();
+        let loaded = config::load(
+            Some(file.path()),
+            Section::Route,
+            &[],
+            &machine,
+            Purpose::Check,
+        );
+        loaded.unwrap_or_else(|m| panic!("{m}")).config
+    }
+
+    #[test]
+    fn a_route_keeps_its_number_as_long_as_it_has_an_address_of_before() {
+        let (a, b, c) = ("'127.0.0.1:5001'", "'127.0.0.1:5002'", "'127.0.0.1:5003'");
+        let first = RouteNumbers::default().of(&config(&[a, b]));
+        assert_eq!(first.list(), [0, 1]);
+        let swapped = first.of(&config(&[b, a]));
+        assert_eq!(swapped.list(), [1, 0]);
+        let moved = swapped.of(&config(&["'127.0.0.1:5002','127.0.0.1:5009'", c]));
+        assert_eq!(moved.list(), [1, 2], "c is new, a is gone");
+        let back = moved.of(&config(&[a, "'127.0.0.1:5009'"]));
+        assert_eq!(back.list(), [3, 1], "a is another one now");
+        let split = back.of(&config(&[a, "'127.0.0.1:5009'", b]));
+        assert_eq!(split.list(), [3, 1, 4]);
+    }
+
+    /// On one address, each keeps the number of the one that was for the same names.
+    #[test]
+    fn routes_which_share_an_address_are_told_apart_by_their_names() {
+        let (a, b, rest) = (
+            "'127.0.0.1:5001' server_names = ['a.example', 'aa.example']",
+            "'127.0.0.1:5001' server_names = '*.b.example'",
+            "'127.0.0.1:5001'",
+        );
+        let first = RouteNumbers::default().of(&config(&[a, b, rest]));
+        assert_eq!(first.list(), [0, 1, 2]);
+        let swapped = first.of(&config(&[
+            rest,
+            b,
+            "'127.0.0.1:5001' server_names = 'aa.example'",
+        ]));
+        assert_eq!(swapped.list(), [2, 1, 0]);
+        let two = "'127.0.0.1:5001' server_names = 'c.example'";
+        let renamed = swapped.of(&config(&[two, b, rest]));
+        assert_eq!(
+            renamed.list(),
+            [0, 1, 2],
+            "the one that is left is the one renamed"
+        );
+        let more = renamed.of(&config(&[a, two, b, rest]));
+        assert_eq!(more.list(), [3, 0, 1, 2]);
+    }
+
+    #[test]
+    fn numbers_of_living_routes_are_not_given_away_when_they_begin_anew() {
+        let mut numbers = RouteNumbers::default().of(&config(&["'127.0.0.1:5001'"]));
+        let two = config(&["'127.0.0.1:5001'", "'127.0.0.1:5002'"]);
+        let one = config(&["'127.0.0.1:5001'"]);
+        for round in 1..=2 * usize::from(NUMBERS_MAX) {
+            numbers = numbers.of(&two);
+            let list = numbers.list();
+            assert_eq!(list[0], 0);
+            assert!(list[1] != 0 && list[1] < NUMBERS_MAX, "round {round}");
+            numbers = numbers.of(&one);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The task of the monitor's scout: which names of a configuration it looks up, which backends it
+//! checks, and how.
+
+use crate::edition::{addresses, upstreams};
+use dormouse_config::milliseconds;
+use dormouse_config::{self as config, Backend, Config, Probe, ProxyProtocol};
+use dormouse_dataplane::proxy_protocol;
+use dormouse_handover::OriginPem;
+use dormouse_helpers::scout::{Check, CheckTls, LookupSchedule, Task, TlsProfile};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The task for this configuration.
+pub(super) fn task(config: &Config, backend_tls: &[Option<OriginPem>]) -> Task {
+    let process = &config.process;
+    let schedule = process.resolve_every.map(|every| LookupSchedule {
+        every_ms: milliseconds(every),
+        ttl_min_ms: milliseconds(process.resolve_ttl_min),
+        ttl_max_ms: milliseconds(process.resolve_ttl_max.max(process.resolve_ttl_min)),
+    });
+    let names: BTreeSet<&str> = upstreams(config).filter_map(|u| u.backend.name()).collect();
+    // A backend of several routes is checked as the first of them says that has checks.
+    let mut checks: BTreeMap<String, Check> = BTreeMap::new();
+    let mut profiles: Vec<TlsProfile> = Vec::new();
+    for (number, route) in config.routes.iter().enumerate() {
+        if route.check == Probe::Off {
+            continue;
+        }
+        let profile = profile(route, backend_tls.get(number).and_then(Option::as_ref));
+        // Routes with the same settings share one: the authorities of a system are long.
+        let known = |profile: &TlsProfile| profiles.iter().position(|one| one == profile);
+        let number = profile
+            .as_ref()
+            .map(|new| known(new).unwrap_or(profiles.len()));
+        if number == Some(profiles.len()) {
+            profiles.extend(profile);
+        }
+        for upstream in &route.to {
+            for address in addresses(&upstream.backend) {
+                let check = check(route, number, &upstream.backend, &address);
+                checks.entry(address).or_insert(check);
+            }
+        }
+    }
+    Task {
+        names: match schedule {
+            Some(_) => names.into_iter().map(str::to_owned).collect(),
+            None => Vec::new(),
+        },
+        schedule,
+        checks: checks.into_values().collect(),
+        profiles,
+    }
+}
+
+/// The TLS settings of a route's checks, if they speak TLS.
+fn profile(route: &config::Route, pem: Option<&OriginPem>) -> Option<TlsProfile> {
+    let asks_http = match route.check {
+        Probe::Get(_) => true,
+        Probe::Tls => false,
+        Probe::Connect | Probe::Off => return None,
+    };
+    let pem = match pem {
+        Some(pem) => pem.clone(),
+        // The certificate is for clients to judge.
+        None if route.pass_through => OriginPem {
+            roots: None,
+            identity: None,
+        },
+        None => return None,
+    };
+    // The request is of HTTP/1.1, whatever clients speak.
+    let offered = &route.backend_alpn;
+    let alpn = match asks_http && !offered.is_empty() {
+        true => vec!["http/1.1".to_owned()],
+        false => offered.clone(),
+    };
+    Some(TlsProfile { pem, alpn })
+}
+
+/// The server name that a check asks for, as clients' connections do.
+fn server_name(route: &config::Route, host: &str) -> String {
+    let exact = |name: &&config::ServerName| !name.as_str().starts_with("*.");
+    let of_route = match route.pass_through {
+        true => route
+            .server_names
+            .iter()
+            .find(exact)
+            .map(|name| name.as_str()),
+        false => route.backend_name.as_deref(),
+    };
+    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    of_route.unwrap_or(host).to_owned()
+}
+
+fn check(route: &config::Route, profile: Option<usize>, backend: &Backend, address: &str) -> Check {
+    let host = match backend {
+        Backend::Tcp { given, .. } => given,
+        Backend::Unix(_) | Backend::Echo => "localhost",
+    };
+    let request = match &route.check {
+        Probe::Get(path) => Some((
+            format!(
+                "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: dormouse\r\n\
+                 Connection: close\r\n\r\n"
+            ),
+            route.check_status,
+        )),
+        Probe::Connect | Probe::Tls | Probe::Off => None,
+    };
+    Check {
+        backend: address.to_owned(),
+        tls: profile.map(|profile| CheckTls {
+            profile,
+            server_name: server_name(route, host),
+        }),
+        preface: match (request.is_some() || profile.is_some(), route.proxy_protocol) {
+            (false, _) | (_, ProxyProtocol::Off) => Vec::new(),
+            (true, ProxyProtocol::V1) => proxy_protocol::v1(None),
+            (true, ProxyProtocol::V2 | ProxyProtocol::V2Certificate) => proxy_protocol::local(),
+        },
+        request,
+        every_ms: milliseconds(route.check_every),
+        timeout_ms: milliseconds(route.check_timeout),
+        rise: route.check_rise,
+        fall: route.check_fall,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_config::{Machine, Purpose, Section};
+    use std::io::Write as _;
+
+    fn task_of(text: &str) -> Task {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(text.as_bytes()).expect("written");
+        let resolve = |_: &str, port| Ok(vec![([10, 0, 0, 7], port).into()]);
+        let loaded = config::load_with(
+            Some(file.path()),
+            Section::Route,
+            &[],
+            &Machine::read(),
+            Purpose::Check,
+            &resolve,
+        );
+        let config = loaded.unwrap_or_else(|m| panic!("{m}")).config;
+        let pem = |route: &config::Route| {
+            route.backend_tls.then(|| OriginPem {
+                roots: Some("roots".to_owned()),
+                identity: None,
+            })
+        };
+        let pems: Vec<_> = config.routes.iter().map(pem).collect();
+        task(&config, &pems)
+    }
+
+    /// A route that asks its backends, with whatever else.
+    fn route(port: u16, more: &str) -> String {
+        format!("[[route]]\nlisten = '127.0.0.1:{port}'\nself_signed = 'x'\n{more}\n")
+    }
+
+    fn of<'a>(task: &'a Task, backend: &str) -> &'a Check {
+        let check = task.checks.iter().find(|check| check.backend == backend);
+        check.unwrap_or_else(|| panic!("{backend} is not asked"))
+    }
+
+    #[test]
+    fn tls_is_spoken_where_connections_speak_it() {
+        let tls = "backend_tls = true\nbackend_alpn = ['h2', 'http/1.1']";
+        let text = [
+            route(
+                5001,
+                &format!("to = 'app.example:1'\n{tls}\ncheck = 'GET /a'"),
+            ),
+            route(5002, &format!("to = '[::1]:2'\n{tls}\ncheck = 'GET /b'")),
+            route(5003, &format!("to = '10.0.0.3:3'\n{tls}\ncheck = 'tls'")),
+            route(
+                5004,
+                &format!("to = '10.0.0.4:4'\n{tls}\ncheck = 'connect'"),
+            ),
+            route(
+                5005,
+                "to = '10.0.0.5:5'\ncheck = 'GET /'\nproxy_protocol = 'v1'",
+            ),
+            "[[route]]\nlisten = '127.0.0.1:5006'\npass_through = true\nto = '10.0.0.6:6'\n\
+             server_names = ['*.a.example', 'b.example']\ncheck = 'tls'\nproxy_protocol = 'v2'\n"
+                .to_owned(),
+        ]
+        .concat();
+        let task = task_of(&text);
+        assert_eq!(task.names, ["app.example:1"]);
+        let speech = |backend: &str| {
+            let tls = of(&task, backend).tls.as_ref()?;
+            let speech = task.profiles.get(tls.profile)?;
+            let roots = speech.pem.roots.as_deref();
+            Some((tls.server_name.as_str(), speech.alpn.join(" "), roots))
+        };
+        let http = || "http/1.1".to_owned();
+        let roots = Some("roots");
+        assert_eq!(speech("10.0.0.7:1"), Some(("app.example", http(), roots)));
+        assert_eq!(speech("[::1]:2"), Some(("::1", http(), roots)));
+        assert_eq!(
+            speech("10.0.0.3:3"),
+            Some(("10.0.0.3", "h2 http/1.1".to_owned(), roots))
+        );
+        assert_eq!(speech("10.0.0.4:4"), None);
+        assert_eq!(speech("10.0.0.5:5"), None);
+        assert_eq!(
+            speech("10.0.0.6:6"),
+            Some(("b.example", String::new(), None))
+        );
+        assert_eq!(task.profiles.len(), 3, "the first two speak alike");
+        // Whoever expects a header gets one before anything is said, and not where nothing is.
+        assert!(of(&task, "10.0.0.4:4").preface.is_empty());
+        assert_eq!(of(&task, "10.0.0.5:5").preface, proxy_protocol::v1(None));
+        assert_eq!(of(&task, "10.0.0.6:6").preface, proxy_protocol::local());
+    }
+}

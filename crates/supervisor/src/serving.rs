@@ -1,0 +1,241 @@
+//! Everything that serves: the edition of the configuration, and what workers need to follow it.
+
+use crate::contexts;
+use crate::edition::Edition;
+use crate::listening::{self, Listening};
+use crate::material::Material;
+use crate::pairs::Pairs;
+use crate::reload::FixedAtStart;
+use crate::shared_memory::SharedMemory;
+use crate::ticket_keys::Keyring;
+use crate::tokens;
+use dormouse_config::{Config, Plan};
+use dormouse_handover::orders::Order;
+use dormouse_handover::share::Share;
+use dormouse_handover::unix_time;
+use dormouse_handover::{Descriptors, Handover};
+use dormouse_reactor::Fd;
+use dormouse_reactor::poller::{Interest, Poller};
+use dormouse_reactor::socket::DESCRIPTORS_MAX;
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+
+/// The configuration in force, and what serves it.
+pub(crate) struct Serving {
+    pub(crate) edition: Edition,
+    /// Slots of all workers: a reload can't make more.
+    pub(crate) connections_max: u64,
+    pub(crate) memory: SharedMemory,
+    pub(crate) ticket_keys: Keyring,
+    pub(crate) listening: Listening,
+    pub(crate) pairs: Pairs,
+}
+
+impl Serving {
+    /// Starts all keepers, which start their workers.
+    pub(crate) fn start_pairs(&mut self, poller: &Poller) -> io::Result<()> {
+        for worker in 0..self.edition.plan.workers {
+            let handover = self.handover(worker);
+            self.pairs.start(handover, self.edition.number, poller)?;
+        }
+        Ok(())
+    }
+
+    /// What a worker gets when it begins, and with each edition.
+    pub(crate) fn handover(&self, worker: u32) -> Handover {
+        let Edition {
+            config,
+            plan,
+            material,
+            ..
+        } = &self.edition;
+        let share = match self.pairs.share(worker) {
+            Some(share) => share.renewed(worker, plan),
+            None => Share::of(worker, plan),
+        };
+        let mut descriptors = Descriptors {
+            listeners: Vec::new(),
+            doors: Vec::new(),
+            slots: -1,
+            pending: -1,
+            counters: -1,
+            clients: -1,
+            clients_for: 0,
+            backends: -1,
+            sessions: None,
+            orders: -1,
+            session_cache: None,
+        };
+        self.listening.describe(&mut descriptors);
+        self.memory.describe(&mut descriptors);
+        Handover {
+            worker,
+            config: config.clone(),
+            share,
+            numbers: self.listening.numbers().list(),
+            certificates: material.certificates.clone(),
+            clients: material.client_trust.clone(),
+            origins: material.origins.clone(),
+            backend_tls: material.backend_tls.clone(),
+            ticket_keys: self.ticket_keys.keys().export().to_vec(),
+            descriptors,
+        }
+    }
+
+    /// The descriptors that the next binary in this process needs.
+    pub(crate) fn fds(&self) -> Vec<Fd> {
+        [self.memory.fds(), self.listening.fds(), self.pairs.fds()].concat()
+    }
+
+    // ---- editions ----
+
+    /// What a reload can't change.
+    pub(crate) fn fixed(&self) -> FixedAtStart {
+        FixedAtStart {
+            connections_max: self.connections_max,
+            has_sessions: self.memory.sessions.is_some(),
+            has_paces: self.memory.clients.has_paces(),
+        }
+    }
+
+    /// Lets sessions and ticket keys follow a configuration that is loaded again.
+    pub(crate) fn follow(&mut self, config: &Config, material: &Material) -> Result<(), String> {
+        contexts::of_origins(config, material)?;
+        if let Some(sessions) = &mut self.memory.sessions {
+            let followed = sessions.follow(config, &material.origins);
+            followed.map_err(|mistakes| in_words(&mistakes))?;
+        }
+        let followed = self.ticket_keys.follow(config, unix_time());
+        followed.map_err(|mistakes| in_words(&mistakes))
+    }
+
+    /// Begins another edition, or says why not; then nothing has changed.
+    pub(crate) fn apply(
+        &mut self,
+        config: Config,
+        plan: Plan,
+        material: Material,
+        is_draining: bool,
+    ) -> Result<(), String> {
+        let (keys, backends) = (self.ticket_keys.keys(), &self.memory.backends);
+        let routes = contexts::of_routes(&config, &material, keys, backends)?;
+        contexts::of_backends(&config, &material, routes)?;
+        let listening = self.listening.prepare(&config);
+        let listening = listening.map_err(|error| error.to_string())?;
+        let has_other_backlog = config.sockets.backlog != self.edition.config.sockets.backlog;
+        let backlog = has_other_backlog.then(|| listening::backlog(&config));
+        self.listening.replace_by(listening, is_draining, backlog);
+        self.edition = self.edition.followed_by(config, plan, material);
+        for worker in 0..self.pairs.len() {
+            self.give_edition(worker);
+        }
+        Ok(())
+    }
+
+    /// As [`Serving::apply`], for the same configuration with other certificates.
+    pub(crate) fn apply_material(
+        &mut self,
+        material: Material,
+        is_draining: bool,
+    ) -> Result<(), String> {
+        let (config, plan) = (self.edition.config.clone(), self.edition.plan.clone());
+        self.apply(config, plan, material, is_draining)
+    }
+
+    /// Gives a worker the edition in force. A worker that does not take it now gets it again when it
+    /// is ready the next time.
+    fn give_edition(&self, worker: usize) {
+        match self.handover(worker as u32).write() {
+            Ok(handover) => {
+                for some in self.listening.fds().chunks(DESCRIPTORS_MAX) {
+                    let order = Order::Listeners(some.to_vec());
+                    self.pairs.order(worker, &order);
+                }
+                let edition = self.edition.number;
+                let order = Order::Reload { handover, edition };
+                self.pairs.order(worker, &order);
+                handover.close();
+            }
+            Err(error) => tracing::error!(%error, worker, "a worker can't be told of the reload"),
+        }
+    }
+
+    // ---- workers ----
+
+    /// Gives a worker that begins what its handover does not know: the keeper may have kept it since
+    /// the start.
+    pub(crate) fn bring_up_to_date(&self, worker: usize) {
+        self.pairs.order(worker, &self.ticket_keys_order());
+        self.give_addresses(worker);
+        if !self.pairs.has_edition(worker, self.edition.number) {
+            self.give_edition(worker);
+        }
+    }
+
+    fn give_addresses(&self, worker: usize) {
+        let mut given = BTreeSet::new();
+        for upstream in self.edition.upstreams() {
+            let Some(name) = upstream.backend.name() else {
+                continue;
+            };
+            if given.insert(name) {
+                let addresses = upstream.backend.addresses().collect();
+                self.pairs.order(worker, &addresses_order(name, addresses));
+            }
+        }
+    }
+
+    /// A name has these addresses now. `false`: it had them before.
+    pub(crate) fn set_addresses(&mut self, name: &str, found: &[SocketAddr]) -> bool {
+        if !self.edition.set_addresses(name, found) {
+            return false;
+        }
+        let shown: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
+        tracing::info!(
+            name,
+            addresses = shown.join(", "),
+            "a backend has other addresses"
+        );
+        for address in &shown {
+            self.memory.backends.place(address);
+        }
+        self.pairs.order_all(&addresses_order(name, found.to_vec()));
+        true
+    }
+
+    /// Gives out new ticket keys when it is time, and waits for the store that has them.
+    pub(crate) fn rotate_ticket_keys(&mut self, poller: &Poller) {
+        if self.ticket_keys.update(unix_time(), &self.memory.counters) {
+            self.pairs.order_all(&self.ticket_keys_order());
+        }
+        if let Err(error) = self.wait_for_ticket_keys(poller) {
+            tracing::error!(%error, "nobody listens to the store of the ticket keys");
+        }
+    }
+
+    /// Waits for the store of the ticket keys, if there is one.
+    pub(crate) fn wait_for_ticket_keys(&mut self, poller: &Poller) -> io::Result<()> {
+        match self.ticket_keys.new_bell() {
+            Some(bell) => poller.add(bell, tokens::TICKET_KEYS, Interest::READ),
+            None => Ok(()),
+        }
+    }
+
+    fn ticket_keys_order(&self) -> Order {
+        Order::TicketKeys(self.ticket_keys.keys().export())
+    }
+}
+
+fn addresses_order(name: &str, addresses: Vec<SocketAddr>) -> Order {
+    Order::Addresses {
+        name: name.to_owned(),
+        addresses,
+    }
+}
+
+/// Mistakes as `dormouse check` shows them.
+pub(crate) fn in_words(mistakes: &[String]) -> String {
+    let lines: Vec<String> = mistakes.iter().map(|m| format!("error: {m}")).collect();
+    lines.join("\n\n")
+}

@@ -1,0 +1,106 @@
+//! Memory that main makes and all workers share.
+
+use crate::error::{ServeError, system};
+use crate::material::Material;
+use crate::session_files::{SessionFiles, SessionFilesState};
+use dormouse_config::{Config, Loaded};
+use dormouse_handover::Descriptors;
+use dormouse_reactor::Fd;
+use dormouse_reactor::cache::Cache;
+use dormouse_reactor::shared::Shared;
+use dormouse_tables::backends::Backends;
+use dormouse_tables::clients::Clients;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io;
+
+/// Memory of all workers.
+pub(crate) struct SharedMemory {
+    pub(crate) counters: Shared,
+    /// Counts per client address.
+    pub(crate) clients: Clients,
+    /// Load and health of backends.
+    pub(crate) backends: Backends,
+    /// TLS sessions of routes.
+    session_cache: Option<Fd>,
+    /// TLS sessions of originations, and their files.
+    pub(crate) sessions: Option<SessionFiles>,
+}
+
+impl SharedMemory {
+    /// Makes all of it, for a configuration that starts.
+    pub(crate) fn create(loaded: &Loaded, material: &Material) -> Result<SharedMemory, ServeError> {
+        let Loaded { config, plan, .. } = loaded;
+        let cannot = || system("make shared memory");
+        Ok(SharedMemory {
+            sessions: SessionFiles::open(config, &material.origins)?,
+            counters: Shared::create("dormouse-counters", plan.workers as usize)
+                .map_err(cannot())?,
+            clients: Clients::create(plan.connections_max, random()).map_err(cannot())?,
+            backends: Backends::create(plan.workers).map_err(cannot())?,
+            session_cache: create_session_cache(config)?,
+        })
+    }
+
+    /// Adopts what another binary in this process has made.
+    pub(crate) fn adopt(
+        descriptors: &Descriptors,
+        config: &Config,
+        sessions: Option<&SessionFilesState>,
+        workers: u32,
+    ) -> Result<SharedMemory, ServeError> {
+        let counters = Shared::adopt(Fd(descriptors.counters), workers as usize);
+        let clients = Clients::adopt(Fd(descriptors.clients), descriptors.clients_for);
+        let backends = Backends::adopt(Fd(descriptors.backends), workers, 0);
+        let sessions = sessions.map(|state| SessionFiles::adopt(config, state));
+        Ok(SharedMemory {
+            counters: (counters.map_err(io::Error::other)).map_err(system("map the counters"))?,
+            clients: (clients.map_err(io::Error::other))
+                .map_err(system("map the table of clients"))?,
+            backends: (backends.map_err(io::Error::other))
+                .map_err(system("map the table of backends"))?,
+            session_cache: descriptors.session_cache.map(Fd),
+            sessions: sessions.transpose().map_err(system("map the sessions"))?,
+        })
+    }
+
+    /// Enters the numbers of its descriptors.
+    pub(crate) fn describe(&self, descriptors: &mut Descriptors) {
+        descriptors.counters = self.counters.fd().0;
+        descriptors.clients = self.clients.fd().0;
+        descriptors.clients_for = self.clients.made_for();
+        descriptors.backends = self.backends.fd().0;
+        descriptors.sessions = self.sessions.as_ref().map(|files| files.fd().0);
+        descriptors.session_cache = self.session_cache.map(|fd| fd.0);
+    }
+
+    /// All of its descriptors.
+    pub(crate) fn fds(&self) -> Vec<Fd> {
+        let mut fds = vec![self.counters.fd(), self.clients.fd(), self.backends.fd()];
+        fds.extend(self.sessions.as_ref().map(SessionFiles::fd));
+        fds.extend(self.session_cache);
+        fds
+    }
+
+    /// Descriptors by which another process may read, not write, the counters and the table of
+    /// backends.
+    pub(crate) fn readers(&self) -> io::Result<(Fd, Fd)> {
+        let counters = self.counters.reader()?;
+        let backends = self.backends.reader().inspect_err(|_| counters.close())?;
+        Ok((counters, backends))
+    }
+}
+
+/// Not known to anybody outside: what the standard library seeds its own tables with.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+fn create_session_cache(config: &Config) -> Result<Option<Fd>, ServeError> {
+    let bytes = config.session_cache_bytes();
+    if bytes == 0 {
+        return Ok(None);
+    }
+    Cache::create("dormouse-sessions", bytes)
+        .map(|cache| Some(cache.fd()))
+        .map_err(system("make the session cache"))
+}

@@ -1,0 +1,15 @@
+//! Where a configuration comes from.
+
+use dormouse_config::{Flag, Section};
+use std::path::PathBuf;
+
+/// Where a configuration comes from: a reload reads it from there again.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The file, if there is one.
+    pub file: Option<PathBuf>,
+    /// The section that the flags of the command line describe.
+    pub section: Section,
+    /// The flags of the command line.
+    pub flags: Vec<Flag>,
+}

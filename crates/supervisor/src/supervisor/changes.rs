@@ -1,0 +1,209 @@
+//! Changes of what runs: reloads, new certificates, other addresses of backends.
+
+use super::Supervisor;
+use crate::authorities::NewCertificates;
+use crate::material::Material;
+use crate::reload::{self, ReloadPlan, Reloaded};
+use crate::reload_report::Finished;
+use crate::scout::{FinishedLookup, FoundNames};
+use crate::serving::{self, Serving};
+use dormouse_reactor::process;
+
+impl Supervisor {
+    pub(super) fn look_at_certificates(&mut self) {
+        let Some(changed) = self.certificate_watch.look(&self.serving.edition) else {
+            return;
+        };
+        match self.apply_material(changed.material) {
+            Ok(()) => tracing::info!(
+                edition = self.serving.edition.number,
+                "certificates have changed, and are used from now on: {}",
+                changed.names.join(", ")
+            ),
+            Err(error) => tracing::error!("new certificates can't be used: {error}"),
+        }
+        process::return_heap();
+    }
+
+    /// When authorities are asked. During a drain no ACME server could see that a name is ours.
+    pub(super) fn authorities_deadline_ms(&self) -> Option<u64> {
+        let is_accepting = !self.drain.is_under_way();
+        self.authorities
+            .next_deadline_ms(&self.serving.edition, is_accepting)
+            .filter(|_| self.may_change())
+    }
+
+    pub(super) fn on_errand(&mut self) {
+        let Serving { edition, pairs, .. } = &self.serving;
+        let new = self.authorities.receive(edition, pairs, &self.poller);
+        if new.is_empty() {
+            return;
+        }
+        for new in new {
+            match new {
+                NewCertificates::Stapled(certificates) => {
+                    let material = self.serving.edition.with_certificates(certificates);
+                    if let Err(error) = self.apply_material(material) {
+                        tracing::error!("new OCSP responses can't be used: {error}");
+                    }
+                }
+                NewCertificates::Issued { name, certificates } => {
+                    let material = self.serving.edition.with_certificates(certificates);
+                    match self.apply_material(material) {
+                        Ok(()) => tracing::info!(
+                            name,
+                            edition = self.serving.edition.number,
+                            "a certificate has come from the ACME server, and is used from now on"
+                        ),
+                        Err(why) => self.authorities.note_refused(&name, &why),
+                    }
+                }
+            }
+        }
+        process::return_heap();
+    }
+
+    fn apply_material(&mut self, material: Material) -> Result<(), String> {
+        let is_draining = self.drain.is_under_way();
+        self.serving.apply_material(material, is_draining)?;
+        self.follow_edition();
+        Ok(())
+    }
+
+    /// The edition is another one, or a name in it has other addresses.
+    pub(super) fn follow_edition(&mut self) {
+        let serving = &self.serving;
+        let backends = &serving.memory.backends;
+        let former = self
+            .monitor
+            .follow(&serving.edition, backends, &self.poller);
+        self.history.ending.extend(former);
+    }
+
+    pub(super) fn on_monitor(&mut self) {
+        let backends = &self.serving.memory.backends;
+        let Some(found) = self.monitor.receive(backends, &self.poller) else {
+            return;
+        };
+        // What an upgrade passes on does not change meanwhile: the name is looked up again soon.
+        if self.upgrade.is_none() && self.serving.set_addresses(&found.name, &found.addresses) {
+            self.follow_edition();
+        }
+    }
+
+    /// The program ends, or another binary goes on, which starts its own.
+    pub(super) fn end_scouts(&mut self) {
+        self.history.ending.extend(self.monitor.end(&self.poller));
+        self.history.ending.extend(self.lookup.end(&self.poller));
+    }
+
+    /// Reads the configuration again, and answers the request. If there are names in it, a scout looks
+    /// them up first.
+    pub(super) fn reload(&mut self, request: Option<u64>) {
+        self.notifier.reloading();
+        if !self.lookup.join(request) {
+            self.reload_with(request.into_iter().collect(), &FoundNames::new());
+        }
+    }
+
+    pub(super) fn on_lookup(&mut self) {
+        if let Some(finished) = self.lookup.receive(&self.poller) {
+            self.on_lookup_finished(finished);
+        }
+    }
+
+    pub(super) fn on_lookup_finished(&mut self, finished: FinishedLookup) {
+        self.history.ending.extend(finished.ending);
+        self.reload_with(finished.requests, &finished.found);
+    }
+
+    fn reload_with(&mut self, requests: Vec<u64>, names: &FoundNames) {
+        match self.try_reload(&requests, names) {
+            Ok(Some(words)) => {
+                tracing::info!("{words}");
+                self.reload.wait(requests, words);
+                self.finish_reload_if_complete();
+            }
+            Ok(None) => {}
+            Err(why) => {
+                tracing::error!("the configuration is refused, the old one stays:\n{why}");
+                self.publish_reload(Some(Finished::refused(requests, why)));
+            }
+        }
+        // What was parsed for it is not kept.
+        process::return_heap();
+    }
+
+    /// What was done. `None`: names are looked up first.
+    fn try_reload(
+        &mut self,
+        requests: &[u64],
+        names: &FoundNames,
+    ) -> Result<Option<String>, String> {
+        self.not_while_upgrading()?;
+        let edition = &self.serving.edition;
+        let loaded = match reload::load(&self.source, names, edition)? {
+            Reloaded::Complete(loaded) => *loaded,
+            Reloaded::LookUp(names) => {
+                let started =
+                    self.lookup
+                        .start(names, requests.to_vec(), &edition.config, &self.poller);
+                started.map_err(|error| format!("names can't be looked up: {error}"))?;
+                return Ok(None);
+            }
+        };
+        let fixed = self.serving.fixed();
+        let ReloadPlan {
+            config,
+            plan,
+            waits_for_restart,
+        } = reload::plan(&edition.config, &edition.plan, loaded, &fixed);
+        let material = Material::load(&config, &edition.material.certificates);
+        let material = material.map_err(|mistakes| serving::in_words(&mistakes))?;
+        self.serving.follow(&config, &material)?;
+        let is_draining = self.drain.is_under_way();
+        self.serving.apply(config, plan, material, is_draining)?;
+        (self.set_logs)(&self.serving.edition.config.log);
+        self.follow_edition();
+        self.authorities.try_at_once();
+        let mut words = format!(
+            "configuration reloaded, edition {}",
+            self.serving.edition.number
+        );
+        if !waits_for_restart.is_empty() {
+            words.push_str("; these were changed, and wait for a restart: ");
+            words.push_str(&waits_for_restart.join(", "));
+        }
+        self.history.waits_for_restart = waits_for_restart;
+        Ok(Some(words))
+    }
+
+    pub(super) fn finish_reload_if_complete(&mut self) {
+        let Serving { edition, pairs, .. } = &self.serving;
+        let finished = self.reload.finish_if_complete(edition.number, pairs);
+        self.publish_reload(finished);
+    }
+
+    pub(super) fn publish_reload(&mut self, finished: Option<Finished>) {
+        if let Some(finished) = finished {
+            let control = self.control.as_mut();
+            self.reload.publish(finished, &self.notifier, control);
+        }
+    }
+
+    /// Why a drain can't begin now.
+    pub(super) fn refusal_of_change(&self) -> Option<String> {
+        match self.is_stopping {
+            true => Some("the program is about to end".to_owned()),
+            false => self.not_while_upgrading().err(),
+        }
+    }
+
+    /// An upgrade passes on what runs: nothing of it may change meanwhile.
+    fn not_while_upgrading(&self) -> Result<(), String> {
+        match self.upgrade {
+            Some(_) => Err("an upgrade goes on: try again when it is over".to_owned()),
+            None => Ok(()),
+        }
+    }
+}

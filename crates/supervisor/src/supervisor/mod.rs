@@ -1,0 +1,247 @@
+//! The supervisor: main's parts, and the loop that composes them.
+//!
+//! Each part owns its fields and knows nothing of the others. What an event in one part means for
+//! another is a value that the supervisor carries over.
+//!
+//! ```text
+//!   processes   signals, ends of processes, words of workers      requests   control
+//!   changes     reloads, certificates, addresses                  upgrading  another binary
+//! ```
+
+mod changes;
+mod processes;
+mod requests;
+mod upgrading;
+
+use crate::authorities::Authorities;
+use crate::certificate_watch::CertificateWatch;
+use crate::control::ControlProcess;
+use crate::drain::Drain;
+use crate::error::{ServeError, system};
+use crate::reload_report::ReloadReport;
+use crate::scout::{BackendMonitor, ReloadLookup};
+use crate::serving::Serving;
+use crate::session_files::SessionFiles;
+use crate::source::Source;
+use crate::systemd::Notifier;
+use crate::tokens;
+use crate::upgrade::Upgrade;
+use dormouse_config::Log;
+use dormouse_handover::unix_time;
+use dormouse_reactor::poller::{Events, Poller};
+use dormouse_reactor::process::{self, Pid, Wait};
+use dormouse_reactor::signal::Signals;
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+/// Time for the last processes to end before main does.
+const LAST_ONES_MS: u64 = 1_000;
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// What main remembers across an upgrade, beside what serves.
+#[derive(Default)]
+pub(crate) struct History {
+    pub(crate) born_ms: u64,
+    /// All workers have been ready.
+    pub(crate) is_announced: bool,
+    /// Processes whose end is still to come, and means nothing.
+    pub(crate) ending: Vec<Pid>,
+    /// Options that have changed, and wait for the next start.
+    pub(crate) waits_for_restart: Vec<String>,
+}
+
+/// Main.
+pub(crate) struct Supervisor {
+    source: Source,
+    /// Sets what is logged, after each reload.
+    set_logs: fn(&Log),
+    serving: Serving,
+    control: Option<ControlProcess>,
+    certificate_watch: CertificateWatch,
+    authorities: Authorities,
+    monitor: BackendMonitor,
+    lookup: ReloadLookup,
+    reload: ReloadReport,
+    drain: Drain,
+    upgrade: Option<Upgrade>,
+    notifier: Notifier,
+    poller: Poller,
+    signals: Signals,
+    history: History,
+    is_stopping: bool,
+}
+
+impl Supervisor {
+    pub(crate) fn new(
+        source: Source,
+        set_logs: fn(&Log),
+        serving: Serving,
+        control: Option<ControlProcess>,
+        poller: Poller,
+        signals: Signals,
+        history: History,
+    ) -> Supervisor {
+        Supervisor {
+            source,
+            set_logs,
+            certificate_watch: CertificateWatch::begin(&serving.edition.config),
+            serving,
+            control,
+            authorities: Authorities::default(),
+            monitor: BackendMonitor::default(),
+            lookup: ReloadLookup::default(),
+            reload: ReloadReport::default(),
+            drain: Drain::default(),
+            upgrade: None,
+            notifier: Notifier::from_environment(),
+            poller,
+            signals,
+            history,
+            is_stopping: false,
+        }
+    }
+
+    /// Starts all keepers.
+    pub(crate) fn start_pairs(&mut self) -> io::Result<()> {
+        self.serving.start_pairs(&self.poller)
+    }
+
+    /// Runs until all workers are gone.
+    pub(crate) fn run(mut self) -> Result<(), ServeError> {
+        // Processes that ended before a new binary listened.
+        self.reap()?;
+        self.follow_edition();
+        let mut events = Events::with_capacity(64);
+        loop {
+            self.attend_to_control();
+            self.attend_to_scouts();
+            self.poller
+                .wait(&mut events, self.timeout_ms())
+                .map_err(system("wait for events"))?;
+            self.on_time();
+            for event in events.iter() {
+                match event.token() {
+                    tokens::SIGNALS => self.on_signals()?,
+                    tokens::CONTROL => self.on_control(),
+                    tokens::TICKET_KEYS => self.serving.rotate_ticket_keys(&self.poller),
+                    tokens::ERRAND => self.on_errand(),
+                    tokens::MONITOR => self.on_monitor(),
+                    tokens::LOOKUP => self.on_lookup(),
+                    token => self.on_worker(token.saturating_sub(tokens::WORKERS) as usize),
+                }
+            }
+            self.authorities.announce_challenge(&self.serving.pairs);
+            if self.serving.pairs.are_over() {
+                return self.end();
+            }
+        }
+    }
+
+    fn attend_to_control(&mut self) {
+        let state = self.control.is_some().then(|| self.state());
+        if let (Some(control), Some(state)) = (&mut self.control, state) {
+            control.attend(state, &self.serving.memory, &self.poller);
+        }
+    }
+
+    fn attend_to_scouts(&mut self) {
+        if let Some(finished) = self.lookup.end_if_late(&self.poller) {
+            self.on_lookup_finished(finished);
+        }
+        if !self.is_stopping {
+            let serving = &self.serving;
+            let (backends, is_settled) = (&serving.memory.backends, self.is_settled());
+            self.monitor
+                .attend(&serving.edition, backends, &self.poller, is_settled);
+        }
+    }
+
+    /// Does what is due.
+    fn on_time(&mut self) {
+        self.notifier.alive(process::boottime_ms());
+        self.serving.rotate_ticket_keys(&self.poller);
+        if let Some(why) = self.upgrade.as_ref().and_then(Upgrade::late) {
+            self.fail_upgrade(&why);
+        }
+        if self.may_change() {
+            self.look_at_certificates();
+        }
+        if self
+            .authorities_deadline_ms()
+            .is_some_and(|at_ms| at_ms <= process::boottime_ms())
+        {
+            let Serving { edition, pairs, .. } = &self.serving;
+            self.authorities.attend(edition, pairs, &self.poller);
+        }
+        let Serving { edition, pairs, .. } = &self.serving;
+        let late = self.reload.finish_if_late(edition.number, pairs);
+        self.publish_reload(late);
+        if let Some(sessions) = &mut self.serving.memory.sessions {
+            sessions.save_if_due();
+        }
+    }
+
+    fn timeout_ms(&self) -> Option<u64> {
+        let until_ms = |at_ms: u64| at_ms.saturating_sub(process::boottime_ms());
+        let serving = &self.serving;
+        let control = self.control.as_ref();
+        let certificates = self.certificate_watch.next_look_ms(&serving.edition.config);
+        let at = [
+            control.and_then(ControlProcess::next_deadline_ms),
+            self.notifier.next_ms(),
+            certificates.filter(|_| self.may_change()),
+            self.authorities_deadline_ms(),
+            self.reload.next_deadline_ms(),
+            self.lookup.next_deadline_ms(),
+            self.monitor
+                .next_deadline_ms()
+                .filter(|_| !self.is_stopping),
+        ];
+        let sessions = serving.memory.sessions.as_ref();
+        let left = [
+            serving.ticket_keys.until_due_ms(unix_time()),
+            self.upgrade.as_ref().map(Upgrade::until_late_ms),
+            sessions.and_then(SessionFiles::until_look_ms),
+        ];
+        let at = at.into_iter().flatten().map(until_ms);
+        at.chain(left.into_iter().flatten()).min()
+    }
+
+    /// Neither an upgrade nor the end is under way, so that what runs may change by itself.
+    fn may_change(&self) -> bool {
+        !self.is_stopping && self.upgrade.is_none()
+    }
+
+    /// All workers follow the edition in force, and it stays.
+    fn is_settled(&self) -> bool {
+        let Serving { edition, pairs, .. } = &self.serving;
+        pairs.have_edition(edition.number) && self.upgrade.is_none()
+    }
+
+    fn end(mut self) -> Result<(), ServeError> {
+        if let Some(control) = &self.control {
+            control.end();
+        }
+        self.end_scouts();
+        if let Some(sessions) = &mut self.serving.memory.sessions {
+            sessions.save();
+        }
+        wait_for_the_last();
+        match self.is_stopping {
+            true => Ok(()),
+            false => Err(ServeError::Workers("all workers are gone".to_owned())),
+        }
+    }
+}
+
+/// Main is the last to go. A service manager that finds main gone and another process still there
+/// has to end that, and may not learn when it has ended: systemd then waits for `TimeoutStopSec`.
+fn wait_for_the_last() {
+    let until_ms = process::monotonic_ms() + LAST_ONES_MS;
+    while process::has_children() && process::monotonic_ms() < until_ms {
+        if !matches!(process::wait(Wait::AnyEnded), Ok(Some(_))) {
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+}

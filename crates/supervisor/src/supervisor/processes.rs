@@ -1,0 +1,160 @@
+//! Signals, processes that end, and the words of workers.
+
+use super::Supervisor;
+use crate::error::{ServeError, system};
+use dormouse_dataplane::keeper;
+use dormouse_handover::orders::{Order, Word};
+use dormouse_reactor::process::{self, Ended, Pid, Wait};
+use dormouse_reactor::signal::Signal;
+use dormouse_reactor::socket::Attempt;
+
+impl Supervisor {
+    pub(super) fn on_signals(&mut self) -> Result<(), ServeError> {
+        while let Attempt::Done(received) =
+            self.signals.receive().map_err(system("receive a signal"))?
+        {
+            match received.signal {
+                Signal::Child => self.reap()?,
+                Signal::Terminate | Signal::Interrupt => self.stop(),
+                Signal::User2 => self.begin_upgrade(None, None),
+                Signal::Hangup => self.reload(None),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Accepts nothing more, lets pending work end, and closes everything; then the workers end.
+    pub(super) fn stop(&mut self) {
+        self.fail_upgrade("the program is to stop");
+        if !self.is_stopping {
+            self.notifier.stopping();
+            tracing::info!("stopping: no more is accepted, what is pending may end");
+        }
+        self.is_stopping = true;
+        let serving = &self.serving;
+        self.authorities.call_back(&serving.pairs);
+        serving.pairs.order_all(&Order::Stop);
+        // After the order, so that no worker polls a listener that does not listen.
+        serving.listening.leave(&serving.edition.config);
+    }
+
+    /// Takes note of all processes that have ended.
+    pub(super) fn reap(&mut self) -> Result<(), ServeError> {
+        while let Some((pid, ended)) =
+            process::wait(Wait::AnyEnded).map_err(system("wait for processes"))?
+        {
+            if !self.note_helper_end(pid, ended) {
+                self.note_keeper_end(pid, ended)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the end of a process that is no keeper. `false`: it may be one.
+    fn note_helper_end(&mut self, pid: Pid, ended: Ended) -> bool {
+        if let Some(place) = self.history.ending.iter().position(|&ending| ending == pid) {
+            self.history.ending.swap_remove(place);
+            return true;
+        }
+        let serving = &self.serving;
+        if let Some(upgrade) = &mut self.upgrade {
+            let grace = serving.edition.config.timeouts.handshake_grace;
+            let grace_ms = grace.as_millis() as u64;
+            if let Some(step) = upgrade.note_end(pid, ended, grace_ms, &serving.pairs) {
+                self.take_step(step);
+                return true;
+            }
+        }
+        if self.authorities.is_errand(pid) {
+            // It may have reported something before.
+            self.on_errand();
+            self.authorities
+                .note_end(ended, &self.serving.pairs, &self.poller);
+            return true;
+        }
+        if let Some(finished) = self.lookup.note_end(pid, &self.poller) {
+            self.on_lookup_finished(finished);
+            return true;
+        }
+        if self.monitor.note_end(pid, &self.poller) {
+            if !self.is_stopping {
+                tracing::error!("the scout is gone ({ended}); it is started again");
+            }
+            return true;
+        }
+        let serving = &mut self.serving;
+        let control = self.control.as_mut();
+        control.is_some_and(|control| control.note_end(pid, ended, &self.poller))
+            || serving
+                .ticket_keys
+                .ended(pid, ended, &serving.memory.counters)
+    }
+
+    fn note_keeper_end(&mut self, pid: Pid, ended: Ended) -> Result<(), ServeError> {
+        let Some(was_ready) = self.serving.pairs.note_end(pid, ended) else {
+            // A former keeper leaves its last worker to us, which ended as it should.
+            if ended != Ended::Exited(i32::from(keeper::EXIT_HANDED_OVER)) {
+                tracing::warn!(pid = pid.0, "an orphaned worker ended: {ended}");
+            }
+            return Ok(());
+        };
+        if ended == Ended::Exited(i32::from(keeper::EXIT_CANNOT_BEGIN)) && !was_ready {
+            self.stop();
+            let what = "a worker could not begin: see above".to_owned();
+            return Err(ServeError::Workers(what));
+        }
+        if !self.is_stopping {
+            tracing::error!(
+                pid = pid.0,
+                "a keeper is gone ({ended}); its worker serves on, \
+                but would not be started again"
+            );
+        }
+        self.fail_upgrade("a keeper ended meanwhile");
+        Ok(())
+    }
+
+    pub(super) fn on_worker(&mut self, worker: usize) {
+        let Some(word) = self.serving.pairs.receive(worker, &self.poller) else {
+            return;
+        };
+        match word {
+            Word::Ready => self.on_ready(worker),
+            Word::Reloaded(_) => self.finish_reload_if_complete(),
+            Word::NotReloaded(edition, why) => {
+                if edition == self.serving.edition.number {
+                    let finished = self.reload.refused_by(worker, &why);
+                    self.publish_reload(finished);
+                }
+            }
+            Word::Shows(_) => {}
+            Word::Kept(pid) => self.on_kept(worker, pid),
+            word => {
+                let pairs = &self.serving.pairs;
+                if let Some(upgrade) = &mut self.upgrade {
+                    let step = upgrade.note_word(worker, word, pairs);
+                    self.take_step(step);
+                }
+            }
+        }
+    }
+
+    /// A worker serves: the first one, or one that came after a crash.
+    fn on_ready(&mut self, worker: usize) {
+        self.serving.bring_up_to_date(worker);
+        let pairs = &self.serving.pairs;
+        if let Some(order) = self.drain.rest() {
+            pairs.order(worker, &order);
+        }
+        if self.is_stopping {
+            pairs.order(worker, &Order::Stop);
+        }
+        self.authorities.repeat_challenge(worker, pairs);
+        if !self.history.is_announced && pairs.are_ready() {
+            self.history.is_announced = true;
+            tracing::info!(workers = pairs.len(), pid = std::process::id(), "ready");
+            self.notifier.ready(pairs.len());
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Control: requests that it passes on, and the state that it shows.
+
+use super::Supervisor;
+use crate::serving::Serving;
+use dormouse_handover::talk::{Ask, Bounds, Configuration, Phase, Request, State};
+use dormouse_reactor::process;
+
+impl Supervisor {
+    pub(super) fn on_control(&mut self) {
+        let control = self.control.as_ref();
+        let Some(Request { id, ask }) = control.and_then(|one| one.receive(&self.poller)) else {
+            return;
+        };
+        tracing::info!(?ask, "asked by way of the admin address");
+        match ask {
+            Ask::Upgrade { binary } => self.begin_upgrade(binary.as_deref(), Some(id)),
+            // The answer comes when all workers have the new configuration.
+            Ask::Reload => self.reload(Some(id)),
+            Ask::Drain { over_ms, order } => {
+                let result = match self.refusal_of_change() {
+                    Some(why) => Err(why),
+                    None => self.drain.begin(over_ms, order, &self.serving),
+                };
+                self.answer(id, result);
+            }
+            Ask::StopDrain => {
+                let result = self.drain.stop(&self.serving);
+                self.answer(id, result);
+            }
+        }
+    }
+
+    pub(super) fn answer(&mut self, request: u64, result: Result<String, String>) {
+        if let Some(control) = &mut self.control {
+            control.answer(request, result);
+        }
+    }
+
+    /// What main knows, for control. It differs from turn to turn only when something has happened.
+    pub(super) fn state(&self) -> State {
+        let Serving { edition, pairs, .. } = &self.serving;
+        let plan = &edition.plan;
+        State {
+            pid: process::pid().0,
+            born_ms: self.history.born_ms,
+            phase: self.phase(),
+            keepers: pairs.keepers(),
+            configuration: Configuration {
+                file: self.source.file.clone(),
+                edition: edition.number,
+                loaded_ms: edition.loaded_ms,
+                last_reload: self.reload.last(),
+                waits_for_restart: self.history.waits_for_restart.clone(),
+            },
+            bounds: Bounds {
+                connections: plan.connections_max.into(),
+                handshakes: plan.handshakes_max.into(),
+                pending_bytes: plan.pending_memory.0,
+                handshake_bytes: edition.config.limits.handshake_bytes_max.0,
+                kernel_bytes: plan.kernel_memory.0,
+            },
+            certificates: edition.reported_certificates(),
+            acme: self.authorities.report(),
+            drain: self.drain.report(),
+            backends: edition.reported_backends(&self.serving.memory.backends),
+        }
+    }
+
+    fn phase(&self) -> Phase {
+        if self.is_stopping {
+            Phase::Stopping
+        } else if self.drain.is_under_way() {
+            Phase::Draining
+        } else if self.history.is_announced {
+            Phase::Ready
+        } else {
+            Phase::Starting
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! systemd: notifications about this service, and listeners inherited from it (sd_notify(3),
+//! sd_listen_fds(3)).
+//!
+//! Both come as environment variables: the address of a datagram socket that takes a line or two
+//! about the state of the service, and the number of listening sockets that are open already, from
+//! descriptor 3 on. Without them nothing happens.
+
+use dormouse_config::{environment_number, hands_in_listeners, is_for_this_process};
+use dormouse_reactor::Fd;
+use dormouse_reactor::process;
+use dormouse_reactor::socket::Addr;
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// The first inherited descriptor.
+const FIRST: i32 = 3;
+/// More are not taken.
+const INHERITED_MAX: i32 = 1000;
+
+/// The socket to systemd, and the watchdog's period.
+pub(crate) struct Notifier {
+    socket: Option<UnixDatagram>,
+    /// Interval of the sign of life: half of the watchdog's timeout.
+    period_ms: Option<u64>,
+    next_ms: u64,
+}
+
+impl Notifier {
+    /// As the environment says.
+    pub(crate) fn from_environment() -> Notifier {
+        let socket = std::env::var_os("NOTIFY_SOCKET");
+        let socket = socket.filter(|path| !path.is_empty());
+        let socket = socket.and_then(|path| match connect(&path) {
+            Ok(socket) => Some(socket),
+            Err(error) => {
+                tracing::warn!(%error, "NOTIFY_SOCKET can't be used");
+                None
+            }
+        });
+        let period_ms = environment_number("WATCHDOG_USEC")
+            .filter(|_| is_for_this_process("WATCHDOG_PID", true));
+        Notifier {
+            socket,
+            period_ms: period_ms.map(|us| (us / 2000).max(1)),
+            next_ms: 0,
+        }
+    }
+
+    /// All workers are ready.
+    pub(crate) fn ready(&self, workers: usize) {
+        let pid = std::process::id();
+        self.say(&format!(
+            "READY=1\nMAINPID={pid}\nSTATUS=serving with {workers} workers\n"
+        ));
+    }
+
+    /// A reload begins (`Type=notify-reload`): `systemctl reload` waits until it is over.
+    pub(crate) fn reloading(&self) {
+        // The time tells which of several reloads an answer belongs to.
+        let now_us = process::monotonic_us();
+        self.say(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\n"));
+    }
+
+    /// The reload is over, with this result.
+    pub(crate) fn reloaded(&self, result: Result<&str, &str>) {
+        let (Ok(words) | Err(words)) = result;
+        let first = words.lines().next().unwrap_or_default();
+        let refused = if result.is_err() {
+            "the last reload was refused: "
+        } else {
+            ""
+        };
+        self.say(&format!("READY=1\nSTATUS={refused}{first}\n"));
+    }
+
+    /// The program begins to stop.
+    pub(crate) fn stopping(&self) {
+        self.say("STOPPING=1\nSTATUS=closing connections\n");
+    }
+
+    /// Gives the sign of life, if it is time.
+    pub(crate) fn alive(&mut self, now_ms: u64) {
+        let (Some(period_ms), Some(_)) = (self.period_ms, &self.socket) else {
+            return;
+        };
+        if now_ms >= self.next_ms {
+            self.next_ms = now_ms + period_ms;
+            self.say("WATCHDOG=1\n");
+        }
+    }
+
+    /// When the next sign of life is due.
+    pub(crate) fn next_ms(&self) -> Option<u64> {
+        self.period_ms
+            .filter(|_| self.socket.is_some())
+            .map(|_| self.next_ms)
+    }
+
+    fn say(&self, text: &str) {
+        if let Some(socket) = &self.socket
+            && let Err(error) = socket.send(text.as_bytes())
+        {
+            tracing::debug!(%error, "systemd does not hear");
+        }
+    }
+}
+
+fn connect(path: &OsStr) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    let address = match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(path)?,
+    };
+    socket.connect_addr(&address)?;
+    // A system manager that does not read must not hold us up.
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Whether this descriptor was inherited from systemd, by this binary or by a former one in this
+/// process: the numbers stay.
+pub(crate) fn was_inherited(fd: Fd) -> bool {
+    let count = environment_number("LISTEN_FDS").filter(|_| hands_in_listeners());
+    let number = u64::try_from(fd.0 - FIRST).ok();
+    number.zip(count).is_some_and(|(at, count)| at < count)
+}
+
+/// Listening sockets that systemd has opened.
+#[derive(Default)]
+pub(crate) struct InheritedListeners {
+    left: Vec<(Addr, Fd)>,
+}
+
+impl InheritedListeners {
+    /// Those of the environment.
+    pub(crate) fn from_environment() -> InheritedListeners {
+        let count = if hands_in_listeners() {
+            let count =
+                environment_number("LISTEN_FDS").and_then(|count| i32::try_from(count).ok());
+            count.unwrap_or(0).min(INHERITED_MAX)
+        } else {
+            0
+        };
+        let left = (FIRST..FIRST + count).filter_map(|fd| match Addr::local(Fd(fd)) {
+            Ok(address) => Some((address, Fd(fd))),
+            Err(error) => {
+                tracing::warn!(fd, %error, "what was handed in is no socket");
+                None
+            }
+        });
+        InheritedListeners {
+            left: left.collect(),
+        }
+    }
+
+    /// The socket that listens there, if there is one.
+    pub(crate) fn take(&mut self, address: &Addr) -> Option<Fd> {
+        let at = self.left.iter().position(|(there, _)| there == address)?;
+        Some(self.left.swap_remove(at).1)
+    }
+
+    /// Closes the sockets that no route has taken.
+    pub(crate) fn close_rest(self) {
+        for (address, fd) in self.left {
+            tracing::warn!(%address, "no route listens on this address; the socket that was handed in is closed");
+            fd.close();
+        }
+    }
+}

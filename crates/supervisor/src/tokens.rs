@@ -1,0 +1,10 @@
+//! What main's poller waits for, by token.
+
+pub(crate) const SIGNALS: u64 = 1;
+pub(crate) const CONTROL: u64 = 2;
+pub(crate) const TICKET_KEYS: u64 = 3;
+pub(crate) const MONITOR: u64 = 4;
+pub(crate) const LOOKUP: u64 = 5;
+pub(crate) const ERRAND: u64 = 6;
+/// The first worker; the others follow.
+pub(crate) const WORKERS: u64 = 1000;

@@ -1,0 +1,684 @@
+//! The simulated kernel: sockets, descriptors, readiness and time, all by one seed.
+//!
+//! ```text
+//!   stream       two ends and the queues between them     descriptors  the shared table
+//!   poller       level-triggered readiness                faults       what goes wrong
+//! ```
+
+mod descriptors;
+pub(crate) mod errno;
+mod faults;
+mod poller;
+mod stream;
+
+pub use faults::{Faults, Sabotage};
+pub use stream::Buffers;
+pub(crate) use stream::{EndId, Family};
+
+use crate::Random;
+use descriptors::{Descriptors, File};
+use dormouse_handover::orders::{Order, Word};
+use dormouse_reactor::Fd;
+use dormouse_reactor::poller::{Events, Interest};
+use dormouse_reactor::socket::{Accepted, Addr, Attempt, Connecting, Peer, Received};
+use errno::error;
+use poller::Poller;
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
+use stream::{Phase, Readiness, Streams};
+
+/// Events that one wait reports.
+const EVENTS_MAX: usize = 64;
+
+/// Cookies are no descriptors and no ends.
+const FIRST_COOKIE: u64 = 7_000_000;
+
+/// How long a slow connect takes, at most.
+const CONNECT_US: usize = 300_000;
+
+/// A connect that is under way: when it will be decided, and how.
+#[derive(Clone, Copy, Debug)]
+struct Attempted {
+    end: EndId,
+    at_us: u64,
+    errno: Option<i32>,
+    backend: usize,
+}
+
+/// What clients connect to.
+#[derive(Debug)]
+struct Listener {
+    queue: VecDeque<EndId>,
+    address: SocketAddr,
+}
+
+/// What the worker connects to.
+#[derive(Debug)]
+struct Backend {
+    address: Addr,
+    family: Family,
+    /// Connections that its program has not accepted yet.
+    queue: VecDeque<EndId>,
+}
+
+/// The machine.
+pub(crate) struct Kernel {
+    random: Random,
+    /// What goes wrong.
+    pub(crate) faults: Faults,
+    /// What is broken.
+    pub(crate) sabotage: Option<Sabotage>,
+    /// Nothing goes wrong for now: somebody waits to see whether anything moves at all.
+    pub(crate) calm: bool,
+    /// Whether each call is written to standard error.
+    pub(crate) traced: bool,
+    /// Sizes of all queues.
+    pub(crate) buffers: Buffers,
+    streams: Streams,
+    descriptors: Descriptors,
+    poller: Poller,
+    poller_fd: Fd,
+    listeners: Vec<Listener>,
+    backends: Vec<Backend>,
+    connecting: Vec<Attempted>,
+    /// Ends with something to deliver.
+    undelivered: BTreeSet<EndId>,
+    clock_us: u64,
+    /// When the worker wants to be woken, if nothing happens before.
+    pub(crate) wake_us: Option<u64>,
+    /// Orders for the worker, and what it has said.
+    pub(crate) orders: VecDeque<Order>,
+    pub(crate) words: Vec<Word>,
+    next_port: u16,
+}
+
+impl Kernel {
+    /// A machine on which nothing runs yet.
+    pub(crate) fn new(seed: u64, faults: Faults, buffers: Buffers) -> Kernel {
+        let mut descriptors = Descriptors::new();
+        let poller_fd = descriptors.open(File::Poller).unwrap_or(Fd::NONE);
+        Kernel {
+            random: Random::new(seed),
+            faults,
+            sabotage: None,
+            calm: false,
+            traced: false,
+            buffers,
+            streams: Streams::default(),
+            descriptors,
+            poller: Poller::default(),
+            poller_fd,
+            listeners: Vec::new(),
+            backends: Vec::new(),
+            connecting: Vec::new(),
+            undelivered: BTreeSet::new(),
+            clock_us: 1_000_000_000,
+            wake_us: None,
+            orders: VecDeque::new(),
+            words: Vec::new(),
+            next_port: 1_024,
+        }
+    }
+
+    // ---- for the world ----
+
+    /// Opens a listening socket of the worker's.
+    pub(crate) fn listen(&mut self, address: SocketAddr) -> io::Result<Fd> {
+        self.listeners.push(Listener {
+            queue: VecDeque::new(),
+            address,
+        });
+        self.descriptors
+            .open(File::Listener(self.listeners.len() - 1))
+    }
+
+    /// Opens another descriptor of a listening socket.
+    pub(crate) fn pass_listener(&mut self, listener: usize) -> io::Result<Fd> {
+        self.descriptors.open(File::Listener(listener))
+    }
+
+    /// Main is gone, too: who waits to be accepted is reset.
+    pub(crate) fn close_listeners(&mut self) {
+        for listener in &mut self.listeners {
+            for end in std::mem::take(&mut listener.queue) {
+                self.streams.reset(end);
+            }
+        }
+    }
+
+    /// Opens a connection of the worker's that was established before: the worker's end of it.
+    pub(crate) fn open_established(&mut self, family: Family) -> io::Result<(Fd, EndId)> {
+        let ends = [self.new_address(), self.new_address()].map(|address| (address, self.buffers));
+        let end = self.streams.create(family, Phase::Open, ends);
+        Ok((self.descriptors.open(File::Stream(end))?, end))
+    }
+
+    /// Opens the worker's channel to main.
+    pub(crate) fn open_orders(&mut self) -> io::Result<Fd> {
+        self.descriptors.open(File::Orders)
+    }
+
+    /// Adds something that the worker can connect to.
+    pub(crate) fn add_backend(&mut self, address: Addr) -> usize {
+        let family = match address {
+            Addr::Tcp(_) => Family::Tcp,
+            Addr::Unix(_) => Family::Unix,
+        };
+        self.backends.push(Backend {
+            address,
+            family,
+            queue: VecDeque::new(),
+        });
+        self.backends.len() - 1
+    }
+
+    /// A client connects to the listener.
+    pub(crate) fn connect_client(&mut self, listener: usize) -> EndId {
+        let from = self.new_address();
+        let ends = [from, self.listeners[listener].address].map(|address| (address, self.buffers));
+        let end = self.streams.create(Family::Tcp, Phase::Open, ends);
+        self.listeners[listener].queue.push_back(end.other());
+        end
+    }
+
+    /// A backend's program accepts.
+    pub(crate) fn accept_backend(&mut self, backend: usize) -> Option<EndId> {
+        self.backends[backend].queue.pop_front()
+    }
+
+    /// Sends from an end that is not the worker's.
+    pub(crate) fn send_from(&mut self, end: EndId, bytes: &[u8]) -> io::Result<Attempt<usize>> {
+        let sent = self.streams.send(end, bytes, usize::MAX);
+        self.note_undelivered(end);
+        sent
+    }
+
+    /// Receives at an end that is not the worker's.
+    pub(crate) fn recv_at(&mut self, end: EndId, buf: &mut [u8]) -> io::Result<Attempt<usize>> {
+        let received = self.streams.recv(end, buf, usize::MAX, false);
+        self.note_undelivered(end.other());
+        received
+    }
+
+    /// Ends the sending of an end that is not the worker's.
+    pub(crate) fn shutdown_at(&mut self, end: EndId) {
+        self.streams.shutdown_write(end);
+        self.note_undelivered(end);
+    }
+
+    /// Closes an end that is not the worker's.
+    pub(crate) fn close_at(&mut self, end: EndId) {
+        self.streams.close(end);
+        self.note_undelivered(end);
+        self.note_undelivered(end.other());
+    }
+
+    /// Resets by an end that is not the worker's.
+    pub(crate) fn reset_at(&mut self, end: EndId) {
+        self.streams.reset(end);
+    }
+
+    /// What kind of connection it is.
+    pub(crate) fn family(&self, end: EndId) -> Family {
+        self.streams.family(end)
+    }
+
+    /// Delivers some of what is on its way; all of it in calm.
+    pub(crate) fn deliver(&mut self) {
+        let ends: Vec<EndId> = self.undelivered.iter().copied().collect();
+        for end in ends {
+            if !self.calm && self.random.once_in(3) {
+                continue;
+            }
+            let most = match self.calm || self.random.once_in(2) {
+                true => usize::MAX,
+                false => 1 + self.random.below(2_000),
+            };
+            self.streams.deliver(end, most);
+            if !self.streams.has_undelivered(end) {
+                self.undelivered.remove(&end);
+            }
+        }
+        self.decide_connects();
+    }
+
+    fn decide_connects(&mut self) {
+        let now_us = self.clock_us;
+        let due = |attempt: &Attempted| attempt.at_us <= now_us;
+        let decided: Vec<Attempted> = self.connecting.iter().copied().filter(due).collect();
+        self.connecting.retain(|attempt| !due(attempt));
+        for attempt in decided {
+            if self.streams.phase(attempt.end) != Phase::Connecting {
+                continue;
+            }
+            match attempt.errno {
+                Some(errno) => self.streams.fail(attempt.end, errno),
+                None => {
+                    self.streams.establish(attempt.end);
+                    let queue = &mut self.backends[attempt.backend].queue;
+                    queue.push_back(attempt.end.other());
+                }
+            }
+        }
+    }
+
+    /// Counts everything that has happened: as long as it stays the same, nothing does.
+    pub(crate) fn changes(&self) -> u64 {
+        self.streams.changes
+    }
+
+    /// Microseconds since the machine has been started.
+    pub(crate) fn clock_us(&self) -> u64 {
+        self.clock_us
+    }
+
+    /// Lets the time pass until then.
+    pub(crate) fn advance_to(&mut self, us: u64) {
+        self.clock_us = self.clock_us.max(us);
+        self.streams.changes += 1;
+    }
+
+    /// When the next connect is decided.
+    pub(crate) fn next_connect_us(&self) -> Option<u64> {
+        self.connecting.iter().map(|attempt| attempt.at_us).min()
+    }
+
+    /// The worker's ends, by descriptor.
+    pub(crate) fn worker_ends(&self) -> Vec<(Fd, EndId)> {
+        let all = self.descriptors.all();
+        all.filter_map(|(fd, file)| match file {
+            File::Stream(end) => Some((fd, end)),
+            _ => None,
+        })
+        .collect()
+    }
+
+    /// As many descriptors may be open.
+    pub(crate) fn limit_descriptors(&mut self, max: u64) {
+        self.descriptors.max = max;
+    }
+
+    fn new_address(&mut self) -> SocketAddr {
+        self.next_port = self.next_port.wrapping_add(1).max(1_024);
+        let host = 1 + self.random.below(3) as u8;
+        SocketAddr::from((Ipv4Addr::new(192, 0, 2, host), self.next_port))
+    }
+
+    fn note_undelivered(&mut self, end: EndId) {
+        if self.streams.has_undelivered(end) {
+            self.undelivered.insert(end);
+        }
+    }
+
+    fn happens(&mut self, once_in: usize) -> bool {
+        !self.calm && once_in > 0 && self.random.once_in(once_in)
+    }
+
+    /// How much of `len` bytes a call may move. `None`: it would block.
+    fn portion(&mut self, len: usize) -> Option<usize> {
+        if self.happens(self.faults.again) {
+            return None;
+        }
+        match self.happens(self.faults.partial) {
+            true => Some(1 + self.random.below(len.max(1))),
+            false => Some(usize::MAX),
+        }
+    }
+
+    fn end_of(&self, fd: Fd) -> io::Result<EndId> {
+        match self.descriptors.get(fd)? {
+            File::Stream(end) => Ok(end),
+            _ => Err(error(errno::BAD_DESCRIPTOR)),
+        }
+    }
+}
+
+/// What the worker asks for.
+impl Kernel {
+    pub(crate) fn recv(
+        &mut self,
+        fd: Fd,
+        buf: &mut [u8],
+        keep: bool,
+    ) -> io::Result<Attempt<usize>> {
+        let end = self.end_of(fd)?;
+        let Some(most) = self.portion(buf.len()) else {
+            return Ok(Attempt::WouldBlock);
+        };
+        let received = self.streams.recv(end, buf, most, keep);
+        self.note_undelivered(end.other());
+        received
+    }
+
+    pub(crate) fn recv_scattered(
+        &mut self,
+        fd: Fd,
+        buf: &mut [u8],
+        ranges: &[Range<usize>],
+    ) -> io::Result<Attempt<usize>> {
+        let room: usize = ranges.iter().map(ExactSizeIterator::len).sum();
+        let unread = self.streams.unread(self.end_of(fd)?);
+        let mut whole = vec![0; unread.clamp(1, room.max(1))];
+        let received = self.recv(fd, &mut whole, false)?;
+        if let Attempt::Done(n) = received {
+            let mut rest = &whole[..n];
+            for range in ranges {
+                let (piece, after) = rest.split_at(range.len().min(rest.len()));
+                buf[range.start..range.start + piece.len()].copy_from_slice(piece);
+                rest = after;
+            }
+        }
+        Ok(received)
+    }
+
+    pub(crate) fn recv_from_joint(
+        &mut self,
+        fd: Fd,
+        buf: &mut [u8],
+        ranges: &[Range<usize>],
+    ) -> io::Result<Attempt<Received>> {
+        let end = self.end_of(fd)?;
+        if self.streams.unread(end) == 0 && self.streams.take_said_end(end) {
+            return Ok(Attempt::Done(Received {
+                bytes: 0,
+                is_end: true,
+            }));
+        }
+        match self.recv_scattered(fd, buf, ranges)? {
+            Attempt::Done(0) => Err(error(errno::RESET)),
+            Attempt::Done(bytes) => Ok(Attempt::Done(Received {
+                bytes,
+                is_end: self.streams.take_said_end(end),
+            })),
+            Attempt::WouldBlock => Ok(Attempt::WouldBlock),
+        }
+    }
+
+    pub(crate) fn send(&mut self, fd: Fd, bytes: &[u8]) -> io::Result<Attempt<usize>> {
+        let end = self.end_of(fd)?;
+        // A unix socket takes the first byte, unless the machine is out of memory.
+        let is_empty = self.streams.family(end) == Family::Unix && self.streams.unsent(end) == 0;
+        let portion = match is_empty && self.happens(self.faults.joint_again) {
+            true => None,
+            false => self.portion(bytes.len()).or(is_empty.then_some(1)),
+        };
+        let Some(most) = portion else {
+            return Ok(Attempt::WouldBlock);
+        };
+        let sent = match self.sabotage {
+            Some(sabotage) => self.send_sabotaged(sabotage, end, bytes, most),
+            None => self.streams.send(end, bytes, most),
+        };
+        self.note_undelivered(end);
+        sent
+    }
+
+    fn send_sabotaged(
+        &mut self,
+        sabotage: Sabotage,
+        end: EndId,
+        bytes: &[u8],
+        most: usize,
+    ) -> io::Result<Attempt<usize>> {
+        let happens = self.random.once_in(40) && bytes.len() > 1;
+        let mut other = bytes.to_vec();
+        match sabotage {
+            Sabotage::LoseByte if happens => {
+                other.pop();
+                let sent = self.streams.send(end, &other, usize::MAX)?;
+                return Ok(match sent {
+                    Attempt::Done(n) if n == other.len() => Attempt::Done(n + 1),
+                    sent => sent,
+                });
+            }
+            Sabotage::ChangeByte if happens => other[bytes.len() / 2] ^= 1,
+            Sabotage::RepeatBytes if happens => {
+                let _ = self.streams.send(end, &other[..1], 1)?;
+            }
+            _ => {}
+        }
+        self.streams.send(end, &other, most)
+    }
+
+    pub(crate) fn accept(&mut self, fd: Fd) -> io::Result<Attempt<Accepted>> {
+        let File::Listener(listener) = self.descriptors.get(fd)? else {
+            return Err(error(errno::BAD_DESCRIPTOR));
+        };
+        if self.happens(self.faults.again) {
+            return Ok(Attempt::WouldBlock);
+        }
+        if self.happens(self.faults.no_descriptor) {
+            return Err(error(errno::TOO_MANY_FILES));
+        }
+        let Some(end) = self.listeners[listener].queue.pop_front() else {
+            return Ok(Attempt::WouldBlock);
+        };
+        match self.descriptors.open(File::Stream(end)) {
+            Ok(fd) => {
+                self.streams.changes += 1;
+                let peer = Peer::Tcp(self.streams.address(end.other()));
+                Ok(Attempt::Done(Accepted { fd, peer }))
+            }
+            Err(error) => {
+                self.listeners[listener].queue.push_front(end);
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn connect(&mut self, to: &Addr) -> io::Result<Connecting> {
+        let Some(backend) = self.backends.iter().position(|known| known.address == *to) else {
+            return Err(error(errno::REFUSED));
+        };
+        if self.happens(self.faults.no_descriptor) {
+            return Err(error(errno::TOO_MANY_FILES));
+        }
+        let family = self.backends[backend].family;
+        if family == Family::Tcp && self.happens(self.faults.no_port) {
+            return Err(error(errno::NO_PORT));
+        }
+        let own = self.new_address();
+        let theirs = match to {
+            Addr::Tcp(address) => *address,
+            Addr::Unix(_) => own,
+        };
+        let refused = self.happens(self.faults.refused);
+        if family == Family::Unix && refused {
+            return Err(error(errno::REFUSED));
+        }
+        let ends = [own, theirs].map(|address| (address, self.buffers));
+        let end = self.streams.create(family, Phase::Connecting, ends);
+        let fd = self.descriptors.open(File::Stream(end))?;
+        let unanswered = self.happens(self.faults.unanswered);
+        let slow = self.happens(self.faults.slow_connect) || refused || unanswered;
+        if family == Family::Unix || !slow {
+            self.streams.establish(end);
+            self.backends[backend].queue.push_back(end.other());
+            return Ok(Connecting::Established(fd));
+        }
+        let delay_us = match unanswered {
+            true => 130_000_000,
+            false => self.random.below(CONNECT_US) as u64,
+        };
+        let errno = match (unanswered, refused) {
+            (true, _) => Some(errno::TIMED_OUT),
+            (_, true) => Some(errno::REFUSED),
+            _ => None,
+        };
+        self.connecting.push(Attempted {
+            end,
+            at_us: self.clock_us + delay_us,
+            errno,
+            backend,
+        });
+        Ok(Connecting::InProgress(fd))
+    }
+
+    pub(crate) fn take_error(&mut self, fd: Fd) -> io::Result<()> {
+        let end = self.end_of(fd)?;
+        self.streams.take_error(end)
+    }
+
+    pub(crate) fn shutdown_write(&mut self, fd: Fd) -> io::Result<()> {
+        let end = self.end_of(fd)?;
+        if self.sabotage != Some(Sabotage::ForgetEnd) {
+            self.streams.shutdown_write(end);
+            self.note_undelivered(end);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn reset(&mut self, fd: Fd) {
+        if self.sabotage == Some(Sabotage::EndForReset) {
+            return self.close(fd);
+        }
+        if let Some(File::Stream(end)) = self.close_descriptor(fd) {
+            self.streams.reset(end);
+        }
+    }
+
+    pub(crate) fn close(&mut self, fd: Fd) {
+        if self.sabotage == Some(Sabotage::KeepDescriptor) && self.random.once_in(8) {
+            return;
+        }
+        // Of a listener main has a descriptor, too.
+        if let Some(File::Stream(end)) = self.close_descriptor(fd) {
+            self.streams.close(end);
+            self.note_undelivered(end);
+            self.note_undelivered(end.other());
+        }
+    }
+
+    fn close_descriptor(&mut self, fd: Fd) -> Option<File> {
+        // The last descriptor of a socket takes it out of the poller.
+        let _ = self.poller.remove(fd);
+        self.descriptors.close(fd)
+    }
+
+    pub(crate) fn cookie(&self, fd: Fd) -> io::Result<u64> {
+        Ok(FIRST_COOKIE + self.end_of(fd)?.0 as u64)
+    }
+
+    pub(crate) fn peer(&self, fd: Fd) -> io::Result<Peer> {
+        self.streams.peer(self.end_of(fd)?)
+    }
+
+    pub(crate) fn local_address(&self, fd: Fd) -> io::Result<Addr> {
+        Ok(Addr::Tcp(self.streams.address(self.end_of(fd)?)))
+    }
+
+    pub(crate) fn joint(&mut self) -> io::Result<(Fd, Fd)> {
+        if self.happens(self.faults.no_descriptor) {
+            return Err(error(errno::TOO_MANY_FILES));
+        }
+        let nowhere = (SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), self.buffers);
+        let end = self.streams.create(Family::Unix, Phase::Open, [nowhere; 2]);
+        let first = self.descriptors.open(File::Stream(end))?;
+        match self.descriptors.open(File::Stream(end.other())) {
+            Ok(second) => Ok((first, second)),
+            Err(error) => {
+                self.descriptors.close(first);
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn end_joint(&mut self, fd: Fd) -> io::Result<()> {
+        let end = self.end_of(fd)?;
+        self.streams.say_end(end)
+    }
+
+    pub(crate) fn unsent(&self, fd: Fd) -> io::Result<usize> {
+        Ok(self.streams.unsent(self.end_of(fd)?))
+    }
+
+    pub(crate) fn unread(&self, fd: Fd) -> io::Result<usize> {
+        Ok(self.streams.unread(self.end_of(fd)?))
+    }
+
+    pub(crate) fn poller_fd(&self) -> Fd {
+        self.poller_fd
+    }
+
+    pub(crate) fn watch(&mut self, fd: Fd, token: u64, interest: Interest) -> io::Result<()> {
+        self.descriptors.get(fd)?;
+        self.poller.add(fd, token, interest)
+    }
+
+    pub(crate) fn rewatch(&mut self, fd: Fd, token: u64, interest: Interest) -> io::Result<()> {
+        self.descriptors.get(fd)?;
+        self.poller.modify(fd, token, interest)
+    }
+
+    pub(crate) fn unwatch(&mut self, fd: Fd) -> io::Result<()> {
+        self.descriptors.get(fd)?;
+        self.poller.remove(fd)
+    }
+
+    /// Reports what is ready, beginning anywhere. It doesn't wait: the world is told until when the
+    /// worker would.
+    pub(crate) fn wait(&mut self, events: &mut Events, timeout_ms: Option<u64>) {
+        events.clear();
+        // A turn takes its time, too.
+        self.clock_us += 20;
+        self.wake_us = timeout_ms.map(|ms| self.clock_us + ms * 1000);
+        let watched = self.poller.watched();
+        let first = self.random.below(watched.len().max(1));
+        for fd in watched[first..].iter().chain(&watched[..first]) {
+            let Ok(file) = self.descriptors.get(*fd) else {
+                continue;
+            };
+            let ready = self.readiness(file);
+            if events.len() < EVENTS_MAX && !self.happens(self.faults.late_event) {
+                self.poller.report(*fd, ready, events);
+            }
+        }
+    }
+
+    fn readiness(&self, file: File) -> Readiness {
+        let mut ready = match file {
+            File::Stream(end) => self.streams.readiness(end),
+            File::Listener(n) => Readiness {
+                readable: !self.listeners[n].queue.is_empty(),
+                ..Readiness::default()
+            },
+            File::Orders => Readiness {
+                readable: !self.orders.is_empty(),
+                ..Readiness::default()
+            },
+            File::Poller => Readiness::default(),
+        };
+        if self.sabotage == Some(Sabotage::NeverWritable) {
+            ready.writable = false;
+        }
+        ready
+    }
+
+    pub(crate) fn descriptors_max(&self) -> u64 {
+        self.descriptors.max
+    }
+
+    pub(crate) fn close_all_but(&mut self, known: &[Fd]) {
+        let strangers = self.descriptors.all().map(|(fd, _)| fd);
+        let strangers: Vec<Fd> = strangers.filter(|fd| !known.contains(fd)).collect();
+        for fd in strangers {
+            self.close(fd);
+        }
+    }
+
+    pub(crate) fn random(&mut self) -> u64 {
+        self.random.number()
+    }
+
+    /// Descriptors that are open.
+    pub(crate) fn open_descriptors(&self) -> usize {
+        self.descriptors.len()
+    }
+
+    /// Descriptors that are watched.
+    pub(crate) fn watches(&self) -> usize {
+        self.poller.len()
+    }
+}

@@ -1,0 +1,88 @@
+//! Readiness: level-triggered, registered by descriptor, as epoll has it.
+
+use super::errno::{self, error};
+use super::stream::Readiness;
+use dormouse_reactor::Fd;
+use dormouse_reactor::poller::{Condition, Events, Interest};
+use std::collections::BTreeMap;
+use std::io;
+
+#[derive(Clone, Copy, Debug)]
+struct Watch {
+    token: u64,
+    interest: Interest,
+    /// It was told once, and waits for another interest.
+    disarmed: bool,
+}
+
+/// What is watched.
+#[derive(Debug, Default)]
+pub(crate) struct Poller {
+    watches: BTreeMap<i32, Watch>,
+}
+
+impl Poller {
+    pub(crate) fn add(&mut self, fd: Fd, token: u64, interest: Interest) -> io::Result<()> {
+        if self.watches.contains_key(&fd.0) {
+            return Err(error(errno::EXISTS));
+        }
+        self.set(fd, token, interest);
+        Ok(())
+    }
+
+    pub(crate) fn modify(&mut self, fd: Fd, token: u64, interest: Interest) -> io::Result<()> {
+        if !self.watches.contains_key(&fd.0) {
+            return Err(error(errno::NO_ENTRY));
+        }
+        self.set(fd, token, interest);
+        Ok(())
+    }
+
+    fn set(&mut self, fd: Fd, token: u64, interest: Interest) {
+        let watch = Watch {
+            token,
+            interest,
+            disarmed: false,
+        };
+        self.watches.insert(fd.0, watch);
+    }
+
+    pub(crate) fn remove(&mut self, fd: Fd) -> io::Result<()> {
+        let removed = self.watches.remove(&fd.0).map(|_| ());
+        removed.ok_or_else(|| error(errno::NO_ENTRY))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.watches.len()
+    }
+
+    /// All that is watched.
+    pub(crate) fn watched(&self) -> Vec<Fd> {
+        self.watches.keys().map(|&number| Fd(number)).collect()
+    }
+
+    /// Adds the event of a descriptor, if it is ready for what is watched.
+    pub(crate) fn report(&mut self, fd: Fd, ready: Readiness, events: &mut Events) {
+        let Some(watch) = self.watches.get_mut(&fd.0).filter(|watch| !watch.disarmed) else {
+            return;
+        };
+        let reads = watch.interest.contains(Interest::READ);
+        let writes = watch.interest.contains(Interest::WRITE);
+        let found = Interest::NONE
+            .with(Interest::READ, reads && ready.readable)
+            .with(Interest::WRITE, writes && ready.writable);
+        let condition = match ready {
+            Readiness { error: true, .. } => Condition::ERROR,
+            Readiness { hung_up: true, .. } => Condition::HUNG_UP,
+            Readiness {
+                read_closed: true, ..
+            } if reads => Condition::READ_CLOSED,
+            _ => Condition::NONE,
+        };
+        if found == Interest::NONE && condition == Condition::NONE {
+            return;
+        }
+        watch.disarmed = watch.interest.contains(Interest::ONCE);
+        events.push(watch.token, found, condition);
+    }
+}

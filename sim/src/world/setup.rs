@@ -1,0 +1,224 @@
+//! What main would have made before the worker starts: configuration, certificates, shared memory.
+
+use super::pairs::{AUTHORITY_PEM, KEY_PEM, LEAF_PEM, NAME};
+use super::scenario::{Scenario, Way};
+use dormouse_config::{self as config, Flag, Loaded, Machine, Purpose, Section};
+use dormouse_engine::TicketKeys;
+use dormouse_handover::layout;
+use dormouse_handover::share::Share;
+use dormouse_handover::slot::{SLOT_LAYOUT_VERSION, Slot};
+use dormouse_handover::{Descriptors, Handover, OriginPem, Pem};
+use dormouse_reactor::Fd;
+use dormouse_reactor::pending::Pending;
+use dormouse_reactor::shared::Shared;
+use dormouse_reactor::slab::{Foreign, Slab};
+use dormouse_reactor::socket::Addr;
+use dormouse_tables::backends::Backends;
+use dormouse_tables::client_sessions::ClientSessions;
+use dormouse_tables::clients::Clients;
+use std::io;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Where clients connect.
+pub(crate) const LISTEN: &str = "203.0.113.1:443";
+
+/// The backends, or servers.
+const TCP: [&str; 2] = ["198.51.100.1:8080", "198.51.100.2:8080"];
+const UNIX: &str = "unix:/run/backend.sock";
+
+/// Slots.
+const CONNECTIONS: u32 = 200;
+const PENDING_BYTES: usize = 4 << 20;
+
+/// The backends of a way.
+pub(crate) fn backends(way: Way) -> Vec<Addr> {
+    let texts: &[&str] = match way {
+        Way::Echo => &[],
+        Way::TerminateUnix => &[UNIX],
+        Way::Terminate | Way::BackendTls | Way::PassThrough | Way::Originate => &TCP,
+    };
+    let parsed = texts.iter().map(|text| text.parse());
+    parsed.map(|address| address.expect("an address")).collect()
+}
+
+/// Configurations are read once for each way.
+fn loaded(way: Way) -> &'static Loaded {
+    static LOADED: OnceLock<Vec<Loaded>> = OnceLock::new();
+    let all = LOADED.get_or_init(|| Way::ALL.map(load).into());
+    let index = Way::ALL.iter().position(|&known| known == way);
+    &all[index.expect("one of all")]
+}
+
+fn load(way: Way) -> Loaded {
+    let mut flags = vec![("listen", LISTEN)];
+    let targets: &[&str] = match way {
+        Way::Echo => &["echo:"],
+        Way::TerminateUnix => &[UNIX],
+        Way::Terminate | Way::BackendTls | Way::PassThrough | Way::Originate => &TCP,
+    };
+    flags.extend(targets.iter().map(|target| ("to", *target)));
+    let section = match way {
+        Way::Originate => {
+            flags.extend([("server-name", NAME), ("insecure", "true")]);
+            Section::Originate
+        }
+        Way::PassThrough => {
+            flags.push(("pass-through", "true"));
+            Section::Route
+        }
+        _ => {
+            flags.push(("self-signed", NAME));
+            Section::Route
+        }
+    };
+    if way == Way::BackendTls {
+        flags.extend([("backend-tls", "true"), ("backend-name", NAME)]);
+    }
+    let flags = flags
+        .into_iter()
+        .map(|(name, value)| Flag::new(name, value));
+    let flags: Vec<Flag> = flags.collect();
+    let machine = Machine::read();
+    let loaded = config::load(None, section, &flags, &machine, Purpose::Check);
+    let mut loaded = loaded.unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false)));
+    let plan = &mut loaded.plan;
+    (plan.workers, plan.connections_max) = (1, CONNECTIONS);
+    plan.pending_memory.0 = PENDING_BYTES as u64;
+    loaded.config.timeouts.hang_timeout = None;
+    loaded
+}
+
+/// Descriptors of this process which the handover names, and what is behind some of them.
+pub(crate) struct Setup {
+    pub(crate) handover: Fd,
+    pub(crate) slots: Fd,
+    pub(crate) counters: Shared,
+    pub(crate) backends: Backends,
+    owned: Vec<Fd>,
+}
+
+impl Setup {
+    /// Makes everything for a scenario. `listener` and `orders` are the worker's.
+    pub(crate) fn new(scenario: &Scenario, listener: Fd, orders: Fd) -> io::Result<Setup> {
+        let slots = Slab::<Slot>::create("sim-slots", CONNECTIONS, SLOT_LAYOUT_VERSION)?;
+        let counters = Shared::create("sim-counters", 1)?;
+        let clients = Clients::create(CONNECTIONS, 1)?;
+        let backends = Backends::create(1)?;
+        let sessions = match scenario.way {
+            Way::Originate => Some(ClientSessions::create(dormouse_routes::origin::PLACES)?),
+            _ => None,
+        };
+        let mut handover = handover(scenario);
+        let pending_bytes = handover.share.pending_bytes_max as usize;
+        let pending = Pending::create("sim-pending", pending_bytes)?;
+        let owned = vec![
+            pending.fd(),
+            counters.fd(),
+            clients.fd(),
+            backends.fd(),
+            sessions.as_ref().map_or(Fd::NONE, ClientSessions::fd),
+        ];
+        handover.descriptors = Descriptors {
+            listeners: vec![(listener.0, 0)],
+            doors: vec![vec![0]],
+            slots: slots.fd().0,
+            pending: pending.fd().0,
+            counters: counters.fd().0,
+            clients: clients.fd().0,
+            clients_for: CONNECTIONS,
+            backends: backends.fd().0,
+            sessions: sessions.map(|sessions| sessions.fd().0),
+            orders: orders.0,
+            session_cache: None,
+        };
+        let handover = handover.write()?;
+        Ok(Setup {
+            handover,
+            slots: slots.fd(),
+            counters,
+            backends,
+            owned,
+        })
+    }
+
+    /// The same with slots in other memory, as a new binary has converted them.
+    pub(crate) fn convert_slots(&mut self) -> io::Result<()> {
+        let from = Foreign::open(self.slots).map_err(io::Error::other)?;
+        let slots = layout::convert(&from)?;
+        let mut handover = Handover::read(self.handover)?;
+        handover.descriptors.slots = slots.fd().0;
+        let written = handover.write()?;
+        from.wipe();
+        self.slots.close();
+        self.handover.close();
+        (self.slots, self.handover) = (slots.fd(), written);
+        Ok(())
+    }
+}
+
+impl Drop for Setup {
+    fn drop(&mut self) {
+        let all = self.owned.iter().chain([&self.slots, &self.handover]);
+        all.filter(|&&fd| fd != Fd::NONE).for_each(|fd| fd.close());
+    }
+}
+
+/// What the worker is told.
+pub(crate) fn handover(scenario: &Scenario) -> Handover {
+    let loaded = loaded(scenario.way);
+    let mut config = loaded.config.clone();
+    let mut plan = loaded.plan.clone();
+    if scenario.short_timeouts {
+        let timeouts = &mut config.timeouts;
+        timeouts.idle_timeout = Some(Duration::from_secs(2));
+        timeouts.total_timeout = Some(Duration::from_secs(5));
+        timeouts.partial_record_timeout = Duration::from_secs(1);
+        timeouts.handshake_timeout = Duration::from_secs(1);
+        timeouts.drain_timeout = Duration::from_secs(1);
+    }
+    if scenario.low_limits {
+        plan.connections_max = 4;
+        plan.handshakes_max = 1;
+        plan.pending_memory.0 = 256 << 10;
+    }
+    let pem = Pem {
+        name: "leaf.pem".to_owned(),
+        key_name: "leaf.key".to_owned(),
+        chain: LEAF_PEM.to_owned(),
+        ocsp: Vec::new(),
+        ocsp_from_file: false,
+        key: KEY_PEM.to_owned(),
+    };
+    let certificates = match scenario.way.terminates() {
+        true => vec![vec![pem]],
+        false => vec![Vec::new(); config.routes.len()],
+    };
+    let roots = OriginPem {
+        roots: Some(AUTHORITY_PEM.to_owned()),
+        identity: None,
+    };
+    Handover {
+        worker: 0,
+        share: Share::of(0, &plan),
+        numbers: vec![0],
+        clients: vec![None; config.routes.len()],
+        certificates,
+        origins: vec![roots.clone(); config.originate.len()],
+        backend_tls: match scenario.way {
+            Way::BackendTls => vec![Some(roots)],
+            _ => vec![None; config.routes.len()],
+        },
+        ticket_keys: ticket_keys().to_vec(),
+        descriptors: Descriptors::default(),
+        config,
+    }
+}
+
+fn ticket_keys() -> &'static [u8] {
+    static KEYS: OnceLock<Vec<u8>> = OnceLock::new();
+    KEYS.get_or_init(|| {
+        let keys = TicketKeys::generate(dormouse_testkit::now(), 3_600).expect("keys");
+        keys.export().to_vec()
+    })
+}

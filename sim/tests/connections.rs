@@ -1,0 +1,169 @@
+//! Whole connections through the data path, by seed; and the proof that the checks find what is
+//! wrong.
+//!
+//! `SEED=n` replays one seed with a trace of every call. `SIM_SEEDS=n` runs so many seeds, from
+//! `SIM_FIRST` on.
+
+use dormouse_sim::{Buffers, Command, Faults, Sabotage, Scenario, Violation, Way, World};
+use std::time::Instant;
+
+/// Seeds that one run of the tests takes.
+const SEEDS: u64 = 120;
+
+/// A number from the environment.
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is a number")),
+    )
+}
+
+#[test]
+fn connections_keep_their_bytes_and_their_ends() {
+    if let Some(seed) = number("SEED") {
+        let report = World::run(Scenario::of(seed), None, true);
+        return println!("{report:?}");
+    }
+    let first = number("SIM_FIRST").unwrap_or(1);
+    let seeds = first..first + number("SIM_SEEDS").unwrap_or(SEEDS);
+    let begun = Instant::now();
+    let (mut lives, mut deaths, mut failed) = (0, 0, Vec::new());
+    for seed in seeds {
+        match World::run(Scenario::of(seed), None, false) {
+            Ok(report) => {
+                lives += report.lives;
+                deaths += report.deaths;
+            }
+            Err(violation) => {
+                println!("seed {seed}: {violation}");
+                println!(
+                    "  SEED={seed} cargo test -p dormouse-sim --test connections connections_keep -- --nocapture"
+                );
+                failed.push(seed);
+            }
+        }
+    }
+    println!(
+        "{lives} connections, {deaths} deaths of workers in {:?}",
+        begun.elapsed()
+    );
+    assert!(failed.is_empty(), "seeds {failed:?}");
+}
+
+/// A quiet scenario in which only what is broken can be seen.
+fn calm(seed: u64) -> Scenario {
+    Scenario {
+        faults: Faults::default(),
+        command: (Command::None, 0),
+        kills: [u64::MAX; 2],
+        short_timeouts: false,
+        low_limits: false,
+        ..Scenario::of(seed)
+    }
+}
+
+/// Runs that one way gets: the deaths are spread evenly over its steps.
+const DEATHS: u64 = 12;
+
+/// Wherever a worker dies: the one connection that it was working on may be reset, and nothing else
+/// is lost, said twice or left behind.
+#[test]
+fn a_worker_may_die_at_any_step() {
+    let deaths = number("SIM_DEATHS").unwrap_or(DEATHS);
+    for way in Way::ALL {
+        let scenario = Scenario {
+            way,
+            clients: 2,
+            at_once: 2,
+            established: 3,
+            aborts: 0,
+            buffers: Buffers {
+                send: 4_096,
+                receive: 4_096,
+            },
+            ..calm(77)
+        };
+        let whole = World::run(scenario, None, false).expect("nobody dies");
+        assert!(whole.steps > 300, "{way:?}: only {} steps", whole.steps);
+        let stride = (whole.steps / deaths).max(1);
+        for step in (1..whole.steps).step_by(stride as usize) {
+            let kills = [step, u64::MAX];
+            let done = World::run(Scenario { kills, ..scenario }, None, false);
+            let report = done.unwrap_or_else(|why| panic!("{way:?}, death at step {step}: {why}"));
+            assert_eq!(report.deaths, 1, "{way:?}, step {step}");
+        }
+    }
+}
+
+/// The byte that says that a joint is connected must not be left out: the first byte of the backend
+/// would be taken for it.
+#[test]
+fn a_joint_that_takes_nothing_loses_no_byte() {
+    for seed in 1..=12 {
+        let scenario = Scenario {
+            way: Way::BackendTls,
+            clients: 6,
+            faults: Faults {
+                joint_again: 2,
+                ..Faults::default()
+            },
+            ..calm(seed)
+        };
+        let done = World::run(scenario, None, false);
+        done.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+    }
+}
+
+/// The first violation that a broken kernel leads to.
+fn found(sabotage: Sabotage, change: impl Fn(&mut Scenario)) -> Option<Violation> {
+    (1..=60).find_map(|seed| {
+        let mut scenario = calm(seed);
+        change(&mut scenario);
+        World::run(scenario, Some(sabotage), false).err()
+    })
+}
+
+#[test]
+fn a_byte_that_is_lost_changed_or_repeated_is_found() {
+    for sabotage in [
+        Sabotage::LoseByte,
+        Sabotage::ChangeByte,
+        Sabotage::RepeatBytes,
+    ] {
+        let violation = found(sabotage, |_| {});
+        println!("{sabotage:?}: {violation:?}");
+        assert!(violation.is_some(), "{sabotage:?}");
+    }
+}
+
+#[test]
+fn an_end_that_is_forgotten_or_false_is_found() {
+    let forgotten = found(Sabotage::ForgetEnd, |_| {}).expect("found");
+    println!("{forgotten}");
+    let is_false = found(Sabotage::EndForReset, |scenario| scenario.aborts = 2).expect("found");
+    assert!(
+        is_false.what.contains("the speaker has aborted"),
+        "{is_false}"
+    );
+}
+
+#[test]
+fn a_worker_that_leaks_or_waits_for_nothing_is_found() {
+    let leak = found(Sabotage::KeepDescriptor, |_| {}).expect("found");
+    println!("{leak}");
+    let stuck = found(Sabotage::NeverWritable, |_| {}).expect("found");
+    println!("{stuck}");
+}
+
+#[test]
+fn a_successor_that_goes_on_with_a_busy_connection_is_found() {
+    let violation = (1..=40).find_map(|n| {
+        found(Sabotage::ForgetBusy, |scenario| {
+            scenario.kills = [n * 37, u64::MAX];
+            scenario.clients = scenario.clients.min(2);
+        })
+    });
+    println!("{violation:?}");
+    assert!(violation.is_some());
+}
