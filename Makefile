@@ -25,14 +25,28 @@ tools: ## what the tests start besides: foreign servers, clients and tools, wher
 
 # One profile and one selection of packages: nothing is compiled for one stage and again for the next.
 # The build comes first because `interop` starts the real binary.
-test: tools build ## unit, property, simulation and interoperability tests (some 10 minutes with the build)
+.PHONY: test-build
+test-build: build
+	$(CARGO) test $(LOCKED) --workspace --no-run
+
+# Most tests wait for processes and sockets: two for each core keep the cores busy.
+TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
+test test-full: export RUST_TEST_THREADS ?= $(TEST_THREADS)
+
+test: tools test-build ## unit, property, simulation and interoperability tests (docs/internals/testing.md)
 	$(CARGO) test $(LOCKED) --workspace --no-fail-fast
 
-test-full: tools build ## the same with the tests that take longer; writes lab/results/test-full.txt
+test-full: tools test-build ## the same with the tests that take longer; writes lab/results/test-full.txt
 	.ci/tally lab/results/test-full.txt env PROPTEST_CASES=4096 \
 	    $(CARGO) test $(LOCKED) --workspace --no-fail-fast -- --include-ignored
 
-check: fmt-check lint doc deny test ## what must hold before a merge: format, lints, docs, boundaries, tests
+# `.ci/run` takes these from here.
+CHECKS := fmt-check lint doc deny test
+check: $(CHECKS) ## what must hold before a merge: format, lints, docs, boundaries, tests
+
+.PHONY: list-checks
+list-checks:
+	@echo $(CHECKS)
 
 fmt: ## format the sources
 	$(CARGO) fmt --all
@@ -53,8 +67,10 @@ tidy: ## what the compiler does not hold: boundaries, lengths, dead files, links
 deny: deny-tool ## who may depend on what, licences, sources
 	$(CARGO) deny --locked check bans licenses sources
 
+# Without optimisation the tool is compiled in two minutes of CPU time, and still takes seconds here.
 deny-tool:
-	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install cargo-deny --locked --version $(CARGO_DENY_VERSION)
+	@$(CARGO) deny --version >/dev/null 2>&1 \
+	    || CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) install cargo-deny --locked --debug --version $(CARGO_DENY_VERSION)
 
 advisories: deny-tool ## known vulnerabilities of dependencies; says so where the database can't be had
 	@$(CARGO) deny --locked fetch db 2>/dev/null \

@@ -96,7 +96,7 @@ pub fn dormouse_with_another_layout() -> &'static Path {
         let other = target.join("layout-test");
         let mut cargo = cargo_build();
         cargo
-            .arg("--features=dormouse-gateway/layout-test")
+            .arg("--features=dormouse-handover/layout-test")
             .env("CARGO_BUILD_BUILD_DIR", target)
             .env("CARGO_TARGET_DIR", &other);
         run_build(cargo);

@@ -1,9 +1,9 @@
-//! The guide: its commands are commands of ours, and its configurations have no mistakes.
+//! Every command of the README and the guide is one that the command line accepts. `interop` runs
+//! them, and has `dormouse check` read the configurations.
 
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory as _;
-use dormouse_config::{self as config, Machine};
 
 use crate::arguments::Arguments;
 
@@ -94,53 +94,4 @@ fn every_command_of_the_guide_is_one() {
         }
     }
     assert!(seen > 40, "only {seen} were found");
-}
-
-/// A part of a file stands in a route that has the rest; `# …` says that it leaves something out.
-fn completed(block: &str) -> Vec<String> {
-    const REST: [(&str, &str); 3] = [
-        ("listen", "\"127.0.0.1:8443\""),
-        ("to", "\"127.0.0.1:8080\""),
-        ("self_signed", "\"localhost\""),
-    ];
-    let says = |name: &str| {
-        block
-            .lines()
-            .any(|line| line.split('=').next().is_some_and(|key| key.trim() == name))
-    };
-    let identified = says("certificates") || says("pass_through");
-    let missing = REST
-        .iter()
-        .filter(|(name, _)| !says(name) && (*name != "self_signed" || !identified));
-    let rest: String = missing
-        .map(|(name, value)| format!("{name} = {value}\n"))
-        .collect();
-    let elided = block.replacen("# …\n", &rest, 1);
-    let whole = "[[route]]\nlisten = \"127.0.0.1:8443\"\nto = \"127.0.0.1:8080\"\nself_signed = \"localhost\"\n";
-    vec![
-        block.to_owned(),
-        elided,
-        format!("[[route]]\n{rest}{block}"),
-        format!("{block}\n{whole}"),
-    ]
-}
-
-#[test]
-fn every_configuration_of_the_guide_is_right() {
-    let machine = Machine::read();
-    let (mut seen, mut wrong) = (0, String::new());
-    for (path, page) in pages() {
-        for block in blocks(&page, "toml") {
-            let judged = completed(block).into_iter();
-            let judged =
-                judged.map(|text| config::judge(&text, Path::new("dormouse.toml"), &machine));
-            let all: Vec<_> = judged.collect();
-            if all.iter().all(|mistakes| mistakes.errors() > 0) {
-                wrong.push_str(&format!("{}:\n{block}\n{}\n", path.display(), all[1]));
-            }
-            seen += 1;
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong}");
-    assert!(seen > 20, "only {seen} were found");
 }

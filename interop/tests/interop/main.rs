@@ -9,6 +9,7 @@ mod certificates;
 mod clients;
 mod confinement;
 mod connect;
+mod documents;
 mod limits;
 mod moving_in;
 mod operation;

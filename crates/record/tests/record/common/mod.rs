@@ -1,5 +1,5 @@
 //! Two ends of a connection, and a sender who may break every rule.
-#![allow(dead_code)] // each test file uses its part
+#![allow(dead_code)] // what a peer may do wrong is listed as a whole
 
 use dormouse_record::{
     KeyIv, OpenKey, Opened, Protocol, Reason, Refusal, Role, SMALL_RECORD_MAX, SealKey, State,

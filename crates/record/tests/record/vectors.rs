@@ -1,13 +1,10 @@
 //! Whole records, computed apart from this crate: with Python's `cryptography`, straight from the RFCs' formulas.
 
-#[path = "../src/test_hex.rs"]
-mod test_hex;
-
+use crate::test_hex::hex;
 use dormouse_record::{
     KeyIv, OpenKey, Opened, Role, SealKey, State, Suite, open, record_room, seal_in_place,
     seal_key_update,
 };
-use test_hex::hex;
 
 const CONTENT: &[u8] = b"dormouse";
 /// Sequence number of the first record of each vector.

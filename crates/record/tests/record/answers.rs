@@ -1,8 +1,6 @@
 //! One test for each row of the table in the crate's documentation: what holds in both versions.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use dormouse_record::{
     Alert, AlertDescription as Description, CONTENT_MAX, EMPTY_RECORDS_MAX, Opened, Protocol,
     Reason, SMALL_RECORD_MAX, SealError, Suite, WARNINGS_MAX, record_room, seal_alert,
@@ -19,7 +17,7 @@ fn every_row_has_its_test() {
         include_str!("answers_tls13.rs"),
     );
     let mut rows = 0;
-    for line in include_str!("../src/lib.rs").lines() {
+    for line in include_str!("../../src/lib.rs").lines() {
         if let Some(row) = line.strip_prefix("//! | `") {
             let name = row.split('`').next().unwrap();
             assert!(

@@ -1,8 +1,6 @@
 //! One test for each row of the table in the crate's documentation: TLS 1.3.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use dormouse_record::{
     Alert, AlertDescription as Description, CONTENT_MAX, HANDSHAKE_MESSAGE_MAX, KEY_UPDATES_MAX,
     Opened, Protocol, Reason, Role, SMALL_RECORD_MAX, SealError, seal_alert, seal_in_place,

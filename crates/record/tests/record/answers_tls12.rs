@@ -1,8 +1,6 @@
 //! One test for each row of the table in the crate's documentation: TLS 1.2.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use dormouse_record::{
     Alert, AlertDescription as Description, Opened, Protocol, Reason, Role, SMALL_RECORD_MAX,
     WARNINGS_MAX, seal_alert,

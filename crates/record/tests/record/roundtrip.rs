@@ -1,8 +1,6 @@
 //! What one side seals the other opens: every protocol, suite and role, data cut anywhere, key updates between.
 
-mod common;
-
-use common::{End, pair};
+use crate::common::{End, pair};
 use dormouse_record::{CONTENT_MAX, OpenKey, Opened, Protocol, State, Suite, open};
 use proptest::prelude::*;
 

@@ -30,9 +30,7 @@ const SERVER_DATA_RECORD: &str = "
 const CLIENT_ALERT_RECORD: &str = "1703030013c9872760655666b74d7ff1153efd6db6d0b0e3";
 const SERVER_ALERT_RECORD: &str = "1703030013b58fd67166ebf599d24720cfbe7efa7a8864a9";
 
-#[path = "../src/test_hex.rs"]
-mod test_hex;
-use test_hex::hex;
+use crate::test_hex::hex;
 
 /// "00 01 02 ... 31"
 fn payload() -> Vec<u8> {

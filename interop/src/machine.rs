@@ -1,0 +1,180 @@
+//! A machine of its own for the commands of a document: its own network, processes, `/etc`, `/run`
+//! and `/opt`, so that commands run as they are written and disturb nothing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::process::{Process, signal};
+use crate::tools;
+use crate::wait::{self, PATIENCE};
+
+/// The machine. Its processes end when it is dropped.
+pub struct Machine {
+    // Dropped before the folder, which is in use until then.
+    init: Process,
+    folder: TempDir,
+    commands: AtomicU32,
+}
+
+/// Mounts what belongs to this machine alone, then waits to be killed.
+const INIT: &str = r#"
+set -e
+ip link set lo up
+cp -a /etc "$1/etc"
+mount --bind "$1/etc" /etc
+for own in /run /opt; do mount -t tmpfs tmpfs $own; done
+mkdir -p /etc/dormouse /run/dormouse
+echo the machine is up
+exec sleep infinity
+"#;
+
+impl Machine {
+    /// Starts a machine in which `dormouse` is the program under test. `None`: not possible here,
+    /// and reported.
+    ///
+    /// # Panics
+    /// As [`tools::unavailable`], and when it does not start.
+    pub fn start() -> Option<Self> {
+        if !tools::present(&["unshare", "nsenter", "ip", "bash"]) {
+            return None;
+        }
+        if !rustix::process::geteuid().is_root() {
+            tools::unavailable("namespaces need root");
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for name in ["bin", "home"] {
+            fs::create_dir(folder.path().join(name)).expect("a folder of the machine");
+        }
+        let program = folder.path().join("bin/dormouse");
+        std::os::unix::fs::symlink(tools::dormouse(), program).expect("the program");
+        let place = folder.path().display().to_string();
+        let own = [
+            "--net",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ];
+        let command = [
+            &["unshare"],
+            &own[..],
+            &["bash", "-c", INIT, "init", &place],
+        ]
+        .concat();
+        let mut init = Process::start("machine", &words(&command), folder.path());
+        init.wait_for_line("the machine is up", PATIENCE);
+        Some(Self {
+            init,
+            folder,
+            commands: AtomicU32::new(0),
+        })
+    }
+
+    /// The folder in which commands run.
+    pub fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    /// Writes a file, by its path on the machine: below `/etc`, or in the folder of the commands.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn write(&self, path: &str, text: &str) {
+        let file = match path.strip_prefix("/etc/") {
+            Some(below) => self.folder.path().join("etc").join(below),
+            None => self.home().join(path),
+        };
+        let parent = file.parent().expect("a file in a folder");
+        fs::create_dir_all(parent).expect("a folder of the machine");
+        fs::write(&file, text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    }
+
+    /// Puts a program into the search path, before the usual ones.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn install(&self, name: &str, script: &str) {
+        let file = self.folder.path().join("bin").join(name);
+        fs::write(&file, script).expect("a program of the machine");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("its mode");
+    }
+
+    /// Starts a line for a shell in a folder, and does not wait for its end.
+    pub fn start_in(&self, folder: &Path, line: &str) -> Process {
+        let number = self.commands.fetch_add(1, Ordering::Relaxed);
+        let root = *self
+            .init
+            .tree()
+            .get(1)
+            .expect("the machine's first process");
+        let search = self.folder.path().join("bin");
+        let script = format!(
+            "unset CARGO MAKEFLAGS MAKELEVEL; export PATH='{}':$PATH; cd '{}' || exit 99\n{line}\n",
+            search.display(),
+            folder.display()
+        );
+        let target = root.to_string();
+        let enter = ["nsenter", "--target", &target, "--net", "--mount", "--pid"];
+        let command = [&enter[..], &["bash", "-c", &script]].concat();
+        let name = format!("command-{number}");
+        Process::start(&name, &words(&command), self.folder.path())
+    }
+
+    /// Runs a line for a shell, and returns its end and what it has written.
+    ///
+    /// # Panics
+    /// When it does not end in time.
+    pub fn run_in(&self, folder: &Path, line: &str, within: Duration) -> (ExitStatus, String) {
+        let mut process = self.start_in(folder, line);
+        let status = process.wait_for_end(within);
+        (status, process.log())
+    }
+
+    /// Runs a line for a shell in the folder of the commands.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn run(&self, line: &str) -> String {
+        let (status, log) = self.run_in(&self.home(), line, PATIENCE);
+        assert!(status.success(), "`{line}` ended with {status}:\n{log}");
+        log
+    }
+
+    /// Asks a server of `dormouse` that was started with [`start_in`](Self::start_in) to stop.
+    ///
+    /// # Panics
+    /// When it does not, or not properly.
+    pub fn stop(&self, mut server: Process) {
+        let is_main = |pid: &u32| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+            name.is_ok_and(|name| name.trim_end() == "dormouse")
+        };
+        let main = server.tree().into_iter().find(is_main);
+        signal(main.expect("a running dormouse"), Signal::TERM);
+        let status = server.wait_for_end(wait::PATIENCE);
+        let log = server.log();
+        assert!(status.success(), "the server ended with {status}:\n{log}");
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // Its first process takes all others with it, and nothing else ends it.
+        if let Some(&root) = self.init.tree().get(1) {
+            signal(root, Signal::KILL);
+        }
+    }
+}
+
+fn words(command: &[&str]) -> Vec<String> {
+    command.iter().map(|&word| word.to_owned()).collect()
+}

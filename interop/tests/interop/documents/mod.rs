@@ -1,0 +1,78 @@
+//! The commands of the README and the guide, as they stand there: each page's first example runs,
+//! and all of the README.
+//!
+//! Every block runs on a [`Machine`](dormouse_interop::machine::Machine) of its own, with what a
+//! reader has: a certificate, a configuration, a server behind. A server that a block starts is
+//! asked something and stopped. `<!-- not run: REASON -->` before a block leaves it out.
+
+mod configurations;
+mod neighbours;
+mod page;
+mod run;
+
+use page::{Block, blocks, guide};
+
+/// Runs the examples of a page: those that `choose` keeps. Every block must be run or say why not.
+fn examples(page: &str, choose: impl Fn(usize) -> bool) {
+    let examples = blocks(page).into_iter().filter(Block::is_example);
+    for (number, block) in examples.enumerate() {
+        match &block.not_run {
+            Some(reason) => println!("{page}:{}: not run: {reason}", block.line),
+            None if choose(number) => run::block(page, &block),
+            None => {}
+        }
+    }
+}
+
+macro_rules! pages {
+    ($($test:ident: $page:literal,)*) => {
+        $(#[test]
+        fn $test() {
+            examples(concat!("docs/guide/", $page, ".md"), |number| number == 0);
+        })*
+
+        const RUN: &[&str] = &[$(concat!("docs/guide/", $page, ".md"),)*];
+    };
+}
+
+pages! {
+    acme: "acme",
+    audit: "audit",
+    backends: "backends",
+    bench: "bench",
+    certificates: "certificates",
+    client_certificates: "client-certificates",
+    configuration: "configuration",
+    connect: "connect",
+    containers: "containers",
+    drain: "drain",
+    limits: "limits",
+    metrics: "metrics",
+    moving_from_ghostunnel: "moving-from-ghostunnel",
+    moving_from_haproxy: "moving-from-haproxy",
+    moving_from_hitch: "moving-from-hitch",
+    moving_from_nginx: "moving-from-nginx",
+    moving_from_stunnel: "moving-from-stunnel",
+    protection: "protection",
+    proxy_protocol: "proxy-protocol",
+    recipes: "recipes",
+    reload: "reload",
+    resumption: "resumption",
+    serve: "serve",
+    status: "status",
+    systemd: "systemd",
+    upgrade: "upgrade",
+}
+
+#[test]
+fn readme() {
+    examples("README.md", |_| true);
+}
+
+#[test]
+fn every_page_with_examples_is_run() {
+    for page in guide() {
+        let has_examples = blocks(&page).iter().any(Block::is_example);
+        assert_eq!(has_examples, RUN.contains(&page.as_str()), "{page}");
+    }
+}
