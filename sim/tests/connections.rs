@@ -96,6 +96,25 @@ fn a_worker_may_die_at_any_step() {
     }
 }
 
+/// A worker that dies while it tells epoll of what it has found: epoll knows a socket of which the slot
+/// says that it doesn't.
+#[test]
+fn a_worker_may_die_in_its_recovery() {
+    for step in 1..60 {
+        let scenario = Scenario {
+            way: Way::Echo,
+            clients: 1,
+            established: 3,
+            aborts: 0,
+            kills: [step, u64::MAX],
+            ..calm(5)
+        };
+        let done = World::run(scenario, None, false);
+        let report = done.unwrap_or_else(|why| panic!("death at step {step}: {why}"));
+        assert_eq!(report.deaths, 1, "step {step}");
+    }
+}
+
 /// The byte that says that a joint is connected must not be left out: the first byte of the backend
 /// would be taken for it.
 #[test]

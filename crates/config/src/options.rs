@@ -1,5 +1,5 @@
 //! The table of options. Everything else follows from it: the fields of
-//! [`Config`](super::Config), defaults, reading, checking, the flags of the
+//! [`Config`](crate::Config), defaults, reading, checking, the flags of the
 //! command line and the reference.
 //!
 //! An entry is `name: type = default "…"` (or `required "an example"`), then the

@@ -1,5 +1,5 @@
 //! The handover: all that main tells a keeper and its workers, in three parts of a memory file
-//! ([`parts`](crate::parts)). Every worker reads it again after a crash, and a new binary after an
+//! ([`parts`]). Every worker reads it again after a crash, and a new binary after an
 //! upgrade.
 //!
 //! What a worker itself changes, numbers of descriptors and addresses of backends, stands in the

@@ -249,7 +249,8 @@ impl World {
         let clients = self.peers.iter().filter(|peer| peer.role == Role::Client);
         let active = clients.filter(|peer| !peer.is_closed).count();
         let is_room = active < self.scenario.at_once as usize;
-        if self.spawned == self.scenario.clients || !is_room || self.random.once_in(3) {
+        let hesitates = !self.kernel.borrow().calm && self.random.once_in(3);
+        if self.spawned == self.scenario.clients || !is_room || hesitates {
             return;
         }
         if self.is_stopped {
@@ -283,6 +284,10 @@ impl World {
         let random = &mut self.random;
         let most = self.scenario.speech_max();
         let mut plan = Plan::any(random, codec.is_tls(), self.scenario.aborts, most);
+        if most < u64::MAX {
+            // By short queues a handshake with pauses would run out of time.
+            plan.pause = 0;
+        }
         let is_echo = role == Role::Backend && random.once_in(3);
         if is_echo {
             plan.speech = Speech::Echo;
@@ -443,7 +448,11 @@ impl World {
     fn note_death(&mut self) {
         self.report.deaths += 1;
         self.worker = None;
-        self.upgrade = Upgrade::None;
+        if self.upgrade == Upgrade::Quieting {
+            // Main gives the upgrade up; the order to be quiet may still be unread.
+            self.upgrade = Upgrade::None;
+            self.kernel.borrow_mut().orders.push_back(Order::Resume);
+        }
         self.trace("the worker was killed");
         self.doom_unfinished(true);
         self.light_fuse();

@@ -176,7 +176,7 @@ mod tests {
             0
         );
         assert_eq!(found("crates/engine/tests/a.rs", "use std::fs;"), 0);
-        assert_eq!(found("crates/gateway/src/a.rs", "use std::fs;"), 0);
+        assert_eq!(found("crates/dataplane/src/a.rs", "use std::fs;"), 0);
     }
 
     #[test]

@@ -69,13 +69,13 @@ mod tests {
                 "crates/record/src/lib.rs",
                 "// unsafe\n#![forbid(unsafe_code)]\nlet a = \"unsafe\";",
             ),
-            ("crates/gateway/src/a.rs", "\nfn a() { unsafe { x() } }"),
+            ("crates/dataplane/src/a.rs", "\nfn a() { unsafe { x() } }"),
         ]);
         let found = unsafe_code(&tree, &[]);
         assert_eq!(found.len(), 1);
         assert_eq!(
             (found[0].path.as_str(), found[0].line),
-            ("crates/gateway/src/a.rs", 2)
+            ("crates/dataplane/src/a.rs", 2)
         );
     }
 
@@ -84,7 +84,7 @@ mod tests {
         let tree = Tree::of(&[
             ("crates/reactor/src/lib.rs", ""),
             ("crates/record/src/lib.rs", "#![forbid(unsafe_code)]"),
-            ("crates/gateway/src/lib.rs", "// #![forbid(unsafe_code)]"),
+            ("crates/dataplane/src/lib.rs", "// #![forbid(unsafe_code)]"),
             ("crates/cli/src/bin/extra.rs", ""),
             ("lab/x/src/main.rs", ""),
         ]);
@@ -96,7 +96,7 @@ mod tests {
             paths,
             [
                 "crates/cli/src/bin/extra.rs",
-                "crates/gateway/src/lib.rs",
+                "crates/dataplane/src/lib.rs",
                 "lab/x/src/main.rs"
             ]
         );

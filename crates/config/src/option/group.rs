@@ -1,5 +1,5 @@
 //! The macro which makes one definition of an option serve for everything: the
-//! field of [`Config`](super::Config), its default, how it is read, its range,
+//! field of [`Config`](crate::Config), its default, how it is read, its range,
 //! the flag of the command line and the line of the reference.
 
 use crate::input::context::ReadContext;

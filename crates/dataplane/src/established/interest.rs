@@ -12,7 +12,7 @@ use crate::io::Io;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::Interest;
-use std::io;
+use std::io::{self, ErrorKind};
 
 const WATCHED: u8 = 1;
 const READ: u8 = 2;
@@ -108,7 +108,13 @@ fn change(io: &impl Io, fd: Fd, token: u64, now: &mut u8, to: u8) -> io::Result<
     }
     let interest = interest_of(to);
     match (*now & WATCHED != 0, to & WATCHED != 0) {
-        (false, true) => io.watch(fd, token, interest)?,
+        (false, true) => match io.watch(fd, token, interest) {
+            // A worker that was killed here had told epoll, and not the slot.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                io.rewatch(fd, token, interest)?;
+            }
+            watched => watched?,
+        },
         (true, true) => io.rewatch(fd, token, interest)?,
         (true, false) => io.unwatch(fd)?,
         (false, false) => {}
