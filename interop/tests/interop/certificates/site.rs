@@ -12,7 +12,7 @@ use dormouse_interop::process::{Process, signal};
 use dormouse_interop::scene::{TLS_PORT, applies, unused_host};
 use dormouse_interop::terminator::Can;
 use dormouse_interop::tools;
-use dormouse_interop::wait::PATIENCE;
+use dormouse_interop::wait::{self, PATIENCE};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -75,6 +75,11 @@ impl Site {
         for pid in self.process.tree() {
             signal(pid, Signal::KILL);
         }
+        // A keeper may have started another worker, and the kernel takes its time to close listeners.
+        self.process.end_orphans();
+        wait::until("the address to be free", PATIENCE, || {
+            TcpListener::bind(self.address).ok()
+        });
         self.restarted()
     }
 
