@@ -47,6 +47,7 @@ use dormouse_engine::TicketKeys;
 use dormouse_handover::orders::{Order, Word};
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::Slot;
+use dormouse_handover::talk::DrainOrder;
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Events, Interest};
@@ -152,6 +153,7 @@ impl<I: Io> Worker<I> {
         self.serve_connections();
         self.serve_newcomers();
         self.serve_time();
+        self.stop_if_orphaned();
         self.catch_up();
         self.note_counts();
         self.update_door();
@@ -489,6 +491,7 @@ impl<I: Io> Worker<I> {
             reloader: Reloader::new(handover, remembered, identities, set_logs),
             drain: None,
             stop: None,
+            orphaned_until_ms: None,
             upgrade: Upgrade::No,
         };
         Ok(Worker {
@@ -554,9 +557,8 @@ impl<I: Io> Worker<I> {
             Ok(Some(order)) => self.obey(order),
             Ok(None) => {}
             Err(error) => {
-                // The connections do not end with main: they are served on.
-                tracing::error!(%error, "the main process is gone; connections are served on");
                 let _ = self.work.io.unwatch(self.lifecycle.orders);
+                self.end_without_main(&error);
             }
         }
     }
@@ -614,6 +616,41 @@ impl<I: Io> Worker<I> {
     fn begin_nothing(&mut self) {
         self.door.listeners.stop();
         self.outbound.stop(&mut self.work);
+    }
+
+    /// Main is gone: its place is made free for another one, which opens the same addresses, and the
+    /// connections end evenly.
+    fn end_without_main(&mut self, error: &std::io::Error) {
+        let over_ms = self.settings.limits.shutdown_drain_ms;
+        tracing::error!(
+            %error,
+            over_s = over_ms / 1000,
+            "the main process is gone: nothing more is accepted, connections are closed over this time"
+        );
+        if self.lifecycle.stop.is_some() {
+            return;
+        }
+        self.obey(Order::Drain {
+            over_ms,
+            order: DrainOrder::Longest,
+        });
+        for listener in self.door.replace(Vec::new(), &mut self.work) {
+            self.work.io.close(listener.fd);
+        }
+        self.lifecycle.orphaned_until_ms = Some(self.work.now_ms + over_ms);
+    }
+
+    /// The end of a drain without main.
+    fn stop_if_orphaned(&mut self) {
+        let is_over = |until_ms: u64| until_ms <= self.work.now_ms || self.connections.live() == 0;
+        if self
+            .lifecycle
+            .orphaned_until_ms
+            .take_if(|at_ms| is_over(*at_ms))
+            .is_some()
+        {
+            self.obey(Order::Stop);
+        }
     }
 
     fn reload(&mut self, told: Fd, edition: u64) {

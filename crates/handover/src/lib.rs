@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`slot`]: a connection at rest | a worker | the next worker, or the next binary |
 //! | [`Handover`]: configuration, certificates, keys | main | keepers and workers |
+//! | [`notes`]: what main can't know of that | a worker | the next worker |
 //! | [`orders`]: messages on a worker's channel | main and workers | each other |
 //! | [`talk`]: messages on control's channel | main and control | each other |
 //! | [`status`]: the document about all of it | control | `dormouse status` and `top` |
@@ -18,6 +19,7 @@ mod clock;
 mod descriptors;
 mod document;
 pub mod layout;
+pub mod notes;
 pub mod orders;
 pub mod parts;
 mod pem;
@@ -30,5 +32,5 @@ pub mod upgrade;
 
 pub use clock::unix_time;
 pub use descriptors::Descriptors;
-pub use document::{Changed, ForKeeper, Handover};
+pub use document::{ForKeeper, Handover};
 pub use pem::{ClientTrust, OriginPem, Pem};

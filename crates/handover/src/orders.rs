@@ -6,6 +6,7 @@
 //! `encode` and `decode`.
 
 use crate::talk::DrainOrder;
+use dormouse_reactor::process::Pid;
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
 use dormouse_reactor::{Fd, OnExec};
 use std::io;
@@ -54,19 +55,21 @@ pub enum Order {
     },
 }
 
-/// What a worker says to main.
+/// What a worker or its keeper says to main. None names its sender: main asks the kernel for that.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Word {
     /// It serves. Said by the first worker, and by each that comes after a crash.
     Ready,
     /// It accepts nothing, and no handshake is in flight (or their time is up).
     Quiet,
-    /// The new binary has taken over this worker's connections, and waits: its process id.
-    Prepared(u32),
-    /// It has not, and why.
+    /// A keeper's: its child of this pid executes the new binary.
+    Preparing(Pid),
+    /// A new keeper's: it has taken over this worker's connections, and waits.
+    Prepared,
+    /// A keeper's, old or new: the new binary can't take over, and why.
     Refused(String),
-    /// After a commit: the new keeper died, and the old one, of this pid, goes on.
-    Kept(u32),
+    /// An old keeper's after a commit: the new one died, and it goes on itself.
+    Kept,
     /// It goes by this edition of the configuration.
     Reloaded(u64),
     /// It does not, and why.
@@ -93,6 +96,7 @@ const RELOADED: u8 = b'c';
 const NOT_RELOADED: u8 = b'n';
 const SHOWS: u8 = b't';
 const QUIET: u8 = b'q';
+const PREPARING: u8 = b'P';
 const PREPARED: u8 = b'p';
 const REFUSED: u8 = b'r';
 const KEPT: u8 = b'k';
@@ -198,8 +202,9 @@ impl Word {
         match self {
             Word::Ready => message(READY, &[]),
             Word::Quiet => message(QUIET, &[]),
-            Word::Prepared(pid) => message(PREPARED, &pid.to_le_bytes()),
-            Word::Kept(pid) => message(KEPT, &pid.to_le_bytes()),
+            Word::Preparing(child) => message(PREPARING, &child.0.to_le_bytes()),
+            Word::Prepared => message(PREPARED, &[]),
+            Word::Kept => message(KEPT, &[]),
             Word::Refused(why) => {
                 let why: Vec<u8> = why.bytes().take(WORDS_MAX).collect();
                 message(REFUSED, &why)
@@ -218,8 +223,11 @@ impl Word {
         match (kind, body) {
             (READY, []) => Ok(Word::Ready),
             (QUIET, []) => Ok(Word::Quiet),
-            (PREPARED, &[a, b, c, d]) => Ok(Word::Prepared(u32::from_le_bytes([a, b, c, d]))),
-            (KEPT, &[a, b, c, d]) => Ok(Word::Kept(u32::from_le_bytes([a, b, c, d]))),
+            (PREPARING, &[a, b, c, d]) => {
+                Ok(Word::Preparing(Pid(i32::from_le_bytes([a, b, c, d]))))
+            }
+            (PREPARED, []) => Ok(Word::Prepared),
+            (KEPT, []) => Ok(Word::Kept),
             (REFUSED, why) => Ok(Word::Refused(String::from_utf8_lossy(why).into_owned())),
             (RELOADED, edition) => Ok(Word::Reloaded(number(edition)?)),
             (SHOWS, of_it) => Ok(Word::Shows(number(of_it)?)),
@@ -260,44 +268,48 @@ fn send(channel: Fd, bytes: &[u8], descriptors: &[Fd]) -> io::Result<()> {
 
 /// Worker: the next order, if one has come. An error: main is gone, or says what makes no sense.
 pub fn receive(channel: Fd) -> io::Result<Option<Order>> {
-    // Descriptors must outlive this worker, as everything in the shared table.
-    next(channel, OnExec::Keep, Order::decode)
-}
-
-/// Main: the next word, if one has come. An error: there is neither worker nor keeper.
-pub fn hear(channel: Fd) -> io::Result<Option<Word>> {
-    next(channel, OnExec::Close, |kind, body, _| {
-        Word::decode(kind, body)
-    })
-}
-
-fn next<T>(
-    channel: Fd,
-    on_exec: OnExec,
-    decode: impl FnOnce(u8, &[u8], &[Fd]) -> io::Result<T>,
-) -> io::Result<Option<T>> {
     let mut buffer = Zeroizing::new(vec![0; MESSAGE_MAX]);
-    let Attempt::Done(message) = socket::receive_message(channel, &mut buffer, on_exec)? else {
+    // Descriptors must outlive this worker, as everything in the shared table.
+    let received = socket::receive_message(channel, &mut buffer, OnExec::Keep)?;
+    let Attempt::Done(message) = received else {
         return Ok(None);
     };
-    let (kind, body) = buffer
-        .get(..message.len)
-        .and_then(<[u8]>::split_first)
-        .ok_or(io::ErrorKind::UnexpectedEof)?;
-    let decoded = decode(*kind, body, &message.descriptors);
-    if decoded.is_err() {
+    let (kind, body) = split(&buffer, message.len)?;
+    let order = Order::decode(kind, body, &message.descriptors);
+    if order.is_err() {
         message.descriptors.iter().for_each(|fd| fd.close());
     }
-    decoded.map(Some)
+    order.map(Some)
+}
+
+/// Main: the next word, if one has come, and the process that has said it. An error: there is neither
+/// worker nor keeper, or it was no word.
+pub fn hear(channel: Fd) -> io::Result<Option<(Word, Pid)>> {
+    let mut buffer = vec![0; MESSAGE_MAX];
+    let Attempt::Done(words) = socket::receive_words(channel, &mut buffer)? else {
+        return Ok(None);
+    };
+    let (kind, body) = split(&buffer, words.len)?;
+    let word = Word::decode(kind, body)?;
+    Ok(Some((word, words.sender.ok_or_else(invalid)?)))
+}
+
+/// The first byte of a message, and what follows it.
+fn split(buffer: &[u8], len: usize) -> io::Result<(u8, &[u8])> {
+    let split = buffer.get(..len).and_then(<[u8]>::split_first);
+    let (kind, body) = split.ok_or(io::ErrorKind::UnexpectedEof)?;
+    Ok((*kind, body))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dormouse_reactor::process;
 
     #[test]
     fn orders_arrive_as_they_were_given() {
         let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
+        socket::name_senders(main).expect("an option of sockets");
         assert!(receive(worker).expect("nothing yet").is_none());
         let keys = Zeroizing::new(vec![7; 300]);
         give(main, &Order::TicketKeys(keys.clone())).expect("given");
@@ -344,12 +356,15 @@ mod tests {
         for word in [
             Word::Ready,
             Word::Reloaded(u64::MAX),
-            Word::Kept(77),
+            Word::Preparing(Pid(77)),
+            Word::Prepared,
+            Word::Kept,
             Word::Shows(9),
             Word::NotReloaded(3, "because".to_owned()),
         ] {
             say(worker, &word);
-            assert_eq!(hear(main).expect("a word"), Some(word));
+            let said = (word, process::pid());
+            assert_eq!(hear(main).expect("a word"), Some(said));
         }
         main.close();
         assert!(receive(worker).is_err(), "main is gone");

@@ -54,6 +54,7 @@ mod systemd;
 mod ticket_keys;
 mod tokens;
 mod upgrade;
+mod worker_user;
 
 pub use error::ServeError;
 pub use material::acme::file_of as acme_file;

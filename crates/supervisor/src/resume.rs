@@ -77,6 +77,7 @@ fn adopt(state: MainState, source: Source, set_logs: fn(&Log)) -> Result<Supervi
         is_announced: true,
         ending: state.former.into_iter().map(Pid).collect(),
         waits_for_restart: state.waits_for_restart,
+        ends_drained: false,
     };
     Ok(Supervisor::new(
         source, set_logs, serving, control, poller, signals, history,
@@ -104,6 +105,7 @@ fn adopt_serving(state: &MainState, poller: &Poller) -> Result<Serving, ServeErr
             material,
         ),
         connections_max: state.connections_max,
+        user: handover.user,
         memory,
         ticket_keys: Keyring::adopt(config, ticket_keys(handover)?),
         listening: Listening::adopt(handover, state.next_number),

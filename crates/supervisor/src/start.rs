@@ -14,6 +14,7 @@ use crate::shared_memory::SharedMemory;
 use crate::source::Source;
 use crate::supervisor::{History, Supervisor};
 use crate::ticket_keys::Keyring;
+use crate::worker_user;
 use dormouse_config::{Config, Loaded, Log, Sandbox};
 use dormouse_handover::unix_time;
 use dormouse_reactor::process::OomScore;
@@ -47,7 +48,7 @@ fn prepare(
     material: Material,
 ) -> Result<Supervisor, ServeError> {
     let Loaded { config, plan, .. } = loaded;
-    check_user(config)?;
+    let user = worker_user::choose(config)?;
     check_sandbox(config.process.sandbox)?;
     let signals = process_setup::open_signals()?;
     let memory = SharedMemory::create(loaded, &material)?;
@@ -65,6 +66,7 @@ fn prepare(
     let mut serving = Serving {
         edition: Edition::new(1, now_ms, config.clone(), plan.clone(), material),
         connections_max: plan.connections_max.into(),
+        user,
         memory,
         ticket_keys,
         listening,
@@ -132,25 +134,5 @@ fn check_sandbox(wanted: Sandbox) -> Result<(), ServeError> {
         });
     }
     tracing::warn!("the sandbox is incomplete: this kernel lacks {missing}");
-    Ok(())
-}
-
-/// Whether keepers and workers can become whom the configuration names.
-fn check_user(config: &Config) -> Result<(), ServeError> {
-    let Some(name) = &config.process.user else {
-        return Ok(());
-    };
-    let cannot = |error: io::Error, hint| ServeError::System {
-        what: format!("become the user `{name}` in keepers and workers"),
-        error,
-        hint,
-    };
-    let user = process::look_up_user(name, config.process.group.as_deref())
-        .map_err(|why| cannot(io::Error::other(why), "`getent passwd` shows who there is"))?;
-    let own = process::user_id();
-    if own != 0 && own != user.uid {
-        let refused = io::ErrorKind::PermissionDenied.into();
-        return Err(cannot(refused, "start as root, or without `user`"));
-    }
     Ok(())
 }

@@ -52,11 +52,42 @@ enum Stage {
     Check { child: Pid },
     /// Workers that are not quiet yet.
     Quiet { waiting: Vec<usize> },
-    /// New keepers that have reported, by pair; nobody is served since then.
+    /// New keepers, by pair; nobody is served since then.
     Prepare {
-        prepared: Vec<Option<Pid>>,
+        takeovers: Vec<Takeover>,
         since_ms: u64,
     },
+}
+
+/// What is known of the new keeper of a pair.
+#[derive(Clone, Default)]
+struct Takeover {
+    /// The process, by its parent's word.
+    child: Option<Pid>,
+    /// What was reported, by whom. The child may be faster than its parent's word.
+    reports: Vec<(Pid, Result<(), String>)>,
+}
+
+impl Takeover {
+    /// More than there are processes that could report.
+    const REPORTS_MAX: usize = 8;
+
+    fn report(&mut self, sender: Pid, report: Result<(), String>) {
+        if self.reports.len() < Self::REPORTS_MAX {
+            self.reports.push((sender, report));
+        }
+    }
+
+    /// What the new keeper has reported, or why its parent says that there is none.
+    fn outcome(&self, keeper: Pid) -> Option<Result<Pid, String>> {
+        let of = |who: Pid| self.reports.iter().find(move |(sender, _)| *sender == who);
+        if let Some((_, Err(why))) = of(keeper) {
+            return Some(Err(why.clone()));
+        }
+        let child = self.child?;
+        let (_, report) = of(child)?;
+        Some(report.clone().map(|()| child))
+    }
 }
 
 /// What an upgrade comes to after an event.
@@ -120,24 +151,38 @@ impl Upgrade {
         Some(Step::Wait)
     }
 
-    /// Takes a worker's or a new keeper's word.
-    pub(crate) fn note_word(&mut self, worker: usize, word: Word, pairs: &Pairs) -> Step {
-        match (&mut self.stage, word) {
-            (Stage::Quiet { waiting }, Word::Quiet) => {
-                waiting.retain(|&other| other != worker);
+    /// Takes the word of a worker, or of a keeper. What is said of a new keeper counts if the keeper
+    /// of the pair has said it, or the process that this one has named: main asks the kernel who
+    /// speaks, so that no worker can name a process.
+    pub(crate) fn note_word(
+        &mut self,
+        worker: usize,
+        word: Word,
+        sender: Pid,
+        pairs: &Pairs,
+    ) -> Step {
+        match &mut self.stage {
+            Stage::Quiet { waiting } => {
+                if word == Word::Quiet {
+                    waiting.retain(|&other| other != worker);
+                }
                 if waiting.is_empty() {
                     return self.prepare(pairs);
                 }
             }
-            (Stage::Prepare { prepared, .. }, Word::Prepared(pid)) => {
-                if let (Some(place), Ok(pid)) = (prepared.get_mut(worker), i32::try_from(pid)) {
-                    *place = Some(Pid(pid));
+            Stage::Prepare { takeovers, .. } => {
+                let Some(takeover) = takeovers.get_mut(worker) else {
+                    return Step::Wait;
+                };
+                match word {
+                    Word::Preparing(child) => takeover.child = Some(child),
+                    Word::Prepared => takeover.report(sender, Ok(())),
+                    Word::Refused(why) => takeover.report(sender, Err(why)),
+                    _ => return Step::Wait,
                 }
-                let all: Option<Vec<Pid>> = prepared.iter().copied().collect();
-                return all.map_or(Step::Wait, Step::Commit);
+                return commit_if_prepared(takeovers, pairs);
             }
-            (_, Word::Refused(why)) => return Step::Fail(why),
-            _ => {}
+            Stage::Check { .. } => {}
         }
         Step::Wait
     }
@@ -145,7 +190,7 @@ impl Upgrade {
     fn prepare(&mut self, pairs: &Pairs) -> Step {
         let now_ms = process::monotonic_ms();
         self.stage = Stage::Prepare {
-            prepared: vec![None; pairs.len()],
+            takeovers: vec![Takeover::default(); pairs.len()],
             since_ms: now_ms,
         };
         self.deadline_ms = now_ms + PREPARE_MS;
@@ -169,8 +214,13 @@ impl Upgrade {
         Some(match &self.stage {
             Stage::Check { .. } => "the new binary did not answer within 10 s".to_owned(),
             Stage::Quiet { waiting } => format!("workers {waiting:?} did not become quiet"),
-            Stage::Prepare { prepared, .. } => {
-                let late = prepared.iter().enumerate().filter(|(_, pid)| pid.is_none());
+            Stage::Prepare { takeovers, .. } => {
+                let all = takeovers.iter().enumerate();
+                let is_late = |takeover: &Takeover| {
+                    let has_reported = |(sender, _): &(Pid, _)| Some(*sender) == takeover.child;
+                    !takeover.reports.iter().any(has_reported)
+                };
+                let late = all.filter(|(_, takeover)| is_late(takeover));
                 let late: Vec<usize> = late.map(|(worker, _)| worker).collect();
                 format!("workers {late:?} were not taken over within {PREPARE_MS} ms")
             }
@@ -210,6 +260,23 @@ impl Upgrade {
         );
         let answer = self.request.map(|request| (request, words));
         (self.binary, answer)
+    }
+}
+
+/// The step when all new keepers have reported, or one that it can't go on.
+fn commit_if_prepared(takeovers: &[Takeover], pairs: &Pairs) -> Step {
+    let mut keepers = Vec::with_capacity(takeovers.len());
+    for (worker, takeover) in takeovers.iter().enumerate() {
+        let keeper = pairs.keeper(worker);
+        match keeper.and_then(|keeper| takeover.outcome(keeper)) {
+            Some(Ok(new)) => keepers.push(new),
+            Some(Err(why)) => return Step::Fail(why),
+            None => {}
+        }
+    }
+    match keepers.len() == takeovers.len() {
+        true => Step::Commit(keepers),
+        false => Step::Wait,
     }
 }
 

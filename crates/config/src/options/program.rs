@@ -166,6 +166,11 @@ option_groups! {
         /// After SIGTERM or SIGINT: how long connections with pending bytes have to finish.
         /// Those at rest are closed at once, all others at the end of it.
         shutdown_grace: Duration = default "10s", "100ms" ..= "1h";
+
+        /// After SIGQUIT or SIGUSR1: the time over which all connections are closed evenly, before
+        /// the program ends. Should the main process die, its workers stop accepting at once, and
+        /// close their connections over this time too.
+        shutdown_drain: Duration = default "1m", "100ms" ..= "1d";
     }
 
     /// What the kernel is asked to do for the sockets, on both sides.

@@ -129,6 +129,7 @@ impl World {
                         drain_timeout_ms: 10_000,
                         log_handshakes: false,
                         shutdown_grace_ms: 10_000,
+                        shutdown_drain_ms: 60_000,
                     },
                     orders: self.orders[1],
                     handover: Fd::NONE,

@@ -4,12 +4,14 @@ use crate::io::{Io, OsIo};
 use crate::keeper::arguments::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER};
 use crate::lifecycle::reload::Remembered;
 use crate::worker::{Exit, Inheritance, Worker};
-use dormouse_config::{Log, Sandbox};
+use dormouse_config::Log;
 use dormouse_handover::Handover;
-use dormouse_handover::child::confine;
+use dormouse_handover::child::{Bounds, confine};
+use dormouse_handover::notes::Notes;
 use dormouse_handover::slot::{Phase, SLOT_LAYOUT_VERSION, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
+use dormouse_reactor::process::FirstThread;
 use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::slab::Slab;
 use dormouse_routes::contexts::{self, LateContexts};
@@ -23,10 +25,13 @@ use dormouse_tables::counters::Counters;
 use std::io;
 
 /// The worker's whole life, in a process and a thread of its own.
-pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log)) -> i32 {
-    let begun = begin(handover, &[board], set_logs, OsIo::adopt).and_then(|(worker, sandbox)| {
+pub(super) fn work(handover: Fd, board: Fd, set_logs: fn(&Log), first: FirstThread) -> i32 {
+    let begun = begin(handover, &[board], set_logs, OsIo::adopt).and_then(|(worker, bounds)| {
+        // The list of calls binds both threads, and would not let the first one confine itself.
+        first.confined()?;
         // From here on it deals with strangers.
-        confine(Role::Worker, Some(sandbox)).map(|()| worker)
+        let role = Role::Worker { unix: bounds.unix };
+        confine(role, bounds.sandbox).map(|()| worker)
     });
     let worker = match begun {
         Ok(worker) => worker,
@@ -52,9 +57,11 @@ pub(crate) fn begin<I: Io>(
     own: &[Fd],
     set_logs: fn(&Log),
     io: impl FnOnce(Fd) -> io::Result<I>,
-) -> io::Result<(Worker<I>, Sandbox)> {
-    let handover = Handover::read(fd)?;
-    let sandbox = handover.config.process.sandbox;
+) -> io::Result<(Worker<I>, Bounds)> {
+    let mut handover = Handover::read(fd)?;
+    let notes = Notes::read(Fd(handover.descriptors.notes))?;
+    notes.apply(&mut handover);
+    let bounds = Bounds::of(&handover.config);
     let descriptors = handover.descriptors.clone();
     let (slots, adopted) = Slab::adopt(
         Fd(descriptors.slots),
@@ -82,7 +89,7 @@ pub(crate) fn begin<I: Io>(
     routes.extend(route::originations(&handover.config, origins));
     let mut routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
     let sessions = Sessions::adopt(&handover.descriptors)?;
-    let remembered = Remembered::of(&handover);
+    let remembered = Remembered::of(&handover, notes);
     let mut late = LateContexts::new(handover, sessions);
     let mut identities = Identities::default();
     if adopted.live == 0 {
@@ -114,7 +121,7 @@ pub(crate) fn begin<I: Io>(
         keep,
     };
     let worker = Worker::adopt(inheritance, io)?;
-    Ok((worker, sandbox))
+    Ok((worker, bounds))
 }
 
 /// Goes on with the pending bytes that the slots name.

@@ -32,7 +32,10 @@ pub(super) fn is_committed(args: KeeperArgs, told: &ForKeeper, board: &BoardRead
         .ok_or_else(|| io::Error::other("the name of the new binary cannot be read"))
         .and_then(|path| start(args, &path));
     let child = match child {
-        Ok(child) => Some(child),
+        Ok(child) => {
+            orders::say(Fd(told.orders), &Word::Preparing(child));
+            Some(child)
+        }
         Err(error) => {
             refuse(told, &format!("it cannot be executed: {error}"));
             None
@@ -78,7 +81,7 @@ fn wait_for_word(
                 };
                 if !goes_on {
                     tracing::error!("the new binary died before it could go on; the old one does");
-                    orders::say(Fd(told.orders), &Word::Kept(process::pid().0 as u32));
+                    orders::say(Fd(told.orders), &Word::Kept);
                 }
                 return Ok(goes_on);
             }

@@ -12,7 +12,10 @@ mod options;
 mod transfer;
 
 pub use address::{Addr, AddrError, Peer};
-pub use channel::{DESCRIPTORS_MAX, MESSAGE_MAX, Message, channel, receive_message, send_message};
+pub use channel::{
+    DESCRIPTORS_MAX, MESSAGE_MAX, Message, Words, channel, name_senders, receive_message,
+    receive_words, send_message,
+};
 pub use joint::{Received, joint, recv_from_joint, say_end};
 pub use open::{
     Accepted, ConnectOptions, Connecting, ListenOptions, accept, connect, listen, pair,

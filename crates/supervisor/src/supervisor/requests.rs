@@ -25,6 +25,8 @@ impl Supervisor {
             }
             Ask::StopDrain => {
                 let result = self.drain.stop(&self.serving);
+                // It goes on, also if a signal has asked for a drain and the end.
+                self.history.ends_drained &= result.is_err();
                 self.answer(id, result);
             }
         }

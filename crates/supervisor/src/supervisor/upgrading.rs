@@ -104,12 +104,11 @@ impl Supervisor {
     }
 
     /// A pair stays with the former binary: its new keeper died after the commit was decided.
-    pub(super) fn on_kept(&mut self, worker: usize, pid: u32) {
-        let Ok(pid) = i32::try_from(pid) else {
+    pub(super) fn on_kept(&mut self, worker: usize) {
+        let Some(keeper) = self.serving.pairs.restore_keeper(worker) else {
             return;
         };
-        self.serving.pairs.set_keeper(worker, Pid(pid));
-        self.history.ending.retain(|&ending| ending != Pid(pid));
+        self.history.ending.retain(|&ending| ending != keeper);
         tracing::error!(
             worker,
             "the new binary died in the last moment of an upgrade; this worker goes on with the \
