@@ -45,7 +45,7 @@ use crate::token::{self, Token};
 use crate::workspace::{Parts, Workspace};
 use dormouse_config::Log;
 use dormouse_engine::TicketKeys;
-use dormouse_handover::orders::{Order, Word};
+use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::Slot;
 use dormouse_reactor::Fd;
@@ -352,7 +352,7 @@ impl<I: Io> Worker<I> {
             let routes = &mut self.cx.settings.routes;
             match startup.turn(self.events.is_empty(), routes, &mut reloader.identities) {
                 Progress::Continues => {}
-                Progress::Done => self.say(&Word::Ready),
+                Progress::Done => self.report(&WorkerReport::Ready),
                 Progress::Failed(error) => {
                     // The predecessor could read them. Established connections are served on.
                     tracing::error!(%error, "certificates cannot be used; nothing is accepted");
@@ -364,7 +364,7 @@ impl<I: Io> Worker<I> {
         let (is_behind, now_ms) = (self.is_behind(), self.cx.work.now_ms);
         let upgrade = &mut self.lifecycle.upgrade;
         if upgrade.becomes_quiet(in_flight, is_behind, now_ms) {
-            self.say(&Word::Quiet);
+            self.report(&WorkerReport::Quiet);
         }
     }
 
@@ -465,7 +465,7 @@ impl<I: Io> Worker<I> {
         connections.recount_backends(&work.backends);
         work.io.watch(orders, token::orders(), Interest::READ)?;
         if late.is_none() {
-            work.io.say(orders, &Word::Ready);
+            work.io.send_report(orders, &WorkerReport::Ready);
         }
         let lifecycle = Lifecycle {
             orders,
@@ -531,8 +531,8 @@ impl<I: Io> Worker<I> {
 
     // ---- orders of main ----
 
-    fn say(&self, word: &Word) {
-        self.cx.work.io.say(self.lifecycle.orders, word);
+    fn report(&self, report: &WorkerReport) {
+        self.cx.work.io.send_report(self.lifecycle.orders, report);
     }
 
     fn receive_order(&mut self) {
@@ -568,7 +568,7 @@ impl<I: Io> Worker<I> {
             Order::StopDrain => {
                 lifecycle.drain = None;
                 if lifecycle.stop.is_none() {
-                    self.door.listeners.go_on();
+                    self.door.listeners.restart();
                 }
             }
             Order::Listeners(fds) => lifecycle.reloader.note_listeners(fds),
@@ -605,20 +605,20 @@ impl<I: Io> Worker<I> {
     fn reload(&mut self, told: Fd, edition: u64) {
         let cx = &mut self.cx;
         let reloader = &mut self.lifecycle.reloader;
-        let word = match reloader.reload(told, &mut cx.settings, &mut self.door, &mut cx.work) {
+        let report = match reloader.reload(told, &mut cx.settings, &mut self.door, &mut cx.work) {
             Ok(changed) => {
                 cx.connections.end_all_waits();
                 self.outbound.reload(&changed, cx);
                 if self.lifecycle.startup.finish() {
-                    self.say(&Word::Ready);
+                    self.report(&WorkerReport::Ready);
                 }
-                Word::Reloaded(edition)
+                WorkerReport::Reloaded(edition)
             }
-            Err(error) => Word::NotReloaded(edition, error.to_string()),
+            Err(error) => WorkerReport::NotReloaded(edition, error.to_string()),
         };
         self.apply_effects();
         self.cx.work.io.return_heap();
-        self.say(&word);
+        self.report(&report);
     }
 
     fn take_ticket_keys(&mut self, exported: &[u8]) {
@@ -639,7 +639,7 @@ impl<I: Io> Worker<I> {
                 let is_open = challenge.is_some();
                 self.handshakes.set_challenge(challenge);
                 if is_open {
-                    self.say(&Word::Shows(number));
+                    self.report(&WorkerReport::ChallengeShown(number));
                 }
             }
             Err(error) => tracing::error!(%error, "a challenge can't be shown"),

@@ -171,7 +171,7 @@ impl Handshakes {
         let Some(entry) = self.table.entry(id) else {
             return;
         };
-        entry.has_been_told();
+        entry.note_reported();
         if entry.has_answered() {
             self.queue.push_known(id);
         } else {
