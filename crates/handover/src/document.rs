@@ -55,7 +55,7 @@ pub struct Handover {
 
 /// The little that a keeper is told.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct ForKeeper {
+pub struct KeeperPart {
     /// Which of the workers its own is, from 0.
     pub worker: u32,
     /// The number of workers of the gateway.
@@ -108,7 +108,7 @@ impl ForKeeper {
     }
 
     /// Reads the part for the keeper, and nothing else.
-    pub fn read(fd: Fd) -> io::Result<ForKeeper> {
+    pub fn read(fd: Fd) -> io::Result<KeeperPart> {
         let [keeper, ..] = parts::locate(fd)?;
         Ok(serde_json::from_slice(&parts::read(fd, keeper)?)?)
     }

@@ -6,7 +6,7 @@
 //! | [`Handover`]: configuration, certificates, keys | main | keepers and workers |
 //! | [`notes`]: what main can't know of that | a worker | the next worker |
 //! | [`orders`]: messages on a worker's channel | main and workers | each other |
-//! | [`talk`]: messages on control's channel | main and control | each other |
+//! | [`control`]: messages on control's channel | main and control | each other |
 //! | [`status`]: the document about all of it | control | `dormouse status` and `top` |
 //! | [`upgrade`]: commands on a keeper's board | main | keepers |
 //!
@@ -16,6 +16,7 @@
 
 pub mod child;
 mod clock;
+pub mod control;
 mod descriptors;
 mod document;
 pub mod layout;
@@ -26,7 +27,6 @@ mod pem;
 pub mod share;
 pub mod slot;
 pub mod status;
-pub mod talk;
 pub mod trial;
 pub mod upgrade;
 

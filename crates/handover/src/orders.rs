@@ -1,6 +1,6 @@
 //! What main and its workers say to each other.
 //!
-//! Main gives [`Order`]s, a worker answers with [`Word`]s. Each is one message of a channel (the
+//! Main sends [`Order`]s, a worker sends [`WorkerReport`]s. Each is one message of a channel (the
 //! kernel keeps messages apart, and passes descriptors with them): a byte which says what it is,
 //! then what belongs to it. To add a kind, add its variant, its byte and its two lines in
 //! `encode` and `decode`.
@@ -57,7 +57,7 @@ pub enum Order {
 
 /// What a worker or its keeper says to main. None names its sender: main asks the kernel for that.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Word {
+pub enum WorkerReport {
     /// It serves. Said by the first worker, and by each that comes after a crash.
     Ready,
     /// It accepts nothing, and no handshake is in flight (or their time is up).
@@ -75,7 +75,7 @@ pub enum Word {
     /// It does not, and why.
     NotReloaded(u64, String),
     /// It shows the challenge of this number.
-    Shows(u64),
+    ChallengeShown(u64),
 }
 
 const STOP: u8 = b'S';
@@ -94,7 +94,7 @@ const CHALLENGE: u8 = b'T';
 const READY: u8 = b'R';
 const RELOADED: u8 = b'c';
 const NOT_RELOADED: u8 = b'n';
-const SHOWS: u8 = b't';
+const CHALLENGE_SHOWN: u8 = b't';
 const QUIET: u8 = b'q';
 const PREPARING: u8 = b'P';
 const PREPARED: u8 = b'p';
@@ -197,7 +197,7 @@ fn number(bytes: &[u8]) -> io::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-impl Word {
+impl WorkerReport {
     fn encode(&self) -> Zeroizing<Vec<u8>> {
         match self {
             Word::Ready => message(READY, &[]),
@@ -209,9 +209,9 @@ impl Word {
                 let why: Vec<u8> = why.bytes().take(WORDS_MAX).collect();
                 message(REFUSED, &why)
             }
-            Word::Reloaded(edition) => message(RELOADED, &edition.to_le_bytes()),
-            Word::Shows(number) => message(SHOWS, &number.to_le_bytes()),
-            Word::NotReloaded(edition, why) => {
+            WorkerReport::Reloaded(edition) => message(RELOADED, &edition.to_le_bytes()),
+            WorkerReport::ChallengeShown(number) => message(CHALLENGE_SHOWN, &number.to_le_bytes()),
+            WorkerReport::NotReloaded(edition, why) => {
                 let mut body = edition.to_le_bytes().to_vec();
                 body.extend(why.bytes().take(WORDS_MAX));
                 message(NOT_RELOADED, &body)
@@ -219,7 +219,7 @@ impl Word {
         }
     }
 
-    fn decode(kind: u8, body: &[u8]) -> io::Result<Word> {
+    fn decode(kind: u8, body: &[u8]) -> io::Result<WorkerReport> {
         match (kind, body) {
             (READY, []) => Ok(Word::Ready),
             (QUIET, []) => Ok(Word::Quiet),
@@ -234,7 +234,7 @@ impl Word {
             (NOT_RELOADED, body) => {
                 let (edition, why) = body.split_at_checked(8).ok_or(io::ErrorKind::InvalidData)?;
                 let why = String::from_utf8_lossy(why).into_owned();
-                Ok(Word::NotReloaded(number(edition)?, why))
+                Ok(WorkerReport::NotReloaded(number(edition)?, why))
             }
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
@@ -248,15 +248,15 @@ fn message(kind: u8, body: &[u8]) -> Zeroizing<Vec<u8>> {
     message
 }
 
-/// Main: gives an order. An error: there is no worker any more, nor a keeper who could start one;
+/// Main: sends an order. An error: there is no worker any more, nor a keeper who could start one;
 /// or it has not read its orders for so long that no more fit.
-pub fn give(channel: Fd, order: &Order) -> io::Result<()> {
+pub fn send_order(channel: Fd, order: &Order) -> io::Result<()> {
     send(channel, &order.encode(), order.descriptors())
 }
 
-/// Worker: says a word. If main is gone there is nobody to tell, and no harm in that.
-pub fn say(channel: Fd, word: &Word) {
-    let _ = send(channel, &word.encode(), &[]);
+/// Worker: sends a report. If main is gone there is nobody to tell, and no harm in that.
+pub fn send_report(channel: Fd, report: &WorkerReport) {
+    let _ = send(channel, &report.encode(), &[]);
 }
 
 fn send(channel: Fd, bytes: &[u8], descriptors: &[Fd]) -> io::Result<()> {
@@ -312,17 +312,17 @@ mod tests {
         socket::name_senders(main).expect("an option of sockets");
         assert!(receive(worker).expect("nothing yet").is_none());
         let keys = Zeroizing::new(vec![7; 300]);
-        give(main, &Order::TicketKeys(keys.clone())).expect("given");
-        give(main, &Order::Stop).expect("given");
-        match receive(worker).expect("an order") {
+        send_order(main, &Order::TicketKeys(keys.clone())).expect("given");
+        send_order(main, &Order::Stop).expect("given");
+        match receive_order(worker).expect("an order") {
             Some(Order::TicketKeys(got)) => assert_eq!(got, keys),
             _ => panic!("not ticket keys"),
         }
-        assert!(matches!(receive(worker), Ok(Some(Order::Stop))));
-        assert!(hear(main).expect("nothing yet").is_none());
+        assert!(matches!(receive_order(worker), Ok(Some(Order::Stop))));
+        assert!(receive_report(main).expect("nothing yet").is_none());
         let (order, over_ms) = (DrainOrder::Shortest, 600_000);
-        give(main, &Order::Drain { over_ms, order }).expect("given");
-        match receive(worker).expect("an order") {
+        send_order(main, &Order::Drain { over_ms, order }).expect("given");
+        match receive_order(worker).expect("an order") {
             Some(Order::Drain { over_ms, order }) => {
                 assert_eq!((over_ms, order), (600_000, DrainOrder::Shortest));
             }
@@ -332,21 +332,21 @@ mod tests {
         let addresses = ["10.0.0.1:5432", "[fd00::1]:5432"].map(|a| a.parse().expect("one"));
         let addresses = addresses.to_vec();
         let (told, found) = (name.clone(), addresses.clone());
-        give(main, &Order::Addresses { name, addresses }).expect("given");
-        match receive(worker).expect("an order") {
+        send_order(main, &Order::Addresses { name, addresses }).expect("given");
+        match receive_order(worker).expect("an order") {
             Some(Order::Addresses { name, addresses }) => {
                 assert_eq!((name, addresses), (told, found));
             }
             _ => panic!("not addresses"),
         }
         for shown in [None, Some(Zeroizing::new("a.example\nPEM".to_owned()))] {
-            give(main, &Order::Challenge(9, shown.clone())).expect("given");
-            let got = receive(worker).expect("an order");
+            send_order(main, &Order::Challenge(9, shown.clone())).expect("given");
+            let got = receive_order(worker).expect("an order");
             assert!(matches!(got, Some(Order::Challenge(9, got)) if got == shown));
         }
         let (handover, edition) = (main, 7);
-        give(main, &Order::Reload { handover, edition }).expect("given");
-        match receive(worker).expect("an order") {
+        send_order(main, &Order::Reload { handover, edition }).expect("given");
+        match receive_order(worker).expect("an order") {
             Some(Order::Reload { handover, edition }) => {
                 assert_eq!(edition, 7);
                 handover.close();
@@ -367,7 +367,7 @@ mod tests {
             assert_eq!(hear(main).expect("a word"), Some(said));
         }
         main.close();
-        assert!(receive(worker).is_err(), "main is gone");
+        assert!(receive_order(worker).is_err(), "main is gone");
         worker.close();
     }
 
@@ -385,7 +385,7 @@ mod tests {
             b"T1234567",
         ] {
             send(main, bytes, &[]).expect("sent");
-            let refused = receive(worker).err().map(|error| error.kind());
+            let refused = receive_order(worker).err().map(|error| error.kind());
             assert_eq!(refused, Some(io::ErrorKind::InvalidData), "{bytes:?}");
         }
         main.close();

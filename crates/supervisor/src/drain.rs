@@ -2,9 +2,9 @@
 
 use crate::serving::Serving;
 use dormouse_config::show_duration;
+use dormouse_handover::control;
+use dormouse_handover::control::DrainOrder;
 use dormouse_handover::orders::Order;
-use dormouse_handover::talk;
-use dormouse_handover::talk::DrainOrder;
 use dormouse_reactor::process;
 use dormouse_tables::counters::Count;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const LOOK_MS: u64 = 100;
 /// The drain under way, if there is one.
 #[derive(Default)]
 pub(crate) struct Drain {
-    current: Option<talk::Drain>,
+    current: Option<control::Drain>,
 }
 
 impl Drain {
@@ -34,7 +34,7 @@ impl Drain {
         }
         let sum = |count: Count| serving.memory.counters.sum(count as usize);
         let connections = sum(Count::Connections) + sum(Count::Handshaking);
-        let drain = talk::Drain {
+        let drain = control::Drain {
             begun_ms: process::boottime_ms(),
             over_ms,
             order,
@@ -87,7 +87,7 @@ impl Drain {
     }
 
     /// For control.
-    pub(crate) fn report(&self) -> Option<talk::Drain> {
+    pub(crate) fn report(&self) -> Option<control::Drain> {
         self.current.clone()
     }
 

@@ -7,7 +7,6 @@ use dormouse_handover::notes::Notes;
 use dormouse_handover::orders::{self, Order, Word};
 use dormouse_handover::share::Share;
 use dormouse_handover::slot::{SLOT_LAYOUT_VERSION, Slot};
-use dormouse_handover::talk;
 use dormouse_handover::upgrade::Command;
 use dormouse_handover::{Descriptors, Handover};
 use dormouse_reactor::pending::Pending;
@@ -178,8 +177,8 @@ impl Pairs {
     }
 
     /// The keepers, for control.
-    pub(crate) fn keepers(&self) -> Vec<talk::Keeper> {
-        let keeper = |pair: &Pair| talk::Keeper {
+    pub(crate) fn keepers(&self) -> Vec<control::Keeper> {
+        let keeper = |pair: &Pair| control::Keeper {
             pid: pair.keeper.0,
             born_ms: pair.born_ms,
             ended: pair.ended.map(|ended| ended.to_string()),
@@ -400,7 +399,7 @@ impl Pair {
     }
 
     fn order(&self, order: &Order) {
-        if let Err(error) = orders::give(self.orders, order) {
+        if let Err(error) = orders::send_order(self.orders, order) {
             tracing::warn!(%error, keeper = self.keeper.0, "a worker can't be given an order");
         }
     }

@@ -11,7 +11,7 @@
 
 use crate::main_state::MainState;
 use crate::pairs::Pairs;
-use dormouse_handover::orders::{Order, Word};
+use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_handover::upgrade::Command;
 use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program, ProgramFile};
 use dormouse_reactor::signal::Signal;

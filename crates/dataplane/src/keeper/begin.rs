@@ -18,7 +18,7 @@ use dormouse_routes::contexts::{self, LateContexts};
 use dormouse_routes::identities::Identities;
 use dormouse_routes::origin;
 use dormouse_routes::route;
-use dormouse_routes::session_cache::Sessions;
+use dormouse_routes::session_cache::SessionCache;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::Counters;

@@ -5,10 +5,10 @@ use crate::keeper::arguments::{self, KeeperArgs, KnownFile};
 use crate::keeper::tend::keep;
 use dormouse_config::Log;
 use dormouse_handover::layout;
-use dormouse_handover::orders::{self, Word};
+use dormouse_handover::orders::{self, WorkerReport};
 use dormouse_handover::trial;
 use dormouse_handover::upgrade::Command;
-use dormouse_handover::{ForKeeper, Handover};
+use dormouse_handover::{Handover, KeeperPart};
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, BoardReader};
 use dormouse_reactor::signal::Signal;
@@ -70,7 +70,7 @@ fn take_over(
         Ok(prepared) => prepared,
         Err(error) => {
             let why = format!("worker {worker}: {error}");
-            orders::say(orders, &Word::Refused(why));
+            orders::send_report(orders, &WorkerReport::Refused(why));
             return Ok(None);
         }
     };

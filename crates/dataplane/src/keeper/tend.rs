@@ -128,7 +128,7 @@ fn watch(
     child: Pid,
     header: &Header,
     born_ms: u64,
-    told: &ForKeeper,
+    told: &KeeperPart,
     counters: Option<&Counters>,
     orphaned: &mut Orphaned<'_>,
 ) -> io::Result<Ended> {

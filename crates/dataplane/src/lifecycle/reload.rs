@@ -24,7 +24,7 @@ use dormouse_routes::contexts;
 use dormouse_routes::identities::Identities;
 use dormouse_routes::origin;
 use dormouse_routes::route::{self, Route};
-use dormouse_routes::session_cache::Sessions;
+use dormouse_routes::session_cache::SessionCache;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::SocketAddr;
@@ -92,7 +92,7 @@ impl Reloader {
     ) -> io::Result<Vec<u16>> {
         let mut handover = Handover::read(told)?;
         let own = &self.remembered.descriptors;
-        let sessions = Sessions::adopt(own)?;
+        let sessions = SessionCache::adopt(own)?;
         let mut routes = contexts::routes(
             &handover.config,
             &handover.certificates,
