@@ -45,10 +45,10 @@ use crate::token::{self, Token};
 use crate::workspace::{Parts, Workspace};
 use dormouse_config::Log;
 use dormouse_engine::TicketKeys;
+use dormouse_handover::control::DrainOrder;
 use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::Slot;
-use dormouse_handover::talk::DrainOrder;
 use dormouse_reactor::Fd;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Events, Interest};
@@ -543,7 +543,7 @@ impl<I: Io> Worker<I> {
             Ok(Some(order)) => self.obey(order),
             Ok(None) => {}
             Err(error) => {
-                let _ = self.work.io.unwatch(self.lifecycle.orders);
+                let _ = self.cx.work.io.unwatch(self.lifecycle.orders);
                 self.end_without_main(&error);
             }
         }
@@ -607,7 +607,7 @@ impl<I: Io> Worker<I> {
     /// Main is gone: its place is made free for another one, which opens the same addresses, and the
     /// connections end evenly.
     fn end_without_main(&mut self, error: &std::io::Error) {
-        let over_ms = self.settings.limits.shutdown_drain_ms;
+        let over_ms = self.cx.settings.limits.shutdown_drain_ms;
         tracing::error!(
             %error,
             over_s = over_ms / 1000,
@@ -620,15 +620,16 @@ impl<I: Io> Worker<I> {
             over_ms,
             order: DrainOrder::Longest,
         });
-        for listener in self.door.replace(Vec::new(), &mut self.work) {
-            self.work.io.close(listener.fd);
+        for listener in self.door.replace(Vec::new(), &self.cx.work) {
+            self.cx.work.io.close(listener.fd);
         }
-        self.lifecycle.orphaned_until_ms = Some(self.work.now_ms + over_ms);
+        self.lifecycle.orphaned_until_ms = Some(self.cx.work.now_ms + over_ms);
     }
 
     /// The end of a drain without main.
     fn stop_if_orphaned(&mut self) {
-        let is_over = |until_ms: u64| until_ms <= self.work.now_ms || self.connections.live() == 0;
+        let is_over =
+            |until_ms: u64| until_ms <= self.cx.work.now_ms || self.cx.connections.live() == 0;
         if self
             .lifecycle
             .orphaned_until_ms

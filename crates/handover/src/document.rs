@@ -88,11 +88,11 @@ fn orphaned_max(timeouts: &Timeouts) -> Duration {
     timeouts.shutdown_drain + timeouts.shutdown_grace + MARGIN
 }
 
-impl ForKeeper {
-    fn of(handover: &Handover) -> ForKeeper {
+impl KeeperPart {
+    fn of(handover: &Handover) -> KeeperPart {
         let config = &handover.config;
         let hang_timeout = config.timeouts.hang_timeout;
-        ForKeeper {
+        KeeperPart {
             worker: handover.worker,
             workers: handover.share.workers,
             log: config.log.clone(),
@@ -117,14 +117,14 @@ impl ForKeeper {
 impl Handover {
     /// Writes it into a memory file which the worker's keeper inherits. Returns the descriptor.
     pub fn write(&self) -> io::Result<Fd> {
-        let keeper = serde_json::to_vec(&ForKeeper::of(self))?;
+        let keeper = serde_json::to_vec(&KeeperPart::of(self))?;
         let public = serde_json::to_vec(self)?;
         parts::write(&keeper, &public, &self.secrets())
     }
 
     /// Writes it anew with what `fd` has for secrets, which are not read but copied.
     pub fn write_with_secrets_of(&self, fd: Fd) -> io::Result<Fd> {
-        let keeper = serde_json::to_vec(&ForKeeper::of(self))?;
+        let keeper = serde_json::to_vec(&KeeperPart::of(self))?;
         let public = serde_json::to_vec(self)?;
         let [.., secrets] = parts::locate(fd)?;
         parts::write(&keeper, &public, &parts::read(fd, secrets)?)

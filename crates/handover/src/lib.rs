@@ -20,6 +20,7 @@ pub mod control;
 mod descriptors;
 mod document;
 pub mod layout;
+pub mod message;
 pub mod notes;
 pub mod orders;
 pub mod parts;
@@ -32,5 +33,5 @@ pub mod upgrade;
 
 pub use clock::unix_time;
 pub use descriptors::Descriptors;
-pub use document::{ForKeeper, Handover};
+pub use document::{Handover, KeeperPart};
 pub use pem::{ClientTrust, OriginPem, Pem};

@@ -5,7 +5,7 @@
 //! then what belongs to it. To add a kind, add its variant, its byte and its two lines in
 //! `encode` and `decode`.
 
-use crate::talk::DrainOrder;
+use crate::control::DrainOrder;
 use dormouse_reactor::process::Pid;
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
 use dormouse_reactor::{Fd, OnExec};
@@ -200,12 +200,12 @@ fn number(bytes: &[u8]) -> io::Result<u64> {
 impl WorkerReport {
     fn encode(&self) -> Zeroizing<Vec<u8>> {
         match self {
-            Word::Ready => message(READY, &[]),
-            Word::Quiet => message(QUIET, &[]),
-            Word::Preparing(child) => message(PREPARING, &child.0.to_le_bytes()),
-            Word::Prepared => message(PREPARED, &[]),
-            Word::Kept => message(KEPT, &[]),
-            Word::Refused(why) => {
+            WorkerReport::Ready => message(READY, &[]),
+            WorkerReport::Quiet => message(QUIET, &[]),
+            WorkerReport::Preparing(child) => message(PREPARING, &child.0.to_le_bytes()),
+            WorkerReport::Prepared => message(PREPARED, &[]),
+            WorkerReport::Kept => message(KEPT, &[]),
+            WorkerReport::Refused(why) => {
                 let why: Vec<u8> = why.bytes().take(WORDS_MAX).collect();
                 message(REFUSED, &why)
             }
@@ -221,16 +221,18 @@ impl WorkerReport {
 
     fn decode(kind: u8, body: &[u8]) -> io::Result<WorkerReport> {
         match (kind, body) {
-            (READY, []) => Ok(Word::Ready),
-            (QUIET, []) => Ok(Word::Quiet),
-            (PREPARING, &[a, b, c, d]) => {
-                Ok(Word::Preparing(Pid(i32::from_le_bytes([a, b, c, d]))))
-            }
-            (PREPARED, []) => Ok(Word::Prepared),
-            (KEPT, []) => Ok(Word::Kept),
-            (REFUSED, why) => Ok(Word::Refused(String::from_utf8_lossy(why).into_owned())),
-            (RELOADED, edition) => Ok(Word::Reloaded(number(edition)?)),
-            (SHOWS, of_it) => Ok(Word::Shows(number(of_it)?)),
+            (READY, []) => Ok(WorkerReport::Ready),
+            (QUIET, []) => Ok(WorkerReport::Quiet),
+            (PREPARING, &[a, b, c, d]) => Ok(WorkerReport::Preparing(Pid(i32::from_le_bytes([
+                a, b, c, d,
+            ])))),
+            (PREPARED, []) => Ok(WorkerReport::Prepared),
+            (KEPT, []) => Ok(WorkerReport::Kept),
+            (REFUSED, why) => Ok(WorkerReport::Refused(
+                String::from_utf8_lossy(why).into_owned(),
+            )),
+            (RELOADED, edition) => Ok(WorkerReport::Reloaded(number(edition)?)),
+            (CHALLENGE_SHOWN, of_it) => Ok(WorkerReport::ChallengeShown(number(of_it)?)),
             (NOT_RELOADED, body) => {
                 let (edition, why) = body.split_at_checked(8).ok_or(io::ErrorKind::InvalidData)?;
                 let why = String::from_utf8_lossy(why).into_owned();
@@ -267,7 +269,7 @@ fn send(channel: Fd, bytes: &[u8], descriptors: &[Fd]) -> io::Result<()> {
 }
 
 /// Worker: the next order, if one has come. An error: main is gone, or says what makes no sense.
-pub fn receive(channel: Fd) -> io::Result<Option<Order>> {
+pub fn receive_order(channel: Fd) -> io::Result<Option<Order>> {
     let mut buffer = Zeroizing::new(vec![0; MESSAGE_MAX]);
     // Descriptors must outlive this worker, as everything in the shared table.
     let received = socket::receive_message(channel, &mut buffer, OnExec::Keep)?;
@@ -282,15 +284,15 @@ pub fn receive(channel: Fd) -> io::Result<Option<Order>> {
     order.map(Some)
 }
 
-/// Main: the next word, if one has come, and the process that has said it. An error: there is neither
-/// worker nor keeper, or it was no word.
-pub fn hear(channel: Fd) -> io::Result<Option<(Word, Pid)>> {
+/// Main: the next report, if one has come, and the process that has sent it. An error: there is neither
+/// worker nor keeper, or it was no report.
+pub fn receive_report(channel: Fd) -> io::Result<Option<(WorkerReport, Pid)>> {
     let mut buffer = vec![0; MESSAGE_MAX];
     let Attempt::Done(words) = socket::receive_words(channel, &mut buffer)? else {
         return Ok(None);
     };
     let (kind, body) = split(&buffer, words.len)?;
-    let word = Word::decode(kind, body)?;
+    let word = WorkerReport::decode(kind, body)?;
     Ok(Some((word, words.sender.ok_or_else(invalid)?)))
 }
 
@@ -310,7 +312,7 @@ mod tests {
     fn orders_arrive_as_they_were_given() {
         let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
         socket::name_senders(main).expect("an option of sockets");
-        assert!(receive(worker).expect("nothing yet").is_none());
+        assert!(receive_order(worker).expect("nothing yet").is_none());
         let keys = Zeroizing::new(vec![7; 300]);
         send_order(main, &Order::TicketKeys(keys.clone())).expect("given");
         send_order(main, &Order::Stop).expect("given");
@@ -354,17 +356,17 @@ mod tests {
             _ => panic!("not a reload"),
         }
         for word in [
-            Word::Ready,
-            Word::Reloaded(u64::MAX),
-            Word::Preparing(Pid(77)),
-            Word::Prepared,
-            Word::Kept,
-            Word::Shows(9),
-            Word::NotReloaded(3, "because".to_owned()),
+            WorkerReport::Ready,
+            WorkerReport::Reloaded(u64::MAX),
+            WorkerReport::Preparing(Pid(77)),
+            WorkerReport::Prepared,
+            WorkerReport::Kept,
+            WorkerReport::ChallengeShown(9),
+            WorkerReport::NotReloaded(3, "because".to_owned()),
         ] {
-            say(worker, &word);
+            send_report(worker, &word);
             let said = (word, process::pid());
-            assert_eq!(hear(main).expect("a word"), Some(said));
+            assert_eq!(receive_report(main).expect("a word"), Some(said));
         }
         main.close();
         assert!(receive_order(worker).is_err(), "main is gone");

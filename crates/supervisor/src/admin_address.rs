@@ -2,7 +2,8 @@
 
 use crate::error::{ServeError, system};
 use dormouse_config::{Admin, Config};
-use dormouse_reactor::socket::{self, Addr, ListenOptions};
+use dormouse_reactor::process;
+use dormouse_reactor::socket::{self, Addr, ConnectOptions, ListenOptions};
 use dormouse_reactor::{Fd, OnExec};
 use std::fs;
 use std::io;
@@ -76,12 +77,29 @@ fn make_directory(path: &Path) -> io::Result<()> {
 
 /// Opens a socket for its owner alone, in place of one that a former process has left.
 fn open_unix(path: &Path) -> io::Result<AdminAddress> {
-    let listener = socket::listen(&Addr::Unix(path.to_owned()), &options())?;
+    let address = Addr::Unix(path.to_owned());
+    let listener = match socket::listen(&address, &options()) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_orphaned(&address) => {
+            fs::remove_file(path)?;
+            socket::listen(&address, &options())
+        }
+        other => other,
+    }?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     Ok(AdminAddress {
         listener,
         path: Some(path.to_owned()),
     })
+}
+
+/// Whether the main process that opened this socket has died: its control process still answers there.
+fn is_orphaned(address: &Addr) -> bool {
+    let Ok(connecting) = socket::connect(address, &ConnectOptions::default()) else {
+        return false;
+    };
+    let opened_by = socket::peer_process(connecting.fd());
+    connecting.fd().close();
+    opened_by.is_ok_and(|main| !process::runs(main))
 }
 
 fn options() -> ListenOptions {

@@ -3,8 +3,9 @@
 use crate::tokens;
 use dormouse_dataplane::keeper::{self, KnownFile};
 use dormouse_handover::child;
+use dormouse_handover::control;
 use dormouse_handover::notes::Notes;
-use dormouse_handover::orders::{self, Order, Word};
+use dormouse_handover::orders::{self, Order, WorkerReport};
 use dormouse_handover::share::Share;
 use dormouse_handover::slot::{SLOT_LAYOUT_VERSION, Slot};
 use dormouse_handover::upgrade::Command;
@@ -245,9 +246,13 @@ impl Pairs {
     /// The next word of a worker or its keeper, and which process has said it. What main has to
     /// remember of it is noted here. `None`: there is none, or it is one that can't come now, or not
     /// from there.
-    pub(crate) fn receive(&mut self, worker: usize, poller: &Poller) -> Option<(Word, Pid)> {
+    pub(crate) fn receive(
+        &mut self,
+        worker: usize,
+        poller: &Poller,
+    ) -> Option<(WorkerReport, Pid)> {
         let pair = self.all.get_mut(worker)?;
-        let heard = orders::hear(pair.orders).unwrap_or_else(|error| {
+        let heard = orders::receive_report(pair.orders).unwrap_or_else(|error| {
             if error.kind() == io::ErrorKind::InvalidData {
                 tracing::error!(
                     worker,
@@ -362,9 +367,9 @@ impl Pairs {
 
 impl Pair {
     /// Notes what is to be remembered of a word. `false`: it can't come now, or not from there.
-    fn note_word(&mut self, word: &Word, sender: Pid) -> bool {
+    fn note_word(&mut self, word: &WorkerReport, sender: Pid) -> bool {
         match word {
-            Word::Ready => {
+            WorkerReport::Ready => {
                 // Each worker says so once.
                 let is_new = self.worker != Some(sender);
                 self.worker = Some(sender);
@@ -374,21 +379,21 @@ impl Pair {
                 }
                 is_new
             }
-            Word::Reloaded(edition) => {
+            WorkerReport::Reloaded(edition) => {
                 let is_answer = self.take_given(*edition);
                 if is_answer {
                     self.edition = *edition;
                 }
                 is_answer
             }
-            Word::NotReloaded(edition, _) => self.take_given(*edition),
-            Word::Shows(number) => {
+            WorkerReport::NotReloaded(edition, _) => self.take_given(*edition),
+            WorkerReport::ChallengeShown(number) => {
                 self.challenge = *number;
                 true
             }
-            Word::Quiet | Word::Prepared | Word::Refused(_) => true,
-            Word::Preparing(_) => sender == self.keeper,
-            Word::Kept => Some(sender) == self.former,
+            WorkerReport::Quiet | WorkerReport::Prepared | WorkerReport::Refused(_) => true,
+            WorkerReport::Preparing(_) => sender == self.keeper,
+            WorkerReport::Kept => Some(sender) == self.former,
         }
     }
 

@@ -157,13 +157,13 @@ impl Upgrade {
     pub(crate) fn note_word(
         &mut self,
         worker: usize,
-        word: Word,
+        word: WorkerReport,
         sender: Pid,
         pairs: &Pairs,
     ) -> Step {
         match &mut self.stage {
             Stage::Quiet { waiting } => {
-                if word == Word::Quiet {
+                if word == WorkerReport::Quiet {
                     waiting.retain(|&other| other != worker);
                 }
                 if waiting.is_empty() {
@@ -175,9 +175,9 @@ impl Upgrade {
                     return Step::Wait;
                 };
                 match word {
-                    Word::Preparing(child) => takeover.child = Some(child),
-                    Word::Prepared => takeover.report(sender, Ok(())),
-                    Word::Refused(why) => takeover.report(sender, Err(why)),
+                    WorkerReport::Preparing(child) => takeover.child = Some(child),
+                    WorkerReport::Prepared => takeover.report(sender, Ok(())),
+                    WorkerReport::Refused(why) => takeover.report(sender, Err(why)),
                     _ => return Step::Wait,
                 }
                 return commit_if_prepared(takeovers, pairs);

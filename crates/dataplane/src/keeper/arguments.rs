@@ -1,6 +1,6 @@
 //! What processes of a pair are told on their command lines, and say by their exit status.
 
-use dormouse_handover::ForKeeper;
+use dormouse_handover::KeeperPart;
 use dormouse_reactor::Fd;
 use dormouse_reactor::memory::FileIdentity;
 use dormouse_reactor::process::BoardReader;
@@ -96,7 +96,7 @@ impl KeeperArgs {
     ///
     /// # Errors
     /// One of the two is not what main has made: its worker has put something else in its place.
-    pub(crate) fn open(self) -> io::Result<(BoardReader, ForKeeper)> {
+    pub(crate) fn open(self) -> io::Result<(BoardReader, KeeperPart)> {
         let board = BoardReader::open(self.board.fd, self.board.identity);
         let board = board.map_err(io::Error::other)?;
         let found = FileIdentity::of(self.handover.fd)?;
@@ -105,7 +105,7 @@ impl KeeperArgs {
                 "the handover is not one that the main process has made: a worker has replaced it",
             ));
         }
-        Ok((board, ForKeeper::read(self.handover.fd)?))
+        Ok((board, KeeperPart::read(self.handover.fd)?))
     }
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn begin<I: Io>(
     let origins = origin::of_worker(&handover)?;
     routes.extend(route::originations(&handover.config, origins));
     let mut routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
-    let sessions = Sessions::adopt(&handover.descriptors)?;
+    let sessions = SessionCache::adopt(&handover.descriptors)?;
     let remembered = Remembered::of(&handover, notes);
     let mut late = LateContexts::new(handover, sessions);
     let mut identities = Identities::default();

@@ -33,7 +33,7 @@ pub(super) fn is_committed(args: KeeperArgs, told: &KeeperPart, board: &BoardRea
         .and_then(|path| start(args, &path));
     let child = match child {
         Ok(child) => {
-            orders::say(Fd(told.orders), &Word::Preparing(child));
+            orders::send_report(Fd(told.orders), &WorkerReport::Preparing(child));
             Some(child)
         }
         Err(error) => {
@@ -81,7 +81,7 @@ fn wait_for_word(
                 };
                 if !goes_on {
                     tracing::error!("the new binary died before it could go on; the old one does");
-                    orders::say(Fd(told.orders), &Word::Kept);
+                    orders::send_report(Fd(told.orders), &WorkerReport::Kept);
                 }
                 return Ok(goes_on);
             }

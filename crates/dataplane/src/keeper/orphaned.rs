@@ -3,7 +3,7 @@
 //! The worker sees that its channel is closed, accepts nothing more, drains, and ends. That it does is
 //! for the keeper to see to, which allows a bounded time, also over several workers.
 
-use dormouse_handover::ForKeeper;
+use dormouse_handover::KeeperPart;
 use dormouse_reactor::process::{self, BoardReader};
 
 /// Whether main is there, and how long the pair goes on without.
@@ -15,7 +15,7 @@ pub(super) struct Orphaned<'a> {
 
 impl<'a> Orphaned<'a> {
     /// `ends_ms`: when the pair is to end, if main was gone before.
-    pub(super) fn new(board: &'a BoardReader, told: &ForKeeper, ends_ms: Option<u64>) -> Self {
+    pub(super) fn new(board: &'a BoardReader, told: &KeeperPart, ends_ms: Option<u64>) -> Self {
         let bound_ms = told.orphaned_ms_max;
         Orphaned {
             board,

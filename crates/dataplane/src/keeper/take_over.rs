@@ -28,7 +28,7 @@ const LAST_BREATH_MS: u64 = 2_000;
 struct Prepared {
     /// The old memory.
     from: Foreign,
-    told: ForKeeper,
+    told: KeeperPart,
     /// What the old handover said of the order of counters.
     former_counts: Vec<String>,
     handover: KnownFile,
@@ -57,9 +57,9 @@ pub(super) fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<Exi
 
 fn take_over(
     args: KeeperArgs,
-    former: ForKeeper,
+    former: KeeperPart,
     board: &BoardReader,
-) -> io::Result<Option<(ForKeeper, KeeperArgs)>> {
+) -> io::Result<Option<(KeeperPart, KeeperArgs)>> {
     process::forbid_core_dumps()?;
     let parent = process::parent();
     let post = board.post();
@@ -75,7 +75,7 @@ fn take_over(
         }
     };
     trial::crash_at("report", worker);
-    orders::say(orders, &Word::Prepared);
+    orders::send_report(orders, &WorkerReport::Prepared);
     trial::crash_at("wait", worker);
     while board.post() == post && process::parent() == parent {
         board.wait(post, LOOK_MS)?;
@@ -92,7 +92,7 @@ fn take_over(
     Ok(Some((told, KeeperArgs { handover, ..args })))
 }
 
-fn prepare(handover: Fd, former: ForKeeper) -> io::Result<Prepared> {
+fn prepare(handover: Fd, former: KeeperPart) -> io::Result<Prepared> {
     let public = Handover::read_without_secrets(handover)?;
     let place = Fd(public.descriptors.slots);
     let from = Foreign::open(place).map_err(io::Error::other)?;
@@ -108,7 +108,7 @@ fn prepare(handover: Fd, former: ForKeeper) -> io::Result<Prepared> {
     let next = public.write_with_secrets_of(handover)?;
     Ok(Prepared {
         from,
-        told: ForKeeper::read(next)?,
+        told: KeeperPart::read(next)?,
         former_counts: former.counts,
         handover: KnownFile::of(next)?,
     })
@@ -116,7 +116,7 @@ fn prepare(handover: Fd, former: ForKeeper) -> io::Result<Prepared> {
 
 impl Prepared {
     /// There is no way back any more: the old memory is wiped.
-    fn commit(self, former_handover: Fd) -> (ForKeeper, KnownFile) {
+    fn commit(self, former_handover: Fd) -> (KeeperPart, KnownFile) {
         let told = self.told;
         if let Ok(count) = Counters::of_worker(Fd(told.counters), told.workers, told.worker) {
             count.reorder(&self.former_counts);

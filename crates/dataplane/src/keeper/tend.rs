@@ -4,7 +4,7 @@ use crate::keeper::arguments::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER, KeeperArgs};
 use crate::keeper::orphaned::Orphaned;
 use crate::keeper::{begin, hand_over};
 use dormouse_config::Log;
-use dormouse_handover::ForKeeper;
+use dormouse_handover::KeeperPart;
 use dormouse_handover::child::{self, Bounds};
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, BoardReader, Ended, Inherit, Pid, Program, User, Wait};
@@ -35,7 +35,7 @@ const BURIAL_MS: u64 = 1_000;
 pub(crate) fn keep(
     mut args: KeeperArgs,
     board: &BoardReader,
-    told: &ForKeeper,
+    told: &KeeperPart,
     set_logs: fn(&Log),
 ) -> ExitCode {
     // Mapped before there is a worker that could put something else in its place.
@@ -110,7 +110,7 @@ pub(crate) fn keep(
 }
 
 /// What is done after each exec, before anything of the worker's is touched.
-fn prepare(told: &ForKeeper) -> io::Result<Header> {
+fn prepare(told: &KeeperPart) -> io::Result<Header> {
     let user = told.user.map(|(uid, gid)| User { uid, gid });
     process::drop_privileges(user, told.bounds.kept())?;
     // An exec makes the process dumpable again, and so may a change of user.

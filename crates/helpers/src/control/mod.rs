@@ -142,6 +142,7 @@ impl Control {
                 tracing::error!(%error, "the main process is gone; questions are answered still");
                 let _ = self.poller.remove(self.main);
                 self.view.note_that_main_is_gone();
+                self.make_room();
                 for index in 0..self.clients.len() {
                     if self.clients[index].as_ref().is_some_and(Client::waits) {
                         self.respond(index, &answers::gone());
@@ -150,6 +151,16 @@ impl Control {
             }
         }
         false
+    }
+
+    /// The next start takes the place of a unix socket. A port it can't have while this one listens.
+    fn make_room(&mut self) {
+        if self.questions_only {
+            let _ = self.poller.remove(self.listener);
+            self.listener.close();
+            // It is not to be polled again.
+            self.listening = true;
+        }
     }
 
     // ---- clients ----

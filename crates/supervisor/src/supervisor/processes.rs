@@ -3,8 +3,8 @@
 use super::Supervisor;
 use crate::error::{ServeError, system};
 use dormouse_dataplane::keeper;
-use dormouse_handover::orders::{Order, Word};
-use dormouse_handover::talk::DrainOrder;
+use dormouse_handover::control::DrainOrder;
+use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_reactor::process::{self, Ended, Pid, Wait};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::socket::Attempt;
@@ -151,12 +151,12 @@ impl Supervisor {
             return;
         };
         match word {
-            Word::Ready => self.on_ready(worker),
-            Word::Reloaded(_) => {
+            WorkerReport::Ready => self.on_ready(worker),
+            WorkerReport::Reloaded(_) => {
                 self.catch_up(worker);
                 self.finish_reload_if_complete();
             }
-            Word::NotReloaded(edition, why) => {
+            WorkerReport::NotReloaded(edition, why) => {
                 if edition == self.serving.edition.number {
                     let finished = self.reload.refused_by(worker, &why);
                     self.publish_reload(finished);
@@ -164,8 +164,8 @@ impl Supervisor {
                     self.catch_up(worker);
                 }
             }
-            Word::Shows(_) => {}
-            Word::Kept => self.on_kept(worker),
+            WorkerReport::ChallengeShown(_) => {}
+            WorkerReport::Kept => self.on_kept(worker),
             word => {
                 let pairs = &self.serving.pairs;
                 if let Some(upgrade) = &mut self.upgrade {

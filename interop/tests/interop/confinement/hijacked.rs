@@ -191,7 +191,10 @@ fn no_process_that_a_worker_names_is_signalled() {
         signal(main, Signal::USR2);
         std::thread::sleep(Duration::from_millis(1_500));
     }
-    assert!(victim.runs(), "main has signalled a process that a worker named");
+    assert!(
+        victim.runs(),
+        "main has signalled a process that a worker named"
+    );
     probe.echo(100).expect("an echo");
     signal(main, Signal::TERM);
     let status = scene.terminator.wait_for_end(PATIENCE);
