@@ -218,6 +218,6 @@ mod tests {
         assert!(refused.is_some_and(|why| why.contains("a worker has replaced it")));
         handover.move_to(reader).expect("replaced");
         assert!(args.open().is_err(), "a board of somebody else's");
-        [reader, board.fd()].map(Fd::close);
+        [reader, board.fd()].into_iter().for_each(Fd::close);
     }
 }

@@ -289,6 +289,6 @@ mod tests {
         assert_eq!(reader.text(post).map(|text| text.len()), Some(TEXT_MAX));
         assert!(reader.vouches_for(known[1]), "the longest text ends before");
         files.into_iter().for_each(Fd::close);
-        [stranger, fd, board.fd()].map(Fd::close);
+        [stranger, fd, board.fd()].into_iter().for_each(Fd::close);
     }
 }
