@@ -65,6 +65,11 @@ impl Bounds {
         }
     }
 
+    /// Whether a worker that is bound by `others` could not do what these allow.
+    pub fn exceeds(self, others: Bounds) -> bool {
+        others.sandbox != Sandbox::Off && self.unix > others.unix
+    }
+
     /// The privileges that are left to these processes: root that stays root needs one for sockets
     /// of others.
     pub fn kept(self) -> Kept {

@@ -2,7 +2,7 @@
 
 use crate::tokens;
 use dormouse_dataplane::keeper::{self, KnownFile};
-use dormouse_handover::child;
+use dormouse_handover::child::{self, Bounds};
 use dormouse_handover::control;
 use dormouse_handover::notes::Notes;
 use dormouse_handover::orders::{self, Order, WorkerReport};
@@ -46,6 +46,10 @@ struct Pair {
     challenge: u64,
     /// The worker is gone for good.
     is_over: bool,
+    /// What the worker is bound by.
+    bounds: Bounds,
+    /// What the next worker will be bound by: this one is about to give way to it.
+    renewal: Option<Bounds>,
     share: Share,
 }
 
@@ -59,6 +63,7 @@ pub(crate) struct PairState {
     board: i32,
     edition: u64,
     descriptors: Descriptors,
+    bounds: Bounds,
     share: Share,
 }
 
@@ -114,6 +119,8 @@ impl Pairs {
             descriptors: handover.descriptors.clone(),
             challenge: 0,
             is_over: false,
+            bounds: Bounds::of(&handover.config),
+            renewal: None,
             share,
         });
         Ok(())
@@ -141,6 +148,8 @@ impl Pairs {
                 descriptors: state.descriptors.clone(),
                 challenge: 0,
                 is_over: false,
+                bounds: state.bounds,
+                renewal: None,
                 share: state.share.clone(),
             });
         }
@@ -157,6 +166,7 @@ impl Pairs {
             board: pair.board.fd().0,
             edition: pair.edition,
             descriptors: pair.descriptors.clone(),
+            bounds: pair.bounds,
             share: pair.share.clone(),
         };
         self.all.iter().map(state).collect()
@@ -301,6 +311,33 @@ impl Pairs {
         self.all.iter().all(shows_it)
     }
 
+    // ---- renewal ----
+
+    /// A sandbox can't be widened. A worker whose configuration needs more than its own allows gives
+    /// way to another one, which begins with its connections: first it becomes quiet.
+    pub(crate) fn renew_if_bound(&mut self, worker: usize, wanted: Bounds) {
+        let Some(pair) = self.all.get_mut(worker) else {
+            return;
+        };
+        if wanted.exceeds(pair.bounds) && pair.renewal.is_none() {
+            pair.renewal = Some(wanted);
+            pair.order(&Order::Quiesce);
+        }
+    }
+
+    /// A worker is quiet. If it is to give way, it ends, and its keeper starts the next one.
+    pub(crate) fn renew(&self, worker: usize) {
+        let pair = self.all.get(worker);
+        if let Some(pair) = pair.filter(|pair| pair.renewal.is_some()) {
+            pair.order(&Order::HandOver);
+        }
+    }
+
+    /// Whether a worker is about to give way to another one.
+    pub(crate) fn are_renewed(&self) -> bool {
+        self.all.iter().any(|pair| pair.renewal.is_some())
+    }
+
     // ---- keepers ----
 
     /// Notes that a keeper has ended. Returns whether its worker had begun; `None`: it was no keeper.
@@ -376,6 +413,7 @@ impl Pair {
                 self.ready = true;
                 if is_new {
                     self.given.clear();
+                    self.bounds = self.renewal.take().unwrap_or(self.bounds);
                 }
                 is_new
             }

@@ -20,7 +20,10 @@ option_groups! {
             costs "two processes each";
 
         /// The user that keepers and workers become once the listeners are open, by name or
-        /// number. Only root can become somebody else. The main process stays who it is.
+        /// number. Only root can become somebody else. The main process stays who it is. `none`:
+        /// those of root become nobody (65534), unless a route has a backend on a unix socket, which
+        /// may be closed to nobody; then they stay root, with one capability (CAP_DAC_OVERRIDE), and
+        /// a warning says so.
         user: Option<String> = default "none", like "\"dormouse\"";
 
         /// The group that they become; `none`: the group of `user`.

@@ -3,6 +3,7 @@
 use super::Supervisor;
 use crate::error::{ServeError, system};
 use dormouse_dataplane::keeper;
+use dormouse_handover::child::Bounds;
 use dormouse_handover::control::DrainOrder;
 use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_reactor::process::{self, Ended, Pid, Wait};
@@ -154,6 +155,8 @@ impl Supervisor {
             WorkerReport::Ready => self.on_ready(worker),
             WorkerReport::Reloaded(_) => {
                 self.catch_up(worker);
+                let wanted = Bounds::of(&self.serving.edition.config);
+                self.serving.pairs.renew_if_bound(worker, wanted);
                 self.finish_reload_if_complete();
             }
             WorkerReport::NotReloaded(edition, why) => {
@@ -166,6 +169,7 @@ impl Supervisor {
             }
             WorkerReport::ChallengeShown(_) => {}
             WorkerReport::Kept => self.on_kept(worker),
+            WorkerReport::Quiet if self.upgrade.is_none() => self.serving.pairs.renew(worker),
             word => {
                 let pairs = &self.serving.pairs;
                 if let Some(upgrade) = &mut self.upgrade {

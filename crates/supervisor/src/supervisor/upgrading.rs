@@ -32,6 +32,8 @@ impl Supervisor {
             Some("the program is stopping")
         } else if self.drain.is_under_way() || self.reload.is_waiting() {
             Some("a drain or a reload is under way")
+        } else if self.serving.pairs.are_renewed() {
+            Some("a worker is being replaced, because a reload has brought a unix socket")
         } else if !self.serving.pairs.are_whole() {
             Some("not every worker is ready, or a keeper is gone")
         } else {

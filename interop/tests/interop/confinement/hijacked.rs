@@ -4,12 +4,15 @@
 use std::fs;
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
+use std::path::Path;
 use std::time::Duration;
 
 use dormouse_interop::admin::Admin;
+use dormouse_interop::backend::Backend;
 use dormouse_interop::intruder::{Intruder, Thread, c_long, libc};
-use dormouse_interop::peer;
+use dormouse_interop::peer::{self, Peer};
 use dormouse_interop::probe::Probe;
 use dormouse_interop::process::{Process, signal};
 use dormouse_interop::scene::{Scene, applies};
@@ -308,6 +311,46 @@ fn a_worker_without_a_unix_backend_reaches_no_unix_socket() {
             );
         }
     }
+}
+
+/// A reload may bring the first backend on a unix socket: workers give way to others that may reach it,
+/// and no connection notices.
+#[test]
+fn a_unix_backend_of_a_reload_is_reached() {
+    if !can_run() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let open = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a file of the test");
+    };
+    open(folder.path(), 0o755);
+    let path = folder.path().join("backend.sock");
+    let backend = Backend::unix(&path);
+    open(&path, 0o666);
+    let scene = Scene::with(|settings| {
+        settings.workers = 2;
+        Admin::in_folder(settings);
+    });
+    let mut old: Vec<Peer> = (0..6)
+        .map(|_| Peer::saying(scene.address, "echo"))
+        .collect();
+    let file = scene.folder.path().join("dormouse.toml");
+    let text = fs::read_to_string(&file).expect("the configuration");
+    let tcp = format!("\"{}\"", scene.backend.address());
+    assert!(text.contains(&tcp), "{text}");
+    let unix = format!("\"unix:{}\"", path.display());
+    fs::write(&file, text.replace(&tcp, &unix)).expect("the configuration");
+    Admin::of(&scene).order("/reload").expect("a reload");
+    wait::until("a connection to the new backend", PATIENCE, || {
+        let mut peer = Peer::saying(scene.address, "echo");
+        (peer.echo().is_ok() && backend.accepted() > 0).then_some(())
+    });
+    for peer in &mut old {
+        peer.echo().expect("an echo on a connection that was there");
+    }
+    let worker = worker(&scene).expect("a worker");
+    assert_eq!(status(worker, "Seccomp:"), "2");
 }
 
 /// Calls that a worker never makes, and those whose arguments decide.
