@@ -37,6 +37,7 @@ mod error;
 mod listening;
 mod main_state;
 mod material;
+mod new_binary;
 mod pairs;
 mod process_setup;
 mod reload;

@@ -10,10 +10,11 @@
 //! Until the commit any failure leads back to the old binary and the old memory.
 
 use crate::main_state::MainState;
+use crate::new_binary::NewBinary;
 use crate::pairs::Pairs;
 use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_handover::upgrade::Command;
-use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program, ProgramFile};
+use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::{Fd, OnExec};
 use std::ffi::OsString;
@@ -39,7 +40,7 @@ const RESUME: &str = "--resume=";
 
 /// An upgrade under way.
 pub(crate) struct Upgrade {
-    binary: PathBuf,
+    binary: NewBinary,
     /// The request that waits for an answer.
     request: Option<u64>,
     began_ms: u64,
@@ -111,12 +112,11 @@ impl Upgrade {
             Some(path) => path.to_owned(),
             None => own_path().map_err(|e| format!("cannot find the path of this binary: {e}"))?,
         };
-        let binary = binary
-            .canonicalize()
-            .map_err(|e| format!("cannot find {}: {e}", binary.display()))?;
-        let child = start_check(&binary, state)
-            .map_err(|e| format!("cannot start {}: {e}", binary.display()))?;
-        tracing::info!(binary = %binary.display(), "upgrade: the new binary is tried");
+        let binary = NewBinary::open(&binary)?;
+        let shown = binary.path().display();
+        let child =
+            start_check(&binary, state).map_err(|e| format!("cannot start {shown}: {e}"))?;
+        tracing::info!(binary = %shown, "upgrade: the new binary is tried");
         let now_ms = process::monotonic_ms();
         Ok(Upgrade {
             binary,
@@ -141,7 +141,7 @@ impl Upgrade {
         if ended != CAN_GO_ON {
             return Some(Step::Fail(format!(
                 "{} cannot go on with what runs here: tried, it {ended} (what it said stands above)",
-                self.binary.display()
+                self.binary.path().display()
             )));
         }
         let waiting = (0..pairs.len()).collect();
@@ -194,7 +194,9 @@ impl Upgrade {
             since_ms: now_ms,
         };
         self.deadline_ms = now_ms + PREPARE_MS;
-        if let Err(error) = pairs.post(Command::Prepare, &self.binary.to_string_lossy()) {
+        let posted = self.binary.description();
+        let posted = posted.and_then(|binary| pairs.post(Command::Prepare, &binary));
+        if let Err(error) = posted {
             return Step::Fail(error.to_string());
         }
         pairs.order_all(&Order::HandOver);
@@ -242,19 +244,19 @@ impl Upgrade {
     }
 
     /// All pairs are with the new binary. Returns it, with the request that waits and its answer.
-    pub(crate) fn complete(self) -> (PathBuf, Option<(u64, String)>) {
+    pub(crate) fn complete(self) -> (NewBinary, Option<(u64, String)>) {
         let now_ms = process::monotonic_ms();
         let still_ms = match self.stage {
             Stage::Prepare { since_ms, .. } => now_ms.saturating_sub(since_ms),
             _ => 0,
         };
         tracing::info!(
-            binary = %self.binary.display(),
+            binary = %self.binary.path().display(),
             took_ms = now_ms.saturating_sub(self.began_ms),
             still_ms,
             "upgrade: every connection is with the new binary"
         );
-        let path = self.binary.display();
+        let path = self.binary.path().display();
         let words = format!(
             "{path} serves in place of the former binary; nobody was served for {still_ms} ms"
         );
@@ -280,7 +282,7 @@ fn commit_if_prepared(takeovers: &[Takeover], pairs: &Pairs) -> Step {
     }
 }
 
-fn start_check(binary: &Path, state: &MainState) -> io::Result<Pid> {
+fn start_check(binary: &NewBinary, state: &MainState) -> io::Result<Pid> {
     let state = state.write()?;
     let child = successor(binary, TRY, state, vec![state]).start();
     state.close();
@@ -288,7 +290,7 @@ fn start_check(binary: &Path, state: &MainState) -> io::Result<Pid> {
 }
 
 /// Main executes the new binary, which inherits these descriptors. Returns only if it could not.
-pub(crate) fn execute(binary: &Path, state: &MainState, fds: &[Fd]) -> io::Result<()> {
+pub(crate) fn execute(binary: &NewBinary, state: &MainState, fds: &[Fd]) -> io::Result<()> {
     let state = state.write()?;
     let mut inherited = fds.to_vec();
     inherited.push(state);
@@ -306,7 +308,7 @@ pub(crate) fn execute(binary: &Path, state: &MainState, fds: &[Fd]) -> io::Resul
 }
 
 /// The new binary with the arguments of this one.
-fn successor(binary: &Path, how: &str, state: Fd, inherited: Vec<Fd>) -> Program {
+fn successor(binary: &NewBinary, how: &str, state: Fd, inherited: Vec<Fd>) -> Program {
     let option = |argument: &OsString| {
         let text = argument.to_string_lossy();
         text.starts_with(TRY) || text.starts_with(RESUME)
@@ -314,7 +316,7 @@ fn successor(binary: &Path, how: &str, state: Fd, inherited: Vec<Fd>) -> Program
     let mut arguments: Vec<OsString> = std::env::args_os().filter(|arg| !option(arg)).collect();
     arguments.push(format!("{how}{state}").into());
     Program {
-        file: ProgramFile::Path(binary.to_owned()),
+        file: binary.program(),
         arguments,
         environment: None,
         inherit: Inherit::Only(inherited),

@@ -5,8 +5,10 @@ use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::ptr;
+
+use rustix::fs::{Mode, OFlags};
 
 use super::share::exit_at_once;
 use super::{Pid, Wait, set_close_on_exec_from, wait};
@@ -21,6 +23,15 @@ pub enum ProgramFile {
     Path(PathBuf),
     /// An open file: what was checked is what is run.
     Open(Fd),
+}
+
+/// Opens a program to be run by its descriptor ([`ProgramFile::Open`]), not to be read.
+///
+/// # Errors
+/// What the operating system says.
+pub fn open_program(path: &Path) -> io::Result<Fd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
 /// Which descriptors the program gets, besides 0, 1 and 2.

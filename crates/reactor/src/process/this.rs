@@ -25,6 +25,11 @@ pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// The group whose rights this process has (its effective group id).
+pub fn group_id() -> u32 {
+    rustix::process::getegid().as_raw()
+}
+
 /// Milliseconds since the machine was started, time of sleep included (CLOCK_BOOTTIME). The same
 /// for all processes; it never goes back.
 pub fn boottime_ms() -> u64 {

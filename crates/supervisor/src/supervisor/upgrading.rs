@@ -3,6 +3,7 @@
 use super::Supervisor;
 use crate::control::ControlProcess;
 use crate::main_state::MainState;
+use crate::new_binary::NewBinary;
 use crate::session_files::SessionFiles;
 use crate::upgrade::{self, Step, Upgrade};
 use dormouse_handover::upgrade::Command;
@@ -70,7 +71,7 @@ impl Supervisor {
     }
 
     /// Executes the new binary in this process. Returns only if it could not.
-    fn execute(&mut self, binary: &Path) -> io::Result<()> {
+    fn execute(&mut self, binary: &NewBinary) -> io::Result<()> {
         // Control gets the answer that it waits for, and ends; the new main starts its own.
         self.attend_to_control();
         if let Some(control) = &self.control {

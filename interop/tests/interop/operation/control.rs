@@ -241,7 +241,7 @@ fn main_dies() {
     if !applies(Can::BeDormouse) {
         return;
     }
-    let (mut scene, admin) = scene(2);
+    let (mut scene, admin) = scene(1);
     let mut peer = Peer::saying(scene.address, "echo");
     peer.echo().expect("an echo");
     let before = admin.status();
