@@ -15,7 +15,6 @@ use crate::handshake::call_scope::{CallerTime, SecretCatcher};
 use crate::handshake::{ClientSessions, ClientSide, Handshake, HandshakeLimits};
 use crate::sessions::client_session::Reuse;
 use crate::sessions::client_store::ClientStore;
-use crate::sessions::restore::capture::capturing;
 use crate::sessions::restore::tls12::Tls12Restorer;
 use crate::sessions::restore::tls13::Tls13Restorer;
 use crate::x509::identity::Identity;
@@ -92,13 +91,7 @@ impl ClientContext {
     pub fn new(settings: ClientSettings) -> Result<ClientContext, SettingsError> {
         check_alpn(&settings.alpn)?;
         let by_caller = settings.resumption.and_then(|r| r.by_caller);
-        let mut provider = provider(&settings.groups)?;
-        if by_caller.is_some() {
-            let suites = &mut Arc::make_mut(&mut provider).cipher_suites;
-            suites
-                .iter_mut()
-                .for_each(|suite| *suite = capturing(*suite));
-        }
+        let provider = provider(&settings.groups)?;
         let verifier = settings.roots.verifier(&provider)?;
         let builder = ClientConfig::builder_with_details(provider, Arc::new(CallerTime))
             .with_protocol_versions(&settings.protocols.supported()?)?
