@@ -29,14 +29,13 @@
 //! | `forged_record` | a protected record that does not authenticate | refused | bad_record_mac | 8446 §5.2, 5246 §6.2.3.3 |
 //! | `wrong_finished` | a Finished that does not verify | refused | decrypt_error | 8446 §4.4.4, 5246 §7.4.9 |
 //! | `message_across_keys` | TLS 1.3: a message behind Finished in the same record, or one cut by the change of keys | refused | unexpected_message | 8446 §5.1 |
-//! | `close_notify` | close_notify, in the clear or protected | the handshake ends | (close_notify) | 8446 §6.1, 5246 §7.2.1 |
-//! | `peer_alert` | an error alert | the handshake ends | none | 8446 §6.2, 5246 §7.2.2 |
+//! | `close_notify`, `protected_close_notify` | close_notify | the handshake ends | (close_notify) | 8446 §6.1, 5246 §7.2.1 |
+//! | `peer_alert`, `protected_alert` | an error alert | the handshake ends | none | 8446 §6.2, 5246 §7.2.2 |
 //! | `ssl_3` | legacy_version 0x0300 in the first hello | refused | protocol_version | 8446 §D.5 |
 //! | `old_client` | a hello of TLS 1.0 or 1.1 | refused | protocol_version | 8446 §D.2 |
-//! | `no_key_share` | TLS 1.3: a hello without key_share, supported_groups or signature_algorithms | refused | missing_extension | 8446 §9.2 |
+//! | `no_key_share` | TLS 1.3: a hello without key_share | refused | missing_extension | 8446 §9.2 |
 //! | `message_that_cannot_be_decoded` | a hello cut short inside | refused | decode_error | 8446 §6.2 |
 //! | `unexpected_message` | a handshake message out of order | refused | unexpected_message | 8446 §4, 5246 §7.4 |
-//! | `too_many_empty_records` | TLS 1.2: no such records are taken at all | refused by its header | unexpected_message | 5246 §6.2.1 |
 //! | `more_bytes_than_allowed` | more than `handshake_bytes_max` | refused | illegal_parameter | our limit |
 //!
 //! # Where rustls decides otherwise
@@ -181,7 +180,11 @@ fn judge_first_bytes(header: [u8; HEADER_LEN], is_server: bool) -> Result<(), Re
 /// Judges a whole record that is not protected.
 pub(crate) fn judge_clear(reading: Reading, record: &[u8]) -> Result<(), RecordRefusal> {
     match record {
-        [ALERT, _, _, _, _, _level, CLOSE_NOTIFY] if reading != Reading::Tls12 => Err(closed()),
+        _ if reading == Reading::Tls12 => Ok(()),
+        [ALERT, _, _, _, _, _level, CLOSE_NOTIFY] => Err(closed()),
+        [CHANGE_CIPHER_SPEC, _, _, _, _, content @ ..] if content != [1] => {
+            Err(unexpected("a ChangeCipherSpec of another value than 1".to_owned()))
+        }
         _ => Ok(()),
     }
 }
