@@ -14,8 +14,8 @@ use rustls::time_provider::TimeProvider;
 use rustls::{KeyLog, SignatureScheme};
 use rustls_pki_types::UnixTime;
 
-use super::record_protection::RecordSealer;
 use super::record_rules::{Reading, RecordRefusal};
+use super::record_sealer::RecordSealer;
 use super::secrets::{Derivation, Secret};
 use crate::failure::CertificateProblem;
 use crate::failure::NoCertificate;

@@ -8,6 +8,7 @@ pub(crate) mod info;
 mod record_assembly;
 pub(crate) mod record_protection;
 pub(crate) mod record_rules;
+pub(crate) mod record_sealer;
 pub(crate) mod rest;
 pub(crate) mod scoped_suites;
 pub(crate) mod secrets;

@@ -182,9 +182,9 @@ pub(crate) fn judge_clear(reading: Reading, record: &[u8]) -> Result<(), RecordR
     match record {
         _ if reading == Reading::Tls12 => Ok(()),
         [ALERT, _, _, _, _, _level, CLOSE_NOTIFY] => Err(closed()),
-        [CHANGE_CIPHER_SPEC, _, _, _, _, content @ ..] if content != [1] => {
-            Err(unexpected("a ChangeCipherSpec of another value than 1".to_owned()))
-        }
+        [CHANGE_CIPHER_SPEC, _, _, _, _, content @ ..] if content != [1] => Err(unexpected(
+            "a ChangeCipherSpec of another value than 1".to_owned(),
+        )),
         _ => Ok(()),
     }
 }

@@ -107,7 +107,12 @@ impl ScopedExpander {
         let &[key_len, label_len, prefix, label @ b"resumption", _, _] = info else {
             return None;
         };
-        let nonce = in_scope(|scope| scope.ticket_messages.as_mut().map(TicketMessages::next_nonce));
+        let nonce = in_scope(|scope| {
+            scope
+                .ticket_messages
+                .as_mut()
+                .map(TicketMessages::next_nonce)
+        });
         let nonce = [nonce.flatten()?];
         let info = [key_len, label_len, prefix, label, &[1], &nonce];
         Some(self.0.expand_block(&info))
