@@ -142,6 +142,7 @@ fn pass_through(
         "suites",
         "groups",
         "truncation",
+        "backend_down",
     ];
     for name in without_effect {
         if locations.written_in_route(index, name) {
