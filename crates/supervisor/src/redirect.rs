@@ -6,7 +6,7 @@
 use crate::serving::Serving;
 use crate::tokens;
 use dormouse_config::Config;
-use dormouse_handover::talk;
+use dormouse_handover::message;
 use dormouse_helpers::helper::{self, Privileges, RestartTimer};
 use dormouse_helpers::redirect::{
     ChallengeOrder, ChallengeShown, HttpChallenge, RedirectArguments, Site,
@@ -98,7 +98,7 @@ impl RedirectProcess {
                 challenge: challenge.cloned(),
             };
             // A channel that is full is tried again in the next turn.
-            if let Ok(socket::Attempt::Done(())) = talk::send(channel, &order) {
+            if let Ok(socket::Attempt::Done(())) = message::send(channel, &order) {
                 self.told = number;
             }
         }
@@ -109,7 +109,7 @@ impl RedirectProcess {
         let Some((_, channel)) = self.process else {
             return;
         };
-        match talk::receive::<ChallengeShown>(channel) {
+        match message::receive::<ChallengeShown>(channel) {
             Ok(Some(ChallengeShown(number))) => self.shows = number,
             Ok(None) => {}
             Err(_) => {

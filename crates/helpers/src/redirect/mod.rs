@@ -20,7 +20,7 @@ pub use messages::{ChallengeOrder, ChallengeShown, HttpChallenge, RedirectArgume
 use crate::helper::{self, Privileges};
 use client::{Client, Next};
 use dormouse_config::Log;
-use dormouse_handover::talk;
+use dormouse_handover::message;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::process;
 use dormouse_reactor::sandbox::Role;
@@ -112,7 +112,7 @@ impl Redirect {
     // ---- main ----
 
     fn hear_main(&mut self) {
-        match talk::receive::<ChallengeOrder>(self.main) {
+        match message::receive::<ChallengeOrder>(self.main) {
             Ok(None) => {}
             Ok(Some(order)) => {
                 self.challenge = order.challenge;
