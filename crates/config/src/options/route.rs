@@ -4,8 +4,8 @@ use crate::option::group::option_groups;
 use crate::values::acme_name::AcmeName;
 use crate::values::amounts::SourceAddress;
 use crate::values::choices::{
-    BackendDown, Balance, ClientAsk, NameUnknown, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite, TlsVersion,
-    Truncation,
+    BackendDown, Balance, ClientAsk, NameUnknown, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite,
+    TlsVersion, Truncation,
 };
 use crate::values::client_match::ClientMatch;
 use crate::values::endpoints::Listen;

@@ -26,8 +26,8 @@ use dormouse_reactor::Fd;
 use http_body_util::BodyExt as _;
 use instant_acme::{
     Account, AccountBuilder, AuthorizationStatus, BodyWrapper, BytesResponse,
-    CertificateIdentifier, ChallengeHandle, ChallengeType, Error, ExternalAccountKey, HttpClient, Identifier,
-    NewAccount, NewOrder, Order, OrderStatus, Problem,
+    CertificateIdentifier, ChallengeHandle, ChallengeType, Error, ExternalAccountKey, HttpClient,
+    Identifier, NewAccount, NewOrder, Order, OrderStatus, Problem,
 };
 use std::future::{Future, ready};
 use std::io;

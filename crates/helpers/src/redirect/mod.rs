@@ -183,7 +183,11 @@ impl Redirect {
             Next::Write => Interest::WRITE,
             Next::Close => return self.close(index),
         };
-        if self.poller.modify(client.fd, token(index), interest).is_err() {
+        if self
+            .poller
+            .modify(client.fd, token(index), interest)
+            .is_err()
+        {
             self.close(index);
         }
     }

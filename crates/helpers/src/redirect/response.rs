@@ -71,10 +71,8 @@ fn error(status: &str, why: &str) -> Vec<u8> {
 fn response(status: &str, headers: &[&str], body: &str) -> Vec<u8> {
     let lines: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
     let len = body.len();
-    format!(
-        "HTTP/1.1 {status}\r\n{lines}Content-Length: {len}\r\nConnection: close\r\n\r\n{body}"
-    )
-    .into_bytes()
+    format!("HTTP/1.1 {status}\r\n{lines}Content-Length: {len}\r\nConnection: close\r\n\r\n{body}")
+        .into_bytes()
 }
 
 /// What is asked for: a path, with its query, at a host.
@@ -87,7 +85,10 @@ struct Target<'a> {
 impl<'a> Target<'a> {
     fn of(request: &httparse::Request<'_, 'a>) -> Result<Target<'a>, &'static str> {
         let given = request.path.unwrap_or_default();
-        if !given.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+        if !given
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'#')
+        {
             return Err("the target of the request has characters that no URL has");
         }
         let scheme = "http://";
@@ -162,7 +163,10 @@ mod tests {
     #[test]
     fn a_request_is_sent_to_the_same_host_and_path() {
         for (head, to) in [
-            ("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n", "https://a.example/"),
+            (
+                "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n",
+                "https://a.example/",
+            ),
             (
                 "POST /a/b?c=d&e=%20 HTTP/1.1\r\nhost: a.example:80\r\nContent-Length: 9\r\n\r\n",
                 "https://a.example/a/b?c=d&e=%20",
@@ -171,9 +175,18 @@ mod tests {
                 "GET http://b.example:8080/x HTTP/1.1\r\nHost: a.example\r\n\r\n",
                 "https://b.example/x",
             ),
-            ("GET HTTP://b.example HTTP/1.1\r\n\r\n", "https://b.example/"),
-            ("HEAD / HTTP/1.0\r\nHost: [::1]:80\r\n\r\n", "https://[::1]/"),
-            ("GET //c.example/ HTTP/1.1\r\nHost: a\r\n\r\n", "https://a//c.example/"),
+            (
+                "GET HTTP://b.example HTTP/1.1\r\n\r\n",
+                "https://b.example/",
+            ),
+            (
+                "HEAD / HTTP/1.0\r\nHost: [::1]:80\r\n\r\n",
+                "https://[::1]/",
+            ),
+            (
+                "GET //c.example/ HTTP/1.1\r\nHost: a\r\n\r\n",
+                "https://a//c.example/",
+            ),
         ] {
             assert_eq!(location(head).as_deref(), Some(to), "{head:?}");
         }
@@ -187,8 +200,14 @@ mod tests {
         };
         let head = b"GET /x HTTP/1.1\r\nHost: a.example:8080\r\n\r\n";
         let said = String::from_utf8(respond(head, site, None).expect("a head")).expect("text");
-        assert!(said.starts_with("HTTP/1.1 301 Moved Permanently\r\n"), "{said}");
-        assert!(said.contains("\r\nLocation: https://a.example:8443/x\r\n"), "{said}");
+        assert!(
+            said.starts_with("HTTP/1.1 301 Moved Permanently\r\n"),
+            "{said}"
+        );
+        assert!(
+            said.contains("\r\nLocation: https://a.example:8443/x\r\n"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -214,7 +233,10 @@ mod tests {
             "nonsense\r\n\r\n",
         ] {
             let said = said(head);
-            assert!(said.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{head:?}: {said}");
+            assert!(
+                said.starts_with("HTTP/1.1 400 Bad Request\r\n"),
+                "{head:?}: {said}"
+            );
             assert!(!said.contains("Location"), "{head:?}: {said}");
         }
     }

@@ -60,7 +60,13 @@ fn down_as_clients_report_it() {
     }
     let host = scene::unused_host();
     for (port, how, curl_exit, curl_says, openssl_says) in [
-        (1, "alert", 56, "alert internal error", "alert internal error"),
+        (
+            1,
+            "alert",
+            56,
+            "alert internal error",
+            "alert internal error",
+        ),
         (2, "reset", 56, "", "errno=104"),
         (3, "close", 52, "Empty reply from server", "closed"),
     ] {
@@ -73,7 +79,10 @@ fn down_as_clients_report_it() {
         for version in [["--tls-max", "1.3"], ["--tls-max", "1.2"]] {
             let (exit, said) = run_curl(address, &version);
             assert_eq!(exit, Some(curl_exit), "curl {version:?} with {how}: {said}");
-            assert!(said.contains(curl_says), "curl {version:?} with {how}: {said}");
+            assert!(
+                said.contains(curl_says),
+                "curl {version:?} with {how}: {said}"
+            );
         }
         for version in ["-tls1_3", "-tls1_2"] {
             let said = run_s_client(address, version);

@@ -99,7 +99,11 @@ fn what_is_forbidden_is_forbidden() {
         ("Control", [&TO_ALL[..], &TO_STRANGERS].concat(), 1),
         ("Worker", [&TO_ALL[..], &TO_STRANGERS].concat(), 2),
         ("Keeper", TO_ALL.to_vec(), 2),
-        ("Redirect", [&TO_ALL[..], &TO_STRANGERS, &["connect"]].concat(), 1),
+        (
+            "Redirect",
+            [&TO_ALL[..], &TO_STRANGERS, &["connect"]].concat(),
+            1,
+        ),
     ] {
         let trials = trials(&scene, role, processes);
         assert_eq!(
@@ -121,7 +125,12 @@ fn what_is_forbidden_is_forbidden() {
         }
     }
     // Seen from outside: filters are there, and a keeper that has executed itself has one still.
-    let processes = [("control", 2), ("keeper-0", 1), ("worker-0", 2), ("redirect", 1)];
+    let processes = [
+        ("control", 2),
+        ("keeper-0", 1),
+        ("worker-0", 2),
+        ("redirect", 1),
+    ];
     for (name, filters) in processes {
         let pid = named(&scene, name);
         assert_eq!(status(pid, "Seccomp"), 2, "{name}");

@@ -54,7 +54,12 @@ fn curl(http: SocketAddr, path: &str, arguments: &[&str]) -> (Option<i32>, Vec<u
 }
 
 fn redirects_to(http: SocketAddr, path: &str) -> String {
-    let format = ["--output", "/dev/null", "--write-out", "%{http_code} %{redirect_url}"];
+    let format = [
+        "--output",
+        "/dev/null",
+        "--write-out",
+        "%{http_code} %{redirect_url}",
+    ];
     let (_, said) = curl(http, path, &format);
     String::from_utf8_lossy(&said).into_owned()
 }
@@ -81,7 +86,11 @@ fn a_browser_arrives_at_https() {
     );
     let (status, body) = curl(http, "/bytes/70000", &["--location", "--fail"]);
     assert_eq!(status, Some(0));
-    assert_eq!(Some(&Total::of(&body)), web.sent().last(), "the body over https");
+    assert_eq!(
+        Some(&Total::of(&body)),
+        web.sent().last(),
+        "the body over https"
+    );
     // With 308 a POST stays a POST: its body is sent to https, and to nobody else.
     let body = random(300_000);
     let file = site.folder.path().join("body");
@@ -105,7 +114,10 @@ fn what_is_no_request_is_answered_and_closed() {
         (&b"GET /x HTTP/1.1\r\nHost: a.example\r\n\r\n"[..], "301"),
         (b"GET / HTTP/1.1\r\n\r\n", "400"),
         (b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n", "400"),
-        (b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example\r\n\r\n", "400"),
+        (
+            b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example\r\n\r\n",
+            "400",
+        ),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "400"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", "400"),
         (&[b'A'; 20_000], "400"),
@@ -126,7 +138,10 @@ fn what_is_no_request_is_answered_and_closed() {
     // Of two requests on one connection the first is answered.
     let two = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n";
     let said = exchange(http, two);
-    assert!(said.contains("https://a:8443/1") && !said.contains("/2"), "{said}");
+    assert!(
+        said.contains("https://a:8443/1") && !said.contains("/2"),
+        "{said}"
+    );
     drop(site);
 }
 
@@ -203,7 +218,10 @@ fn it_follows_crashes_reloads_drains_and_upgrades() {
     });
 
     site.admin.order("/upgrade").expect("an upgrade");
-    assert!(redirects_to(other, "/x").starts_with("301"), "after an upgrade");
+    assert!(
+        redirects_to(other, "/x").starts_with("301"),
+        "after an upgrade"
+    );
     process(&site);
 
     site.admin.order("/drain?over=10m").expect("a drain");
