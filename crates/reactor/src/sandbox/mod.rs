@@ -4,6 +4,7 @@
 //! | | may | by |
 //! |---|---|---|
 //! | worker | what its loop needs: sockets that exist, new TCP connections, unix connections if a route has such a backend, its memory | a list of calls, everything else is refused; Landlock: no file, no port of its choice, no signal, no abstract socket |
+//! | redirect | the worker's calls, but no new socket | as a worker |
 //! | control, scout | the same, look at files under a few paths, resolve names, start threads | a longer list; Landlock: these paths, to read |
 //! | keeper | all but calls which no build of this program will ever make | a list of what is refused |
 //!
@@ -59,6 +60,8 @@ pub enum Role {
     Control,
     /// Asks others over the network: resolvers, backends, stores of keys, authorities.
     Scout,
+    /// Answers clients that others have connected to it, and nobody else.
+    Redirect,
 }
 
 impl fmt::Display for Role {
@@ -69,6 +72,7 @@ impl fmt::Display for Role {
             Role::Keeper => "Keeper",
             Role::Control => "Control",
             Role::Scout => "Scout",
+            Role::Redirect => "Redirect",
         })
     }
 }
@@ -84,6 +88,7 @@ pub fn enter(role: Role) -> io::Result<()> {
     let files = match role {
         Role::Keeper => Ok(()),
         Role::Worker { unix } | Role::WorkersFirstThread { unix } => files::confine(&[], unix),
+        Role::Redirect => files::confine(&[], UnixSockets::No),
         Role::Control => files::confine(&["/proc"], UnixSockets::Files),
         Role::Scout => files::confine(files::FOR_NAMES, UnixSockets::Abstract),
     };
@@ -92,6 +97,7 @@ pub fn enter(role: Role) -> io::Result<()> {
         Role::Worker { unix } => calls::allow_worker(unix != UnixSockets::No)?,
         // The thread that works sets the list, for both.
         Role::WorkersFirstThread { .. } => {}
+        Role::Redirect => calls::allow_answering()?,
         Role::Control | Role::Scout => calls::allow_looking()?,
     }
     files

@@ -11,7 +11,7 @@ mod open;
 mod options;
 mod transfer;
 
-pub use address::{Addr, AddrError, Peer};
+pub use address::{Addr, AddrError, Peer, canonical};
 pub use channel::{
     DESCRIPTORS_MAX, MESSAGE_MAX, Message, Words, channel, name_senders, receive_message,
     receive_words, send_message,
