@@ -180,19 +180,30 @@ impl Prepared {
         } else {
             (libc::AT_FDCWD, 0)
         };
-        // SAFETY: the path ends with a zero byte, and so does every string of the two lists, which
-        // end with a null pointer; the strings live in `self`.
-        unsafe {
-            libc::syscall(
-                libc::SYS_execveat,
-                at,
-                self.path.as_ptr(),
-                argv,
-                envp,
-                flags,
-            );
+        let exec = || {
+            // SAFETY: the path ends with a zero byte, and so does every string of the two lists, which
+            // end with a null pointer; the strings live in `self`.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_execveat,
+                    at,
+                    self.path.as_ptr(),
+                    argv,
+                    envp,
+                    flags,
+                );
+            }
+            io::Error::last_os_error()
+        };
+        let error = exec();
+        if error.raw_os_error() != Some(libc::ENOENT) || !self.file.is_some() {
+            return error;
         }
-        io::Error::last_os_error()
+        // A script: what interprets it opens it again by this descriptor, which has to be there.
+        match self.file.set_on_exec(OnExec::Keep) {
+            Ok(()) => exec(),
+            Err(error) => error,
+        }
     }
 }
 
