@@ -20,6 +20,7 @@
 //! |---|---|
 //! | [`stream`] | a connection from its first byte to its end: what everybody uses |
 //! | `handshake` | rustls, driven one record at a time, until the state has all that it needs |
+//! | `hooks` | what the caller decides or learns during a handshake |
 //! | `context` | settings of servers and clients, made ready once |
 //! | `sessions` | resumption: tickets, caches, a client's sessions as bytes |
 //! | `x509` | certificates: our own, whom we trust, what clients show |
@@ -34,6 +35,7 @@ mod client_hello;
 mod context;
 mod failure;
 mod handshake;
+mod hooks;
 mod reader;
 mod sessions;
 pub mod stream;
@@ -50,6 +52,11 @@ pub use failure::{Blame, CertificateProblem, FailureKind, HandshakeFailure};
 pub use handshake::info::{Flights, HandshakeInfo};
 pub use handshake::rest::Rested;
 pub use handshake::{Handshake, HandshakeLimits, Progress};
+pub use hooks::choose_identity::ChooseIdentity;
+pub use hooks::exporter::{ExportError, Exporter};
+pub use hooks::judge_certificate::{Finding, JudgeCertificate, ShownCertificates};
+pub use hooks::secret_log::{SecretLog, secret_log_line};
+pub use hooks::sign::{Sign, SigningScheme};
 pub use rustls_pki_types::{CertificateDer, UnixTime};
 pub use sessions::client_session::{Reuse, Session, SessionStore, digest};
 pub use sessions::refusal::ResumptionRefused;

@@ -12,6 +12,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("record", ""),
     ("reactor", ""),
     ("engine", "record"),
+    ("embed", "record engine"),
     // Their limits are the configuration's: so they stand below it.
     ("tables", "engine reactor"),
     ("config", "engine reactor tables"),

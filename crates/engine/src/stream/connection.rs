@@ -112,6 +112,24 @@ impl Connection {
         (connection, rested.info)
     }
 
+    /// An established connection with bytes that were received and not opened, and output that was not
+    /// sent: what [`Connection::take_unopened`] and [`Connection::take_output`] have given out.
+    pub fn in_flight(received: Vec<u8>, unsent: Vec<u8>) -> Connection {
+        Connection {
+            received,
+            unsent,
+            ..Connection::default()
+        }
+    }
+
+    /// The same handshake, with bytes of the peer that came before it. The next [`Connection::handle`]
+    /// takes them before its input.
+    #[must_use]
+    pub fn with_received(mut self, received: Vec<u8>) -> Connection {
+        self.received = received;
+        self
+    }
+
     fn handshaking(handshake: Handshake) -> Connection {
         Connection {
             handshake: Some(Box::new(handshake)),
@@ -229,9 +247,18 @@ impl Connection {
                 return Found::Ended(end.clone());
             }
             let found = if self.handshake.is_some() {
-                let received = input.get(*used..).unwrap_or_default();
-                *used = input.len();
-                self.shake_hands(state, now, received)
+                if !self.received.is_empty() {
+                    // What came before the handshake began.
+                    let early = std::mem::take(&mut self.received);
+                    match self.shake_hands(state, now, &early) {
+                        Some(Found::InputUsed) => continue,
+                        found => found,
+                    }
+                } else {
+                    let received = input.get(*used..).unwrap_or_default();
+                    *used = input.len();
+                    self.shake_hands(state, now, received)
+                }
             } else {
                 self.open_next(state, now, input, used)
             };
@@ -447,6 +474,22 @@ impl Connection {
     /// Gives the connection up, with this alert for the peer.
     pub fn abort(&mut self, state: &mut State, why: AlertDescription) {
         self.seal_alert(state, Alert::fatal(why));
+    }
+
+    /// TLS 1.3: replaces the key of our direction and says so to the peer (RFC 8446 §4.6.3).
+    pub fn update_keys(&mut self, state: &mut State) -> Result<(), SealError> {
+        let mut key = SealKey::new(state);
+        self.seal_small(|room| seal_key_update(state, &mut key, room))
+    }
+
+    /// Takes all of the output, as if it had been sent.
+    pub fn take_output(&mut self) -> Vec<u8> {
+        if self.handshake.is_some() || self.sent > 0 {
+            let output = self.output().to_vec();
+            self.output_sent(output.len());
+            return output;
+        }
+        std::mem::take(&mut self.unsent)
     }
 
     /// What is to be sent to the peer, in order.

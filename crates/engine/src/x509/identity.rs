@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::{Error, InconsistentKeys};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
@@ -13,6 +13,7 @@ use x509_parser::public_key::PublicKey;
 use zeroize::Zeroizing;
 
 use crate::failure::utc;
+use crate::hooks::sign::{ForeignKey, Sign};
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
 use crate::x509::ocsp::{OcspProblem, OcspTimes, check_ocsp};
 use crate::x509::pem;
@@ -104,6 +105,21 @@ impl Identity {
         Identity::new(chain, pem::key(pem.as_bytes(), name)?, name, name)
     }
 
+    /// A chain, DER, the server's own certificate first, and a key that only `sign` can use. `name` is
+    /// for errors.
+    ///
+    /// Nothing proves here that the key belongs to the certificate: a peer finds out.
+    pub fn from_signer(
+        chain: Vec<Vec<u8>>,
+        sign: Arc<dyn Sign>,
+        name: &str,
+    ) -> Result<Identity, IdentityError> {
+        let chain = chain.into_iter().map(CertificateDer::from).collect();
+        Identity::describe(chain, name, |key_kind| {
+            Ok(Arc::new(ForeignKey::new(key_kind, sign)))
+        })
+    }
+
     /// The same from files.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Identity, IdentityError> {
         let certificate_name = certificate.display().to_string();
@@ -169,12 +185,22 @@ impl Identity {
         certificate_name: &str,
         key_name: &str,
     ) -> Result<Identity, IdentityError> {
+        Identity::describe(chain, certificate_name, |_| {
+            any_supported_type(&key).map_err(|e| IdentityError {
+                file: key_name.to_owned(),
+                problem: IdentityProblem::UnusableKey(e.to_string()),
+            })
+        })
+    }
+
+    /// Reads the certificate, then asks for the key.
+    fn describe(
+        chain: Vec<CertificateDer<'static>>,
+        certificate_name: &str,
+        signing_key: impl FnOnce(KeyKind) -> Result<Arc<dyn SigningKey>, IdentityError>,
+    ) -> Result<Identity, IdentityError> {
         let about_certificate = |problem| IdentityError {
             file: certificate_name.to_owned(),
-            problem,
-        };
-        let about_key = |problem| IdentityError {
-            file: key_name.to_owned(),
             problem,
         };
         let leaf = chain
@@ -200,9 +226,7 @@ impl Identity {
         let (not_before_s, not_after_s) =
             (seconds(validity.not_before), seconds(validity.not_after));
 
-        let signing_key = any_supported_type(&key)
-            .map_err(|e| about_key(IdentityProblem::UnusableKey(e.to_string())))?;
-        let certified = CertifiedKey::new(chain, signing_key);
+        let certified = CertifiedKey::new(chain, signing_key(key_kind)?);
         Ok(Identity {
             certified: Arc::new(certified),
             stapled: None,

@@ -15,6 +15,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::context::settings::SettingsError;
 use crate::failure::CertificateProblem;
 use crate::handshake::call_scope::in_scope;
+use crate::hooks::judge_certificate::JudgeCertificate;
+use crate::x509::judgement::Shown;
 use crate::x509::pem;
 
 /// Whom a client trusts to vouch for servers.
@@ -70,17 +72,21 @@ impl Roots {
     pub(crate) fn verifier(
         &self,
         provider: &Arc<CryptoProvider>,
+        judge: Option<Arc<dyn JudgeCertificate>>,
     ) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
         let store = match self {
             Roots::System => Arc::new(system_roots()?),
             Roots::Pem(bundle) => Arc::new(pem_roots(bundle)?),
             Roots::Store(store) => Arc::clone(&store.0),
-            Roots::Insecure => return Ok(Arc::new(NoJudgement(Arc::clone(provider)))),
+            Roots::Insecure => {
+                let provider = Arc::clone(provider);
+                return Ok(Arc::new(NoRoots { provider, judge }));
+            }
         };
         let inner = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(provider))
             .build()
             .map_err(|e| SettingsError::Roots(e.to_string()))?;
-        Ok(Arc::new(Judgement(inner)))
+        Ok(Arc::new(WithRoots { inner, judge }))
     }
 }
 
@@ -126,9 +132,12 @@ fn pem_roots(bundle: &[u8]) -> Result<RootCertStore, SettingsError> {
 }
 
 /// webpki's judgement, with the problem noted in more words than its error has.
-struct Judgement(Arc<WebPkiServerVerifier>);
+struct WithRoots {
+    inner: Arc<WebPkiServerVerifier>,
+    judge: Option<Arc<dyn JudgeCertificate>>,
+}
 
-impl ServerCertVerifier for Judgement {
+impl ServerCertVerifier for WithRoots {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -140,13 +149,34 @@ impl ServerCertVerifier for Judgement {
         if is_loopback() {
             return Ok(ServerCertVerified::assertion());
         }
-        let judgement =
-            self.0
-                .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        if let Err(Error::InvalidCertificate(error)) = &judgement {
-            let problem = problem(error, end_entity, intermediates);
-            in_scope(|scope| scope.certificate_problem = Some(problem));
-        }
+        let judgement = self.inner.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
+        let found = match &judgement {
+            Err(Error::InvalidCertificate(error)) => {
+                Some(problem(error, end_entity, intermediates))
+            }
+            _ => None,
+        };
+        let (judgement, found) = match &self.judge {
+            Some(judge) => {
+                let shown = Shown {
+                    end_entity,
+                    intermediates,
+                    server_name: Some(&server_name.to_str()),
+                    ocsp_response,
+                    now,
+                };
+                let accepted = ServerCertVerified::assertion();
+                shown.judge_again(&**judge, (judgement, found), accepted)
+            }
+            None => (judgement, found),
+        };
+        in_scope(|scope| scope.certificate_problem = found);
         judgement
     }
 
@@ -160,7 +190,7 @@ impl ServerCertVerifier for Judgement {
             return Ok(HandshakeSignatureValid::assertion());
         }
         note_signature(signed);
-        self.0.verify_tls12_signature(message, cert, signed)
+        self.inner.verify_tls12_signature(message, cert, signed)
     }
 
     fn verify_tls13_signature(
@@ -170,33 +200,48 @@ impl ServerCertVerifier for Judgement {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         note_signature(signed);
-        self.0.verify_tls13_signature(message, cert, signed)
+        self.inner.verify_tls13_signature(message, cert, signed)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.inner.supported_verify_schemes()
     }
 }
 
-impl fmt::Debug for Judgement {
+impl fmt::Debug for WithRoots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Judgement")
+        f.write_str("WithRoots")
     }
 }
 
-/// Takes every certificate. The server must still own its key.
-struct NoJudgement(Arc<CryptoProvider>);
+/// Takes every certificate that the caller does not refuse. The server must own its key.
+struct NoRoots {
+    provider: Arc<CryptoProvider>,
+    judge: Option<Arc<dyn JudgeCertificate>>,
+}
 
-impl ServerCertVerifier for NoJudgement {
+impl ServerCertVerifier for NoRoots {
     fn verify_server_cert(
         &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
+        let Some(judge) = self.judge.as_deref().filter(|_| !is_loopback()) else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let shown = Shown {
+            end_entity,
+            intermediates,
+            server_name: Some(&server_name.to_str()),
+            ocsp_response,
+            now,
+        };
+        let (judgement, found) = shown.judge(judge, ServerCertVerified::assertion());
+        in_scope(|scope| scope.certificate_problem = found);
+        judgement
     }
 
     fn verify_tls12_signature(
@@ -209,7 +254,7 @@ impl ServerCertVerifier for NoJudgement {
             return Ok(HandshakeSignatureValid::assertion());
         }
         note_signature(signed);
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls12_signature(message, cert, signed, algorithms)
     }
 
@@ -220,18 +265,19 @@ impl ServerCertVerifier for NoJudgement {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         note_signature(signed);
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls13_signature(message, cert, signed, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        let algorithms = &self.provider.signature_verification_algorithms;
+        algorithms.supported_schemes()
     }
 }
 
-impl fmt::Debug for NoJudgement {
+impl fmt::Debug for NoRoots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NoJudgement")
+        f.write_str("NoRoots")
     }
 }
 
