@@ -33,7 +33,8 @@ const SEND_MAX: usize = 1 << 30;
 ///
 /// Invariants:
 /// - While `handshake` is there the state is empty, and output comes from the handshake.
-/// - `received[opened..]` begins with a record; only behind a handshake is there more than one.
+/// - `received[opened..]` begins with a record. Only around a handshake is there more than one: what
+///   came before it (`with_received`), or behind it.
 /// - `open_key` is there only between two calls of [`Connection::handle`] for the same input.
 /// - After `end` nothing more is opened.
 #[derive(Default)]
