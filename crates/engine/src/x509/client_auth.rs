@@ -13,10 +13,7 @@ use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
-    SignatureScheme,
-};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -28,8 +25,8 @@ use crate::handshake::call_scope::in_scope;
 use crate::hooks::judge_certificate::JudgeCertificate;
 use crate::sessions::refusal::ResumptionRefused;
 use crate::x509::client_rules::{self, ClientRule};
-use crate::x509::judgement::{Judgement, Shown};
-use crate::x509::trust::problem;
+use crate::x509::judgement::Shown;
+use crate::x509::trust::roots_from_pem;
 
 /// What a ticket says of the rules it was made under: as many bytes of a digest.
 pub(crate) const POLICY_LEN: usize = 16;
@@ -77,23 +74,6 @@ impl ClientCertificates {
     /// Can they be used?
     pub fn check(&self) -> Result<(), SettingsError> {
         ClientAuth::with_roots(self, &provider(&Group::ALL)?).map(|_| ())
-    }
-
-    fn roots(&self) -> Result<RootCertStore, SettingsError> {
-        let mut store = RootCertStore::empty();
-        for (index, certificate) in CertificateDer::pem_slice_iter(&self.roots).enumerate() {
-            let added = certificate
-                .map_err(|e| e.to_string())
-                .and_then(|certificate| store.add(certificate).map_err(|e| e.to_string()));
-            added.map_err(|e| {
-                SettingsError::ClientRoots(format!("certificate {}: {e}", index + 1))
-            })?;
-        }
-        if store.is_empty() {
-            let why = "there is no PEM certificate in it".to_owned();
-            return Err(SettingsError::ClientRoots(why));
-        }
-        Ok(store)
     }
 
     fn lists(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, SettingsError> {
@@ -171,10 +151,11 @@ impl ClientAuth {
         settings: &ClientCertificates,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Arc<dyn ClientCertVerifier>, SettingsError> {
-        let roots = Arc::new(settings.roots()?);
-        let mut builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider))
-            .with_crls(settings.lists()?)
-            .enforce_revocation_expiration();
+        let roots = roots_from_pem(&settings.roots).map_err(SettingsError::ClientRoots)?;
+        let mut builder =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+                .with_crls(settings.lists()?)
+                .enforce_revocation_expiration();
         if !settings.required {
             builder = builder.allow_unauthenticated();
         }
@@ -210,7 +191,18 @@ impl ClientAuth {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let (mut judgement, mut found) = self.judge_chain(own, intermediates, now);
+        let inner = self.inner.as_ref();
+        let of_roots = inner.map(|inner| inner.verify_client_cert(own, intermediates, now));
+        let shown = Shown {
+            end_entity: own,
+            intermediates,
+            server_name: None,
+            ocsp_response: &[],
+            now,
+        };
+        let judge = self.judge.as_deref();
+        let (mut judgement, mut found) =
+            shown.judge(of_roots, judge, ClientCertVerified::assertion());
         if judgement.is_ok()
             && let Err(claims) = client_rules::allow(&self.allow, own)
         {
@@ -225,39 +217,6 @@ impl ClientAuth {
             scope.resumption.client_judged = judgement.is_ok();
         });
         judgement
-    }
-}
-
-impl ClientAuth {
-    /// The judgement of the roots, then the caller's.
-    fn judge_chain(
-        &self,
-        own: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Judgement<ClientCertVerified> {
-        let of_roots = self.inner.as_ref().map(|inner| {
-            let judgement = inner.verify_client_cert(own, intermediates, now);
-            let found = match &judgement {
-                Err(Error::InvalidCertificate(error)) => Some(problem(error, own, intermediates)),
-                _ => None,
-            };
-            (judgement, found)
-        });
-        let shown = Shown {
-            end_entity: own,
-            intermediates,
-            server_name: None,
-            ocsp_response: &[],
-            now,
-        };
-        let accepted = ClientCertVerified::assertion();
-        match (of_roots, &self.judge) {
-            (Some(of_roots), Some(judge)) => shown.judge_again(&**judge, of_roots, accepted),
-            (Some(of_roots), None) => of_roots,
-            (None, Some(judge)) => shown.judge(&**judge, accepted),
-            (None, None) => (Err(Error::General("nobody judges".to_owned())), None),
-        }
     }
 }
 

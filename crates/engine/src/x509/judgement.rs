@@ -1,7 +1,8 @@
-//! Certificates before the caller's judge.
+//! The judgement of a peer's certificate: the roots', then the caller's.
 
 use rustls::{CertificateError, Error};
 use rustls_pki_types::{CertificateDer, UnixTime};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::failure::CertificateProblem;
 use crate::hooks::judge_certificate::{Finding, JudgeCertificate, ShownCertificates};
@@ -19,32 +20,38 @@ pub(crate) struct Shown<'a> {
 pub(crate) type Judgement<V> = (Result<V, Error>, Option<CertificateProblem>);
 
 impl Shown<'_> {
-    /// Asks the judge behind the roots. `accepted` is what stands for a good judgement.
-    pub(crate) fn judge_again<V>(
+    /// Returns the judgement that counts. `of_roots` is `None` where there are no roots; without a judge
+    /// either, the peer is accepted. `accepted` is what stands for a good judgement.
+    pub(crate) fn judge<V>(
         &self,
-        judge: &dyn JudgeCertificate,
-        (of_roots, problem): Judgement<V>,
+        of_roots: Option<Result<V, Error>>,
+        judge: Option<&dyn JudgeCertificate>,
         accepted: V,
     ) -> Judgement<V> {
-        let finding = match (&of_roots, &problem) {
-            (Ok(_), _) => Finding::Trusted,
-            (Err(_), Some(problem)) => Finding::Refused(problem),
-            // Not the certificate's fault: nothing to judge.
-            (Err(_), None) => return (of_roots, None),
+        let problem = match &of_roots {
+            Some(Err(Error::InvalidCertificate(error))) => Some(self.problem(error)),
+            _ => None,
         };
-        match (self.ask(judge, finding), &of_roots) {
+        let Some(judge) = judge else {
+            return (of_roots.unwrap_or(Ok(accepted)), problem);
+        };
+        let finding = match (&of_roots, &problem) {
+            (None, _) => Finding::NoRoots,
+            (Some(Ok(_)), _) => Finding::Trusted,
+            (Some(Err(_)), Some(problem)) => Finding::Refused(problem),
+            // Not the certificate's fault: nothing to judge.
+            (Some(Err(error)), None) => return (Err(error.clone()), None),
+        };
+        match (self.ask(judge, finding), of_roots) {
             (Ok(()), _) => (Ok(accepted), None),
             // The roots' error has the better alert.
-            (Err(_), Err(_)) => (of_roots, problem),
-            (Err(why), Ok(_)) => refused(why),
-        }
-    }
-
-    /// Asks the judge where there are no roots.
-    pub(crate) fn judge<V>(&self, judge: &dyn JudgeCertificate, accepted: V) -> Judgement<V> {
-        match self.ask(judge, Finding::NoRoots) {
-            Ok(()) => (Ok(accepted), None),
-            Err(why) => refused(why),
+            (Err(_), Some(Err(error))) => (Err(error), problem),
+            // Its alert is access_denied (RFC 8446 §6.2).
+            (Err(why), _) => {
+                let error = CertificateError::ApplicationVerificationFailure;
+                let problem = CertificateProblem::Other(why);
+                (Err(Error::InvalidCertificate(error)), Some(problem))
+            }
         }
     }
 
@@ -59,13 +66,49 @@ impl Shown<'_> {
             finding,
         })
     }
+
+    /// What is wrong, with what only the certificate itself can tell. An unknown issuer is
+    /// looked for at the end of the chain, where somebody has to add it.
+    fn problem(&self, error: &CertificateError) -> CertificateProblem {
+        if is_authority_as_server(error) {
+            return authority_as_server(self.end_entity, error);
+        }
+        if *error != CertificateError::UnknownIssuer {
+            return CertificateProblem::from(error);
+        }
+        let last = self.intermediates.last().unwrap_or(self.end_entity);
+        let (Ok((_, leaf)), Ok((_, last))) = (
+            X509Certificate::from_der(self.end_entity),
+            X509Certificate::from_der(last),
+        ) else {
+            return CertificateProblem::from(error);
+        };
+        if leaf.issuer().as_raw() == leaf.subject().as_raw() {
+            CertificateProblem::SelfSigned {
+                subject: leaf.subject().to_string(),
+            }
+        } else {
+            CertificateProblem::UnknownIssuer {
+                issuer: last.issuer().to_string(),
+            }
+        }
+    }
 }
 
-/// Its alert is access_denied (RFC 8446 §6.2).
-fn refused<V>(why: String) -> Judgement<V> {
-    let error = CertificateError::ApplicationVerificationFailure;
-    (
-        Err(Error::InvalidCertificate(error)),
-        Some(CertificateProblem::Other(why)),
-    )
+/// webpki's own error for a leaf with CA:TRUE comes without a variant of rustls'.
+fn is_authority_as_server(error: &CertificateError) -> bool {
+    matches!(error, CertificateError::Other(other) if other.to_string() == "CaUsedAsEndEntity")
+}
+
+fn authority_as_server(
+    end_entity: &CertificateDer<'_>,
+    error: &CertificateError,
+) -> CertificateProblem {
+    match X509Certificate::from_der(end_entity) {
+        Ok((_, leaf)) => CertificateProblem::AuthorityAsServer {
+            subject: leaf.subject().to_string(),
+            self_signed: leaf.issuer().as_raw() == leaf.subject().as_raw(),
+        },
+        Err(_) => CertificateProblem::from(error),
+    }
 }

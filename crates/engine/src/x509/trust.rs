@@ -1,19 +1,19 @@
-//! Judging the server's certificate: by trusted roots, with every problem told apart, or not
-//! at all, which is then said aloud.
+//! Verifies the server's certificate by trusted roots, or not at all. Each problem has a name of
+//! its own.
 
 use std::fmt;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
+use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::context::settings::SettingsError;
-use crate::failure::CertificateProblem;
 use crate::handshake::call_scope::in_scope;
 use crate::hooks::judge_certificate::JudgeCertificate;
 use crate::x509::judgement::Shown;
@@ -40,7 +40,8 @@ pub struct TrustStore(Arc<RootCertStore>);
 impl TrustStore {
     /// From a PEM bundle, in which every certificate must be usable.
     pub fn from_pem(bundle: &[u8]) -> Result<TrustStore, SettingsError> {
-        pem_roots(bundle).map(|store| TrustStore(Arc::new(store)))
+        let store = roots_from_pem(bundle).map_err(SettingsError::Roots)?;
+        Ok(TrustStore(Arc::new(store)))
     }
 
     /// How many roots there are.
@@ -75,18 +76,21 @@ impl Roots {
         judge: Option<Arc<dyn JudgeCertificate>>,
     ) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
         let store = match self {
-            Roots::System => Arc::new(system_roots()?),
-            Roots::Pem(bundle) => Arc::new(pem_roots(bundle)?),
-            Roots::Store(store) => Arc::clone(&store.0),
-            Roots::Insecure => {
-                let provider = Arc::clone(provider);
-                return Ok(Arc::new(NoRoots { provider, judge }));
-            }
+            Roots::System => Some(Arc::new(system_roots()?)),
+            Roots::Pem(bundle) => Some(TrustStore::from_pem(bundle)?.0),
+            Roots::Store(store) => Some(Arc::clone(&store.0)),
+            Roots::Insecure => None,
         };
-        let inner = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(provider))
-            .build()
-            .map_err(|e| SettingsError::Roots(e.to_string()))?;
-        Ok(Arc::new(WithRoots { inner, judge }))
+        let chain = store.map(|store| {
+            let builder = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(provider));
+            let built = builder.build();
+            built.map_err(|e| SettingsError::Roots(e.to_string()))
+        });
+        Ok(Arc::new(ServerVerifier {
+            chain: chain.transpose()?,
+            judge,
+            algorithms: provider.signature_verification_algorithms,
+        }))
     }
 }
 
@@ -114,30 +118,30 @@ fn usable_system_certificates() -> Result<Vec<CertificateDer<'static>>, Settings
     Ok(usable)
 }
 
-/// A bundle is somebody's choice, so every certificate in it must be usable.
-fn pem_roots(bundle: &[u8]) -> Result<RootCertStore, SettingsError> {
+/// Reads a bundle. It is somebody's choice, so every certificate in it must be usable.
+pub(crate) fn roots_from_pem(bundle: &[u8]) -> Result<RootCertStore, String> {
     let mut store = RootCertStore::empty();
     for (index, certificate) in CertificateDer::pem_slice_iter(bundle).enumerate() {
         let added = certificate
             .map_err(|e| e.to_string())
             .and_then(|certificate| store.add(certificate).map_err(|e| e.to_string()));
-        added.map_err(|e| SettingsError::Roots(format!("certificate {}: {e}", index + 1)))?;
+        added.map_err(|e| format!("certificate {}: {e}", index + 1))?;
     }
     if store.is_empty() {
-        return Err(SettingsError::Roots(
-            "there is no PEM certificate in the bundle".to_owned(),
-        ));
+        return Err("there is no PEM certificate in the bundle".to_owned());
     }
     Ok(store)
 }
 
-/// webpki's judgement, with the problem noted in more words than its error has.
-struct WithRoots {
-    inner: Arc<WebPkiServerVerifier>,
+/// Verifies servers: their key always, their chain where there are roots or a judge of the caller's.
+struct ServerVerifier {
+    chain: Option<Arc<WebPkiServerVerifier>>,
     judge: Option<Arc<dyn JudgeCertificate>>,
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ServerCertVerifier for WithRoots {
+impl ServerCertVerifier for ServerVerifier {
+    /// The verdict of webpki, then the caller's, with the problem noted in more words than an error has.
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -149,89 +153,9 @@ impl ServerCertVerifier for WithRoots {
         if is_loopback() {
             return Ok(ServerCertVerified::assertion());
         }
-        let judgement = self.inner.verify_server_cert(
-            end_entity,
-            intermediates,
-            server_name,
-            ocsp_response,
-            now,
-        );
-        let found = match &judgement {
-            Err(Error::InvalidCertificate(error)) => {
-                Some(problem(error, end_entity, intermediates))
-            }
-            _ => None,
-        };
-        let (judgement, found) = match &self.judge {
-            Some(judge) => {
-                let shown = Shown {
-                    end_entity,
-                    intermediates,
-                    server_name: Some(&server_name.to_str()),
-                    ocsp_response,
-                    now,
-                };
-                let accepted = ServerCertVerified::assertion();
-                shown.judge_again(&**judge, (judgement, found), accepted)
-            }
-            None => (judgement, found),
-        };
-        in_scope(|scope| scope.certificate_problem = found);
-        judgement
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        if is_loopback() {
-            return Ok(HandshakeSignatureValid::assertion());
-        }
-        note_signature(signed);
-        self.inner.verify_tls12_signature(message, cert, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        note_signature(signed);
-        self.inner.verify_tls13_signature(message, cert, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
-    }
-}
-
-impl fmt::Debug for WithRoots {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("WithRoots")
-    }
-}
-
-/// Takes every certificate that the caller does not refuse. The server must own its key.
-struct NoRoots {
-    provider: Arc<CryptoProvider>,
-    judge: Option<Arc<dyn JudgeCertificate>>,
-}
-
-impl ServerCertVerifier for NoRoots {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let Some(judge) = self.judge.as_deref().filter(|_| !is_loopback()) else {
-            return Ok(ServerCertVerified::assertion());
-        };
+        let of_roots = self.chain.as_ref().map(|chain| {
+            chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        });
         let shown = Shown {
             end_entity,
             intermediates,
@@ -239,9 +163,10 @@ impl ServerCertVerifier for NoRoots {
             ocsp_response,
             now,
         };
-        let (judgement, found) = shown.judge(judge, ServerCertVerified::assertion());
-        in_scope(|scope| scope.certificate_problem = found);
-        judgement
+        let judge = self.judge.as_deref();
+        let (verdict, problem) = shown.judge(of_roots, judge, ServerCertVerified::assertion());
+        in_scope(|scope| scope.certificate_problem = problem);
+        verdict
     }
 
     fn verify_tls12_signature(
@@ -254,8 +179,7 @@ impl ServerCertVerifier for NoRoots {
             return Ok(HandshakeSignatureValid::assertion());
         }
         note_signature(signed);
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, cert, signed, algorithms)
+        verify_tls12_signature(message, cert, signed, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -265,19 +189,17 @@ impl ServerCertVerifier for NoRoots {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         note_signature(signed);
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, cert, signed, algorithms)
+        verify_tls13_signature(message, cert, signed, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        algorithms.supported_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 
-impl fmt::Debug for NoRoots {
+impl fmt::Debug for ServerVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NoRoots")
+        f.write_str("ServerVerifier")
     }
 }
 
@@ -288,53 +210,4 @@ fn is_loopback() -> bool {
 
 fn note_signature(signed: &DigitallySignedStruct) {
     in_scope(|scope| scope.signature = Some(signed.scheme));
-}
-
-/// What is wrong, with what only the certificate itself can tell. An unknown issuer is
-/// looked for at the end of the chain, where somebody has to add it.
-pub(crate) fn problem(
-    error: &CertificateError,
-    end_entity: &CertificateDer<'_>,
-    intermediates: &[CertificateDer<'_>],
-) -> CertificateProblem {
-    if is_authority_as_server(error) {
-        return authority_as_server(end_entity, error);
-    }
-    if *error != CertificateError::UnknownIssuer {
-        return CertificateProblem::from(error);
-    }
-    let last = intermediates.last().unwrap_or(end_entity);
-    let (Ok((_, leaf)), Ok((_, last))) = (
-        X509Certificate::from_der(end_entity),
-        X509Certificate::from_der(last),
-    ) else {
-        return CertificateProblem::from(error);
-    };
-    if leaf.issuer().as_raw() == leaf.subject().as_raw() {
-        CertificateProblem::SelfSigned {
-            subject: leaf.subject().to_string(),
-        }
-    } else {
-        CertificateProblem::UnknownIssuer {
-            issuer: last.issuer().to_string(),
-        }
-    }
-}
-
-/// webpki's own error for a leaf with CA:TRUE comes without a variant of rustls'.
-fn is_authority_as_server(error: &CertificateError) -> bool {
-    matches!(error, CertificateError::Other(other) if other.to_string() == "CaUsedAsEndEntity")
-}
-
-fn authority_as_server(
-    end_entity: &CertificateDer<'_>,
-    error: &CertificateError,
-) -> CertificateProblem {
-    match X509Certificate::from_der(end_entity) {
-        Ok((_, leaf)) => CertificateProblem::AuthorityAsServer {
-            subject: leaf.subject().to_string(),
-            self_signed: leaf.issuer().as_raw() == leaf.subject().as_raw(),
-        },
-        Err(_) => CertificateProblem::from(error),
-    }
 }
