@@ -10,6 +10,8 @@ use dormouse_record::{Corrupt, Misuse, SealError};
 pub enum SessionError {
     /// The handshake is not done yet.
     Handshaking,
+    /// The session was exported, and goes on elsewhere.
+    Exported,
     /// close_notify or a fatal alert was sent, or a fatal one received: nothing more can be sent.
     Closed,
     /// The connection has failed.
@@ -43,7 +45,7 @@ impl From<SealError> for SessionError {
             SealError::ContentTooLong(len) => SessionError::TooLong(len),
             SealError::BufferTooSmall { need } => SessionError::BufferTooSmall { need },
             SealError::Misuse(Misuse::NotTls13) => SessionError::NotTls13,
-            SealError::Misuse(Misuse::NotEstablished) => SessionError::Handshaking,
+            SealError::Misuse(Misuse::NotEstablished) => SessionError::Exported,
             _ => SessionError::Library,
         }
     }
@@ -53,6 +55,7 @@ impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Handshaking => f.write_str("the handshake is not done yet"),
+            Self::Exported => f.write_str("the session was exported"),
             Self::Closed => f.write_str("the connection is closed for sending"),
             Self::Failed => f.write_str("the connection has failed"),
             Self::KeyExhausted => f.write_str(

@@ -30,17 +30,18 @@ impl Session {
     /// Whoever has them must be the only one: a session that goes on twice uses a key twice for the
     /// same number, which tells an attacker what was sent. So a session is exported once, and its bytes
     /// are imported once. Tickets that are still to come are ignored.
-    pub fn export(mut self) -> Result<Zeroizing<Vec<u8>>, (Session, SessionError)> {
+    pub fn export(&mut self) -> Result<Zeroizing<Vec<u8>>, SessionError> {
         if self.is_handshaking() {
-            return Err((self, SessionError::Handshaking));
+            return Err(SessionError::Handshaking);
+        }
+        if self.state.is_empty() && !matches!(self.flight.as_deref(), Some(Flight::Poisoned)) {
+            return Err(SessionError::Exported);
         }
         self.ignore_tickets();
         let (mut received, mut unsent) = (Zeroizing::new(Vec::new()), Vec::new());
         match self.flight.as_deref_mut() {
-            Some(Flight::Poisoned) => return Err((self, SessionError::Poisoned)),
-            Some(Flight::Connection(_)) if self.state.failed() => {
-                return Err((self, SessionError::Failed));
-            }
+            Some(Flight::Poisoned) => return Err(SessionError::Poisoned),
+            _ if self.state.failed() => return Err(SessionError::Failed),
             Some(Flight::Connection(connection)) => {
                 unsent = connection.take_output();
                 *received = connection.take_unopened();
@@ -60,6 +61,8 @@ impl Session {
             bytes.extend_from_slice(&received);
             bytes.extend_from_slice(&unsent);
         }
+        self.state.wipe();
+        self.flight = None;
         Ok(bytes)
     }
 

@@ -38,6 +38,7 @@ mod handshake;
 mod hooks;
 mod reader;
 mod sessions;
+mod signature_name;
 pub mod stream;
 mod x509;
 
@@ -65,8 +66,9 @@ pub use sessions::ticket_watch::TicketWatch;
 pub use sessions::tickets::{TicketKeys, TicketSettings};
 pub use x509::client_auth::ClientCertificates;
 pub use x509::client_rules::ClientRule;
-pub use x509::identity::{Algorithms, Identity, IdentityWarning, KeyKind};
+pub use x509::identity::{Algorithms, Identity, IdentityWarning};
 pub use x509::identity_error::{IdentityError, IdentityProblem};
+pub use x509::key_kind::KeyKind;
 pub use x509::ocsp::{OcspProblem, OcspTimes, check_ocsp, ocsp_question};
 pub use x509::pem::{certificates as pem_chain, read_file as read_pem_file};
 pub use x509::trust::{Roots, TrustStore};

@@ -7,7 +7,7 @@ use zerocopy::FromBytes as _;
 
 use crate::pair::*;
 
-fn state_of(session: Session) -> State {
+fn state_of(mut session: Session) -> State {
     State::read_from_bytes(&session.export().unwrap()).unwrap()
 }
 

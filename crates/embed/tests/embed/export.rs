@@ -6,7 +6,7 @@ use dormouse_embed::{
 
 use crate::pair::*;
 
-fn moved(session: Session) -> Session {
+fn moved(mut session: Session) -> Session {
     let bytes = session.export().unwrap();
     Session::import(&bytes).unwrap()
 }
@@ -50,6 +50,15 @@ fn what_is_in_flight_goes_with_it() {
 }
 
 #[test]
+fn a_session_is_exported_once() {
+    let (mut client, _) = established(Protocols::TLS13);
+    client.export().unwrap();
+    assert_eq!(client.export(), Err(SessionError::Exported));
+    assert_eq!(client.send(b"x"), Err(SessionError::Exported));
+    assert!(client.state().is_empty());
+}
+
+#[test]
 fn half_closed_stays_half_closed() {
     let (mut client, mut server) = established(Protocols::TLS13);
     client.close().unwrap();
@@ -63,18 +72,17 @@ fn half_closed_stays_half_closed() {
 #[test]
 fn what_is_not_established_stays() {
     let (_, context) = contexts(Protocols::ALL);
-    let (session, why) = Session::accept(&context).export().unwrap_err();
-    assert_eq!(why, SessionError::Handshaking);
+    let mut session = Session::accept(&context);
+    assert_eq!(session.export(), Err(SessionError::Handshaking));
     assert!(session.is_handshaking());
     let (mut client, _) = established(Protocols::ALL);
     client.abort(AlertDescription::InternalError).unwrap();
-    let (_, why) = client.export().unwrap_err();
-    assert_eq!(why, SessionError::Failed);
+    assert_eq!(client.export(), Err(SessionError::Failed));
 }
 
 #[test]
 fn bytes_that_are_no_session_are_refused() {
-    let (client, mut server) = established(Protocols::TLS13);
+    let (mut client, mut server) = established(Protocols::TLS13);
     server.send(b"unsent").unwrap();
     let (rested, flying) = (client.export().unwrap(), server.export().unwrap());
     for good in [&rested, &flying] {

@@ -300,7 +300,7 @@ fn a_panic_ends_its_session_and_no_other() {
     assert_eq!(server.send(b"x"), Err(SessionError::Poisoned));
     assert_eq!(server.eof(), Err(SessionError::Poisoned));
     assert!(server.take_output().is_empty() && server.state().is_empty());
-    assert_eq!(server.export().unwrap_err().1, SessionError::Poisoned);
+    assert_eq!(server.export(), Err(SessionError::Poisoned));
     other.send(b"unharmed").unwrap();
     assert_eq!(pass(&mut other, &mut peer, 9).plaintext, b"unharmed");
     // A host that panics while it is told of data.

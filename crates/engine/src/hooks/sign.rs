@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rustls::sign::{Signer, SigningKey};
 use rustls::{Error, SignatureAlgorithm, SignatureScheme};
 
-use crate::handshake::info::signature_name;
-use crate::x509::identity::KeyKind;
+use crate::signature_name::signature_name;
+use crate::x509::key_kind::KeyKind;
 
 /// Signs with a private key that the engine never sees.
 pub trait Sign: fmt::Debug + Send + Sync {

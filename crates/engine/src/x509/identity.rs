@@ -9,12 +9,12 @@ use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::{Error, InconsistentKeys};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
-use x509_parser::public_key::PublicKey;
 use zeroize::Zeroizing;
 
 use crate::failure::utc;
 use crate::hooks::sign::{ForeignKey, Sign};
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
+use crate::x509::key_kind::KeyKind;
 use crate::x509::ocsp::{OcspProblem, OcspTimes, check_ocsp};
 use crate::x509::pem;
 
@@ -44,23 +44,6 @@ pub struct Algorithms {
 pub(crate) struct Stapled {
     pub(crate) certified: Arc<CertifiedKey>,
     pub(crate) until_s: u64,
-}
-
-/// The kind of a certificate's key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyKind {
-    /// RSA, with so many bits.
-    Rsa {
-        /// The length of the modulus.
-        bits: usize,
-    },
-    /// ECDSA on a NIST curve, with so many bits.
-    Ecdsa {
-        /// The length of the curve's field.
-        bits: usize,
-    },
-    /// Ed25519.
-    Ed25519,
 }
 
 /// Something about an identity that should be seen to, though it can be used.
@@ -209,7 +192,7 @@ impl Identity {
         let (_, parsed) = X509Certificate::from_der(leaf)
             .map_err(|e| about_certificate(IdentityProblem::BadCertificate(e.to_string())))?;
         let names = names(&parsed);
-        let key_kind = key_kind(&parsed).ok_or_else(|| {
+        let key_kind = KeyKind::of(&parsed).ok_or_else(|| {
             let algorithm = parsed.public_key().algorithm.algorithm.to_id_string();
             about_certificate(IdentityProblem::UnsupportedKey(algorithm))
         })?;
@@ -404,23 +387,6 @@ fn signature_algorithm(certificate: &X509Certificate<'_>) -> &'static str {
     }
 }
 
-fn key_kind(certificate: &X509Certificate<'_>) -> Option<KeyKind> {
-    const ED25519: &str = "1.3.101.112";
-    let info = certificate.public_key();
-    if info.algorithm.algorithm.to_id_string() == ED25519 {
-        return Some(KeyKind::Ed25519);
-    }
-    match info.parsed().ok()? {
-        PublicKey::RSA(rsa) => Some(KeyKind::Rsa {
-            bits: rsa.key_size(),
-        }),
-        PublicKey::EC(point) => Some(KeyKind::Ecdsa {
-            bits: point.key_size(),
-        }),
-        _ => None,
-    }
-}
-
 impl fmt::Display for IdentityWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -436,16 +402,6 @@ impl fmt::Display for IdentityWarning {
                 f,
                 "the certificate has no subject alternative name; clients will refuse it"
             ),
-        }
-    }
-}
-
-impl fmt::Display for KeyKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            KeyKind::Rsa { bits } => write!(f, "RSA-{bits}"),
-            KeyKind::Ecdsa { bits } => write!(f, "ECDSA P-{bits}"),
-            KeyKind::Ed25519 => write!(f, "Ed25519"),
         }
     }
 }
