@@ -10,6 +10,8 @@ use dormouse_record::{Corrupt, Misuse, SealError};
 pub enum SessionError {
     /// The handshake is not done yet.
     Handshaking,
+    /// The handshake is done.
+    Established,
     /// The session was exported, and goes on elsewhere.
     Exported,
     /// close_notify or a fatal alert was sent, or a fatal one received: nothing more can be sent.
@@ -55,6 +57,7 @@ impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Handshaking => f.write_str("the handshake is not done yet"),
+            Self::Established => f.write_str("the handshake is done"),
             Self::Exported => f.write_str("the session was exported"),
             Self::Closed => f.write_str("the connection is closed for sending"),
             Self::Failed => f.write_str("the connection has failed"),

@@ -66,10 +66,10 @@ pub use dormouse_engine::{
     HandshakeInfo, HandshakeLimits, Identity, IdentityError, JudgeCertificate, KeyKind, Protocols,
     ResumptionSettings, Reuse, Roots, SecretLog, ServerContext, ServerSettings,
     Session as ResumableSession, SessionStore, SettingsError, ShownCertificates, Sign,
-    SigningScheme, Suite, TicketKeys, TicketSettings, TicketWatch, TrustStore, UnixTime,
-    UnknownName, Version, alert_name, pem_chain, read_pem_file, secret_log_line,
+    SigningScheme, Suite, TicketKeyFileError, TicketKeys, TicketSettings, TicketWatch, TrustStore,
+    UnixTime, UnknownName, Version, alert_name, pem_chain, read_pem_file, secret_log_line,
 };
-pub use dormouse_record::{AlertDescription, Corrupt, Role, SealError, State};
+pub use dormouse_record::{AlertDescription, Corrupt, Protocol, Role, SealError, State};
 pub use error::{ImportError, SessionError};
 pub use exported::{EXPORT_MAX, STATE_LEN};
 pub use session::{Event, Session};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dormouse_engine::stream::{self, Connection, End};
 use dormouse_engine::{
     ClientContext, ClientHello, FirstFlight, HandshakeInfo, HandshakeLimits, ServerContext,
-    SessionStore, SettingsError, UnixTime,
+    SessionStore, SettingsError, TicketWatch, UnixTime,
 };
 use dormouse_record::{AlertDescription, State};
 
@@ -155,6 +155,61 @@ impl Session {
                 }
             }
         })
+    }
+
+    /// Does the same, but returns when the handshake is done: what was received behind it stays sealed
+    /// ([`Session::take_unopened`]), for hosts that go on with [`at_rest`].
+    pub fn shake_hands(
+        &mut self,
+        now: UnixTime,
+        input: &mut [u8],
+        mut on_event: impl FnMut(Event<'_>),
+    ) -> Result<(), SessionError> {
+        if let Some(Flight::Hello { .. }) = self.flight.as_deref() {
+            return self.feed(now, input, on_event);
+        }
+        if !self.is_handshaking() {
+            return Err(SessionError::Established);
+        }
+        self.guarded(|connection, state| {
+            let mut rest = input;
+            while connection.is_handshaking() {
+                match connection.handle(state, now, &mut rest) {
+                    stream::Event::Established(info) => on_event(Event::Established(info)),
+                    stream::Event::Ended(end) => return on_event(Event::Ended(end)),
+                    _ => return,
+                }
+            }
+        })
+    }
+
+    /// What was received and not opened: the beginning of a record, and after
+    /// [`Session::shake_hands`] any number of them.
+    pub fn unopened(&self) -> &[u8] {
+        match self.flight.as_deref() {
+            Some(Flight::Connection(connection)) => connection.unopened(),
+            _ => &[],
+        }
+    }
+
+    /// Takes what was received and not opened.
+    pub fn take_unopened(&mut self) -> Vec<u8> {
+        let unopened = match self.flight.as_deref_mut() {
+            Some(Flight::Connection(connection)) => connection.take_unopened(),
+            _ => Vec::new(),
+        };
+        self.rest();
+        unopened
+    }
+
+    /// Client: takes what takes the tickets, for [`at_rest::receive`].
+    pub fn take_tickets(&mut self) -> Option<TicketWatch> {
+        let tickets = match self.flight.as_deref_mut() {
+            Some(Flight::Connection(connection)) => connection.take_tickets(),
+            _ => None,
+        };
+        self.rest();
+        tickets
     }
 
     /// The transport has ended: nothing more comes. [`End::Closed`] only if close_notify came.

@@ -63,6 +63,7 @@ pub use sessions::client_session::{Reuse, Session, SessionStore, digest};
 pub use sessions::refusal::ResumptionRefused;
 pub use sessions::server_store::ServerSessions;
 pub use sessions::ticket_watch::TicketWatch;
+pub use sessions::tickets::key_file::{TicketKeyBytes, TicketKeyFile, TicketKeyFileError};
 pub use sessions::tickets::{TicketKeys, TicketSettings};
 pub use x509::client_auth::ClientCertificates;
 pub use x509::client_rules::ClientRule;

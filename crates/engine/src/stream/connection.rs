@@ -170,6 +170,16 @@ impl Connection {
         self.tickets = None;
     }
 
+    /// Client: takes what takes the tickets, for callers that open records by themselves.
+    pub fn take_tickets(&mut self) -> Option<TicketWatch> {
+        self.tickets.take().map(|tickets| *tickets)
+    }
+
+    /// What was received and not opened.
+    pub fn unopened(&self) -> &[u8] {
+        self.received.get(self.opened..).unwrap_or_default()
+    }
+
     /// Takes the beginning of a record that is not whole: for tools that read on by themselves.
     pub fn take_unopened(&mut self) -> Vec<u8> {
         let mut unopened = std::mem::take(&mut self.received);

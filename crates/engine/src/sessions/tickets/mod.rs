@@ -11,6 +11,7 @@
 //! certificates are handled where it was made; what else must fit is read from the session. Nonces are random: 2^32 tickets per key are safe (NIST
 //! SP 800-38D §8.3), which no rotation period in use comes near.
 
+pub(crate) mod key_file;
 mod keys;
 mod sealed;
 
