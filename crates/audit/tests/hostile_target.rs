@@ -45,14 +45,14 @@ fn program(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("its mode");
 }
 
-/// Where the loader finds a library of this process, to be mapped under another name.
+/// A library of this process, to be mapped under another name. Not the C library: a process has one.
 fn mapped_library() -> PathBuf {
     let maps = fs::read_to_string("/proc/self/maps").expect("mappings");
     let library = maps.lines().find_map(|line| {
         let path = line.get(line.find('/')?..)?;
-        path.contains("/libc.so").then(|| path.into())
+        path.contains("/libgcc_s.so").then(|| path.into())
     });
-    library.expect("the C library")
+    library.expect("a library")
 }
 
 /// A process that looks like a JVM: it has mapped a `libjvm.so`, and a `jcmd` lies beside its program.
@@ -77,11 +77,10 @@ fn what_lies_beside_its_program_is_not_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("executed");
     let jcmd = format!("#!/bin/sh\necho executed >> {}\n", trace.display());
-    let target = pretended_jvm(folder.path(), &jcmd);
-    for heap in [
-        ManagedHeap::of(&[target.pid()]),
-        ManagedHeap::after_collection(&[target.pid()]),
-    ] {
+    for count in [ManagedHeap::of, ManagedHeap::after_collection] {
+        // One that is no JVM does not outlive how a JVM is asked.
+        let target = pretended_jvm(folder.path(), &jcmd);
+        let heap = count(&[target.pid()]);
         assert!(!trace.exists(), "the audit has run the planted jcmd");
         assert_eq!(heap.bytes(), None);
         // It says that it looked, and that nothing came of it.
@@ -105,7 +104,8 @@ fn a_huge_sparse_mapping_costs_nothing() {
     target.wait_for("comm", "mapped");
     let before = resident_peak_kib();
     let snapshot = census::take(&[target.pid()], 0).expect("a census");
-    assert!(snapshot.small.values().any(|count| count.blocks > 100));
+    let small = snapshot.small.values().any(|count| count.blocks > 100);
+    assert!(small, "{snapshot:?}");
     let said = snapshot.refused.join("; ");
     assert!(
         said.contains("GiB of its address space were not looked at"),
