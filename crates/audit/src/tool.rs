@@ -13,7 +13,7 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use dormouse_measure::proc_files;
@@ -186,10 +186,7 @@ fn read_aside(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
 /// What a pipe held, unless the time is over before it is closed.
 fn wait_for(pipe: &Receiver<Vec<u8>>, until: Instant) -> Option<Vec<u8>> {
     let left = until.saturating_duration_since(Instant::now());
-    match pipe.recv_timeout(left) {
-        Ok(bytes) => Some(bytes),
-        Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => None,
-    }
+    pipe.recv_timeout(left).ok()
 }
 
 /// Its status, when it ends in time; it is killed if not.

@@ -4,7 +4,7 @@
 //! character of any value reaches the log if a terminal would act on it. Line feeds are kept in a message
 //! alone, for mistakes of a configuration; the lines that follow are indented, so none looks like an entry.
 
-use std::fmt::{self, Debug, Write as _};
+use std::fmt::{self, Debug};
 
 use dormouse_printable::{json, lines, whole};
 use tracing::field::{Field, Visit};
