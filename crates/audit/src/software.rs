@@ -145,7 +145,7 @@ pub(crate) fn recognise(
 fn look(pid: i32, signs: &mut Signs) {
     if let Ok(program) = fs::read_link(format!("/proc/{pid}/exe")) {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
-        let name = name.trim_end_matches(" (deleted)").to_owned();
+        let name = dormouse_printable::line(name.trim_end_matches(" (deleted)")).to_string();
         if signs.programs.insert(name) {
             search(pid, signs);
         }
@@ -309,7 +309,7 @@ fn library(signs: &Signs) -> Option<String> {
     Some(if name.contains("netty_tcnative") {
         "netty-tcnative".to_owned()
     } else {
-        name.to_owned()
+        dormouse_printable::line(name).to_string()
     })
 }
 

@@ -158,7 +158,8 @@ fn id_field(status: &str, name: &str, place: usize) -> Option<u32> {
 /// The short name of a process (`comm`).
 pub(crate) fn command(pid: i32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
-    Some(String::from_utf8_lossy(&name).trim().to_owned())
+    let name = String::from_utf8_lossy(&name);
+    Some(dormouse_printable::line(name.trim()).to_string())
 }
 
 /// The fields of `/proc/PID/stat` behind the command, which may itself hold blanks and brackets.

@@ -32,7 +32,7 @@ const MAY_USE: &[(&str, &str)] = &[
         "supervisor",
         "engine reactor tables config handover routes dataplane helpers",
     ),
-    ("measure", "reactor"),
+    ("measure", "printable reactor"),
     ("bench", "printable record engine reactor measure"),
     ("audit", "printable record engine reactor measure bench"),
     ("import", "printable config"),

@@ -217,7 +217,7 @@ mod tests {
         let end = start + 4 * reader.page();
         let mut runs = Vec::new();
         reader.resident(start, end, |run| runs.push(run)).unwrap();
-        assert_eq!(runs, [start..end]);
+        assert_eq!((runs.len(), runs.first()), (1, Some(&(start..end))));
         let mut bytes = vec![0; (end - start) as usize];
         reader.read_pages(start, &mut bytes).unwrap();
         assert!(bytes.iter().all(|byte| *byte == 0xa5));

@@ -110,7 +110,7 @@ impl Dashboard {
             _ => None,
         };
         page.line(|canvas| {
-            canvas.put(BAD, &trouble.unwrap_or_default());
+            canvas.put(BAD, &trouble.unwrap_or_default().replace('\n', " "));
         });
     }
 
