@@ -4,4 +4,5 @@ mod control;
 mod foreign_text;
 mod logs;
 mod monitoring;
+mod redirect;
 mod start;
