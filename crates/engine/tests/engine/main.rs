@@ -1,6 +1,7 @@
 //! The engine against stock rustls, against bad peers and with bad certificates.
 
 mod certificates;
+mod examples;
 mod hello;
 mod identities;
 mod kept_sessions;
