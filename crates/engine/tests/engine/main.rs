@@ -1,7 +1,10 @@
 //! The engine against stock rustls, against bad peers and with bad certificates.
 
+mod before_finished;
+mod before_finished_protected;
 mod certificates;
 mod examples;
+mod forgery;
 mod hello;
 mod identities;
 mod kept_sessions;

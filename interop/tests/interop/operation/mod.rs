@@ -3,4 +3,5 @@
 mod control;
 mod logs;
 mod monitoring;
+mod redirect;
 mod start;
