@@ -55,6 +55,7 @@ pub use values::network::Network;
 pub use values::pem_files::{Ca, CertificateFiles};
 pub use values::probe::{Probe, StatusCodes};
 pub use values::quantities::{ByteSize, Count};
+pub use values::route_name::RouteName;
 pub use values::server_name::ServerName;
 pub use values::units::{milliseconds, seconds, show_duration, show_number};
 pub use values::upstream::Upstream;

@@ -20,6 +20,7 @@ pub mod proxy_protocol;
 mod scratch;
 mod settings;
 mod token;
+mod traffic;
 mod worker;
 mod workspace;
 

@@ -59,6 +59,7 @@ use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::{Count, Counters};
 use dormouse_tables::latency::Latency;
+use dormouse_tables::traffic::Traffic;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -93,6 +94,8 @@ pub(crate) struct Inheritance {
     pub(crate) clients: Clients,
     /// Load and health of backends, over all workers.
     pub(crate) backends: Backends,
+    /// Traffic by route and by backend, over all workers.
+    pub(crate) traffic: Traffic,
     /// Routes by number.
     pub(crate) routes: Vec<Route>,
     /// What was parsed for them.
@@ -440,6 +443,7 @@ impl<I: Io> Worker<I> {
             counters,
             clients,
             backends,
+            traffic,
             routes,
             identities,
             late,
@@ -459,6 +463,7 @@ impl<I: Io> Worker<I> {
             count: counters,
             clients,
             backends,
+            traffic,
         };
         let mut work = Workspace::new(parts, &settings);
         let door = Door::new(
@@ -478,7 +483,7 @@ impl<I: Io> Worker<I> {
             outbound.find_warm(&connections);
         }
         // Also after a first start: then there are none.
-        connections.recount_backends(&work.backends);
+        connections.recount(&work);
         work.io.watch(orders, token::orders(), Interest::READ)?;
         if late.is_none() {
             work.io.say(orders, &Word::Ready);

@@ -30,6 +30,9 @@ pub struct Descriptors {
     /// The cache of sessions of routes, if there is one.
     #[serde(default)]
     pub session_cache: Option<i32>,
+    /// Descriptor of the table of traffic; a former binary had none.
+    #[serde(default)]
+    pub traffic: Option<i32>,
 }
 
 impl Descriptors {
@@ -51,6 +54,7 @@ impl Descriptors {
         let mut all: Vec<Fd> = self.listeners.iter().map(|&(fd, _)| Fd(fd)).collect();
         all.extend(self.sessions.map(Fd));
         all.extend(self.session_cache.map(Fd));
+        all.extend(self.traffic.map(Fd));
         all.extend(
             [
                 self.slots,

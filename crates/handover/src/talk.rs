@@ -27,6 +27,8 @@ pub struct Told {
     pub counters: i32,
     /// The table of backends, to look at.
     pub backends: i32,
+    /// The table of traffic, to look at.
+    pub traffic: i32,
     /// The number of workers.
     pub workers: u32,
     /// Started again so often.
@@ -119,15 +121,29 @@ pub struct State {
     pub acme: Option<Acme>,
     /// The drain that goes on, if there is one.
     pub drain: Option<Drain>,
+    /// Routes, then originations, as many as are told of.
+    #[serde(default)]
+    pub routes: Vec<Route>,
     /// Backends of all routes, as many as are told of.
     pub backends: Vec<Backend>,
+}
+
+/// A route or an origination.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// Its name, as the configuration has it or by its number.
+    pub name: String,
+    /// The number of its row in the table of traffic.
+    pub number: u16,
+    /// The addresses that it listens on.
+    pub listen: Vec<String>,
 }
 
 /// A backend, and where the table of backends has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backend {
-    /// The route, from 1 on.
-    pub route: usize,
+    /// The names of the routes that use it.
+    pub routes: Vec<String>,
     /// Its address, as the table of backends knows it.
     pub address: String,
     /// The name which stands for this address.

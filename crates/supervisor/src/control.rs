@@ -59,22 +59,28 @@ impl ControlProcess {
             ours.close();
             theirs.close();
         });
-        let (counters, backends) = readers?;
+        let readers = readers?;
         let arguments = talk::Told {
             listener: self.address.listener.0,
             questions_only: self.address.path.is_none(),
             owner: process::user_id(),
             channel: theirs.0,
-            counters: counters.0,
-            backends: backends.0,
+            counters: readers.counters.0,
+            backends: readers.backends.0,
+            traffic: readers.traffic.0,
             workers: memory.counters.workers() as u32,
             restarts: self.restarts,
         };
-        let inherited = vec![self.address.listener, theirs, counters, backends];
+        let inherited = vec![
+            self.address.listener,
+            theirs,
+            readers.counters,
+            readers.backends,
+            readers.traffic,
+        ];
         let started = helper::start("control", &self.privileges, &arguments, inherited);
         theirs.close();
-        counters.close();
-        backends.close();
+        readers.close();
         let pid = started.inspect_err(|_| ours.close())?;
         poller.add(ours, tokens::CONTROL, Interest::READ)?;
         self.pid = Some(pid);

@@ -66,6 +66,7 @@ impl Serving {
             sessions: None,
             orders: -1,
             session_cache: None,
+            traffic: None,
         };
         self.listening.describe(&mut descriptors);
         self.memory.describe(&mut descriptors);

@@ -5,6 +5,7 @@ mod backends;
 mod common;
 mod crypto;
 pub(crate) mod listeners;
+mod names;
 mod originate;
 mod program;
 mod resumption;
@@ -30,6 +31,7 @@ pub(crate) fn check(
     for (index, originate) in config.originate.iter().enumerate() {
         originate::check(originate, index, locations, mistakes);
     }
+    names::check(config, locations, mistakes);
     backends_fit(config, mistakes);
     originate::files(config, locations, mistakes);
     sharing::check(config, locations, mistakes);

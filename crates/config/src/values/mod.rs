@@ -13,6 +13,7 @@ pub(crate) mod network;
 pub(crate) mod pem_files;
 pub(crate) mod probe;
 pub(crate) mod quantities;
+pub(crate) mod route_name;
 pub(crate) mod server_name;
 pub(crate) mod units;
 pub(crate) mod upstream;

@@ -30,6 +30,7 @@ use dormouse_reactor::sandbox::Role;
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec, shared};
 use dormouse_tables::backends::Backends;
+use dormouse_tables::traffic::Traffic;
 use http::Response;
 use std::io;
 use std::process::ExitCode;
@@ -69,6 +70,7 @@ impl Control {
         let counters = shared::View::open(Fd(told.counters), told.workers as usize)
             .map_err(io::Error::other)?;
         let backends = Backends::view(Fd(told.backends), told.workers).map_err(io::Error::other)?;
+        let traffic = Traffic::view(Fd(told.traffic), told.workers).map_err(io::Error::other)?;
         let control = Control {
             poller: Poller::create(OnExec::Close)?,
             listener: Fd(told.listener),
@@ -78,7 +80,7 @@ impl Control {
             main: Fd(told.channel),
             clients: (0..CLIENTS_MAX).map(|_| None).collect(),
             last_ask: 0,
-            view: View::new(counters, backends, told.restarts),
+            view: View::new(counters, backends, traffic, told.restarts),
         };
         privileges.confine(Role::Control)?;
         let poller = &control.poller;

@@ -62,6 +62,7 @@ impl Supervisor {
             certificates: edition.reported_certificates(),
             acme: self.authorities.report(),
             drain: self.drain.report(),
+            routes: edition.reported_routes(&self.serving.listening.numbers().list()),
             backends: edition.reported_backends(&self.serving.memory.backends),
         }
     }
