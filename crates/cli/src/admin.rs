@@ -86,6 +86,16 @@ impl AdminAddress {
         }
     }
 
+    /// The address that the option stands for, if it stands for one.
+    pub(crate) fn of(admin: &Admin) -> Option<AdminAddress> {
+        match admin {
+            Admin::Unix(path) => Some(AdminAddress::Unix(path.clone())),
+            Admin::Loopback(address) => Some(AdminAddress::Tcp(*address)),
+            Admin::Auto => Admin::usual_path().map(AdminAddress::Unix),
+            Admin::None => None,
+        }
+    }
+
     /// Sends a `GET` and parses the answer. `Err` is a message for the user.
     pub(crate) fn question<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
         let (status, body) = self.exchange("GET", path, QUESTION_TIMEOUT)?;

@@ -12,6 +12,7 @@
 
 mod checks;
 mod config;
+mod finding;
 mod input;
 mod load;
 mod mistakes;
@@ -24,10 +25,12 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+pub use checks::listeners::item_of as listen_item;
 pub use config::Config;
+pub use finding::{Finding, Place};
 pub use input::flags::Flag;
-pub use load::{Loaded, Purpose, judge, load, load_with, look_up, read_duration};
-pub use mistakes::mistake::{Mistake, Mistakes, Severity, Source};
+pub use load::{Examine, Loaded, Purpose, judge, load, load_with, look_up, read_duration};
+pub use mistakes::mistake::{Blame, Mistake, Mistakes, Severity, Source};
 pub use option::group::OptionGroup;
 pub use option::option_type::Kind;
 pub use option::reference::reference;

@@ -124,6 +124,9 @@ pub struct State {
     /// Routes, then originations, as many as are told of.
     #[serde(default)]
     pub routes: Vec<Route>,
+    /// The addresses that are listened on.
+    #[serde(default)]
+    pub listeners: Vec<String>,
     /// Backends of all routes, as many as are told of.
     pub backends: Vec<Backend>,
 }

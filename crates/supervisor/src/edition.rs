@@ -84,21 +84,23 @@ impl Edition {
             let checked = route.check != Probe::Off;
             for upstream in &route.to {
                 for address in addresses(&upstream.backend) {
-                    let known = reported.iter_mut().find(|known| known.address == address);
-                    match known {
-                        Some(known) if known.routes.contains(&route_name) => {}
-                        Some(known) => {
-                            known.routes.push(route_name.clone());
-                            known.checked |= checked;
+                    let place = reported.iter().position(|one| one.address == address);
+                    let Some(known) = place.and_then(|at| reported.get_mut(at)) else {
+                        if reported.len() == BACKENDS_MAX {
+                            return reported;
                         }
-                        None if reported.len() == BACKENDS_MAX => return reported,
-                        None => reported.push(talk::Backend {
+                        reported.push(talk::Backend {
                             routes: vec![route_name.clone()],
                             place: table.place(&address),
                             address,
                             name: upstream.backend.name().map(str::to_owned),
                             checked,
-                        }),
+                        });
+                        continue;
+                    };
+                    known.checked |= checked;
+                    if !known.routes.contains(&route_name) {
+                        known.routes.push(route_name.clone());
                     }
                 }
             }

@@ -15,6 +15,9 @@
 //!     pairs         keepers and workers                   shared_memory  memory of all workers
 //!     ticket_keys   keys of tickets, and their rotation   session_files  sessions of originations
 //!
+//!   load          a configuration with what it names: `serve`, `check` and reload do it alike
+//!     examine     addresses, users and files are tried    findings      what is wrong with them
+//!
 //!   start         a program that starts                   resume         one that goes on for another
 //!   reload        from one configuration to the next      reload_report  what became of it
 //!   upgrade       another binary in place of this one     main_state     what that one gets
@@ -34,7 +37,10 @@ mod control;
 mod drain;
 mod edition;
 mod error;
+mod examine;
+mod findings;
 mod listening;
+mod load;
 mod main_state;
 mod material;
 mod pairs;
@@ -56,8 +62,9 @@ mod tokens;
 mod upgrade;
 
 pub use error::ServeError;
+pub use examine::Occupied;
+pub use load::{LookUp, Occasion, Ready, load};
 pub use material::acme::file_of as acme_file;
-pub use material::{PairFiles, pairs as certificate_pairs};
 pub use resume::{resume, try_resume};
 pub use source::Source;
 pub use start::serve;

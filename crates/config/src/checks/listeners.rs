@@ -141,7 +141,7 @@ fn overlap_wrong(earlier: SocketAddr, address: SocketAddr, line: Option<usize>) 
 
 /// Which item of the list, as it was written, this address comes from: `:PORT` stands
 /// for two.
-pub(crate) fn item_of(listen: &[Listen], at: usize) -> usize {
+pub fn item_of(listen: &[Listen], at: usize) -> usize {
     let all = |listen: &Listen, ipv4: bool| {
         listen.address.ip().is_unspecified() && listen.address.is_ipv4() == ipv4
     };

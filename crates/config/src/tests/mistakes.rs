@@ -119,6 +119,9 @@ const ROUTES: &[&str] = &[
     "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\ncheck = 'tls'\n",
     "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\nproxy_protocol = 'v2-certificate'\n",
     "[[route]]\nlisten = ':1024'\nto = '10.0.0.1:80'\nself_signed = 'x'\ncheck = 'POST /'\nproxy_protocol = 'v3'\n",
+    "[[route]]\nname = 'shop'\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\n[[route]]\nname = 'shop'\nlisten = ':1025'\nto = 'echo:'\nself_signed = 'x'\n",
+    "[[route]]\nname = 'originate-1'\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\n[[originate]]\nlisten = ':1025'\nto = '10.0.0.1:443'\n",
+    "[[route]]\nname = '2nd shop'\nlisten = ':1024'\nto = 'echo:'\nself_signed = 'x'\n[[route]]\nname = 7\nlisten = ':1025'\nto = 'echo:'\nself_signed = 'x'\n",
     "admin = '/run/app.sock'\n[[route]]\nlisten = ':1024'\nto = 'unix:/run/app.sock'\nself_signed = 'x'\n",
 ];
 

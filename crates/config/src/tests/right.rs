@@ -146,6 +146,17 @@ fn sizes_and_durations_in_all_their_units() {
     assert_eq!(show_number(1_234_567), "1,234,567");
 }
 
+#[test]
+fn routes_are_known_by_their_names_or_numbers() {
+    let route = |name: &str, port: u16| {
+        format!("[[route]]\n{name}\nlisten = ':{port}'\nto = 'echo:'\nself_signed = 'x'\n")
+    };
+    let originate = "[[originate]]\nlisten = '127.0.0.1:7000'\nto = '10.0.0.1:443'\n";
+    let text = route("", 8443) + &route("name = 'shop.eu-1'", 8444) + originate;
+    let names = read(&text).route_names();
+    assert_eq!(names, ["1", "shop.eu-1", "originate-1"]);
+}
+
 /// Each option at another value than its default, so that none is read into another.
 const EVERY_OPTION: &str = "
         workers = 3

@@ -8,14 +8,17 @@
 //!   talk     what main and control say to each other     answers  what is answered to whom
 //!   http     requests and responses                      status   GET /status
 //!   client   one who asks                                metrics  GET /metrics
-//!   view     what control can see                       backends of both
+//!   view     what control can see                       routes, backends  parts of both
+//!                                                        exposition  the text format of metrics
 //! ```
 
 mod answers;
 mod backends;
 mod client;
 mod http;
+mod exposition;
 mod metrics;
+mod routes;
 mod status;
 mod view;
 

@@ -12,6 +12,7 @@
 //! Whatever else is there is passed over, and so is what begins with a dot.
 
 use dormouse_config::CertificateFiles;
+use dormouse_reactor::process;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -107,6 +108,21 @@ pub(crate) fn watched(files: &CertificateFiles) -> BTreeSet<PathBuf> {
         all.extend(pair.ocsp);
     }
     all
+}
+
+/// Whether files can be made in this directory, which is made if need be. Nothing is made here.
+pub(crate) fn can_write_into(directory: &Path) -> io::Result<()> {
+    // A relative path ends in the directory that has no name.
+    let named = |path: &Path| match path.as_os_str().is_empty() {
+        true => PathBuf::from("."),
+        false => path.to_owned(),
+    };
+    let mut exists = directory.ancestors().map(named).filter(|path| path.exists());
+    let nearest = exists.next().unwrap_or_else(|| PathBuf::from("/"));
+    if !nearest.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    process::may_write(&nearest)
 }
 
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {

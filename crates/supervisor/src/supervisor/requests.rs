@@ -63,6 +63,7 @@ impl Supervisor {
             acme: self.authorities.report(),
             drain: self.drain.report(),
             routes: edition.reported_routes(&self.serving.listening.numbers().list()),
+            listeners: self.serving.listening.addresses(),
             backends: edition.reported_backends(&self.serving.memory.backends),
         }
     }
