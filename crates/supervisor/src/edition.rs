@@ -3,7 +3,7 @@
 use crate::material::{Certificates, Material};
 use dormouse_config::{Backend, Config, Plan, Probe, Upstream};
 use dormouse_handover::Pem;
-use dormouse_handover::talk;
+use dormouse_handover::control;
 use dormouse_reactor::process;
 use dormouse_tables::backends::Backends;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub(crate) struct Edition {
     pub(crate) plan: Plan,
     pub(crate) material: Material,
     /// The certificates as control reports them, parsed once.
-    reported: Vec<talk::Certificate>,
+    reported: Vec<control::Certificate>,
 }
 
 impl Edition {
@@ -55,12 +55,12 @@ impl Edition {
     }
 
     /// The certificates that clients are shown, for control.
-    pub(crate) fn reported_certificates(&self) -> Vec<talk::Certificate> {
+    pub(crate) fn reported_certificates(&self) -> Vec<control::Certificate> {
         self.reported.clone()
     }
 
     /// The routes and originations, for people and for metrics; `numbers` are those of the slots.
-    pub(crate) fn reported_routes(&self, numbers: &[u16]) -> Vec<talk::Route> {
+    pub(crate) fn reported_routes(&self, numbers: &[u16]) -> Vec<control::Route> {
         let Config {
             routes, originate, ..
         } = &self.config;
@@ -68,7 +68,7 @@ impl Edition {
         let of_others = originate.iter().map(|one| shown(&one.listen));
         let listeners = of_routes.chain(of_others);
         let all = self.config.route_names().into_iter().zip(numbers);
-        let route = |((name, &number), listen)| talk::Route {
+        let route = |((name, &number), listen)| control::Route {
             name,
             number,
             listen,
@@ -78,8 +78,8 @@ impl Edition {
 
     /// The backends of all routes, for people and for metrics; no more than a message has room for.
     /// Routes that go to the same address have it in common.
-    pub(crate) fn reported_backends(&self, table: &Backends) -> Vec<talk::Backend> {
-        let mut reported: Vec<talk::Backend> = Vec::new();
+    pub(crate) fn reported_backends(&self, table: &Backends) -> Vec<control::Backend> {
+        let mut reported: Vec<control::Backend> = Vec::new();
         for (route, route_name) in self.config.routes.iter().zip(self.config.route_names()) {
             let checked = route.check != Probe::Off;
             for upstream in &route.to {
@@ -89,7 +89,7 @@ impl Edition {
                         if reported.len() == BACKENDS_MAX {
                             return reported;
                         }
-                        reported.push(talk::Backend {
+                        reported.push(control::Backend {
                             routes: vec![route_name.clone()],
                             place: table.place(&address),
                             address,
@@ -166,11 +166,11 @@ pub(crate) fn addresses(backend: &Backend) -> Vec<String> {
 
 /// The certificates that clients are shown, the first to expire first; no more than a message to
 /// control has room for.
-fn reported(certificates: &[Vec<Pem>]) -> Vec<talk::Certificate> {
+fn reported(certificates: &[Vec<Pem>]) -> Vec<control::Certificate> {
     let pems = certificates.iter().flatten();
     let reported = pems.filter_map(|pem| {
         let identity = pem.identity().ok()?;
-        Some(talk::Certificate {
+        Some(control::Certificate {
             file: shortened(&pem.name),
             name: shortened(identity.names().first()?),
             expires_s: identity.expires_at_s(),
@@ -179,7 +179,7 @@ fn reported(certificates: &[Vec<Pem>]) -> Vec<talk::Certificate> {
     let mut reported: Vec<_> = reported.collect();
     reported.sort_by(|a, b| (a.expires_s, &a.file).cmp(&(b.expires_s, &b.file)));
     reported.dedup();
-    reported.truncate(talk::TOLD_MAX);
+    reported.truncate(control::CERTIFICATES_MAX);
     reported
 }
 

@@ -63,14 +63,13 @@ impl Locations<'_> {
         }
     }
 
-    /// Whether an option of a route was written at all.
-    pub(crate) fn written_in_route(&self, route: usize, name: &str) -> bool {
-        self.routes
-            .get(route)
-            .is_some_and(|route| match &route.raw.data {
-                RawData::Table(entries) => find(entries, name).is_some(),
-                _ => false,
-            })
+    /// A route or an origination, by its place in the list.
+    pub(crate) fn section(&self, section: Section, index: usize) -> SectionRef<'_> {
+        SectionRef {
+            section,
+            index,
+            locations: self,
+        }
     }
 
     /// The value of an option of a route, or one item of it; else the route.
@@ -120,6 +119,15 @@ pub(crate) struct SectionRef<'a> {
 }
 
 impl SectionRef<'_> {
+    /// Whether the option was written at all.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        let written = self.locations.all(self.section).get(self.index);
+        written.is_some_and(|section| match &section.raw.data {
+            RawData::Table(entries) => find(entries, name).is_some(),
+            _ => false,
+        })
+    }
+
     pub(crate) fn sound(&self, names: &[&str]) -> bool {
         self.locations.sound_in(self.section, self.index, names)
     }

@@ -3,8 +3,8 @@
 use super::exposition::Page;
 use super::routes::{self, ENDS};
 use super::view::View;
+use dormouse_handover::control::Backend;
 use dormouse_handover::status::{BackendStatus, CheckStatus};
-use dormouse_handover::talk::Backend;
 use dormouse_reactor::process;
 use dormouse_tables::backends::CheckedHealth;
 use dormouse_tables::traffic::{Row, Tally};

@@ -3,7 +3,7 @@
 use super::exposition::Page;
 use super::view::View;
 use dormouse_handover::status::{RouteHandshakes, RouteStatus, TrafficFigures};
-use dormouse_handover::talk::Route;
+use dormouse_handover::control::Route;
 use dormouse_tables::traffic::{Row, Tally};
 use std::collections::BTreeMap;
 

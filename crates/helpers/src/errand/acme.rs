@@ -19,7 +19,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use dormouse_engine::{CertificateDer, Identity, Roots};
-use dormouse_handover::talk;
+use dormouse_handover::message;
 use dormouse_reactor::Fd;
 use http_body_util::BodyExt as _;
 use instant_acme::{
@@ -220,7 +220,7 @@ impl AcmeClient {
         };
         helper::report(self.channel, &ErrandReport::Challenge(challenge)).map_err(other)?;
         while Instant::now() < deadline {
-            match talk::receive(self.channel).map_err(other)? {
+            match message::receive(self.channel).map_err(other)? {
                 Some(Job::Proceed) => return Ok(()),
                 Some(_) => return Err(Error::Str("main's word that the challenge is shown")),
                 None => thread::sleep(MAIN_LOOK),

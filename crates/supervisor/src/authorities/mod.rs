@@ -18,8 +18,9 @@ use crate::tokens;
 use acme::{AcmeNames, AcmeWork};
 use challenge::OpenChallenge;
 use dormouse_config::{Ca, Config};
+use dormouse_handover::control;
+use dormouse_handover::message;
 use dormouse_handover::parts;
-use dormouse_handover::talk;
 use dormouse_helpers::errand::{ErrandArguments, ErrandReport, Job};
 use dormouse_helpers::helper::{self, Privileges};
 use dormouse_reactor::poller::{Interest, Poller};
@@ -225,7 +226,7 @@ impl Authorities {
     fn next_report(&self, poller: &Poller) -> Option<ErrandReport> {
         let errand = self.errand.as_ref()?;
         loop {
-            match talk::receive(errand.channel) {
+            match message::receive(errand.channel) {
                 Ok(Some(_)) if errand.purpose.is_none() => {}
                 Ok(report) => return report,
                 Err(_) => {
@@ -306,7 +307,7 @@ impl Authorities {
             && let Some(errand) = &self.errand
         {
             // SIGCHLD reports its end.
-            let _ = talk::send(errand.channel, &Job::Proceed);
+            let _ = message::send(errand.channel, &Job::Proceed);
         }
     }
 
@@ -321,7 +322,7 @@ impl Authorities {
     }
 
     /// The names and their certificates, for control.
-    pub(crate) fn report(&self) -> Option<talk::Acme> {
+    pub(crate) fn report(&self) -> Option<control::Acme> {
         self.names.report()
     }
 }
@@ -336,7 +337,7 @@ fn start_errand(
     let (ours, theirs) = socket::channel(OnExec::Close)?;
     for job in jobs {
         // Jobs that do not fit go with the next errand.
-        if !matches!(talk::send(ours, job), Ok(Attempt::Done(()))) {
+        if !matches!(message::send(ours, job), Ok(Attempt::Done(()))) {
             break;
         }
     }

@@ -27,21 +27,21 @@ const CHAINS: [&str; 3] = ["pem", "crt", "cer"];
 
 /// A certificate and its key: where they are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PairFiles {
+pub(super) struct PairFiles {
     /// The chain.
-    pub cert: PathBuf,
+    pub(super) cert: PathBuf,
     /// The key; maybe the same file.
-    pub key: PathBuf,
+    pub(super) key: PathBuf,
     /// An OCSP response.
-    pub ocsp: Option<PathBuf>,
+    pub(super) ocsp: Option<PathBuf>,
     /// Found in a directory, not named by the configuration: should it be no good, the others
     /// are used without it.
-    pub found: bool,
+    pub(super) found: bool,
 }
 
 /// The pairs that `files` stands for, in the order of their names. The error says why there are
 /// none.
-pub fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> {
+pub(super) fn pairs(files: &CertificateFiles) -> Result<Vec<PairFiles>, String> {
     let CertificateFiles { cert, key, ocsp } = files;
     if cert != key || !cert.is_dir() {
         return Ok(vec![PairFiles {
