@@ -271,7 +271,9 @@ fn backend_rows(route: &Route) -> Vec<Row> {
                 None => "their hosts in `to`".to_owned(),
             };
             let own = route.backend_certificates.first();
-            let own = own.map_or(String::new(), |own| format!("; shows {}", own.cert.display()));
+            let own = own.map_or(String::new(), |own| {
+                format!("; shows {}", own.cert.display())
+            });
             let trust = format!("trusts {} for {name}{own}", route.backend_ca);
             row("backend TLS", "yes", trust)
         }
@@ -280,7 +282,11 @@ fn backend_rows(route: &Route) -> Vec<Row> {
         rows.push(row("balance", route.balance, ""));
     }
     rows.push(match &route.check {
-        Probe::Off => row("checks", "off", "backends are judged by their connections alone"),
+        Probe::Off => row(
+            "checks",
+            "off",
+            "backends are judged by their connections alone",
+        ),
         check => row(
             "checks",
             check,
@@ -299,7 +305,11 @@ fn backend_rows(route: &Route) -> Vec<Row> {
 /// Items with commas between them; of very many the first.
 fn list(items: &[impl ToString]) -> String {
     const SHOWN_MAX: usize = 6;
-    let mut shown: Vec<String> = items.iter().take(SHOWN_MAX).map(ToString::to_string).collect();
+    let mut shown: Vec<String> = items
+        .iter()
+        .take(SHOWN_MAX)
+        .map(ToString::to_string)
+        .collect();
     if items.len() > SHOWN_MAX {
         shown.push(format!("and {} more", items.len() - SHOWN_MAX));
     }

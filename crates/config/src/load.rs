@@ -70,7 +70,9 @@ pub fn load(
     machine: &Machine,
     purpose: Purpose,
 ) -> Result<Loaded, Mistakes> {
-    load_with(file, section, flags, (machine, purpose), &look_up, &|_| Vec::new())
+    load_with(file, section, flags, (machine, purpose), &look_up, &|_| {
+        Vec::new()
+    })
 }
 
 /// Asks the operating system for the addresses of a host, and waits for the answer.

@@ -16,8 +16,8 @@ use crate::supervisor::{History, Supervisor};
 use crate::ticket_keys::Keyring;
 use dormouse_config::{Loaded, Log};
 use dormouse_handover::unix_time;
-use dormouse_reactor::process::OomScore;
 use dormouse_reactor::process;
+use dormouse_reactor::process::OomScore;
 use std::io;
 
 /// How much sooner than main keepers and workers are killed when memory runs out: as if they used

@@ -256,7 +256,11 @@ mod tests {
         assert_eq!(view.sum(route, Tally::TlsBytesIn), 20, "bytes stay counted");
         workers[0].leave(route);
         workers[0].leave(route);
-        assert_eq!(view.sum(route, Tally::Connections), 2, "never below nothing");
+        assert_eq!(
+            view.sum(route, Tally::Connections),
+            2,
+            "never below nothing"
+        );
         main.forget(route);
         assert_eq!(view.sum(route, Tally::Connections), 0);
         assert_eq!(view.sum(route, Tally::TlsBytesIn), 0);

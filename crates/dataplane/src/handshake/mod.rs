@@ -542,13 +542,7 @@ fn log_timed_out<I>(
 }
 
 /// A line for a handshake that ended without an alert, if every handshake has one.
-fn log_gone(
-    gave_up: &str,
-    why: &str,
-    route: Option<&str>,
-    client: &Client,
-    each_ms: Option<u64>,
-) {
+fn log_gone(gave_up: &str, why: &str, route: Option<&str>, client: &Client, each_ms: Option<u64>) {
     if let Some(took_ms) = each_ms {
         log::log_gone(gave_up, why, route, client, took_ms);
     }

@@ -73,9 +73,8 @@ pub(super) fn metrics(view: &View, page: &mut Page) {
         return;
     }
     let label = |backend: &Backend| backend.routes.join(",");
-    let counted = |tally: Tally| -> Value<'_> {
-        Box::new(move |known| view.traffic.sum(known.row(), tally))
-    };
+    let counted =
+        |tally: Tally| -> Value<'_> { Box::new(move |known| view.traffic.sum(known.row(), tally)) };
     let families: [(&str, &str, &str, Value<'_>); 5] = [
         (
             "backend_up",

@@ -15,8 +15,8 @@
 mod answers;
 mod backends;
 mod client;
-mod http;
 mod exposition;
+mod http;
 mod metrics;
 mod routes;
 mod status;

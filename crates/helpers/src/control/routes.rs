@@ -2,8 +2,8 @@
 
 use super::exposition::Page;
 use super::view::View;
-use dormouse_handover::status::{RouteHandshakes, RouteStatus, TrafficFigures};
 use dormouse_handover::control::Route;
+use dormouse_handover::status::{RouteHandshakes, RouteStatus, TrafficFigures};
 use dormouse_tables::traffic::{Row, Tally};
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! `GET /status`: the whole picture as JSON. Its fields are described in docs/guide/status.md.
 
-use super::{backends, routes};
 use super::view::{View, is_alive};
+use super::{backends, routes};
 use crate::fleet::StoreState;
 use dormouse_handover::control::{Acme, AcmeName, Drain, State};
 use dormouse_handover::slot::Slot;

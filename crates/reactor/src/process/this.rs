@@ -32,7 +32,12 @@ pub fn user_id() -> u32 {
 pub fn may_write(directory: &std::path::Path) -> io::Result<()> {
     let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
     let flags = rustix::fs::AtFlags::EACCESS;
-    Ok(rustix::fs::accessat(rustix::fs::CWD, directory, access, flags)?)
+    Ok(rustix::fs::accessat(
+        rustix::fs::CWD,
+        directory,
+        access,
+        flags,
+    )?)
 }
 
 /// Milliseconds since the machine was started, time of sleep included (CLOCK_BOOTTIME). The same

@@ -100,7 +100,9 @@ fn owner_of(inode: u64) -> Option<(i32, String)> {
     let has_it = |pid: &i32| {
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
         let mut links = descriptors.into_iter().flatten().flatten();
-        links.any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str() == link.as_str()))
+        links.any(|entry| {
+            fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str() == link.as_str())
+        })
     };
     let pid = pids.into_iter().find(has_it)?;
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();

@@ -12,11 +12,7 @@ use std::path::Path;
 
 /// Reads the certificates of every route. A self-signed certificate among `former` is not made again,
 /// so that clients see the same one.
-pub(super) fn load(
-    config: &Config,
-    former: &[Vec<Pem>],
-    findings: &mut Findings,
-) -> Vec<Vec<Pem>> {
+pub(super) fn load(config: &Config, former: &[Vec<Pem>], findings: &mut Findings) -> Vec<Vec<Pem>> {
     let mut load = |(index, route): (usize, &Route)| {
         let mut pems = load_route(index, route, former, findings);
         let (issued, complaints) = acme::load(config, route, former);

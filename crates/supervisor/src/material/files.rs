@@ -117,7 +117,10 @@ pub(crate) fn can_write_into(directory: &Path) -> io::Result<()> {
         true => PathBuf::from("."),
         false => path.to_owned(),
     };
-    let mut exists = directory.ancestors().map(named).filter(|path| path.exists());
+    let mut exists = directory
+        .ancestors()
+        .map(named)
+        .filter(|path| path.exists());
     let nearest = exists.next().unwrap_or_else(|| PathBuf::from("/"));
     if !nearest.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());

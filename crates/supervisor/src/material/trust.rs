@@ -27,10 +27,7 @@ fn load_origin(index: usize, originate: &Originate, findings: &mut Findings) -> 
 }
 
 /// Reads the same for routes that speak TLS with their backends.
-pub(super) fn load_backend_tls(
-    config: &Config,
-    findings: &mut Findings,
-) -> Vec<Option<OriginPem>> {
+pub(super) fn load_backend_tls(config: &Config, findings: &mut Findings) -> Vec<Option<OriginPem>> {
     let mut load = |(index, route): (usize, &Route)| {
         let place = |option| Place::of_route(index, option);
         let roots = read_roots(&route.backend_ca, place("backend_ca"), findings);
@@ -121,11 +118,7 @@ fn check_roots(path: &Path, text: String) -> Result<String, String> {
     }
 }
 
-fn read_identity(
-    files: &[CertificateFiles],
-    place: Place,
-    findings: &mut Findings,
-) -> Option<Pem> {
+fn read_identity(files: &[CertificateFiles], place: Place, findings: &mut Findings) -> Option<Pem> {
     let mut identity = None;
     for (item, files) in files.iter().enumerate() {
         let place = place.item(item);

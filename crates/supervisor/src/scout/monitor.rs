@@ -17,8 +17,8 @@ use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{self, Pid};
 use dormouse_reactor::socket::Attempt;
 use dormouse_tables::backends::{Backends, CheckedHealth, RetiredPlaces};
-use dormouse_tables::traffic::Row;
 use dormouse_tables::hash;
+use dormouse_tables::traffic::Row;
 use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
 

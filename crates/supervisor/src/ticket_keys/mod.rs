@@ -255,10 +255,7 @@ pub(crate) fn examine(config: &Config, findings: &mut Findings) {
     let secret_place = Place::Program("ticket_secret_file");
     let secret = tickets.ticket_secret_file.as_deref();
     // Without keys that it would seal nobody reads it.
-    let is_used = !matches!(
-        tickets.ticket_keys.first(),
-        Some(KeySource::Memory) | None
-    );
+    let is_used = !matches!(tickets.ticket_keys.first(), Some(KeySource::Memory) | None);
     let secret = match secret.filter(|_| is_used).map(Secret::read) {
         Some(Err(why)) => return findings.error(secret_place, why),
         Some(Ok(secret)) => Some(secret),
@@ -288,7 +285,9 @@ fn examine_files(
     findings: &mut Findings,
 ) -> Result<(), Vec<String>> {
     if let ([path], Some(secret)) = (paths, secret)
-        && file::ours(path, &secret).map_err(|why| vec![why])?.is_some()
+        && file::ours(path, &secret)
+            .map_err(|why| vec![why])?
+            .is_some()
     {
         examine::directory_of(path, "ticket keys", place, findings);
         return Ok(());
