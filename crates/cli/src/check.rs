@@ -373,6 +373,10 @@ fn program_rows(config: &Config, plan: &Plan) -> Vec<Row> {
             (Admin::Auto, Some(path)) => row("admin", "auto", path.display()),
             (admin, _) => row("admin", admin, ""),
         },
+        match config.process.metrics {
+            Some(address) => row("metrics", address, "with health and the status page"),
+            None => row("metrics", "off", "on the admin socket only"),
+        },
     ]
 }
 

@@ -63,9 +63,8 @@ fn check_shows_what_would_run() {
     let shown = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(shown(lines[1]), "server names any");
     assert!(
-        shown(lines[2]).starts_with(
-            "certificate site.pem example.com, www.example.com; ECDSA P-256; until "
-        ),
+        shown(lines[2])
+            .starts_with("certificate site.pem example.com, www.example.com; ECDSA P-256; until "),
         "{}",
         ran.out
     );
@@ -116,10 +115,7 @@ fn check_says_what_is_served_and_how_it_is_kept_fresh() {
             "certificate new.example.com still to come from https://ca.test/dir",
             "",
         ),
-        (
-            "kept fresh by ACME ",
-            " two thirds of the time are over",
-        ),
+        ("kept fresh by ACME ", " two thirds of the time are over"),
         ("certificate the backend's ", " TLS passes through"),
     ] {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");

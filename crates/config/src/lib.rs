@@ -13,6 +13,7 @@
 mod checks;
 mod config;
 mod finding;
+mod former;
 mod input;
 mod load;
 mod mistakes;
@@ -54,6 +55,7 @@ pub use values::choices::{
 pub use values::client_match::ClientMatch;
 pub use values::endpoints::{Backend, Listen, PlainListen, Server};
 pub use values::key_source::{KeySource, StoreAddress};
+pub use values::metrics_address::MetricsAddress;
 pub use values::network::Network;
 pub use values::pem_files::{Ca, CertificateFiles};
 pub use values::probe::{Probe, StatusCodes};

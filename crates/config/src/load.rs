@@ -3,6 +3,7 @@
 use crate::checks::{self, listeners};
 use crate::config::Config;
 use crate::finding::{self, Finding};
+use crate::former;
 use crate::input::context::{ReadContext, Resolve};
 use crate::input::flags::Flag;
 use crate::input::location::Location;
@@ -168,7 +169,8 @@ impl Loader<'_> {
             ipv6: self.machine.ipv6,
         };
         let written = self.written(&mut mistakes);
-        let (config, locations) = reader::read(&written, &context, &mut mistakes);
+        let (mut config, locations) = reader::read(&written, &context, &mut mistakes);
+        former::take_over(&mut config, &locations, &mut mistakes);
         if written.complete {
             checks::check(&config, &locations, &mut mistakes);
             finding::report((self.examine)(&config), &locations, &mut mistakes);

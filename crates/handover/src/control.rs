@@ -9,10 +9,12 @@ use std::path::PathBuf;
 /// Arguments of the control process, on its command line. Nothing in them is secret.
 #[derive(Serialize, Deserialize)]
 pub struct ControlArguments {
-    /// The admin address, listening.
-    pub listener: i32,
-    /// It is a TCP address, so that nobody knows who asks: questions only.
-    pub questions_only: bool,
+    /// The admin socket, listening.
+    pub admin: Option<i32>,
+    /// The address of metrics, listening: nobody knows who asks there, so orders are refused.
+    pub metrics: Option<i32>,
+    /// Only this machine reaches the address of metrics.
+    pub metrics_is_loopback: bool,
     /// Who may ask beside root.
     pub owner: u32,
     /// Control's end of the channel.

@@ -23,17 +23,17 @@
 //!   upgrade       another binary in place of this one     main_state     what that one gets
 //!   drain         closing all connections slowly
 //!
-//!   control       the process that answers requests       admin_address  where it does
+//!   control       the process that answers requests       control_addresses  where it does
 //!   scout         names and health of backends            authorities    OCSP responders, ACME servers
 //!   certificate_watch   files that change                 systemd        notifications, inherited sockets
 //! ```
 #![forbid(unsafe_code)]
 
-mod admin_address;
 mod authorities;
 mod certificate_watch;
 mod contexts;
 mod control;
+mod control_addresses;
 mod drain;
 mod edition;
 mod error;

@@ -117,6 +117,7 @@ pub(crate) fn plan(
     hold!(next, now, waits;
         "workers" => process.workers;
         "admin" => process.admin;
+        "metrics" => process.metrics;
         "sandbox" => process.sandbox;
         // Keepers have become this user, and know how long a worker may be silent.
         "user" => process.user;

@@ -1,7 +1,7 @@
 //! The start of the program: everything that can fail does so before a client is served.
 
-use crate::admin_address;
 use crate::control::ControlProcess;
+use crate::control_addresses::ControlAddresses;
 use crate::edition::Edition;
 use crate::error::{ServeError, system};
 use crate::listening::Listening;
@@ -51,8 +51,9 @@ fn prepare(
     let ticket_keys = ticket_keys.map_err(ServeError::Certificates)?;
     let listening = Listening::open(config)?;
     let poller = process_setup::open_poller(&signals)?;
-    let address = admin_address::open(config)?;
-    let control = address.map(|address| ControlProcess::start(address, config, &memory, &poller));
+    let addresses = ControlAddresses::open(config)?;
+    let start = |addresses| ControlProcess::start(addresses, config, &memory, &poller);
+    let control = addresses.map(start);
     let control = control
         .transpose()
         .map_err(system("start the control process"))?;

@@ -7,7 +7,8 @@ use crate::findings::Findings;
 use crate::listening;
 use crate::load::Occasion;
 use dormouse_config::{
-    Admin, Config, Place, PlainListen, Purpose, Severity, SourceAddress, listen_item,
+    Admin, Config, MetricsAddress, Place, PlainListen, Purpose, Severity, SourceAddress,
+    listen_item,
 };
 use dormouse_reactor::process;
 use dormouse_reactor::socket::{self, Addr};
@@ -71,13 +72,19 @@ fn admin(config: &Config, occupied: &Occupied, purpose: Purpose, findings: &mut 
                 listener(&address, place, (config, purpose), findings);
             }
         }
-        Admin::Loopback(address) => {
-            let address = Addr::Tcp(*address);
-            if !occupied.admin && !occupied.listeners.contains(&address.to_string()) {
-                listener(&address, place, (config, purpose), findings);
-            }
+        Admin::Auto | Admin::None | Admin::Loopback(_) => {}
+    }
+    if let Some(MetricsAddress(address)) = config.process.metrics {
+        let address = Addr::Tcp(address);
+        // The instance that answers at the admin socket has it.
+        if !occupied.admin && !occupied.listeners.contains(&address.to_string()) {
+            listener(
+                &address,
+                Place::Program("metrics"),
+                (config, purpose),
+                findings,
+            );
         }
-        Admin::Auto | Admin::None => {}
     }
 }
 

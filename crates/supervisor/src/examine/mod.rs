@@ -18,6 +18,7 @@ use dormouse_handover::unix_time;
 use dormouse_reactor::{process, sandbox};
 use dormouse_routes::contexts::warm_up;
 use dormouse_tables::backends::Backends;
+use std::io;
 use std::path::Path;
 
 /// Tries what the configuration names; `material` is what was read for it.
@@ -115,7 +116,7 @@ pub(crate) fn directory_of(path: &Path, what: &str, place: Place, findings: &mut
     };
     let writable = match directory.is_dir() {
         true => can_write_into(directory),
-        false => Err(std::io::ErrorKind::NotFound.into()),
+        false => Err(io::Error::other("there is no such directory")),
     };
     if let Err(error) = writable {
         let what = format!(

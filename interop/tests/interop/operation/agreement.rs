@@ -349,7 +349,13 @@ fn an_address_in_use_is_known_before_the_start() {
     drop(taken);
 
     let program = tools::dormouse().display().to_string();
-    let command = [program, "serve".into(), "-c".into(), "dormouse.toml".into()];
+    let file = site
+        .folder
+        .path()
+        .join("dormouse.toml")
+        .display()
+        .to_string();
+    let command = [program, "serve".to_owned(), "-c".to_owned(), file];
     let mut served = Process::start("dormouse", &command, site.folder.path());
     served.wait_for_line("ready", PATIENCE);
     let checked = site.run("check");

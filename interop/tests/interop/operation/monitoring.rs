@@ -17,12 +17,12 @@ use serde_json::Value;
 
 const ADMIN_PORT: u16 = 9901;
 
-/// A scene that answers on a loopback address.
+/// A scene that answers questions on a TCP address.
 fn scene() -> (Scene, SocketAddr) {
     let mut admin = None;
     let scene = Scene::with(|settings| {
         let address = SocketAddr::new(settings.listen.ip(), ADMIN_PORT);
-        settings.option("admin", &address.to_string());
+        settings.option("metrics", &address.to_string());
         settings.workers = 2;
         admin = Some(address);
     });
@@ -218,7 +218,7 @@ fn routes_and_backends_are_counted_by_name() {
     let mut admin = None;
     let scene = Scene::with(|settings| {
         let address = SocketAddr::new(settings.listen.ip(), ADMIN_PORT);
-        settings.option("admin", &address.to_string());
+        settings.option("metrics", &address.to_string());
         settings.option("name", "shop");
         admin = Some(address);
     });
