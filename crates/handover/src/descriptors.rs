@@ -33,6 +33,9 @@ pub struct Descriptors {
     /// Descriptor of the table of traffic; a former binary had none.
     #[serde(default)]
     pub traffic: Option<i32>,
+    /// Listening sockets of plain HTTP. They pass from main to main, and no worker has them.
+    #[serde(default)]
+    pub redirects: Vec<i32>,
 }
 
 impl Descriptors {

@@ -25,7 +25,10 @@ struct Listener {
 
 /// All listening sockets, and the numbers of the routes behind them.
 pub(crate) struct Listening {
+    /// Those that workers poll.
     listeners: Vec<Listener>,
+    /// Those of plain HTTP, behind which there is no route.
+    redirects: Vec<Listener>,
     numbers: RouteNumbers,
 }
 
@@ -42,14 +45,22 @@ impl Listening {
     pub(crate) fn adopt(handover: &Handover, next_number: u16) -> Listening {
         let open = &handover.descriptors.listeners;
         let all = wanted(&handover.config).into_iter().zip(open);
-        let listeners = all.map(|((address, _, indices), &(fd, _))| Listener {
+        let adopt = |address: Addr, fd: i32, routes: Vec<u16>| Listener {
             address,
             fd: Fd(fd),
-            routes: routes_behind(&indices, &handover.numbers),
+            routes,
             inherited: systemd::was_inherited(Fd(fd)),
+        };
+        let listeners = all.map(|((address, _, indices), &(fd, _))| {
+            adopt(address, fd, routes_behind(&indices, &handover.numbers))
         });
+        let plain = wanted_redirects(&handover.config);
+        let plain = plain.into_iter().zip(&handover.descriptors.redirects);
         Listening {
             listeners: listeners.collect(),
+            redirects: plain
+                .map(|((address, _, _), &fd)| adopt(address, fd, Vec::new()))
+                .collect(),
             numbers: RouteNumbers::adopt(&handover.config, &handover.numbers, next_number),
         }
     }
@@ -59,7 +70,7 @@ impl Listening {
     pub(crate) fn prepare(&self, config: &Config) -> Result<Listening, ServeError> {
         // Inherited sockets are taken at the start.
         let none = &mut InheritedListeners::default();
-        Listening::of(config, self.numbers.clone(), &self.listeners, none)
+        Listening::of(config, self.numbers.clone(), &self.all(), none)
     }
 
     fn of(
@@ -70,7 +81,9 @@ impl Listening {
     ) -> Result<Listening, ServeError> {
         let numbers = numbers.of(config);
         let mut listeners: Vec<Listener> = Vec::new();
-        for (address, shown, indices) in wanted(config) {
+        let of_routes = wanted(config);
+        let count = of_routes.len();
+        for (address, shown, indices) in of_routes.into_iter().chain(wanted_redirects(config)) {
             let is_open = |listener: &&Listener| listener.address == address;
             let opened = match open.iter().find(is_open) {
                 Some(listener) => Ok((listener.fd, listener.inherited)),
@@ -93,21 +106,31 @@ impl Listening {
         listeners
             .iter()
             .for_each(|listener| sockets.apply_to_listener(listener.fd));
-        Ok(Listening { listeners, numbers })
+        let redirects = listeners.split_off(count);
+        Ok(Listening {
+            listeners,
+            redirects,
+            numbers,
+        })
+    }
+
+    fn all(&self) -> Vec<Listener> {
+        [self.listeners.as_slice(), &self.redirects].concat()
     }
 
     /// Goes over to `next`, made by [`Listening::prepare`]. While draining, new listeners are paused.
     /// With `backlog`, the length of the queues has changed.
     pub(crate) fn replace_by(&mut self, next: Listening, is_draining: bool, backlog: Option<i32>) {
+        let (open, wanted) = (self.all(), next.all());
         if is_draining {
-            let is_new = |l: &&Listener| !self.listeners.iter().any(|o| o.fd == l.fd);
-            pause(next.listeners.iter().filter(is_new));
+            let is_new = |l: &&Listener| !open.iter().any(|o| o.fd == l.fd);
+            pause(wanted.iter().filter(is_new));
         }
-        close_all_but(&next.listeners, &self.listeners);
+        close_all_but(&wanted, &open);
         *self = next;
         if let (Some(backlog), false) = (backlog, is_draining) {
             // Listeners that stay have the former length.
-            if let Err(error) = resume(&self.listeners, backlog) {
+            if let Err(error) = resume(&wanted, backlog) {
                 tracing::warn!("{error}");
             }
         }
@@ -115,18 +138,19 @@ impl Listening {
 
     /// Refuses new connections: workers have been told to accept nothing more.
     pub(crate) fn pause(&self) {
-        pause(&self.listeners);
+        pause(&self.all());
     }
 
     /// Accepts again. The error names the listeners that can't.
     pub(crate) fn resume(&self, config: &Config) -> Result<(), String> {
-        resume(&self.listeners, backlog(config))
+        resume(&self.all(), backlog(config))
     }
 
     /// The program ends. As [`Listening::pause`], but systemd's own sockets listen on: clients wait
     /// there for the next program.
     pub(crate) fn leave(&self, config: &Config) {
-        let (theirs, ours): (Vec<_>, Vec<_>) = self.listeners.iter().partition(|one| one.inherited);
+        let all = self.all();
+        let (theirs, ours): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.inherited);
         pause(ours);
         // A drain may have paused them.
         if let Err(error) = resume(theirs, backlog(config)) {
@@ -141,13 +165,18 @@ impl Listening {
 
     /// The addresses that are listened on.
     pub(crate) fn addresses(&self) -> Vec<String> {
-        let listeners = self.listeners.iter();
-        listeners.map(|one| one.address.to_string()).collect()
+        let all = self.listeners.iter().chain(&self.redirects);
+        all.map(|one| one.address.to_string()).collect()
     }
 
-    /// All descriptors.
+    /// The sockets that workers poll.
     pub(crate) fn fds(&self) -> Vec<Fd> {
         self.listeners.iter().map(|listener| listener.fd).collect()
+    }
+
+    /// The sockets of plain HTTP.
+    pub(crate) fn redirects(&self) -> Vec<Fd> {
+        self.redirects.iter().map(|listener| listener.fd).collect()
     }
 
     /// Enters the numbers of its descriptors, and the routes behind each.
@@ -156,6 +185,7 @@ impl Listening {
         let listeners = self.listeners.iter();
         descriptors.listeners = listeners.clone().map(|l| (l.fd.0, first(l))).collect();
         descriptors.doors = listeners.map(|l| l.routes.clone()).collect();
+        descriptors.redirects = self.redirects.iter().map(|l| l.fd.0).collect();
     }
 }
 
@@ -176,10 +206,19 @@ fn close_all_but(kept: &[Listener], listeners: &[Listener]) {
     }
 }
 
-/// The addresses of the configuration, each once, as the log shows them, and the indices of the routes
-/// behind each. Originations are numbered after the routes.
-fn wanted(config: &Config) -> Vec<(Addr, String, Vec<usize>)> {
-    let mut all: Vec<(Addr, String, Vec<usize>)> = Vec::new();
+/// An address of the configuration, as the log shows it, and the indices of the routes behind it.
+type Wanted = (Addr, String, Vec<usize>);
+
+/// The addresses of plain HTTP.
+fn wanted_redirects(config: &Config) -> Vec<Wanted> {
+    let all = config.redirect.redirect.iter();
+    all.map(|listen| (Addr::Tcp(listen.address), listen.to_string(), Vec::new()))
+        .collect()
+}
+
+/// The addresses that workers poll, each once. Originations are numbered after the routes.
+fn wanted(config: &Config) -> Vec<Wanted> {
+    let mut all: Vec<Wanted> = Vec::new();
     let mut places: HashMap<SocketAddr, usize> = HashMap::new();
     for (index, route) in config.routes.iter().enumerate() {
         for listen in &route.listen {

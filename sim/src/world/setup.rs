@@ -133,8 +133,8 @@ impl Setup {
             backends: backends.fd().0,
             sessions: sessions.map(|sessions| sessions.fd().0),
             orders: orders.0,
-            session_cache: None,
             traffic: Some(traffic.fd().0),
+            ..Descriptors::default()
         };
         let handover = handover.write()?;
         Ok(Setup {

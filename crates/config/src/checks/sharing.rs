@@ -129,6 +129,7 @@ fn pass_through(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollect
         "suites",
         "groups",
         "truncation",
+        "backend_down",
     ];
     for name in without_effect {
         if at.has(name) {

@@ -30,6 +30,11 @@ impl Locations<'_> {
         find(self.entries, name).map_or(Location::Whole, |raw| raw.location.clone())
     }
 
+    /// An item of a list that is an option of the program; else the option.
+    pub(crate) fn item_of_option(&self, name: &str, at: usize) -> Location {
+        find(self.entries, name).map_or(Location::Whole, |value| location_of(value, Some(at)))
+    }
+
     /// The first of these options that was written.
     pub(crate) fn first_of(&self, names: &[&str]) -> Location {
         names
@@ -92,15 +97,17 @@ impl Locations<'_> {
             RawData::Table(entries) => find(entries, name),
             _ => None,
         };
-        let location = match (value.map(|value| &value.data), item) {
-            (Some(RawData::List(items)), Some(at)) => items.get(at).map(|item| &item.location),
-            _ => None,
-        };
-        location
-            .or(value.map(|value| &value.location))
-            .unwrap_or(&raw.location)
-            .clone()
+        value.map_or_else(|| raw.location.clone(), |value| location_of(value, item))
     }
+}
+
+/// A value, or one item of it.
+fn location_of(value: &RawValue, item: Option<usize>) -> Location {
+    let item = match (&value.data, item) {
+        (RawData::List(items), Some(at)) => items.get(at),
+        _ => None,
+    };
+    item.unwrap_or(value).location.clone()
 }
 
 fn find<'a>(entries: &'a [(Key, RawValue)], name: &str) -> Option<&'a RawValue> {

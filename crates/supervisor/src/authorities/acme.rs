@@ -249,6 +249,7 @@ impl AcmeNames {
                 Ok(server) => Some(AcmeWork::Order(CertificateRequest {
                     server,
                     replaces: has_one.then(|| leaf(edition, &name)).flatten(),
+                    challenge: edition.config.acme.acme_challenge,
                     name,
                 })),
                 Err(why) => {

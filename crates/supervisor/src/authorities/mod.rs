@@ -23,6 +23,7 @@ use dormouse_handover::message;
 use dormouse_handover::parts;
 use dormouse_helpers::errand::{ErrandArguments, ErrandReport, Job};
 use dormouse_helpers::helper::{self, Privileges};
+use dormouse_helpers::redirect::HttpChallenge;
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
@@ -198,6 +199,11 @@ impl Authorities {
                         self.challenge.open(&challenge, pairs);
                     }
                 }
+                ErrandReport::HttpChallenge(challenge) => {
+                    if self.orders_for(&challenge.name) {
+                        self.challenge.open_http(challenge);
+                    }
+                }
                 ErrandReport::Renewal { name, window } => self.names.note_window(&name, window),
                 ErrandReport::Certificate { issued, .. } => {
                     let is_disturbed = self.challenge.is_disturbed();
@@ -301,9 +307,15 @@ impl Authorities {
         self.names.note_failure(name, why, process::boottime_ms());
     }
 
-    /// Tells the errand when all workers show the challenge: the server may look. Called once a turn.
-    pub(crate) fn announce_challenge(&mut self, pairs: &Pairs) {
-        if self.challenge.take_shown(pairs)
+    /// The challenge that the redirect process answers, and its number.
+    pub(crate) fn http_challenge(&self) -> (u64, Option<&HttpChallenge>) {
+        self.challenge.of_http()
+    }
+
+    /// Tells the errand when the challenge can be seen: the server may look. `http_shows` is the
+    /// number of the one that the redirect process answers. Called once a turn.
+    pub(crate) fn announce_challenge(&mut self, pairs: &Pairs, http_shows: u64) {
+        if self.challenge.take_shown(pairs, http_shows)
             && let Some(errand) = &self.errand
         {
             // SIGCHLD reports its end.

@@ -57,6 +57,10 @@ pub(super) fn examine(config: &Config, occasion: &Occasion<'_>, findings: &mut F
             }
         }
     }
+    for listen in &config.redirect.redirect {
+        let place = Place::Program("redirect");
+        try_one(&Addr::Tcp(listen.address), place, findings);
+    }
     admin(config, &occupied, occasion.purpose, findings);
 }
 

@@ -83,6 +83,9 @@ impl Supervisor {
             }
             return true;
         }
+        if self.redirect.note_end(pid, ended, &self.poller) {
+            return true;
+        }
         let serving = &mut self.serving;
         let control = self.control.as_mut();
         control.is_some_and(|control| control.note_end(pid, ended, &self.poller))

@@ -4,4 +4,5 @@ mod agreement;
 mod control;
 mod logs;
 mod monitoring;
+mod redirect;
 mod start;
