@@ -38,7 +38,8 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     match dormouse_supervisor::load(&source, &occasion) {
         Ok(ready) => {
             mistakes::show(&ready.loaded.warnings);
-            terminal::print(&page(&ready));
+            let page = page(&ready);
+            terminal::print(&dormouse_printable::lines(&page).to_string());
             ExitCode::SUCCESS
         }
         Err(found) => mistakes::refuse(file, &found, WOULD_NOT_START),

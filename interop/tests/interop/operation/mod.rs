@@ -2,6 +2,7 @@
 
 mod agreement;
 mod control;
+mod foreign_text;
 mod logs;
 mod monitoring;
 mod redirect;
