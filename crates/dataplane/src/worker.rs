@@ -61,6 +61,7 @@ use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::{Count, Counters};
 use dormouse_tables::latency::Latency;
+use dormouse_tables::traffic::Traffic;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -95,6 +96,8 @@ pub(crate) struct Inheritance {
     pub(crate) clients: Clients,
     /// Load and health of backends, over all workers.
     pub(crate) backends: Backends,
+    /// Traffic by route and by backend, over all workers.
+    pub(crate) traffic: Traffic,
     /// Routes by number.
     pub(crate) routes: Vec<Route>,
     /// What was parsed for them.
@@ -426,6 +429,7 @@ impl<I: Io> Worker<I> {
             counters,
             clients,
             backends,
+            traffic,
             routes,
             identities,
             late,
@@ -445,6 +449,7 @@ impl<I: Io> Worker<I> {
             count: counters,
             clients,
             backends,
+            traffic,
         };
         let mut work = Workspace::new(parts, &settings);
         let door = Door::new(
@@ -464,7 +469,7 @@ impl<I: Io> Worker<I> {
             outbound.find_warm(&connections);
         }
         // Also after a first start: then there are none.
-        connections.recount_backends(&work.backends);
+        connections.recount(&work);
         work.io.watch(orders, token::orders(), Interest::READ)?;
         if late.is_none() {
             work.io.send_report(orders, &WorkerReport::Ready);

@@ -3,6 +3,8 @@
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use std::ffi::{CStr, CString};
 use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::ptr;
 
 use crate::os_result::os_result;
@@ -73,6 +75,8 @@ pub enum Kept {
     /// To pass by the modes of files, if it is root and stays so: sockets of backends belong to
     /// others.
     FilesOfOthers,
+    /// All that it may do now, if it is root and stays so.
+    Everything,
 }
 
 /// Becomes `user` for good, without supplementary groups; and whoever it is, without capabilities but
@@ -87,10 +91,12 @@ pub fn drop_privileges(user: Option<User>, kept: Kept) -> io::Result<()> {
         become_user(user)?;
     }
     let is_root = rustix::process::geteuid().is_root();
-    let held = rustix::thread::capabilities(None)?.permitted;
     let left = match kept {
-        Kept::FilesOfOthers if is_root => held & CapabilitySet::DAC_OVERRIDE,
-        Kept::FilesOfOthers | Kept::Nothing => CapabilitySet::empty(),
+        Kept::Everything if is_root => return Ok(()),
+        Kept::FilesOfOthers if is_root => {
+            rustix::thread::capabilities(None)?.permitted & CapabilitySet::DAC_OVERRIDE
+        }
+        Kept::Everything | Kept::FilesOfOthers | Kept::Nothing => CapabilitySet::empty(),
     };
     // What is in no permitted and inheritable set is in no ambient one.
     let sets = CapabilitySets {
@@ -119,6 +125,13 @@ pub fn can_become(user: User) -> bool {
     held.is_ok_and(|held| held.effective.contains(needed))
         && is_mapped("/proc/self/uid_map", user.uid)
         && is_mapped("/proc/self/gid_map", user.gid)
+}
+
+/// Has a command start with [`drop_privileges`]: as `user`, who must not gain anything by it.
+pub fn confined(command: &mut Command, user: Option<User>) -> &mut Command {
+    // SAFETY: what the child does before its exec are system calls; it takes no lock, and allocates only for
+    // an error that ends it.
+    unsafe { command.pre_exec(move || drop_privileges(user, Kept::Everything)) }
 }
 
 fn become_user(User { uid, gid }: User) -> io::Result<()> {

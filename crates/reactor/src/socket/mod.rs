@@ -19,7 +19,7 @@ pub use channel::{
 pub use joint::{Received, joint, recv_from_joint, say_end};
 pub use open::{
     Accepted, ConnectOptions, Connecting, ListenOptions, accept, connect, listen, pair,
-    pause_listening, resume_listening,
+    pause_listening, resume_listening, try_listen,
 };
 pub use options::{
     Keepalive, TcpBytes, cookie, peer_process, peer_user_id, received_unread, send_memory,
