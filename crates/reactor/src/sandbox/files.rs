@@ -1,6 +1,5 @@
 //! Landlock: which files may be opened, which ports bound, whom a signal may reach.
 
-use super::UnixSockets;
 use std::io;
 
 use landlock::{
@@ -30,16 +29,16 @@ const TESTED: ABI = ABI::V6;
 /// and to read only; no TCP port may be bound but one that the kernel chooses; no signal reaches,
 /// and no debugger looks into, a process that is not confined with it, and no connection leads to an
 /// abstract unix socket of one. Older kernels know less of this.
-pub(super) fn confine(readable: &[&str], unix: UnixSockets) -> io::Result<()> {
+pub(super) fn confine(readable: &[&str], reaches_abstract: bool) -> io::Result<()> {
     let rules = || {
         let ruleset = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(TESTED))?
             .handle_access(AccessNet::BindTcp)?
             .scope(Scope::Signal)?;
-        let ruleset = match unix {
-            UnixSockets::Abstract => ruleset,
-            UnixSockets::No | UnixSockets::Files => ruleset.scope(Scope::AbstractUnixSocket)?,
+        let ruleset = match reaches_abstract {
+            true => ruleset,
+            false => ruleset.scope(Scope::AbstractUnixSocket)?,
         };
         let ruleset = ruleset
             .create()?

@@ -87,10 +87,12 @@ pub fn enter(role: Role) -> io::Result<()> {
     // Landlock first: it takes calls that are refused afterwards.
     let files = match role {
         Role::Keeper => Ok(()),
-        Role::Worker { unix } | Role::WorkersFirstThread { unix } => files::confine(&[], unix),
-        Role::Redirect => files::confine(&[], UnixSockets::No),
-        Role::Control => files::confine(&["/proc"], UnixSockets::Files),
-        Role::Scout => files::confine(files::FOR_NAMES, UnixSockets::Abstract),
+        Role::Worker { unix } | Role::WorkersFirstThread { unix } => {
+            files::confine(&[], unix == UnixSockets::Abstract)
+        }
+        Role::Redirect => files::confine(&[], false),
+        Role::Control => files::confine(&["/proc"], false),
+        Role::Scout => files::confine(files::FOR_NAMES, true),
     };
     match role {
         Role::Keeper => calls::refuse_for_ever()?,
