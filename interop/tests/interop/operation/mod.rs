@@ -1,6 +1,8 @@
 //! What an operator meets: the start and its refusals, control, metrics, pages and logs.
 
+mod agreement;
 mod control;
+mod foreign_text;
 mod logs;
 mod monitoring;
 mod redirect;
