@@ -5,7 +5,9 @@
 //! the slot, in pending chunks and in the list of effects.
 
 use crate::bursts::Bursts;
+use crate::connection_log::ConnectionLog;
 use crate::effects::Effect;
+use crate::established::close_reason::CloseReason;
 use crate::established::connect_times::ConnectTimes;
 use crate::established::tickets::Tickets;
 use crate::io::Io;
@@ -55,6 +57,10 @@ pub(crate) struct Workspace<I> {
     pub(crate) tickets: Tickets,
     /// Send queues of peers that are slow to read.
     pub(crate) kernel: KernelMemory,
+    /// The line that each connection has when it ends.
+    pub(crate) connection_log: ConnectionLog,
+    /// Why the connection that the current step works on closes, if it does.
+    pub(crate) closing: Option<CloseReason>,
     /// What steps asked of other parts of the worker, and is still to be done.
     pub(crate) effects: Vec<Effect>,
     /// A connection or handshake has ended: there may be room for a newcomer.
@@ -102,6 +108,7 @@ pub(crate) struct Parts<I> {
     pub(crate) count: Counters,
     pub(crate) clients: Clients,
     pub(crate) backends: Backends,
+    pub(crate) connection_log: ConnectionLog,
 }
 
 impl<I: Io> Workspace<I> {
@@ -113,6 +120,7 @@ impl<I: Io> Workspace<I> {
             count,
             clients,
             backends,
+            connection_log,
         } = parts;
         let send_buffers = settings.routes.iter();
         let send_buffers = send_buffers.map(|route| route.sockets.send_buffer_bytes());
@@ -135,6 +143,8 @@ impl<I: Io> Workspace<I> {
             connect_times: ConnectTimes::new(),
             tickets: Tickets::default(),
             kernel,
+            connection_log,
+            closing: None,
             effects: Vec::new(),
             has_room_again: false,
             received: 0,
@@ -143,6 +153,7 @@ impl<I: Io> Workspace<I> {
             step,
         };
         work.limit_steps(&settings.limits);
+        work.connection_log.follow(settings);
         work
     }
 
@@ -189,6 +200,34 @@ impl<I: Io> Workspace<I> {
     pub(crate) fn note_received(&mut self, what: Count, bytes: usize) {
         self.count.add(what, bytes as u64);
         self.received += bytes as u64;
+    }
+
+    // ---- the connection log ----
+
+    /// Bytes that have passed out of and into plain sides, if there is a log to say so.
+    pub(crate) fn plain_bytes(&self) -> (u64, u64) {
+        match self.connection_log.is_on() {
+            true => (
+                self.count.get(Count::PlainBytesOut),
+                self.count.get(Count::PlainBytesIn),
+            ),
+            false => (0, 0),
+        }
+    }
+
+    /// A step is done; `before` it so much had passed.
+    pub(crate) fn note_step(&mut self, index: u32, slot: &Slot, before: (u64, u64)) {
+        let reason = self.closing.take();
+        if self.connection_log.is_on() {
+            let now = self.plain_bytes();
+            let moved = (now.0 - before.0, now.1 - before.1);
+            self.connection_log.note_step(index, slot, moved, reason);
+        }
+    }
+
+    /// Sends the lines that wait to their writer.
+    pub(crate) fn flush_connection_log(&mut self) {
+        self.connection_log.flush(&self.io, self.now_ms);
     }
 
     /// How much may be received, if it is then to be sent to `destination`?

@@ -1,6 +1,7 @@
 //! Going on in place of another binary: the same process id, children, listeners and memory.
 
 use crate::admin_address::AdminAddress;
+use crate::connection_log::{LogFile, LogWriter};
 use crate::control::ControlProcess;
 use crate::edition::Edition;
 use crate::error::{ServeError, system};
@@ -78,8 +79,13 @@ fn adopt(state: MainState, source: Source, set_logs: fn(&Log)) -> Result<Supervi
         ending: state.former.into_iter().map(Pid).collect(),
         waits_for_restart: state.waits_for_restart,
     };
+    let log_file = LogFile::open(config).unwrap_or_else(|error| {
+        tracing::error!("there is no connection log until the next reload: {error}");
+        None
+    });
+    let log_writer = LogWriter::new(log_file, state.log_writer.map(Pid));
     Ok(Supervisor::new(
-        source, set_logs, serving, control, poller, signals, history,
+        source, set_logs, serving, control, log_writer, poller, signals, history,
     ))
 }
 

@@ -1,6 +1,7 @@
 //! The start of the program: everything that can fail does so before a client is served.
 
 use crate::admin_address;
+use crate::connection_log::{LogFile, LogWriter};
 use crate::contexts;
 use crate::control::ControlProcess;
 use crate::edition::Edition;
@@ -55,6 +56,7 @@ fn prepare(
     let ticket_keys = ticket_keys.map_err(ServeError::Certificates)?;
     try_contexts(config, &material, &ticket_keys, &memory)?;
     let listening = Listening::open(config)?;
+    let log_writer = LogWriter::new(LogFile::open(config)?, None);
     let poller = process_setup::open_poller(&signals)?;
     let address = admin_address::open(config)?;
     let control = address.map(|address| ControlProcess::start(address, config, &memory, &poller));
@@ -78,7 +80,7 @@ fn prepare(
         ..History::default()
     };
     Ok(Supervisor::new(
-        source, set_logs, serving, control, poller, signals, history,
+        source, set_logs, serving, control, log_writer, poller, signals, history,
     ))
 }
 

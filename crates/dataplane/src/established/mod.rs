@@ -12,6 +12,7 @@ pub(crate) mod context;
 pub(crate) mod fault;
 pub(crate) mod flow;
 pub(crate) mod interest;
+pub(crate) mod logged;
 pub(crate) mod opening;
 pub(crate) mod pass_through;
 pub(crate) mod sealing;
@@ -22,6 +23,7 @@ pub(crate) mod unverified;
 pub(crate) mod warm;
 
 use crate::bursts::Subject;
+use crate::door::client::ConnectionId;
 use crate::io::{Io, PeerName};
 use crate::memory::paced::{self, PaceLimit, Paced};
 use crate::memory::starved::{SOON_MS, Starved};
@@ -181,7 +183,9 @@ impl Connections {
             let now_s = work.now_s();
             slot.begin(socket.fd, cookie, socket.route, socket.generation, now_s);
             interest::adopt(slot, &work.io, token, socket.is_watched).ok()?;
-            begin(slot, work)
+            let first = begin(slot, work)?;
+            logged::begin(index, slot, &first, work);
+            Some(first)
         });
         let is_over = first.is_none_or(|first| self.run(index, first, settings, work));
         self.finish(index, is_over, settings, work);
@@ -235,6 +239,8 @@ impl Connections {
         let mut is_over = self.run(index, Event::Probe, settings, work);
         let is_good = !is_over && self.is_warm(index, generation);
         if is_good {
+            let address = logged::address_of(client.fd, &work.io);
+            work.connection_log.attach(index, address, work.now_ms);
             is_over = self.run(index, Event::Attach(client), settings, work);
         }
         self.finish(index, is_over, settings, work);
@@ -279,6 +285,7 @@ impl Connections {
         let was_at_rest = slot.at_rest();
         let was_draining = slot.phase() == Phase::Draining;
         let was_starved = slot.is_starved();
+        let moved_before = work.plain_bytes();
         let mut cx = Context {
             work,
             route,
@@ -302,6 +309,7 @@ impl Connections {
                 .push(index, slot.generation, work.now_ms + wait_ms);
             log_paced(slot, limit, work);
         }
+        work.note_step(index, slot, moved_before);
         is_over
     }
 
@@ -325,6 +333,7 @@ impl Connections {
 
     fn remove<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
         self.wheel.cancel(&mut self.slots, index);
+        logged::write_line(&self.slots, index, None, work);
         let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
@@ -568,6 +577,8 @@ impl Connections {
             self.wheel.arm(&mut self.slots, index, due_ms);
         }
         let to = moved?;
+        let is_last = logged::is_last_of_page(&self.slots, from);
+        work.connection_log.moved(from, to, is_last);
         if let Some(slot) = self.slots.get(to) {
             if slot.is_starved() {
                 self.starved.push(to, slot.generation, work.now_ms, SOON_MS);
@@ -607,8 +618,9 @@ fn log_paced<I: Io>(slot: &Slot, limit: PaceLimit, work: &mut Workspace<I>) {
             "clients have to wait: all together have passed as many bytes as they may (max_bytes_per_second)",
         ),
     };
+    let id = ConnectionId::of(slot, work.id_seed);
     work.bursts.note(subject, work.now_ms, |more| {
-        tracing::info!(%peer, more, "{why}");
+        tracing::info!(%id, %peer, more, "{why}");
     });
 }
 

@@ -4,6 +4,7 @@
 mod dying;
 
 use super::*;
+use crate::connection_log::ConnectionLog;
 use crate::io::OsIo;
 use crate::keeper::adopt_pending;
 use crate::lifecycle::reload::Remembered;
@@ -129,8 +130,10 @@ impl World {
                         backend_connect_timeout_ms: 5_000,
                         drain_timeout_ms: 10_000,
                         log_handshakes: false,
+                        connection_log: None,
                         shutdown_grace_ms: 10_000,
                     },
+                    connection_log: ConnectionLog::new(None, Fd::NONE),
                     orders: self.orders[1],
                     handover: Fd::NONE,
                     remembered: Remembered::default(),

@@ -79,6 +79,7 @@ impl Supervisor {
             .ending
             .extend(self.serving.ticket_keys.end_process());
         self.end_scouts();
+        self.log_writer.end(&self.poller);
         let mut fds = self.serving.fds();
         fds.extend(self.control.as_ref().map(|control| control.address().0));
         upgrade::execute(binary, &self.main_state(), &fds)
@@ -100,6 +101,7 @@ impl Supervisor {
             admin: admin.map(|(fd, path)| (fd.0, path)),
             sessions: serving.memory.sessions.as_ref().map(SessionFiles::state),
             former: self.history.ending.iter().map(|pid| pid.0).collect(),
+            log_writer: self.log_writer.former().map(|pid| pid.0),
         }
     }
 
