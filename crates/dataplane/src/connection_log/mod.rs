@@ -20,7 +20,7 @@ use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::Attempt;
 use dormouse_record::{Protocol, Role};
-use dormouse_routes::route::Route;
+use dormouse_routes::route::{Direction, Route};
 use dormouse_tables::counters::{Count, Counters};
 use line::{Line, Timestamp};
 use std::net::SocketAddr;
@@ -43,6 +43,8 @@ pub(crate) struct ConnectionLog {
     rules: Option<LogRules>,
     /// Names of the routes, by number.
     routes: Vec<String>,
+    /// Servers of the originations, by number; empty for a route.
+    servers: Vec<String>,
     /// Names of the backends, by their places in the table of backends.
     backends: Vec<(u16, String)>,
     /// Lines that were not sent yet.
@@ -66,9 +68,9 @@ pub(crate) struct Ending {
 
 /// The suites that there are, under their IANA names: an entry has the place of one.
 const SUITES: [&str; 9] = [
-    "TLS13_AES_128_GCM_SHA256",
-    "TLS13_AES_256_GCM_SHA384",
-    "TLS13_CHACHA20_POLY1305_SHA256",
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
     "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
     "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
@@ -91,6 +93,7 @@ impl ConnectionLog {
             lines,
             rules: None,
             routes: Vec::new(),
+            servers: Vec::new(),
             backends: Vec::new(),
             waiting: Vec::new(),
             retry_ms: None,
@@ -101,13 +104,18 @@ impl ConnectionLog {
     pub(crate) fn follow(&mut self, settings: &Settings) {
         let rules = settings.limits.connection_log;
         self.rules = rules.filter(|_| self.lines != Fd::NONE && self.entries.is_some());
+        (self.routes, self.servers, self.backends) = (Vec::new(), Vec::new(), Vec::new());
         if self.rules.is_none() {
-            (self.routes, self.backends) = (Vec::new(), Vec::new());
             return;
         }
         let routes = settings.routes.iter();
         let count = settings.routes.len();
         self.routes = (1..=count).map(|number| number.to_string()).collect();
+        let servers = |route: &Route| match route.direction {
+            Direction::Originate(_) => route.backend_name.clone(),
+            _ => String::new(),
+        };
+        self.servers = routes.clone().map(servers).collect();
         let targets = routes.filter_map(Route::targets);
         let all = targets.flat_map(|targets| &targets.all);
         self.backends = all.map(|one| (one.place, one.name.clone())).collect();
@@ -231,7 +239,13 @@ impl ConnectionLog {
         let of_place = |(place, _): &(u16, String)| place.cmp(&slot.backend);
         let known = self.backends.binary_search_by(of_place).ok();
         let known = known.and_then(|at| self.backends.get(at));
-        let address = || ending.backend.map(|address| address.to_string());
+        let number = usize::from(slot.route);
+        let servers = self.servers.get(number).filter(|names| !names.is_empty());
+        // After a reset a socket does not say any more where it led.
+        let address = || match ending.backend {
+            Some(address) => Some(address.to_string()),
+            None => servers.cloned(),
+        };
         let suite = entry.suite.checked_sub(1).map(usize::from);
         Line {
             time: Timestamp {
