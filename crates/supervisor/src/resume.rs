@@ -13,7 +13,7 @@ use crate::process_setup;
 use crate::serving::Serving;
 use crate::shared_memory::SharedMemory;
 use crate::source::Source;
-use crate::supervisor::{History, Supervisor};
+use crate::supervisor::{Helpers, History, Supervisor};
 use crate::ticket_keys::Keyring;
 use dormouse_config::Log;
 use dormouse_engine::TicketKeys;
@@ -84,8 +84,12 @@ fn adopt(state: MainState, source: Source, set_logs: fn(&Log)) -> Result<Supervi
         None
     });
     let log_writer = LogWriter::new(log_file, state.log_writer.map(Pid));
+    let helpers = Helpers {
+        control,
+        log_writer,
+    };
     Ok(Supervisor::new(
-        source, set_logs, serving, control, log_writer, poller, signals, history,
+        source, set_logs, serving, helpers, poller, signals, history,
     ))
 }
 

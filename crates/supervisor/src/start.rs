@@ -13,7 +13,7 @@ use crate::process_setup;
 use crate::serving::Serving;
 use crate::shared_memory::SharedMemory;
 use crate::source::Source;
-use crate::supervisor::{History, Supervisor};
+use crate::supervisor::{Helpers, History, Supervisor};
 use crate::ticket_keys::Keyring;
 use dormouse_config::{Config, Loaded, Log, Sandbox};
 use dormouse_handover::unix_time;
@@ -79,8 +79,12 @@ fn prepare(
         born_ms: now_ms,
         ..History::default()
     };
+    let helpers = Helpers {
+        control,
+        log_writer,
+    };
     Ok(Supervisor::new(
-        source, set_logs, serving, control, log_writer, poller, signals, history,
+        source, set_logs, serving, helpers, poller, signals, history,
     ))
 }
 

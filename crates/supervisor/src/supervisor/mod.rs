@@ -53,6 +53,12 @@ pub(crate) struct History {
     pub(crate) waits_for_restart: Vec<String>,
 }
 
+/// Helpers that are there from the start.
+pub(crate) struct Helpers {
+    pub(crate) control: Option<ControlProcess>,
+    pub(crate) log_writer: LogWriter,
+}
+
 /// Main.
 pub(crate) struct Supervisor {
     source: Source,
@@ -81,12 +87,15 @@ impl Supervisor {
         source: Source,
         set_logs: fn(&Log),
         serving: Serving,
-        control: Option<ControlProcess>,
-        log_writer: LogWriter,
+        helpers: Helpers,
         poller: Poller,
         signals: Signals,
         history: History,
     ) -> Supervisor {
+        let Helpers {
+            control,
+            log_writer,
+        } = helpers;
         Supervisor {
             source,
             set_logs,
