@@ -41,7 +41,7 @@ test-full: tools test-build ## the same with the tests that take longer; writes 
 	    $(CARGO) test $(LOCKED) --workspace --no-fail-fast -- --include-ignored
 
 # `.ci/run` takes these from here.
-CHECKS := fmt-check lint doc deny test
+CHECKS := fmt-check lint doc deny advisories test
 check: $(CHECKS) ## what must hold before a merge: format, lints, docs, boundaries, tests
 
 .PHONY: list-checks
@@ -72,10 +72,17 @@ deny-tool:
 	@$(CARGO) deny --version >/dev/null 2>&1 \
 	    || CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) install cargo-deny --locked --debug --version $(CARGO_DENY_VERSION)
 
-advisories: deny-tool ## known vulnerabilities of dependencies; says so where the database can't be had
-	@$(CARGO) deny --locked fetch db 2>/dev/null \
-	    || { echo "advisories: NOT CHECKED: the database (a Git repository) can't be reached from here"; exit 0; } \
-	    && $(CARGO) deny --locked check advisories
+# The database is a Git repository; no package registry has it. A copy from an earlier run is better than nothing.
+ADVISORY_COPY = $(wildcard $(or $(CARGO_HOME),$(HOME)/.cargo)/advisory-dbs/advisory-db-*)
+advisories: deny-tool ## known vulnerabilities of dependencies; says so where the database can't be reached
+	@if timeout 120 $(CARGO) deny --locked fetch db >/dev/null 2>&1; then \
+	    $(CARGO) deny --locked check advisories; \
+	elif [ -n "$(ADVISORY_COPY)" ]; then \
+	    echo "advisories: the database can't be reached from here; its copy in $(ADVISORY_COPY) is used"; \
+	    $(CARGO) deny --locked --offline check advisories; \
+	else \
+	    echo "advisories: NOT CHECKED: the database (github.com/rustsec/advisory-db) can't be reached from here"; \
+	fi
 
 demo: ## build, then show thousands of TLS connections going to rest and waking
 	$(CARGO) run $(LOCKED) --release --package dormouse -- demo

@@ -190,9 +190,9 @@ pub(crate) fn show(result: &OrderResult, json: bool) -> ExitCode {
     if json {
         terminal::print_json(result);
     } else if result.done {
-        terminal::print(&format!("{}\n", terminal::printable(&result.words)));
+        terminal::line(&result.words);
     } else {
-        terminal::error(terminal::printable(&result.words));
+        terminal::error(&result.words);
     }
     if result.done {
         ExitCode::SUCCESS

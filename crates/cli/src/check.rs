@@ -38,7 +38,8 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     if !found.errors.is_empty() {
         return mistakes::refused(file, found.errors.len(), WOULD_NOT_START);
     }
-    terminal::print(&page(&config, &plan, &found));
+    let page = page(&config, &plan, &found);
+    terminal::print(&dormouse_printable::lines(&page).to_string());
     ExitCode::SUCCESS
 }
 

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
+use rustls::{
+    AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible, PeerMisbehaved,
+};
 
 use crate::alert_name::alert_name;
 
@@ -153,7 +155,7 @@ impl HandshakeFailure {
         HandshakeFailure {
             blame,
             kind,
-            reason: reason.into(),
+            reason: in_one_line(&reason.into()),
             alert_sent: None,
         }
     }
@@ -170,7 +172,7 @@ impl HandshakeFailure {
     pub fn unknown_name(name: Option<&str>) -> (HandshakeFailure, [u8; 7]) {
         let (alert, reason) = match name {
             Some(name) => {
-                let shown = name.escape_debug();
+                let shown = dormouse_printable::line(name);
                 (
                     112,
                     format!("the client asked for \"{shown}\", and nothing is for that name"),
@@ -257,12 +259,12 @@ impl HandshakeFailure {
             return self;
         };
         let whose = whose.map_or_else(String::new, |whose| format!(" ({whose})"));
-        self.reason = match problem {
+        self.reason = in_one_line(&match problem {
             CertificateProblem::WrongPurpose => {
                 format!("the client's certificate{whose} may not be used for a client")
             }
             problem => format!("the client's certificate{whose} {problem}"),
-        };
+        });
         self
     }
 
@@ -293,9 +295,28 @@ impl HandshakeFailure {
     }
 }
 
-/// The alert rustls encrypts for `error`, where that can be known from outside.
-pub(crate) fn hidden_alert(error: &Error) -> Option<u8> {
-    let alert = match error {
+/// The alert that `error` demands (RFC 8446 §6.2); `rustls`: the one that rustls has chosen, if any.
+pub(crate) fn alert_owed(error: &Error, rustls: Option<u8>, is_tls13: bool) -> Option<u8> {
+    let own = match error {
+        // The peer has ended the connection: there is nothing to add.
+        Error::AlertReceived(_) => return None,
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            AlertDescription::UnexpectedMessage
+        }
+        // RFC 8446 §9.2. TLS 1.2 has defaults for these extensions, or none of them.
+        Error::PeerIncompatible(
+            PeerIncompatible::KeyShareExtensionRequired
+            | PeerIncompatible::NamedGroupsExtensionRequired
+            | PeerIncompatible::SignatureAlgorithmsExtensionRequired,
+        ) if is_tls13 => AlertDescription::MissingExtension,
+        _ => return rustls.or_else(|| Some(default_alert(error).into())),
+    };
+    Some(own.into())
+}
+
+/// The alert where rustls sends none.
+fn default_alert(error: &Error) -> AlertDescription {
+    match error {
         Error::InvalidCertificate(certificate) => AlertDescription::from(certificate.clone()),
         Error::NoApplicationProtocol => AlertDescription::NoApplicationProtocol,
         Error::InvalidMessage(_) => AlertDescription::DecodeError,
@@ -303,9 +324,36 @@ pub(crate) fn hidden_alert(error: &Error) -> Option<u8> {
         Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
             AlertDescription::UnexpectedMessage
         }
-        _ => return None,
-    };
-    Some(alert.into())
+        Error::PeerSentOversizedRecord => AlertDescription::RecordOverflow,
+        Error::PeerIncompatible(_) => AlertDescription::HandshakeFailure,
+        Error::PeerMisbehaved(what) => misbehaviour(what),
+        Error::DecryptError => AlertDescription::DecryptError,
+        _ => AlertDescription::InternalError,
+    }
+}
+
+fn misbehaviour(what: &PeerMisbehaved) -> AlertDescription {
+    match what {
+        PeerMisbehaved::IllegalMiddleboxChangeCipherSpec
+        | PeerMisbehaved::IllegalTlsInnerPlaintext
+        | PeerMisbehaved::KeyEpochWithPendingFragment
+        | PeerMisbehaved::MessageInterleavedWithHandshakeMessage
+        | PeerMisbehaved::RejectedEarlyDataInterleavedWithHandshakeMessage
+        | PeerMisbehaved::TooManyEmptyFragments
+        | PeerMisbehaved::TooManyKeyUpdateRequests
+        | PeerMisbehaved::TooManyRenegotiationRequests
+        | PeerMisbehaved::TooManyWarningAlertsReceived
+        | PeerMisbehaved::TooMuchEarlyDataReceived => AlertDescription::UnexpectedMessage,
+        PeerMisbehaved::UnsolicitedCertExtension
+        | PeerMisbehaved::UnsolicitedEncryptedExtension
+        | PeerMisbehaved::UnsolicitedServerHelloExtension
+        | PeerMisbehaved::UnsolicitedEchExtension => AlertDescription::UnsupportedExtension,
+        PeerMisbehaved::MissingKeyShare
+        | PeerMisbehaved::MissingPskExtensionInSecondClientHello
+        | PeerMisbehaved::MissingPskModesExtension => AlertDescription::MissingExtension,
+        PeerMisbehaved::IncorrectBinder => AlertDescription::DecryptError,
+        _ => AlertDescription::IllegalParameter,
+    }
 }
 
 fn incompatible(what: &PeerIncompatible) -> FailureKind {
@@ -323,6 +371,14 @@ fn incompatible(what: &PeerIncompatible) -> FailureKind {
         | PeerIncompatible::Tls12NotOfferedOrEnabled => FailureKind::NoCommonVersion,
         _ => FailureKind::PeerIncompatible,
     }
+}
+
+/// Most characters of a reason: words of ours around a few names.
+const REASON_MAX: usize = 1000;
+
+/// A reason may quote what the peer calls itself.
+fn in_one_line(reason: &str) -> String {
+    dormouse_printable::line_up_to(reason, REASON_MAX).to_string()
 }
 
 fn reason(error: &Error, kind: &FailureKind) -> String {

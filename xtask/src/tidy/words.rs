@@ -10,7 +10,8 @@ const UNFINISHED: [&str; 3] = ["todo!", "dbg!", "unimplemented!"];
 
 /// A library returns what it has to say; `cli` prints it.
 const PRINTING: [&str; 4] = ["println!", "eprintln!", "print!", "eprint!"];
-const LIBRARIES: [&str; 13] = [
+const LIBRARIES: [&str; 14] = [
+    "crates/printable/src/",
     "crates/record/src/",
     "crates/engine/src/",
     "crates/reactor/src/",

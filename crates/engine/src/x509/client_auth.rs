@@ -197,17 +197,13 @@ fn names(certificate: &CertificateDer<'_>) -> (Option<String>, Option<String>) {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
         return (None, None);
     };
-    // In the log nothing may break a line, and it has an end.
     let subject = parsed.subject().to_string();
-    let shown = subject.chars().filter(|c| !c.is_control());
+    let shown = dormouse_printable::line_up_to(&subject, LENGTH_MAX);
     // A backend may decide by this one: it is told whole or not at all.
     let name = parsed.subject().iter_common_name().next();
     let name = name.and_then(|name| name.as_str().ok());
     let name = name.filter(|name| name.len() <= LENGTH_MAX && !name.contains(char::is_control));
-    (
-        Some(shown.take(LENGTH_MAX).collect()),
-        name.map(str::to_owned),
-    )
+    (Some(shown.to_string()), name.map(str::to_owned))
 }
 
 impl ClientCertVerifier for ClientAuth {

@@ -15,7 +15,7 @@ mod this;
 
 pub use board::{Board, BoardReader, Post, TEXT_MAX, inode};
 pub use oom::OomScore;
-pub use privileges::{User, drop_privileges, look_up_user};
+pub use privileges::{User, confined, drop_privileges, look_up_user};
 pub use program::{Inherit, Program, ProgramFile};
 pub use resident::{own_bytes, resident_bytes};
 pub use share::share_table;

@@ -2,6 +2,7 @@
 
 mod connection_log;
 mod control;
+mod foreign_text;
 mod logs;
 mod monitoring;
 mod redirect;
