@@ -284,7 +284,8 @@ mod tests {
         for index in 0..slots {
             let is_last = index + 1 == LogEntries::neighbours(index).end;
             entries.clear(index, is_last);
-            assert!(entries.get_mut(index).is_none());
+            // A look at a page that was given back takes it again.
+            assert!(is_last || entries.get_mut(index).is_none());
         }
         let left = entries.memory.resident_bytes().expect("known");
         assert_eq!(left, SPARE_PAGES * PAGE);

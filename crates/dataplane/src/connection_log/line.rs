@@ -40,7 +40,8 @@ impl Line<'_> {
         match format {
             LogFormat::Json => {
                 // Numbers, names and texts: there is nothing that JSON can't say.
-                let _ = serde_json::to_writer(&mut *to, self);
+                let text = serde_json::to_string(self).unwrap_or_default();
+                to.extend_from_slice(dormouse_printable::json(&text).as_bytes());
             }
             LogFormat::Text => to.extend_from_slice(self.to_string().as_bytes()),
         }
@@ -89,15 +90,8 @@ fn field(f: &mut fmt::Formatter<'_>, name: &str, value: Option<&str>) -> fmt::Re
     if !value.is_empty() && value.chars().all(is_plain) {
         return write!(f, " {name}={value}");
     }
-    write!(f, " {name}=\"")?;
-    for c in value.chars() {
-        match c {
-            '"' | '\\' => write!(f, "\\{c}")?,
-            c if c == ' ' || c.is_ascii_graphic() => f.write_char(c)?,
-            c => write!(f, "{}", c.escape_unicode())?,
-        }
-    }
-    f.write_char('"')
+    let escaped = value.replace('\\', "\\\\").replace('"', "\\\"");
+    write!(f, " {name}=\"{}\"", dormouse_printable::whole(&escaped))
 }
 
 fn as_text<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
@@ -206,7 +200,7 @@ mod tests {
         let said = text(&hostile, LogFormat::Text);
         assert!(
             said.contains(
-                r#" route="my shop" backend=10.0.0.1:80 sni="a\u{a}id=8 \"x\"\\ \u{1b}[31m\u{202e}" alpn="" "#
+                r#" route="my shop" backend=10.0.0.1:80 sni="a\nid=8 \"x\"\\ \u{1b}[31m\u{202e}" alpn="" "#
             ),
             "{said}"
         );

@@ -152,7 +152,7 @@ impl ConnectionLog {
         (out, back): (u64, u64),
         reason: Option<CloseReason>,
     ) {
-        let Some(entry) = self.entry(index) else {
+        let Some(entry) = self.entry_of(index, slot) else {
             return;
         };
         let is_client = slot.tls.role() == Role::Client;
@@ -195,7 +195,7 @@ impl ConnectionLog {
 
     /// A connection is over, and its slot about to be freed: writes its line.
     pub(crate) fn end(&mut self, index: u32, slot: &Slot, ending: Ending, count: &Counters) {
-        let Some(entry) = self.entry(index).cloned() else {
+        let Some(entry) = self.entry_of(index, slot).cloned() else {
             return;
         };
         if let Some(entries) = &mut self.entries {
@@ -217,6 +217,12 @@ impl ConnectionLog {
         line.write(rules.format, &mut waiting);
         self.waiting = waiting;
         count.add(Count::ConnectionLogLines, 1);
+    }
+
+    /// The entry of the connection in this slot. Where there can be none it is not looked for: that
+    /// would take a page of memory.
+    fn entry_of(&mut self, index: u32, slot: &Slot) -> Option<&mut LogEntry> {
+        self.wants(slot).then(|| self.entry(index)).flatten()
     }
 
     fn entry(&mut self, index: u32) -> Option<&mut LogEntry> {
