@@ -61,6 +61,7 @@ use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::{Count, Counters};
 use dormouse_tables::latency::Latency;
+use dormouse_tables::traffic::Traffic;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -97,6 +98,8 @@ pub(crate) struct Inheritance {
     pub(crate) backends: Backends,
     /// The line that each connection has when it ends.
     pub(crate) connection_log: ConnectionLog,
+    /// Traffic by route and by backend, over all workers.
+    pub(crate) traffic: Traffic,
     /// Routes by number.
     pub(crate) routes: Vec<Route>,
     /// What was parsed for them.
@@ -430,6 +433,7 @@ impl<I: Io> Worker<I> {
             clients,
             backends,
             connection_log,
+            traffic,
             routes,
             identities,
             late,
@@ -450,6 +454,7 @@ impl<I: Io> Worker<I> {
             clients,
             backends,
             connection_log,
+            traffic,
         };
         let mut work = Workspace::new(parts, &settings);
         work.id_seed = id_seed(slots.header(), work.id_seed);
@@ -470,7 +475,7 @@ impl<I: Io> Worker<I> {
             outbound.find_warm(&connections);
         }
         // Also after a first start: then there are none.
-        connections.recount_backends(&work.backends);
+        connections.recount(&work);
         work.io.watch(orders, token::orders(), Interest::READ)?;
         if late.is_none() {
             work.io.send_report(orders, &WorkerReport::Ready);

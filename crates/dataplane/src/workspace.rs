@@ -16,6 +16,7 @@ use crate::memory::starved::{LATE_MS, SOON_MS};
 use crate::scratch::{RECEIVE_MAX, RECORD_MAX, RECORDS_PER_STEP, Scratch};
 use crate::settings::Settings;
 use crate::token;
+use crate::traffic::StepBytes;
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
@@ -25,6 +26,7 @@ use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::{Count, Counters};
 use dormouse_tables::pace::Pace;
+use dormouse_tables::traffic::Traffic;
 
 /// Bytes moved per event before the next connection has its turn.
 const TURN_BYTES_MAX: usize = 4 * RECEIVE_MAX;
@@ -49,6 +51,7 @@ pub(crate) struct Workspace<I> {
     pub(crate) count: Counters,
     pub(crate) clients: Clients,
     pub(crate) backends: Backends,
+    pub(crate) traffic: Traffic,
     /// What is logged once per burst.
     pub(crate) bursts: Bursts,
     /// When connects that are in progress began.
@@ -67,8 +70,8 @@ pub(crate) struct Workspace<I> {
     pub(crate) has_room_again: bool,
     /// Random, a part of the ids by which backends' logs and ours are joined.
     pub(crate) id_seed: u64,
-    /// What the current step has received, from either side.
-    pub(crate) received: u64,
+    /// Bytes that the current step has moved.
+    pub(crate) bytes: StepBytes,
     /// When to look first at the connection that starves next.
     pub(crate) starved_wait_ms: u64,
     generation: u32,
@@ -109,6 +112,7 @@ pub(crate) struct Parts<I> {
     pub(crate) clients: Clients,
     pub(crate) backends: Backends,
     pub(crate) connection_log: ConnectionLog,
+    pub(crate) traffic: Traffic,
 }
 
 impl<I: Io> Workspace<I> {
@@ -121,6 +125,7 @@ impl<I: Io> Workspace<I> {
             clients,
             backends,
             connection_log,
+            traffic,
         } = parts;
         let send_buffers = settings.routes.iter();
         let send_buffers = send_buffers.map(|route| route.sockets.send_buffer_bytes());
@@ -139,6 +144,7 @@ impl<I: Io> Workspace<I> {
             count,
             clients,
             backends,
+            traffic,
             bursts: Bursts::default(),
             connect_times: ConnectTimes::new(),
             tickets: Tickets::default(),
@@ -147,7 +153,7 @@ impl<I: Io> Workspace<I> {
             closing: None,
             effects: Vec::new(),
             has_room_again: false,
-            received: 0,
+            bytes: StepBytes::default(),
             starved_wait_ms: SOON_MS,
             generation: 0,
             step,
@@ -196,31 +202,13 @@ impl<I: Io> Workspace<I> {
         self.step.receive_max
     }
 
-    /// Counts received bytes, also for what the connection has to pay.
-    pub(crate) fn note_received(&mut self, what: Count, bytes: usize) {
-        self.count.add(what, bytes as u64);
-        self.received += bytes as u64;
-    }
-
     // ---- the connection log ----
 
-    /// Bytes that have passed out of and into plain sides, if there is a log to say so.
-    pub(crate) fn plain_bytes(&self) -> (u64, u64) {
-        match self.connection_log.is_on() {
-            true => (
-                self.count.get(Count::PlainBytesOut),
-                self.count.get(Count::PlainBytesIn),
-            ),
-            false => (0, 0),
-        }
-    }
-
-    /// A step is done; `before` it so much had passed.
-    pub(crate) fn note_step(&mut self, index: u32, slot: &Slot, before: (u64, u64)) {
+    /// A step is done.
+    pub(crate) fn note_step(&mut self, index: u32, slot: &Slot) {
         let reason = self.closing.take();
         if self.connection_log.is_on() {
-            let now = self.plain_bytes();
-            let moved = (now.0 - before.0, now.1 - before.1);
+            let moved = (self.bytes.plain_out, self.bytes.plain_in);
             self.connection_log.note_step(index, slot, moved, reason);
         }
     }

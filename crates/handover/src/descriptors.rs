@@ -36,6 +36,9 @@ pub struct Descriptors {
     /// The socket that takes lines of the connection log.
     #[serde(default)]
     pub log_lines: Option<i32>,
+    /// Descriptor of the table of traffic; a former binary had none.
+    #[serde(default)]
+    pub traffic: Option<i32>,
     /// Listening sockets of plain HTTP. They pass from main to main, and no worker has them.
     #[serde(default)]
     pub redirects: Vec<i32>,
@@ -62,6 +65,7 @@ impl Descriptors {
         all.extend(self.session_cache.map(Fd));
         all.extend(self.log_entries.map(|(fd, _)| Fd(fd)));
         all.extend(self.log_lines.map(Fd));
+        all.extend(self.traffic.map(Fd));
         all.extend(
             [
                 self.slots,

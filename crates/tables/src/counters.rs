@@ -51,11 +51,6 @@ impl Counters {
         self.0.add(count as usize, n);
     }
 
-    /// What was counted so far.
-    pub fn get(&self, count: Count) -> u64 {
-        self.0.load(count as usize)
-    }
-
     /// Adds an observation of `took_us` microseconds to a histogram.
     pub fn observe(&self, latency: Latency, took_us: u64) {
         self.0.add(latency.bucket_at(took_us), 1);

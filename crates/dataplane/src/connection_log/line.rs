@@ -2,7 +2,7 @@
 
 use dormouse_config::LogFormat;
 use serde::Serialize;
-use std::fmt::{self, Display, Write as _};
+use std::fmt::{self, Display};
 use std::net::SocketAddr;
 
 /// What is said of a connection that has ended. Fields that are not known are left out.

@@ -109,8 +109,8 @@ impl ConnectionLog {
             return;
         }
         let routes = settings.routes.iter();
-        let count = settings.routes.len();
-        self.routes = (1..=count).map(|number| number.to_string()).collect();
+        let name = |route: &Route| route.name.as_str().to_owned();
+        self.routes = routes.clone().map(name).collect();
         let servers = |route: &Route| match route.direction {
             Direction::Originate(_) => route.backend_name.clone(),
             _ => String::new(),

@@ -2,6 +2,7 @@
 
 use crate::bursts::Subject;
 use dormouse_tables::counters::Count;
+use dormouse_tables::traffic::Tally;
 
 /// Why a connection is over, and on whose side that lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +52,25 @@ impl CloseReason {
             CloseReason::Stopping => Count::ClosedStopping,
             CloseReason::Drained => Count::ClosedDrained,
             CloseReason::Crash => Count::ClosedByCrash,
+        }
+    }
+
+    /// The tally of a route's and a backend's connections that closed for this reason.
+    pub(crate) fn tally(self) -> Tally {
+        match self {
+            CloseReason::Clean => Tally::ClosedClean,
+            CloseReason::TlsTruncated => Tally::ClosedTlsTruncated,
+            CloseReason::TlsFailed => Tally::ClosedTlsFailed,
+            CloseReason::Refused => Tally::ClosedRefused,
+            CloseReason::PlainFailed => Tally::ClosedPlainFailed,
+            CloseReason::BackendDown => Tally::ClosedBackendDown,
+            CloseReason::Limit
+            | CloseReason::Idle
+            | CloseReason::TooOld
+            | CloseReason::PartialRecord => Tally::ClosedLimit,
+            CloseReason::Stopping => Tally::ClosedStopping,
+            CloseReason::Drained => Tally::ClosedDrained,
+            CloseReason::Crash => Tally::ClosedByCrash,
         }
     }
 

@@ -18,7 +18,6 @@ use dormouse_handover::trial;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{Attempt, RANGES_MAX};
 use dormouse_record::{CONTENT_MAX, OpenKey, RECORD_MAX, SealKey};
-use dormouse_tables::counters::Count;
 use std::ops::Range;
 
 /// Plaintexts shorter than this are moved together, so that one call can send them all.
@@ -80,7 +79,7 @@ fn open_turn(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {
             Ok(Attempt::WouldBlock) => return Ok(()),
             Err(e) => return Err(Fault::TlsFailed(e)),
         };
-        work.note_received(Count::TlsBytesIn, n);
+        work.bytes.tls_in += n as u64;
         trial::crash_on(work.scratch.opening.get(have..have + n).unwrap_or_default());
         moved += n;
         if have > 0 && keep_trickle(slot, work, have, n) {
@@ -197,8 +196,7 @@ fn open_records(
                 plaintext,
             } => {
                 let plaintext = at + plaintext.start..at + plaintext.end;
-                let len = plaintext.len() as u64;
-                work.count.add(Count::PlainBytesOut, len);
+                work.bytes.plain_out += plaintext.len() as u64;
                 pieces.push(&mut work.scratch.opening, plaintext);
                 at += consumed;
             }

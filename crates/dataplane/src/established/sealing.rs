@@ -14,7 +14,6 @@ use crate::workspace::{Allowance, Workspace};
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::socket::{Attempt, Received};
 use dormouse_record::{CONTENT_MAX, SealKey};
-use dormouse_tables::counters::Count;
 use std::io;
 use std::ops::Range;
 
@@ -56,7 +55,7 @@ pub(crate) fn read_plain(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow
             return Ok(());
         }
         let key = key.get_or_insert_with(|| SealKey::new(&slot.tls));
-        work.note_received(Count::PlainBytesIn, n);
+        work.bytes.plain_in += n as u64;
         flow::seal_and_send(slot, work, key, n)?;
         moved += n;
         // A short receive: the queue was empty. Readiness is level-triggered; no need to ask again.

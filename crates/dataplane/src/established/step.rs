@@ -222,7 +222,8 @@ fn on_timer<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>) -> Flow {
             let id = ConnectionId::of(slot, cx.work.id_seed);
             let now_ms = cx.work.now_ms;
             cx.work.bursts.note(Subject::PartialRecord, now_ms, |more| {
-                tracing::info!(%id, %peer, more,
+                let route = cx.route.name.as_str();
+                tracing::info!(route, %id, %peer, more,
                     "record not completed within partial_record_timeout; connection closed");
             });
             cx.note_close(slot, CloseReason::PartialRecord);
@@ -332,7 +333,8 @@ fn abort<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, fault: &Fault) {
     let peer = PeerName::new(&cx.work.io, slot.tls_fd());
     let id = ConnectionId::of(slot, cx.work.id_seed);
     cx.work.bursts.note(reason.subject(), now_ms, |more| {
-        tracing::info!(%id, %peer, more, "connection aborted: {fault}");
+        let route = cx.route.name.as_str();
+        tracing::info!(route, %id, %peer, more, "connection aborted: {fault}");
     });
     cx.note_close(slot, reason);
 }

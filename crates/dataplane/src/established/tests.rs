@@ -22,6 +22,7 @@ use dormouse_routes::socket_options::SocketOptions;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::{ClientLimits, Clients};
 use dormouse_tables::counters::Counters;
+use dormouse_tables::traffic::Traffic;
 use dormouse_testkit::{Cut, Event, Pair, PairSettings, Resting};
 use std::collections::BTreeMap;
 use zerocopy::IntoBytes as _;
@@ -94,6 +95,7 @@ impl World {
             sockets: SocketOptions::new(&config.config.sockets),
             backend_tls: None,
             truncation: Truncation::Abort,
+            name: "1".to_owned(),
             backend_down: BackendDown::Alert,
             backend_name: String::new(),
             access: Access::default(),
@@ -109,6 +111,7 @@ impl World {
                     counters: Counters::new(self.counters.block(0).expect("a block")),
                     clients: Clients::create(PLACES, 1).expect("a table"),
                     backends: Backends::create(1).expect("a table"),
+                    traffic: Traffic::create(1).expect("a table"),
                     routes: vec![route],
                     identities: Identities::default(),
                     listeners: Vec::new(),

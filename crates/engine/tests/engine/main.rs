@@ -3,6 +3,7 @@
 mod before_finished;
 mod before_finished_protected;
 mod certificates;
+mod examples;
 mod forgery;
 mod hello;
 mod identities;
