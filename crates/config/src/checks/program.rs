@@ -39,7 +39,7 @@ fn connection_log(config: &Config, locations: &Locations<'_>, mistakes: &mut Mis
         && alone != Location::Whole
     {
         let problem = Problem::new("this has no effect: there is no connection log");
-        let help = "add connection_log = \"/var/log/dormouse/connections.log\"";
+        let help = "add connection_log = \"/var/log/dormouse.log\"";
         mistakes.warning(&alone, problem.help(help));
     }
 }

@@ -323,7 +323,7 @@ option_groups! {
         /// each reload. Lines that can't be written are dropped and counted; no connection waits.
         connection_log: LogTarget = default "off",
             costs "128 bytes per connection, and a line for each",
-            like "\"/var/log/dormouse/connections.log\"";
+            like "\"/var/log/dormouse.log\"";
 
         /// What a line of the connection log looks like: `text`, fields as `name=value`; or `json`,
         /// one object.

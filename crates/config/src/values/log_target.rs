@@ -32,7 +32,7 @@ impl fmt::Display for LogTarget {
 impl OptionType for LogTarget {
     const KIND: Kind = Kind::new(
         "a path, \"stderr\" or \"off\"",
-        "\"/var/log/dormouse/connections.log\" or \"stderr\"",
+        "\"/var/log/dormouse.log\" or \"stderr\"",
         "PATH",
     );
 
