@@ -247,11 +247,7 @@ pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits
             amounts.connections.saturating_mul(SLOT_BYTES),
             format!("{} x {SLOT_BYTES} bytes", number(amounts.connections)),
         ),
-        cost(
-            "connection log",
-            amounts.connections.saturating_mul(log_entry(config)),
-            format!("{} x {LOG_ENTRY_BYTES} bytes", number(amounts.connections)),
-        ),
+        log_entries(config, amounts.connections),
         cost(
             "pending bytes",
             amounts.pending,
@@ -288,6 +284,15 @@ pub(crate) fn costs(config: &Config, capacity: Capacity, amounts: &SettledLimits
     }
     costs.retain(|cost| cost.bytes.0 > 0);
     costs
+}
+
+/// What the connection log keeps beside the slots.
+fn log_entries(config: &Config, connections: u64) -> Cost {
+    Cost {
+        what: "connection log",
+        how: format!("{} x {LOG_ENTRY_BYTES} bytes", show_number(connections)),
+        bytes: ByteSize(connections.saturating_mul(log_entry(config))),
+    }
 }
 
 /// Mappings of a fixed size, all of which may come to be used.

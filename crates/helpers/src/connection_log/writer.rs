@@ -1,6 +1,6 @@
 //! From the workers' sockets to the file: whole lines, in the order of each worker.
 
-use super::{DroppedLines, report};
+use super::messages::{DroppedLines, report};
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::socket::{self, Attempt};
 use dormouse_reactor::{Fd, OnExec, process};
