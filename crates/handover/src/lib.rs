@@ -3,6 +3,7 @@
 //! | | from | to |
 //! |---|---|---|
 //! | [`slot`]: a connection at rest | a worker | the next worker, or the next binary |
+//! | [`log_entries`]: what the connection log says of it besides | a worker | the next worker, or the next binary |
 //! | [`Handover`]: configuration, certificates, keys | main | keepers and workers |
 //! | [`notes`]: what main can't know of that | a worker | the next worker |
 //! | [`orders`]: messages on a worker's channel | main and workers | each other |
@@ -20,6 +21,7 @@ pub mod control;
 mod descriptors;
 mod document;
 pub mod layout;
+pub mod log_entries;
 pub mod message;
 pub mod notes;
 pub mod orders;

@@ -4,6 +4,7 @@ use crate::tokens;
 use dormouse_dataplane::keeper::{self, KnownFile};
 use dormouse_handover::child::{self, Bounds};
 use dormouse_handover::control;
+use dormouse_handover::log_entries::{LOG_ENTRY_VERSION, LogEntries};
 use dormouse_handover::notes::Notes;
 use dormouse_handover::orders::{self, Order, WorkerReport};
 use dormouse_handover::share::Share;
@@ -33,6 +34,9 @@ struct Pair {
     ended: Option<Ended>,
     /// Main's end of the channel to the worker.
     orders: Fd,
+    /// Where lines of the connection log come from; [`Fd::NONE`]: another binary, which knew of none,
+    /// has started the pair.
+    log_source: Fd,
     /// The keeper's orders.
     board: Board,
     ready: bool,
@@ -65,6 +69,8 @@ pub(crate) struct PairState {
     descriptors: Descriptors,
     bounds: Bounds,
     share: Share,
+    #[serde(default)]
+    log_source: Option<i32>,
 }
 
 /// Most editions that a worker is given before it has answered: its keeper knows the handovers of
@@ -87,12 +93,17 @@ impl Pairs {
         let notes = Notes::default().write()?;
         let (ours, theirs) = socket::channel(OnExec::Close)?;
         socket::name_senders(ours)?;
+        // Neither takes memory as long as there is no connection log.
+        let log_entries = LogEntries::create(share.connections_max)?;
+        let (log_source, log_lines) = socket::pair(OnExec::Close)?;
         let board = Board::create("dormouse-board")?;
         let reader = board.reader()?;
         handover.descriptors.slots = slots.fd().0;
         handover.descriptors.pending = pending.fd().0;
         handover.descriptors.orders = theirs.0;
         handover.descriptors.notes = notes.0;
+        handover.descriptors.log_entries = Some((log_entries.fd().0, LOG_ENTRY_VERSION));
+        handover.descriptors.log_lines = Some(log_lines.0);
         let file = handover.write()?;
         let mut inherited = handover.descriptors.all();
         inherited.extend([file, reader]);
@@ -101,7 +112,8 @@ impl Pairs {
         program.environment = Some(child::environment());
         let keeper = program.start()?;
         // Main keeps no descriptor of the pair but its end of the channel.
-        for fd in [slots.fd(), pending.fd(), notes, theirs, file, reader] {
+        let memory = [slots.fd(), pending.fd(), notes, log_entries.fd()];
+        for fd in memory.into_iter().chain([theirs, log_lines, file, reader]) {
             fd.close();
         }
         poller.add(ours, token(self.all.len()), Interest::READ)?;
@@ -114,6 +126,7 @@ impl Pairs {
             orders: ours,
             board,
             ready: false,
+            log_source,
             edition: handover.edition,
             given: Vec::new(),
             descriptors: handover.descriptors.clone(),
@@ -133,6 +146,10 @@ impl Pairs {
             let orders = Fd(state.orders);
             orders.set_on_exec(OnExec::Close)?;
             poller.add(orders, token(worker), Interest::READ)?;
+            let log_source = state.log_source.map_or(Fd::NONE, Fd);
+            if log_source != Fd::NONE {
+                log_source.set_on_exec(OnExec::Close)?;
+            }
             let board = Board::adopt(Fd(state.board)).map_err(io::Error::other)?;
             all.push(Pair {
                 keeper: Pid(state.keeper),
@@ -143,6 +160,7 @@ impl Pairs {
                 orders,
                 board,
                 ready: true,
+                log_source,
                 edition: state.edition,
                 given: Vec::new(),
                 descriptors: state.descriptors.clone(),
@@ -168,6 +186,7 @@ impl Pairs {
             descriptors: pair.descriptors.clone(),
             bounds: pair.bounds,
             share: pair.share.clone(),
+            log_source: Some(pair.log_source.0).filter(|_| pair.log_source != Fd::NONE),
         };
         self.all.iter().map(state).collect()
     }
@@ -175,7 +194,14 @@ impl Pairs {
     /// The descriptors that the next binary in this process needs.
     pub(crate) fn fds(&self) -> Vec<Fd> {
         let fds = |pair: &Pair| [pair.orders, pair.board.fd()];
-        self.all.iter().flat_map(fds).collect()
+        let fds = self.all.iter().flat_map(fds);
+        fds.chain(self.log_sources()).collect()
+    }
+
+    /// The sockets that lines of the connection log come from.
+    pub(crate) fn log_sources(&self) -> Vec<Fd> {
+        let sources = self.all.iter().map(|pair| pair.log_source);
+        sources.filter(|&fd| fd != Fd::NONE).collect()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -4,7 +4,7 @@
 //! | | may | by |
 //! |---|---|---|
 //! | worker | what its loop needs: sockets that exist, new TCP connections, unix connections if a route has such a backend, its memory | a list of calls, everything else is refused; Landlock: no file, no port of its choice, no signal, no abstract socket |
-//! | redirect | the worker's calls, but no new socket | as a worker |
+//! | redirect, log-writer | the worker's calls, but no new socket | as a worker |
 //! | control, scout | the same, look at files under a few paths, resolve names, start threads | a longer list; Landlock: these paths, to read |
 //! | keeper | all but calls which no build of this program will ever make | a list of what is refused |
 //!
@@ -62,6 +62,8 @@ pub enum Role {
     Scout,
     /// Answers clients that others have connected to it, and nobody else.
     Redirect,
+    /// Writes to a file that is open already.
+    LogWriter,
 }
 
 impl fmt::Display for Role {
@@ -73,6 +75,7 @@ impl fmt::Display for Role {
             Role::Control => "Control",
             Role::Scout => "Scout",
             Role::Redirect => "Redirect",
+            Role::LogWriter => "LogWriter",
         })
     }
 }
@@ -90,7 +93,7 @@ pub fn enter(role: Role) -> io::Result<()> {
         Role::Worker { unix } | Role::WorkersFirstThread { unix } => {
             files::confine(&[], unix == UnixSockets::Abstract)
         }
-        Role::Redirect => files::confine(&[], false),
+        Role::Redirect | Role::LogWriter => files::confine(&[], false),
         Role::Control => files::confine(&["/proc"], false),
         Role::Scout => files::confine(files::FOR_NAMES, true),
     };
@@ -99,7 +102,7 @@ pub fn enter(role: Role) -> io::Result<()> {
         Role::Worker { unix } => calls::allow_worker(unix != UnixSockets::No)?,
         // The thread that works sets the list, for both.
         Role::WorkersFirstThread { .. } => {}
-        Role::Redirect => calls::allow_answering()?,
+        Role::Redirect | Role::LogWriter => calls::allow_answering()?,
         Role::Control | Role::Scout => calls::allow_looking()?,
     }
     files
