@@ -6,7 +6,7 @@ use crate::load::{self, Occasion, Ready};
 use crate::scout::FoundNames;
 use crate::serving::Serving;
 use crate::source::Source;
-use dormouse_config::{Config, Loaded, Plan, Purpose};
+use dormouse_config::{self as config, Config, Loaded, Machine, Plan, Purpose};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
@@ -151,6 +151,10 @@ pub(crate) fn plan(
         // The memory for their sessions is made at the start.
         hold!(next, now, waits; "originate" => originate;);
     }
+    if waits.iter().any(|option| option == "workers") {
+        // The plan was made for other workers than there are.
+        plan = config::plan(&next, &Machine::read()).unwrap_or_else(|| now_plan.clone());
+    }
     // After an upgrade from a binary that knew nothing of it.
     if !fixed.has_paces && next.limits.bytes_per_client.take().is_some() {
         waits.push("bytes_per_client".to_owned());
@@ -165,7 +169,7 @@ pub(crate) fn plan(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dormouse_config::{self as config, Machine, Section};
+    use dormouse_config::Section;
     use std::io::Write as _;
 
     fn loaded(process: &str, route: &str) -> Loaded {
@@ -203,9 +207,15 @@ mod tests {
         );
         let ReloadPlan {
             config,
+            plan,
             waits_for_restart,
-            ..
         } = plan(&now.config, &now.plan, next, &fixed);
+        assert_eq!(
+            (plan.workers, now.plan.workers),
+            (1, 1),
+            "there is one worker"
+        );
+        assert_eq!(plan.connections_max, now.plan.connections_max);
         assert_eq!(waits_for_restart, ["workers", "bytes_per_client"]);
         assert!(config.process.workers == now.config.process.workers);
         assert!(config.timeouts.idle_timeout == idle && idle != now.config.timeouts.idle_timeout);

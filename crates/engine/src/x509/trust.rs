@@ -122,7 +122,7 @@ pub(crate) fn roots_from_pem(bundle: &[u8]) -> Result<RootCertStore, String> {
     for (index, certificate) in CertificateDer::pem_slice_iter(bundle).enumerate() {
         let added = certificate
             .map_err(|e| e.to_string())
-            .and_then(|certificate| store.add(certificate).map_err(|e| e.to_string()));
+            .and_then(|certificate| store.add(certificate).map_err(|e| in_words(&e)));
         added.map_err(|e| format!("certificate {}: {e}", index + 1))?;
     }
     if store.is_empty() {
@@ -200,6 +200,22 @@ fn is_loopback() -> bool {
 
 fn note_signature(signed: &DigitallySignedStruct) {
     in_scope(|scope| scope.signature = Some(signed.scheme));
+}
+
+/// Why an authority's certificate can't be used, without the names of a library's types.
+fn in_words(error: &rustls::Error) -> String {
+    let text = error.to_string();
+    let known = [
+        (
+            "UnsupportedCertVersion",
+            "it is an X.509 certificate of version 1 or 2, and an authority needs version 3: make it \
+             anew with extensions, as `openssl req -x509` does",
+        ),
+        ("BadDer", "it is broken: its DER can't be read"),
+        ("BadEncoding", "it is broken: its DER can't be read"),
+    ];
+    let found = known.iter().find(|(name, _)| text.contains(name));
+    found.map_or_else(|| text.clone(), |(_, words)| (*words).to_owned())
 }
 
 /// What is wrong, with what only the certificate itself can tell. An unknown issuer is
