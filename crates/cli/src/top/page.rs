@@ -235,7 +235,7 @@ impl Dashboard {
     fn routes(&self, page: &mut Page) {
         for (n, one) in self.status.routes.iter().take(3).enumerate() {
             page.value(if n == 0 { "routes" } else { "" }, |canvas| {
-                canvas.put(Style::Plain, &printable(&one.name));
+                canvas.put(Style::Plain, &one.name);
                 let words = format!(
                     "  {} connections, {} opened, {} failed",
                     show_number(one.connections),
