@@ -292,7 +292,7 @@ mod tests {
             "memory       192 B for one more connection; 2250 KiB for those there are; fixed part ",
             "handshakes   7 full, 3 resumed, 2 failed\n",
             "closed       4 clean, 1 tls_failed\n",
-            "  shop       :443                          5           10         2   \n".trim_end(),
+            "  shop       :443                           5          10       2\n",
             "  10.0.0.7:80  up         4 connections, 1 connect failed  (shop)\n",
             "  example.com  24 h  x.pem\n",
             "main           10       3 days     -          GONE\n",
