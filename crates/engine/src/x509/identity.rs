@@ -16,6 +16,7 @@ use crate::failure::utc;
 use crate::x509::identity_error::{IdentityError, IdentityProblem};
 use crate::x509::ocsp::{OcspProblem, OcspTimes, check_ocsp};
 use crate::x509::pem;
+use crate::x509::trust::in_words;
 
 /// A certificate chain with the key that belongs to it.
 #[derive(Clone)]
@@ -181,7 +182,7 @@ impl Identity {
             .first()
             .ok_or_else(|| about_certificate(IdentityProblem::NoCertificate))?;
         let (_, parsed) = X509Certificate::from_der(leaf)
-            .map_err(|e| about_certificate(IdentityProblem::BadCertificate(e.to_string())))?;
+            .map_err(|e| about_certificate(IdentityProblem::BadCertificate(in_words(&e))))?;
         let names = names(&parsed);
         let key_kind = key_kind(&parsed).ok_or_else(|| {
             let algorithm = parsed.public_key().algorithm.algorithm.to_id_string();
@@ -230,7 +231,7 @@ impl Identity {
                 ))
             }
             Err(e) => {
-                let problem = IdentityProblem::BadCertificate(e.to_string());
+                let problem = IdentityProblem::BadCertificate(in_words(&e));
                 Err(about(certificate_name, problem))
             }
         }

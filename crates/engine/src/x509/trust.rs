@@ -202,14 +202,14 @@ fn note_signature(signed: &DigitallySignedStruct) {
     in_scope(|scope| scope.signature = Some(signed.scheme));
 }
 
-/// Why an authority's certificate can't be used, without the names of a library's types.
-fn in_words(error: &rustls::Error) -> String {
+/// Why a certificate can't be used, without the names of a library's types.
+pub(crate) fn in_words(error: &rustls::Error) -> String {
     let text = error.to_string();
     let known = [
         (
             "UnsupportedCertVersion",
-            "it is an X.509 certificate of version 1 or 2, and an authority needs version 3: make it \
-             anew with extensions, as `openssl req -x509` does",
+            "it is an X.509 certificate of version 1 or 2, and version 3 is needed: make it anew with \
+             extensions, as `openssl req -x509` does",
         ),
         ("BadDer", "it is broken: its DER can't be read"),
         ("BadEncoding", "it is broken: its DER can't be read"),

@@ -367,9 +367,9 @@ fn an_address_in_use_is_known_before_the_start() {
     assert!(said.contains("dormouse"), "{said}");
 }
 
-/// An authority's certificate of version 1, as old tools make them, is named as that.
+/// A certificate of version 1, as old commands make them, is named as that.
 #[test]
-fn an_authority_of_version_1_is_refused_in_words() {
+fn a_certificate_of_version_1_is_refused_in_words() {
     let Some(site) = Site::new() else {
         return;
     };
@@ -386,7 +386,7 @@ fn an_authority_of_version_1_is_refused_in_words() {
         .output()
         .expect("a shell");
     assert!(made.status.success(), "{made:?}");
-    site.write("", "client_certificates = 'required'\nclient_ca = 'v1.pem'");
+    site.write("", "certificates = [{ cert = 'v1.pem', key = 'v1.key' }]");
     let said = site.refused(2);
     assert!(said.contains("X.509 certificate of version 1"), "{said}");
     assert!(!said.contains("Other("), "{said}");

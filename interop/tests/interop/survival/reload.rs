@@ -113,9 +113,15 @@ fn other_workers_do_not_change_how_many_connections_there_may_be() {
         });
         admin.order("/reload").expect("a reload");
         let status = admin.status();
-        assert_eq!(status["connections"]["max"], before, "with workers = {workers}");
+        assert_eq!(
+            status["connections"]["max"], before,
+            "with workers = {workers}"
+        );
         let waits = &status["configuration"]["waits_for_restart"];
-        assert_eq!(waits.as_array().map(Vec::len), Some(usize::from(workers != 1)));
+        assert_eq!(
+            waits.as_array().map(Vec::len),
+            Some(usize::from(workers != 1))
+        );
     }
 }
 
