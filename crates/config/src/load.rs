@@ -141,7 +141,7 @@ fn stand_in(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
 
 /// What a configuration that was loaded comes to on this machine, after something in it was changed.
 /// `None`: it does not fit any more.
-pub fn plan(config: &Config, machine: &Machine) -> Option<Plan> {
+pub fn plan_for(config: &Config, machine: &Machine) -> Option<Plan> {
     sizing::plan(config, machine).ok()
 }
 

@@ -1,10 +1,10 @@
 //! A reload, before anything changes: the configuration is loaded again, and options that a running
 //! program can't change stay as they are.
 
-use crate::examine::Occupied;
-use crate::load::{self, Occasion, Ready};
+use crate::edition::Edition;
+use crate::load::{self, Ready};
+use crate::occasion::{Occasion, Occupied};
 use crate::scout::FoundNames;
-use crate::serving::Serving;
 use crate::source::Source;
 use dormouse_config::{self as config, Config, Loaded, Machine, Plan, Purpose};
 use std::cell::RefCell;
@@ -29,10 +29,10 @@ pub(crate) enum Reloaded {
 pub(crate) fn load(
     source: &Source,
     names: &FoundNames,
-    current: &Serving,
+    edition: &Edition,
+    listeners: &[String],
 ) -> Result<Reloaded, String> {
     let missing = RefCell::new(BTreeSet::new());
-    let edition = &current.edition;
     let look_up = |host: &str, port: u16| {
         let name = format!("{host}:{port}");
         match names.get(&name) {
@@ -51,7 +51,7 @@ pub(crate) fn load(
         look_up: &look_up,
         // What another admin address would need is tried when the program starts the next time.
         occupied: &|_| Occupied {
-            listeners: current.listening.addresses(),
+            listeners: listeners.to_vec(),
             admin: true,
         },
     };
@@ -153,7 +153,7 @@ pub(crate) fn plan(
     }
     if waits.iter().any(|option| option == "workers") {
         // The plan was made for other workers than there are.
-        plan = config::plan(&next, &Machine::read()).unwrap_or_else(|| now_plan.clone());
+        plan = config::plan_for(&next, &Machine::read()).unwrap_or_else(|| now_plan.clone());
     }
     // After an upgrade from a binary that knew nothing of it.
     if !fixed.has_paces && next.limits.bytes_per_client.take().is_some() {

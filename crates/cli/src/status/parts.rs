@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use dormouse_config::show_number;
 use dormouse_handover::status::{BackendStatus, CheckStatus, Count, RouteStatus, Status};
 
-use super::{age, bytes};
+use crate::show::{age, bytes};
 
 /// Rows shown of a list; `--json` has more.
 const ROWS_MAX: usize = 50;

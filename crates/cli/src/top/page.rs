@@ -8,7 +8,8 @@ use dormouse_handover::status::{
 };
 
 use crate::paint::{Canvas, Style};
-use crate::status::{Footprint, age, bytes, or_dash};
+use crate::show::{age, bytes, or_dash};
+use crate::status::Footprint;
 
 const LABEL: Style = Style::Faint;
 const GOOD: Style = Style::Colour(71);

@@ -18,6 +18,7 @@ use crate::handshake::call_scope::in_scope;
 use crate::hooks::judge_certificate::JudgeCertificate;
 use crate::x509::judgement::Shown;
 use crate::x509::pem;
+use crate::x509::words::in_words;
 
 /// Whom a client trusts to vouch for servers.
 #[derive(Debug, Clone)]
@@ -210,20 +211,4 @@ fn is_loopback() -> bool {
 
 fn note_signature(signed: &DigitallySignedStruct) {
     in_scope(|scope| scope.signature = Some(signed.scheme));
-}
-
-/// Why a certificate can't be used, without the names of a library's types.
-pub(crate) fn in_words(error: &rustls::Error) -> String {
-    let text = error.to_string();
-    let known = [
-        (
-            "UnsupportedCertVersion",
-            "it is an X.509 certificate of version 1 or 2, and version 3 is needed: make it anew with \
-             extensions, as `openssl req -x509` does",
-        ),
-        ("BadDer", "it is broken: its DER can't be read"),
-        ("BadEncoding", "it is broken: its DER can't be read"),
-    ];
-    let found = known.iter().find(|(name, _)| text.contains(name));
-    found.map_or_else(|| text.clone(), |(_, words)| (*words).to_owned())
 }

@@ -226,13 +226,8 @@ fn metrics_say_what_has_happened() {
     assert!(value("dormouse_wake_seconds_sum") > 0.0);
 }
 
-/// What passes is counted for the route, by its name, and for the backend; and the number of
-/// connections is right again after the worker has died.
-#[test]
-fn routes_and_backends_are_counted_by_name() {
-    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
-        return;
-    }
+/// A scene whose route is named `shop`, and where its metrics are.
+fn shop() -> (Scene, String) {
     let mut admin = None;
     let scene = Scene::with(|settings| {
         let address = SocketAddr::new(settings.listen.ip(), ADMIN_PORT);
@@ -241,6 +236,16 @@ fn routes_and_backends_are_counted_by_name() {
         admin = Some(address);
     });
     let url = format!("http://{}/metrics", admin.expect("an address"));
+    (scene, url)
+}
+
+/// What passes is counted for the route, by its name, and for the backend.
+#[test]
+fn routes_and_backends_are_counted_by_name() {
+    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
+        return;
+    }
+    let (scene, url) = shop();
     let mut peers = peers(&scene, 3);
     drop(peers.remove(0).end_sending());
     let backend = format!("route=\"shop\",backend=\"{}\"", scene.backend.address());
@@ -291,7 +296,16 @@ fn routes_and_backends_are_counted_by_name() {
         assert_eq!((route, sample(&page, &series)), (all, all), "{direction}");
         assert!(all > 0.0, "{direction}");
     }
+}
 
+/// The counts go on, and the number of connections is right again, after the worker has died.
+#[test]
+fn counts_by_name_outlive_the_worker() {
+    if !applies(Can::BeDormouse) || !tools::present(&["curl"]) {
+        return;
+    }
+    let (scene, url) = shop();
+    let mut peers = peers(&scene, 2);
     // A handshake that fails has a route, too, where there is no choice.
     use std::io::{Read as _, Write as _};
     let mut stranger = peer::connect_tcp(scene.address).expect("a connection");
