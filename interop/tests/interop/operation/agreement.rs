@@ -222,7 +222,8 @@ impl Site {
                 "[{ cert = 'site.pem', key = 'site.key' }]".to_owned(),
             ),
         ] {
-            if !says(name) && !(name == "certificates" && says("acme")) {
+            let is_replaced = says(name) || (name == "certificates" && says("acme"));
+            if !is_replaced {
                 route.push_str(&format!("{name} = {value}\n"));
             }
         }
