@@ -349,6 +349,12 @@ fn certificates_and_keys(page: &mut Page, view: &View) {
         "Failed queries of the store of ticket keys.",
     );
     page.sample(&[], view.common(Common::StoreFailures));
+    page.family(
+        "connection_log_lost_total",
+        "counter",
+        "Lines of the connection log that its file refused.",
+    );
+    page.sample(&[], view.common(Common::LogLinesLost));
 }
 
 fn processes(page: &mut Page, view: &View) {
