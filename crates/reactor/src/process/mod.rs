@@ -17,7 +17,7 @@ pub use board::{Board, BoardReader, FILES_MAX, Post, TEXT_MAX};
 pub use oom::OomScore;
 pub use privileges::{Kept, User, can_become, confined, drop_privileges, look_up_user};
 pub use program::{Inherit, Program, ProgramFile, open_program};
-pub use resident::{own_bytes, resident_bytes};
+pub use resident::{ProcessUse, own_bytes, process_use, resident_bytes};
 pub use share::{FirstThread, share_table, share_table_confined};
 pub use status::{Ended, Wait, has_children, open_pidfd, peek, runs, send_signal, wait};
 pub use this::{
