@@ -46,6 +46,7 @@ pages! {
     connect: "connect",
     containers: "containers",
     drain: "drain",
+    embedding: "embedding",
     limits: "limits",
     metrics: "metrics",
     moving_from_ghostunnel: "moving-from-ghostunnel",

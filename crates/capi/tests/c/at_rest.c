@@ -1,0 +1,38 @@
+/* A connection at rest has nothing in the heap: bytes in use are counted before and after. */
+
+#include "pair.h"
+#include <malloc.h>
+
+enum { PAIRS = 500 };
+
+static dormouse_connection clients[PAIRS], servers[PAIRS];
+
+int main(void)
+{
+    for (uint16_t version = 0x0303; version <= 0x0304; version++) {
+        dormouse_server server = make_server(version, 0);
+        dormouse_client client = make_client(version);
+        connect_both(client, server, &clients[0], &servers[0]);
+        say(&clients[0], &servers[0], "warm");
+        size_t before = mallinfo2().uordblks;
+        for (int i = 1; i < PAIRS; i++) {
+            connect_both(client, server, &clients[i], &servers[i]);
+            say(&clients[i], &servers[i], "hello");
+            say(&servers[i], &clients[i], "hello");
+        }
+        size_t after = mallinfo2().uordblks;
+        printf("%x: %zu bytes before, %zu after %d pairs\n", version, before, after, PAIRS);
+        CHECK(after < before + PAIRS);
+        for (int i = 0; i < PAIRS; i++) {
+            say(&clients[i], &servers[i], "still there");
+            CHECK(dormouse_describe(&clients[i]).version == version);
+            CHECK(dormouse_describe(&clients[i]).is_client && !dormouse_describe(&servers[i]).is_client);
+            dormouse_connection_wipe(&clients[i]);
+            dormouse_connection_wipe(&servers[i]);
+            CHECK(dormouse_describe(&clients[i]).status == DORMOUSE_NO_CONNECTION);
+        }
+        CHECK(dormouse_server_free(server) == DORMOUSE_OK);
+        CHECK(dormouse_client_free(client) == DORMOUSE_OK);
+    }
+    return 0;
+}
