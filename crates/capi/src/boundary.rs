@@ -97,12 +97,17 @@ fn check(is_null: bool, len: usize) -> Result<usize, dormouse_status> {
     possible.then_some(len).ok_or(DORMOUSE_BAD_ARGUMENT)
 }
 
-/// Refuses memory that overlaps: ranges of (start, length).
+/// Refuses memory that overlaps, and lengths that no memory has: ranges of (start, length).
 pub(crate) fn disjoint(ranges: &[(usize, usize)]) -> Result<(), dormouse_status> {
+    if ranges.iter().any(|(_, len)| *len > isize::MAX as usize) {
+        return Err(DORMOUSE_BAD_ARGUMENT);
+    }
     for (index, (at, len)) in ranges.iter().enumerate() {
         for (other_at, other_len) in ranges.iter().skip(index + 1) {
-            let apart = at.saturating_add(*len) <= *other_at
-                || other_at.saturating_add(*other_len) <= *at
+            let ends_before =
+                |at: usize, len, other| at.checked_add(len).is_some_and(|end| end <= other);
+            let apart = ends_before(*at, *len, *other_at)
+                || ends_before(*other_at, *other_len, *at)
                 || *len == 0
                 || *other_len == 0;
             if !apart {

@@ -1,3 +1,3 @@
 module dormouse.example/echo
 
-go 1.19
+go 1.21

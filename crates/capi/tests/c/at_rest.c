@@ -3,7 +3,7 @@
 #include "pair.h"
 #include <malloc.h>
 
-enum { PAIRS = 500 };
+enum { WARM = 100, PAIRS = 1100 };
 
 static dormouse_connection clients[PAIRS], servers[PAIRS];
 
@@ -12,17 +12,18 @@ int main(void)
     for (uint16_t version = 0x0303; version <= 0x0304; version++) {
         dormouse_server server = make_server(version, 0);
         dormouse_client client = make_client(version);
-        connect_both(client, server, &clients[0], &servers[0]);
-        say(&clients[0], &servers[0], "warm");
-        size_t before = mallinfo2().uordblks;
-        for (int i = 1; i < PAIRS; i++) {
+        size_t before = 0;
+        for (int i = 0; i < PAIRS; i++) {
+            /* Tables that grow have grown by then. */
+            if (i == WARM)
+                before = mallinfo2().uordblks;
             connect_both(client, server, &clients[i], &servers[i]);
             say(&clients[i], &servers[i], "hello");
             say(&servers[i], &clients[i], "hello");
         }
         size_t after = mallinfo2().uordblks;
-        printf("%x: %zu bytes before, %zu after %d pairs\n", version, before, after, PAIRS);
-        CHECK(after < before + PAIRS);
+        fprintf(stderr, "%x: %zu bytes in use, %zu after %d pairs more\n", version, before, after, PAIRS - WARM);
+        CHECK(after < before + (PAIRS - WARM));
         for (int i = 0; i < PAIRS; i++) {
             say(&clients[i], &servers[i], "still there");
             CHECK(dormouse_describe(&clients[i]).version == version);

@@ -38,7 +38,7 @@ static void wrong_buffers(void)
 {
     uint8_t *own = (uint8_t *)&client;
     CHECK(dormouse_seal(&client, NULL, 1, room, 1000).status == DORMOUSE_BAD_ARGUMENT);
-    CHECK(dormouse_seal(&client, room, SIZE_MAX, room, 1000).status == DORMOUSE_OVERLAP);
+    CHECK(dormouse_seal(&client, room, SIZE_MAX, room, 1000).status == DORMOUSE_BAD_ARGUMENT);
     CHECK(dormouse_seal(&client, room + 1000, SIZE_MAX, room, 10).status == DORMOUSE_BAD_ARGUMENT);
     CHECK(dormouse_seal(&client, room, 100, room + 99, 1000).status == DORMOUSE_OVERLAP);
     CHECK(dormouse_seal(&client, room + 999, 100, room, 1000).status == DORMOUSE_OVERLAP);

@@ -40,7 +40,7 @@ static dormouse_client make_client(uint16_t version)
 }
 
 /* Two connections at rest. */
-static void connect_both(dormouse_client client_context, dormouse_server server_context,
+static inline void connect_both(dormouse_client client_context, dormouse_server server_context,
                          dormouse_connection *client, dormouse_connection *server)
 {
     static uint8_t one[65536], two[65536];
@@ -69,7 +69,7 @@ static void connect_both(dormouse_client client_context, dormouse_server server_
 }
 
 /* `from` says these words, and `to` hears them. */
-static void say(dormouse_connection *from, dormouse_connection *to, const char *words)
+static inline void say(dormouse_connection *from, dormouse_connection *to, const char *words)
 {
     uint8_t answer[DORMOUSE_ANSWER_MAX];
     size_t len = strlen(words);
