@@ -230,13 +230,6 @@ typedef struct dormouse_connection {
   uint64_t opaque[16];
 } dormouse_connection;
 
-// A handshake in flight. One thread at a time uses it. It takes some kilobytes, and 64 KiB of input at
-// most. dormouse_handshake_free() when its connection is at rest, or it has failed.
-typedef struct dormouse_handshake {
-  // A number that only this library understands; 0: none.
-  uint64_t id;
-} dormouse_handshake;
-
 // What was sealed.
 typedef struct dormouse_sealed {
   // Anything but DORMOUSE_OK: send nothing of the output.
@@ -259,6 +252,13 @@ typedef struct dormouse_description {
   // 1 if the peer has sent close_notify.
   uint8_t is_peer_closed;
 } dormouse_description;
+
+// A handshake in flight. One thread at a time uses it. It takes some kilobytes, and 64 KiB of input at
+// most. dormouse_handshake_free() when its connection is at rest, or it has failed.
+typedef struct dormouse_handshake {
+  // A number that only this library understands; 0: none.
+  uint64_t id;
+} dormouse_handshake;
 
 // A new handshake, or why there is none.
 typedef struct dormouse_made_handshake {
@@ -481,20 +481,6 @@ struct dormouse_received dormouse_receive(struct dormouse_connection *connection
                                           uint8_t *output,
                                           size_t output_room);
 
-// The same for a client that wants the server's session tickets: `handshake` takes them. It is the one
-// that this connection comes from, finished and not freed yet. Use it until
-// dormouse_handshake_awaits_tickets() is 0, or until you have waited long enough (a second is plenty);
-// then free it.
-//
-// # Safety
-// As dormouse_receive().
-struct dormouse_received dormouse_receive_tickets(struct dormouse_connection *connection,
-                                                  struct dormouse_handshake handshake,
-                                                  uint8_t *buffer,
-                                                  size_t buffer_len,
-                                                  uint8_t *output,
-                                                  size_t output_room);
-
 // Returns how a connection has ended whose transport has: DORMOUSE_END_CLOSED if close_notify came before
 // that, DORMOUSE_END_TRUNCATED if it did not or `connection` is no connection.
 //
@@ -644,9 +630,6 @@ struct dormouse_finished dormouse_handshake_finish(struct dormouse_handshake han
                                                    uint8_t *leftover,
                                                    size_t leftover_room);
 
-// Returns 1 if a client's handshake waits for session tickets: see dormouse_receive_tickets().
-int32_t dormouse_handshake_awaits_tickets(struct dormouse_handshake handshake);
-
 // Frees a handshake. A second time it is DORMOUSE_NO_SUCH_HANDLE, and nothing happens; from a callback of
 // its own it is DORMOUSE_BUSY. A connection that came out of it goes on.
 enum dormouse_status dormouse_handshake_free(struct dormouse_handshake handshake);
@@ -782,6 +765,23 @@ enum dormouse_status dormouse_server_free(struct dormouse_server server);
 
 // Returns a status in words: a constant, valid for ever.
 const char *dormouse_status_text(uint32_t status);
+
+// Does what dormouse_receive() does, for a client that wants the server's session tickets: `handshake` takes them. It is the one
+// that this connection comes from, finished and not freed yet. Use it until
+// dormouse_handshake_awaits_tickets() is 0, or until you have waited long enough (a second is plenty);
+// then free it.
+//
+// # Safety
+// As dormouse_receive().
+struct dormouse_received dormouse_receive_tickets(struct dormouse_connection *connection,
+                                                  struct dormouse_handshake handshake,
+                                                  uint8_t *buffer,
+                                                  size_t buffer_len,
+                                                  uint8_t *output,
+                                                  size_t output_room);
+
+// Returns 1 if a client's handshake waits for session tickets: see dormouse_receive_tickets().
+int32_t dormouse_handshake_awaits_tickets(struct dormouse_handshake handshake);
 
 #ifdef __cplusplus
 }  // extern "C"

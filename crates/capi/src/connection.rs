@@ -6,7 +6,6 @@ use zerocopy::IntoBytes as _;
 use crate::boundary::{
     bytes, bytes_mut, disjoint, dormouse_connection, guard, state, with_connection,
 };
-use crate::handshake::{HANDSHAKES, dormouse_handshake};
 use crate::status::*;
 
 /// Room that dormouse_receive() needs for its output.
@@ -61,7 +60,7 @@ pub struct dormouse_received {
 }
 
 impl dormouse_received {
-    fn none(status: dormouse_status) -> dormouse_received {
+    pub(crate) fn none(status: dormouse_status) -> dormouse_received {
         dormouse_received {
             status,
             end: DORMOUSE_END_NONE,
@@ -121,36 +120,11 @@ pub unsafe extern "C" fn dormouse_receive(
     unsafe { receive(connection, buffer, buffer_len, output, output_room, None) }
 }
 
-/// The same for a client that wants the server's session tickets: `handshake` takes them. It is the one
-/// that this connection comes from, finished and not freed yet. Use it until
-/// dormouse_handshake_awaits_tickets() is 0, or until you have waited long enough (a second is plenty);
-/// then free it.
+/// Receives, with what takes tickets.
 ///
 /// # Safety
-/// As dormouse_receive().
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dormouse_receive_tickets(
-    connection: *mut dormouse_connection,
-    handshake: dormouse_handshake,
-    buffer: *mut u8,
-    buffer_len: usize,
-    output: *mut u8,
-    output_room: usize,
-) -> dormouse_received {
-    let received = HANDSHAKES.with(handshake.id, |handshake| {
-        let tickets = handshake.tickets.as_mut();
-        // SAFETY: as the caller promises.
-        let received =
-            unsafe { receive(connection, buffer, buffer_len, output, output_room, tickets) };
-        handshake.drop_satisfied_tickets();
-        received
-    });
-    received.unwrap_or_else(dormouse_received::none)
-}
-
-/// # Safety
 /// As [`dormouse_receive`].
-unsafe fn receive(
+pub(crate) unsafe fn receive(
     connection: *mut dormouse_connection,
     buffer: *mut u8,
     buffer_len: usize,

@@ -220,7 +220,7 @@ pub unsafe extern "C" fn dormouse_handshake_step(
     })
 }
 
-fn with<R>(
+pub(crate) fn with<R>(
     handshake: dormouse_handshake,
     work: impl FnOnce(&mut Handshake) -> Result<R, dormouse_status>,
 ) -> Result<R, dormouse_status> {
@@ -544,13 +544,6 @@ pub unsafe extern "C" fn dormouse_handshake_finish(
         status,
         leftover_len: 0,
     })
-}
-
-/// Returns 1 if a client's handshake waits for session tickets: see dormouse_receive_tickets().
-#[unsafe(no_mangle)]
-pub extern "C" fn dormouse_handshake_awaits_tickets(handshake: dormouse_handshake) -> i32 {
-    let awaits = with(handshake, |handshake| Ok(handshake.tickets.is_some()));
-    i32::from(awaits.unwrap_or(false))
 }
 
 /// Frees a handshake. A second time it is DORMOUSE_NO_SUCH_HANDLE, and nothing happens; from a callback of

@@ -1,13 +1,13 @@
 //! Callbacks of C: what the caller decides or learns during a handshake.
 
 use std::ffi::{c_char, c_void};
-use std::fmt;
 
 use dormouse_embed::{
     ChooseIdentity, ClientHello, Finding, Identity, JudgeCertificate, SecretLog, ShownCertificates,
-    Sign, SigningScheme, secret_log_line,
+    secret_log_line,
 };
 
+use crate::callback::Callback;
 use crate::identity::{IDENTITIES, dormouse_identity};
 
 /// Bytes that are valid during one callback.
@@ -28,24 +28,6 @@ impl From<&[u8]> for dormouse_bytes {
         }
     }
 }
-
-/// Signs `message` (not hashed yet) with a private key, by this signature scheme (RFC 8446 section
-/// 4.2.3), into `signature`, which has room for `signature_room` bytes (1,024). Returns the length, or 0
-/// if it can't sign: the handshake fails then. An ECDSA signature is DER.
-///
-/// Callbacks run on the thread of the handshake, several at once if several threads shake hands. They
-/// must return: no longjmp, no exception. What they call on the handshake that waits for them is
-/// DORMOUSE_BUSY.
-pub type dormouse_sign_callback = Option<
-    unsafe extern "C" fn(
-        context: *mut c_void,
-        scheme: u16,
-        message: *const u8,
-        message_len: usize,
-        signature: *mut u8,
-        signature_room: usize,
-    ) -> usize,
->;
 
 /// Chooses the certificate for a client that asks for `server_name` (in lower case; empty if it names
 /// none). Returns an identity, which stays the caller's, or one whose id is 0: then the choice is made
@@ -95,65 +77,6 @@ pub type dormouse_judge_callback =
 /// only for debugging, and only when somebody asks for it.
 pub type dormouse_secret_log_callback =
     Option<unsafe extern "C" fn(context: *mut c_void, line: *const c_char)>;
-
-/// A callback with what the caller wants to be told with it.
-struct Callback<F> {
-    function: F,
-    context: *mut c_void,
-}
-
-// SAFETY: the caller promises that its callbacks may run on any thread, several at once.
-unsafe impl<F: Send> Send for Callback<F> {}
-// SAFETY: the same.
-unsafe impl<F: Sync> Sync for Callback<F> {}
-
-impl<F> fmt::Debug for Callback<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Callback")
-    }
-}
-
-/// Room for a signature: RSA-8192.
-const SIGNATURE_MAX: usize = 1_024;
-
-/// A private key in the caller's store.
-#[derive(Debug)]
-pub(crate) struct CallerKey(
-    Callback<unsafe extern "C" fn(*mut c_void, u16, *const u8, usize, *mut u8, usize) -> usize>,
-);
-
-impl CallerKey {
-    pub(crate) fn new(
-        function: unsafe extern "C" fn(*mut c_void, u16, *const u8, usize, *mut u8, usize) -> usize,
-        context: *mut c_void,
-    ) -> CallerKey {
-        CallerKey(Callback { function, context })
-    }
-}
-
-impl Sign for CallerKey {
-    fn sign(&self, scheme: SigningScheme, message: &[u8]) -> Result<Vec<u8>, String> {
-        let mut room = [0; SIGNATURE_MAX];
-        // SAFETY: the callback's contract; both buffers live until it returns.
-        let len = unsafe {
-            (self.0.function)(
-                self.0.context,
-                scheme.code(),
-                message.as_ptr(),
-                message.len(),
-                room.as_mut_ptr(),
-                room.len(),
-            )
-        };
-        match room.get(..len) {
-            Some(signature) if len > 0 => Ok(signature.to_vec()),
-            Some(_) => Err("the callback made no signature".to_owned()),
-            None => Err(format!(
-                "the callback says that its signature has {len} bytes"
-            )),
-        }
-    }
-}
 
 /// The caller's choice of a certificate.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use dormouse_embed::{Identity, pem_chain};
 
 use crate::boundary::{bytes, guard};
-use crate::hooks::{CallerKey, dormouse_sign_callback};
 use crate::registry::Registry;
+use crate::sign::{CallerKey, dormouse_sign_callback};
 use crate::status::*;
 
 pub(crate) static IDENTITIES: Registry<Identity> = Registry::new();

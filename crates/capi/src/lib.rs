@@ -7,6 +7,7 @@
 #![allow(non_snake_case)] // the same: constants of an enum
 
 mod boundary;
+mod callback;
 mod client;
 mod connection;
 mod handshake;
@@ -14,7 +15,9 @@ mod hooks;
 mod identity;
 mod registry;
 mod server;
+mod sign;
 mod status;
+mod tickets;
 
 pub use boundary::dormouse_connection;
 pub use client::*;
@@ -23,4 +26,6 @@ pub use handshake::*;
 pub use hooks::*;
 pub use identity::*;
 pub use server::*;
+pub use sign::*;
 pub use status::*;
+pub use tickets::*;

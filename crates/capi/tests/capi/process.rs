@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dormouse_testkit::{Authority, PemFiles};
@@ -13,6 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// A server that says `listening on ADDRESS:PORT`.
 pub(crate) struct Server {
     child: Child,
+    /// Read as it comes: a process whose pipe is full waits for ever.
+    errors: Option<JoinHandle<String>>,
     pub(crate) port: String,
 }
 
@@ -30,9 +33,20 @@ impl Server {
             .trim()
             .rsplit_once(':')
             .map(|(_, port)| port.to_owned());
+        let mut stderr = child.stderr.take().unwrap();
+        let errors = std::thread::spawn(move || {
+            let mut errors = String::new();
+            stderr.read_to_string(&mut errors).unwrap();
+            errors
+        });
+        let errors = Some(errors);
         match port {
-            Some(port) => Server { child, port },
-            None => panic!("{command:?}: {line:?} {:?}", child.wait_with_output()),
+            Some(port) => Server {
+                child,
+                errors,
+                port,
+            },
+            None => panic!("{command:?}: {line:?} {:?}", errors.map(JoinHandle::join)),
         }
     }
 
@@ -56,9 +70,8 @@ impl Server {
     }
 
     fn take(&mut self) -> Finished {
-        let mut errors = String::new();
-        let mut stderr = self.child.stderr.take().unwrap();
-        stderr.read_to_string(&mut errors).unwrap();
+        let errors = self.errors.take().map(JoinHandle::join);
+        let errors = errors.expect("taken once").expect("read");
         let status = self.child.wait().unwrap();
         Finished {
             code: status.code(),
