@@ -142,9 +142,10 @@ fn valgrind_finds_nothing_in_the_echo_server() {
     let files = certificate();
     let program = c(folder.path(), "examples/echo_server.c", Watch::Nothing);
     let mut valgrind = Command::new("valgrind");
-    valgrind
-        .args(["--leak-check=full", "--main-stacksize=8388608"])
-        .arg(&program);
+    // The server is alive when it is stopped, and Rust points into the middle of shared blocks: those
+    // are "possibly lost" to valgrind.
+    valgrind.args(["--leak-check=full", "--errors-for-leak-kinds=definite"]);
+    valgrind.arg(&program);
     valgrind.arg("0").arg(files.certificate()).arg(files.key());
     let server = Server::start(&mut valgrind);
     for version in ["-tls1_2", "-tls1_3"] {

@@ -17,7 +17,7 @@ use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_handover::trial;
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{Attempt, RANGES_MAX};
-use dormouse_record::{CONTENT_MAX, OpenKey, RECORD_MAX, SealKey};
+use dormouse_record::{CONTENT_MAX, OpenKey, RECORD_MAX, Refusal, SealKey};
 use std::ops::Range;
 
 /// Plaintexts shorter than this are moved together, so that one call can send them all.
@@ -201,7 +201,10 @@ fn open_records(
                 at += consumed;
             }
             Incoming::Ticket { consumed, fragment } => {
-                take_ticket(slot, work, at + fragment.start..at + fragment.end);
+                let fragment = at + fragment.start..at + fragment.end;
+                if let Err(refusal) = take_ticket(slot, work, fragment) {
+                    return (filled, 0, Err(Fault::Refused(refusal)));
+                }
                 at += consumed;
             }
             Incoming::Handled { consumed, answer } => {
@@ -231,10 +234,14 @@ fn flow_after(end: End) -> Flow {
 }
 
 /// Hands bytes of ticket messages to the client that waits for them.
-fn take_ticket(slot: &Slot, work: &mut Workspace<impl Io>, fragment: Range<usize>) {
+fn take_ticket(
+    slot: &Slot,
+    work: &mut Workspace<impl Io>,
+    fragment: Range<usize>,
+) -> Result<(), Refusal> {
     let bytes = work.scratch.opening.get(fragment).unwrap_or_default();
     let now = work.io.unix_time();
-    work.tickets.take(slot.generation, bytes, now, &work.count);
+    work.tickets.take(slot.generation, bytes, now, &work.count)
 }
 
 /// Sends the plaintext on; stores what was not taken, and the partial record `rest`.

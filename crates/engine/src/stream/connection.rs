@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use dormouse_record::{
-    Alert, AlertDescription, OpenKey, SMALL_RECORD_MAX, SealError, SealKey, State, seal_alert,
-    seal_key_update,
+    Alert, AlertDescription, OpenKey, Refusal, SMALL_RECORD_MAX, SealError, SealKey, State,
+    seal_alert, seal_key_update,
 };
 use rustls_pki_types::UnixTime;
 
@@ -315,7 +315,11 @@ impl Connection {
             } => (consumed, Kind::Data, plaintext),
             Incoming::Ticket { consumed, fragment } => {
                 let tickets = buf.get(fragment.clone()).unwrap_or_default();
-                take_tickets(&mut self.tickets, now, tickets);
+                if let Err(refusal) = take_tickets(&mut self.tickets, now, tickets) {
+                    self.seal_alert(state, refusal.answer());
+                    self.finish(End::Refused(refusal));
+                    return None;
+                }
                 (consumed, Kind::Ticket, fragment)
             }
             Incoming::Handled { consumed, answer } => {
@@ -413,13 +417,19 @@ impl Connection {
     }
 }
 
-/// A ticket that can't be read is of no use; the connection goes on without it.
-fn take_tickets(tickets: &mut Option<Box<TicketWatch>>, now: UnixTime, fragment: &[u8]) {
-    if let Some(watch) = tickets
-        && (watch.handle_fragment(now, fragment).is_err() || watch.is_satisfied())
-    {
+fn take_tickets(
+    tickets: &mut Option<Box<TicketWatch>>,
+    now: UnixTime,
+    fragment: &[u8],
+) -> Result<(), Refusal> {
+    let Some(watch) = tickets else {
+        return Ok(());
+    };
+    let taken = watch.handle_fragment(now, fragment);
+    if taken.is_err() || watch.is_satisfied() {
         *tickets = None;
     }
+    taken
 }
 
 /// Sending.
