@@ -268,6 +268,23 @@ fn options_of_the_configuration() {
     }
 }
 
+/// Warm connections that end while the worker waits for an upgrade are replaced by the next one: the
+/// worker must not look for them again and again.
+#[test]
+fn warm_connections_that_end_during_an_upgrade() {
+    for seed in 1..=40 {
+        must_hold(Scenario {
+            way: Way::Originate,
+            options: Options {
+                warm: 2,
+                ..Options::default()
+            },
+            command: (Command::Upgrade, 10 + seed),
+            ..calm(seed)
+        });
+    }
+}
+
 /// A peer that reads nothing holds up nobody but its partner.
 #[test]
 fn peers_that_do_not_read() {
