@@ -3,10 +3,11 @@
 //! ```text
 //!   scenario   what a seed stands for       setup    what main would have made
 //!   pairs      TLS of the peers             check    what must be true at the end
-//!   former     connections of a former worker
+//!   former     connections of a former worker   counted  one client, for counts of instructions
 //! ```
 
 pub(crate) mod check;
+pub(crate) mod counted;
 mod former;
 pub(crate) mod pairs;
 pub(crate) mod scenario;
@@ -130,7 +131,7 @@ impl World {
             kernel.add_backend(address);
         }
         (kernel.traced, kernel.sabotage) = (traced, sabotage);
-        let contexts = Contexts::new(pairs::protocols(random.once_in(4)));
+        let contexts = Contexts::new(pairs::protocols(random.once_in(4)), true);
         let mut world = World {
             setup: Setup::new(&scenario, listener, orders)?,
             kernel: Rc::new(RefCell::new(kernel)),
