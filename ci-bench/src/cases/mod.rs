@@ -2,7 +2,6 @@
 
 mod handshakes;
 mod records;
-mod worker;
 
 use crate::watch::{Once, Watch};
 use handshakes::{Resumes, Side};
@@ -98,13 +97,6 @@ pub const ALL: &[Case] = &[
     }),
     case("client.tls13.resumed", HANDSHAKES, || {
         handshakes::of(Side::Client, Protocols::TLS13, Group::X25519, Resumes::Yes)
-    }),
-    case("worker.wake", SMALL, worker::wake),
-    case("worker.handshake.full", HANDSHAKES, || {
-        worker::handshake(false)
-    }),
-    case("worker.handshake.resumed", HANDSHAKES, || {
-        worker::handshake(true)
     }),
 ];
 

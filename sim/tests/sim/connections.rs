@@ -5,8 +5,8 @@
 //! `SIM_FIRST` on.
 
 use dormouse_sim::{
-    Buffers, Command, DEAF_US, Faults, Options, ProxyHeaders, Sabotage, Scenario, Violation, Way,
-    World,
+    Buffers, Command, CountedWorker, DEAF_US, Faults, Options, ProxyHeaders, Sabotage, Scenario,
+    Violation, Way, World,
 };
 use std::time::Instant;
 
@@ -282,5 +282,17 @@ fn peers_that_do_not_read() {
             };
             must_hold(scenario);
         }
+    }
+}
+
+/// What `ci-bench` counts: one client after the other, each with a session of the one before.
+#[test]
+fn one_client_at_a_time() {
+    let mut worker = CountedWorker::new(true).expect("a worker");
+    for n in 0..3 {
+        assert_eq!(worker.handshake(|turn| turn()), n > 0);
+        worker.wake(|turn| turn());
+        worker.wake(|turn| turn());
+        worker.close();
     }
 }
