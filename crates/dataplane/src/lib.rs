@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bursts;
+mod connection_log;
 mod context;
 mod door;
 pub mod driven;
@@ -21,6 +22,7 @@ pub mod proxy_protocol;
 mod scratch;
 mod settings;
 mod token;
+mod traffic;
 mod worker;
 mod workspace;
 

@@ -5,7 +5,9 @@
 //! the slot, in pending chunks and in the list of effects.
 
 use crate::bursts::Bursts;
+use crate::connection_log::ConnectionLog;
 use crate::effects::Effect;
+use crate::established::close_reason::CloseReason;
 use crate::established::connect_times::ConnectTimes;
 use crate::established::tickets::Tickets;
 use crate::io::Io;
@@ -14,6 +16,7 @@ use crate::memory::starved::{LATE_MS, SOON_MS};
 use crate::scratch::{RECEIVE_MAX, RECORD_MAX, RECORDS_PER_STEP, Scratch};
 use crate::settings::Settings;
 use crate::token;
+use crate::traffic::StepBytes;
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::{Flag, Slot};
 use dormouse_reactor::Fd;
@@ -23,6 +26,7 @@ use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::{Count, Counters};
 use dormouse_tables::pace::Pace;
+use dormouse_tables::traffic::Traffic;
 
 /// Bytes moved per event before the next connection has its turn.
 const TURN_BYTES_MAX: usize = 4 * RECEIVE_MAX;
@@ -47,6 +51,7 @@ pub(crate) struct Workspace<I> {
     pub(crate) count: Counters,
     pub(crate) clients: Clients,
     pub(crate) backends: Backends,
+    pub(crate) traffic: Traffic,
     /// What is logged once per burst.
     pub(crate) bursts: Bursts,
     /// When connects that are in progress began.
@@ -55,14 +60,18 @@ pub(crate) struct Workspace<I> {
     pub(crate) tickets: Tickets,
     /// Send queues of peers that are slow to read.
     pub(crate) kernel: KernelMemory,
+    /// The line that each connection has when it ends.
+    pub(crate) connection_log: ConnectionLog,
+    /// Why the connection that the current step works on closes, if it does.
+    pub(crate) closing: Option<CloseReason>,
     /// What steps asked of other parts of the worker, and is still to be done.
     pub(crate) effects: Vec<Effect>,
     /// A connection or handshake has ended: there may be room for a newcomer.
     pub(crate) has_room_again: bool,
     /// Random, a part of the ids by which backends' logs and ours are joined.
     pub(crate) id_seed: u64,
-    /// What the current step has received, from either side.
-    pub(crate) received: u64,
+    /// Bytes that the current step has moved.
+    pub(crate) bytes: StepBytes,
     /// When to look first at the connection that starves next.
     pub(crate) starved_wait_ms: u64,
     generation: u32,
@@ -102,6 +111,8 @@ pub(crate) struct Parts<I> {
     pub(crate) count: Counters,
     pub(crate) clients: Clients,
     pub(crate) backends: Backends,
+    pub(crate) connection_log: ConnectionLog,
+    pub(crate) traffic: Traffic,
 }
 
 impl<I: Io> Workspace<I> {
@@ -113,6 +124,8 @@ impl<I: Io> Workspace<I> {
             count,
             clients,
             backends,
+            connection_log,
+            traffic,
         } = parts;
         let send_buffers = settings.routes.iter();
         let send_buffers = send_buffers.map(|route| route.sockets.send_buffer_bytes());
@@ -131,18 +144,22 @@ impl<I: Io> Workspace<I> {
             count,
             clients,
             backends,
+            traffic,
             bursts: Bursts::default(),
             connect_times: ConnectTimes::new(),
             tickets: Tickets::default(),
             kernel,
+            connection_log,
+            closing: None,
             effects: Vec::new(),
             has_room_again: false,
-            received: 0,
+            bytes: StepBytes::default(),
             starved_wait_ms: SOON_MS,
             generation: 0,
             step,
         };
         work.limit_steps(&settings.limits);
+        work.connection_log.follow(settings);
         work
     }
 
@@ -185,10 +202,20 @@ impl<I: Io> Workspace<I> {
         self.step.receive_max
     }
 
-    /// Counts received bytes, also for what the connection has to pay.
-    pub(crate) fn note_received(&mut self, what: Count, bytes: usize) {
-        self.count.add(what, bytes as u64);
-        self.received += bytes as u64;
+    // ---- the connection log ----
+
+    /// A step is done.
+    pub(crate) fn note_step(&mut self, index: u32, slot: &Slot) {
+        let reason = self.closing.take();
+        if self.connection_log.is_on() {
+            let moved = (self.bytes.plain_out, self.bytes.plain_in);
+            self.connection_log.note_step(index, slot, moved, reason);
+        }
+    }
+
+    /// Sends the lines that wait to their writer.
+    pub(crate) fn flush_connection_log(&mut self) {
+        self.connection_log.flush(&self.io, self.now_ms);
     }
 
     /// How much may be received, if it is then to be sent to `destination`?

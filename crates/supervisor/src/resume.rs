@@ -1,7 +1,8 @@
 //! Going on in place of another binary: the same process id, children, listeners and memory.
 
-use crate::admin_address::AdminAddress;
+use crate::connection_log::{LogFile, LogWriter};
 use crate::control::ControlProcess;
+use crate::control_addresses::ControlAddresses;
 use crate::edition::Edition;
 use crate::error::{ServeError, system};
 use crate::listening::Listening;
@@ -12,7 +13,7 @@ use crate::process_setup;
 use crate::serving::Serving;
 use crate::shared_memory::SharedMemory;
 use crate::source::Source;
-use crate::supervisor::{History, Supervisor};
+use crate::supervisor::{Helpers, History, Supervisor};
 use crate::ticket_keys::Keyring;
 use dormouse_config::Log;
 use dormouse_engine::TicketKeys;
@@ -61,10 +62,9 @@ fn adopt(state: MainState, source: Source, set_logs: fn(&Log)) -> Result<Supervi
     let poller = process_setup::open_poller(&signals)?;
     let mut serving = adopt_serving(&state, &poller)?;
     let config = &state.handover.config;
-    let control = state.admin.map(|(listener, path)| {
-        let listener = Fd(listener);
-        let address = AdminAddress { listener, path };
-        ControlProcess::start(address, config, &serving.memory, &poller)
+    let control = state.control.as_ref().map(|addresses| {
+        let addresses = ControlAddresses::adopt(addresses);
+        ControlProcess::start(addresses, config, &serving.memory, &poller)
     });
     let control = control
         .transpose()
@@ -78,8 +78,17 @@ fn adopt(state: MainState, source: Source, set_logs: fn(&Log)) -> Result<Supervi
         ending: state.former.into_iter().map(Pid).collect(),
         waits_for_restart: state.waits_for_restart,
     };
+    let log_file = LogFile::open(config).unwrap_or_else(|error| {
+        tracing::error!("there is no connection log until the next reload: {error}");
+        None
+    });
+    let log_writer = LogWriter::new(log_file, state.log_writer.map(Pid));
+    let helpers = Helpers {
+        control,
+        log_writer,
+    };
     Ok(Supervisor::new(
-        source, set_logs, serving, control, poller, signals, history,
+        source, set_logs, serving, helpers, poller, signals, history,
     ))
 }
 

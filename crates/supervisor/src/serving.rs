@@ -95,6 +95,7 @@ impl Serving {
             connections_max: self.connections_max,
             has_sessions: self.memory.sessions.is_some(),
             has_paces: self.memory.clients.has_paces(),
+            has_log_sources: !self.pairs.log_sources().is_empty(),
         }
     }
 
@@ -234,7 +235,7 @@ fn addresses_order(name: &str, addresses: Vec<SocketAddr>) -> Order {
 }
 
 /// Mistakes as `dormouse check` shows them.
-pub(crate) fn in_words(mistakes: &[String]) -> String {
+fn in_words(mistakes: &[String]) -> String {
     let lines: Vec<String> = mistakes.iter().map(|m| format!("error: {m}")).collect();
     lines.join("\n\n")
 }

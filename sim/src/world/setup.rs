@@ -19,6 +19,7 @@ use dormouse_reactor::socket::Addr;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::client_sessions::ClientSessions;
 use dormouse_tables::clients::Clients;
+use dormouse_tables::traffic::Traffic;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::OnceLock;
@@ -109,6 +110,7 @@ impl Setup {
         let counters = Shared::create("sim-counters", 1)?;
         let clients = Clients::create(CONNECTIONS, 1)?;
         let backends = Backends::create(1)?;
+        let traffic = Traffic::create(1)?;
         let sessions = match scenario.way {
             Way::Originate => Some(ClientSessions::create(dormouse_routes::origin::PLACES)?),
             _ => None,
@@ -121,6 +123,7 @@ impl Setup {
             counters.fd(),
             clients.fd(),
             backends.fd(),
+            traffic.fd(),
             sessions.as_ref().map_or(Fd::NONE, ClientSessions::fd),
         ];
         handover.descriptors = Descriptors {
@@ -134,6 +137,7 @@ impl Setup {
             backends: backends.fd().0,
             sessions: sessions.map(|sessions| sessions.fd().0),
             orders: orders.0,
+            traffic: Some(traffic.fd().0),
             ..Descriptors::default()
         };
         let handover = handover.write()?;

@@ -1,7 +1,7 @@
 //! The first step of a connection that has just become a slot: it stores what the handshake has left
 //! over, and starts the connect to the other side.
 
-use crate::door::client::Client;
+use crate::door::client::{Client, ConnectionId};
 use crate::established::connect;
 use crate::established::context::Context;
 use crate::established::fault::{Fault, Flow};
@@ -11,6 +11,7 @@ use crate::handshake::log::{self, Handshaken};
 use crate::io::{Io, PeerName};
 use crate::memory::backlog;
 use crate::outbound::request::LocalClient;
+use crate::traffic;
 use dormouse_engine::Rested;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
@@ -29,8 +30,9 @@ pub(crate) fn terminated<I: Io>(
     took_ms: u64,
 ) -> Flow {
     slot.set_phase(Phase::Connecting);
-    let id = client.id(cx.work.id_seed, slot);
+    let id = ConnectionId::of(slot, cx.work.id_seed);
     let done = Handshaken {
+        route: &cx.route.name,
         peer: client,
         id: Some(id),
         took_ms,
@@ -94,9 +96,13 @@ pub(crate) fn originated<I: Io>(
         tickets,
     } = rested;
     log::count_originated(&info, &cx.work.count);
+    if !client.is_some_and(|client| client.is_joined) {
+        traffic::count_handshake(slot, info.resumed, &cx.work.traffic);
+    }
     let done = Handshaken {
+        route: &cx.route.name,
         peer: &PeerName::new(&cx.work.io, slot.tls_fd()),
-        id: None,
+        id: Some(ConnectionId::of(slot, cx.work.id_seed)),
         took_ms,
     };
     log::log_done(&info, done, cx.limits.log_handshakes);

@@ -12,6 +12,7 @@ pub(crate) mod context;
 pub(crate) mod fault;
 pub(crate) mod flow;
 pub(crate) mod interest;
+pub(crate) mod logged;
 pub(crate) mod opening;
 pub(crate) mod pass_through;
 pub(crate) mod sealing;
@@ -22,12 +23,14 @@ pub(crate) mod unverified;
 pub(crate) mod warm;
 
 use crate::bursts::Subject;
+use crate::door::client::ConnectionId;
 use crate::io::{Io, PeerName};
 use crate::memory::paced::{self, PaceLimit, Paced};
 use crate::memory::starved::{SOON_MS, Starved};
 use crate::outbound::request::LocalClient;
 use crate::settings::Settings;
 use crate::token::{self, Id};
+use crate::traffic::{self, StepBytes};
 use crate::workspace::{Allowance, Workspace};
 use close_reason::CloseReason;
 use context::Context;
@@ -35,7 +38,6 @@ use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::slab::Slab;
 use dormouse_reactor::timer::Wheel;
 use dormouse_reactor::{Fd, poller};
-use dormouse_tables::backends::Backends;
 use dormouse_tables::counters::Count;
 use interest::Side;
 use step::{Event, step};
@@ -181,9 +183,18 @@ impl Connections {
             let now_s = work.now_s();
             slot.begin(socket.fd, cookie, socket.route, socket.generation, now_s);
             interest::adopt(slot, &work.io, token, socket.is_watched).ok()?;
-            begin(slot, work)
+            let first = begin(slot, work)?;
+            logged::begin(index, slot, &first, work);
+            Some(first)
         });
+        let is_established = first.is_some();
         let is_over = first.is_none_or(|first| self.run(index, first, settings, work));
+        if let Some(slot) = self.slots.get(index) {
+            traffic::enter(slot, &work.traffic);
+            if is_established {
+                traffic::count_opened(slot, &work.traffic);
+            }
+        }
         self.finish(index, is_over, settings, work);
         (!is_over).then_some(index)
     }
@@ -235,6 +246,8 @@ impl Connections {
         let mut is_over = self.run(index, Event::Probe, settings, work);
         let is_good = !is_over && self.is_warm(index, generation);
         if is_good {
+            let address = logged::address_of(client.fd, &work.io);
+            work.connection_log.attach(index, address, work.now_ms);
             is_over = self.run(index, Event::Attach(client), settings, work);
         }
         self.finish(index, is_over, settings, work);
@@ -267,7 +280,7 @@ impl Connections {
         settings: &Settings,
         work: &mut Workspace<I>,
     ) -> bool {
-        work.received = 0;
+        work.bytes = StepBytes::default();
         let Some(slot) = self.slots.get_mut(index) else {
             return false;
         };
@@ -285,6 +298,7 @@ impl Connections {
             limits,
         };
         let is_over = step(slot, event, &mut cx);
+        traffic::count_step(slot, work);
         self.at_rest += u32::from(slot.at_rest());
         self.at_rest -= u32::from(was_at_rest);
         self.draining += u32::from(slot.phase() == Phase::Draining);
@@ -302,6 +316,7 @@ impl Connections {
                 .push(index, slot.generation, work.now_ms + wait_ms);
             log_paced(slot, limit, work);
         }
+        work.note_step(index, slot);
         is_over
     }
 
@@ -325,11 +340,13 @@ impl Connections {
 
     fn remove<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
         self.wheel.cancel(&mut self.slots, index);
+        logged::write_line(&self.slots, index, None, work);
         let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
         work.clients.leave(slot.client());
         work.backends.leave(slot.backend);
+        traffic::leave(slot, &work.traffic);
         let was_draining = slot.phase() == Phase::Draining;
         self.at_rest = self.at_rest.saturating_sub(u32::from(slot.at_rest()));
         self.draining = self.draining.saturating_sub(u32::from(was_draining));
@@ -353,7 +370,7 @@ impl Connections {
         if let Err(e) = interest::apply(slot, &work.io, tls, plain) {
             // Without epoll the connection would never be heard of again.
             tracing::error!(error = %e, "epoll refused a descriptor; its connection is closed");
-            work.count.add(CloseReason::Limit.count(), 1);
+            traffic::count_close(slot, CloseReason::Limit, work);
             self.remove(index, work);
         }
     }
@@ -459,7 +476,7 @@ impl Connections {
     /// chance.
     fn note_queues_sometimes<I: Io>(&mut self, index: u32, work: &mut Workspace<I>) {
         let rests = self.slots.get(index).is_some_and(Slot::at_rest);
-        if work.kernel.wants_look(index, work.received) || !rests {
+        if work.kernel.wants_look(index, work.bytes.received()) || !rests {
             self.note_queues(index, work);
         }
     }
@@ -533,14 +550,16 @@ impl Connections {
         self.at_rest -= u32::from(was_at_rest);
         self.draining -= u32::from(was_draining);
         work.backends.leave(slot.backend);
+        traffic::leave(slot, &work.traffic);
         self.wheel.cancel(&mut self.slots, index);
         unverified::drop_unsound(&mut self.slots, index, work);
         false
     }
 
-    /// Counts anew how many connections each backend has of this worker.
-    pub(crate) fn recount_backends(&self, backends: &Backends) {
-        backends.recount(self.iter().map(|slot| slot.backend));
+    /// Counts anew how many connections each backend and each route has of this worker.
+    pub(crate) fn recount<I>(&self, work: &Workspace<I>) {
+        work.backends.recount(self.iter().map(|slot| slot.backend));
+        traffic::recount(self.iter(), &work.traffic);
     }
 
     // ---- compaction ----
@@ -568,6 +587,8 @@ impl Connections {
             self.wheel.arm(&mut self.slots, index, due_ms);
         }
         let to = moved?;
+        let is_last = logged::is_last_of_page(&self.slots, from);
+        work.connection_log.moved(from, to, is_last);
         if let Some(slot) = self.slots.get(to) {
             if slot.is_starved() {
                 self.starved.push(to, slot.generation, work.now_ms, SOON_MS);
@@ -607,8 +628,9 @@ fn log_paced<I: Io>(slot: &Slot, limit: PaceLimit, work: &mut Workspace<I>) {
             "clients have to wait: all together have passed as many bytes as they may (max_bytes_per_second)",
         ),
     };
+    let id = ConnectionId::of(slot, work.id_seed);
     work.bursts.note(subject, work.now_ms, |more| {
-        tracing::info!(%peer, more, "{why}");
+        tracing::info!(%id, %peer, more, "{why}");
     });
 }
 

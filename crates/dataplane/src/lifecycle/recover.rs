@@ -8,8 +8,10 @@
 //!
 //! One thing is put off: to verify, socket by socket, that each is still the one it was.
 
+use crate::established::close_reason::CloseReason;
 use crate::established::unverified::{self, Unverified, is_same_socket};
 use crate::io::Io;
+use crate::traffic;
 use crate::workspace::Workspace;
 use dormouse_handover::slot::{Flag, Phase, Slot, TimerPurpose};
 use dormouse_reactor::Fd;
@@ -124,7 +126,9 @@ fn reset_busy<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
         let was_established = slot.phase() != Phase::Free;
         let fds = [slot.tls_fd(), slot.plain_fd()];
         let cookies = [slot.tls_cookie, slot.plain_cookie];
-        slot.tls.wipe();
+        if was_established {
+            traffic::count_close(slot, CloseReason::Crash, work);
+        }
         unverified::give_up(slots, index, work);
         for (fd, cookie) in fds.into_iter().zip(cookies) {
             if fd.0 > 2 && is_same_socket(fd, cookie, &work.io) {
@@ -132,7 +136,6 @@ fn reset_busy<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
             }
         }
         if was_established {
-            work.count.add(Count::ClosedByCrash, 1);
             tracing::warn!("the connection that was being worked on has been reset");
         }
     }
@@ -141,7 +144,7 @@ fn reset_busy<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) {
 
 /// A slot is believed if it is sound, its descriptors belong to no other slot and (which is still to
 /// be verified) are the sockets that they were. Returns the descriptors of the slots that are left.
-fn drop_unsound<I>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) -> (FdSet, Unverified) {
+fn drop_unsound<I: Io>(slots: &mut Slab<Slot>, work: &mut Workspace<I>) -> (FdSet, Unverified) {
     let mut named = FdSet::default();
     let mut unverified = Unverified::default();
     let live: Vec<u32> = slots.indices().collect();
