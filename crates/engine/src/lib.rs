@@ -33,6 +33,8 @@ mod alert_name;
 mod client_hello;
 mod context;
 mod failure;
+#[doc(hidden)]
+pub mod fuzzed;
 mod handshake;
 mod reader;
 mod sessions;

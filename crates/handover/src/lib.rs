@@ -18,6 +18,8 @@ mod clock;
 pub mod control;
 mod descriptors;
 mod document;
+#[doc(hidden)]
+pub mod fuzzed;
 pub mod layout;
 pub mod message;
 pub mod orders;

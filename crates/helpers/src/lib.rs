@@ -15,6 +15,8 @@
 pub mod control;
 pub mod errand;
 pub mod fleet;
+#[doc(hidden)]
+pub mod fuzzed;
 pub mod helper;
 pub mod redirect;
 pub mod scout;

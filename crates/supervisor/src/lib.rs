@@ -35,6 +35,8 @@ mod control;
 mod drain;
 mod edition;
 mod error;
+#[doc(hidden)]
+pub mod fuzzed;
 mod listening;
 mod main_state;
 mod material;

@@ -14,7 +14,7 @@
 mod answers;
 mod backends;
 mod client;
-mod http;
+pub(crate) mod http;
 mod metrics;
 mod status;
 mod view;

@@ -101,6 +101,11 @@ fn read_file(path: &Path) -> Result<Contents, String> {
     }
 }
 
+/// The lengths of the keys of such a file.
+pub(crate) fn key_lengths(bytes: &[u8]) -> Option<Vec<usize>> {
+    Some(lines(bytes)?.iter().map(|key| key.len()).collect())
+}
+
 /// The keys of a file with a line of base64 for each. `None`: it is something else.
 fn lines(bytes: &[u8]) -> Option<Vec<Key>> {
     let text = std::str::from_utf8(bytes).ok()?;

@@ -8,7 +8,7 @@
 //! ```
 
 mod file;
-mod foreign;
+pub(crate) mod foreign;
 
 use dormouse_config::{Config, KeySource, StoreAddress, Tickets};
 use dormouse_engine::{TicketKeys, UnixTime};
