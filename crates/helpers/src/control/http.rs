@@ -138,7 +138,7 @@ impl Response {
         Response {
             status,
             content_type: "text/plain; charset=utf-8",
-            body: format!("{words}\n"),
+            body: format!("{}\n", dormouse_printable::lines(words)),
             allow: None,
         }
     }
@@ -150,7 +150,7 @@ impl Response {
         Response {
             status,
             content_type: "application/json",
-            body: format!("{value:#}\n"),
+            body: dormouse_printable::json(&format!("{value:#}\n")),
             allow: None,
         }
     }

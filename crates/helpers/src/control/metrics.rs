@@ -454,8 +454,9 @@ impl Page {
     }
 }
 
-/// As the value of a label is written.
+/// As the value of a label is written; file names and names of certificates may hold anything.
 fn escaped(value: &str) -> String {
+    let value = dormouse_printable::lines(value).to_string();
     let escape = |character| match character {
         '\\' => "\\\\".to_owned(),
         '"' => "\\\"".to_owned(),
