@@ -29,8 +29,8 @@ tools: ## what the tests start besides: foreign servers, clients and tools, wher
 test-build: build
 	$(CARGO) test $(LOCKED) --workspace --no-run
 
-# Most tests wait for processes and sockets: two for each core keep the cores busy.
-TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
+# Most tests wait for processes and sockets: three for each core keep the cores busy.
+TEST_THREADS ?= $(shell expr 3 '*' $$(nproc))
 test test-full: export RUST_TEST_THREADS ?= $(TEST_THREADS)
 
 test: tools test-build ## unit, property, simulation and interoperability tests (docs/internals/testing.md)
@@ -40,8 +40,8 @@ test-full: tools test-build ## the same with the tests that take longer; writes 
 	.ci/tally lab/results/test-full.txt env PROPTEST_CASES=4096 \
 	    $(CARGO) test $(LOCKED) --workspace --no-fail-fast -- --include-ignored
 
-# `.ci/run` takes these from here.
-CHECKS := fmt-check lint doc deny advisories test
+# `.ci/run` takes these from here, in this order.
+CHECKS := fmt-check lint doc test deny advisories
 check: $(CHECKS) ## what must hold before a merge: format, lints, docs, boundaries, tests
 
 .PHONY: list-checks
@@ -101,7 +101,7 @@ million: release ## 1,000,000 live TLS connections on this machine
 
 .PHONY: sim
 sim: ## connections by simulation, more seeds: SIM_SEEDS=2000
-	SIM_SEEDS=$(or $(SIM_SEEDS),2000) $(CARGO) test $(LOCKED) --package dormouse-sim --test connections -- --nocapture
+	SIM_SEEDS=$(or $(SIM_SEEDS),2000) $(CARGO) test $(LOCKED) --package dormouse-sim --test sim connections:: -- --nocapture
 
 .PHONY: fuzz
 fuzz: ## every parser against libFuzzer, MINUTES=n for each: executions and coverage reached; one by TARGET=dns

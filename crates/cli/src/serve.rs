@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use dormouse_config::{self as config, Flag, Machine, Purpose, Section};
-use dormouse_supervisor::{ServeError, Source};
+use dormouse_supervisor::{Occasion, ServeError, Source};
 
 use crate::arguments::{ConnectArgs, PlaceArgs, ServeArgs};
 use crate::exit_status::ExitStatus;
@@ -35,19 +35,23 @@ fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArg
         // The running configuration goes on, whatever the file says by now.
         return ended(dormouse_supervisor::resume(state, source, logs::start));
     }
-    let loaded = config::load(file, section, flags, &Machine::read(), Purpose::Serve);
-    let loaded = match loaded {
-        Ok(loaded) => loaded,
-        Err(found) => return mistakes::refuse(file, &found, "nothing was started"),
-    };
-    mistakes::show(&loaded.warnings);
     if let Some(state) = place.try_resume {
+        // The next start, and the next reload, must be able to read the file.
+        let loaded = config::load(file, section, flags, &Machine::read(), Purpose::Serve);
+        if let Err(found) = loaded {
+            return mistakes::refuse(file, &found, "nothing was started");
+        }
         return match dormouse_supervisor::try_resume(state) {
             Ok(()) => ExitCode::from(dormouse_supervisor::CAN_RESUME),
             Err(error) => ended(Err(error)),
         };
     }
-    ended(dormouse_supervisor::serve(&loaded, source, logs::start))
+    let ready = match dormouse_supervisor::load(&source, &Occasion::start()) {
+        Ok(ready) => ready,
+        Err(found) => return mistakes::refuse(file, &found, "nothing was started"),
+    };
+    mistakes::show(&ready.loaded.warnings);
+    ended(dormouse_supervisor::serve(ready, source, logs::start))
 }
 
 fn ended(result: Result<(), ServeError>) -> ExitCode {

@@ -67,19 +67,6 @@ pub(crate) fn note(what: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{}", lines(&what.to_string()));
 }
 
-/// Writes a warning to standard error.
-pub(crate) fn warning(what: impl Display) {
-    let word = if colours() {
-        "\x1b[1;33mwarning\x1b[0m"
-    } else {
-        "warning"
-    };
-    mark(
-        journal::WARNING,
-        &format!("{word}: {}", lines(&what.to_string())),
-    );
-}
-
 /// Writes lines to standard error, with their priority if the journal reads it.
 pub(crate) fn mark(priority: u8, text: &str) {
     if journal::listens() {

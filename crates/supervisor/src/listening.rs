@@ -3,14 +3,14 @@
 use crate::error::ServeError;
 use crate::route_numbers::RouteNumbers;
 use crate::systemd::{self, InheritedListeners};
-use dormouse_config::{Config, PlainListen, SourceAddress};
+use dormouse_config::{Config, PlainListen};
 use dormouse_handover::{Descriptors, Handover};
 use dormouse_reactor::socket::{self, Addr, ListenOptions};
 use dormouse_reactor::{Fd, OnExec};
 use dormouse_routes::socket_options::SocketOptions;
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 
 /// A listening socket, and the routes behind it.
 #[derive(Clone, Debug)]
@@ -79,7 +79,6 @@ impl Listening {
         open: &[Listener],
         inherited: &mut InheritedListeners,
     ) -> Result<Listening, ServeError> {
-        check_sources(config)?;
         let numbers = numbers.of(config);
         let mut listeners: Vec<Listener> = Vec::new();
         let of_routes = wanted(config);
@@ -164,6 +163,12 @@ impl Listening {
         &self.numbers
     }
 
+    /// The addresses that are listened on.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        let all = self.listeners.iter().chain(&self.redirects);
+        all.map(|one| one.address.to_string()).collect()
+    }
+
     /// The sockets that workers poll.
     pub(crate) fn fds(&self) -> Vec<Fd> {
         self.listeners.iter().map(|listener| listener.fd).collect()
@@ -187,24 +192,6 @@ impl Listening {
 fn routes_behind(indices: &[usize], numbers: &[u16]) -> Vec<u16> {
     let numbers = indices.iter().map(|&index| numbers.get(index).copied());
     numbers.map(Option::unwrap_or_default).collect()
-}
-
-/// Checks source addresses now, and not with every connect.
-fn check_sources(config: &Config) -> Result<(), ServeError> {
-    let sources = config.routes.iter().flat_map(|one| &one.source_addresses);
-    for source in sources {
-        let SourceAddress::Address(ip) = source else {
-            continue;
-        };
-        if let Err(error) = UdpSocket::bind((*ip, 0)) {
-            return Err(ServeError::System {
-                what: format!("connect to a backend from {ip} (source_addresses)"),
-                hint: hint(&error),
-                error,
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Closes the listeners that are not among `kept`.
@@ -321,7 +308,7 @@ fn listen_on(
     })
 }
 
-fn hint(error: &io::Error) -> &'static str {
+pub(crate) fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
             "another process listens there: `ss -ltnp` shows which; stop it or choose another port"

@@ -156,6 +156,12 @@ impl InheritedListeners {
         }
     }
 
+    /// The addresses on which they listen.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        let all = self.left.iter();
+        all.map(|(address, _)| address.to_string()).collect()
+    }
+
     /// The socket that listens there, if there is one.
     pub(crate) fn take(&mut self, address: &Addr) -> Option<Fd> {
         let at = self.left.iter().position(|(there, _)| there == address)?;

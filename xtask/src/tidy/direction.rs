@@ -14,6 +14,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("record", ""),
     ("reactor", ""),
     ("engine", "printable record"),
+    ("embed", "record engine"),
     // Their limits are the configuration's: so they stand below it.
     ("tables", "engine reactor"),
     ("config", "printable engine reactor tables"),

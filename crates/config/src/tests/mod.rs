@@ -65,6 +65,7 @@ fn load_with(
         machine,
         purpose,
         resolve: &resolve,
+        examine: &|_| Vec::new(),
     }
     .load()
 }
@@ -82,6 +83,7 @@ fn load_flags(flags: &[(&str, &str)]) -> Result<Loaded, Mistakes> {
         machine: &machine(),
         purpose: Purpose::Serve,
         resolve: &resolve,
+        examine: &|_| Vec::new(),
     }
     .load()
 }

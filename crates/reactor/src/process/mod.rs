@@ -21,9 +21,9 @@ pub use resident::{own_bytes, resident_bytes};
 pub use share::share_table;
 pub use status::{Ended, Wait, has_children, open_pidfd, peek, runs, send_signal, wait};
 pub use this::{
-    boottime_ms, cpu_ns, die_with_parent, forbid_core_dumps, futex_wait, futex_wake, monotonic_ms,
-    monotonic_us, parent, pid, protect_from_oom, return_heap, set_close_on_exec_from, set_name,
-    set_subreaper, thread_count, user_id,
+    boottime_ms, cpu_ns, die_with_parent, forbid_core_dumps, futex_wait, futex_wake, may_write,
+    monotonic_ms, monotonic_us, parent, pid, protect_from_oom, return_heap, set_close_on_exec_from,
+    set_name, set_subreaper, thread_count, user_id,
 };
 
 use std::fmt;

@@ -1,5 +1,6 @@
 //! What an operator meets: the start and its refusals, control, metrics, pages and logs.
 
+mod agreement;
 mod control;
 mod foreign_text;
 mod logs;
