@@ -21,6 +21,7 @@ mod options;
 mod pages;
 mod paint;
 mod serve;
+mod show;
 mod status;
 mod table;
 mod terminal;
