@@ -47,6 +47,7 @@ pages! {
     connection_log: "connection-log",
     containers: "containers",
     drain: "drain",
+    embedding: "embedding",
     limits: "limits",
     metrics: "metrics",
     moving_from_ghostunnel: "moving-from-ghostunnel",
