@@ -1,6 +1,6 @@
 //! The command line. What its options mean stands in the table of the configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::import::ImportArgs;
 use clap::builder::styling::{AnsiColor, Styles};
@@ -39,7 +39,7 @@ Examples:
   Put TLS before a server:
     dormouse serve --listen :443 --to 127.0.0.1:8080 --cert site.pem --key site.key
   The same from a file, checked first:
-    dormouse check dormouse.toml && dormouse serve -c dormouse.toml
+    dormouse check dormouse.toml && dormouse serve dormouse.toml
   From the configuration of hitch, stunnel, nginx or HAProxy:
     dormouse import haproxy /etc/haproxy/haproxy.cfg > dormouse.toml
 
@@ -50,9 +50,9 @@ const SERVE_EXAMPLES: &str = "\
 Examples:
   dormouse serve --listen 127.0.0.1:8443 --to echo: --self-signed localhost
   dormouse serve --listen :443 --to unix:/run/app.sock --cert site.pem --key site.key
-  dormouse serve -c dormouse.toml --log-level debug
+  dormouse serve dormouse.toml --log-level debug
 
-Several routes need a file: see docs/guide/configuration.md. When all listeners are
+Several routes need a file: see configuration.md in the guide. When all listeners are
 open, a line with `ready` is written to standard error. SIGTERM or SIGINT ends it.";
 
 const CONNECT_EXAMPLES: &str = "\
@@ -220,12 +220,30 @@ pub(crate) enum Command {
     },
 }
 
+/// The configuration's file, as `serve FILE`, `check FILE`, or with `-c`.
+#[derive(Debug, Args)]
+pub(crate) struct FileArgs {
+    /// Read the configuration from this file; flags for the whole program win over it
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// The same
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
+    config: Option<PathBuf>,
+}
+
+impl FileArgs {
+    /// The file, if one was given.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.file.as_deref().or(self.config.as_deref())
+    }
+}
+
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Read the configuration from a file; flags for the whole program win over it
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
 
     #[command(flatten)]
     pub(crate) options: OptionFlags<false>,
@@ -249,9 +267,8 @@ pub(crate) struct PlaceArgs {
 /// Arguments of `connect`.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
-    /// Read the configuration from a file; flags for the whole program win over it
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
 
     #[command(flatten)]
     pub(crate) options: OptionFlags<true>,

@@ -12,17 +12,12 @@ use crate::{logs, mistakes, terminal};
 
 pub(crate) fn run(args: &ServeArgs) -> ExitCode {
     let given = &args.options.given;
-    start(args.config.as_deref(), Section::Route, given, &args.place)
+    start(args.file.path(), Section::Route, given, &args.place)
 }
 
 pub(crate) fn run_connect(args: &ConnectArgs) -> ExitCode {
     let given = &args.options.given;
-    start(
-        args.config.as_deref(),
-        Section::Originate,
-        given,
-        &args.place,
-    )
+    start(args.file.path(), Section::Originate, given, &args.place)
 }
 
 fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArgs) -> ExitCode {

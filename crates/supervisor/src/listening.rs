@@ -10,7 +10,7 @@ use dormouse_reactor::{Fd, OnExec};
 use dormouse_routes::socket_options::SocketOptions;
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// A listening socket, and the routes behind it.
 #[derive(Clone, Debug)]
@@ -41,7 +41,8 @@ impl Listening {
     /// The listeners that another binary in this process has opened.
     pub(crate) fn adopt(handover: &Handover, next_number: u16) -> Listening {
         let open = &handover.descriptors.listeners;
-        let all = wanted(&handover.config).into_iter().zip(open);
+        let both = ports_of_both_families(open.iter().map(|&(fd, _)| Fd(fd)));
+        let all = wanted(&handover.config, &both).into_iter().zip(open);
         let listeners = all.map(|((address, _, indices), &(fd, _))| Listener {
             address,
             fd: Fd(fd),
@@ -71,7 +72,9 @@ impl Listening {
         check_sources(config)?;
         let numbers = numbers.of(config);
         let mut listeners: Vec<Listener> = Vec::new();
-        for (address, shown, indices) in wanted(config) {
+        let sockets = open.iter().map(|listener| listener.fd);
+        let both = ports_of_both_families(sockets.chain(inherited.left()));
+        for (address, shown, indices) in wanted(config, &both) {
             let is_open = |listener: &&Listener| listener.address == address;
             let opened = match open.iter().find(is_open) {
                 Some(listener) => Ok((listener.fd, listener.inherited)),
@@ -189,9 +192,38 @@ fn close_all_but(kept: &[Listener], listeners: &[Listener]) {
     }
 }
 
+/// The ports of those of these listeners that take clients of both families on all addresses (`[::]:443`
+/// without IPV6_V6ONLY). Only a system manager hands in such listeners.
+fn ports_of_both_families(listeners: impl IntoIterator<Item = Fd>) -> Vec<u16> {
+    let port = |fd: Fd| match Addr::local(fd) {
+        Ok(Addr::Tcp(address)) if address.ip() == Ipv6Addr::UNSPECIFIED => Some(address.port()),
+        _ => None,
+    };
+    let both = |fd: &Fd| socket::takes_both_families(*fd).unwrap_or(false);
+    listeners.into_iter().filter(both).filter_map(port).collect()
+}
+
 /// The addresses of the configuration, each once, as the log shows them, and the indices of the routes
-/// behind each. Originations are numbered after the routes.
-fn wanted(config: &Config) -> Vec<(Addr, String, Vec<usize>)> {
+/// behind each. Originations are numbered after the routes. On the ports `both`, one listener takes
+/// clients of both families: there `[::]` stands for `0.0.0.0` too, if the same routes are behind the two.
+fn wanted(config: &Config, both: &[u16]) -> Vec<(Addr, String, Vec<usize>)> {
+    let mut all = each_address(config);
+    for &port in both {
+        let all_of = |ip: IpAddr| Addr::Tcp(SocketAddr::new(ip, port));
+        let routes_of = |address: &Addr| {
+            let found = all.iter().find(|(one, _, _)| one == address);
+            found.map(|(_, _, routes)| routes)
+        };
+        let ipv4 = all_of(Ipv4Addr::UNSPECIFIED.into());
+        let ipv6 = all_of(Ipv6Addr::UNSPECIFIED.into());
+        if routes_of(&ipv4).is_some() && routes_of(&ipv4) == routes_of(&ipv6) {
+            all.retain(|(address, _, _)| *address != ipv4);
+        }
+    }
+    all
+}
+
+fn each_address(config: &Config) -> Vec<(Addr, String, Vec<usize>)> {
     let mut all: Vec<(Addr, String, Vec<usize>)> = Vec::new();
     let mut places: HashMap<SocketAddr, usize> = HashMap::new();
     for (index, route) in config.routes.iter().enumerate() {
@@ -275,12 +307,23 @@ fn listen_on(
         Some(fd) => fd.set_nonblocking().map(|()| (fd, true)),
         None => socket::listen(address, options).map(|fd| (fd, false)),
     };
-    ready.map_err(|error| ServeError::System {
-        what: format!("listen on {shown}"),
-        hint: hint(&error),
-        error,
+    ready.map_err(|error| match inherited.handed_in() {
+        Some(others) => ServeError::System {
+            what: format!("listen on {shown}, for which systemd handed in no socket (it handed in {others})"),
+            hint: NOT_HANDED_IN,
+            error,
+        },
+        None => ServeError::System {
+            what: format!("listen on {shown}"),
+            hint: hint(&error),
+            error,
+        },
     })
 }
+
+const NOT_HANDED_IN: &str = "add a ListenStream= for this address to the socket unit. \
+    ListenStream=443 serves IPv4 and IPv6 where `:443` stands in the configuration; \
+    for different routes on the two, hand in one socket each (BindIPv6Only=ipv6-only)";
 
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {

@@ -132,6 +132,8 @@ pub(crate) fn was_inherited(fd: Fd) -> bool {
 #[derive(Default)]
 pub(crate) struct InheritedListeners {
     left: Vec<(Addr, Fd)>,
+    /// All that were handed in, as an error shows them.
+    handed_in: Vec<String>,
 }
 
 impl InheritedListeners {
@@ -151,9 +153,22 @@ impl InheritedListeners {
                 None
             }
         });
+        let left: Vec<(Addr, Fd)> = left.collect();
+        let handed_in = left.iter().map(|(address, _)| address.to_string());
         InheritedListeners {
-            left: left.collect(),
+            handed_in: handed_in.collect(),
+            left,
         }
+    }
+
+    /// The sockets that no listener has taken.
+    pub(crate) fn left(&self) -> impl Iterator<Item = Fd> {
+        self.left.iter().map(|&(_, fd)| fd)
+    }
+
+    /// The addresses of all sockets that were handed in. `None`: there were none.
+    pub(crate) fn handed_in(&self) -> Option<String> {
+        (!self.handed_in.is_empty()).then(|| self.handed_in.join(", "))
     }
 
     /// The socket that listens there, if there is one.

@@ -98,7 +98,8 @@ pub(crate) fn parse(
     sorted
 }
 
-/// Pairs the certificates with the keys, in the order in which they were given.
+/// Pairs the certificates with the keys, in the order in which they were given. Without any `--key`, each
+/// file has its key in it, as in a configuration that names one file.
 fn certificates(flags: &[Flag], mistakes: &mut MistakeCollector<'_>) -> Option<(Key, RawValue)> {
     let of = |name: &str| {
         flags
@@ -106,13 +107,18 @@ fn certificates(flags: &[Flag], mistakes: &mut MistakeCollector<'_>) -> Option<(
             .filter(|flag| flag.name == name)
             .collect::<Vec<_>>()
     };
-    let (certs, keys) = (of("cert"), of("key"));
+    let certs = of("cert");
+    let keys = match of("key") {
+        none if none.is_empty() => certs.clone(),
+        keys => keys,
+    };
     let first = certs.first().or(keys.first())?;
     if certs.len() != keys.len() {
-        let (lacking, given) = if certs.len() > keys.len() {
-            ("key", "cert")
+        let (given, help) = if certs.len() > keys.len() {
+            let help = "each --cert needs a --key beside it; without any --key, each file has its key in it";
+            ("cert", help)
         } else {
-            ("cert", "key")
+            ("key", "each --key needs a --cert beside it")
         };
         mistakes.error(
             &Location::Flag(format!("--{given}")),
@@ -121,7 +127,7 @@ fn certificates(flags: &[Flag], mistakes: &mut MistakeCollector<'_>) -> Option<(
                 number(certs.len()),
                 number(keys.len())
             ))
-            .help(format!("each --{given} needs a --{lacking} beside it")),
+            .help(help),
         );
     }
     let key = |name: &str, flag: &Flag| Key {

@@ -12,6 +12,7 @@ mod resident;
 mod share;
 mod status;
 mod this;
+mod title;
 
 pub use board::{Board, BoardReader, Post, TEXT_MAX, inode};
 pub use oom::OomScore;
@@ -22,9 +23,10 @@ pub use share::share_table;
 pub use status::{Ended, Wait, has_children, open_pidfd, peek, runs, send_signal, wait};
 pub use this::{
     boottime_ms, cpu_ns, die_with_parent, forbid_core_dumps, futex_wait, futex_wake, monotonic_ms,
-    monotonic_us, parent, pid, protect_from_oom, return_heap, set_close_on_exec_from, set_name,
+    monotonic_us, parent, pid, protect_from_oom, return_heap, set_close_on_exec_from,
     set_subreaper, thread_count, user_id,
 };
+pub use title::{set_name, set_title};
 
 use std::fmt;
 

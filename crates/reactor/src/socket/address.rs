@@ -89,7 +89,7 @@ impl Peer {
     pub(super) fn from_any(address: Option<SocketAddrAny>) -> Peer {
         let ip = address.filter(|address| address.address_family() != AddressFamily::UNIX);
         match ip.map(SocketAddr::try_from) {
-            Some(Ok(address)) => Peer::Tcp(address),
+            Some(Ok(address)) => Peer::Tcp(canonical(address)),
             _ => Peer::Unix,
         }
     }
@@ -119,8 +119,15 @@ impl Addr {
             let path = unix.path_bytes().unwrap_or_default();
             return Ok(Addr::Unix(String::from_utf8_lossy(path).as_ref().into()));
         }
-        Ok(Addr::Tcp(SocketAddr::try_from(any)?))
+        Ok(Addr::Tcp(canonical(SocketAddr::try_from(any)?)))
     }
+}
+
+/// The IPv4 address of a connection that came through an IPv6 socket for both families, which shows it as
+/// `::ffff:192.0.2.1`. Rules about networks, limits per client and PROXY headers must see the same client
+/// whichever socket it came through.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// A path as the operating system wants it.
