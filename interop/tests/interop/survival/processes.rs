@@ -74,7 +74,9 @@ fn titles_say_what_each_process_is() {
     for what in ["start", "crash", "upgrade"] {
         match what {
             "crash" => {
-                for worker in working(&scene, 2, &[]) {
+                let is_worker = |pid: &u32| title(pid).starts_with("dormouse: worker");
+                let tree = scene.terminator.tree();
+                for worker in tree.into_iter().filter(is_worker) {
                     signal(worker, Signal::KILL);
                 }
             }
