@@ -142,6 +142,9 @@ fn certificate_args(connect: bool) -> [Arg; 2] {
                 "Certificate chain as PEM, leaf first, with its key in the same file or in that of --key; or a directory of such files. May be given several times"
             },
         ),
-        arg("key", "Private key of the certificate as PEM, where the file of --cert has none"),
+        arg(
+            "key",
+            "Private key of the certificate as PEM, where the file of --cert has none",
+        ),
     ]
 }

@@ -200,7 +200,11 @@ fn ports_of_both_families(listeners: impl IntoIterator<Item = Fd>) -> Vec<u16> {
         _ => None,
     };
     let both = |fd: &Fd| socket::takes_both_families(*fd).unwrap_or(false);
-    listeners.into_iter().filter(both).filter_map(port).collect()
+    listeners
+        .into_iter()
+        .filter(both)
+        .filter_map(port)
+        .collect()
 }
 
 /// The addresses of the configuration, each once, as the log shows them, and the indices of the routes
@@ -309,7 +313,9 @@ fn listen_on(
     };
     ready.map_err(|error| match inherited.handed_in() {
         Some(others) => ServeError::System {
-            what: format!("listen on {shown}, for which systemd handed in no socket (it handed in {others})"),
+            what: format!(
+                "listen on {shown}, for which systemd handed in no socket (it handed in {others})"
+            ),
             hint: NOT_HANDED_IN,
             error,
         },

@@ -28,7 +28,8 @@ pub fn set_name(name: &str) -> io::Result<()> {
 /// for: the length of the command line. To be called while this process has one thread, and after it has
 /// read its arguments. Without /proc nothing happens.
 pub fn set_title(title: &str) {
-    let place = COMMAND_LINE.get_or_init(|| command_line_in(&fs::read_to_string("/proc/self/stat").ok()?));
+    let place =
+        COMMAND_LINE.get_or_init(|| command_line_in(&fs::read_to_string("/proc/self/stat").ok()?));
     let Some(place) = place else {
         return;
     };

@@ -187,7 +187,9 @@ fn serves_a_certificate_that_has_its_key_in_the_same_file() {
     // And where it has no key, the message says so.
     let cert = attempt.files.cert.display().to_string();
     let other = SocketAddr::new(unused_host(), TLS_PORT).to_string();
-    let flags = ["serve", "--listen", &other, "--to", "echo:", "--cert", &cert];
+    let flags = [
+        "serve", "--listen", &other, "--to", "echo:", "--cert", &cert,
+    ];
     attempt.refused(&flags, MISCONFIGURED, &[&cert, "has no private key in it"]);
 }
 

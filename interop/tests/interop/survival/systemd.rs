@@ -263,7 +263,12 @@ fn a_socket_unit_serves_both_families() {
                 let said = machine.run(&format!(
                     "(echo hello; sleep 1) | openssl s_client -connect {host}:443 -quiet -no_ign_eof 2>/dev/null || true"
                 ));
-                assert_eq!(said.trim(), "hello", "{host} after {order}\n{}", service.log());
+                assert_eq!(
+                    said.trim(),
+                    "hello",
+                    "{host} after {order}\n{}",
+                    service.log()
+                );
             }
             let denied = "openssl s_client -bind 127.0.0.9 -connect 127.0.0.1:443 </dev/null";
             let (refused, log) = machine.run_in(&machine.home(), denied, PATIENCE);
