@@ -183,6 +183,8 @@ pub(crate) enum Command {
     /// Print the reference of all options as markdown
     #[command(hide = true)]
     Reference,
+    /// Print a JSON schema of the configuration, by which editors complete and check it
+    Schema,
     /// A process of `serve`; started by it, never by hand
     #[command(hide = true, disable_help_flag = true)]
     Keeper {
@@ -223,7 +225,7 @@ pub(crate) enum Command {
 /// The configuration's file, as `serve FILE`, `check FILE`, or with `-c`.
 #[derive(Debug, Args)]
 pub(crate) struct FileArgs {
-    /// Read the configuration from this file; flags for the whole program win over it
+    /// Read the configuration from this file, `-` for standard input; flags for the whole program win over it
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 

@@ -53,6 +53,10 @@ fn main() -> ExitCode {
             terminal::print(&dormouse_config::reference());
             ExitCode::SUCCESS
         }
+        Command::Schema => {
+            terminal::print(&dormouse_config::schema());
+            ExitCode::SUCCESS
+        }
         Command::Errand { args } => {
             of_serve(dormouse_helpers::errand::process_entry(&args, logs::start))
         }

@@ -30,19 +30,32 @@ fn start(file: Option<&Path>, section: Section, flags: &[Flag], place: &PlaceArg
         // The running configuration goes on, whatever the file says by now.
         return ended(dormouse_supervisor::resume(state, source, logs::start));
     }
-    let loaded = config::load(file, section, flags, &Machine::read(), Purpose::Serve);
+    if let (Some(state), true) = (place.try_resume, source.is_standard_input()) {
+        // It has been read, and the running configuration goes on.
+        return can_resume(state);
+    }
+    let mut machine = Machine::read();
+    if place.try_resume.is_some() {
+        // It opens no listener: those of the running program go on, whoever opened them.
+        machine.privileged_below = 0;
+    }
+    let loaded = config::load(file, section, flags, &machine, Purpose::Serve);
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err(found) => return mistakes::refuse(file, &found, "nothing was started"),
     };
     mistakes::show(&loaded.warnings);
     if let Some(state) = place.try_resume {
-        return match dormouse_supervisor::try_resume(state) {
-            Ok(()) => ExitCode::from(dormouse_supervisor::CAN_RESUME),
-            Err(error) => ended(Err(error)),
-        };
+        return can_resume(state);
     }
     ended(dormouse_supervisor::serve(&loaded, source, logs::start))
+}
+
+fn can_resume(state: i32) -> ExitCode {
+    match dormouse_supervisor::try_resume(state) {
+        Ok(()) => ExitCode::from(dormouse_supervisor::CAN_RESUME),
+        Err(error) => ended(Err(error)),
+    }
 }
 
 fn ended(result: Result<(), ServeError>) -> ExitCode {

@@ -31,6 +31,7 @@ pub use mistakes::mistake::{Mistake, Mistakes, Severity, Source};
 pub use option::group::OptionGroup;
 pub use option::option_type::Kind;
 pub use option::reference::reference;
+pub use option::schema::schema;
 pub use option::spec::{OptionDefault, OptionSpec};
 pub use options::{Acme, Limits, Log, Originate, Process, Route, Sockets, Tickets, Timeouts};
 pub use plan::budget::Cost;

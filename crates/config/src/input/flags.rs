@@ -1,9 +1,11 @@
 //! From flags of the command line to raw values with places.
 
+use crate::config::Config;
 use crate::input::location::Location;
 use crate::input::value::{Key, RawData, RawValue};
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
+use crate::option::spec::OptionSpec;
 use crate::section::Section;
 
 /// One flag with its value, as often as it was given.
@@ -52,14 +54,19 @@ pub(crate) fn parse(
         if name == "cert" || name == "key" {
             continue;
         }
-        let spec = section
-            .options()
-            .options
+        let named = |spec: &&OptionSpec| spec.name == name;
+        let of_program = Config::PROCESS_OPTIONS
             .iter()
-            .find(|spec| spec.name == name);
-        let (entries, list) = match spec {
+            .flat_map(|group| group.options);
+        let (entries, list) = match section.options().options.iter().find(named) {
             Some(spec) => (&mut sorted.section, spec.kind.list),
-            None => (&mut sorted.process, false),
+            None => {
+                let list = of_program
+                    .into_iter()
+                    .find(named)
+                    .is_some_and(|spec| spec.kind.list);
+                (&mut sorted.process, list)
+            }
         };
         let value = RawValue::flag(&format!("--{}", flag.name), &flag.value);
         match entries.iter_mut().find(|(key, _)| key.name == name) {

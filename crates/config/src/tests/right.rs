@@ -148,6 +148,7 @@ fn sizes_and_durations_in_all_their_units() {
 
 /// Each option at another value than its default, so that none is read into another.
 const EVERY_OPTION: &str = "
+        include = '/dev/null'
         workers = 3
         user = 'dormouse'
         group = 'tls'

@@ -43,15 +43,24 @@ impl fmt::Display for Upstream {
     }
 }
 
-const KEYS: [&str; 4] = ["address", "weight", "backup", "max_connections"];
+/// The keys of the table.
+const KEYS: &[(&str, &Kind)] = &[
+    ("address", &Backend::KIND),
+    ("weight", &u32::KIND),
+    ("backup", &bool::KIND),
+    ("max_connections", &u32::KIND),
+];
 const WEIGHT_MAX: u32 = 1000;
 
 impl OptionType for Upstream {
-    const KIND: Kind = Kind::new(
-        "a backend",
-        "{ address = \"127.0.0.1:8080\", weight = 2 }",
-        "ADDR",
-    );
+    const KIND: Kind = Kind {
+        keys: KEYS,
+        ..Kind::new(
+            "a backend",
+            "{ address = \"127.0.0.1:8080\", weight = 2 }",
+            "ADDR",
+        )
+    };
 
     fn read(raw: &RawValue, context: &ReadContext<'_>) -> ReadResult<Self> {
         let RawData::Table(entries) = &raw.data else {
@@ -73,7 +82,8 @@ impl OptionType for Upstream {
                 }),
                 "backup" => bool::read(value, context).map(|backup| upstream.backup = backup),
                 other => {
-                    problems.push(unknown_word("key", other, &KEYS).at(&name.location));
+                    let known: Vec<&str> = KEYS.iter().map(|(name, _)| *name).collect();
+                    problems.push(unknown_word("key", other, &known).at(&name.location));
                     continue;
                 }
             };
@@ -103,9 +113,12 @@ fn within(number: u32, most: u32, name: &str) -> Result<u32, Problem> {
 }
 
 impl Listed for Upstream {
-    const KIND_OF_LIST: Kind = Kind::new(
-        "a list of backends",
-        "[\"127.0.0.1:8080\", { address = \"unix:/run/app.sock\", backup = true }]",
-        "ADDR",
-    );
+    const KIND_OF_LIST: Kind = Kind {
+        keys: KEYS,
+        ..Kind::new(
+            "a list of backends",
+            "[\"127.0.0.1:8080\", { address = \"unix:/run/app.sock\", backup = true }]",
+            "ADDR",
+        )
+    };
 }
