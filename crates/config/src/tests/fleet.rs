@@ -191,7 +191,7 @@ fn with_variables(text: &str) -> Result<Loaded, Mistakes> {
 fn variables_are_filled_in() {
     let text = "workers = '${WORKERS:-2}'\nocsp_fetch = \"${FETCH:-false}\"\n\
         [[route]]\nlisten = ['127.0.0.1:${PORT}', '127.0.0.${EMPTY:-1}:5002']\n\
-        to = { address = '${HOST:-127.0.0.1}:${PORT}', weight = '${WEIGHT:-3}' }\n\
+        to = { address = '${HOST:-192.0.2.9}:${PORT}', weight = '${WEIGHT:-3}' }\n\
         certificates = '${KEYS:-/keys}/both.pem'\nalpn = ['a$${b}', '$5']\n";
     let config = with_variables(text)
         .unwrap_or_else(|m| panic!("{m}"))
@@ -203,7 +203,7 @@ fn variables_are_filled_in() {
     assert_eq!(listen, ["127.0.0.1:5001", "127.0.0.1:5002"]);
     assert_eq!(
         (route.to[0].to_string(), route.to[0].weight),
-        ("127.0.0.1:5001".to_owned(), 3)
+        ("192.0.2.9:5001".to_owned(), 3)
     );
     assert_eq!(route.certificates[0].cert, Path::new("/keys/both.pem"));
     assert_eq!(route.alpn, ["a${b}", "$5"]);

@@ -344,7 +344,10 @@ fn the_examples_of_the_reference_are_right() {
             panic!("{mistakes}");
         }
     };
+    let sites = tempfile::tempdir().expect("a directory to include");
+    let sites = sites.path().display().to_string();
     for example in examples(of_program) {
+        let example = example.replace("conf.d/", &sites);
         check(&format!(
             "{example}\n[[route]]\nlisten = ':1'\nto = 'echo:'\nself_signed = 'x'\n"
         ));

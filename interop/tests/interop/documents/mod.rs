@@ -46,6 +46,8 @@ pages! {
     connect: "connect",
     containers: "containers",
     drain: "drain",
+    fleets: "fleets",
+    installing: "installing",
     limits: "limits",
     metrics: "metrics",
     moving_from_ghostunnel: "moving-from-ghostunnel",
