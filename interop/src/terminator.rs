@@ -42,8 +42,8 @@ pub enum Can {
     BoundBuffers,
     /// A full worker leaves connections to the others, or in the queue.
     QueueWhenFull,
-    /// A backend that cannot be reached gives the client a close_notify.
-    CloseCleanlyWithoutBackend,
+    /// A backend that cannot be reached is not a clean end for the client.
+    ReportBackendDown,
     /// Peers which vanish without a word are found.
     FindVanished,
     /// Workers that die are replaced, and all end with the main process.

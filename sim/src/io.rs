@@ -3,7 +3,7 @@
 use crate::kernel::Kernel;
 use dormouse_dataplane::Io;
 use dormouse_engine::UnixTime;
-use dormouse_handover::orders::{Order, Word};
+use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::{Events, Interest};
 use dormouse_reactor::socket::{
@@ -261,8 +261,8 @@ impl Io for SimIo {
         Ok(self.kernel.borrow_mut().orders.pop_front())
     }
 
-    fn say(&self, _: Fd, word: &Word) {
+    fn send_report(&self, _: Fd, report: &WorkerReport) {
         self.fuse.step();
-        self.kernel.borrow_mut().words.push(word.clone());
+        self.kernel.borrow_mut().reports.push(report.clone());
     }
 }

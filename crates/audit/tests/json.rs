@@ -28,21 +28,21 @@ fn complete(audit: &mut Audit) {
     let Some(server) = &mut audit.server else {
         return;
     };
-    server.addresses = Measured::Measured(vec![AddressTrials {
+    server.addresses = Measured::Value(vec![AddressTrials {
         version: "TLS 1.3".into(),
         from: "192.0.2.1:443".into(),
         to: "192.0.2.2:443".into(),
-        trials: Measured::Measured(Trials::default()),
+        trials: Measured::Value(Trials::default()),
     }]);
-    server.aged = Measured::Measured(vec![AgedTicket {
+    server.aged = Measured::Value(vec![AgedTicket {
         version: "TLS 1.3".into(),
         age_s: 30.0,
         lifetime_s: 7200,
         load_between: true,
-        resumed: Measured::Measured(true),
+        resumed: Measured::Value(true),
     }]);
-    if let Measured::Measured(memory) = &mut server.memory {
-        memory.growth_collected = Measured::Measured(CollectedRounds {
+    if let Measured::Value(memory) = &mut server.memory {
+        memory.growth_collected = Measured::Value(CollectedRounds {
             by: Some("the JVM".into()),
             points: vec![CollectedPoint {
                 pss_bytes: 100_000_000,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use dormouse_reactor::socket::Addr;
 
 use crate::load::{
-    Fleet, FleetReport, Launcher, Order, Plan, Setup, Talk, Tally, refuse_foreign_load,
+    Fleet, FleetReport, Launcher, Order, Plan, Setup, Tally, Traffic, refuse_foreign_load,
 };
 use crate::model::{Run, Sample};
 use crate::spec::Spec;
@@ -105,7 +105,7 @@ impl<'a> Session<'a> {
             .parse()
             .map_err(|error| Error::usage(format!("{error}")))?;
         if !spec.own_server {
-            let http = matches!(spec.talk, Talk::Http { .. });
+            let http = matches!(spec.talk, Traffic::Http { .. });
             refuse_foreign_load(spec.mode.connections_in_all(http), &target)?;
         }
         let plan = Plan::new(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::load::{Talk, Tls};
+use crate::load::{Tls, Traffic};
 use dormouse_measure::ServerSource;
 
 /// One run.
@@ -20,7 +20,7 @@ pub struct Spec {
     /// TLS; `None` for plain TCP.
     pub tls: Option<Tls>,
     /// Application data.
-    pub talk: Talk,
+    pub talk: Traffic,
     /// Source addresses; empty: chosen by themselves.
     pub sources: Vec<IpAddr>,
     /// For connecting, the handshake, and each answer.

@@ -66,6 +66,10 @@ fn main() -> ExitCode {
         Command::TicketStore { args } => {
             of_serve(dormouse_helpers::fleet::process_entry(&args, logs::start))
         }
+        Command::Redirect { args } => of_serve(dormouse_helpers::redirect::process_entry(
+            &args,
+            logs::start,
+        )),
         Command::Scout { args } => {
             of_serve(dormouse_helpers::scout::process_entry(&args, logs::start))
         }

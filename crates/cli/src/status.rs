@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use dormouse_config::show_number;
+use dormouse_handover::control::DrainOrder;
 use dormouse_handover::status::{
     ConfigurationStatus, ConnectionFigures, DrainStatus, PoolFigures, ProcessFigures, Status,
 };
-use dormouse_handover::talk::DrainOrder;
 use serde_json::Value;
 
 use crate::admin::{AdminAddress, AdminArgs};

@@ -4,7 +4,9 @@ use crate::input::context::ReadContext;
 use crate::input::value::RawValue;
 use crate::mistakes::problem::ReadResult;
 use crate::option::group::{Group, OptionGroup};
-use crate::options::{Acme, Limits, Log, Originate, Process, Route, Sockets, Tickets, Timeouts};
+use crate::options::{
+    Acme, Limits, Log, Originate, Process, Redirect, Route, Sockets, Tickets, Timeouts,
+};
 use crate::values::choices::{TlsProfile, TlsVersion};
 use crate::values::endpoints::Backend;
 use serde::{Deserialize, Serialize};
@@ -33,6 +35,9 @@ pub struct Config {
     /// Where certificates are had from.
     #[serde(default)]
     pub acme: Acme,
+    /// Plain HTTP that is sent on to https.
+    #[serde(default)]
+    pub redirect: Redirect,
     /// Standard error.
     pub log: Log,
 }
@@ -49,6 +54,7 @@ impl Config {
         OptionGroup::of::<Sockets>(),
         OptionGroup::of::<Tickets>(),
         OptionGroup::of::<Acme>(),
+        OptionGroup::of::<Redirect>(),
         OptionGroup::of::<Log>(),
     ];
 
@@ -63,6 +69,7 @@ impl Config {
             sockets: Sockets::blank(),
             tickets: Tickets::blank(),
             acme: Acme::blank(),
+            redirect: Redirect::blank(),
             log: Log::blank(),
         }
     }
@@ -81,6 +88,7 @@ impl Config {
             .or_else(|| self.sockets.read(name, raw, context))
             .or_else(|| self.tickets.read(name, raw, context))
             .or_else(|| self.acme.read(name, raw, context))
+            .or_else(|| self.redirect.read(name, raw, context))
             .or_else(|| self.log.read(name, raw, context))
     }
 

@@ -33,7 +33,9 @@ pub use option::option_type::Kind;
 pub use option::reference::reference;
 pub use option::schema::schema;
 pub use option::spec::{OptionDefault, OptionSpec};
-pub use options::{Acme, Limits, Log, Originate, Process, Route, Sockets, Tickets, Timeouts};
+pub use options::{
+    Acme, Limits, Log, Originate, Process, Redirect, Route, Sockets, Tickets, Timeouts,
+};
 pub use plan::budget::Cost;
 pub use plan::machine::Machine;
 pub use plan::sizing::{Plan, is_own_network};
@@ -46,8 +48,8 @@ pub use values::address::{of_one_family, usable};
 pub use values::admin::Admin;
 pub use values::amounts::{Amount, SourceAddress};
 pub use values::choices::{
-    Balance, ClientAsk, LogFormat, LogLevel, NameUnknown, ProxyProtocol, Sandbox, TlsGroup,
-    TlsProfile, TlsSuite, TlsVersion, Truncation,
+    AcmeChallenge, BackendDown, Balance, ClientAsk, LogFormat, LogLevel, NameUnknown,
+    ProxyProtocol, RedirectStatus, Sandbox, TlsGroup, TlsProfile, TlsSuite, TlsVersion, Truncation,
 };
 pub use values::client_match::ClientMatch;
 pub use values::endpoints::{Backend, Listen, PlainListen, Server};

@@ -11,5 +11,5 @@ mod program;
 mod route;
 
 pub use originate::Originate;
-pub use program::{Acme, Limits, Log, Process, Sockets, Tickets, Timeouts};
+pub use program::{Acme, Limits, Log, Process, Redirect, Sockets, Tickets, Timeouts};
 pub use route::Route;

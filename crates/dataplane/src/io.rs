@@ -12,7 +12,7 @@
 //! the handover, which a reload reads from a memory file.
 
 use dormouse_engine::UnixTime;
-use dormouse_handover::orders::{self, Order, Word};
+use dormouse_handover::orders::{self, Order, WorkerReport};
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::socket::{
     self, Accepted, Addr, Attempt, ConnectOptions, Connecting, Peer, Received,
@@ -175,7 +175,7 @@ pub trait Io {
     fn receive_order(&self, channel: Fd) -> io::Result<Option<Order>>;
 
     /// Says something to the main process.
-    fn say(&self, channel: Fd, word: &Word);
+    fn send_report(&self, channel: Fd, report: &WorkerReport);
 }
 
 /// Linux.
@@ -371,11 +371,11 @@ impl Io for OsIo {
     }
 
     fn receive_order(&self, channel: Fd) -> io::Result<Option<Order>> {
-        orders::receive(channel)
+        orders::receive_order(channel)
     }
 
-    fn say(&self, channel: Fd, word: &Word) {
-        orders::say(channel, word);
+    fn send_report(&self, channel: Fd, report: &WorkerReport) {
+        orders::send_report(channel, report);
     }
 }
 

@@ -20,6 +20,7 @@
 //! the others is an [`Effect`], which the loop applies. All parts share the
 //! [`Workspace`], and read [`Settings`].
 
+use crate::context::WorkerContext;
 use crate::door::client::Client;
 use crate::door::listeners::Listener;
 use crate::door::{ACCEPTS_PER_TURN, Door, Occupancy};
@@ -44,7 +45,7 @@ use crate::token::{self, Token};
 use crate::workspace::{Parts, Workspace};
 use dormouse_config::Log;
 use dormouse_engine::TicketKeys;
-use dormouse_handover::orders::{Order, Word};
+use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::Slot;
 use dormouse_reactor::Fd;
@@ -119,12 +120,10 @@ pub(crate) struct Inheritance {
 
 /// One thread of work.
 pub(crate) struct Worker<I> {
-    settings: Settings,
-    work: Workspace<I>,
+    cx: WorkerContext<I>,
     door: Door,
     handshakes: Handshakes,
     outbound: Outbound,
-    connections: Connections,
     compaction: Compaction,
     lifecycle: Lifecycle,
     events: Events,
@@ -162,27 +161,27 @@ impl<I: Io> Worker<I> {
     /// Waits until something is ready or due, and sets the time of the turn.
     fn wait(&mut self) -> std::io::Result<u64> {
         let timeout_ms = self.timeout_ms();
-        self.work.io.wait(&mut self.events, timeout_ms)?;
-        self.work.now_ms = self.work.io.boottime_ms();
-        let begun_us = self.work.io.monotonic_us();
-        let heartbeat = self.connections.slots().header().heartbeat();
+        self.cx.work.io.wait(&mut self.events, timeout_ms)?;
+        self.cx.work.now_ms = self.cx.work.io.boottime_ms();
+        let begun_us = self.cx.work.io.monotonic_us();
+        let heartbeat = self.cx.connections.slots().header().heartbeat();
         heartbeat.store(begun_us / 1000, Ordering::Relaxed);
         Ok(begun_us)
     }
 
     fn timeout_ms(&self) -> Option<u64> {
-        let now_ms = self.work.now_ms;
-        let heartbeat_ms = self.settings.limits.heartbeat_ms;
+        let now_ms = self.cx.work.now_ms;
+        let heartbeat_ms = self.cx.settings.limits.heartbeat_ms;
         let others = self.outbound.live();
         let deadlines = [
             self.is_behind().then_some(now_ms),
             heartbeat_ms.map(|beat_ms| now_ms + beat_ms),
             self.handshakes
-                .next_deadline_ms(others, &self.settings, now_ms),
+                .next_deadline_ms(others, &self.cx.settings, now_ms),
             self.outbound.next_deadline_ms(),
-            self.connections.next_deadline_ms(now_ms),
-            self.work.tickets.next_deadline_ms(),
-            self.work.kernel.next_deadline_ms(),
+            self.cx.connections.next_deadline_ms(now_ms),
+            self.cx.work.tickets.next_deadline_ms(),
+            self.cx.work.kernel.next_deadline_ms(),
             self.door.listeners.next_deadline_ms(),
             self.compaction.next_deadline_ms(),
             self.lifecycle.next_deadline_ms(now_ms),
@@ -199,14 +198,11 @@ impl<I: Io> Worker<I> {
                 break;
             };
             match token::parse(event.token()) {
-                Token::Connection {
-                    index,
-                    generation,
-                    side,
-                } => {
-                    let (settings, work) = (&self.settings, &mut self.work);
-                    let id = (index, generation);
-                    self.connections.on_ready(id, side, event, settings, work);
+                Token::Connection(id, side) => {
+                    let (settings, work) = (&self.cx.settings, &mut self.cx.work);
+                    self.cx
+                        .connections
+                        .on_ready(id, side, event, settings, work);
                     self.apply_effects();
                 }
                 Token::Orders => self.receive_order(),
@@ -217,21 +213,16 @@ impl<I: Io> Worker<I> {
 
     /// Accepts, and gives turns to handshakes, for a bounded time.
     fn serve_newcomers(&mut self) {
-        let until_us = self.work.io.monotonic_us() + NEWCOMERS_US;
+        let until_us = self.cx.work.io.monotonic_us() + NEWCOMERS_US;
         for n in 0..self.newcomers.len() {
             let token = self.newcomers.get(n).copied();
-            let (settings, work) = (&self.settings, &mut self.work);
             match token {
-                Some(Token::Handshake { index, generation }) => {
-                    self.handshakes.on_ready(index, generation, work.now_ms);
+                Some(Token::Handshake(id)) => {
+                    self.handshakes.on_ready(id, self.cx.work.now_ms);
                 }
                 // Still ready in the next turn, if its time is over in this one.
-                Some(Token::Origination { index, generation })
-                    if work.io.monotonic_us() < until_us =>
-                {
-                    let connections = &mut self.connections;
-                    self.outbound
-                        .on_ready(index, generation, settings, work, connections);
+                Some(Token::Origination(id)) if self.cx.work.io.monotonic_us() < until_us => {
+                    self.outbound.on_ready(id, &mut self.cx);
                 }
                 Some(Token::Listener(n)) => self.accept(n, until_us),
                 _ => {}
@@ -239,9 +230,7 @@ impl<I: Io> Worker<I> {
         }
         self.apply_effects();
         let others = self.outbound.live();
-        let (settings, work) = (&self.settings, &mut self.work);
-        self.handshakes
-            .turn(until_us, others, settings, work, &mut self.connections);
+        self.handshakes.turn(until_us, others, &mut self.cx);
         self.apply_effects();
     }
 
@@ -250,15 +239,16 @@ impl<I: Io> Worker<I> {
         let Some(listener) = self.door.listeners.all().get(n).cloned() else {
             return;
         };
-        self.door.count_descriptors(&self.settings, &self.work);
+        self.door
+            .count_descriptors(&self.cx.settings, &self.cx.work);
         for accepts in 0..ACCEPTS_PER_TURN {
             // The first is always accepted: however slow the machine is, each turn gets somewhere.
-            let is_late = accepts > 0 && self.work.io.monotonic_us() >= until_us;
-            let limit = self.door.limit_reached(self.occupancy(), &self.settings);
+            let is_late = accepts > 0 && self.cx.work.io.monotonic_us() >= until_us;
+            let limit = self.door.limit_reached(self.occupancy(), &self.cx.settings);
             if is_late || limit.is_some() {
                 return;
             }
-            match self.door.accept(listener.fd, &mut self.work) {
+            match self.door.accept(listener.fd, &mut self.cx.work) {
                 Some(accepted) => self.take_in(accepted, &listener),
                 None => return,
             }
@@ -268,9 +258,8 @@ impl<I: Io> Worker<I> {
     /// A connection was accepted: its client's TLS is terminated, or TLS is originated for it.
     fn take_in(&mut self, accepted: Accepted, listener: &Listener) {
         let Accepted { fd, peer } = accepted;
-        let (settings, work) = (&self.settings, &mut self.work);
-        let Some(route) = settings.route(listener.route) else {
-            return work.io.close(fd);
+        let Some(route) = self.cx.settings.route(listener.route) else {
+            return self.cx.work.io.close(fd);
         };
         if let Direction::Originate(_) = route.direction {
             let client = LocalClient {
@@ -278,10 +267,7 @@ impl<I: Io> Worker<I> {
                 is_unix: peer == Peer::Unix,
                 is_joined: false,
             };
-            let connections = &mut self.connections;
-            self.outbound
-                .accept(client, listener.route, settings, work, connections);
-            return;
+            return self.outbound.accept(client, listener.route, &mut self.cx);
         }
         let has_choice = listener.door.len() > 1
             || route.needs_client_hello()
@@ -292,14 +278,14 @@ impl<I: Io> Worker<I> {
             route: listener.route,
             candidates: has_choice.then(|| Rc::clone(&listener.door)),
         };
-        self.handshakes.begin(newcomer, settings, work);
+        self.handshakes.begin(newcomer, &mut self.cx);
     }
 
     /// What is due.
     fn serve_time(&mut self) {
-        let (settings, work) = (&self.settings, &mut self.work);
-        self.connections.on_time(settings, work);
-        self.handshakes.expire(settings, work);
+        let (settings, work) = (&self.cx.settings, &mut self.cx.work);
+        self.cx.connections.on_time(settings, work);
+        self.handshakes.expire(&mut self.cx);
         let refill = if self.lifecycle.upgrade.is_under_way() {
             Refill::Later
         } else if self.door.listeners.are_stopped() {
@@ -307,13 +293,13 @@ impl<I: Io> Worker<I> {
         } else {
             Refill::Now
         };
-        self.outbound
-            .on_time(refill, settings, work, &self.connections);
+        self.outbound.on_time(refill, &mut self.cx);
+        let (settings, work) = (&self.cx.settings, &mut self.cx.work);
         if let Some(drain) = &mut self.lifecycle.drain {
-            drain.turn(&mut self.connections, settings, work);
+            drain.turn(&mut self.cx.connections, settings, work);
         }
         if let Some(stop) = &self.lifecycle.stop {
-            stop.turn(&mut self.connections, settings, work);
+            stop.turn(&mut self.cx.connections, settings, work);
         }
         self.apply_effects();
         self.give_back_memory();
@@ -321,19 +307,16 @@ impl<I: Io> Worker<I> {
 
     /// Does what steps have asked for.
     fn apply_effects(&mut self) {
-        while let Some(effect) = self.work.effects.pop() {
-            let (settings, work) = (&self.settings, &mut self.work);
+        while let Some(effect) = self.cx.work.effects.pop() {
+            let (outbound, cx) = (&mut self.outbound, &mut self.cx);
             match effect {
-                Effect::PauseAccepting(pause) => self.door.pause(pause, work),
+                Effect::PauseAccepting(pause) => self.door.pause(pause, &mut cx.work),
                 Effect::WarmEnded { route, lasted_s } => {
-                    let now_ms = work.now_ms;
-                    self.outbound.note_warm_ended(route, lasted_s, now_ms);
+                    outbound.note_warm_ended(route, lasted_s, cx.work.now_ms);
                 }
-                Effect::ConnectBackend(request) => {
-                    self.outbound.connect_backend(request, settings, work);
-                }
+                Effect::ConnectBackend(request) => outbound.connect_backend(request, cx),
                 Effect::ReplaceServer { client, route } => {
-                    self.outbound.originate(Some(client), route, settings, work);
+                    outbound.originate(Some(client), route, cx);
                 }
             }
         }
@@ -341,35 +324,35 @@ impl<I: Io> Worker<I> {
 
     /// Frees what a burst of handshakes has left, and moves slots together.
     fn give_back_memory(&mut self) {
-        let tickets_done = self.work.tickets.expire(self.work.now_ms);
+        let tickets_done = self.cx.work.tickets.expire(self.cx.work.now_ms);
         if self.handshakes.burst_ended() || tickets_done {
-            self.work.io.return_heap();
-            self.connections.trim();
-            self.work.pending.trim();
+            self.cx.work.io.return_heap();
+            self.cx.connections.trim();
+            self.cx.work.pending.trim();
         }
         let is_quiet = !self.handshakes.has_newcomers() && !self.is_behind();
-        let (outbound, work) = (&mut self.outbound, &mut self.work);
+        let (outbound, cx) = (&mut self.outbound, &mut self.cx);
         self.compaction
-            .turn(is_quiet, &mut self.connections, outbound, work);
+            .turn(is_quiet, &mut cx.connections, outbound, &mut cx.work);
     }
 
     /// Is there something left of what was put off at the start? Then the loop does not sleep.
     fn is_behind(&self) -> bool {
-        !self.lifecycle.startup.is_done() || self.connections.has_unverified()
+        !self.lifecycle.startup.is_done() || self.cx.connections.has_unverified()
     }
 
     /// What was put off is done in pieces, each after a turn of the loop; and main is told when the
     /// worker has become quiet.
     fn catch_up(&mut self) {
         if self.is_behind() {
-            self.connections.verify_some(&mut self.work);
+            self.cx.connections.verify_some(&mut self.cx.work);
             let Lifecycle {
                 startup, reloader, ..
             } = &mut self.lifecycle;
-            let routes = &mut self.settings.routes;
+            let routes = &mut self.cx.settings.routes;
             match startup.turn(self.events.is_empty(), routes, &mut reloader.identities) {
                 Progress::Continues => {}
-                Progress::Done => self.say(&Word::Ready),
+                Progress::Done => self.report(&WorkerReport::Ready),
                 Progress::Failed(error) => {
                     // The predecessor could read them. Established connections are served on.
                     tracing::error!(%error, "certificates cannot be used; nothing is accepted");
@@ -378,38 +361,39 @@ impl<I: Io> Worker<I> {
             }
         }
         let in_flight = self.handshakes.live() + self.outbound.live();
-        let (is_behind, now_ms) = (self.is_behind(), self.work.now_ms);
+        let (is_behind, now_ms) = (self.is_behind(), self.cx.work.now_ms);
         let upgrade = &mut self.lifecycle.upgrade;
         if upgrade.becomes_quiet(in_flight, is_behind, now_ms) {
-            self.say(&Word::Quiet);
+            self.report(&WorkerReport::Quiet);
         }
     }
 
     fn note_counts(&self) {
-        let count = &self.work.count;
+        let count = &self.cx.work.count;
         let in_flight = self.handshakes.live() + self.outbound.live();
-        let pending = self.work.pending.bytes_in_use();
-        let connections = &self.connections;
+        let pending = self.cx.work.pending.bytes_in_use();
+        let connections = &self.cx.connections;
         count.set(Count::Connections, u64::from(connections.live()));
         count.set(Count::AtRest, u64::from(connections.at_rest()));
         count.set(Count::Handshaking, in_flight as u64);
         count.set(Count::Warm, self.outbound.warm());
         count.set(Count::PendingBytes, pending as u64);
         count.set(Count::PacedNow, connections.paced() as u64);
-        count.set(Count::KernelBytes, self.work.kernel.sum() as u64);
+        count.set(Count::KernelBytes, self.cx.work.kernel.sum() as u64);
     }
 
     /// Polls the listeners while there is room, once there are certificates.
     fn update_door(&mut self) {
         if self.lifecycle.startup.is_done() {
             let occupancy = self.occupancy();
-            self.door.update(occupancy, &self.settings, &mut self.work);
+            self.door
+                .update(occupancy, &self.cx.settings, &mut self.cx.work);
         }
     }
 
     fn occupancy(&self) -> Occupancy {
         Occupancy {
-            connections: self.connections.live() as usize,
+            connections: self.cx.connections.live() as usize,
             handshakes: self.handshakes.live(),
             originations: self.outbound.live(),
         }
@@ -423,8 +407,8 @@ impl<I: Io> Worker<I> {
         self.until_timed = match self.until_timed.checked_sub(1) {
             Some(left) => left,
             None => {
-                let took_us = self.work.io.monotonic_us().saturating_sub(begun_us);
-                self.work.count.observe(Latency::Wake, took_us);
+                let took_us = self.cx.work.io.monotonic_us().saturating_sub(begun_us);
+                self.cx.work.count.observe(Latency::Wake, took_us);
                 TURNS_PER_TIMED - 1
             }
         };
@@ -481,7 +465,7 @@ impl<I: Io> Worker<I> {
         connections.recount_backends(&work.backends);
         work.io.watch(orders, token::orders(), Interest::READ)?;
         if late.is_none() {
-            work.io.say(orders, &Word::Ready);
+            work.io.send_report(orders, &WorkerReport::Ready);
         }
         let lifecycle = Lifecycle {
             orders,
@@ -492,12 +476,14 @@ impl<I: Io> Worker<I> {
             upgrade: Upgrade::No,
         };
         Ok(Worker {
-            settings,
-            work,
+            cx: WorkerContext {
+                settings,
+                work,
+                connections,
+            },
             door,
             handshakes: Handshakes::new(),
             outbound,
-            connections,
             compaction: Compaction::default(),
             lifecycle,
             events: Events::with_capacity(EVENTS_PER_TURN),
@@ -511,20 +497,20 @@ impl<I: Io> Worker<I> {
         if self.lifecycle.upgrade == Upgrade::HandedOver {
             // The epoll instance stays, and would go on reporting these.
             for listener in self.door.listeners.all() {
-                let _ = self.work.io.unwatch(listener.fd);
+                let _ = self.cx.work.io.unwatch(listener.fd);
             }
-            let _ = self.work.io.unwatch(self.lifecycle.orders);
+            let _ = self.cx.work.io.unwatch(self.lifecycle.orders);
             return Some(Exit::HandedOver);
         }
         let stop = self.lifecycle.stop.as_ref()?;
-        let left = self.connections.live() as usize + self.handshakes.live();
-        stop.is_finished(left, self.work.now_ms)
+        let left = self.cx.connections.live() as usize + self.handshakes.live();
+        stop.is_finished(left, self.cx.work.now_ms)
             .then_some(Exit::Stopped)
     }
 
     /// The slots of its connections, to look at.
     pub(crate) fn slots(&self) -> &Slab<Slot> {
-        self.connections.slots()
+        self.cx.connections.slots()
     }
 
     /// Handshakes in flight, with clients and with servers.
@@ -536,53 +522,53 @@ impl<I: Io> Worker<I> {
     #[cfg(test)]
     pub(crate) fn parts(&mut self) -> TestParts<'_, I> {
         TestParts {
-            connections: &mut self.connections,
+            connections: &mut self.cx.connections,
             compaction: &mut self.compaction,
-            settings: &self.settings,
-            work: &mut self.work,
+            settings: &self.cx.settings,
+            work: &mut self.cx.work,
         }
     }
 
     // ---- orders of main ----
 
-    fn say(&self, word: &Word) {
-        self.work.io.say(self.lifecycle.orders, word);
+    fn report(&self, report: &WorkerReport) {
+        self.cx.work.io.send_report(self.lifecycle.orders, report);
     }
 
     fn receive_order(&mut self) {
-        match self.work.io.receive_order(self.lifecycle.orders) {
+        match self.cx.work.io.receive_order(self.lifecycle.orders) {
             Ok(Some(order)) => self.obey(order),
             Ok(None) => {}
             Err(error) => {
                 // The connections do not end with main: they are served on.
                 tracing::error!(%error, "the main process is gone; connections are served on");
-                let _ = self.work.io.unwatch(self.lifecycle.orders);
+                let _ = self.cx.work.io.unwatch(self.lifecycle.orders);
             }
         }
     }
 
     /// Does what main asks for.
     pub(crate) fn obey(&mut self, order: Order) {
-        let now_ms = self.work.now_ms;
+        let now_ms = self.cx.work.now_ms;
         let lifecycle = &mut self.lifecycle;
         match order {
             Order::Stop => {
                 lifecycle.drain = None;
-                let grace_ms = self.settings.limits.shutdown_grace_ms;
+                let grace_ms = self.cx.settings.limits.shutdown_grace_ms;
                 let stop = Stop::new(now_ms, grace_ms);
                 lifecycle.stop.get_or_insert(stop);
                 self.begin_nothing();
             }
             Order::Drain { over_ms, order } => {
                 self.begin_nothing();
-                let live = self.connections.live() + self.handshakes.live() as u32;
+                let live = self.cx.connections.live() + self.handshakes.live() as u32;
                 let drain = Drain::new(now_ms, over_ms, order, live);
                 self.lifecycle.drain = Some(drain);
             }
             Order::StopDrain => {
                 lifecycle.drain = None;
                 if lifecycle.stop.is_none() {
-                    self.door.listeners.go_on();
+                    self.door.listeners.restart();
                 }
             }
             Order::Listeners(fds) => lifecycle.reloader.note_listeners(fds),
@@ -592,14 +578,14 @@ impl<I: Io> Worker<I> {
                 self.set_challenge(number, shown.as_ref().map(|shown| shown.as_str()));
             }
             Order::Addresses { name, addresses } => {
-                let (settings, work) = (&mut self.settings, &self.work);
+                let (settings, work) = (&mut self.cx.settings, &self.cx.work);
                 lifecycle
                     .reloader
                     .set_addresses(&name, &addresses, settings, work);
             }
             Order::Quiesce => {
                 self.door.listeners.hold(true);
-                let until_ms = now_ms + self.settings.limits.handshake_grace_ms;
+                let until_ms = now_ms + self.cx.settings.limits.handshake_grace_ms;
                 lifecycle.upgrade = Upgrade::Quieting { until_ms };
             }
             Order::Resume => {
@@ -613,33 +599,32 @@ impl<I: Io> Worker<I> {
     /// Accepts nothing more, and gives up what is not connected yet.
     fn begin_nothing(&mut self) {
         self.door.listeners.stop();
-        self.outbound.stop(&mut self.work);
+        self.outbound.stop(&mut self.cx.work);
     }
 
     fn reload(&mut self, told: Fd, edition: u64) {
-        let (settings, work) = (&mut self.settings, &mut self.work);
+        let cx = &mut self.cx;
         let reloader = &mut self.lifecycle.reloader;
-        let word = match reloader.reload(told, settings, &mut self.door, work) {
+        let report = match reloader.reload(told, &mut cx.settings, &mut self.door, &mut cx.work) {
             Ok(changed) => {
-                let connections = &mut self.connections;
-                connections.end_all_waits();
-                self.outbound.reload(&changed, settings, work, connections);
+                cx.connections.end_all_waits();
+                self.outbound.reload(&changed, cx);
                 if self.lifecycle.startup.finish() {
-                    self.say(&Word::Ready);
+                    self.report(&WorkerReport::Ready);
                 }
-                Word::Reloaded(edition)
+                WorkerReport::Reloaded(edition)
             }
-            Err(error) => Word::NotReloaded(edition, error.to_string()),
+            Err(error) => WorkerReport::NotReloaded(edition, error.to_string()),
         };
         self.apply_effects();
-        self.work.io.return_heap();
-        self.say(&word);
+        self.cx.work.io.return_heap();
+        self.report(&report);
     }
 
     fn take_ticket_keys(&mut self, exported: &[u8]) {
         self.lifecycle.startup.set_ticket_keys(exported);
         let replaced = TicketKeys::import(exported).and_then(|keys| {
-            let mut routes = self.settings.routes.iter();
+            let mut routes = self.cx.settings.routes.iter();
             routes.try_for_each(|route| route.replace_ticket_keys(&keys))
         });
         if let Err(error) = replaced {
@@ -654,7 +639,7 @@ impl<I: Io> Worker<I> {
                 let is_open = challenge.is_some();
                 self.handshakes.set_challenge(challenge);
                 if is_open {
-                    self.say(&Word::Shows(number));
+                    self.report(&WorkerReport::ChallengeShown(number));
                 }
             }
             Err(error) => tracing::error!(%error, "a challenge can't be shown"),

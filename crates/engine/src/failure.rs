@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
+use rustls::{
+    AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible, PeerMisbehaved,
+};
 
 use crate::alert_name::alert_name;
 
@@ -293,9 +295,28 @@ impl HandshakeFailure {
     }
 }
 
-/// The alert rustls encrypts for `error`, where that can be known from outside.
-pub(crate) fn hidden_alert(error: &Error) -> Option<u8> {
-    let alert = match error {
+/// The alert that `error` demands (RFC 8446 §6.2); `rustls`: the one that rustls has chosen, if any.
+pub(crate) fn alert_owed(error: &Error, rustls: Option<u8>, is_tls13: bool) -> Option<u8> {
+    let own = match error {
+        // The peer has ended the connection: there is nothing to add.
+        Error::AlertReceived(_) => return None,
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            AlertDescription::UnexpectedMessage
+        }
+        // RFC 8446 §9.2. TLS 1.2 has defaults for these extensions, or none of them.
+        Error::PeerIncompatible(
+            PeerIncompatible::KeyShareExtensionRequired
+            | PeerIncompatible::NamedGroupsExtensionRequired
+            | PeerIncompatible::SignatureAlgorithmsExtensionRequired,
+        ) if is_tls13 => AlertDescription::MissingExtension,
+        _ => return rustls.or_else(|| Some(default_alert(error).into())),
+    };
+    Some(own.into())
+}
+
+/// The alert where rustls sends none.
+fn default_alert(error: &Error) -> AlertDescription {
+    match error {
         Error::InvalidCertificate(certificate) => AlertDescription::from(certificate.clone()),
         Error::NoApplicationProtocol => AlertDescription::NoApplicationProtocol,
         Error::InvalidMessage(_) => AlertDescription::DecodeError,
@@ -303,9 +324,36 @@ pub(crate) fn hidden_alert(error: &Error) -> Option<u8> {
         Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
             AlertDescription::UnexpectedMessage
         }
-        _ => return None,
-    };
-    Some(alert.into())
+        Error::PeerSentOversizedRecord => AlertDescription::RecordOverflow,
+        Error::PeerIncompatible(_) => AlertDescription::HandshakeFailure,
+        Error::PeerMisbehaved(what) => misbehaviour(what),
+        Error::DecryptError => AlertDescription::DecryptError,
+        _ => AlertDescription::InternalError,
+    }
+}
+
+fn misbehaviour(what: &PeerMisbehaved) -> AlertDescription {
+    match what {
+        PeerMisbehaved::IllegalMiddleboxChangeCipherSpec
+        | PeerMisbehaved::IllegalTlsInnerPlaintext
+        | PeerMisbehaved::KeyEpochWithPendingFragment
+        | PeerMisbehaved::MessageInterleavedWithHandshakeMessage
+        | PeerMisbehaved::RejectedEarlyDataInterleavedWithHandshakeMessage
+        | PeerMisbehaved::TooManyEmptyFragments
+        | PeerMisbehaved::TooManyKeyUpdateRequests
+        | PeerMisbehaved::TooManyRenegotiationRequests
+        | PeerMisbehaved::TooManyWarningAlertsReceived
+        | PeerMisbehaved::TooMuchEarlyDataReceived => AlertDescription::UnexpectedMessage,
+        PeerMisbehaved::UnsolicitedCertExtension
+        | PeerMisbehaved::UnsolicitedEncryptedExtension
+        | PeerMisbehaved::UnsolicitedServerHelloExtension
+        | PeerMisbehaved::UnsolicitedEchExtension => AlertDescription::UnsupportedExtension,
+        PeerMisbehaved::MissingKeyShare
+        | PeerMisbehaved::MissingPskExtensionInSecondClientHello
+        | PeerMisbehaved::MissingPskModesExtension => AlertDescription::MissingExtension,
+        PeerMisbehaved::IncorrectBinder => AlertDescription::DecryptError,
+        _ => AlertDescription::IllegalParameter,
+    }
 }
 
 fn incompatible(what: &PeerIncompatible) -> FailureKind {

@@ -30,6 +30,9 @@ pub struct Descriptors {
     /// The cache of sessions of routes, if there is one.
     #[serde(default)]
     pub session_cache: Option<i32>,
+    /// Listening sockets of plain HTTP. They pass from main to main, and no worker has them.
+    #[serde(default)]
+    pub redirects: Vec<i32>,
 }
 
 impl Descriptors {

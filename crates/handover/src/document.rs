@@ -52,7 +52,7 @@ pub struct Handover {
 
 /// The little that a keeper is told.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct ForKeeper {
+pub struct KeeperPart {
     /// Which of the workers its own is, from 0.
     pub worker: u32,
     /// The number of workers of the gateway.
@@ -77,19 +77,19 @@ pub struct ForKeeper {
     pub counts: Vec<String>,
     /// What a worker has changed.
     #[serde(default)]
-    pub changed: Changed,
+    pub changed: WorkerChanges,
 }
 
 /// What a worker has changed since main wrote its handover.
 #[derive(Clone, Default, Serialize, Deserialize)]
-pub struct Changed {
+pub struct WorkerChanges {
     /// The numbers which descriptors have in its table.
     pub descriptors: Option<Descriptors>,
     /// What names of backends stand for now.
     pub addresses: BTreeMap<String, Vec<SocketAddr>>,
 }
 
-impl Changed {
+impl WorkerChanges {
     fn apply(self, handover: &mut Handover) {
         if let Some(descriptors) = self.descriptors {
             handover.descriptors = descriptors;
@@ -111,8 +111,8 @@ impl Changed {
     }
 }
 
-impl ForKeeper {
-    fn of(handover: &Handover) -> io::Result<ForKeeper> {
+impl KeeperPart {
+    fn of(handover: &Handover) -> io::Result<KeeperPart> {
         let config = &handover.config;
         let user = match &config.process.user {
             Some(user) => {
@@ -123,7 +123,7 @@ impl ForKeeper {
             None => None,
         };
         let hang_timeout = config.timeouts.hang_timeout;
-        Ok(ForKeeper {
+        Ok(KeeperPart {
             worker: handover.worker,
             workers: handover.share.workers,
             log: config.log.clone(),
@@ -134,12 +134,12 @@ impl ForKeeper {
             counters: handover.descriptors.counters,
             orders: handover.descriptors.orders,
             counts: Count::ALL.iter().map(|c| c.name().to_owned()).collect(),
-            changed: Changed::default(),
+            changed: WorkerChanges::default(),
         })
     }
 
     /// Reads the part for the keeper, and nothing else.
-    pub fn read(fd: Fd) -> io::Result<ForKeeper> {
+    pub fn read(fd: Fd) -> io::Result<KeeperPart> {
         let [keeper, ..] = parts::locate(fd)?;
         Ok(serde_json::from_slice(&parts::read(fd, keeper)?)?)
     }
@@ -160,14 +160,14 @@ impl ForKeeper {
 impl Handover {
     /// Writes it into a memory file which the worker's keeper inherits. Returns the descriptor.
     pub fn write(&self) -> io::Result<Fd> {
-        let keeper = serde_json::to_vec(&ForKeeper::of(self)?)?;
+        let keeper = serde_json::to_vec(&KeeperPart::of(self)?)?;
         let public = serde_json::to_vec(self)?;
         parts::write(&keeper, &public, &self.secrets())
     }
 
     /// Writes it anew with what `fd` has for secrets, which are not read but copied.
     pub fn write_with_secrets_of(&self, fd: Fd) -> io::Result<Fd> {
-        let keeper = serde_json::to_vec(&ForKeeper::of(self)?)?;
+        let keeper = serde_json::to_vec(&KeeperPart::of(self)?)?;
         let public = serde_json::to_vec(self)?;
         let [.., secrets] = parts::locate(fd)?;
         parts::write(&keeper, &public, &parts::read(fd, secrets)?)
@@ -199,7 +199,7 @@ impl Handover {
     pub fn read_without_secrets(fd: Fd) -> io::Result<Handover> {
         let [_, public, _] = parts::locate(fd)?;
         let mut handover = serde_json::from_slice(&parts::read(fd, public)?)?;
-        ForKeeper::read(fd)?.changed.apply(&mut handover);
+        KeeperPart::read(fd)?.changed.apply(&mut handover);
         Ok(handover)
     }
 

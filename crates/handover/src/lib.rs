@@ -5,7 +5,7 @@
 //! | [`slot`]: a connection at rest | a worker | the next worker, or the next binary |
 //! | [`Handover`]: configuration, certificates, keys | main | keepers and workers |
 //! | [`orders`]: messages on a worker's channel | main and workers | each other |
-//! | [`talk`]: messages on control's channel | main and control | each other |
+//! | [`control`]: messages on control's channel | main and control | each other |
 //! | [`status`]: the document about all of it | control | `dormouse status` and `top` |
 //! | [`upgrade`]: commands on a keeper's board | main | keepers |
 //!
@@ -15,20 +15,21 @@
 
 pub mod child;
 mod clock;
+pub mod control;
 mod descriptors;
 mod document;
 pub mod layout;
+pub mod message;
 pub mod orders;
 pub mod parts;
 mod pem;
 pub mod share;
 pub mod slot;
 pub mod status;
-pub mod talk;
 pub mod trial;
 pub mod upgrade;
 
 pub use clock::unix_time;
 pub use descriptors::Descriptors;
-pub use document::{Changed, ForKeeper, Handover};
+pub use document::{Handover, KeeperPart, WorkerChanges};
 pub use pem::{ClientTrust, OriginPem, Pem};

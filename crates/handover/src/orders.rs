@@ -1,11 +1,11 @@
 //! What main and its workers say to each other.
 //!
-//! Main gives [`Order`]s, a worker answers with [`Word`]s. Each is one message of a channel (the
+//! Main sends [`Order`]s, a worker sends [`WorkerReport`]s. Each is one message of a channel (the
 //! kernel keeps messages apart, and passes descriptors with them): a byte which says what it is,
 //! then what belongs to it. To add a kind, add its variant, its byte and its two lines in
 //! `encode` and `decode`.
 
-use crate::talk::DrainOrder;
+use crate::control::DrainOrder;
 use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
 use dormouse_reactor::{Fd, OnExec};
 use std::io;
@@ -54,9 +54,9 @@ pub enum Order {
     },
 }
 
-/// What a worker says to main.
+/// What a worker reports to main.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Word {
+pub enum WorkerReport {
     /// It serves. Said by the first worker, and by each that comes after a crash.
     Ready,
     /// It accepts nothing, and no handshake is in flight (or their time is up).
@@ -72,7 +72,7 @@ pub enum Word {
     /// It does not, and why.
     NotReloaded(u64, String),
     /// It shows the challenge of this number.
-    Shows(u64),
+    ChallengeShown(u64),
 }
 
 const STOP: u8 = b'S';
@@ -91,7 +91,7 @@ const CHALLENGE: u8 = b'T';
 const READY: u8 = b'R';
 const RELOADED: u8 = b'c';
 const NOT_RELOADED: u8 = b'n';
-const SHOWS: u8 = b't';
+const CHALLENGE_SHOWN: u8 = b't';
 const QUIET: u8 = b'q';
 const PREPARED: u8 = b'p';
 const REFUSED: u8 = b'r';
@@ -193,20 +193,20 @@ fn number(bytes: &[u8]) -> io::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-impl Word {
+impl WorkerReport {
     fn encode(&self) -> Zeroizing<Vec<u8>> {
         match self {
-            Word::Ready => message(READY, &[]),
-            Word::Quiet => message(QUIET, &[]),
-            Word::Prepared(pid) => message(PREPARED, &pid.to_le_bytes()),
-            Word::Kept(pid) => message(KEPT, &pid.to_le_bytes()),
-            Word::Refused(why) => {
+            WorkerReport::Ready => message(READY, &[]),
+            WorkerReport::Quiet => message(QUIET, &[]),
+            WorkerReport::Prepared(pid) => message(PREPARED, &pid.to_le_bytes()),
+            WorkerReport::Kept(pid) => message(KEPT, &pid.to_le_bytes()),
+            WorkerReport::Refused(why) => {
                 let why: Vec<u8> = why.bytes().take(WORDS_MAX).collect();
                 message(REFUSED, &why)
             }
-            Word::Reloaded(edition) => message(RELOADED, &edition.to_le_bytes()),
-            Word::Shows(number) => message(SHOWS, &number.to_le_bytes()),
-            Word::NotReloaded(edition, why) => {
+            WorkerReport::Reloaded(edition) => message(RELOADED, &edition.to_le_bytes()),
+            WorkerReport::ChallengeShown(number) => message(CHALLENGE_SHOWN, &number.to_le_bytes()),
+            WorkerReport::NotReloaded(edition, why) => {
                 let mut body = edition.to_le_bytes().to_vec();
                 body.extend(why.bytes().take(WORDS_MAX));
                 message(NOT_RELOADED, &body)
@@ -214,19 +214,23 @@ impl Word {
         }
     }
 
-    fn decode(kind: u8, body: &[u8]) -> io::Result<Word> {
+    fn decode(kind: u8, body: &[u8]) -> io::Result<WorkerReport> {
         match (kind, body) {
-            (READY, []) => Ok(Word::Ready),
-            (QUIET, []) => Ok(Word::Quiet),
-            (PREPARED, &[a, b, c, d]) => Ok(Word::Prepared(u32::from_le_bytes([a, b, c, d]))),
-            (KEPT, &[a, b, c, d]) => Ok(Word::Kept(u32::from_le_bytes([a, b, c, d]))),
-            (REFUSED, why) => Ok(Word::Refused(String::from_utf8_lossy(why).into_owned())),
-            (RELOADED, edition) => Ok(Word::Reloaded(number(edition)?)),
-            (SHOWS, of_it) => Ok(Word::Shows(number(of_it)?)),
+            (READY, []) => Ok(WorkerReport::Ready),
+            (QUIET, []) => Ok(WorkerReport::Quiet),
+            (PREPARED, &[a, b, c, d]) => {
+                Ok(WorkerReport::Prepared(u32::from_le_bytes([a, b, c, d])))
+            }
+            (KEPT, &[a, b, c, d]) => Ok(WorkerReport::Kept(u32::from_le_bytes([a, b, c, d]))),
+            (REFUSED, why) => Ok(WorkerReport::Refused(
+                String::from_utf8_lossy(why).into_owned(),
+            )),
+            (RELOADED, edition) => Ok(WorkerReport::Reloaded(number(edition)?)),
+            (CHALLENGE_SHOWN, of_it) => Ok(WorkerReport::ChallengeShown(number(of_it)?)),
             (NOT_RELOADED, body) => {
                 let (edition, why) = body.split_at_checked(8).ok_or(io::ErrorKind::InvalidData)?;
                 let why = String::from_utf8_lossy(why).into_owned();
-                Ok(Word::NotReloaded(number(edition)?, why))
+                Ok(WorkerReport::NotReloaded(number(edition)?, why))
             }
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
@@ -240,15 +244,15 @@ fn message(kind: u8, body: &[u8]) -> Zeroizing<Vec<u8>> {
     message
 }
 
-/// Main: gives an order. An error: there is no worker any more, nor a keeper who could start one;
+/// Main: sends an order. An error: there is no worker any more, nor a keeper who could start one;
 /// or it has not read its orders for so long that no more fit.
-pub fn give(channel: Fd, order: &Order) -> io::Result<()> {
+pub fn send_order(channel: Fd, order: &Order) -> io::Result<()> {
     send(channel, &order.encode(), order.descriptors())
 }
 
-/// Worker: says a word. If main is gone there is nobody to tell, and no harm in that.
-pub fn say(channel: Fd, word: &Word) {
-    let _ = send(channel, &word.encode(), &[]);
+/// Worker: sends a report. If main is gone there is nobody to tell, and no harm in that.
+pub fn send_report(channel: Fd, report: &WorkerReport) {
+    let _ = send(channel, &report.encode(), &[]);
 }
 
 fn send(channel: Fd, bytes: &[u8], descriptors: &[Fd]) -> io::Result<()> {
@@ -259,15 +263,15 @@ fn send(channel: Fd, bytes: &[u8], descriptors: &[Fd]) -> io::Result<()> {
 }
 
 /// Worker: the next order, if one has come. An error: main is gone, or says what makes no sense.
-pub fn receive(channel: Fd) -> io::Result<Option<Order>> {
+pub fn receive_order(channel: Fd) -> io::Result<Option<Order>> {
     // Descriptors must outlive this worker, as everything in the shared table.
     next(channel, OnExec::Keep, Order::decode)
 }
 
-/// Main: the next word, if one has come. An error: there is neither worker nor keeper.
-pub fn hear(channel: Fd) -> io::Result<Option<Word>> {
+/// Main: the next report, if one has come. An error: there is neither worker nor keeper.
+pub fn receive_report(channel: Fd) -> io::Result<Option<WorkerReport>> {
     next(channel, OnExec::Close, |kind, body, _| {
-        Word::decode(kind, body)
+        WorkerReport::decode(kind, body)
     })
 }
 
@@ -298,19 +302,19 @@ mod tests {
     #[test]
     fn orders_arrive_as_they_were_given() {
         let (main, worker) = socket::channel(OnExec::Close).expect("a channel");
-        assert!(receive(worker).expect("nothing yet").is_none());
+        assert!(receive_order(worker).expect("nothing yet").is_none());
         let keys = Zeroizing::new(vec![7; 300]);
-        give(main, &Order::TicketKeys(keys.clone())).expect("given");
-        give(main, &Order::Stop).expect("given");
-        match receive(worker).expect("an order") {
+        send_order(main, &Order::TicketKeys(keys.clone())).expect("given");
+        send_order(main, &Order::Stop).expect("given");
+        match receive_order(worker).expect("an order") {
             Some(Order::TicketKeys(got)) => assert_eq!(got, keys),
             _ => panic!("not ticket keys"),
         }
-        assert!(matches!(receive(worker), Ok(Some(Order::Stop))));
-        assert!(hear(main).expect("nothing yet").is_none());
+        assert!(matches!(receive_order(worker), Ok(Some(Order::Stop))));
+        assert!(receive_report(main).expect("nothing yet").is_none());
         let (order, over_ms) = (DrainOrder::Shortest, 600_000);
-        give(main, &Order::Drain { over_ms, order }).expect("given");
-        match receive(worker).expect("an order") {
+        send_order(main, &Order::Drain { over_ms, order }).expect("given");
+        match receive_order(worker).expect("an order") {
             Some(Order::Drain { over_ms, order }) => {
                 assert_eq!((over_ms, order), (600_000, DrainOrder::Shortest));
             }
@@ -320,39 +324,39 @@ mod tests {
         let addresses = ["10.0.0.1:5432", "[fd00::1]:5432"].map(|a| a.parse().expect("one"));
         let addresses = addresses.to_vec();
         let (told, found) = (name.clone(), addresses.clone());
-        give(main, &Order::Addresses { name, addresses }).expect("given");
-        match receive(worker).expect("an order") {
+        send_order(main, &Order::Addresses { name, addresses }).expect("given");
+        match receive_order(worker).expect("an order") {
             Some(Order::Addresses { name, addresses }) => {
                 assert_eq!((name, addresses), (told, found));
             }
             _ => panic!("not addresses"),
         }
         for shown in [None, Some(Zeroizing::new("a.example\nPEM".to_owned()))] {
-            give(main, &Order::Challenge(9, shown.clone())).expect("given");
-            let got = receive(worker).expect("an order");
+            send_order(main, &Order::Challenge(9, shown.clone())).expect("given");
+            let got = receive_order(worker).expect("an order");
             assert!(matches!(got, Some(Order::Challenge(9, got)) if got == shown));
         }
         let (handover, edition) = (main, 7);
-        give(main, &Order::Reload { handover, edition }).expect("given");
-        match receive(worker).expect("an order") {
+        send_order(main, &Order::Reload { handover, edition }).expect("given");
+        match receive_order(worker).expect("an order") {
             Some(Order::Reload { handover, edition }) => {
                 assert_eq!(edition, 7);
                 handover.close();
             }
             _ => panic!("not a reload"),
         }
-        for word in [
-            Word::Ready,
-            Word::Reloaded(u64::MAX),
-            Word::Kept(77),
-            Word::Shows(9),
-            Word::NotReloaded(3, "because".to_owned()),
+        for report in [
+            WorkerReport::Ready,
+            WorkerReport::Reloaded(u64::MAX),
+            WorkerReport::Kept(77),
+            WorkerReport::ChallengeShown(9),
+            WorkerReport::NotReloaded(3, "because".to_owned()),
         ] {
-            say(worker, &word);
-            assert_eq!(hear(main).expect("a word"), Some(word));
+            send_report(worker, &report);
+            assert_eq!(receive_report(main).expect("a report"), Some(report));
         }
         main.close();
-        assert!(receive(worker).is_err(), "main is gone");
+        assert!(receive_order(worker).is_err(), "main is gone");
         worker.close();
     }
 
@@ -370,7 +374,7 @@ mod tests {
             b"T1234567",
         ] {
             send(main, bytes, &[]).expect("sent");
-            let refused = receive(worker).err().map(|error| error.kind());
+            let refused = receive_order(worker).err().map(|error| error.kind());
             assert_eq!(refused, Some(io::ErrorKind::InvalidData), "{bytes:?}");
         }
         main.close();

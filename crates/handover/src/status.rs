@@ -3,7 +3,7 @@
 //! Its fields are described in docs/guide/status.md. A reader takes what it knows: fields of other
 //! versions are skipped, and missing ones have their defaults.
 
-use crate::talk::{DrainOrder, Phase};
+use crate::control::{DrainOrder, Phase};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

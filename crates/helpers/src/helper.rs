@@ -3,7 +3,11 @@
 
 use dormouse_config::{Config, Log, Sandbox};
 use dormouse_handover::child;
+<<<<<<< HEAD
 use dormouse_handover::{parts, talk};
+=======
+use dormouse_handover::message;
+>>>>>>> main
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, Inherit, Pid, Program, User};
 use dormouse_reactor::sandbox::Role;
@@ -166,7 +170,7 @@ pub(crate) fn run<T: DeserializeOwned>(
 
 /// Sends a report to main. Waits while the channel is full: main is busy with something else.
 pub(crate) fn report(channel: Fd, report: &impl Serialize) -> io::Result<()> {
-    while let Attempt::WouldBlock = talk::send(channel, report)? {
+    while let Attempt::WouldBlock = message::send(channel, report)? {
         thread::sleep(RETRY);
     }
     Ok(())

@@ -7,6 +7,7 @@
 //! | [`scout`] | looks up names of backends, checks backends |
 //! | [`errand`] | asks the authorities of certificates (OCSP, ACME), and ends |
 //! | [`fleet`] | shares ticket keys through a store |
+//! | [`redirect`] | answers plain HTTP with a redirect to https |
 //!
 //! [`helper`] starts them; `transport` connects to stores and authorities.
 #![forbid(unsafe_code)]
@@ -15,5 +16,6 @@ pub mod control;
 pub mod errand;
 pub mod fleet;
 pub mod helper;
+pub mod redirect;
 pub mod scout;
 mod transport;

@@ -3,7 +3,7 @@
 use crate::engine_values::{alpn, group, suite, version};
 use crate::identities::Identities;
 use crate::route::{Direction, Route};
-use crate::session_cache::Sessions;
+use crate::session_cache::SessionCache;
 use dormouse_config::{self as config, Config, NameUnknown, seconds};
 use dormouse_engine::{
     Identity, Protocols, ServerContext, ServerSettings, TicketKeys, TicketSettings, UnixTime,
@@ -23,7 +23,7 @@ pub fn routes(
     clients: &[Option<ClientTrust>],
     ticket_keys: &[u8],
     backends: &Backends,
-    sessions: Option<&Sessions>,
+    sessions: Option<&SessionCache>,
     known: &mut Identities,
 ) -> Result<Vec<Route>, String> {
     let none = Vec::new();
@@ -77,13 +77,13 @@ fn make_backend_context(
 /// What contexts are made of, for as long as they are not all made.
 pub struct LateContexts {
     handover: Handover,
-    sessions: Option<Sessions>,
+    sessions: Option<SessionCache>,
     next: usize,
 }
 
 impl LateContexts {
     /// Contexts for all routes of `handover`.
-    pub fn new(handover: Handover, sessions: Option<Sessions>) -> LateContexts {
+    pub fn new(handover: Handover, sessions: Option<SessionCache>) -> LateContexts {
         LateContexts {
             handover,
             sessions,
@@ -152,7 +152,7 @@ fn context(
     route: &config::Route,
     (pems, clients): (&[Pem], &Option<ClientTrust>),
     ticket_keys: &[u8],
-    sessions: Option<&Sessions>,
+    sessions: Option<&SessionCache>,
     known: &mut Identities,
 ) -> Result<ServerContext, String> {
     let identities: Result<Vec<Identity>, _> = pems

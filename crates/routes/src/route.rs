@@ -6,8 +6,8 @@ use crate::origin::Origin;
 use crate::route_filter::RouteFilter;
 use crate::socket_options::SocketOptions;
 use dormouse_config::{
-    self as config, Config, Network, Originate, ProxyProtocol, Sockets, SourceAddress, Truncation,
-    Upstream, milliseconds,
+    self as config, BackendDown, Config, Network, Originate, ProxyProtocol, Sockets, SourceAddress,
+    Truncation, Upstream, milliseconds,
 };
 use dormouse_engine::{ServerContext, SettingsError, TicketKeys};
 use dormouse_reactor::socket::Addr;
@@ -27,6 +27,8 @@ pub struct Route {
     pub access: Access,
     /// What a TCP end without close_notify means here.
     pub truncation: Truncation,
+    /// What a client sees when no backend can be reached.
+    pub backend_down: BackendDown,
     /// How TLS is spoken with the backends, if it is.
     pub backend_tls: Option<BackendTls>,
     /// What the kernel is asked for, on both sides.
@@ -97,6 +99,7 @@ impl Route {
             backend_name: names(&route.to),
             access: Access::of(route),
             truncation: route.truncation,
+            backend_down: route.backend_down,
             backend_tls: BackendTls::of(route),
             sockets: SocketOptions::new(&config.sockets),
             filter: RouteFilter::of(route),
@@ -138,6 +141,7 @@ impl Route {
             backend_name: "none: a reload has removed the route".to_owned(),
             access: Access::default(),
             truncation: Truncation::Abort,
+            backend_down: BackendDown::Alert,
             backend_tls: None,
             sources: Vec::new(),
             sockets: SocketOptions::new(sockets),
@@ -215,6 +219,7 @@ pub fn originations(config: &Config, origins: Vec<Origin>) -> Vec<Route> {
             backend_name: names.join(", "),
             access: Access::default(),
             truncation: originate.truncation,
+            backend_down: BackendDown::Alert,
             backend_tls: None,
             sockets: SocketOptions::new(&config.sockets),
             filter: RouteFilter::default(),

@@ -8,20 +8,20 @@ use std::io;
 
 /// A handle on the cache. What lies in it is sealed: see `engine`.
 #[derive(Clone, Debug)]
-pub struct Sessions(Cache);
+pub struct SessionCache(Cache);
 
-impl Sessions {
+impl SessionCache {
     /// The cache that main has made, if there is one.
-    pub fn adopt(descriptors: &Descriptors) -> io::Result<Option<Sessions>> {
+    pub fn adopt(descriptors: &Descriptors) -> io::Result<Option<SessionCache>> {
         let Some(fd) = descriptors.session_cache else {
             return Ok(None);
         };
         let cache = Cache::adopt(Fd(fd)).map_err(io::Error::other)?;
-        Ok(Some(Sessions(cache)))
+        Ok(Some(SessionCache(cache)))
     }
 }
 
-impl ServerSessions for Sessions {
+impl ServerSessions for SessionCache {
     fn put(&self, id: &[u8], sealed: &[u8]) -> bool {
         self.0.put(id, sealed)
     }

@@ -4,7 +4,8 @@ use crate::admin_address::AdminAddress;
 use crate::shared_memory::SharedMemory;
 use crate::tokens;
 use dormouse_config::Config;
-use dormouse_handover::talk::{self, Answer, Report, Request, State};
+use dormouse_handover::control::{AdminResult, ControlArguments, ForwardedOrder, Report, State};
+use dormouse_handover::message;
 use dormouse_helpers::helper::{self, Privileges, RestartTimer};
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::process::{self, Ended, Pid};
@@ -27,7 +28,7 @@ pub(crate) struct ControlProcess {
     retry_at_ms: Option<u64>,
     /// The state that was sent last.
     sent: Option<State>,
-    answers: Vec<Answer>,
+    results: Vec<AdminResult>,
 }
 
 impl ControlProcess {
@@ -47,7 +48,7 @@ impl ControlProcess {
             restart: RestartTimer::default(),
             retry_at_ms: None,
             sent: None,
-            answers: Vec::new(),
+            results: Vec::new(),
         };
         control.start_process(memory, poller)?;
         Ok(control)
@@ -60,7 +61,7 @@ impl ControlProcess {
             theirs.close();
         });
         let (counters, backends) = readers?;
-        let arguments = talk::Told {
+        let arguments = ControlArguments {
             listener: self.address.listener.0,
             questions_only: self.address.path.is_none(),
             owner: process::user_id(),
@@ -131,42 +132,42 @@ impl ControlProcess {
         }
     }
 
-    /// Sends the state, if it is new, and all answers. `WouldBlock`: the channel is full.
+    /// Sends the state, if it is new, and all results. `WouldBlock`: the channel is full.
     fn send(&mut self, state: State) -> Attempt<()> {
         if self.pid.is_none() {
             // Clients that waited for an answer have lost their connection.
-            self.answers.clear();
+            self.results.clear();
             return Attempt::Done(());
         }
         if self.sent.as_ref() != Some(&state) {
             let report = Report::State(Box::new(state.clone()));
-            match talk::send(self.channel, &report) {
+            match message::send(self.channel, &report) {
                 Ok(Attempt::Done(())) => self.sent = Some(state),
                 Ok(Attempt::WouldBlock) => return Attempt::WouldBlock,
                 Err(error) => tracing::debug!(%error, "control can't be told the state"),
             }
         }
-        while let Some(answer) = self.answers.first() {
-            match talk::send(self.channel, &Report::Answer(answer.clone())) {
+        while let Some(result) = self.results.first() {
+            match message::send(self.channel, &Report::Result(result.clone())) {
                 Ok(Attempt::WouldBlock) => return Attempt::WouldBlock,
-                _ => drop(self.answers.remove(0)),
+                _ => drop(self.results.remove(0)),
             }
         }
         Attempt::Done(())
     }
 
-    /// The next request that control passes on.
-    pub(crate) fn receive(&self, poller: &Poller) -> Option<Request> {
-        talk::receive(self.channel).unwrap_or_else(|_| {
+    /// The next order that control passes on.
+    pub(crate) fn receive(&self, poller: &Poller) -> Option<ForwardedOrder> {
+        message::receive(self.channel).unwrap_or_else(|_| {
             // SIGCHLD reports its end.
             let _ = poller.remove(self.channel);
             None
         })
     }
 
-    /// Answers a request at the end of the turn: with what was done, or why not.
+    /// Answers an order at the end of the turn: with what was done, or why not.
     pub(crate) fn answer(&mut self, id: u64, result: Result<String, String>) {
-        self.answers.push(Answer {
+        self.results.push(AdminResult {
             id,
             done: result.is_ok(),
             words: result.unwrap_or_else(|why| why),
@@ -175,6 +176,6 @@ impl ControlProcess {
 
     /// The program ends, and control with it.
     pub(crate) fn end(&self) {
-        let _ = talk::send(self.channel, &Report::End);
+        let _ = message::send(self.channel, &Report::End);
     }
 }

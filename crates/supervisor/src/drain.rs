@@ -2,9 +2,9 @@
 
 use crate::serving::Serving;
 use dormouse_config::show_duration;
+use dormouse_handover::control;
+use dormouse_handover::control::DrainOrder;
 use dormouse_handover::orders::Order;
-use dormouse_handover::talk;
-use dormouse_handover::talk::DrainOrder;
 use dormouse_reactor::process;
 use dormouse_tables::counters::Count;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const OVER_MS_MAX: u64 = 30 * 86_400_000;
 /// The drain under way, if there is one.
 #[derive(Default)]
 pub(crate) struct Drain {
-    current: Option<talk::Drain>,
+    current: Option<control::Drain>,
 }
 
 impl Drain {
@@ -31,7 +31,7 @@ impl Drain {
         }
         let sum = |count: Count| serving.memory.counters.sum(count as usize);
         let connections = sum(Count::Connections) + sum(Count::Handshaking);
-        let drain = talk::Drain {
+        let drain = control::Drain {
             begun_ms: process::boottime_ms(),
             over_ms,
             order,
@@ -66,7 +66,7 @@ impl Drain {
     }
 
     /// For control.
-    pub(crate) fn report(&self) -> Option<talk::Drain> {
+    pub(crate) fn report(&self) -> Option<control::Drain> {
         self.current.clone()
     }
 

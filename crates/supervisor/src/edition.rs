@@ -3,7 +3,7 @@
 use crate::material::{Certificates, Material};
 use dormouse_config::{Backend, Config, Plan, Probe, Route, Upstream};
 use dormouse_handover::Pem;
-use dormouse_handover::talk;
+use dormouse_handover::control;
 use dormouse_reactor::process;
 use dormouse_tables::backends::Backends;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ pub(crate) struct Edition {
     pub(crate) plan: Plan,
     pub(crate) material: Material,
     /// The certificates as control reports them, parsed once.
-    reported: Vec<talk::Certificate>,
+    reported: Vec<control::Certificate>,
 }
 
 impl Edition {
@@ -51,12 +51,12 @@ impl Edition {
     }
 
     /// The certificates that clients are shown, for control.
-    pub(crate) fn reported_certificates(&self) -> Vec<talk::Certificate> {
+    pub(crate) fn reported_certificates(&self) -> Vec<control::Certificate> {
         self.reported.clone()
     }
 
     /// The backends of all routes, for people and for metrics; no more than a message has room for.
-    pub(crate) fn reported_backends(&self, table: &Backends) -> Vec<talk::Backend> {
+    pub(crate) fn reported_backends(&self, table: &Backends) -> Vec<control::Backend> {
         let of_route = |(number, route): (usize, &Route)| {
             let checked = route.check != Probe::Off;
             let all = route.to.iter().flat_map(move |upstream| {
@@ -64,7 +64,7 @@ impl Edition {
                 let each = move |address: String| (address, name.clone());
                 addresses(&upstream.backend).into_iter().map(each)
             });
-            let each = move |(address, name): (String, Option<String>)| talk::Backend {
+            let each = move |(address, name): (String, Option<String>)| control::Backend {
                 route: number + 1,
                 place: table.place(&address),
                 address,
@@ -127,11 +127,11 @@ pub(crate) fn addresses(backend: &Backend) -> Vec<String> {
 
 /// The certificates that clients are shown, the first to expire first; no more than a message to
 /// control has room for.
-fn reported(certificates: &[Vec<Pem>]) -> Vec<talk::Certificate> {
+fn reported(certificates: &[Vec<Pem>]) -> Vec<control::Certificate> {
     let pems = certificates.iter().flatten();
     let reported = pems.filter_map(|pem| {
         let identity = pem.identity().ok()?;
-        Some(talk::Certificate {
+        Some(control::Certificate {
             file: shortened(&pem.name),
             name: shortened(identity.names().first()?),
             expires_s: identity.expires_at_s(),
@@ -140,7 +140,7 @@ fn reported(certificates: &[Vec<Pem>]) -> Vec<talk::Certificate> {
     let mut reported: Vec<_> = reported.collect();
     reported.sort_by(|a, b| (a.expires_s, &a.file).cmp(&(b.expires_s, &b.file)));
     reported.dedup();
-    reported.truncate(talk::TOLD_MAX);
+    reported.truncate(control::CERTIFICATES_MAX);
     reported
 }
 

@@ -23,6 +23,7 @@
 //!   control       the process that answers requests       admin_address  where it does
 //!   scout         names and health of backends            authorities    OCSP responders, ACME servers
 //!   certificate_watch   files that change                 systemd        notifications, inherited sockets
+//!   redirect      the process that answers plain HTTP
 //! ```
 #![forbid(unsafe_code)]
 
@@ -39,6 +40,7 @@ mod main_state;
 mod material;
 mod pairs;
 mod process_setup;
+mod redirect;
 mod reload;
 mod reload_report;
 mod resume;

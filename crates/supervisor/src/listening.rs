@@ -25,7 +25,10 @@ struct Listener {
 
 /// All listening sockets, and the numbers of the routes behind them.
 pub(crate) struct Listening {
+    /// Those that workers poll.
     listeners: Vec<Listener>,
+    /// Those of plain HTTP, behind which there is no route.
+    redirects: Vec<Listener>,
     numbers: RouteNumbers,
 }
 
@@ -41,16 +44,27 @@ impl Listening {
     /// The listeners that another binary in this process has opened.
     pub(crate) fn adopt(handover: &Handover, next_number: u16) -> Listening {
         let open = &handover.descriptors.listeners;
-        let both = ports_of_both_families(open.iter().map(|&(fd, _)| Fd(fd)));
-        let all = wanted(&handover.config, &both).into_iter().zip(open);
-        let listeners = all.map(|((address, _, indices), &(fd, _))| Listener {
+        let sockets = open.iter().map(|&(fd, _)| fd);
+        let sockets = sockets.chain(handover.descriptors.redirects.iter().copied());
+        let both = ports_of_both_families(sockets.map(Fd));
+        let all = of_both_families(wanted(&handover.config), &both);
+        let all = all.into_iter().zip(open);
+        let adopt = |address: Addr, fd: i32, routes: Vec<u16>| Listener {
             address,
             fd: Fd(fd),
-            routes: routes_behind(&indices, &handover.numbers),
+            routes,
             inherited: systemd::was_inherited(Fd(fd)),
+        };
+        let listeners = all.map(|((address, _, indices), &(fd, _))| {
+            adopt(address, fd, routes_behind(&indices, &handover.numbers))
         });
+        let plain = of_both_families(wanted_redirects(&handover.config), &both);
+        let plain = plain.into_iter().zip(&handover.descriptors.redirects);
         Listening {
             listeners: listeners.collect(),
+            redirects: plain
+                .map(|((address, _, _), &fd)| adopt(address, fd, Vec::new()))
+                .collect(),
             numbers: RouteNumbers::adopt(&handover.config, &handover.numbers, next_number),
         }
     }
@@ -60,7 +74,7 @@ impl Listening {
     pub(crate) fn prepare(&self, config: &Config) -> Result<Listening, ServeError> {
         // Inherited sockets are taken at the start.
         let none = &mut InheritedListeners::default();
-        Listening::of(config, self.numbers.clone(), &self.listeners, none)
+        Listening::of(config, self.numbers.clone(), &self.all(), none)
     }
 
     fn of(
@@ -74,7 +88,10 @@ impl Listening {
         let mut listeners: Vec<Listener> = Vec::new();
         let sockets = open.iter().map(|listener| listener.fd);
         let both = ports_of_both_families(sockets.chain(inherited.left()));
-        for (address, shown, indices) in wanted(config, &both) {
+        let of_routes = of_both_families(wanted(config), &both);
+        let count = of_routes.len();
+        let redirects = of_both_families(wanted_redirects(config), &both);
+        for (address, shown, indices) in of_routes.into_iter().chain(redirects) {
             let is_open = |listener: &&Listener| listener.address == address;
             let opened = match open.iter().find(is_open) {
                 Some(listener) => Ok((listener.fd, listener.inherited)),
@@ -97,21 +114,31 @@ impl Listening {
         listeners
             .iter()
             .for_each(|listener| sockets.apply_to_listener(listener.fd));
-        Ok(Listening { listeners, numbers })
+        let redirects = listeners.split_off(count);
+        Ok(Listening {
+            listeners,
+            redirects,
+            numbers,
+        })
+    }
+
+    fn all(&self) -> Vec<Listener> {
+        [self.listeners.as_slice(), &self.redirects].concat()
     }
 
     /// Goes over to `next`, made by [`Listening::prepare`]. While draining, new listeners are paused.
     /// With `backlog`, the length of the queues has changed.
     pub(crate) fn replace_by(&mut self, next: Listening, is_draining: bool, backlog: Option<i32>) {
+        let (open, wanted) = (self.all(), next.all());
         if is_draining {
-            let is_new = |l: &&Listener| !self.listeners.iter().any(|o| o.fd == l.fd);
-            pause(next.listeners.iter().filter(is_new));
+            let is_new = |l: &&Listener| !open.iter().any(|o| o.fd == l.fd);
+            pause(wanted.iter().filter(is_new));
         }
-        close_all_but(&next.listeners, &self.listeners);
+        close_all_but(&wanted, &open);
         *self = next;
         if let (Some(backlog), false) = (backlog, is_draining) {
             // Listeners that stay have the former length.
-            if let Err(error) = resume(&self.listeners, backlog) {
+            if let Err(error) = resume(&wanted, backlog) {
                 tracing::warn!("{error}");
             }
         }
@@ -119,18 +146,19 @@ impl Listening {
 
     /// Refuses new connections: workers have been told to accept nothing more.
     pub(crate) fn pause(&self) {
-        pause(&self.listeners);
+        pause(&self.all());
     }
 
     /// Accepts again. The error names the listeners that can't.
     pub(crate) fn resume(&self, config: &Config) -> Result<(), String> {
-        resume(&self.listeners, backlog(config))
+        resume(&self.all(), backlog(config))
     }
 
     /// The program ends. As [`Listening::pause`], but systemd's own sockets listen on: clients wait
     /// there for the next program.
     pub(crate) fn leave(&self, config: &Config) {
-        let (theirs, ours): (Vec<_>, Vec<_>) = self.listeners.iter().partition(|one| one.inherited);
+        let all = self.all();
+        let (theirs, ours): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.inherited);
         pause(ours);
         // A drain may have paused them.
         if let Err(error) = resume(theirs, backlog(config)) {
@@ -143,9 +171,14 @@ impl Listening {
         &self.numbers
     }
 
-    /// All descriptors.
+    /// The sockets that workers poll.
     pub(crate) fn fds(&self) -> Vec<Fd> {
         self.listeners.iter().map(|listener| listener.fd).collect()
+    }
+
+    /// The sockets of plain HTTP.
+    pub(crate) fn redirects(&self) -> Vec<Fd> {
+        self.redirects.iter().map(|listener| listener.fd).collect()
     }
 
     /// Enters the numbers of its descriptors, and the routes behind each.
@@ -154,6 +187,7 @@ impl Listening {
         let listeners = self.listeners.iter();
         descriptors.listeners = listeners.clone().map(|l| (l.fd.0, first(l))).collect();
         descriptors.doors = listeners.map(|l| l.routes.clone()).collect();
+        descriptors.redirects = self.redirects.iter().map(|l| l.fd.0).collect();
     }
 }
 
@@ -192,6 +226,9 @@ fn close_all_but(kept: &[Listener], listeners: &[Listener]) {
     }
 }
 
+/// An address of the configuration, as the log shows it, and the indices of the routes behind it.
+type Wanted = (Addr, String, Vec<usize>);
+
 /// The ports of those of these listeners that take clients of both families on all addresses (`[::]:443`
 /// without IPV6_V6ONLY). Only a system manager hands in such listeners.
 fn ports_of_both_families(listeners: impl IntoIterator<Item = Fd>) -> Vec<u16> {
@@ -207,11 +244,9 @@ fn ports_of_both_families(listeners: impl IntoIterator<Item = Fd>) -> Vec<u16> {
         .collect()
 }
 
-/// The addresses of the configuration, each once, as the log shows them, and the indices of the routes
-/// behind each. Originations are numbered after the routes. On the ports `both`, one listener takes
-/// clients of both families: there `[::]` stands for `0.0.0.0` too, if the same routes are behind the two.
-fn wanted(config: &Config, both: &[u16]) -> Vec<(Addr, String, Vec<usize>)> {
-    let mut all = each_address(config);
+/// The same without `0.0.0.0` on the ports `both`, where the listener of `[::]` takes clients of both
+/// families; if the same routes are behind the two.
+fn of_both_families(mut all: Vec<Wanted>, both: &[u16]) -> Vec<Wanted> {
     for &port in both {
         let all_of = |ip: IpAddr| Addr::Tcp(SocketAddr::new(ip, port));
         let routes_of = |address: &Addr| {
@@ -227,8 +262,16 @@ fn wanted(config: &Config, both: &[u16]) -> Vec<(Addr, String, Vec<usize>)> {
     all
 }
 
-fn each_address(config: &Config) -> Vec<(Addr, String, Vec<usize>)> {
-    let mut all: Vec<(Addr, String, Vec<usize>)> = Vec::new();
+/// The addresses of plain HTTP.
+fn wanted_redirects(config: &Config) -> Vec<Wanted> {
+    let all = config.redirect.redirect.iter();
+    all.map(|listen| (Addr::Tcp(listen.address), listen.to_string(), Vec::new()))
+        .collect()
+}
+
+/// The addresses that workers poll, each once. Originations are numbered after the routes.
+fn wanted(config: &Config) -> Vec<Wanted> {
+    let mut all: Vec<Wanted> = Vec::new();
     let mut places: HashMap<SocketAddr, usize> = HashMap::new();
     for (index, route) in config.routes.iter().enumerate() {
         for listen in &route.listen {

@@ -4,10 +4,10 @@ use crate::tokens;
 use dormouse_dataplane::keeper::{self, BoardArgs};
 use dormouse_handover::Handover;
 use dormouse_handover::child;
-use dormouse_handover::orders::{self, Order, Word};
+use dormouse_handover::control;
+use dormouse_handover::orders::{self, Order, WorkerReport};
 use dormouse_handover::share::Share;
 use dormouse_handover::slot::{SLOT_LAYOUT_VERSION, Slot};
-use dormouse_handover::talk;
 use dormouse_handover::upgrade::Command;
 use dormouse_reactor::pending::Pending;
 use dormouse_reactor::poller::{Interest, Poller};
@@ -147,8 +147,8 @@ impl Pairs {
     }
 
     /// The keepers, for control.
-    pub(crate) fn keepers(&self) -> Vec<talk::Keeper> {
-        let keeper = |pair: &Pair| talk::Keeper {
+    pub(crate) fn keepers(&self) -> Vec<control::Keeper> {
+        let keeper = |pair: &Pair| control::Keeper {
             pid: pair.keeper.0,
             born_ms: pair.born_ms,
             ended: pair.ended.map(|ended| ended.to_string()),
@@ -172,20 +172,20 @@ impl Pairs {
     }
 
     /// The next word of a worker. What main has to remember of it is noted here.
-    pub(crate) fn receive(&mut self, worker: usize, poller: &Poller) -> Option<Word> {
+    pub(crate) fn receive(&mut self, worker: usize, poller: &Poller) -> Option<WorkerReport> {
         let pair = self.all.get_mut(worker)?;
-        let word = orders::hear(pair.orders).unwrap_or_else(|_| {
+        let report = orders::receive_report(pair.orders).unwrap_or_else(|_| {
             let _ = poller.remove(pair.orders);
             pair.is_over = true;
             None
         })?;
-        match word {
-            Word::Ready => pair.ready = true,
-            Word::Reloaded(edition) => pair.edition = edition,
-            Word::Shows(number) => pair.challenge = number,
+        match report {
+            WorkerReport::Ready => pair.ready = true,
+            WorkerReport::Reloaded(edition) => pair.edition = edition,
+            WorkerReport::ChallengeShown(number) => pair.challenge = number,
             _ => {}
         }
-        Some(word)
+        Some(report)
     }
 
     /// Whether all workers have begun.
@@ -284,7 +284,7 @@ impl Pair {
     }
 
     fn order(&self, order: &Order) {
-        if let Err(error) = orders::give(self.orders, order) {
+        if let Err(error) = orders::send_order(self.orders, order) {
             tracing::warn!(%error, keeper = self.keeper.0, "a worker can't be given an order");
         }
     }

@@ -3,7 +3,7 @@
 use crate::control::ControlProcess;
 use crate::pairs::Pairs;
 use crate::systemd::Notifier;
-use dormouse_handover::talk;
+use dormouse_handover::control;
 use dormouse_reactor::process;
 
 /// Time for workers to report that they follow the new configuration.
@@ -15,7 +15,7 @@ const WORDS_MAX: usize = 4096;
 /// The last reload, and the one that not all workers have answered.
 #[derive(Default)]
 pub(crate) struct ReloadReport {
-    last: Option<talk::Reload>,
+    last: Option<control::Reload>,
     waiting: Option<Waiting>,
 }
 
@@ -103,7 +103,7 @@ impl ReloadReport {
     ) {
         let Finished { requests, result } = finished;
         let (Ok(words) | Err(words)) = &result;
-        self.last = Some(talk::Reload {
+        self.last = Some(control::Reload {
             done: result.is_ok(),
             words: words.chars().take(WORDS_MAX).collect(),
             at_ms: process::boottime_ms(),
@@ -120,7 +120,7 @@ impl ReloadReport {
     }
 
     /// The last reload, for control.
-    pub(crate) fn last(&self) -> Option<talk::Reload> {
+    pub(crate) fn last(&self) -> Option<control::Reload> {
         self.last.clone()
     }
 }

@@ -55,17 +55,10 @@ impl Serving {
             None => Share::of(worker, plan),
         };
         let mut descriptors = Descriptors {
-            listeners: Vec::new(),
-            doors: Vec::new(),
             slots: -1,
             pending: -1,
-            counters: -1,
-            clients: -1,
-            clients_for: 0,
-            backends: -1,
-            sessions: None,
             orders: -1,
-            session_cache: None,
+            ..Descriptors::default()
         };
         self.listening.describe(&mut descriptors);
         self.memory.describe(&mut descriptors);
@@ -85,7 +78,13 @@ impl Serving {
 
     /// The descriptors that the next binary in this process needs.
     pub(crate) fn fds(&self) -> Vec<Fd> {
-        [self.memory.fds(), self.listening.fds(), self.pairs.fds()].concat()
+        [
+            self.memory.fds(),
+            self.listening.fds(),
+            self.listening.redirects(),
+            self.pairs.fds(),
+        ]
+        .concat()
     }
 
     // ---- editions ----

@@ -11,7 +11,7 @@
 
 use crate::main_state::MainState;
 use crate::pairs::Pairs;
-use dormouse_handover::orders::{Order, Word};
+use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_handover::upgrade::Command;
 use dormouse_reactor::process::{self, Ended, Inherit, Pid, Program, ProgramFile};
 use dormouse_reactor::signal::Signal;
@@ -121,22 +121,27 @@ impl Upgrade {
     }
 
     /// Takes a worker's or a new keeper's word.
-    pub(crate) fn note_word(&mut self, worker: usize, word: Word, pairs: &Pairs) -> Step {
-        match (&mut self.stage, word) {
-            (Stage::Quiet { waiting }, Word::Quiet) => {
+    pub(crate) fn note_report(
+        &mut self,
+        worker: usize,
+        report: WorkerReport,
+        pairs: &Pairs,
+    ) -> Step {
+        match (&mut self.stage, report) {
+            (Stage::Quiet { waiting }, WorkerReport::Quiet) => {
                 waiting.retain(|&other| other != worker);
                 if waiting.is_empty() {
                     return self.prepare(pairs);
                 }
             }
-            (Stage::Prepare { prepared, .. }, Word::Prepared(pid)) => {
+            (Stage::Prepare { prepared, .. }, WorkerReport::Prepared(pid)) => {
                 if let (Some(place), Ok(pid)) = (prepared.get_mut(worker), i32::try_from(pid)) {
                     *place = Some(Pid(pid));
                 }
                 let all: Option<Vec<Pid>> = prepared.iter().copied().collect();
                 return all.map_or(Step::Wait, Step::Commit);
             }
-            (_, Word::Refused(why)) => return Step::Fail(why),
+            (_, WorkerReport::Refused(why)) => return Step::Fail(why),
             _ => {}
         }
         Step::Wait

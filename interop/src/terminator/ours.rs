@@ -33,6 +33,7 @@ const OF_THE_ROUTE: &[&str] = &[
     "backend_certificates",
     "backend_alpn",
     "backend_truncation",
+    "backend_down",
     "source_addresses",
     "client_certificates",
     "client_ca",

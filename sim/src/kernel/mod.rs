@@ -17,7 +17,7 @@ pub(crate) use stream::{EndId, Family};
 
 use crate::Random;
 use descriptors::{Descriptors, File};
-use dormouse_handover::orders::{Order, Word};
+use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_reactor::Fd;
 use dormouse_reactor::poller::{Events, Interest};
 use dormouse_reactor::socket::{Accepted, Addr, Attempt, Connecting, Peer, Received};
@@ -90,7 +90,7 @@ pub(crate) struct Kernel {
     pub(crate) wake_us: Option<u64>,
     /// Orders for the worker, and what it has said.
     pub(crate) orders: VecDeque<Order>,
-    pub(crate) words: Vec<Word>,
+    pub(crate) reports: Vec<WorkerReport>,
     next_port: u16,
 }
 
@@ -117,7 +117,7 @@ impl Kernel {
             clock_us: 1_000_000_000,
             wake_us: None,
             orders: VecDeque::new(),
-            words: Vec::new(),
+            reports: Vec::new(),
             next_port: 1_024,
         }
     }

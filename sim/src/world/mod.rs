@@ -21,9 +21,9 @@ use dormouse_dataplane::Exit;
 use dormouse_dataplane::driven::DrivenWorker;
 use dormouse_engine::stream::Connection;
 use dormouse_handover::Handover;
-use dormouse_handover::orders::{Order, Word};
+use dormouse_handover::control::DrainOrder;
+use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_handover::slot::{Flag, Phase, SLOT_LAYOUT_VERSION, Slot};
-use dormouse_handover::talk::DrainOrder;
 use dormouse_reactor::slab::{Foreign, Slab};
 use dormouse_reactor::{Fd, step};
 use dormouse_tables::counters::Count;
@@ -421,7 +421,7 @@ impl World {
         let turned = catch_unwind(AssertUnwindSafe(|| worker.turn()));
         step::at_each(None);
         match turned {
-            Ok(Ok(None)) => self.hear_words(),
+            Ok(Ok(None)) => self.receive_reports(),
             Ok(Ok(Some(Exit::Stopped))) => {
                 self.is_stopped = true;
                 self.worker = None;
@@ -589,14 +589,14 @@ impl World {
         }
     }
 
-    fn hear_words(&mut self) -> Result<(), Violation> {
-        let words = std::mem::take(&mut self.kernel.borrow_mut().words);
-        for word in words {
-            match word {
-                Word::Quiet if self.upgrade == Upgrade::Quieting => {
+    fn receive_reports(&mut self) -> Result<(), Violation> {
+        let reports = std::mem::take(&mut self.kernel.borrow_mut().reports);
+        for report in reports {
+            match report {
+                WorkerReport::Quiet if self.upgrade == Upgrade::Quieting => {
                     self.kernel.borrow_mut().orders.push_back(Order::HandOver);
                 }
-                Word::NotReloaded(_, why) => {
+                WorkerReport::NotReloaded(_, why) => {
                     return Err(Violation::of_gateway(format!("not reloaded: {why}")));
                 }
                 _ => {}

@@ -130,7 +130,7 @@ impl Setup {
             backends: backends.fd().0,
             sessions: sessions.map(|sessions| sessions.fd().0),
             orders: orders.0,
-            session_cache: None,
+            ..Descriptors::default()
         };
         let handover = handover.write()?;
         Ok(Setup {

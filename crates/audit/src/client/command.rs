@@ -112,7 +112,7 @@ impl Recognition {
         let found = self.looks.and_then(|looks| looks.join().ok().flatten());
         found.map_or_else(
             || Measured::not("the client ended before it could be looked at"),
-            Measured::Measured,
+            Measured::Value,
         )
     }
 }

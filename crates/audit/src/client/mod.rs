@@ -115,10 +115,10 @@ fn examine(
         figures.exit_status = Measured::not(foreign);
         audit.software = Measured::not(foreign);
     } else {
-        figures.cpu_ms = Measured::Measured(cpu_ms);
+        figures.cpu_ms = Measured::Value(cpu_ms);
         figures.memory_max_bytes = match watch.memory_max {
             0 => Measured::not("the client ended before it could be read"),
-            most => Measured::Measured(most),
+            most => Measured::Value(most),
         };
     }
     let outcome = ended.and_then(|status| judge_end(status, address, &mut figures, audit));
@@ -134,7 +134,7 @@ fn judge_end(
     audit: &mut Audit,
 ) -> Result<(), Error> {
     if let Some(status) = status {
-        figures.exit_status = Measured::Measured(status);
+        figures.exit_status = Measured::Value(status);
         if status != 0 {
             let note = format!("the client ended with exit status {status}");
             audit.notes.push(note);

@@ -236,7 +236,7 @@ mod tests {
         let all: Vec<u64> = rounds.first().into_iter().chain(rounds).copied().collect();
         let growth = Growth::judge(&all, 250);
         let memory = MemoryFigures {
-            growth: Measured::Measured(growth.clone()),
+            growth: Measured::Value(growth.clone()),
             growth_collected: collected,
             ..MemoryFigures::not_measured()
         };
@@ -261,7 +261,7 @@ mod tests {
         rounds: &[u64],
         collected: CollectedRounds,
     ) -> Option<(FindingId, Severity, Confidence)> {
-        let (memory, growth) = memory(rounds, Measured::Measured(collected));
+        let (memory, growth) = memory(rounds, Measured::Value(collected));
         let kept = judge(&memory, &growth, true)?;
         Some((kept.id, kept.severity, kept.confidence))
     }
@@ -311,7 +311,7 @@ mod tests {
         let mut leak = collected(Some("the JVM"), &points);
         let high = |id| Some((id, Severity::High, Confidence::High));
         // Also where the heap is so large that nobody else sees it.
-        let (flat, none) = memory(&[378_000_000; 4], Measured::Measured(leak.clone()));
+        let (flat, none) = memory(&[378_000_000; 4], Measured::Value(leak.clone()));
         let kept = judge(&flat, &none, false).unwrap();
         assert_eq!(
             (kept.id, kept.per_connection),

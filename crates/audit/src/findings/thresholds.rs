@@ -35,23 +35,23 @@ impl Thresholds {
         }
         if let Some(most) = self.max_bytes_per_connection {
             match bytes_per_connection(audit) {
-                Measured::Measured(bytes) if bytes > most => {
+                Measured::Value(bytes) if bytes > most => {
                     breached.push(format!(
                         "{bytes:.0} bytes per quiet connection, {most:.0} are allowed"
                     ));
                 }
-                Measured::Measured(_) => {}
+                Measured::Value(_) => {}
                 Measured::NotMeasured(why) => unknown.push(format!("bytes per connection: {why}")),
             }
         }
         if let Some(least) = self.min_resumed {
             match resumed_share(audit) {
-                Measured::Measured(share) if share < least => breached.push(format!(
+                Measured::Value(share) if share < least => breached.push(format!(
                     "{:.0} % of the connections resumed, {:.0} % are asked for",
                     100.0 * share,
                     100.0 * least
                 )),
-                Measured::Measured(_) => {}
+                Measured::Value(_) => {}
                 Measured::NotMeasured(why) => unknown.push(format!("share resumed: {why}")),
             }
         }
@@ -66,7 +66,7 @@ pub(crate) fn bytes_per_connection(audit: &Audit) -> Measured<f64> {
     };
     match &figures.memory {
         Measured::NotMeasured(why) => Measured::not(why.clone()),
-        Measured::Measured(memory) => memory.quiet(),
+        Measured::Value(memory) => memory.quiet(),
     }
 }
 
@@ -75,7 +75,7 @@ fn resumed_share(audit: &Audit) -> Measured<f64> {
     if let Some(client) = &audit.client {
         return match client.connections.checked_sub(1) {
             None | Some(0) => Measured::not("the client made fewer than two connections"),
-            Some(later) => Measured::Measured(client.resumed as f64 / later as f64),
+            Some(later) => Measured::Value(client.resumed as f64 / later as f64),
         };
     }
     let Some(figures) = &audit.server else {
@@ -89,7 +89,7 @@ fn resumed_share(audit: &Audit) -> Measured<f64> {
         .filter_map(|entry| entry.trials.value())
         .map(|trials| trials.share());
     match shares.chain(shared(figures)).reduce(f64::min) {
-        Some(share) => Measured::Measured(share),
+        Some(share) => Measured::Value(share),
         None => Measured::not("no handshake for it could be made"),
     }
 }

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 pub enum Measured<T> {
     /// The figure.
-    Measured(T),
+    #[serde(rename = "measured")]
+    Value(T),
     /// The reason why there is none.
     NotMeasured(String),
 }
@@ -21,7 +22,7 @@ impl<T> Measured<T> {
     /// The figure, if there is one.
     pub fn value(&self) -> Option<&T> {
         match self {
-            Self::Measured(value) => Some(value),
+            Self::Value(value) => Some(value),
             Self::NotMeasured(_) => None,
         }
     }
@@ -29,7 +30,7 @@ impl<T> Measured<T> {
     /// Why it was not.
     pub fn why_not(&self) -> Option<&str> {
         match self {
-            Self::Measured(_) => None,
+            Self::Value(_) => None,
             Self::NotMeasured(because) => Some(because),
         }
     }
@@ -44,7 +45,7 @@ impl<T> Default for Measured<T> {
 impl<T> From<Result<T, String>> for Measured<T> {
     fn from(result: Result<T, String>) -> Self {
         match result {
-            Ok(value) => Self::Measured(value),
+            Ok(value) => Self::Value(value),
             Err(because) => Self::NotMeasured(because),
         }
     }

@@ -20,7 +20,7 @@ struct Tile {
 fn tile(what: &'static str, value: String, beside: String) -> Tile {
     Tile {
         what,
-        value: Measured::Measured(value),
+        value: Measured::Value(value),
         beside,
     }
 }
@@ -52,7 +52,7 @@ pub(super) fn tiles(audit: &Audit) -> String {
     let mut body = String::from("<dl class=\"tiles\">");
     for tile in tiles {
         let (value, beside) = match &tile.value {
-            Measured::Measured(value) => (escape(value), escape(&tile.beside)),
+            Measured::Value(value) => (escape(value), escape(&tile.beside)),
             Measured::NotMeasured(why) => ("–".into(), format!("not measured: {}", escape(why))),
         };
         let _ = write!(
@@ -70,10 +70,10 @@ fn of_server(server: &ServerFigures) -> Vec<Tile> {
     let mut tiles = Vec::new();
     match &server.memory {
         Measured::NotMeasured(why) => tiles.push(missing("memory", why)),
-        Measured::Measured(memory) => {
+        Measured::Value(memory) => {
             tiles.push(match memory.quiet() {
                 Measured::NotMeasured(why) => missing(QUIET, &why),
-                Measured::Measured(quiet) => {
+                Measured::Value(quiet) => {
                     let kernel = memory.kernel_bytes.value().map(|both| both / 2.0);
                     let kernel = kernel.map(|one| format!("and {} in the kernel", bytes(one)));
                     tile(QUIET, bytes(quiet), kernel.unwrap_or_default())
@@ -109,7 +109,7 @@ fn of_server(server: &ServerFigures) -> Vec<Tile> {
     tiles.push(resumed(server));
     tiles.push(match &server.cpu {
         Measured::NotMeasured(why) => missing("CPU time", why),
-        Measured::Measured(cpu) => {
+        Measured::Value(cpu) => {
             let needed = cpu.reference.handshake_us + cpu.reference.tcp_us;
             tile(
                 "CPU time of a full handshake",
@@ -181,7 +181,7 @@ fn of_client(client: &ClientFigures) -> Vec<Tile> {
     ];
     tiles.push(match &client.cpu_ms {
         Measured::NotMeasured(why) => missing("CPU time", why),
-        Measured::Measured(ms) => {
+        Measured::Value(ms) => {
             let each = ms / client.connections.max(1) as f64;
             tile(
                 "CPU time",
@@ -192,7 +192,7 @@ fn of_client(client: &ClientFigures) -> Vec<Tile> {
     });
     tiles.push(match &client.memory_max_bytes {
         Measured::NotMeasured(why) => missing("memory", why),
-        Measured::Measured(most) => tile("memory", bytes(*most as f64), "at its most".into()),
+        Measured::Value(most) => tile("memory", bytes(*most as f64), "at its most".into()),
     });
     tiles
 }

@@ -30,7 +30,7 @@ pub(super) fn sections(audit: &Audit) -> Vec<(&'static str, Vec<Row>)> {
 
 fn offered(offer: &Measured<Offer>) -> Vec<Row> {
     let offer = match offer {
-        Measured::Measured(offer) => offer,
+        Measured::Value(offer) => offer,
         Measured::NotMeasured(why) => return vec![missing("what is offered", why)],
     };
     let list = |names: &[String]| names.join(", ");
@@ -177,7 +177,7 @@ pub(super) fn flight_title(flight: &FlightRow) -> String {
 
 fn memory(server: &ServerFigures) -> Vec<Row> {
     let memory = match &server.memory {
-        Measured::Measured(memory) => memory,
+        Measured::Value(memory) => memory,
         Measured::NotMeasured(why) => return vec![missing("memory", why)],
     };
     let words = |value: &f64| bytes(*value);
@@ -203,7 +203,7 @@ fn memory(server: &ServerFigures) -> Vec<Row> {
 
 fn census(server: &ServerFigures) -> Vec<Row> {
     let census = match &server.census {
-        Measured::Measured(census) => census,
+        Measured::Value(census) => census,
         Measured::NotMeasured(why) => return vec![missing("a census of the heap", why)],
     };
     let mut rows = vec![row("taken of", census.method.clone())];
@@ -279,7 +279,7 @@ fn resident(class: &SizeClass) -> String {
 
 fn cpu(server: &ServerFigures) -> Vec<Row> {
     let cpu = match &server.cpu {
-        Measured::Measured(cpu) => cpu,
+        Measured::Value(cpu) => cpu,
         Measured::NotMeasured(why) => return vec![missing("CPU time", why)],
     };
     let r = &cpu.reference;
@@ -313,7 +313,7 @@ fn cpu(server: &ServerFigures) -> Vec<Row> {
 
 fn first(server: &ServerFigures) -> Vec<Row> {
     let first = match &server.first {
-        Measured::Measured(first) => first,
+        Measured::Value(first) => first,
         Measured::NotMeasured(why) => return vec![missing("the first connection", why)],
     };
     let words = |first: &crate::model::FirstConnection| {

@@ -27,7 +27,7 @@ pub(super) fn where_bytes_go(server: &ServerFigures) -> String {
         ));
     }
     let process = named.max(quiet);
-    if let Measured::Measured(kernel) = memory.kernel_bytes {
+    if let Measured::Value(kernel) = memory.kernel_bytes {
         // Both ends are on this machine; the server has one of them.
         pieces.push(("in the kernel: its end of the socket".into(), kernel / 2.0));
     }

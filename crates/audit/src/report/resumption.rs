@@ -28,7 +28,7 @@ pub(super) fn rows(server: &ServerFigures) -> Vec<Row> {
 
 fn aged(server: &ServerFigures) -> Vec<Row> {
     let aged = match &server.aged {
-        Measured::Measured(aged) => aged,
+        Measured::Value(aged) => aged,
         Measured::NotMeasured(why) => return vec![missing("tickets which have aged", why)],
     };
     let oldest = |version: &str| {
@@ -59,7 +59,7 @@ fn aged(server: &ServerFigures) -> Vec<Row> {
 /// Which address accepts the tickets of which: a row for each address and version.
 fn across(server: &ServerFigures) -> Vec<Row> {
     let all = match &server.addresses {
-        Measured::Measured(all) => all,
+        Measured::Value(all) => all,
         Measured::NotMeasured(why) => return vec![missing("across addresses", why)],
     };
     let mut rows: Vec<Row> = Vec::new();
@@ -72,8 +72,8 @@ fn across(server: &ServerFigures) -> Vec<Row> {
         };
         let came = match &entry.trials {
             Measured::NotMeasured(why) => format!("{at}: not measured, because {why}"),
-            Measured::Measured(trials) if trials.offered == 0 => "it sent none".into(),
-            Measured::Measured(trials) => {
+            Measured::Value(trials) if trials.offered == 0 => "it sent none".into(),
+            Measured::Value(trials) => {
                 format!("{at} {} of {}", trials.resumed, trials.offered)
             }
         };

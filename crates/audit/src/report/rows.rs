@@ -30,7 +30,7 @@ pub(super) fn missing(title: impl Into<String>, why: &str) -> Row {
 
 pub(super) fn of<T>(title: &str, measured: &Measured<T>, words: impl Fn(&T) -> String) -> Row {
     match measured {
-        Measured::Measured(value) => row(title, words(value)),
+        Measured::Value(value) => row(title, words(value)),
         Measured::NotMeasured(why) => missing(title, why),
     }
 }

@@ -56,7 +56,7 @@ pub fn text(audit: &Audit, form: Form) -> String {
 impl Out {
     fn audit(&mut self, audit: &Audit) {
         let software = match &audit.software {
-            Measured::Measured(software) => software.title(),
+            Measured::Value(software) => software.title(),
             Measured::NotMeasured(why) => format!("software unknown ({why})"),
         };
         let head = format!("audit of a {} · {} · {software}", audit.kind, audit.target);

@@ -41,7 +41,7 @@ pub(super) fn try_all(
             from_one(&at, &to, protocols, &mut all);
         }
     }
-    Measured::Measured(all)
+    Measured::Value(all)
 }
 
 fn from_one(from: &Dialer<'_>, to: &[&Addr], protocols: Protocols, all: &mut Vec<AddressTrials>) {

@@ -27,7 +27,7 @@ pub use self::spec::{Effort, ServerSpec};
 use crate::model::{Audit, FirstConnection, Measured, Offer, Resumption, ServerFigures};
 use crate::{shell, software};
 use dormouse_bench::Console;
-use dormouse_bench::load::{Launcher, Talk, TlsVersion, Trust};
+use dormouse_bench::load::{Launcher, TlsVersion, Traffic, Trust};
 use dormouse_measure::{Error, Interrupts, Server, ServerSource};
 
 /// Why the parts that need load are missing.
@@ -169,7 +169,7 @@ fn age(
             console.stage_over();
             let (aged, end) =
                 ticket_ageing::offer_all(dialer, tickets, load_between, interrupts, console);
-            (Measured::Measured(aged), end)
+            (Measured::Value(aged), end)
         }
         Err(why) => (Measured::not(why), Ok(())),
     };
@@ -217,7 +217,7 @@ fn sessions(
     };
     let versions = versions(figures.offer.value());
     let learnt = resumption::try_all(dialer, tries, &versions);
-    if let Measured::Measured(offer) = &mut figures.offer {
+    if let Measured::Value(offer) = &mut figures.offer {
         offer::add_tickets_13(offer, &learnt.tickets_13);
     }
     (figures.resumption, figures.flights) = (learnt.resumption, learnt.flights);
@@ -252,18 +252,18 @@ fn with_hint(error: Error, want: bool) -> Error {
 }
 
 /// The bytes of one message or request.
-fn words(talk: &Talk) -> Vec<u8> {
+fn words(talk: &Traffic) -> Vec<u8> {
     match talk {
-        Talk::Say { message, .. } => message.clone(),
-        Talk::Http { path, host } => {
+        Traffic::Message { message, .. } => message.clone(),
+        Traffic::Http { path, host } => {
             format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes()
         }
     }
 }
 
 /// Records what the server speaks: `bench` does not detect it, and needs the option.
-fn keep_talk(spec: &ServerSpec, talk: &Talk, audit: &mut Audit) {
-    if let (None, Talk::Http { path, .. }) = (&spec.talk, talk) {
+fn keep_talk(spec: &ServerSpec, talk: &Traffic, audit: &mut Audit) {
+    if let (None, Traffic::Http { path, .. }) = (&spec.talk, talk) {
         let given = spec.options.iter().map(String::as_str);
         let options = shell::command_line(given.chain(["--http", path]));
         audit.settings.insert("options".into(), options.into());
@@ -291,9 +291,9 @@ fn keep(audit: &mut Audit, loaded: Result<load::LoadFigures, Error>) -> Result<(
         }
     };
     audit.samples = loaded.samples;
-    figures.memory = Measured::Measured(loaded.memory);
+    figures.memory = Measured::Value(loaded.memory);
     figures.census = loaded.census;
-    figures.cpu = Measured::Measured(loaded.cpu);
+    figures.cpu = Measured::Value(loaded.cpu);
     for (version, trials) in loaded.trials {
         let name = match version {
             TlsVersion::V12 => "TLS 1.2",
@@ -303,7 +303,7 @@ fn keep(audit: &mut Audit, loaded: Result<load::LoadFigures, Error>) -> Result<(
             .resumption
             .iter_mut()
             .find(|entry| entry.version == name && entry.by == "ticket");
-        if let Some(Measured::Measured(known)) = same.map(|entry| &mut entry.trials) {
+        if let Some(Measured::Value(known)) = same.map(|entry| &mut entry.trials) {
             // Under load it is not known which connections had a ticket to offer: the count only
             // refines a share below one.
             if known.share() > 0.9 {

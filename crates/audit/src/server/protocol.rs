@@ -7,14 +7,14 @@ use dormouse_engine::Protocols;
 use super::dialer::Dialer;
 use super::probe_connection::ProbeConnection;
 use super::spec::ServerSpec;
-use dormouse_bench::load::{Expect, Talk};
+use dormouse_bench::load::{Expect, Traffic};
 use dormouse_measure::Error;
 
 /// One connection: how it is talked to, and what it says of itself.
 pub(super) fn detect(
     spec: &ServerSpec,
     dialer: &Dialer<'_>,
-) -> Result<(Talk, Option<String>), Error> {
+) -> Result<(Traffic, Option<String>), Error> {
     let context = dialer.context(Protocols::ALL, None);
     let visit =
         context.and_then(|context| ProbeConnection::make(dialer.target, &context, dialer.name));
@@ -32,12 +32,12 @@ pub(super) fn detect(
 
 /// What the server speaks, found out by saying something that an HTTP server understands and an
 /// echo server repeats; and what it says of itself.
-fn talk(spec: &ServerSpec, visit: &mut ProbeConnection) -> (Talk, Option<String>) {
+fn talk(spec: &ServerSpec, visit: &mut ProbeConnection) -> (Traffic, Option<String>) {
     let greeting = visit
         .hear(Duration::from_millis(300), |heard, _| !heard.is_empty())
         .unwrap_or_default();
     let path = match &spec.talk {
-        Some(Talk::Http { path, .. }) => path.clone(),
+        Some(Traffic::Http { path, .. }) => path.clone(),
         _ => "/".into(),
     };
     let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", spec.server_name);
@@ -58,7 +58,7 @@ fn talk(spec: &ServerSpec, visit: &mut ProbeConnection) -> (Talk, Option<String>
     }
     if answer.starts_with(b"HTTP/1.") {
         let host = spec.server_name.clone();
-        return (Talk::Http { path, host }, banner);
+        return (Traffic::Http { path, host }, banner);
     }
     let expect = if answer == request.as_bytes() {
         Expect::Echo
@@ -67,7 +67,7 @@ fn talk(spec: &ServerSpec, visit: &mut ProbeConnection) -> (Talk, Option<String>
     } else {
         Expect::Any
     };
-    let talk = Talk::Say {
+    let talk = Traffic::Message {
         message: b"hello\n".to_vec(),
         expect,
         greeting: !greeting.is_empty(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dormouse_bench::load::{IdentityFiles, Talk, Trust};
+use dormouse_bench::load::{IdentityFiles, Traffic, Trust};
 use dormouse_measure::ServerSource;
 
 /// Server to audit, and how.
@@ -30,7 +30,7 @@ pub struct ServerSpec {
     /// Certificate for a server that asks for one.
     pub identity: Option<IdentityFiles>,
     /// Application data; `None`: detected.
-    pub talk: Option<Talk>,
+    pub talk: Option<Traffic>,
     /// The effort.
     pub effort: Effort,
     /// Connections to hold; `None`: by the effort. Twice as many are held at most.

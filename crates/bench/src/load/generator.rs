@@ -25,7 +25,7 @@ use super::connection::{ActiveConnection, SLOT_LAYOUT, Slot};
 use super::contexts::Contexts;
 use super::exchange::Pattern;
 use super::job::Job;
-use super::orders::{OrderReport, Report, Setup, Talk, Tally};
+use super::orders::{OrderReport, Report, Setup, Tally, Traffic};
 use dormouse_measure::Latencies;
 
 /// Room for one receive: a partial record and four whole ones.
@@ -265,10 +265,10 @@ impl Generator {
 }
 
 /// The bytes of the message or of the request.
-fn message(talk: &Talk) -> Vec<u8> {
+fn message(talk: &Traffic) -> Vec<u8> {
     match talk {
-        Talk::Say { message, .. } => message.clone(),
-        Talk::Http { path, host } => {
+        Traffic::Message { message, .. } => message.clone(),
+        Traffic::Http { path, host } => {
             let agent = concat!("dormouse-bench/", env!("CARGO_PKG_VERSION"));
             format!(
                 "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {agent}\r\nAccept: */*\r\n\r\n"

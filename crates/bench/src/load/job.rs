@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::orders::{Cycle, Speak, Tally};
+use super::orders::{Cycle, Messages, Tally};
 
 /// Failures in a row after which a cycle is given up: the server has died, or refuses all connections.
 pub(super) const FAILURES_IN_ROW_MAX: u64 = 100;
@@ -51,7 +51,7 @@ impl Pacer {
 pub(super) enum Job {
     Open(OpenJob),
     Cycle(CycleJob),
-    Speak(SpeakJob),
+    Messages(MessagesJob),
     Close,
 }
 
@@ -109,8 +109,8 @@ impl CycleJob {
 }
 
 #[derive(Debug)]
-pub(super) struct SpeakJob {
-    pub(super) spec: Speak,
+pub(super) struct MessagesJob {
+    pub(super) spec: Messages,
     pub(super) pacer: Pacer,
     pub(super) ends: Option<Instant>,
     /// Slot of the next to speak, and how many have spoken in this turn around.
@@ -121,8 +121,8 @@ pub(super) struct SpeakJob {
     pub(super) stopped: bool,
 }
 
-impl SpeakJob {
-    pub(super) fn new(spec: Speak, now: Instant) -> Self {
+impl MessagesJob {
+    pub(super) fn new(spec: Messages, now: Instant) -> Self {
         let pacer = Pacer::new(spec.per_s, now);
         let ends = end(spec.for_ms, now);
         Self {

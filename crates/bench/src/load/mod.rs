@@ -19,6 +19,6 @@ pub use fleet::{Fleet, FleetReport, Launcher};
 pub use limits::Plan;
 pub use limits::{is_this_machine, refuse_foreign_load};
 pub use orders::{
-    Cycle, Expect, IdentityFiles, Order, OrderReport, Setup, Speak, Talk, Tally, Tls, TlsVersion,
-    Trust,
+    Cycle, Expect, IdentityFiles, Messages, Order, OrderReport, Setup, Tally, Tls, TlsVersion,
+    Traffic, Trust,
 };

@@ -16,7 +16,7 @@ pub struct Setup {
     /// TLS; `None` for plain TCP.
     pub tls: Option<Tls>,
     /// Application data, and what counts as an answer.
-    pub talk: Talk,
+    pub talk: Traffic,
     /// Most connections this generator has at a time.
     pub connections_max: u32,
     /// Source addresses, used in turn; empty: the system chooses.
@@ -81,9 +81,9 @@ pub enum TlsVersion {
 /// Application data of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Talk {
+pub enum Traffic {
     /// A message, and an answer to it.
-    Say {
+    Message {
         /// The message.
         message: Vec<u8>,
         /// What counts as an answer.
@@ -128,7 +128,7 @@ pub enum Order {
     /// Connect, talk, close; again and again on `lanes` lanes.
     Cycle(Cycle),
     /// Held connections send messages.
-    Speak(Speak),
+    Messages(Messages),
     /// Close all.
     Close,
     /// Stop what is being done; it is then reported as done.
@@ -178,12 +178,12 @@ impl Order {
                     ..cycle.clone()
                 })
             }
-            Self::Speak(speak) => {
+            Self::Messages(speak) => {
                 let (messages, among) = (part(speak.messages), part32(speak.among));
                 if (speak.messages > 0 && messages == 0) || (speak.among > 0 && among == 0) {
                     return None;
                 }
-                Self::Speak(Speak {
+                Self::Messages(Messages {
                     per_s: rate(speak.per_s),
                     messages,
                     among,
@@ -216,7 +216,7 @@ pub struct Cycle {
 
 /// Held connections that speak.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Speak {
+pub struct Messages {
     /// Messages per second, over all connections.
     pub per_s: f64,
     /// Messages in all; 0: no limit.

@@ -1,6 +1,6 @@
 //! Bulk: what do bytes cost?
 
-use crate::load::{Cycle, Order, Talk};
+use crate::load::{Cycle, Order, Traffic};
 use crate::session::Session;
 use crate::spec::Bulk;
 use dormouse_measure::Error;
@@ -8,7 +8,7 @@ use dormouse_measure::Error;
 use super::figures::{self, CpuCost};
 
 pub(super) fn run(session: &mut Session<'_>, bulk: &Bulk) -> Result<(), Error> {
-    let http = matches!(session.spec.talk, Talk::Http { .. });
+    let http = matches!(session.spec.talk, Traffic::Http { .. });
     let bytes = bulk.bytes.saturating_mul(bulk.streams.into());
     let cycle = cycle(bulk, bytes, http);
     let before = session.settled(0);

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::load::{FleetReport, Order, Speak};
+use crate::load::{FleetReport, Messages, Order};
 use crate::session::Session;
 use crate::spec::Hold;
 use dormouse_measure::Error;
@@ -291,7 +291,7 @@ fn keep(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Error>
     match hold.every_s {
         None => session.pause("holding", Duration::from_secs_f64(hold.for_s), alive),
         Some(every_s) => {
-            let speak = Speak {
+            let speak = Messages {
                 per_s: alive as f64 / every_s.max(0.001),
                 messages: 0,
                 for_ms: (hold.for_s * 1000.0) as u64,
@@ -303,7 +303,7 @@ fn keep(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Error>
             let harvest = session.order(
                 "holding, talking",
                 Some(total),
-                &Order::Speak(speak),
+                &Order::Messages(speak),
                 |tally| tally.answers,
             )?;
             session.keep_latencies(&harvest.latencies);
@@ -331,7 +331,7 @@ fn keep(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Error>
 fn echo(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Error> {
     for round in 1..=hold.echoes {
         let name = format!("echo {round}");
-        let speak = Speak {
+        let speak = Messages {
             per_s: hold.echo_rate_per_s,
             messages: alive,
             for_ms: 0,
@@ -339,7 +339,7 @@ fn echo(session: &mut Session<'_>, hold: &Hold, alive: u64) -> Result<(), Error>
             bytes: 0,
             name: name.clone(),
         };
-        let harvest = session.order(&name, Some(alive), &Order::Speak(speak), |tally| {
+        let harvest = session.order(&name, Some(alive), &Order::Messages(speak), |tally| {
             tally.answers
         })?;
         session.keep_latencies(&harvest.latencies);

@@ -9,7 +9,7 @@ mod wake;
 
 use std::time::Instant;
 
-use crate::load::{Launcher, Order, Talk, Trust};
+use crate::load::{Launcher, Order, Traffic, Trust};
 use crate::model::{Run, RunOutcome};
 use crate::session::{Console, Session};
 use crate::spec::{Mode, Spec};
@@ -112,8 +112,8 @@ fn describe(spec: &Spec, run: &mut Run) {
         ServerSource::Command(command) => put("command", command.clone().into()),
     }
     match &spec.talk {
-        Talk::Http { path, .. } => put("http", path.clone().into()),
-        Talk::Say {
+        Traffic::Http { path, .. } => put("http", path.clone().into()),
+        Traffic::Message {
             message,
             expect,
             greeting,

@@ -4,7 +4,7 @@
 //! rested since all others had their turn, and then on a few connections that are kept busy. The
 //! difference is the price of rest; how much of it is TLS tells the same run with `--plain`.
 
-use crate::load::{Order, Speak};
+use crate::load::{Messages, Order};
 use crate::session::Session;
 use crate::spec::Wake;
 use dormouse_measure::Error;
@@ -48,7 +48,7 @@ pub(super) fn run(session: &mut Session<'_>, wake: &Wake) -> Result<(), Error> {
 
 fn speak(session: &mut Session<'_>, wake: &Wake, among: u32, name: &str) -> Result<(), Error> {
     let cost = CpuCost::now(session);
-    let speak = Speak {
+    let speak = Messages {
         per_s: wake.per_s,
         messages: 0,
         for_ms: (wake.for_s * 1000.0) as u64,
@@ -57,7 +57,7 @@ fn speak(session: &mut Session<'_>, wake: &Wake, among: u32, name: &str) -> Resu
         name: name.into(),
     };
     let total = (wake.per_s * wake.for_s) as u64;
-    let harvest = session.order(name, Some(total), &Order::Speak(speak), |tally| {
+    let harvest = session.order(name, Some(total), &Order::Messages(speak), |tally| {
         tally.answers
     })?;
     let spent = cost.since(session);

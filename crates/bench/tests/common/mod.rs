@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dormouse_bench::load::{Expect, Launcher, Talk, Tls, Trust};
+use dormouse_bench::load::{Expect, Launcher, Tls, Traffic, Trust};
 use dormouse_bench::model::Run;
 use dormouse_bench::{Console, Mode, Progress, Spec};
 use dormouse_measure::ServerSource;
@@ -98,7 +98,7 @@ pub fn spec(target: &str, mode: Mode) -> Spec {
         label: "known".into(),
         server: ServerSource::Unknown,
         tls: Some(tls),
-        talk: Talk::Say {
+        talk: Traffic::Message {
             message: b"hello\n".to_vec(),
             expect: Expect::Echo,
             greeting: false,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use dormouse_audit::{ClientSpec, Effort, ServerSpec, Severity, Thresholds, process_lookup, shell};
-use dormouse_bench::load::Talk;
+use dormouse_bench::load::Traffic;
 use dormouse_measure::{Error, ServerSource};
 
 use crate::bench::options::peer::{ExpectArg, PeerArgs};
@@ -120,11 +120,11 @@ impl ServerArgs {
         let target = addresses.first().cloned().unwrap_or_default();
         let server_name = self.peer.sni.clone().unwrap_or(host);
         let talk = match (&self.http, &self.say) {
-            (Some(path), _) => Some(Talk::Http {
+            (Some(path), _) => Some(Traffic::Http {
                 path: path.clone(),
                 host: server_name.clone(),
             }),
-            (None, Some(say)) => Some(Talk::Say {
+            (None, Some(say)) => Some(Traffic::Message {
                 message: unescape(say)?,
                 expect: self.expect.into(),
                 greeting: false,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use dormouse_bench::load::{Talk, Tls, TlsVersion};
+use dormouse_bench::load::{Tls, TlsVersion, Traffic};
 use dormouse_bench::{Bulk, Churn, Hold, Mode, Request, Spec, Wake};
 use dormouse_measure::{Error, ServerSource};
 
@@ -302,11 +302,11 @@ impl Common {
             identity: self.peer.identity()?,
         };
         let talk = match self.http {
-            Some(path) => Talk::Http {
+            Some(path) => Traffic::Http {
                 path,
                 host: server_name,
             },
-            None => Talk::Say {
+            None => Traffic::Message {
                 message: unescape(&self.say)?,
                 expect: self.expect.into(),
                 greeting: self.greeting,

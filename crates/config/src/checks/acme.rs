@@ -7,6 +7,7 @@ use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::option::group::Group as _;
 use crate::options::{Acme, Route};
+use crate::values::choices::AcmeChallenge;
 use std::collections::BTreeSet;
 
 /// Reports what does not fit among names and the account.
@@ -41,6 +42,12 @@ pub(crate) fn check(
 
 fn server(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
     let acme = &config.acme;
+    let is_http = acme.acme_challenge == AcmeChallenge::Http01;
+    if is_http && config.redirect.redirect.is_empty() && locations.sound(&["redirect"]) {
+        let problem = Problem::new("http-01 is answered by `redirect`, which has no address")
+            .help("add redirect = \":80\"");
+        mistakes.error(&locations.option("acme_challenge"), problem);
+    }
     let url = &acme.acme_server;
     let host = url.strip_prefix("https://").unwrap_or_default();
     if locations.sound(&["acme_server"]) && (host.is_empty() || host.starts_with('/')) {

@@ -1,11 +1,10 @@
 //! What must fit together among the backends of a route.
 
 use crate::checks::common::alpn_of;
-use crate::input::locations::{Locations, SectionRef};
+use crate::input::locations::SectionRef;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::options::Route;
-use crate::section::Section;
 use crate::values::endpoints::Backend;
 use crate::values::host_name::is_host;
 use crate::values::pem_files::Ca;
@@ -13,17 +12,7 @@ use crate::values::probe::Probe;
 use crate::values::upstream::Upstream;
 
 /// Reports what does not fit among the backends of a route.
-pub(crate) fn check(
-    route: &Route,
-    index: usize,
-    locations: &Locations<'_>,
-    mistakes: &mut MistakeCollector<'_>,
-) {
-    let at = SectionRef {
-        section: Section::Route,
-        index,
-        locations,
-    };
+pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     if !at.sound(&["to"]) {
         return;
     }

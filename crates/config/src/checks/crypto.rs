@@ -1,24 +1,13 @@
 //! What TLS may be made of: profiles, suites and groups.
 
-use crate::input::locations::{Locations, SectionRef};
+use crate::input::locations::SectionRef;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::options::Route;
-use crate::section::Section;
 use crate::values::choices::{TlsProfile, TlsVersion};
 
 /// Reports what leaves no client a way in, or contradicts itself.
-pub(crate) fn check(
-    route: &Route,
-    index: usize,
-    locations: &Locations<'_>,
-    mistakes: &mut MistakeCollector<'_>,
-) {
-    let at = SectionRef {
-        section: Section::Route,
-        index,
-        locations,
-    };
+pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     if !at.sound(&["profile", "suites", "min_version", "max_version"]) {
         return;
     }
@@ -27,7 +16,7 @@ pub(crate) fn check(
             ("min_version", route.min_version),
             ("max_version", route.max_version),
         ] {
-            if locations.written_in_route(index, name) && version != TlsVersion::Tls13 {
+            if at.has(name) && version != TlsVersion::Tls13 {
                 mistakes.error(
                     &at.location(name, None),
                     Problem::new(format!(

@@ -46,6 +46,10 @@ pub(crate) fn all(config: &Config, locations: &Locations<'_>) -> Vec<Listener> {
             }
         }
     }
+    if locations.sound(&["redirect"]) {
+        let location = |at| locations.item_of_option("redirect", at);
+        found.extend(listeners_at(&config.redirect.redirect, location));
+    }
     found
 }
 
@@ -86,7 +90,7 @@ pub(crate) fn no_overlap(
 ) {
     let of_routes: usize = config.routes.iter().map(|route| route.listen.len()).sum();
     let of_others: usize = config.originate.iter().map(|one| one.listen.len()).sum();
-    let count = of_routes + of_others;
+    let count = of_routes + of_others + config.redirect.redirect.len();
     if count > ITEMS_MAX {
         let problem = Problem::new(format!(
             "there are {count} addresses to listen on, at most {ITEMS_MAX} may be"

@@ -16,6 +16,7 @@ use crate::input::location::Location;
 use crate::input::locations::Locations;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
+use crate::section::Section;
 use crate::values::upstream::UPSTREAMS_MAX;
 
 /// Reports all that does not fit.
@@ -25,10 +26,11 @@ pub(crate) fn check(
     mistakes: &mut MistakeCollector<'_>,
 ) {
     for (index, route) in config.routes.iter().enumerate() {
-        route::check(route, index, locations, mistakes);
+        route::check(route, locations.section(Section::Route, index), mistakes);
     }
     for (index, originate) in config.originate.iter().enumerate() {
-        originate::check(originate, index, locations, mistakes);
+        let at = locations.section(Section::Originate, index);
+        originate::check(originate, at, mistakes);
     }
     backends_fit(config, mistakes);
     originate::files(config, locations, mistakes);

@@ -14,15 +14,9 @@ use std::collections::BTreeMap;
 /// Reports what does not fit within it.
 pub(crate) fn check(
     originate: &Originate,
-    index: usize,
-    locations: &Locations<'_>,
+    at: SectionRef<'_>,
     mistakes: &mut MistakeCollector<'_>,
 ) {
-    let at = SectionRef {
-        section: Section::Originate,
-        index,
-        locations,
-    };
     versions(at, originate.min_version, originate.max_version, mistakes);
     alpn(at, &originate.alpn, mistakes);
     trust(originate, at, mistakes);

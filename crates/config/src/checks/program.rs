@@ -1,6 +1,7 @@
 //! What must fit together among the options of the program.
 
 use crate::config::Config;
+use crate::input::location::Location;
 use crate::input::locations::Locations;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
@@ -23,6 +24,18 @@ pub(crate) fn check(
     whole_seconds(config, locations, mistakes);
     keepalive(config, locations, mistakes);
     bounds(config, locations, mistakes);
+    redirect(config, locations, mistakes);
+}
+
+fn redirect(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {
+    let alone = locations.first_of(&["redirect_status", "redirect_port"]);
+    if config.redirect.redirect.is_empty()
+        && locations.sound(&["redirect"])
+        && alone != Location::Whole
+    {
+        let problem = Problem::new("this has no effect: `redirect` has no address");
+        mistakes.warning(&alone, problem.help("add redirect = \":80\""));
+    }
 }
 
 fn admin(config: &Config, locations: &Locations<'_>, mistakes: &mut MistakeCollector<'_>) {

@@ -1,7 +1,7 @@
 //! What must fit together where sessions are resumed and clients show certificates.
 
 use crate::config::Config;
-use crate::input::locations::Locations;
+use crate::input::locations::{Locations, SectionRef};
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::options::Route;
@@ -9,19 +9,14 @@ use crate::values::choices::ClientAsk;
 use crate::values::key_source::KeySource;
 
 /// Who asks for certificates must know who may vouch for them.
-pub(crate) fn clients(
-    route: &Route,
-    index: usize,
-    locations: &Locations<'_>,
-    mistakes: &mut MistakeCollector<'_>,
-) {
-    if !locations.sound_in_route(index, &["client_certificates", "client_ca", "client_crl"]) {
+pub(crate) fn clients(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
+    if !at.sound(&["client_certificates", "client_ca", "client_crl"]) {
         return;
     }
     let asks = route.client_certificates != ClientAsk::None;
     if asks && route.client_ca.is_none() {
         mistakes.error(
-            &locations.in_route(index, "client_certificates", None),
+            &at.location("client_certificates", None),
             Problem::new("clients are asked for certificates, but nobody may vouch for them")
                 .help("add client_ca = \"clients-ca.pem\""),
         );
@@ -32,7 +27,7 @@ pub(crate) fn clients(
     ];
     for (name, _) in given.iter().filter(|(_, given)| *given && !asks) {
         mistakes.error(
-            &locations.in_route(index, name, None),
+            &at.location(name, None),
             Problem::new(format!(
                 "`{name}` has no effect: clients are not asked for certificates"
             ))

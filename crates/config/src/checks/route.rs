@@ -2,11 +2,10 @@
 
 use crate::checks::common::{alpn, versions};
 use crate::input::location::Location;
-use crate::input::locations::{Locations, SectionRef};
+use crate::input::locations::SectionRef;
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::options::Route;
-use crate::section::Section;
 use crate::values::amounts::SourceAddress;
 use crate::values::choices::{ClientAsk, ProxyProtocol};
 use crate::values::endpoints::Backend;
@@ -14,46 +13,28 @@ use crate::values::host_name::is_host;
 use std::collections::BTreeSet;
 
 /// Reports what does not fit within it.
-pub(crate) fn check(
-    route: &Route,
-    index: usize,
-    locations: &Locations<'_>,
-    mistakes: &mut MistakeCollector<'_>,
-) {
-    let at = SectionRef {
-        section: Section::Route,
-        index,
-        locations,
-    };
-    identity(route, index, locations, mistakes);
+pub(crate) fn check(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
+    identity(route, at, mistakes);
     versions(at, route.min_version, route.max_version, mistakes);
     alpn(at, &route.alpn, mistakes);
-    proxy_protocol(route, index, locations, mistakes);
-    super::backends::check(route, index, locations, mistakes);
-    super::crypto::check(route, index, locations, mistakes);
-    super::resumption::clients(route, index, locations, mistakes);
-    super::sharing::rules(route, index, locations, mistakes);
-    sources(route, index, locations, mistakes);
+    proxy_protocol(route, at, mistakes);
+    super::backends::check(route, at, mistakes);
+    super::crypto::check(route, at, mistakes);
+    super::resumption::clients(route, at, mistakes);
+    super::sharing::rules(route, at, mistakes);
+    sources(route, at, mistakes);
 }
 
 /// A route shows either certificates or one made for it.
-fn identity(
-    route: &Route,
-    index: usize,
-    locations: &Locations<'_>,
-    mistakes: &mut MistakeCollector<'_>,
-) {
+fn identity(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     let names = ["certificates", "self_signed"];
-    if !locations.sound_in_route(index, &names) {
+    if !at.sound(&names) {
         return;
     }
-    let whole = locations.in_route(index, "", None);
-    if names
-        .iter()
-        .all(|name| locations.written_in_route(index, name))
-    {
+    let whole = at.location("", None);
+    if names.iter().all(|name| at.has(name)) {
         mistakes.error(
-            &locations.in_route(index, "self_signed", None),
+            &at.location("self_signed", None),
             Problem::new("a route shows either certificates or a self-signed one, not both")
                 .label("remove one of the two"),
         );
@@ -61,7 +42,7 @@ fn identity(
         && route.self_signed.is_none()
         && route.acme.is_empty()
         && !route.pass_through
-        && locations.sound_in_route(index, &["acme"])
+        && at.sound(&["acme"])
     {
         let help = match whole {
             Location::File(_) => {
@@ -70,8 +51,7 @@ fn identity(
             _ => "add --cert FILE --key FILE, or --self-signed NAME for trying out",
         };
         // With one of --cert and --key alone, that has been said already.
-        if matches!(whole, Location::File(_)) || !locations.written_in_route(index, "certificates")
-        {
+        if matches!(whole, Location::File(_)) || !at.has("certificates") {
             mistakes.error(
                 &whole,
                 Problem::new("this route has no certificate to show to clients").help(help),
@@ -79,17 +59,17 @@ fn identity(
         }
     }
     let mut seen = BTreeSet::new();
-    for (at, pair) in route.certificates.iter().enumerate() {
+    for (n, pair) in route.certificates.iter().enumerate() {
         if !seen.insert((&pair.cert, &pair.key)) {
             mistakes.error(
-                &locations.in_route(index, "certificates", Some(at)),
+                &at.location("certificates", Some(n)),
                 Problem::new("this certificate is listed twice").label("remove one of the two"),
             );
         }
     }
     if let Some(name) = route.self_signed.as_ref().filter(|name| !is_host(name)) {
         mistakes.error(
-            &locations.in_route(index, "self_signed", None),
+            &at.location("self_signed", None),
             Problem::new(format!("`{name}` is neither a host name nor an IP address")).help(
                 "write the name by which clients connect, such as \"localhost\" (without a port)",
             ),
@@ -97,16 +77,11 @@ fn identity(
     }
 }
 
-fn proxy_protocol(
-    route: &Route,
-    index: usize,
-    locations: &Locations<'_>,
-    mistakes: &mut MistakeCollector<'_>,
-) {
+fn proxy_protocol(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     let sends = route.proxy_protocol != ProxyProtocol::Off;
-    if sends && route.is_echo() && locations.sound_in_route(index, &["to"]) {
+    if sends && route.is_echo() && at.sound(&["to"]) {
         mistakes.error(
-            &locations.in_route(index, "proxy_protocol", None),
+            &at.location("proxy_protocol", None),
             Problem::new("there is no backend here that could be told who the client is")
                 .label("`to` is `echo:`")
                 .help("leave proxy_protocol away"),
@@ -116,15 +91,15 @@ fn proxy_protocol(
         && (route.client_certificates == ClientAsk::None || route.pass_through)
     {
         mistakes.warning(
-            &locations.in_route(index, "proxy_protocol", None),
+            &at.location("proxy_protocol", None),
             Problem::new("clients are not asked for certificates here, so none can be passed on")
                 .help("proxy_protocol = \"v2\", or client_certificates = \"optional\""),
         );
     }
-    for (at, network) in route.accept_proxy_from.iter().enumerate() {
+    for (n, network) in route.accept_proxy_from.iter().enumerate() {
         if network.prefix == 0 {
             mistakes.warning(
-                &locations.in_route(index, "accept_proxy_from", Some(at)),
+                &at.location("accept_proxy_from", Some(n)),
                 Problem::new("anybody may now say that they are anybody else")
                     .label("this is every address there is")
                     .help("name the addresses of your proxies only"),
@@ -134,21 +109,16 @@ fn proxy_protocol(
 }
 
 /// Source addresses are of the backend's family, and each is one more.
-fn sources(
-    route: &Route,
-    index: usize,
-    locations: &Locations<'_>,
-    mistakes: &mut MistakeCollector<'_>,
-) {
-    if !locations.sound_in_route(index, &["source_addresses", "to"]) {
+fn sources(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
+    if !at.sound(&["source_addresses", "to"]) {
         return;
     }
     let mut seen = BTreeSet::new();
-    for (at, source) in route.source_addresses.iter().enumerate() {
+    for (n, source) in route.source_addresses.iter().enumerate() {
         let SourceAddress::Address(ip) = source else {
             if route.source_addresses.len() > 1 {
                 mistakes.error(
-                    &locations.in_route(index, "source_addresses", Some(at)),
+                    &at.location("source_addresses", Some(n)),
                     Problem::new("\"auto\" stands alone").label("remove it, or the addresses"),
                 );
             }
@@ -166,7 +136,7 @@ fn sources(
         let twice = || (!seen.insert(ip)).then(|| format!("{ip} is listed twice"));
         let fault = faults.next().or_else(twice);
         if let Some(fault) = fault {
-            let location = locations.in_route(index, "source_addresses", Some(at));
+            let location = at.location("source_addresses", Some(n));
             mistakes.error(&location, Problem::new(fault).label("remove this address"));
         }
     }

@@ -3,10 +3,11 @@
 
 use crate::checks::listeners::item_of;
 use crate::config::Config;
-use crate::input::locations::Locations;
+use crate::input::locations::{Locations, SectionRef};
 use crate::mistakes::collector::MistakeCollector;
 use crate::mistakes::problem::Problem;
 use crate::options::Route;
+use crate::section::Section;
 use crate::values::choices::ClientAsk;
 use crate::values::endpoints::{Backend, Listen};
 use crate::values::upstream::Upstream;
@@ -17,8 +18,9 @@ pub(crate) fn check(
     mistakes: &mut MistakeCollector<'_>,
 ) {
     for (index, route) in config.routes.iter().enumerate() {
-        names(route, index, locations, mistakes);
-        pass_through(route, index, locations, mistakes);
+        let at = locations.section(Section::Route, index);
+        names(route, at, mistakes);
+        pass_through(route, at, mistakes);
     }
     let sound = |index: &usize| {
         let names = ["listen", "server_names", "alpn", "accept_proxy_from"];
@@ -91,25 +93,15 @@ fn in_common<'a, T: PartialEq>(first: &'a [T], second: &[T]) -> Option<Option<&'
 }
 
 /// Each name once.
-fn names(
-    route: &Route,
-    index: usize,
-    locations: &Locations<'_>,
-    mistakes: &mut MistakeCollector<'_>,
-) {
-    if !locations.sound_in_route(index, &["server_names"]) {
+fn names(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
+    if !at.sound(&["server_names"]) {
         return;
     }
-    for (at, name) in route.server_names.iter().enumerate() {
-        if route
-            .server_names
-            .iter()
-            .take(at)
-            .any(|other| other == name)
-        {
+    for (n, name) in route.server_names.iter().enumerate() {
+        if route.server_names.iter().take(n).any(|other| other == name) {
             let problem = Problem::new(format!("`{name}` is listed twice"));
             mistakes.error(
-                &locations.in_route(index, "server_names", Some(at)),
+                &at.location("server_names", Some(n)),
                 problem.label("remove one of the two"),
             );
         }
@@ -117,13 +109,8 @@ fn names(
 }
 
 /// What passes untouched is not ours to speak for.
-fn pass_through(
-    route: &Route,
-    index: usize,
-    locations: &Locations<'_>,
-    mistakes: &mut MistakeCollector<'_>,
-) {
-    if !route.pass_through || !locations.sound_in_route(index, &["pass_through"]) {
+fn pass_through(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
+    if !route.pass_through || !at.sound(&["pass_through"]) {
         return;
     }
     let without_effect = [
@@ -141,11 +128,12 @@ fn pass_through(
         "suites",
         "groups",
         "truncation",
+        "backend_down",
     ];
     for name in without_effect {
-        if locations.written_in_route(index, name) {
+        if at.has(name) {
             mistakes.error(
-                &locations.in_route(index, name, None),
+                &at.location(name, None),
                 Problem::new(format!(
                     "`{name}` has no effect where TLS passes through untouched"
                 ))
@@ -155,9 +143,9 @@ fn pass_through(
         }
     }
     let echo = |upstream: &&Upstream| matches!(upstream.backend, Backend::Echo);
-    if locations.sound_in_route(index, &["to"]) && route.to.iter().any(|to| echo(&to)) {
+    if at.sound(&["to"]) && route.to.iter().any(|to| echo(&to)) {
         mistakes.error(
-            &locations.in_route(index, "to", None),
+            &at.location("to", None),
             Problem::new("`echo:` speaks no TLS, so nothing can be passed through to it")
                 .help("give the address of a TLS server"),
         );
@@ -165,17 +153,12 @@ fn pass_through(
 }
 
 /// Rules are for clients which are asked.
-pub(crate) fn rules(
-    route: &Route,
-    index: usize,
-    locations: &Locations<'_>,
-    mistakes: &mut MistakeCollector<'_>,
-) {
+pub(crate) fn rules(route: &Route, at: SectionRef<'_>, mistakes: &mut MistakeCollector<'_>) {
     let asks = route.client_certificates != ClientAsk::None;
-    let sound = locations.sound_in_route(index, &["client_certificates", "client_allow"]);
+    let sound = at.sound(&["client_certificates", "client_allow"]);
     if sound && !asks && !route.client_allow.is_empty() && !route.pass_through {
         mistakes.error(
-            &locations.in_route(index, "client_allow", None),
+            &at.location("client_allow", None),
             Problem::new("`client_allow` has no effect: clients are not asked for certificates")
                 .help("add client_certificates = \"required\""),
         );
@@ -184,7 +167,7 @@ pub(crate) fn rules(
         && !route.client_allow.is_empty()
     {
         mistakes.warning(
-            &locations.in_route(index, "client_allow", None),
+            &at.location("client_allow", None),
             Problem::new("who shows no certificate comes in whatever `client_allow` says")
                 .label("client_certificates is \"optional\"")
                 .help("client_certificates = \"required\" refuses them"),

@@ -30,6 +30,11 @@ impl Locations<'_> {
         find(self.entries, name).map_or(Location::Whole, |raw| raw.location.clone())
     }
 
+    /// An item of a list that is an option of the program; else the option.
+    pub(crate) fn item_of_option(&self, name: &str, at: usize) -> Location {
+        find(self.entries, name).map_or(Location::Whole, |value| location_of(value, Some(at)))
+    }
+
     /// The first of these options that was written.
     pub(crate) fn first_of(&self, names: &[&str]) -> Location {
         names
@@ -63,14 +68,13 @@ impl Locations<'_> {
         }
     }
 
-    /// Whether an option of a route was written at all.
-    pub(crate) fn written_in_route(&self, route: usize, name: &str) -> bool {
-        self.routes
-            .get(route)
-            .is_some_and(|route| match &route.raw.data {
-                RawData::Table(entries) => find(entries, name).is_some(),
-                _ => false,
-            })
+    /// A route or an origination, by its place in the list.
+    pub(crate) fn section(&self, section: Section, index: usize) -> SectionRef<'_> {
+        SectionRef {
+            section,
+            index,
+            locations: self,
+        }
     }
 
     /// The value of an option of a route, or one item of it; else the route.
@@ -93,15 +97,17 @@ impl Locations<'_> {
             RawData::Table(entries) => find(entries, name),
             _ => None,
         };
-        let location = match (value.map(|value| &value.data), item) {
-            (Some(RawData::List(items)), Some(at)) => items.get(at).map(|item| &item.location),
-            _ => None,
-        };
-        location
-            .or(value.map(|value| &value.location))
-            .unwrap_or(&raw.location)
-            .clone()
+        value.map_or_else(|| raw.location.clone(), |value| location_of(value, item))
     }
+}
+
+/// A value, or one item of it.
+fn location_of(value: &RawValue, item: Option<usize>) -> Location {
+    let item = match (&value.data, item) {
+        (RawData::List(items), Some(at)) => items.get(at),
+        _ => None,
+    };
+    item.unwrap_or(value).location.clone()
 }
 
 fn find<'a>(entries: &'a [(Key, RawValue)], name: &str) -> Option<&'a RawValue> {
@@ -120,6 +126,15 @@ pub(crate) struct SectionRef<'a> {
 }
 
 impl SectionRef<'_> {
+    /// Whether the option was written at all.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        let written = self.locations.all(self.section).get(self.index);
+        written.is_some_and(|section| match &section.raw.data {
+            RawData::Table(entries) => find(entries, name).is_some(),
+            _ => false,
+        })
+    }
+
     pub(crate) fn sound(&self, names: &[&str]) -> bool {
         self.locations.sound_in(self.section, self.index, names)
     }

@@ -3,7 +3,8 @@
 use crate::option::group::option_groups;
 use crate::values::admin::Admin;
 use crate::values::amounts::Amount;
-use crate::values::choices::{LogFormat, LogLevel, Sandbox};
+use crate::values::choices::{AcmeChallenge, LogFormat, LogLevel, RedirectStatus, Sandbox};
+use crate::values::endpoints::Listen;
 use crate::values::key_source::KeySource;
 use crate::values::pem_files::Ca;
 use crate::values::quantities::{ByteSize, Count};
@@ -259,6 +260,11 @@ option_groups! {
         /// says where they are.
         acme_terms_agreed: bool = default "false";
 
+        /// How the server is shown that a name is ours: `tls-alpn-01` on port 443, where one of the
+        /// route's addresses must be what the server finds; or `http-01` on port 80, where one of the
+        /// addresses of `redirect` must be.
+        acme_challenge: AcmeChallenge = default "tls-alpn-01", like "\"http-01\"";
+
         /// An e-mail address where the server's people may write to.
         acme_email: Option<String> = default "none";
 
@@ -277,6 +283,22 @@ option_groups! {
         /// A file with that key, in base64url as such servers give it out. Nobody but the owner may
         /// read it.
         acme_eab_key_file: Option<PathBuf> = default "off";
+    }
+
+    /// A listener for plain HTTP that sends browsers on to https. A process of its own answers it,
+    /// without privileges.
+    Redirect, "Redirect from HTTP" {
+        /// Addresses that are listened on for plain HTTP: `HOST:PORT`, `[IPv6]:PORT`, or `:PORT` for
+        /// all addresses of the machine. Every request is answered with a redirect to the same host
+        /// and path over https, and the connection is closed.
+        redirect: Vec<Listen> = default "", like "\":80\"";
+
+        /// The status of a redirect: 308 (permanent; the method stays) or 301 (permanent; browsers
+        /// make a GET of a POST).
+        redirect_status: RedirectStatus = default "308", like "301";
+
+        /// The port of the https address that clients are sent to.
+        redirect_port: u32 = default "443", "1" ..= "65535", like "8443";
     }
 
     /// What is written to standard error.

@@ -4,8 +4,8 @@ use crate::option::group::option_groups;
 use crate::values::acme_name::AcmeName;
 use crate::values::amounts::SourceAddress;
 use crate::values::choices::{
-    Balance, ClientAsk, NameUnknown, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite, TlsVersion,
-    Truncation,
+    BackendDown, Balance, ClientAsk, NameUnknown, ProxyProtocol, TlsGroup, TlsProfile, TlsSuite,
+    TlsVersion, Truncation,
 };
 use crate::values::client_match::ClientMatch;
 use crate::values::endpoints::Listen;
@@ -51,6 +51,12 @@ option_groups! {
         /// A backend that has come back gets its full share only after so long, and little
         /// at first.
         slow_start: Option<Duration> = default "off", "1s" ..= "1h";
+
+        /// What the client sees when no backend can be reached. `alert`: the fatal alert
+        /// internal_error. `reset`: a TCP reset without an alert. `close`: close_notify, which a
+        /// client can't distinguish from an empty answer. With `pass_through` the connection is
+        /// reset in any case.
+        backend_down: BackendDown = default "alert", like "\"reset\"";
 
         /// Speak TLS with the backends, too. Their certificates are judged, and sessions resumed.
         backend_tls: bool = default "false",

@@ -63,7 +63,8 @@ pub(crate) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
     let per_connection = descriptors_per_connection(config);
     let listeners: usize = config.routes.iter().map(|route| route.listen.len()).sum();
     let plain: usize = config.originate.iter().map(|one| one.listen.len()).sum();
-    let reserved = DESCRIPTORS_RESERVED + (listeners + plain) as u64;
+    let listeners = listeners + plain + config.redirect.redirect.len();
+    let reserved = DESCRIPTORS_RESERVED + listeners as u64;
     let room = machine.descriptors_max.saturating_sub(reserved) / per_connection;
     let room = room.min(AUTO_PER_WORKER_MAX);
     if room == 0 {
@@ -101,7 +102,7 @@ pub(crate) fn plan(config: &Config, machine: &Machine) -> Result<Plan, Misfit> {
         wanted,
         room: (workers * room).min(ports),
         sockets: per_connection,
-        listeners: (listeners + plain) as u64,
+        listeners: listeners as u64,
     };
     let amounts = budget::settle(config, machine, capacity)
         .map_err(|problem| (&["memory", "max_connections"][..], problem))?;

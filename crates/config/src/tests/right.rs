@@ -201,6 +201,10 @@ const EVERY_OPTION: &str = "
         acme_ca = 'acme-ca.pem'
         acme_eab_id = 'me'
         acme_eab_key_file = 'eab.key'
+        acme_challenge = 'http-01'
+        redirect = ':80'
+        redirect_status = 301
+        redirect_port = 8443
         log_level = 'debug'
         log_format = 'json'
         log_handshakes = true
@@ -234,7 +238,7 @@ fn every_option_can_be_set() {
     );
     let (given, blank) = (given.expect("plain data"), blank.expect("plain data"));
     for group in [
-        "process", "limits", "timeouts", "sockets", "tickets", "acme", "log",
+        "process", "limits", "timeouts", "sockets", "tickets", "acme", "redirect", "log",
     ] {
         for (name, value) in given[group].as_object().expect("a group") {
             assert_ne!(*value, blank[group][name], "{name} was not set");

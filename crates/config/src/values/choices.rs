@@ -38,10 +38,15 @@ macro_rules! choice {
             const KIND: Kind = Kind::choice($kind, $example, &[$($word),*]);
 
             fn read(raw: &RawValue, _: &ReadContext<'_>) -> ReadResult<Self> {
-                let text = match &raw.data {
+                let number = match &raw.data {
+                    RawData::Integer(Ok(number)) => number.to_string(),
                     // The versions of TLS look like numbers: 1.3 is as clear as "1.3".
-                    RawData::Float(text) => text,
-                    _ => raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?,
+                    RawData::Float(text) => text.clone(),
+                    _ => String::new(),
+                };
+                let text = match Self::KIND.choices.contains(&number.as_str()) {
+                    true => &number,
+                    false => raw.as_text().ok_or_else(|| wrong_type::<Self>(raw))?,
                 };
                 match text {
                     $( $word => Ok(Self::$variant), )*
@@ -73,6 +78,18 @@ choice! {
 }
 
 choice! {
+    /// What a client sees when none of its backends can be reached.
+    BackendDown, "way to end a connection without a backend", "\"alert\", \"reset\" or \"close\"", "\"alert\"" {
+        /// The fatal alert internal_error.
+        Alert = "alert",
+        /// A TCP reset without an alert.
+        Reset = "reset",
+        /// close_notify, as after an empty answer.
+        Close = "close",
+    }
+}
+
+choice! {
     /// Whether clients are asked for certificates.
     ClientAsk, "way to ask clients for certificates", "\"none\", \"optional\" or \"required\"", "\"required\"" {
         /// They are not asked.
@@ -81,6 +98,36 @@ choice! {
         Optional = "optional",
         /// Who shows none is refused.
         Required = "required",
+    }
+}
+
+choice! {
+    /// How an ACME server is shown that a name is ours.
+    AcmeChallenge, "challenge", "\"tls-alpn-01\" or \"http-01\"", "\"http-01\"" {
+        /// By a certificate on the TLS port (RFC 8737).
+        TlsAlpn01 = "tls-alpn-01",
+        /// By a page on the port of plain HTTP (RFC 8555 §8.3).
+        Http01 = "http-01",
+    }
+}
+
+choice! {
+    /// The status of a redirect.
+    RedirectStatus, "status of a redirect", "301 or 308", "308" {
+        /// Moved Permanently.
+        MovedPermanently = "301",
+        /// Permanent Redirect.
+        PermanentRedirect = "308",
+    }
+}
+
+impl RedirectStatus {
+    /// The number of the status.
+    pub fn code(self) -> u16 {
+        match self {
+            RedirectStatus::MovedPermanently => 301,
+            RedirectStatus::PermanentRedirect => 308,
+        }
     }
 }
 

@@ -40,6 +40,18 @@ impl Network {
         }
     }
 
+    /// The same network in canonical form: `::ffff:10.0.0.0/104` is `10.0.0.0/8`, since clients'
+    /// addresses are canonical too.
+    fn canonical(self) -> Network {
+        const MAPPED: u8 = 96;
+        match (self.address.to_canonical(), self.prefix.checked_sub(MAPPED)) {
+            (address @ IpAddr::V4(_), Some(prefix)) if self.address.is_ipv6() => {
+                Network { address, prefix }
+            }
+            _ => self,
+        }
+    }
+
     /// The network of so many bits in which this address lies.
     fn around(address: IpAddr, prefix: u8) -> Network {
         let address = match address {
@@ -105,7 +117,7 @@ impl OptionType for Network {
             ))
             .into());
         }
-        Ok(network)
+        Ok(network.canonical())
     }
 }
 
@@ -135,6 +147,9 @@ mod tests {
             ("2001:db8::/32", "2001:db8:ffff::1", "2001:db9::"),
             ("::/0", "::1", "127.0.0.1"),
             ("::1", "::1", "::2"),
+            ("::ffff:10.0.0.0/104", "10.1.2.3", "11.0.0.0"),
+            ("::ffff:192.0.2.7", "192.0.2.7", "192.0.2.6"),
+            ("::ffff:0:0/96", "192.0.2.7", "::1"),
         ] {
             let network = read(network).unwrap();
             assert!(

@@ -109,10 +109,9 @@ impl Client {
     fn endpoints(&self, io: &impl Io, fd: Fd) -> Option<Endpoints> {
         self.introduced
             .or_else(|| match (self.peer, io.local_address(fd)) {
-                (Peer::Tcp(client), Ok(Addr::Tcp(server))) => Some(Endpoints {
-                    client: without_scope(client),
-                    server: without_scope(server),
-                }),
+                (Peer::Tcp(client), Ok(Addr::Tcp(server))) => {
+                    Some(Endpoints::new(without_scope(client), without_scope(server)))
+                }
                 _ => None,
             })
     }

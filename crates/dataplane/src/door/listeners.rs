@@ -61,7 +61,7 @@ impl Listeners {
         &self.all
     }
 
-    /// Accepts nothing more, until [`Listeners::go_on`].
+    /// Accepts nothing more, until [`Listeners::restart`].
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
     }
@@ -76,8 +76,8 @@ impl Listeners {
         self.stopped
     }
 
-    /// Accepts again.
-    pub(crate) fn go_on(&mut self) {
+    /// Accepts again after [`Listeners::stop`].
+    pub(crate) fn restart(&mut self) {
         self.stopped = false;
     }
 

@@ -14,9 +14,10 @@ use crate::established::interest::has_tls_ended;
 use crate::io::{Io, discard};
 use crate::memory::backlog;
 use crate::workspace::Workspace;
+use dormouse_config::BackendDown;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
-use dormouse_record::Alert;
+use dormouse_record::{Alert, AlertDescription};
 use dormouse_tables::counters::Count;
 use std::io;
 
@@ -102,6 +103,18 @@ pub(crate) fn begin_farewell(slot: &mut Slot, work: &mut Workspace<impl Io>) {
     }
     slot.set_phase(Phase::Draining);
     farewell(slot, work, Alert::CLOSE_NOTIFY);
+}
+
+/// No backend can be reached: ends a TLS connection whose client waits for an answer.
+pub(crate) fn begin_refusal(slot: &mut Slot, work: &mut Workspace<impl Io>, how: BackendDown) {
+    match how {
+        BackendDown::Alert => {
+            slot.set_phase(Phase::Draining);
+            farewell(slot, work, Alert::fatal(AlertDescription::InternalError));
+        }
+        BackendDown::Reset => begin_reset(slot),
+        BackendDown::Close => begin_farewell(slot, work),
+    }
 }
 
 fn farewell(slot: &mut Slot, work: &mut Workspace<impl Io>, alert: Alert) {

@@ -15,6 +15,7 @@ use crate::io::Io;
 use crate::memory::backlog;
 use crate::outbound::request::BackendRequest;
 use crate::workspace::Workspace;
+use dormouse_config::BackendDown;
 use dormouse_handover::slot::{Flag, Phase, Slot};
 use dormouse_reactor::Fd;
 use dormouse_reactor::socket::{Addr, Attempt, Connecting, Shortage};
@@ -187,14 +188,20 @@ fn may_retry<I>(slot: &Slot, cx: &Context<'_, I>) -> bool {
     cx.work.now_ms < began_ms + cx.limits.backend_connect_timeout_ms
 }
 
-/// No backend is left: the client gets close_notify.
+/// No backend is left: the client is told so in a way that it can't take for an answer, unless the
+/// route says otherwise.
 fn give_up<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) {
     close_plain(slot, &cx.work.io);
     let backend = &cx.route.backend_name;
-    let told = if slot.has(Flag::PassThrough) {
-        "are reset"
-    } else {
-        "get close_notify"
+    let how = match slot.has(Flag::PassThrough) {
+        // In TLS that is not ours nothing can be said.
+        true => BackendDown::Reset,
+        false => cx.route.backend_down,
+    };
+    let told = match how {
+        BackendDown::Alert => "get the alert internal_error",
+        BackendDown::Reset => "are reset",
+        BackendDown::Close => "get close_notify",
     };
     let now_ms = cx.work.now_ms;
     cx.work.bursts.note(Subject::BackendDown, now_ms, |more| {
@@ -202,7 +209,7 @@ fn give_up<I: Io>(slot: &mut Slot, cx: &mut Context<'_, I>, why: &str) {
             "backend can't be reached; its clients {told}");
     });
     cx.note_close(slot, CloseReason::BackendDown);
-    close::begin_farewell(slot, cx.work);
+    close::begin_refusal(slot, cx.work, how);
 }
 
 fn close_plain(slot: &mut Slot, io: &impl Io) {

@@ -27,7 +27,7 @@ use crate::memory::paced::{self, PaceLimit, Paced};
 use crate::memory::starved::{SOON_MS, Starved};
 use crate::outbound::request::LocalClient;
 use crate::settings::Settings;
-use crate::token;
+use crate::token::{self, Id};
 use crate::workspace::{Allowance, Workspace};
 use close_reason::CloseReason;
 use context::Context;
@@ -175,7 +175,7 @@ impl Connections {
             return None;
         };
         self.slots.header().mark_busy(index);
-        let token = token::connection(index, socket.generation, Side::Tls);
+        let token = token::connection((index, socket.generation), Side::Tls);
         let first = self.slots.get_mut(index).and_then(|slot| {
             let cookie = work.io.cookie(socket.fd).unwrap_or(0) as u32;
             let now_s = work.now_s();
@@ -191,7 +191,7 @@ impl Connections {
     /// A side of a connection is ready for something.
     pub(crate) fn on_ready<I: Io>(
         &mut self,
-        (index, generation): (u32, u32),
+        (index, generation): Id,
         side: Side,
         ready: poller::Event,
         settings: &Settings,
@@ -223,7 +223,7 @@ impl Connections {
     /// Gives a warm connection to a local client. `false`: it is not good any more.
     pub(crate) fn give_warm<I: Io>(
         &mut self,
-        (index, generation): (u32, u32),
+        (index, generation): Id,
         client: LocalClient,
         settings: &Settings,
         work: &mut Workspace<I>,
@@ -348,8 +348,8 @@ impl Connections {
         let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
-        let tls = token::connection(index, slot.generation, Side::Tls);
-        let plain = token::connection(index, slot.generation, Side::Plain);
+        let tls = token::connection((index, slot.generation), Side::Tls);
+        let plain = token::connection((index, slot.generation), Side::Plain);
         if let Err(e) = interest::apply(slot, &work.io, tls, plain) {
             // Without epoll the connection would never be heard of again.
             tracing::error!(error = %e, "epoll refused a descriptor; its connection is closed");
@@ -584,7 +584,7 @@ impl Connections {
         let Some(slot) = self.slots.get(index) else {
             return false;
         };
-        let token = token::connection(index, slot.generation, side);
+        let token = token::connection((index, slot.generation), side);
         match interest::rewatch(slot, &work.io, side, token) {
             Ok(()) => true,
             Err(e) => {

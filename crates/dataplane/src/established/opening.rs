@@ -41,7 +41,10 @@ pub(crate) fn open_stored(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flo
         return Ok(());
     }
     let mut key = OpenKey::new(&slot.tls);
-    open_received(slot, work, &mut key, have)
+    let opened = open_received(slot, work, &mut key, have);
+    // A KeyUpdate may have come with Finished, and a backend that says nothing takes its time.
+    let answered = flow::answer_key_update(slot, work);
+    opened.and(answered)
 }
 
 fn open_turn(slot: &mut Slot, work: &mut Workspace<impl Io>) -> Flow {

@@ -8,7 +8,7 @@ use crate::io::OsIo;
 use crate::keeper::adopt_pending;
 use crate::lifecycle::reload::Remembered;
 use crate::worker::{Inheritance, Worker};
-use dormouse_config::{self as config, Flag as Given, Machine, Purpose, Truncation};
+use dormouse_config::{self as config, BackendDown, Flag as Given, Machine, Purpose, Truncation};
 use dormouse_handover::share::Limits;
 use dormouse_handover::slot::SLOT_LAYOUT_VERSION;
 use dormouse_reactor::pending::Pending;
@@ -93,6 +93,7 @@ impl World {
             sockets: SocketOptions::new(&config.config.sockets),
             backend_tls: None,
             truncation: Truncation::Abort,
+            backend_down: BackendDown::Alert,
             backend_name: String::new(),
             access: Access::default(),
             sources: Vec::new(),

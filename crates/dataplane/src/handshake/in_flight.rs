@@ -138,7 +138,7 @@ impl InFlight {
     }
 
     /// Epoll has told of it, and keeps silent now.
-    pub(crate) fn has_been_told(&mut self) {
+    pub(crate) fn note_reported(&mut self) {
         self.watch = Watch::Told;
     }
 

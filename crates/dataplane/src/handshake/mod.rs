@@ -11,14 +11,15 @@ pub(crate) mod route_choice;
 pub(crate) mod table;
 
 use crate::bursts::Subject;
+use crate::context::WorkerContext;
 use crate::door::admission;
 use crate::door::client::Client;
+use crate::established::NewSocket;
 use crate::established::step::Event;
-use crate::established::{Connections, NewSocket};
 use crate::io::Io;
 use crate::proxy_protocol::Refused;
 use crate::settings::Settings;
-use crate::token;
+use crate::token::{self, Id};
 use crate::workspace::Workspace;
 use challenge::Challenge;
 use dormouse_engine::{ExpectedHandshake, Handshake, HandshakeLimits};
@@ -127,51 +128,54 @@ impl Handshakes {
     // ---- accepted ----
 
     /// Takes a newcomer in, if it may connect. It waits for its turn, with nothing in the heap.
-    pub(crate) fn begin<I: Io>(
-        &mut self,
-        newcomer: Newcomer,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-    ) {
+    pub(crate) fn begin<I: Io>(&mut self, newcomer: Newcomer, cx: &mut WorkerContext<I>) {
         let Newcomer {
             fd,
             client,
             route,
             candidates,
         } = newcomer;
-        work.count.add(Count::Accepted, 1);
-        let configured = settings.route(route);
+        cx.work.count.add(Count::Accepted, 1);
+        let configured = cx.settings.route(route);
         let is_proxy = configured.is_some_and(|r| client.is_proxy(&r.access.accept_proxy_from));
-        if !is_proxy && !admit(route, candidates.is_some(), &client, settings, work) {
-            return work.io.close(fd);
+        if !is_proxy
+            && !admit(
+                route,
+                candidates.is_some(),
+                &client,
+                &cx.settings,
+                &mut cx.work,
+            )
+        {
+            return cx.work.io.close(fd);
         }
         if let Some(route) = configured {
-            work.io.set_client_options(&route.sockets, fd);
+            cx.work.io.set_client_options(&route.sockets, fd);
         }
-        let generation = work.next_generation();
-        let deadline_ms = work.now_ms + settings.limits.handshake_timeout_ms;
-        let index = self.table.begin(
+        let generation = cx.work.next_generation();
+        let deadline_ms = cx.work.now_ms + cx.settings.limits.handshake_timeout_ms;
+        let id = self.table.begin(
             (fd, client),
             is_proxy,
             (route, candidates),
             generation,
-            work.now_ms,
+            cx.work.now_ms,
             deadline_ms,
         );
         // Often the ClientHello is there already; epoll is told when it is not.
-        self.queue.push_new(index, generation, work.now_ms);
+        self.queue.push_new(id, cx.work.now_ms);
     }
 
     /// Epoll has reported a handshake: it waits for its turn.
-    pub(crate) fn on_ready(&mut self, index: u32, generation: u32, now_ms: u64) {
-        let Some(entry) = self.table.entry(index, generation) else {
+    pub(crate) fn on_ready(&mut self, id: Id, now_ms: u64) {
+        let Some(entry) = self.table.entry(id) else {
             return;
         };
-        entry.has_been_told();
+        entry.note_reported();
         if entry.has_answered() {
-            self.queue.push_known(index, generation);
+            self.queue.push_known(id);
         } else {
-            self.queue.push_new(index, generation, now_ms);
+            self.queue.push_new(id, now_ms);
         }
     }
 
@@ -179,26 +183,19 @@ impl Handshakes {
 
     /// Gives turns to handshakes until the time is up; the first step is always made. `others` are
     /// handshakes with servers, which count towards the same limit.
-    pub(crate) fn turn<I: Io>(
-        &mut self,
-        until_us: u64,
-        others: usize,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-        connections: &mut Connections,
-    ) {
+    pub(crate) fn turn<I: Io>(&mut self, until_us: u64, others: usize, cx: &mut WorkerContext<I>) {
         if self.queue.has_newcomers() {
-            self.sort_newcomers(work);
-            self.evict_silent(others, settings, work);
+            self.sort_newcomers(&mut cx.work);
+            self.evict_silent(others, cx);
         }
         loop {
-            let may_begin = self.may_begin(others, settings);
-            let next = self.queue.next(work.now_ms, may_begin);
+            let may_begin = self.may_begin(others, &cx.settings);
+            let next = self.queue.next(cx.work.now_ms, may_begin);
             let Some((id, waited)) = next else {
                 return;
             };
-            self.advance(id, waited, settings, work, connections);
-            if work.io.monotonic_us() >= until_us {
+            self.advance(id, waited, cx);
+            if cx.work.io.monotonic_us() >= until_us {
                 return;
             }
         }
@@ -211,20 +208,22 @@ impl Handshakes {
 
     /// Every place is taken and a client waits: handshakes whose client has been silent for long
     /// lose theirs.
-    fn evict_silent<I: Io>(&mut self, others: usize, settings: &Settings, work: &mut Workspace<I>) {
-        if self.may_begin(others, settings) || work.now_ms < self.silent_look_ms {
+    fn evict_silent<I: Io>(&mut self, others: usize, cx: &mut WorkerContext<I>) {
+        if self.may_begin(others, &cx.settings) || cx.work.now_ms < self.silent_look_ms {
             return;
         }
-        self.silent_look_ms = work.now_ms + SILENT_LOOK_MS;
-        work.count.add(Count::PausedHandshakes, 1);
-        work.bursts.note(Subject::Paused, work.now_ms, |more| {
-            tracing::warn!(more, "newcomers wait: max_handshakes are in flight");
-        });
-        let silent_ms = settings.limits.handshake_timeout_ms / SILENT_PART;
-        let before_ms = work.now_ms.saturating_sub(silent_ms);
-        while let Some((index, generation)) = self.table.oldest_silent(before_ms) {
-            work.count.add(Count::HandshakesSilent, 1);
-            self.drop_handshake(index, generation, work);
+        self.silent_look_ms = cx.work.now_ms + SILENT_LOOK_MS;
+        cx.work.count.add(Count::PausedHandshakes, 1);
+        cx.work
+            .bursts
+            .note(Subject::Paused, cx.work.now_ms, |more| {
+                tracing::warn!(more, "newcomers wait: max_handshakes are in flight");
+            });
+        let silent_ms = cx.settings.limits.handshake_timeout_ms / SILENT_PART;
+        let before_ms = cx.work.now_ms.saturating_sub(silent_ms);
+        while let Some(id) = self.table.oldest_silent(before_ms) {
+            cx.work.count.add(Count::HandshakesSilent, 1);
+            self.drop_handshake(id, &mut cx.work);
         }
     }
 
@@ -233,8 +232,8 @@ impl Handshakes {
         let Handshakes { table, queue, .. } = self;
         let Workspace { io, scratch, .. } = work;
         let hello = &mut scratch.opening[..HELLO_MAX];
-        queue.sort(|(index, generation)| {
-            let Some(entry) = table.entry(index, generation) else {
+        queue.sort(|id| {
+            let Some(entry) = table.entry(id) else {
                 return false;
             };
             match io.peek(entry.fd, hello) {
@@ -251,52 +250,45 @@ impl Handshakes {
     }
 
     /// Makes a step of a handshake, and acts on where it led.
-    fn advance<I: Io>(
-        &mut self,
-        (index, generation): (u32, u32),
-        waited: bool,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-        connections: &mut Connections,
-    ) {
-        let Some(step) = self.step(index, generation, waited, settings, work) else {
+    fn advance<I: Io>(&mut self, id: Id, waited: bool, cx: &mut WorkerContext<I>) {
+        let Some(step) = self.step(id, waited, cx) else {
             return;
         };
-        let Some(entry) = self.table.entry(index, generation) else {
+        let Some(entry) = self.table.entry(id) else {
             return;
         };
         let (client, is_lingering) = (entry.client, entry.is_lingering());
-        let took_ms = work.now_ms.saturating_sub(entry.accepted_ms);
-        let each_ms = settings.limits.log_handshakes.then_some(took_ms);
+        let took_ms = cx.work.now_ms.saturating_sub(entry.accepted_ms);
+        let each_ms = cx.settings.limits.log_handshakes.then_some(took_ms);
         match step {
             HandshakeStep::Continues | HandshakeStep::Introduced | HandshakeStep::Hello => {}
             HandshakeStep::Established => {
-                self.establish(index, generation, settings, work, connections);
+                self.establish(id, cx);
             }
             HandshakeStep::PassesThrough => {
-                self.pass_through(index, generation, settings, work, connections);
+                self.pass_through(id, cx);
             }
-            HandshakeStep::Denied => self.drop_handshake(index, generation, work),
+            HandshakeStep::Denied => self.drop_handshake(id, &mut cx.work),
             HandshakeStep::NotIntroduced(refused) => {
-                log_bad_header(&client, refused, work);
-                self.drop_handshake(index, generation, work);
+                log_bad_header(&client, refused, &mut cx.work);
+                self.drop_handshake(id, &mut cx.work);
             }
             HandshakeStep::GivenUp => {
                 let why = "the client had given up before its turn came";
                 log_gone("peer", why, &client, each_ms);
-                work.count.add(Count::HandshakesGivenUp, 1);
-                self.drop_handshake(index, generation, work);
+                cx.work.count.add(Count::HandshakesGivenUp, 1);
+                self.drop_handshake(id, &mut cx.work);
             }
             HandshakeStep::Gone => {
                 if !is_lingering {
                     let why = "the client's connection ended";
                     log_gone("peer", why, &client, each_ms);
                 }
-                self.drop_handshake(index, generation, work);
+                self.drop_handshake(id, &mut cx.work);
             }
             HandshakeStep::Failed(failure) => {
-                log::client_failed(&failure, &client, each_ms, work);
-                self.table.note_lingering(index, generation, work.now_ms);
+                log::client_failed(&failure, &client, each_ms, &mut cx.work);
+                self.table.note_lingering(id, cx.work.now_ms);
             }
         }
     }
@@ -305,23 +297,27 @@ impl Handshakes {
     /// before its first byte is looked at; when its hello is there, its route must be found.
     fn step<I: Io>(
         &mut self,
-        index: u32,
-        generation: u32,
+        id: Id,
         waited: bool,
-        settings: &Settings,
-        work: &mut Workspace<I>,
+        cx: &mut WorkerContext<I>,
     ) -> Option<HandshakeStep> {
         loop {
-            match self.one_step(index, generation, waited, settings, work)? {
+            match self.one_step(id, waited, cx)? {
                 HandshakeStep::Introduced => {
-                    let entry = self.table.entry(index, generation)?;
+                    let entry = self.table.entry(id)?;
                     let (route, client) = (entry.route, entry.client);
-                    if !admit(route, entry.has_choice(), &client, settings, work) {
+                    if !admit(
+                        route,
+                        entry.has_choice(),
+                        &client,
+                        &cx.settings,
+                        &mut cx.work,
+                    ) {
                         return Some(HandshakeStep::Denied);
                     }
                 }
                 HandshakeStep::Hello => {
-                    let decided = self.choose_route(index, generation, settings, work);
+                    let decided = self.choose_route(id, cx);
                     if decided.is_some() {
                         return decided;
                     }
@@ -333,24 +329,23 @@ impl Handshakes {
 
     fn one_step<I: Io>(
         &mut self,
-        index: u32,
-        generation: u32,
+        id: Id,
         waited: bool,
-        settings: &Settings,
-        work: &mut Workspace<I>,
+        cx: &mut WorkerContext<I>,
     ) -> Option<HandshakeStep> {
+        let WorkerContext { settings, work, .. } = cx;
         let limits = HandshakeLimits {
             bytes_max: settings.limits.handshake_bytes_max,
         };
         let turn = Turn {
-            token: token::handshake(index, generation),
+            token: token::handshake(id),
             now: work.io.unix_time(),
             timeout_ms: settings.limits.handshake_timeout_ms,
             work,
             waited,
         };
         let challenge = self.challenge.as_ref();
-        self.table.step((index, generation), turn, |route| {
+        self.table.step(id, turn, |route| {
             if route == CHALLENGE_ROUTE {
                 return Some(challenge?.handshake(limits));
             }
@@ -365,14 +360,9 @@ impl Handshakes {
 
     /// The hello of this client is there: finds the route it is for. `None`: its handshake goes on
     /// with that route.
-    fn choose_route<I: Io>(
-        &mut self,
-        index: u32,
-        generation: u32,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-    ) -> Option<HandshakeStep> {
-        let entry = self.table.entry(index, generation)?;
+    fn choose_route<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) -> Option<HandshakeStep> {
+        let WorkerContext { settings, work, .. } = cx;
+        let entry = self.table.entry(id)?;
         let client = entry.client;
         let (received, candidates) = entry.hello()?;
         let challenge = self.challenge.as_ref();
@@ -384,7 +374,7 @@ impl Handshakes {
             }
             RouteChoice::None => Some(HandshakeStep::Gone),
             RouteChoice::UnknownName(failure, alert) => {
-                let token = token::handshake(index, generation);
+                let token = token::handshake(id);
                 let told = entry.refuse(&alert, &work.io, token, &mut work.scratch.opening);
                 Some(told.map_or(HandshakeStep::Gone, |()| HandshakeStep::Failed(failure)))
             }
@@ -410,35 +400,28 @@ impl Handshakes {
     // ---- the end of a handshake ----
 
     /// The handshake is done: from here on the connection is its slot.
-    fn establish<I: Io>(
-        &mut self,
-        index: u32,
-        generation: u32,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-        connections: &mut Connections,
-    ) {
-        let Some(entry) = self.table.take(index, generation) else {
+    fn establish<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
+        let Some(entry) = self.table.take(id) else {
             return;
         };
         let client = entry.client;
         if entry.route == CHALLENGE_ROUTE {
-            work.count.add(Count::ChallengesAnswered, 1);
+            cx.work.count.add(Count::ChallengesAnswered, 1);
             tracing::info!(%client, "the ACME server, or somebody else, has seen that a name is ours");
-            return work.io.close(entry.fd);
+            return cx.work.io.close(entry.fd);
         }
         let socket = NewSocket {
             fd: entry.fd,
             route: entry.route,
-            generation,
+            generation: id.1,
             is_watched: entry.is_watched(),
         };
-        let took_ms = work.now_ms.saturating_sub(entry.accepted_ms);
+        let took_ms = cx.work.now_ms.saturating_sub(entry.accepted_ms);
         let Some(handshake) = entry.into_handshake() else {
-            return work.io.close(socket.fd);
+            return cx.work.io.close(socket.fd);
         };
-        let limits = &settings.limits;
-        connections.admit(&socket, settings, work, |slot, work| {
+        cx.admit(&socket, |slot, settings, work| {
+            let limits = &settings.limits;
             match handshake.rest(&mut slot.tls) {
                 Ok(rested) => {
                     // Whether or not there is room for another one of this client.
@@ -462,26 +445,19 @@ impl Handshakes {
     }
 
     /// TLS is not ours here: from now on the connection is its slot, and what came goes on.
-    fn pass_through<I: Io>(
-        &mut self,
-        index: u32,
-        generation: u32,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-        connections: &mut Connections,
-    ) {
-        let Some(entry) = self.table.take(index, generation) else {
+    fn pass_through<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
+        let Some(entry) = self.table.take(id) else {
             return;
         };
         let client = entry.client;
         let socket = NewSocket {
             fd: entry.fd,
             route: entry.route,
-            generation,
+            generation: id.1,
             is_watched: entry.is_watched(),
         };
         let received = entry.into_received();
-        connections.admit(&socket, settings, work, |slot, work| {
+        cx.admit(&socket, |slot, settings, work| {
             work.count.add(Count::PassedThrough, 1);
             let may = admission::enter(slot, &client, &settings.limits, work);
             may.then_some(Event::PassedThrough { received, client })
@@ -489,22 +465,22 @@ impl Handshakes {
     }
 
     /// Ends handshakes whose time is up.
-    pub(crate) fn expire<I: Io>(&mut self, settings: &Settings, work: &mut Workspace<I>) {
-        let timeout_ms = settings.limits.handshake_timeout_ms;
-        while let Some((index, generation)) = self.table.next_expired(work.now_ms, timeout_ms) {
-            if let Some(entry) = self.table.entry(index, generation)
+    pub(crate) fn expire<I: Io>(&mut self, cx: &mut WorkerContext<I>) {
+        let timeout_ms = cx.settings.limits.handshake_timeout_ms;
+        while let Some(id) = self.table.next_expired(cx.work.now_ms, timeout_ms) {
+            if let Some(entry) = self.table.entry(id)
                 && !entry.is_lingering()
             {
-                let took_ms = work.now_ms.saturating_sub(entry.accepted_ms);
-                let each_ms = settings.limits.log_handshakes.then_some(took_ms);
-                log_timed_out(&entry.client, each_ms, work);
+                let took_ms = cx.work.now_ms.saturating_sub(entry.accepted_ms);
+                let each_ms = cx.settings.limits.log_handshakes.then_some(took_ms);
+                log_timed_out(&entry.client, each_ms, &mut cx.work);
             }
-            self.drop_handshake(index, generation, work);
+            self.drop_handshake(id, &mut cx.work);
         }
     }
 
-    fn drop_handshake<I: Io>(&mut self, index: u32, generation: u32, work: &mut Workspace<I>) {
-        if let Some(entry) = self.table.take(index, generation) {
+    fn drop_handshake<I: Io>(&mut self, id: Id, work: &mut Workspace<I>) {
+        if let Some(entry) = self.table.take(id) {
             work.io.close(entry.fd);
             work.has_room_again = true;
         }

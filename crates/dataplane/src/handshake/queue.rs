@@ -10,6 +10,7 @@
 //! since the clients of the others have most likely given up (and a client that has given up gets no
 //! answer).
 
+use crate::token::Id;
 use std::collections::VecDeque;
 
 /// A handshake that waits longer than this is overtaken by later ones.
@@ -21,19 +22,16 @@ const TURNS: u32 = 8;
 /// When there are too many, one turn in this many is for the oldest.
 const OLDEST_TURNS: u32 = 4;
 
-/// A handshake in flight: its index and generation.
-pub(crate) type HandshakeId = (u32, u32);
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Waiting {
-    id: HandshakeId,
+    id: Id,
     since_ms: u64,
 }
 
 /// Handshakes that wait for a turn.
 #[derive(Default)]
 pub(crate) struct Queue {
-    known: VecDeque<HandshakeId>,
+    known: VecDeque<Id>,
     /// Not looked at yet.
     new: VecDeque<Waiting>,
     resuming: VecDeque<Waiting>,
@@ -53,20 +51,18 @@ impl Queue {
     }
 
     /// One which has had our answer is ready for more.
-    pub(crate) fn push_known(&mut self, index: u32, generation: u32) {
-        self.known.push_back((index, generation));
+    pub(crate) fn push_known(&mut self, id: Id) {
+        self.known.push_back(id);
     }
 
     /// One whose hello may have come.
-    pub(crate) fn push_new(&mut self, index: u32, generation: u32, now_ms: u64) {
-        self.new.push_back(Waiting {
-            id: (index, generation),
-            since_ms: now_ms,
-        });
+    pub(crate) fn push_new(&mut self, id: Id, now_ms: u64) {
+        let since_ms = now_ms;
+        self.new.push_back(Waiting { id, since_ms });
     }
 
     /// Sorts the new ones by what `resumes` says. A single one needs no order.
-    pub(crate) fn sort(&mut self, mut resumes: impl FnMut(HandshakeId) -> bool) {
+    pub(crate) fn sort(&mut self, mut resumes: impl FnMut(Id) -> bool) {
         let alone = self.new.len() == 1 && self.full.is_empty() && self.resuming.is_empty();
         while let Some(waiting) = self.new.pop_front() {
             if !alone && resumes(waiting.id) {
@@ -78,7 +74,7 @@ impl Queue {
     }
 
     /// The next one, and whether it had to wait for its turn.
-    pub(crate) fn next(&mut self, now_ms: u64, may_begin: bool) -> Option<(HandshakeId, bool)> {
+    pub(crate) fn next(&mut self, now_ms: u64, may_begin: bool) -> Option<(Id, bool)> {
         if let Some(id) = self.known.pop_front() {
             return Some((id, true));
         }
@@ -121,9 +117,9 @@ mod tests {
     fn answered_ones_then_sessions_then_the_rest() {
         let mut queue = Queue::default();
         for index in 0..6 {
-            queue.push_new(index, 1, 10);
+            queue.push_new((index, 1), 10);
         }
-        queue.push_known(7, 1);
+        queue.push_known((7, 1));
         queue.sort(|(index, _)| index % 2 == 0);
         assert_eq!(order(&mut queue, 10), [7, 0, 2, 4, 1, 3, 5]);
         assert!(!queue.is_ready(true));
@@ -133,7 +129,7 @@ mod tests {
     fn the_others_have_a_turn_now_and_then() {
         let mut queue = Queue::default();
         for index in 0..40 {
-            queue.push_new(index, 1, 10);
+            queue.push_new((index, 1), 10);
         }
         queue.sort(|(index, _)| index != 0);
         let at = order(&mut queue, 10).iter().position(|&index| index == 0);
@@ -144,7 +140,7 @@ mod tests {
     fn when_there_are_too_many_the_newest_is_first() {
         let mut queue = Queue::default();
         for index in 0..4 {
-            queue.push_new(index, 1, u64::from(index) * 400);
+            queue.push_new((index, 1), u64::from(index) * 400);
         }
         queue.sort(|_| false);
         assert_eq!(queue.next(1_000, true), Some(((0, 1), true)), "in time");
@@ -157,7 +153,7 @@ mod tests {
     #[test]
     fn one_alone_is_not_looked_at() {
         let mut queue = Queue::default();
-        queue.push_new(3, 1, 10);
+        queue.push_new((3, 1), 10);
         queue.sort(|_| panic!("looked at"));
         assert_eq!(queue.next(10, false), None, "no place");
         assert_eq!(queue.next(10, true), Some(((3, 1), false)));

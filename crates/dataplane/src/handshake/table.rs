@@ -14,6 +14,7 @@
 use crate::door::client::Client;
 use crate::handshake::in_flight::{HandshakeStep, InFlight, Turn};
 use crate::io::Io;
+use crate::token::Id;
 use dormouse_engine::Handshake;
 use dormouse_reactor::Fd;
 use std::collections::VecDeque;
@@ -71,7 +72,7 @@ impl HandshakeTable {
         generation: u32,
         now_ms: u64,
         deadline_ms: u64,
-    ) -> u32 {
+    ) -> Id {
         let entry = InFlight::new(
             accepted,
             introduced,
@@ -91,71 +92,68 @@ impl HandshakeTable {
         };
         self.live += 1;
         self.most = self.most.max(self.live);
-        self.waiting.push_back((deadline_ms, index, generation));
-        index
+        let id = (index, generation);
+        self.waiting.push_back((deadline_ms, id));
+        id
     }
 
-    pub(crate) fn entry(&mut self, index: u32, generation: u32) -> Option<&mut InFlight> {
-        entry_of(&mut self.entries, index, generation)
+    pub(crate) fn entry(&mut self, id: Id) -> Option<&mut InFlight> {
+        entry_of(&mut self.entries, id)
     }
 
     /// The first of those that have begun, whose client has been silent since before `before_ms`.
     /// Looks at a bounded number.
-    pub(crate) fn oldest_silent(&self, before_ms: u64) -> Option<(u32, u32)> {
+    pub(crate) fn oldest_silent(&self, before_ms: u64) -> Option<Id> {
         const LOOKS: usize = 256;
-        let is_silent = |&&(_, index, generation): &&Deadline| {
+        let is_silent = |&&(_, (index, generation)): &&Deadline| {
             let entry = self.entries.get(index as usize).and_then(Option::as_ref);
             entry.is_some_and(|entry| {
                 entry.generation == generation && entry.is_silent_since(before_ms)
             })
         };
         let found = self.shaking.iter().take(LOOKS).find(is_silent);
-        found.map(|&(_, index, generation)| (index, generation))
+        found.map(|&(_, id)| id)
     }
 
     /// A step: reads, works, writes. `start` makes the handshake when something has come.
     pub(crate) fn step(
         &mut self,
-        (index, generation): (u32, u32),
+        id: Id,
         turn: Turn<'_, impl Io>,
         start: impl FnOnce(u16) -> Option<Handshake>,
     ) -> Option<HandshakeStep> {
-        let entry = self.entries.get_mut(index as usize)?.as_mut()?;
-        if entry.generation != generation {
-            return None;
-        }
+        let entry = entry_of(&mut self.entries, id)?;
         let had_begun = entry.has_begun();
         let deadline_ms = turn.work.now_ms + turn.timeout_ms;
         let step = entry.step(turn, start);
         if !had_begun && entry.has_begun() {
             self.begun += 1;
             // The time in which it waited for its turn was ours, not its client's.
-            self.shaking.push_back((deadline_ms, index, generation));
+            self.shaking.push_back((deadline_ms, id));
         }
         Some(step)
     }
 
     /// Takes an entry out.
-    pub(crate) fn take(&mut self, index: u32, generation: u32) -> Option<InFlight> {
-        self.entry(index, generation)?;
-        let entry = self.entries.get_mut(index as usize)?.take()?;
-        self.free.push(index);
+    pub(crate) fn take(&mut self, id: Id) -> Option<InFlight> {
+        self.entry(id)?;
+        let entry = self.entries.get_mut(id.0 as usize)?.take()?;
+        self.free.push(id.0);
         self.live -= 1;
         self.begun -= usize::from(entry.has_begun());
         Some(entry)
     }
 
     /// Lets a failed one linger until `now_ms` + 2 s.
-    pub(crate) fn note_lingering(&mut self, index: u32, generation: u32, now_ms: u64) {
-        self.lingerers
-            .push_back((now_ms + LINGER_MS, index, generation));
+    pub(crate) fn note_lingering(&mut self, id: Id, now_ms: u64) {
+        self.lingerers.push_back((now_ms + LINGER_MS, id));
     }
 
     /// The next handshake whose time is up. One that waits for its turn gets more time: the worker,
     /// not its client, is late.
-    pub(crate) fn next_expired(&mut self, now_ms: u64, timeout_ms: u64) -> Option<(u32, u32)> {
-        while let Some((index, generation)) = due(&mut self.waiting, &mut self.entries, now_ms) {
-            let Some(entry) = entry_of(&mut self.entries, index, generation) else {
+    pub(crate) fn next_expired(&mut self, now_ms: u64, timeout_ms: u64) -> Option<Id> {
+        while let Some(id) = due(&mut self.waiting, &mut self.entries, now_ms) {
+            let Some(entry) = entry_of(&mut self.entries, id) else {
                 continue;
             };
             if entry.has_begun() {
@@ -163,10 +161,9 @@ impl HandshakeTable {
             }
             let given_up_ms = entry.accepted_ms + timeout_ms.saturating_mul(WAITS_MAX);
             if !entry.waits_for_turn() || given_up_ms <= now_ms {
-                return Some((index, generation));
+                return Some(id);
             }
-            self.waiting
-                .push_back((now_ms + timeout_ms, index, generation));
+            self.waiting.push_back((now_ms + timeout_ms, id));
         }
         due(&mut self.shaking, &mut self.entries, now_ms)
             .or_else(|| due(&mut self.lingerers, &mut self.entries, now_ms))
@@ -195,33 +192,29 @@ impl HandshakeTable {
     }
 }
 
-/// When the time of an entry is up, its index and generation.
-type Deadline = (u64, u32, u32);
+/// When the time of an entry is up.
+type Deadline = (u64, Id);
 
 /// Takes the first deadline that has passed; those of entries which are gone are dropped.
 fn due(
     deadlines: &mut VecDeque<Deadline>,
     entries: &mut [Option<InFlight>],
     now_ms: u64,
-) -> Option<(u32, u32)> {
-    while let Some(&(deadline_ms, index, generation)) = deadlines.front() {
-        let current = entry_of(entries, index, generation).is_some();
+) -> Option<Id> {
+    while let Some(&(deadline_ms, id)) = deadlines.front() {
+        let current = entry_of(entries, id).is_some();
         if current && deadline_ms > now_ms {
             return None;
         }
         deadlines.pop_front();
         if current {
-            return Some((index, generation));
+            return Some(id);
         }
     }
     None
 }
 
-fn entry_of(
-    entries: &mut [Option<InFlight>],
-    index: u32,
-    generation: u32,
-) -> Option<&mut InFlight> {
+fn entry_of(entries: &mut [Option<InFlight>], (index, generation): Id) -> Option<&mut InFlight> {
     let entry = entries.get_mut(index as usize)?.as_mut()?;
     (entry.generation == generation).then_some(entry)
 }

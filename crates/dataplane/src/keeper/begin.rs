@@ -16,7 +16,7 @@ use dormouse_routes::contexts::{self, LateContexts};
 use dormouse_routes::identities::Identities;
 use dormouse_routes::origin;
 use dormouse_routes::route;
-use dormouse_routes::session_cache::Sessions;
+use dormouse_routes::session_cache::SessionCache;
 use dormouse_tables::backends::Backends;
 use dormouse_tables::clients::Clients;
 use dormouse_tables::counters::Counters;
@@ -81,7 +81,7 @@ pub(crate) fn begin<I: Io>(
     let origins = origin::of_worker(&handover)?;
     routes.extend(route::originations(&handover.config, origins));
     let mut routes = route::by_number(routes, &handover.numbers, &handover.config.sockets);
-    let sessions = Sessions::adopt(&handover.descriptors)?;
+    let sessions = SessionCache::adopt(&handover.descriptors)?;
     let remembered = Remembered::of(&handover);
     let mut late = LateContexts::new(handover, sessions);
     let mut identities = Identities::default();

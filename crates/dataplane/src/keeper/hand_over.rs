@@ -3,8 +3,8 @@
 //! all pairs have done so, nothing is lost by going back.
 
 use crate::keeper::arguments::{self, KeeperArgs};
-use dormouse_handover::ForKeeper;
-use dormouse_handover::orders::{self, Word};
+use dormouse_handover::KeeperPart;
+use dormouse_handover::orders::{self, WorkerReport};
 use dormouse_handover::upgrade::Command;
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{
@@ -22,7 +22,7 @@ const NOD_MS: u64 = 1_000;
 
 /// Lets the new binary prepare, and waits for main's word. True: the new keeper goes on, and this
 /// one is to end. False: a worker of this binary is to go on with the old memory.
-pub(super) fn is_committed(args: KeeperArgs, told: &ForKeeper, board: &BoardReader) -> bool {
+pub(super) fn is_committed(args: KeeperArgs, told: &KeeperPart, board: &BoardReader) -> bool {
     let post = board.post();
     if Command::of(post) != Some(Command::Prepare) {
         return false;
@@ -63,7 +63,7 @@ fn start(args: KeeperArgs, path: &str) -> io::Result<Pid> {
 }
 
 fn wait_for_word(
-    told: &ForKeeper,
+    told: &KeeperPart,
     board: &BoardReader,
     prepare: Post,
     mut child: Option<Pid>,
@@ -78,7 +78,10 @@ fn wait_for_word(
                 };
                 if !goes_on {
                     tracing::error!("the new binary died before it could go on; the old one does");
-                    orders::say(Fd(told.orders), &Word::Kept(process::pid().0 as u32));
+                    orders::send_report(
+                        Fd(told.orders),
+                        &WorkerReport::Kept(process::pid().0 as u32),
+                    );
                 }
                 return Ok(goes_on);
             }
@@ -123,9 +126,9 @@ fn has_nodded(child: Pid) -> io::Result<bool> {
     }
 }
 
-fn refuse(told: &ForKeeper, why: &str) {
+fn refuse(told: &KeeperPart, why: &str) {
     let why = format!("worker {}: {why}", told.worker);
-    orders::say(Fd(told.orders), &Word::Refused(why));
+    orders::send_report(Fd(told.orders), &WorkerReport::Refused(why));
 }
 
 /// Ends a child that is not needed, and waits until it is gone with its copy of the table.

@@ -27,7 +27,7 @@ pub(crate) use begin::adopt_pending;
 
 use arguments::{KeeperArgs, TAKE_OVER};
 use dormouse_config::Log;
-use dormouse_handover::ForKeeper;
+use dormouse_handover::KeeperPart;
 use dormouse_reactor::Fd;
 use std::process::ExitCode;
 
@@ -40,7 +40,7 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> 
         return take_over::process_entry(rest, start_logs);
     }
     let args = KeeperArgs::parse(args)?;
-    Some(match ForKeeper::read(Fd(args.handover)) {
+    Some(match KeeperPart::read(Fd(args.handover)) {
         Ok(told) => {
             start_logs(&told.log);
             tend::keep(args, &told, start_logs)

@@ -5,10 +5,10 @@ use crate::keeper::arguments::{BoardArgs, KeeperArgs};
 use crate::keeper::tend::keep;
 use dormouse_config::Log;
 use dormouse_handover::layout;
-use dormouse_handover::orders::{self, Word};
+use dormouse_handover::orders::{self, WorkerReport};
 use dormouse_handover::trial;
 use dormouse_handover::upgrade::Command;
-use dormouse_handover::{ForKeeper, Handover};
+use dormouse_handover::{Handover, KeeperPart};
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, BoardReader};
 use dormouse_reactor::signal::Signal;
@@ -29,7 +29,7 @@ struct Prepared {
     /// The old memory.
     from: Foreign,
     from_fd: Fd,
-    told: ForKeeper,
+    told: KeeperPart,
     /// What the old handover said of the order of counters.
     former_counts: Vec<String>,
     handover: Fd,
@@ -44,7 +44,7 @@ pub(super) fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<Exi
         return None;
     };
     let board_args = BoardArgs { fd, inode };
-    let former = match ForKeeper::read(Fd(handover)) {
+    let former = match KeeperPart::read(Fd(handover)) {
         Ok(former) => former,
         Err(error) => {
             eprintln!("dormouse: the new binary cannot read its handover: {error}");
@@ -64,9 +64,9 @@ pub(super) fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<Exi
 
 fn take_over(
     handover: Fd,
-    former: ForKeeper,
+    former: KeeperPart,
     board_args: BoardArgs,
-) -> io::Result<Option<(ForKeeper, KeeperArgs)>> {
+) -> io::Result<Option<(KeeperPart, KeeperArgs)>> {
     process::forbid_core_dumps()?;
     let parent = process::parent();
     let board = BoardReader::open(Fd(board_args.fd), board_args.inode).map_err(io::Error::other)?;
@@ -78,13 +78,13 @@ fn take_over(
         Ok(prepared) => prepared,
         Err(error) => {
             let why = format!("worker {worker}: {error}");
-            orders::say(orders, &Word::Refused(why));
+            orders::send_report(orders, &WorkerReport::Refused(why));
             return Ok(None);
         }
     };
     trial::crash_at("report", worker);
     let pid = process::pid().0 as u32;
-    orders::say(orders, &Word::Prepared(pid));
+    orders::send_report(orders, &WorkerReport::Prepared(pid));
     trial::crash_at("wait", worker);
     while board.post() == post && process::parent() == parent {
         board.wait(post, LOOK_MS)?;
@@ -106,7 +106,7 @@ fn take_over(
     Ok(Some((told.0, args)))
 }
 
-fn prepare(handover: Fd, former: ForKeeper) -> io::Result<Prepared> {
+fn prepare(handover: Fd, former: KeeperPart) -> io::Result<Prepared> {
     let mut public = Handover::read_without_secrets(handover)?;
     let from_fd = Fd(public.descriptors.slots);
     let from = Foreign::open(from_fd).map_err(io::Error::other)?;
@@ -122,7 +122,7 @@ fn prepare(handover: Fd, former: ForKeeper) -> io::Result<Prepared> {
     Ok(Prepared {
         from,
         from_fd,
-        told: ForKeeper::read(next)?,
+        told: KeeperPart::read(next)?,
         former_counts: former.counts,
         handover: next,
     })
@@ -130,7 +130,7 @@ fn prepare(handover: Fd, former: ForKeeper) -> io::Result<Prepared> {
 
 impl Prepared {
     /// There is no way back any more: the old memory is wiped.
-    fn commit(self, former_handover: Fd) -> io::Result<(ForKeeper, Fd)> {
+    fn commit(self, former_handover: Fd) -> io::Result<(KeeperPart, Fd)> {
         let told = self.told;
         if let Ok(count) = Counters::of_worker(Fd(told.counters), told.workers, told.worker) {
             count.reorder(&self.former_counts);

@@ -3,7 +3,7 @@
 use crate::keeper::arguments::{EXIT_CANNOT_BEGIN, EXIT_HANDED_OVER, KeeperArgs};
 use crate::keeper::{begin, hand_over};
 use dormouse_config::Log;
-use dormouse_handover::ForKeeper;
+use dormouse_handover::KeeperPart;
 use dormouse_handover::child;
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, BoardReader, Ended, Inherit, Pid, Program, User, Wait};
@@ -28,7 +28,7 @@ const SECOND_LOOK_MS: u64 = 500;
 const BURIAL_MS: u64 = 1_000;
 
 /// Runs as keeper. Returns when the worker ended as it should.
-pub(crate) fn keep(args: KeeperArgs, told: &ForKeeper, set_logs: fn(&Log)) -> ExitCode {
+pub(crate) fn keep(args: KeeperArgs, told: &KeeperPart, set_logs: fn(&Log)) -> ExitCode {
     // Mapped before there is a worker that could put something else in its place.
     let counters = Counters::of_worker(Fd(told.counters), told.workers, told.worker).ok();
     let (board, header) = match prepare(args, told) {
@@ -86,7 +86,7 @@ pub(crate) fn keep(args: KeeperArgs, told: &ForKeeper, set_logs: fn(&Log)) -> Ex
 }
 
 /// What is done after each exec, before anything of the worker's is touched.
-fn prepare(args: KeeperArgs, told: &ForKeeper) -> io::Result<(BoardReader, Header)> {
+fn prepare(args: KeeperArgs, told: &KeeperPart) -> io::Result<(BoardReader, Header)> {
     process::drop_privileges(told.user.map(|(uid, gid)| User { uid, gid }))?;
     // An exec makes the process dumpable again, and so may a change of user.
     process::forbid_core_dumps()?;
@@ -103,7 +103,7 @@ fn watch(
     child: Pid,
     header: &Header,
     born_ms: u64,
-    told: &ForKeeper,
+    told: &KeeperPart,
     counters: Option<&Counters>,
 ) -> io::Result<Ended> {
     let look_ms = told.hang_timeout_ms.map_or(3_600_000, |bound| bound / 4);

@@ -11,8 +11,8 @@ use crate::established::step::Event;
 use crate::io::Io;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
+use dormouse_handover::control::DrainOrder;
 use dormouse_handover::slot::Phase;
-use dormouse_handover::talk::DrainOrder;
 use std::collections::BinaryHeap;
 
 /// How often a drain looks how many should be left.

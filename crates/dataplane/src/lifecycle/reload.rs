@@ -16,13 +16,13 @@ use crate::io::Io;
 use crate::settings::Settings;
 use crate::workspace::Workspace;
 use dormouse_config::{Log, Originate};
-use dormouse_handover::{Changed, Descriptors, ForKeeper, Handover, OriginPem};
+use dormouse_handover::{Descriptors, Handover, KeeperPart, OriginPem, WorkerChanges};
 use dormouse_reactor::{Fd, OnExec};
 use dormouse_routes::contexts;
 use dormouse_routes::identities::Identities;
 use dormouse_routes::origin;
 use dormouse_routes::route::{self, Route};
-use dormouse_routes::session_cache::Sessions;
+use dormouse_routes::session_cache::SessionCache;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::SocketAddr;
@@ -90,7 +90,7 @@ impl Reloader {
     ) -> io::Result<Vec<u16>> {
         let mut handover = Handover::read(told)?;
         let own = &self.remembered.descriptors;
-        let sessions = Sessions::adopt(own)?;
+        let sessions = SessionCache::adopt(own)?;
         let mut routes = contexts::routes(
             &handover.config,
             &handover.certificates,
@@ -116,15 +116,15 @@ impl Reloader {
         };
         let origins = origin::of_worker(&handover)?;
         let originations = route::originations(&handover.config, origins);
-        let keeper = ForKeeper {
+        let keeper = KeeperPart {
             slots: own.slots,
             counters: own.counters,
             orders: own.orders,
-            changed: Changed {
+            changed: WorkerChanges {
                 descriptors: Some(handover.descriptors.clone()),
-                ..Changed::default()
+                ..WorkerChanges::default()
             },
-            ..ForKeeper::read(told)?
+            ..KeeperPart::read(told)?
         };
         let written = keeper.write_before(told)?;
         written.set_on_exec(OnExec::Keep)?;
@@ -174,7 +174,7 @@ impl Reloader {
     }
 
     fn write_addresses(&self, name: &str, addresses: &[SocketAddr]) -> io::Result<()> {
-        let mut keeper = ForKeeper::read(self.handover)?;
+        let mut keeper = KeeperPart::read(self.handover)?;
         let known = &mut keeper.changed.addresses;
         let former = known.insert(name.to_owned(), addresses.to_vec());
         if former.is_some_and(|former| former == addresses) {

@@ -1,6 +1,7 @@
 //! The table of TLS connections to servers that are on their way.
 
 use crate::outbound::attempt::{Attempt, Stage};
+use crate::token::Id;
 use std::collections::VecDeque;
 
 /// Attempts by index, and when their time is up.
@@ -10,8 +11,8 @@ pub(crate) struct AttemptTable {
     free: Vec<u32>,
     live: usize,
     /// In the order in which they come: each kind has one length.
-    servers_due: VecDeque<(u64, u32, u32, usize)>,
-    due: VecDeque<(u64, u32, u32)>,
+    servers_due: VecDeque<(u64, Id, usize)>,
+    due: VecDeque<(u64, Id)>,
 }
 
 impl AttemptTable {
@@ -27,9 +28,10 @@ impl AttemptTable {
     }
 
     /// Takes an attempt in; its index is what epoll's token will name.
-    pub(crate) fn insert(&mut self, attempt: Attempt) -> u32 {
+    pub(crate) fn insert(&mut self, attempt: Attempt) -> Id {
         self.live += 1;
-        match self.free.pop() {
+        let generation = attempt.generation;
+        let index = match self.free.pop() {
             Some(index) => {
                 if let Some(room) = self.entries.get_mut(index as usize) {
                     *room = Some(attempt);
@@ -40,19 +42,20 @@ impl AttemptTable {
                 self.entries.push(Some(attempt));
                 (self.entries.len() - 1) as u32
             }
-        }
+        };
+        (index, generation)
     }
 
-    pub(crate) fn get(&mut self, index: u32, generation: u32) -> Option<&mut Attempt> {
+    pub(crate) fn get(&mut self, (index, generation): Id) -> Option<&mut Attempt> {
         let attempt = self.entries.get_mut(index as usize)?.as_mut()?;
         (attempt.generation == generation).then_some(attempt)
     }
 
     /// Takes an attempt out.
-    pub(crate) fn take(&mut self, index: u32, generation: u32) -> Option<Attempt> {
-        self.get(index, generation)?;
-        let attempt = self.entries.get_mut(index as usize)?.take()?;
-        self.free.push(index);
+    pub(crate) fn take(&mut self, id: Id) -> Option<Attempt> {
+        self.get(id)?;
+        let attempt = self.entries.get_mut(id.0 as usize)?.take()?;
+        self.free.push(id.0);
         self.live -= 1;
         if self.live == 0 {
             // As with handshakes: a burst leaves no room behind.
@@ -62,8 +65,8 @@ impl AttemptTable {
         Some(attempt)
     }
 
-    /// All of them: index and generation.
-    pub(crate) fn all(&self) -> Vec<(u32, u32)> {
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Id> {
         let entries = self.entries.iter().zip(0..);
         entries
             .filter_map(|(attempt, index)| Some((index, attempt.as_ref()?.generation)))
@@ -71,19 +74,19 @@ impl AttemptTable {
     }
 
     /// The attempt has until then, with all servers.
-    pub(crate) fn end_by(&mut self, at_ms: u64, index: u32, generation: u32) {
-        self.due.push_back((at_ms, index, generation));
+    pub(crate) fn end_by(&mut self, at_ms: u64, id: Id) {
+        self.due.push_back((at_ms, id));
     }
 
     /// The connect to its server number `nth` has until then.
-    pub(crate) fn end_server_by(&mut self, at_ms: u64, index: u32, generation: u32, nth: usize) {
-        self.servers_due.push_back((at_ms, index, generation, nth));
+    pub(crate) fn end_server_by(&mut self, at_ms: u64, id: Id, nth: usize) {
+        self.servers_due.push_back((at_ms, id, nth));
     }
 
     /// An attempt whose server took too long to accept.
-    pub(crate) fn next_late_server(&mut self, now_ms: u64) -> Option<(u32, u32)> {
-        while let Some(&(at_ms, index, generation, nth)) = self.servers_due.front() {
-            let is_current = self.get(index, generation).is_some_and(|attempt| {
+    pub(crate) fn next_late_server(&mut self, now_ms: u64) -> Option<Id> {
+        while let Some(&(at_ms, id, nth)) = self.servers_due.front() {
+            let is_current = self.get(id).is_some_and(|attempt| {
                 attempt.tried.len() == nth && matches!(attempt.stage, Stage::Connecting)
             });
             if is_current && at_ms > now_ms {
@@ -91,22 +94,22 @@ impl AttemptTable {
             }
             self.servers_due.pop_front();
             if is_current {
-                return Some((index, generation));
+                return Some(id);
             }
         }
         None
     }
 
     /// An attempt that took too long in all.
-    pub(crate) fn next_late(&mut self, now_ms: u64) -> Option<(u32, u32)> {
-        while let Some(&(at_ms, index, generation)) = self.due.front() {
-            let is_current = self.get(index, generation).is_some();
+    pub(crate) fn next_late(&mut self, now_ms: u64) -> Option<Id> {
+        while let Some(&(at_ms, id)) = self.due.front() {
+            let is_current = self.get(id).is_some();
             if is_current && at_ms > now_ms {
                 return None;
             }
             self.due.pop_front();
             if is_current {
-                return Some((index, generation));
+                return Some(id);
             }
         }
         None

@@ -20,6 +20,7 @@ pub(crate) mod request;
 pub(crate) mod servers;
 
 use crate::bursts::Subject;
+use crate::context::WorkerContext;
 use crate::door::pause::Pause;
 use crate::effects::Effect;
 use crate::established::connect;
@@ -29,7 +30,7 @@ use crate::handshake::in_flight::flush;
 use crate::handshake::log;
 use crate::io::Io;
 use crate::settings::Settings;
-use crate::token;
+use crate::token::{self, Id};
 use crate::workspace::Workspace;
 use attempt::{Attempt, AttemptStep, Stage};
 use attempt_table::AttemptTable;
@@ -92,18 +93,21 @@ impl Outbound {
         &mut self,
         client: LocalClient,
         route: u16,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-        connections: &mut Connections,
+        cx: &mut WorkerContext<I>,
     ) {
-        work.count.add(Count::Accepted, 1);
-        while let Some(warm) = self.pool(route).and_then(|pool| pool.pop(work.now_ms)) {
+        cx.work.count.add(Count::Accepted, 1);
+        while let Some(warm) = self.pool(route).and_then(|pool| pool.pop(cx.work.now_ms)) {
+            let WorkerContext {
+                settings,
+                work,
+                connections,
+            } = cx;
             if connections.give_warm(warm, client, settings, work) {
                 work.count.add(Count::WarmGiven, 1);
                 return;
             }
         }
-        self.originate(Some(client), route, settings, work);
+        self.originate(Some(client), route, cx);
     }
 
     /// Begins a TLS connection, for a local client or for the warm ones.
@@ -111,11 +115,10 @@ impl Outbound {
         &mut self,
         client: Option<LocalClient>,
         route: u16,
-        settings: &Settings,
-        work: &mut Workspace<I>,
+        cx: &mut WorkerContext<I>,
     ) {
-        let timeout_ms = settings.limits.handshake_timeout_ms;
-        self.begin(client, route, None, timeout_ms, settings, work);
+        let timeout_ms = cx.settings.limits.handshake_timeout_ms;
+        self.begin(client, route, None, timeout_ms, cx);
     }
 
     /// Begins a TLS connection to a backend. If that fails, its client's connection tries another
@@ -123,24 +126,16 @@ impl Outbound {
     pub(crate) fn connect_backend<I: Io>(
         &mut self,
         request: BackendRequest,
-        settings: &Settings,
-        work: &mut Workspace<I>,
+        cx: &mut WorkerContext<I>,
     ) {
         let client = LocalClient {
             fd: request.end,
             is_unix: true,
             is_joined: true,
         };
-        let timeout_ms = settings.limits.backend_connect_timeout_ms;
+        let timeout_ms = cx.settings.limits.backend_connect_timeout_ms;
         let route = request.route;
-        self.begin(
-            Some(client),
-            route,
-            Some(request),
-            timeout_ms,
-            settings,
-            work,
-        );
+        self.begin(Some(client), route, Some(request), timeout_ms, cx);
     }
 
     fn begin<I: Io>(
@@ -149,11 +144,10 @@ impl Outbound {
         route: u16,
         request: Option<BackendRequest>,
         timeout_ms: u64,
-        settings: &Settings,
-        work: &mut Workspace<I>,
+        cx: &mut WorkerContext<I>,
     ) {
-        let generation = work.next_generation();
-        let index = self.attempts.insert(Attempt {
+        let generation = cx.work.next_generation();
+        let id = self.attempts.insert(Attempt {
             client,
             route,
             generation,
@@ -161,38 +155,32 @@ impl Outbound {
             target: 0,
             tried: Vec::new(),
             fd: Fd::NONE,
-            begun_ms: work.now_ms,
+            begun_ms: cx.work.now_ms,
             stage: Stage::Connecting,
             watched: Interest::WRITE,
         });
-        let deadline_ms = work.now_ms + timeout_ms;
-        self.attempts.end_by(deadline_ms, index, generation);
-        self.try_next(index, generation, settings, work);
+        let deadline_ms = cx.work.now_ms + timeout_ms;
+        self.attempts.end_by(deadline_ms, id);
+        self.try_next(id, cx);
     }
 
     // ---- one server after the other ----
 
     /// Connects to the next server; without one, gives up.
-    fn try_next<I: Io>(
-        &mut self,
-        index: u32,
-        generation: u32,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-    ) {
-        let now_ms = work.now_ms;
-        while let Some(attempt) = self.attempts.get(index, generation) {
+    fn try_next<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
+        let now_ms = cx.work.now_ms;
+        while let Some(attempt) = self.attempts.get(id) {
             let route = attempt.route;
             let is_request = attempt.request.is_some();
-            let targets = match origin(route, settings) {
+            let targets = match origin(route, &cx.settings) {
                 Some(origin) => origin.targets.len(),
                 None => usize::from(is_request),
             };
             let chosen = self.servers.choose(route, targets, &attempt.tried, now_ms);
             let Some(target) = chosen else {
-                return self.abandon(index, generation, work);
+                return self.abandon(id, &mut cx.work);
             };
-            let connected = connect_to(attempt, target, index, settings, work);
+            let connected = connect_to(attempt, target, id, cx);
             attempt.target = target;
             attempt.begun_ms = now_ms;
             attempt.tried.push(target);
@@ -202,19 +190,19 @@ impl Outbound {
                     attempt.stage = Stage::Connecting;
                     attempt.watched = Interest::WRITE;
                     let nth = attempt.tried.len();
-                    let late_ms = now_ms + settings.limits.backend_connect_timeout_ms;
-                    self.attempts.end_server_by(late_ms, index, generation, nth);
+                    let late_ms = now_ms + cx.settings.limits.backend_connect_timeout_ms;
+                    self.attempts.end_server_by(late_ms, id, nth);
                     if matches!(connecting, Connecting::Established(_)) {
-                        self.begin_at_once(index, generation, settings, work);
+                        self.begin_at_once(id, cx);
                     }
                     return;
                 }
                 Err(error) => {
                     let pause = Shortage::of(&error).and_then(Pause::for_shortage);
-                    work.effects.extend(pause.map(Effect::PauseAccepting));
+                    cx.work.effects.extend(pause.map(Effect::PauseAccepting));
                     if !is_request {
                         let failure = Failure::Connection(error.to_string());
-                        self.report(route, target, &failure, 0, settings, work);
+                        self.report(route, target, &failure, 0, cx);
                     }
                 }
             }
@@ -222,66 +210,47 @@ impl Outbound {
     }
 
     /// The server has accepted without delay: a unix socket.
-    fn begin_at_once<I: Io>(
-        &mut self,
-        index: u32,
-        generation: u32,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-    ) {
-        let Some(attempt) = self.attempts.get(index, generation) else {
+    fn begin_at_once<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
+        let Some(attempt) = self.attempts.get(id) else {
             return;
         };
-        match begin_handshake(attempt, settings, work) {
+        match begin_handshake(attempt, cx) {
             AttemptStep::Failed(failure) => {
-                self.fail_over(index, generation, &failure, settings, work);
+                self.fail_over(id, &failure, cx);
             }
             // It can't be established: the server has not sent anything yet.
             AttemptStep::Continues | AttemptStep::Established => {
-                self.watch(index, generation, settings, work);
+                self.watch(id, cx);
             }
         }
     }
 
     /// The socket of an attempt is ready.
-    pub(crate) fn on_ready<I: Io>(
-        &mut self,
-        index: u32,
-        generation: u32,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-        connections: &mut Connections,
-    ) {
-        let Some(attempt) = self.attempts.get(index, generation) else {
+    pub(crate) fn on_ready<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
+        let Some(attempt) = self.attempts.get(id) else {
             return;
         };
         let (route, target) = (attempt.route, attempt.target);
         let step = match attempt.stage {
-            Stage::Connecting => begin_handshake(attempt, settings, work),
-            Stage::Shaking(_) => attempt.step(work),
+            Stage::Connecting => begin_handshake(attempt, cx),
+            Stage::Shaking(_) => attempt.step(&mut cx.work),
         };
         match step {
             AttemptStep::Established => {
-                if origin(route, settings).is_some() {
+                if origin(route, &cx.settings).is_some() {
                     self.servers.note_success(route, target);
                 }
-                self.establish(index, generation, settings, work, connections);
+                self.establish(id, cx);
             }
             AttemptStep::Failed(failure) => {
-                self.fail_over(index, generation, &failure, settings, work);
+                self.fail_over(id, &failure, cx);
             }
-            AttemptStep::Continues => self.watch(index, generation, settings, work),
+            AttemptStep::Continues => self.watch(id, cx),
         }
     }
 
-    fn watch<I: Io>(
-        &mut self,
-        index: u32,
-        generation: u32,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-    ) {
-        let Some(attempt) = self.attempts.get(index, generation) else {
+    fn watch<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
+        let Some(attempt) = self.attempts.get(id) else {
             return;
         };
         let wanted = attempt.wanted();
@@ -289,35 +258,28 @@ impl Outbound {
             return;
         }
         attempt.watched = wanted;
-        let token = token::origination(index, generation);
-        if let Err(error) = work.io.rewatch(attempt.fd, token, wanted) {
+        let token = token::origination(id);
+        if let Err(error) = cx.work.io.rewatch(attempt.fd, token, wanted) {
             let failure = Failure::Connection(error.to_string());
-            self.fail_over(index, generation, &failure, settings, work);
+            self.fail_over(id, &failure, cx);
         }
     }
 
     /// The handshake is done: from here on the connection is its slot.
-    fn establish<I: Io>(
-        &mut self,
-        index: u32,
-        generation: u32,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-        connections: &mut Connections,
-    ) {
-        let Some(attempt) = self.attempts.take(index, generation) else {
+    fn establish<I: Io>(&mut self, id: Id, cx: &mut WorkerContext<I>) {
+        let Some(attempt) = self.attempts.take(id) else {
             return;
         };
         let (client, route) = (attempt.client, attempt.route);
-        let took_ms = work.now_ms.saturating_sub(attempt.begun_ms);
+        let took_ms = cx.work.now_ms.saturating_sub(attempt.begun_ms);
         let socket = NewSocket {
             fd: attempt.fd,
             route,
-            generation,
+            generation: id.1,
             is_watched: true,
         };
         let mut is_attached = false;
-        let admitted = connections.admit(&socket, settings, work, |slot, _| {
+        let admitted = cx.admit(&socket, |slot, _, _| {
             let Stage::Shaking(handshake) = attempt.stage else {
                 return None;
             };
@@ -330,57 +292,43 @@ impl Outbound {
             })
         });
         match client {
-            Some(client) if !is_attached => client.reset(&work.io),
+            Some(client) if !is_attached => client.reset(&cx.work.io),
             Some(_) => {}
-            None => self.note_warm(route, admitted.map(|index| (index, generation)), work),
+            None => self.note_warm(route, admitted.map(|index| (index, id.1)), cx.work.now_ms),
         }
     }
 
     // ---- failures ----
 
     /// The attempt failed with this server: the next one is tried.
-    fn fail_over<I: Io>(
-        &mut self,
-        index: u32,
-        generation: u32,
-        failure: &Failure,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-    ) {
-        let Some(attempt) = self.attempts.get(index, generation) else {
+    fn fail_over<I: Io>(&mut self, id: Id, failure: &Failure, cx: &mut WorkerContext<I>) {
+        let Some(attempt) = self.attempts.get(id) else {
             return;
         };
         if let Stage::Shaking(handshake) = &mut attempt.stage {
-            work.count.add(Count::ConnectHandshakesFailed, 1);
+            cx.work.count.add(Count::ConnectHandshakesFailed, 1);
             // The alert, if there is one; it may not arrive.
-            let _ = flush(&work.io, attempt.fd, handshake);
+            let _ = flush(&cx.work.io, attempt.fd, handshake);
         }
         attempt.stage = Stage::Connecting;
         let fd = std::mem::replace(&mut attempt.fd, Fd::NONE);
         if fd != Fd::NONE {
-            work.io.close(fd);
+            cx.work.io.close(fd);
         }
-        self.note_failure(index, generation, failure, settings, work);
-        self.try_next(index, generation, settings, work);
+        self.note_failure(id, failure, cx);
+        self.try_next(id, cx);
     }
 
-    fn note_failure<I: Io>(
-        &mut self,
-        index: u32,
-        generation: u32,
-        failure: &Failure,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-    ) {
-        let Some(attempt) = self.attempts.get(index, generation) else {
+    fn note_failure<I: Io>(&mut self, id: Id, failure: &Failure, cx: &mut WorkerContext<I>) {
+        let Some(attempt) = self.attempts.get(id) else {
             return;
         };
         if let Some(request) = &attempt.request {
-            return report_backend(request, failure, work);
+            return report_backend(request, failure, &mut cx.work);
         }
         let (route, target) = (attempt.route, attempt.target);
-        let took_ms = work.now_ms.saturating_sub(attempt.begun_ms);
-        self.report(route, target, failure, took_ms, settings, work);
+        let took_ms = cx.work.now_ms.saturating_sub(attempt.begun_ms);
+        self.report(route, target, failure, took_ms, cx);
     }
 
     fn report<I: Io>(
@@ -389,16 +337,16 @@ impl Outbound {
         target: usize,
         failure: &Failure,
         took_ms: u64,
-        settings: &Settings,
-        work: &mut Workspace<I>,
+        cx: &mut WorkerContext<I>,
     ) {
-        self.servers.note_failure(route, target, work.now_ms);
-        work.count.add(Count::ConnectAttemptsFailed, 1);
-        let more = self.servers.note_for_log(route, target, work.now_ms);
-        let Some(target) = origin(route, settings).and_then(|one| one.targets.get(target)) else {
+        self.servers.note_failure(route, target, cx.work.now_ms);
+        cx.work.count.add(Count::ConnectAttemptsFailed, 1);
+        let more = self.servers.note_for_log(route, target, cx.work.now_ms);
+        let Some(target) = origin(route, &cx.settings).and_then(|one| one.targets.get(target))
+        else {
             return;
         };
-        if settings.limits.log_handshakes {
+        if cx.settings.limits.log_handshakes {
             let server = &target.name;
             match failure {
                 Failure::Handshake(failure) => log::log_failed(failure, server, took_ms),
@@ -413,8 +361,8 @@ impl Outbound {
     }
 
     /// No server is left to try: the client's connection is reset.
-    fn abandon<I: Io>(&mut self, index: u32, generation: u32, work: &mut Workspace<I>) {
-        let Some(attempt) = self.attempts.take(index, generation) else {
+    fn abandon<I: Io>(&mut self, id: Id, work: &mut Workspace<I>) {
+        let Some(attempt) = self.attempts.take(id) else {
             return;
         };
         if attempt.fd != Fd::NONE {
@@ -427,7 +375,7 @@ impl Outbound {
                 }
                 client.reset(&work.io);
             }
-            None => self.note_warm(attempt.route, None, work),
+            None => self.note_warm(attempt.route, None, work.now_ms),
         }
         work.has_room_again = true;
     }
@@ -435,40 +383,28 @@ impl Outbound {
     // ---- time ----
 
     /// Ends what took too long, and begins the warm connections that are lacking.
-    pub(crate) fn on_time<I: Io>(
-        &mut self,
-        may_refill: Refill,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-        connections: &Connections,
-    ) {
-        while let Some((index, generation)) = self.attempts.next_late_server(work.now_ms) {
+    pub(crate) fn on_time<I: Io>(&mut self, may_refill: Refill, cx: &mut WorkerContext<I>) {
+        while let Some(id) = self.attempts.next_late_server(cx.work.now_ms) {
             let failure = Failure::Time("no answer within backend_connect_timeout");
-            self.fail_over(index, generation, &failure, settings, work);
+            self.fail_over(id, &failure, cx);
         }
-        while let Some((index, generation)) = self.attempts.next_late(work.now_ms) {
-            let attempt = self.attempts.get(index, generation);
+        while let Some(id) = self.attempts.next_late(cx.work.now_ms) {
+            let attempt = self.attempts.get(id);
             let failure = match attempt.is_some_and(|attempt| attempt.request.is_some()) {
                 true => Failure::Time("not done within backend_connect_timeout"),
                 false => Failure::Time("not done within handshake_timeout"),
             };
-            self.note_failure(index, generation, &failure, settings, work);
-            self.abandon(index, generation, work);
+            self.note_failure(id, &failure, cx);
+            self.abandon(id, &mut cx.work);
         }
         if may_refill != Refill::Later {
-            self.refill(may_refill, settings, work, connections);
+            self.refill(may_refill, cx);
         }
     }
 
-    fn refill<I: Io>(
-        &mut self,
-        may_refill: Refill,
-        settings: &Settings,
-        work: &mut Workspace<I>,
-        connections: &Connections,
-    ) {
-        for route in 0..settings.routes.len() as u16 {
-            let now_ms = work.now_ms;
+    fn refill<I: Io>(&mut self, may_refill: Refill, cx: &mut WorkerContext<I>) {
+        for route in 0..cx.settings.routes.len() as u16 {
+            let now_ms = cx.work.now_ms;
             let Some(pool) = self.pool(route) else {
                 continue;
             };
@@ -479,8 +415,8 @@ impl Outbound {
                 pool.rest();
                 continue;
             }
-            for _ in 0..pool.lacking(connections, now_ms) {
-                self.originate(None, route, settings, work);
+            for _ in 0..pool.lacking(&cx.connections, now_ms) {
+                self.originate(None, route, cx);
             }
         }
     }
@@ -488,13 +424,13 @@ impl Outbound {
     // ---- warm connections ----
 
     /// A connection that was begun for the warm ones is one of them now, or has failed.
-    fn note_warm<I>(&mut self, route: u16, slot: Option<(u32, u32)>, work: &Workspace<I>) {
+    fn note_warm(&mut self, route: u16, slot: Option<Id>, now_ms: u64) {
         let Some(pool) = self.pool(route) else {
             return;
         };
         match slot {
             Some((index, generation)) => pool.established(index, generation),
-            None => pool.failed(work.now_ms),
+            None => pool.failed(now_ms),
         }
     }
 
@@ -532,17 +468,11 @@ impl Outbound {
 
     /// These routes were changed: connections on their way begin anew, and the warm ones are
     /// renewed.
-    pub(crate) fn reload<I: Io>(
-        &mut self,
-        changed: &[u16],
-        settings: &Settings,
-        work: &mut Workspace<I>,
-        connections: &mut Connections,
-    ) {
-        self.replace_pools(changed, &settings.routes);
+    pub(crate) fn reload<I: Io>(&mut self, changed: &[u16], cx: &mut WorkerContext<I>) {
+        self.replace_pools(changed, &cx.settings.routes);
         self.servers.forget(changed);
-        for (index, generation) in self.attempts.all() {
-            let attempt = self.attempts.get(index, generation);
+        for id in self.attempts.all() {
+            let attempt = self.attempts.get(id);
             let Some(attempt) = attempt.filter(|one| changed.contains(&one.route)) else {
                 continue;
             };
@@ -550,14 +480,19 @@ impl Outbound {
             attempt.stage = Stage::Connecting;
             let fd = std::mem::replace(&mut attempt.fd, Fd::NONE);
             if fd != Fd::NONE {
-                work.io.close(fd);
+                cx.work.io.close(fd);
             }
             if attempt.client.is_some() {
-                self.try_next(index, generation, settings, work);
+                self.try_next(id, cx);
             } else {
-                self.attempts.take(index, generation);
+                self.attempts.take(id);
             }
         }
+        let WorkerContext {
+            settings,
+            work,
+            connections,
+        } = cx;
         connections.discard_warm(changed, settings, work);
     }
 
@@ -575,8 +510,8 @@ impl Outbound {
 
     /// The gateway stops: what is not connected yet will not be.
     pub(crate) fn stop<I: Io>(&mut self, work: &mut Workspace<I>) {
-        for (index, generation) in self.attempts.all() {
-            self.abandon(index, generation, work);
+        for id in self.attempts.all() {
+            self.abandon(id, work);
         }
     }
 }
@@ -602,16 +537,15 @@ fn origin(route: u16, settings: &Settings) -> Option<&Origin> {
 fn connect_to<I: Io>(
     attempt: &Attempt,
     target: usize,
-    index: u32,
-    settings: &Settings,
-    work: &Workspace<I>,
+    id: Id,
+    cx: &WorkerContext<I>,
 ) -> io::Result<Connecting> {
     let missing = || io::Error::from(io::ErrorKind::NotFound);
-    let (generation, io) = (attempt.generation, &work.io);
-    let route = settings.route(attempt.route).ok_or_else(missing)?;
+    let (generation, io) = (attempt.generation, &cx.work.io);
+    let route = cx.settings.route(attempt.route).ok_or_else(missing)?;
     let connecting = match (&attempt.request, &route.direction) {
         (Some(request), _) => {
-            let (address, sources) = (&request.address, settings.limits.sources);
+            let (address, sources) = (&request.address, cx.settings.limits.sources);
             let connecting = connect::connect(io, generation, route, address, sources)?;
             io.set_backend_options(&route.sockets, connecting.fd(), address);
             connecting
@@ -625,35 +559,31 @@ fn connect_to<I: Io>(
         }
         (None, _) => return Err(missing()),
     };
-    let token = token::origination(index, generation);
+    let token = token::origination(id);
     let watched = io.watch(connecting.fd(), token, Interest::WRITE);
     watched.inspect_err(|_| io.close(connecting.fd()))?;
     Ok(connecting)
 }
 
 /// The TCP connection is there, or has failed.
-fn begin_handshake<I: Io>(
-    attempt: &mut Attempt,
-    settings: &Settings,
-    work: &mut Workspace<I>,
-) -> AttemptStep {
-    if let Err(error) = work.io.take_error(attempt.fd) {
+fn begin_handshake<I: Io>(attempt: &mut Attempt, cx: &mut WorkerContext<I>) -> AttemptStep {
+    if let Err(error) = cx.work.io.take_error(attempt.fd) {
         return AttemptStep::failed(&error);
     }
     let limits = HandshakeLimits {
-        bytes_max: settings.limits.handshake_bytes_max,
+        bytes_max: cx.settings.limits.handshake_bytes_max,
     };
-    let route = settings.route(attempt.route);
+    let route = cx.settings.route(attempt.route);
     if let Some(request) = &attempt.request {
         let tls = route.and_then(|route| route.backend_tls.as_ref());
         let Some(context) = tls.and_then(|tls| tls.context.as_ref()) else {
             return AttemptStep::failed(&"TLS is not spoken with it any more");
         };
-        if !send_preface(attempt.fd, &request.preface, &work.io) {
+        if !send_preface(attempt.fd, &request.preface, &cx.work.io) {
             return AttemptStep::failed(&"it can't be told who the client is");
         }
         return match Handshake::client(context, &request.server_name, limits) {
-            Ok(handshake) => attempt.shake_hands(handshake, work),
+            Ok(handshake) => attempt.shake_hands(handshake, &mut cx.work),
             Err(error) => AttemptStep::failed(&error),
         };
     }
@@ -668,7 +598,7 @@ fn begin_handshake<I: Io>(
             if let Some(sessions) = &target.sessions {
                 handshake.keep_sessions(sessions.clone());
             }
-            attempt.shake_hands(handshake, work)
+            attempt.shake_hands(handshake, &mut cx.work)
         }
         Err(error) => AttemptStep::failed(&error),
     }

@@ -14,6 +14,7 @@ mod write;
 pub use read::{HEADER_MAX, Progress, Refused, V1_MAX, read};
 pub use write::{CERTIFICATE_MAX, ClientCertificate, Tls, local, v1, v2};
 
+use dormouse_reactor::socket::canonical;
 use std::net::SocketAddr;
 
 /// Version 2 begins with these twelve bytes, which no other protocol does (§2.2).
@@ -26,6 +27,17 @@ pub struct Endpoints {
     pub client: SocketAddr,
     /// Where it connected to.
     pub server: SocketAddr,
+}
+
+impl Endpoints {
+    /// Both in canonical form, so that rules for IPv4 networks see IPv4 addresses however a proxy
+    /// or a dual-stack socket writes them.
+    pub(crate) fn new(client: SocketAddr, server: SocketAddr) -> Endpoints {
+        Endpoints {
+            client: canonical(client),
+            server: canonical(server),
+        }
+    }
 }
 
 /// Types of what may stand behind the addresses in version 2 (§2.2.1).

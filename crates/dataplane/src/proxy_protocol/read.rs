@@ -138,10 +138,10 @@ fn endpoints_of<Ip: FromStr + Into<IpAddr>>(
     [client, server, from, to]: [&str; 4],
 ) -> Option<Endpoints> {
     let ip = |text: &str| text.parse::<Ip>().ok().map(Into::into);
-    Some(Endpoints {
-        client: SocketAddr::new(ip(client)?, port(from)?),
-        server: SocketAddr::new(ip(server)?, port(to)?),
-    })
+    Some(Endpoints::new(
+        SocketAddr::new(ip(client)?, port(from)?),
+        SocketAddr::new(ip(server)?, port(to)?),
+    ))
 }
 
 /// A number without sign and without zeros in front (§2.1).
@@ -208,10 +208,10 @@ fn addresses_len(family: u8) -> Option<usize> {
 
 fn endpoints_v2(addresses: &[u8]) -> Option<Endpoints> {
     match *addresses {
-        [a, b, c, d, e, f, g, h, p, q, r, s] => Some(Endpoints {
-            client: SocketAddr::from(([a, b, c, d], u16::from_be_bytes([p, q]))),
-            server: SocketAddr::from(([e, f, g, h], u16::from_be_bytes([r, s]))),
-        }),
+        [a, b, c, d, e, f, g, h, p, q, r, s] => Some(Endpoints::new(
+            SocketAddr::from(([a, b, c, d], u16::from_be_bytes([p, q]))),
+            SocketAddr::from(([e, f, g, h], u16::from_be_bytes([r, s]))),
+        )),
         _ if addresses.len() == 36 => {
             let ip = |at: usize| {
                 let bytes = addresses.get(at..at + 16)?;
@@ -221,10 +221,10 @@ fn endpoints_v2(addresses: &[u8]) -> Option<Endpoints> {
                 let bytes = addresses.get(at..at + 2)?;
                 Some(u16::from_be_bytes(bytes.try_into().ok()?))
             };
-            Some(Endpoints {
-                client: SocketAddr::from((ip(0)?, port(32)?)),
-                server: SocketAddr::from((ip(16)?, port(34)?)),
-            })
+            Some(Endpoints::new(
+                SocketAddr::from((ip(0)?, port(32)?)),
+                SocketAddr::from((ip(16)?, port(34)?)),
+            ))
         }
         _ => None,
     }

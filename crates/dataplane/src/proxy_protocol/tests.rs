@@ -52,6 +52,28 @@ fn lines_as_the_protocol_shows_them() {
     assert_eq!(v1(None), b"PROXY UNKNOWN\r\n");
 }
 
+/// What rules and logs see is one form, however a proxy writes it.
+#[test]
+fn ipv4_addresses_mapped_into_ipv6_are_ipv4_addresses() {
+    let four = endpoints("10.0.0.1:1", "10.0.0.2:443");
+    let line = b"PROXY TCP6 ::ffff:10.0.0.1 ::ffff:a00:2 1 443\r\n";
+    assert_eq!(complete(line).1, Some(four));
+    let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x21\0\x24".to_vec();
+    for ip in [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)] {
+        header.extend(ip.to_ipv6_mapped().octets());
+    }
+    header.extend([0, 1, 1, 187]);
+    assert_eq!(complete(&header).1, Some(four));
+    // Of two families, both are written as IPv6 addresses.
+    let mixed = endpoints("10.0.0.1:1", "[2001:db8::1]:443");
+    assert_eq!(
+        v1(Some(mixed)),
+        b"PROXY TCP6 ::ffff:10.0.0.1 2001:db8::1 1 443\r\n"
+    );
+    assert_eq!(complete(&v1(Some(mixed))).1, Some(mixed));
+    assert_eq!(complete(&v2(Some(mixed), None)).1, Some(mixed));
+}
+
 #[test]
 fn lines_that_are_nearly_right_are_refused() {
     for line in [

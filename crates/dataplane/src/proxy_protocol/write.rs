@@ -49,7 +49,7 @@ pub struct ClientCertificate<'a> {
 
 /// A line of version 1 (§2.1).
 pub fn v1(endpoints: Option<Endpoints>) -> Vec<u8> {
-    let line = match endpoints.map(|endpoints| (endpoints.client, endpoints.server)) {
+    let line = match endpoints.map(of_one_family) {
         Some((SocketAddr::V4(client), SocketAddr::V4(server))) => format!(
             "PROXY TCP4 {} {} {} {}\r\n",
             client.ip(),
@@ -72,7 +72,7 @@ pub fn v1(endpoints: Option<Endpoints>) -> Vec<u8> {
 /// A header of version 2 (§2.2), with what there is to say of the TLS connection.
 pub fn v2(endpoints: Option<Endpoints>, tls: Option<&Tls<'_>>) -> Vec<u8> {
     let mut body = Vec::with_capacity(256);
-    let family = match endpoints.map(|endpoints| (endpoints.client, endpoints.server)) {
+    let family = match endpoints.map(of_one_family) {
         Some((SocketAddr::V4(client), SocketAddr::V4(server))) => {
             body.extend_from_slice(&client.ip().octets());
             body.extend_from_slice(&server.ip().octets());
@@ -98,6 +98,19 @@ pub fn v2(endpoints: Option<Endpoints>, tls: Option<&Tls<'_>>) -> Vec<u8> {
     header.extend_from_slice(&(body.len() as u16).to_be_bytes());
     header.extend_from_slice(&body);
     header
+}
+
+/// A header has room for one family: an IPv4 address beside one of IPv6 is written as an IPv6 address.
+fn of_one_family(Endpoints { client, server }: Endpoints) -> (SocketAddr, SocketAddr) {
+    let mapped = |address: SocketAddr| match address {
+        SocketAddr::V4(four) => SocketAddr::new(four.ip().to_ipv6_mapped().into(), four.port()),
+        SocketAddr::V6(_) => address,
+    };
+    if client.is_ipv4() == server.is_ipv4() {
+        (client, server)
+    } else {
+        (mapped(client), mapped(server))
+    }
 }
 
 /// A header of version 2 which says that nobody is behind the connection: it is made by the proxy

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustls::ClientConfig;
 use rustls::SignatureScheme;
 use rustls::client::{ResolvesClientCert, Resumption};
+use rustls::crypto::CryptoProvider;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::ServerName;
 
@@ -15,7 +16,6 @@ use crate::handshake::call_scope::{CallerTime, SecretCatcher};
 use crate::handshake::{ClientSessions, ClientSide, Handshake, HandshakeLimits};
 use crate::sessions::client_session::Reuse;
 use crate::sessions::client_store::ClientStore;
-use crate::sessions::restore::capture::capturing;
 use crate::sessions::restore::tls12::Tls12Restorer;
 use crate::sessions::restore::tls13::Tls13Restorer;
 use crate::x509::identity::Identity;
@@ -93,12 +93,7 @@ impl ClientContext {
         check_alpn(&settings.alpn)?;
         let by_caller = settings.resumption.and_then(|r| r.by_caller);
         let mut provider = provider(&settings.groups)?;
-        if by_caller.is_some() {
-            let suites = &mut Arc::make_mut(&mut provider).cipher_suites;
-            suites
-                .iter_mut()
-                .for_each(|suite| *suite = capturing(*suite));
-        }
+        leave_out_ml_dsa(Arc::make_mut(&mut provider));
         let verifier = settings.roots.verifier(&provider)?;
         let builder = ClientConfig::builder_with_details(provider, Arc::new(CallerTime))
             .with_protocol_versions(&settings.protocols.supported()?)?
@@ -186,6 +181,22 @@ impl fmt::Debug for ClientContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientContext").finish_non_exhaustive()
     }
+}
+
+/// Erlang/OTP 25 crashes when it reads these schemes in a ClientHello that resumes, and no public
+/// authority issues certificates with them. They stand at the end of the list.
+fn leave_out_ml_dsa(provider: &mut CryptoProvider) {
+    let algorithms = &mut provider.signature_verification_algorithms;
+    let is_ml_dsa = |scheme: SignatureScheme| {
+        matches!(
+            scheme,
+            SignatureScheme::ML_DSA_44 | SignatureScheme::ML_DSA_65 | SignatureScheme::ML_DSA_87
+        )
+    };
+    let rest = (algorithms.mapping.iter()).position(|(scheme, _)| is_ml_dsa(*scheme));
+    algorithms.mapping = rest
+        .and_then(|rest| algorithms.mapping.get(..rest))
+        .unwrap_or(algorithms.mapping);
 }
 
 /// Shows the one certificate there is to every server which asks.

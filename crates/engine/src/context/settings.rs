@@ -7,6 +7,8 @@ use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::{CipherSuite, SupportedProtocolVersion, version};
 
+use crate::handshake::scoped_suites::scoped;
+
 /// A version of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
@@ -109,7 +111,7 @@ impl Group {
     }
 }
 
-/// The provider for one context: all AEAD suites, and the groups given, in their order.
+/// The provider for one context: all AEAD suites, wrapped, and the groups given, in their order.
 ///
 /// AES-128 comes before AES-256, as browsers have it: its secrets are shorter, and a
 /// connection which wakes expands them in less than half the time. (Servers go by the
@@ -122,9 +124,9 @@ pub(crate) fn provider(groups: &[Group]) -> Result<Arc<CryptoProvider>, Settings
     ::aws_lc_rs::rand::fill(&mut [0; 32])
         .map_err(|_| SettingsError::Library("no random bytes".to_owned()))?;
     let mut provider = aws_lc_rs::default_provider();
-    provider
-        .cipher_suites
-        .sort_by_key(|suite| (suite.tls13().is_none(), is_aes_256(suite.suite())));
+    let suites = &mut provider.cipher_suites;
+    suites.iter_mut().for_each(|suite| *suite = scoped(*suite));
+    suites.sort_by_key(|suite| (suite.tls13().is_none(), is_aes_256(suite.suite())));
     provider.kx_groups = groups.iter().map(|group| group.supported()).collect();
     Ok(Arc::new(provider))
 }

@@ -14,12 +14,15 @@ use rustls::time_provider::TimeProvider;
 use rustls::{KeyLog, SignatureScheme};
 use rustls_pki_types::UnixTime;
 
+use super::record_rules::{Reading, RecordRefusal};
+use super::record_sealer::RecordSealer;
 use super::secrets::{Derivation, Secret};
 use crate::failure::CertificateProblem;
 use crate::failure::NoCertificate;
 use crate::sessions::client_session::SessionHandle;
 use crate::sessions::client_session::{Session, SessionStore};
 use crate::sessions::refusal::ResumptionOutcome;
+use crate::sessions::tickets::TicketMessages;
 use crate::x509::identity::Algorithms;
 
 thread_local! {
@@ -70,6 +73,14 @@ pub(crate) struct CallScope {
     pub(crate) psk: Derivation,
     /// The id or ticket which the server of a loopback handshake gives out.
     pub(crate) issued: Option<SessionHandle>,
+    /// Seals records to the peer, once there are keys.
+    pub(crate) sealer: Option<RecordSealer>,
+    /// How records of the peer are protected by now.
+    pub(crate) reading: Reading,
+    /// A protected record ends the handshake, because of what was in it.
+    pub(crate) refused: Option<RecordRefusal>,
+    /// Server side: the tickets of TLS 1.3 that will be sent.
+    pub(crate) ticket_messages: Option<TicketMessages>,
     /// Both ends of this handshake are ours, so its certificate is not judged.
     pub(crate) is_loopback: bool,
 }
@@ -98,6 +109,10 @@ impl CallScope {
             issued: None,
             psk: Derivation::Unchanged,
             tls13_value: None,
+            sealer: None,
+            reading: Reading::Clear,
+            refused: None,
+            ticket_messages: None,
             is_loopback: false,
         })
     }

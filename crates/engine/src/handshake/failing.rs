@@ -1,33 +1,68 @@
 //! The failure of a handshake: what is said of it, and the alert for the peer.
 
-use rustls::{AlertDescription, Error, PeerIncompatible};
+use dormouse_record::{Alert, AlertDescription, AlertLevel};
+use rustls::{ContentType, Error, PeerIncompatible};
 
 use super::call_scope::{CallScope, enter};
-use super::{Cause, Handshake};
-use crate::failure::{HandshakeFailure, hidden_alert};
+use super::first_bytes::HTTP_ANSWER;
+use super::record_rules::RecordRefusal;
+use super::{Cause, Handshake, Phase};
+use crate::failure::{FailureKind, HandshakeFailure, alert_owed};
+use crate::reader::Reader;
+
+const ALERT: u8 = 21;
+const FATAL: u8 = 2;
 
 impl Handshake {
     /// Ends the handshake. `written`: how much output there was before the step that failed.
     pub(super) fn fail(&mut self, cause: Cause, written: usize) -> HandshakeFailure {
-        let error = match cause {
-            Cause::Ours(failure) => return failure,
-            Cause::Rustls(error) => error,
+        let refused = self.scope.as_mut().and_then(|scope| scope.refused.take());
+        let failure = match (cause, refused) {
+            (Cause::Ours(refusal), _) | (Cause::Rustls(_), Some(refusal)) => self.refuse(refusal),
+            (Cause::Rustls(error), None) => self.fail_by_rustls(&error, written),
         };
+        if let Some(side) = &self.client
+            && let (Some(sessions), Some(scope)) = (&side.sessions, self.scope.as_deref())
+        {
+            sessions.failed(scope);
+        }
+        self.phase = Phase::Failed(failure.clone());
+        failure
+    }
+
+    fn refuse(&mut self, refusal: RecordRefusal) -> HandshakeFailure {
+        let RecordRefusal { failure, alert } = refusal;
+        if failure.kind == FailureKind::PlainHttp {
+            self.driver.output.extend_from_slice(HTTP_ANSWER);
+        }
+        let Some(alert) = alert else {
+            return failure;
+        };
+        self.write_alert([alert.level as u8, alert.description.code()]);
+        let is_error = alert.level == AlertLevel::Fatal;
+        failure.with_alert(is_error.then_some(alert.description.code()))
+    }
+
+    fn fail_by_rustls(&mut self, error: &Error, written: usize) -> HandshakeFailure {
         if let Some((failure, alert)) = self.no_certificate() {
             // Nothing but rustls' own alert, of another kind, has been written since.
             self.driver.output.truncate(written);
             self.driver.output.extend_from_slice(&alert);
             return failure;
         }
-        if self.is_old && is_about_signatures(&error) {
+        if self.first_message.is_old_client() && is_about_signatures(error) {
             // rustls looks for a certificate first, and old clients don't say what they take.
             self.driver.output.truncate(written);
-            let alert = Some(AlertDescription::ProtocolVersion.into());
-            self.alert_in_the_clear(alert);
-            return HandshakeFailure::too_old().with_alert(alert);
+            let alert = Some(Alert::fatal(AlertDescription::ProtocolVersion));
+            let failure = HandshakeFailure::too_old();
+            return self.refuse(RecordRefusal { failure, alert });
         }
-        let alert = self.alert_for(&error);
-        self.describe(&error).with_alert(alert)
+        let rustls = self.take_alert();
+        let alert = alert_owed(error, rustls, self.is_tls13());
+        if let Some(description) = alert {
+            self.write_alert([FATAL, description]);
+        }
+        self.describe(error).with_alert(alert)
     }
 
     /// The failure and the alert, if there was no certificate to show.
@@ -38,57 +73,60 @@ impl Handshake {
         Some(HandshakeFailure::no_certificate(why, name))
     }
 
-    /// Lets rustls write its alert, and finds out which.
-    fn alert_for(&mut self, error: &Error) -> Option<u8> {
-        let alert_at = self.driver.output.len();
-        self.fetch_alert();
-        let hidden = hidden_alert(error);
-        if self.driver.output.len() == alert_at {
-            self.alert_in_the_clear(hidden);
-        }
-        self.alert_since(alert_at).or(hidden)
-    }
-
     fn describe(&mut self, error: &Error) -> HandshakeFailure {
         let scope = self.scope.as_deref_mut();
         let problem = scope.and_then(|scope| scope.certificate_problem.take());
         let failure = HandshakeFailure::from_rustls(error, problem);
-        let scope = self.scope.as_deref();
-        match &self.client {
-            None => failure.about_client(scope.and_then(|scope| scope.client.as_deref())),
-            Some(side) => {
-                if let (Some(sessions), Some(scope)) = (&side.sessions, scope) {
-                    sessions.failed(scope);
-                }
-                failure
-            }
+        if self.is_server() {
+            let scope = self.scope.as_deref();
+            failure.about_client(scope.and_then(|scope| scope.client.as_deref()))
+        } else {
+            failure
         }
     }
 
-    fn fetch_alert(&mut self) {
+    /// Lets rustls write what it has to say, and takes its alert out again: the sealer has left it
+    /// unprotected.
+    fn take_alert(&mut self) -> Option<u8> {
+        let from = self.driver.output.len();
         let scope = self.scope.take().unwrap_or_else(CallScope::new);
         let (scope, ()) = enter(scope, || self.driver.fetch_alert());
         self.scope = Some(scope);
+        let output = &mut self.driver.output;
+        let (at, description) = find_alert(output.get(from..).unwrap_or_default())?;
+        output.truncate(from + at);
+        Some(description)
     }
 
-    /// rustls has no alert for what it can't parse. As long as nothing has been sent, nothing can
-    /// have been encrypted, and the alert can be written here (RFC 8446 §6.2).
-    pub(super) fn alert_in_the_clear(&mut self, description: Option<u8>) {
-        let nothing_sent = self.sent_before == 0 && self.driver.output.is_empty();
-        if let Some(description) = description.filter(|_| nothing_sent) {
-            const FATAL: u8 = 2;
-            self.driver
-                .output
-                .extend_from_slice(&[21, 3, 3, 0, 2, FATAL, description]);
+    /// Writes an alert, protected if records to the peer are by now (RFC 8446 §6).
+    fn write_alert(&mut self, alert: [u8; 2]) {
+        let scope = self.scope.as_deref();
+        let sealer = scope.and_then(|scope| scope.sealer.as_ref());
+        match sealer.filter(|sealer| sealer.is_active()) {
+            Some(sealer) => {
+                let sealed = sealer.seal(ContentType::Alert, &alert);
+                self.driver.output.extend(sealed.unwrap_or_default());
+            }
+            None => {
+                let output = &mut self.driver.output;
+                output.extend_from_slice(&[ALERT, 3, 3, 0, 2]);
+                output.extend_from_slice(&alert);
+            }
         }
     }
+}
 
-    /// The alert in the output from `start` on, if it can be read there.
-    fn alert_since(&self, start: usize) -> Option<u8> {
-        match self.driver.output.get(start..)? {
-            &[21, _, _, 0, 2, _level, description] => Some(description),
-            _ => None,
+/// Where rustls' alert begins, and what it says.
+fn find_alert(records: &[u8]) -> Option<(usize, u8)> {
+    let mut rest = Reader::new(records);
+    let mut at = 0;
+    loop {
+        let [typ, _, _] = rest.array()?;
+        let content = rest.vector16()?;
+        if let (ALERT, &[_level, description]) = (typ, content) {
+            return Some((at, description));
         }
+        at += 5 + content.len();
     }
 }
 

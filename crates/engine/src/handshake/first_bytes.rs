@@ -41,13 +41,6 @@ pub(crate) fn refuse_client(first: &[u8]) -> Option<HandshakeFailure> {
     refuse_foreign(first)
 }
 
-/// Whether it is a ClientHello of SSL 3, TLS 1.0 or 1.1, by the version which clients of TLS 1.3 set
-/// to that of 1.2 (RFC 8446 §4.1.2).
-pub(crate) fn is_old_hello(first: &[u8]) -> bool {
-    const CLIENT_HELLO: u8 = 1;
-    matches!(first, [22, 3, _, _, _, CLIENT_HELLO, _, _, _, 3, 0..=2, ..])
-}
-
 /// The same for the first bytes a server sent.
 pub(crate) fn refuse_server(first: &[u8]) -> Option<HandshakeFailure> {
     refuse_foreign(first)

@@ -6,29 +6,34 @@ mod failing;
 mod first_bytes;
 pub(crate) mod info;
 mod record_assembly;
+pub(crate) mod record_protection;
+pub(crate) mod record_rules;
+pub(crate) mod record_sealer;
 pub(crate) mod rest;
+pub(crate) mod scoped_suites;
 pub(crate) mod secrets;
 
 use std::fmt;
 use std::sync::Arc;
 
-use dormouse_record as record;
-use rustls::AlertDescription;
-use rustls::Error;
+use dormouse_record::{self as record, Alert};
 use rustls::client::Tls12ClientSessionValue;
-use rustls::{CipherSuite, ClientConfig, CommonState, ProtocolVersion, ServerConfig};
+use rustls::{
+    CipherSuite, ClientConfig, CommonState, ContentType, Error, ProtocolVersion, ServerConfig,
+};
 use rustls_pki_types::{ServerName, UnixTime};
 
 use self::call_scope::{CallScope, enter, in_scope};
 use self::driver::{Driver, RustlsConnection, Wants};
-use self::first_bytes::HTTP_ANSWER;
 use self::info::{Flights, HandshakeInfo, LocalFacts, handshake_info};
+use self::record_rules::{FirstMessage, HeaderRules, Reading, RecordRefusal};
 use self::rest::{Rested, establish};
 use self::secrets::{Derivation, Secret};
 use crate::failure::{Blame, FailureKind, HandshakeFailure};
 use crate::sessions::client_session::{SessionHandle, SessionStore};
 use crate::sessions::server_flight::ServerFlight;
 use crate::sessions::ticket_watch::TicketWatch;
+use crate::sessions::tickets::TicketMessages;
 
 /// What a handshake may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,8 +75,7 @@ pub struct Handshake {
     /// What had been sent when the output was last emptied.
     sent_before: usize,
     flights: Flights,
-    /// The client's hello is of a version before TLS 1.2.
-    is_old: bool,
+    first_message: FirstMessage,
     /// `None` on the server's side.
     client: Option<ClientSide>,
 }
@@ -172,16 +176,18 @@ impl Handshake {
         limits: HandshakeLimits,
         client: Option<ClientSide>,
     ) -> Handshake {
+        let mut scope = CallScope::new();
+        scope.ticket_messages = client.is_none().then(TicketMessages::default);
         Handshake {
             driver: Driver::new(connection),
-            scope: Some(CallScope::new()),
+            scope: Some(scope),
             phase: Phase::FirstBytes,
             limits,
             leftover: Vec::new(),
             sent: 0,
             sent_before: 0,
             flights: Flights::default(),
-            is_old: false,
+            first_message: FirstMessage::default(),
             client,
         }
     }
@@ -195,7 +201,7 @@ impl Handshake {
     ) -> Result<Progress, HandshakeFailure> {
         match &self.phase {
             Phase::Failed(failure) => return Err(failure.clone()),
-            Phase::Established => return self.keep(received),
+            Phase::Established => return self.keep_or_fail(received),
             Phase::FirstBytes | Phase::Handshaking => {}
         }
         let mut scope = self.scope.take().unwrap_or_else(CallScope::new);
@@ -208,11 +214,7 @@ impl Handshake {
         self.flights
             .add(!from_client, self.driver.output.len() - written);
         self.scope = Some(scope);
-        outcome.map_err(|cause| {
-            let failure = self.fail(cause, written);
-            self.phase = Phase::Failed(failure.clone());
-            failure
-        })
+        outcome.map_err(|cause| self.fail(cause, written))
     }
 
     /// What must be sent to the peer, in order; a failed handshake's last words too.
@@ -333,13 +335,19 @@ impl Handshake {
 
 /// Why the handshake can't go on.
 enum Cause {
-    Ours(HandshakeFailure),
+    Ours(RecordRefusal),
     Rustls(Error),
 }
 
 impl From<Error> for Cause {
     fn from(error: Error) -> Self {
         Cause::Rustls(error)
+    }
+}
+
+impl From<RecordRefusal> for Cause {
+    fn from(refusal: RecordRefusal) -> Self {
+        Cause::Ours(refusal)
     }
 }
 
@@ -351,33 +359,101 @@ impl Handshake {
         if !self.is_server() && matches!(self.phase, Phase::FirstBytes) {
             self.advance()?;
         }
-        loop {
-            let complete = self.driver.records.complete_record(&mut received);
-            if self.driver.records.taken() > self.limits.bytes_max {
-                return Err(Cause::Ours(self.too_large()));
-            }
-            if !complete {
-                self.driver.records.release();
-                return Ok(Progress::Handshaking);
-            }
-            if matches!(self.phase, Phase::FirstBytes) {
-                self.judge_first_bytes().map_err(Cause::Ours)?;
-                self.phase = Phase::Handshaking;
-            }
+        while self.next_record(&mut received)? {
             self.read_server_flight();
             if self.advance()? == Wants::Nothing {
-                break;
+                return self.establish(received);
             }
         }
+        self.driver.records.release();
+        Ok(Progress::Handshaking)
+    }
+
+    /// Completes the next record for rustls, judged as far as it can be without its key.
+    fn next_record(&mut self, received: &mut &[u8]) -> Result<bool, Cause> {
+        loop {
+            let rules = self.header_rules();
+            let judge = |header| rules.judge(header);
+            let is_complete = self.driver.records.complete_record(received, judge)?;
+            if self.driver.records.taken() > self.limits.bytes_max {
+                return Err(self.too_large().into());
+            }
+            if !is_complete {
+                return Ok(false);
+            }
+            self.phase = Phase::Handshaking;
+            if self.is_dummy() {
+                let len = self.driver.records.completed().len();
+                self.driver.records.discard(len);
+                continue;
+            }
+            self.judge_record(rules.reading)?;
+            return Ok(true);
+        }
+    }
+
+    fn header_rules(&self) -> HeaderRules {
+        let reading = in_scope(|scope| scope.reading).unwrap_or(Reading::Clear);
+        let is_server = self.is_server();
+        HeaderRules {
+            reading,
+            is_server,
+            is_first: matches!(self.phase, Phase::FirstBytes),
+            // A server that has chosen TLS 1.3 and has no keys yet has asked for another hello.
+            skips_early_data: is_server && reading == Reading::Clear && self.is_tls13(),
+        }
+    }
+
+    fn is_tls13(&self) -> bool {
+        let version = self.driver.common().and_then(CommonState::protocol_version);
+        version == Some(ProtocolVersion::TLSv1_3)
+    }
+
+    /// A ChangeCipherSpec between two messages of TLS 1.3: rustls takes two of them at most.
+    fn is_dummy(&self) -> bool {
+        let records = &self.driver.records;
+        self.is_tls13()
+            && records.is_alone()
+            && record_rules::is_dummy_change_cipher_spec(records.completed())
+    }
+
+    fn judge_record(&mut self, reading: Reading) -> Result<(), RecordRefusal> {
+        let record = self.driver.records.completed();
+        record_rules::judge_clear(reading, record)?;
+        self.first_message.take(record);
+        self.first_message.judge()?;
+        if record_rules::changes_cipher(reading, record) {
+            in_scope(|scope| scope.reading = Reading::Tls12);
+        }
+        Ok(())
+    }
+
+    /// rustls is done.
+    fn establish(&mut self, behind: &[u8]) -> Result<Progress, Cause> {
         if !self.driver.records.is_empty() {
             // rustls refuses messages which straddle the change of keys (RFC 8446 §5.1).
-            return Err(Cause::Ours(HandshakeFailure::internal(
-                "rustls is done, but not with its input",
-            )));
+            let failure = HandshakeFailure::internal("rustls is done, but not with its input");
+            return Err(RecordRefusal::from(failure).into());
         }
-        self.check_client().map_err(Cause::Ours)?;
+        self.check_client()?;
+        self.seal_tickets();
         self.phase = Phase::Established;
-        self.keep(received).map_err(Cause::Ours)
+        Ok(self.keep(behind)?)
+    }
+
+    /// Sends the tickets of TLS 1.3, as many in a record as fit.
+    fn seal_tickets(&mut self) {
+        let taken = in_scope(|scope| {
+            let messages = scope.ticket_messages.as_mut()?.take();
+            Some((messages, scope.sealer.clone()?))
+        });
+        let Some((messages, sealer)) = taken.flatten() else {
+            return;
+        };
+        for content in messages.chunks(record::CONTENT_MAX) {
+            let sealed = sealer.seal(ContentType::Handshake, content);
+            self.driver.output.extend(sealed.unwrap_or_default());
+        }
     }
 
     fn read_server_flight(&mut self) {
@@ -388,60 +464,38 @@ impl Handshake {
 
     fn advance(&mut self) -> Result<Wants, Cause> {
         match self.driver.advance()? {
-            Wants::PeerClosed => Err(Cause::Ours(HandshakeFailure::new(
-                Blame::Peer,
-                FailureKind::PeerClosed,
-                "the peer closed during the handshake",
-            ))),
-            Wants::Unforeseen => Err(Cause::Ours(HandshakeFailure::internal(
-                "rustls is in a state which a handshake never has",
-            ))),
+            Wants::PeerClosed => Err(record_rules::closed().into()),
+            Wants::Unforeseen => {
+                let what = "rustls is in a state which a handshake never has";
+                Err(RecordRefusal::from(HandshakeFailure::internal(what)).into())
+            }
             wants => Ok(wants),
         }
     }
 
     /// No client gets in with a certificate that was not judged in this very handshake, whatever
     /// rustls took from a session.
-    fn check_client(&self) -> Result<(), HandshakeFailure> {
+    fn check_client(&self) -> Result<(), RecordRefusal> {
         let shown = self
             .driver
             .common()
             .is_some_and(|common| common.peer_certificates().is_some());
         let judged = in_scope(|scope| scope.resumption.client_judged).unwrap_or_default();
         if self.is_server() && shown && !judged {
-            return Err(HandshakeFailure::internal(
-                "a client's certificate was not judged",
-            ));
+            let what = "a client's certificate was not judged";
+            return Err(HandshakeFailure::internal(what).into());
         }
         Ok(())
     }
 
-    fn judge_first_bytes(&mut self) -> Result<(), HandshakeFailure> {
-        let first = self.driver.records.first_bytes();
-        self.is_old = self.is_server() && first_bytes::is_old_hello(first);
-        let refusal = if self.is_server() {
-            first_bytes::refuse_client(first)
-        } else {
-            first_bytes::refuse_server(first)
-        };
-        // A record, but not one that can come first (RFC 8446 §5, §6.2).
-        let misplaced = matches!(first, [20 | 23, 3, ..]);
-        let Some(failure) = refusal else {
-            return Ok(());
-        };
-        if failure.kind == FailureKind::PlainHttp {
-            self.driver.output.extend_from_slice(HTTP_ANSWER);
-        }
-        if misplaced {
-            let alert = Some(AlertDescription::UnexpectedMessage.into());
-            self.alert_in_the_clear(alert);
-            return Err(failure.with_alert(alert));
-        }
-        Err(failure)
+    fn keep_or_fail(&mut self, received: &[u8]) -> Result<Progress, HandshakeFailure> {
+        let written = self.driver.output.len();
+        self.keep(received)
+            .map_err(|refusal| self.fail(refusal.into(), written))
     }
 
     /// Keeps what came behind the handshake.
-    fn keep(&mut self, received: &[u8]) -> Result<Progress, HandshakeFailure> {
+    fn keep(&mut self, received: &[u8]) -> Result<Progress, RecordRefusal> {
         // What came together with the end of the handshake was the caller's to bound.
         if !self.leftover.is_empty() && self.leftover.len() + received.len() > self.limits.bytes_max
         {
@@ -451,13 +505,16 @@ impl Handshake {
         Ok(Progress::Established)
     }
 
-    fn too_large(&self) -> HandshakeFailure {
+    fn too_large(&self) -> RecordRefusal {
         let max = self.limits.bytes_max;
-        HandshakeFailure::new(
-            Blame::Limit,
-            FailureKind::TooLarge,
-            format!("the peer sent more than the {max} bytes a handshake may have"),
-        )
+        RecordRefusal {
+            failure: HandshakeFailure::new(
+                Blame::Limit,
+                FailureKind::TooLarge,
+                format!("the peer sent more than the {max} bytes a handshake may have"),
+            ),
+            alert: Some(Alert::fatal(record::AlertDescription::IllegalParameter)),
+        }
     }
 }
 

@@ -14,9 +14,8 @@
 
 use zeroize::Zeroize;
 
-const HEADER_LEN: usize = 5;
-/// The longest protected record: RFC 5246 §6.2.3 (2^14 + 2048); 1.3 allows less.
-const PAYLOAD_MAX: usize = 16_384 + 2_048;
+use super::record_rules::HEADER_LEN;
+
 /// Real client flights are smaller, so most handshakes never grow it.
 const FIRST_CAPACITY: usize = 512;
 
@@ -31,24 +30,28 @@ pub(crate) struct RecordAssembler {
 
 impl RecordAssembler {
     /// Takes from `received` what completes the next record. `true`: there is one more record
-    /// to show; `false`: `received` is used up.
-    ///
-    /// A header which can't be right counts as complete: rustls refuses it with the right alert.
-    pub(crate) fn complete_record(&mut self, received: &mut &[u8]) -> bool {
+    /// to show; `false`: `received` is used up. `judge` says how long a record with this header is,
+    /// or refuses it.
+    pub(crate) fn complete_record<E>(
+        &mut self,
+        received: &mut &[u8],
+        judge: impl Fn([u8; HEADER_LEN]) -> Result<usize, E>,
+    ) -> Result<bool, E> {
         loop {
             let partial = self.buffer.get(self.fed..).unwrap_or_default();
-            let need = record_len(partial);
-            if partial.len() >= need {
+            let header = partial.first_chunk();
+            let need = HEADER_LEN + header.map_or(Ok(0), |header| judge(*header))?;
+            if header.is_some() && partial.len() >= need {
                 self.last = self.fed;
                 self.fed = self.buffer.len();
-                return true;
+                return Ok(true);
             }
             let missing = need - partial.len();
             let Some((piece, rest)) = received.split_at_checked(missing.min(received.len())) else {
-                return false;
+                return Ok(false);
             };
             if piece.is_empty() {
-                return false;
+                return Ok(false);
             }
             if self.buffer.capacity() == 0 {
                 self.buffer.reserve_exact(FIRST_CAPACITY.max(need));
@@ -62,6 +65,12 @@ impl RecordAssembler {
     /// The record that was just completed, before it is shown to anybody.
     pub(crate) fn completed(&self) -> &[u8] {
         self.buffer.get(self.last..self.fed).unwrap_or_default()
+    }
+
+    /// Whether the record that was just completed is the only one here: rustls is done with all
+    /// before it.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.last == 0
     }
 
     /// What rustls may see.
@@ -91,12 +100,6 @@ impl RecordAssembler {
         self.taken
     }
 
-    /// The first bytes of the stream, for telling TLS from what is not; only right before
-    /// the first record was shown.
-    pub(crate) fn first_bytes(&self) -> &[u8] {
-        &self.buffer
-    }
-
     /// Room it has on the heap.
     pub(crate) fn capacity(&self) -> usize {
         self.buffer.capacity()
@@ -115,20 +118,6 @@ impl Drop for RecordAssembler {
     }
 }
 
-/// How many bytes the record has of which `start` is the beginning, as far as can be told.
-fn record_len(start: &[u8]) -> usize {
-    let &[content_type, major, _, high, low, ..] = start else {
-        return HEADER_LEN;
-    };
-    let payload_len = usize::from(u16::from_be_bytes([high, low]));
-    let plausible = (20..=23).contains(&content_type) && major == 3 && payload_len <= PAYLOAD_MAX;
-    if plausible {
-        HEADER_LEN + payload_len
-    } else {
-        HEADER_LEN
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +126,13 @@ mod tests {
         22, 3, 1, 0, 3, b'a', b'b', b'c', 23, 3, 3, 0, 2, b'x', b'y', 99,
     ];
 
+    fn complete(assembler: &mut RecordAssembler, received: &mut &[u8]) -> bool {
+        let judge = |[_, _, _, high, low]: [u8; HEADER_LEN]| {
+            Ok::<_, ()>(usize::from(u16::from_be_bytes([high, low])))
+        };
+        assembler.complete_record(received, judge).unwrap()
+    }
+
     #[test]
     fn one_record_at_a_time_at_every_cut() {
         for cut in 0..TWO_RECORDS.len() {
@@ -144,7 +140,7 @@ mod tests {
             let mut assembler = RecordAssembler::default();
             let mut records = Vec::new();
             for mut part in [first, second] {
-                while assembler.complete_record(&mut part) {
+                while complete(&mut assembler, &mut part) {
                     assert_eq!(assembler.completed().to_vec(), assembler.shown().to_vec());
                     records.push(assembler.shown().to_vec());
                     let shown = assembler.shown().len();
@@ -161,17 +157,9 @@ mod tests {
     fn what_follows_a_record_stays_with_the_caller() {
         let mut assembler = RecordAssembler::default();
         let mut received = &TWO_RECORDS[..];
-        assert!(assembler.complete_record(&mut received));
+        assert!(complete(&mut assembler, &mut received));
         assert_eq!(assembler.shown(), &TWO_RECORDS[..8]);
         assert_eq!(received, &TWO_RECORDS[8..]);
         assert_eq!(assembler.taken(), 8);
-    }
-
-    #[test]
-    fn a_wrong_header_is_shown_at_once() {
-        for header in [[22, 3, 1, 0xff, 0xff], [22, 9, 9, 0, 1], [99, 3, 3, 0, 1]] {
-            let mut assembler = RecordAssembler::default();
-            assert!(assembler.complete_record(&mut &header[..]));
-        }
     }
 }

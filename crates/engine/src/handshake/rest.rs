@@ -57,6 +57,10 @@ fn write_connection(
     let refused = |error: rustls::Error| {
         HandshakeFailure::internal(format!("rustls does not give up the connection: {error}"))
     };
+    let Some(sealer) = &scope.sealer else {
+        return Err(HandshakeFailure::internal("no record was ever sealed"));
+    };
+    let write_seq = sealer.next_sequence();
     match connection {
         RustlsConnection::Server(server) => {
             let (secrets, kernel) = server.dangerous_into_kernel_connection().map_err(refused)?;
@@ -65,6 +69,7 @@ fn write_connection(
                 role: record::Role::Server,
                 read: scope.client_secret.bytes(),
                 write: scope.server_secret.bytes(),
+                write_seq,
             };
             direction.write_state(version, &secrets, state)?;
             Ok(None)
@@ -76,6 +81,7 @@ fn write_connection(
                 role: record::Role::Client,
                 read: scope.server_secret.bytes(),
                 write: scope.client_secret.bytes(),
+                write_seq,
             };
             direction.write_state(version, &secrets, state)?;
             let takes_tickets = version == rustls::ProtocolVersion::TLSv1_3;
@@ -96,6 +102,8 @@ struct Direction<'a> {
     role: record::Role,
     read: &'a [u8],
     write: &'a [u8],
+    /// That of the next record: rustls does not know of those that were sealed behind its own.
+    write_seq: u64,
 }
 
 impl Direction<'_> {
@@ -106,7 +114,7 @@ impl Direction<'_> {
         state: &mut record::State,
     ) -> Result<(), HandshakeFailure> {
         let (read_seq, read) = (secrets.rx.0, extracted(&secrets.rx.1)?);
-        let (write_seq, write) = (secrets.tx.0, extracted(&secrets.tx.1)?);
+        let (write_seq, write) = (self.write_seq, extracted(&secrets.tx.1)?);
         if read.suite != write.suite {
             return Err(HandshakeFailure::internal(
                 "the directions have different suites",

@@ -51,9 +51,12 @@ impl StoresServerSessions for SealedStore {
         if self.beside_tickets && in_scope(|scope| scope.knows_tickets) == Some(true) {
             return false;
         }
-        in_scope(|scope| scope.now)
+        let kept = in_scope(|scope| scope.now)
             .and_then(|now| self.ticketer.seal(&value, now))
-            .is_some_and(|sealed| self.store.put(&key, &sealed))
+            .is_some_and(|sealed| self.store.put(&key, &sealed));
+        // In TLS 1.3 the key is the ticket, and the message is ours: rustls sends none.
+        let is_ours = self.ticketer.issue(&value, kept.then_some(&key));
+        kept && !is_ours
     }
 
     /// TLS 1.2: a session id may be used again, as long as its session lives.

@@ -13,10 +13,7 @@ use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
-    SignatureScheme,
-};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -27,7 +24,7 @@ use crate::failure::{CertificateProblem, utc};
 use crate::handshake::call_scope::in_scope;
 use crate::sessions::refusal::ResumptionRefused;
 use crate::x509::client_rules::{self, ClientRule};
-use crate::x509::trust::problem;
+use crate::x509::trust::{problem, roots_from_pem};
 
 /// What a ticket says of the rules it was made under: as many bytes of a digest.
 pub(crate) const POLICY_LEN: usize = 16;
@@ -74,23 +71,6 @@ impl ClientCertificates {
     /// Can they be used?
     pub fn check(&self) -> Result<(), SettingsError> {
         ClientAuth::new(self, &provider(&Group::ALL)?).map(|_| ())
-    }
-
-    fn roots(&self) -> Result<RootCertStore, SettingsError> {
-        let mut store = RootCertStore::empty();
-        for (index, certificate) in CertificateDer::pem_slice_iter(&self.roots).enumerate() {
-            let added = certificate
-                .map_err(|e| e.to_string())
-                .and_then(|certificate| store.add(certificate).map_err(|e| e.to_string()));
-            added.map_err(|e| {
-                SettingsError::ClientRoots(format!("certificate {}: {e}", index + 1))
-            })?;
-        }
-        if store.is_empty() {
-            let why = "there is no PEM certificate in it".to_owned();
-            return Err(SettingsError::ClientRoots(why));
-        }
-        Ok(store)
     }
 
     fn lists(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, SettingsError> {
@@ -145,10 +125,11 @@ impl ClientAuth {
         settings: &ClientCertificates,
         provider: &Arc<CryptoProvider>,
     ) -> Result<ClientAuth, SettingsError> {
-        let roots = Arc::new(settings.roots()?);
-        let mut builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider))
-            .with_crls(settings.lists()?)
-            .enforce_revocation_expiration();
+        let roots = roots_from_pem(&settings.roots).map_err(SettingsError::ClientRoots)?;
+        let mut builder =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+                .with_crls(settings.lists()?)
+                .enforce_revocation_expiration();
         if !settings.required {
             builder = builder.allow_unauthenticated();
         }

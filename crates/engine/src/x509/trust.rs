@@ -1,12 +1,14 @@
-//! Judging the server's certificate: by trusted roots, with every problem told apart, or not
-//! at all, which is then said aloud.
+//! Verifies the server's certificate by trusted roots, or not at all. Each problem has a name of
+//! its own.
 
 use std::fmt;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
@@ -38,7 +40,8 @@ pub struct TrustStore(Arc<RootCertStore>);
 impl TrustStore {
     /// From a PEM bundle, in which every certificate must be usable.
     pub fn from_pem(bundle: &[u8]) -> Result<TrustStore, SettingsError> {
-        pem_roots(bundle).map(|store| TrustStore(Arc::new(store)))
+        let store = roots_from_pem(bundle).map_err(SettingsError::Roots)?;
+        Ok(TrustStore(Arc::new(store)))
     }
 
     /// How many roots there are.
@@ -72,15 +75,20 @@ impl Roots {
         provider: &Arc<CryptoProvider>,
     ) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
         let store = match self {
-            Roots::System => Arc::new(system_roots()?),
-            Roots::Pem(bundle) => Arc::new(pem_roots(bundle)?),
-            Roots::Store(store) => Arc::clone(&store.0),
-            Roots::Insecure => return Ok(Arc::new(NoJudgement(Arc::clone(provider)))),
+            Roots::System => Some(Arc::new(system_roots()?)),
+            Roots::Pem(bundle) => Some(TrustStore::from_pem(bundle)?.0),
+            Roots::Store(store) => Some(Arc::clone(&store.0)),
+            Roots::Insecure => None,
         };
-        let inner = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(provider))
-            .build()
-            .map_err(|e| SettingsError::Roots(e.to_string()))?;
-        Ok(Arc::new(Judgement(inner)))
+        let chain = store.map(|store| {
+            let builder = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(provider));
+            let built = builder.build();
+            built.map_err(|e| SettingsError::Roots(e.to_string()))
+        });
+        Ok(Arc::new(ServerVerifier {
+            chain: chain.transpose()?,
+            algorithms: provider.signature_verification_algorithms,
+        }))
     }
 }
 
@@ -108,27 +116,29 @@ fn usable_system_certificates() -> Result<Vec<CertificateDer<'static>>, Settings
     Ok(usable)
 }
 
-/// A bundle is somebody's choice, so every certificate in it must be usable.
-fn pem_roots(bundle: &[u8]) -> Result<RootCertStore, SettingsError> {
+/// Reads a bundle. It is somebody's choice, so every certificate in it must be usable.
+pub(crate) fn roots_from_pem(bundle: &[u8]) -> Result<RootCertStore, String> {
     let mut store = RootCertStore::empty();
     for (index, certificate) in CertificateDer::pem_slice_iter(bundle).enumerate() {
         let added = certificate
             .map_err(|e| e.to_string())
             .and_then(|certificate| store.add(certificate).map_err(|e| e.to_string()));
-        added.map_err(|e| SettingsError::Roots(format!("certificate {}: {e}", index + 1)))?;
+        added.map_err(|e| format!("certificate {}: {e}", index + 1))?;
     }
     if store.is_empty() {
-        return Err(SettingsError::Roots(
-            "there is no PEM certificate in the bundle".to_owned(),
-        ));
+        return Err("there is no PEM certificate in the bundle".to_owned());
     }
     Ok(store)
 }
 
-/// webpki's judgement, with the problem noted in more words than its error has.
-struct Judgement(Arc<WebPkiServerVerifier>);
+/// Verifies servers: their key always, their chain where there are roots.
+struct ServerVerifier {
+    chain: Option<Arc<WebPkiServerVerifier>>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
 
-impl ServerCertVerifier for Judgement {
+impl ServerCertVerifier for ServerVerifier {
+    /// webpki's verdict, with the problem noted in more words than its error has.
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -137,17 +147,16 @@ impl ServerCertVerifier for Judgement {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        if is_loopback() {
+        let Some(chain) = self.chain.as_ref().filter(|_| !is_loopback()) else {
             return Ok(ServerCertVerified::assertion());
-        }
-        let judgement =
-            self.0
-                .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        if let Err(Error::InvalidCertificate(error)) = &judgement {
+        };
+        let verdict =
+            chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        if let Err(Error::InvalidCertificate(error)) = &verdict {
             let problem = problem(error, end_entity, intermediates);
             in_scope(|scope| scope.certificate_problem = Some(problem));
         }
-        judgement
+        verdict
     }
 
     fn verify_tls12_signature(
@@ -160,7 +169,7 @@ impl ServerCertVerifier for Judgement {
             return Ok(HandshakeSignatureValid::assertion());
         }
         note_signature(signed);
-        self.0.verify_tls12_signature(message, cert, signed)
+        verify_tls12_signature(message, cert, signed, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -170,68 +179,17 @@ impl ServerCertVerifier for Judgement {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         note_signature(signed);
-        self.0.verify_tls13_signature(message, cert, signed)
+        verify_tls13_signature(message, cert, signed, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 
-impl fmt::Debug for Judgement {
+impl fmt::Debug for ServerVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Judgement")
-    }
-}
-
-/// Takes every certificate. The server must still own its key.
-struct NoJudgement(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for NoJudgement {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        if is_loopback() {
-            return Ok(HandshakeSignatureValid::assertion());
-        }
-        note_signature(signed);
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, cert, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        note_signature(signed);
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, cert, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-impl fmt::Debug for NoJudgement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NoJudgement")
+        f.write_str("ServerVerifier")
     }
 }
 

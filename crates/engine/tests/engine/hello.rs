@@ -43,3 +43,18 @@ fn clients_which_come_back_are_recognised() {
         }
     }
 }
+
+/// Erlang/OTP 25 crashes on them at a resumption.
+#[test]
+fn no_signature_scheme_of_ml_dsa_is_offered() {
+    const SIGNATURE_ALGORITHMS: [u8; 2] = [0, 13];
+    let hello = first_flight(&Pair::new(PairSettings::default()));
+    let at = (hello.windows(4))
+        .position(|window| window[..2] == SIGNATURE_ALGORITHMS && window[2] == 0)
+        .unwrap();
+    let len = usize::from(hello[at + 5]);
+    let schemes: Vec<&[u8]> = hello[at + 6..at + 6 + len].chunks_exact(2).collect();
+    assert!(schemes.contains(&&[4, 3][..]), "ecdsa_secp256r1_sha256");
+    // 0x0904 to 0x0906 (draft-ietf-tls-mldsa).
+    assert!(schemes.iter().all(|scheme| scheme[0] != 9), "{schemes:?}");
+}

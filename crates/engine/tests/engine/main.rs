@@ -1,6 +1,9 @@
 //! The engine against stock rustls, against bad peers and with bad certificates.
 
+mod before_finished;
+mod before_finished_protected;
 mod certificates;
+mod forgery;
 mod hello;
 mod identities;
 mod kept_sessions;

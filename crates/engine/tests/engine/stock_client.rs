@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use dormouse_engine::stream::End;
 use dormouse_engine::{
-    Handshake, HandshakeLimits, Progress, Protocols, ServerContext, ServerSettings,
+    ClientContext, ClientSettings, Handshake, HandshakeLimits, Progress, Protocols, ServerContext,
+    ServerSettings, TicketSettings,
 };
 use dormouse_record as record;
 use dormouse_testkit::{Authority, Event, Resting, now};
@@ -149,4 +150,60 @@ fn sessions_resume_and_early_data_is_never_offered() {
             exchange(&mut client, &mut server, 10);
         }
     }
+}
+
+/// Clients of wolfSSL have room for a nonce of eight bytes. Each ticket of a connection needs another one
+/// (RFC 8446 §4.6.1).
+#[test]
+fn nonces_of_tickets_are_short_and_differ() {
+    const NEW_SESSION_TICKET: u8 = 4;
+    let identity = Authority::shared().ecdsa(&[NAME]).identity();
+    let tickets = TicketSettings {
+        per_handshake: 5,
+        ..TicketSettings::default()
+    };
+    let mut settings = ServerSettings::new(vec![identity]);
+    settings.tickets = Some(tickets);
+    let context = ServerContext::new(settings).unwrap();
+    let mut client = dormouse_client();
+    let mut server = Handshake::server(&context, HandshakeLimits::default());
+    client.handle_input(now(), &[]).unwrap();
+    for _ in 0..2 {
+        pass(&mut client, &mut server);
+        pass(&mut server, &mut client);
+    }
+    let mut state = record::State::empty();
+    let mut received = client.rest(&mut state).unwrap().leftover;
+    let mut key = record::OpenKey::new(&state);
+    let opened = record::open(&mut state, &mut key, &mut received).unwrap();
+    let record::Opened::Ticket { fragment, .. } = opened else {
+        panic!("no ticket: {opened:?}");
+    };
+    let mut nonces = Vec::new();
+    let mut rest = &received[fragment];
+    while let [kind, 0, high, low, body @ ..] = rest {
+        assert_eq!(*kind, NEW_SESSION_TICKET);
+        let (ticket, behind) = body.split_at(usize::from(u16::from_be_bytes([*high, *low])));
+        // Behind the lifetime and age_add.
+        let nonce_len = usize::from(ticket[8]);
+        assert!((1..=8).contains(&nonce_len), "{nonce_len} bytes");
+        nonces.push(&ticket[9..9 + nonce_len]);
+        rest = behind;
+    }
+    assert!(rest.is_empty());
+    assert_eq!(nonces.len(), 5);
+    nonces.dedup();
+    assert_eq!(nonces.len(), 5, "all differ");
+}
+
+fn dormouse_client() -> Handshake {
+    let settings = ClientSettings::new(Authority::shared().roots());
+    let context = ClientContext::new(settings).unwrap();
+    Handshake::client(&context, NAME, HandshakeLimits::default()).unwrap()
+}
+
+fn pass(from: &mut Handshake, to: &mut Handshake) {
+    let bytes = from.output().to_vec();
+    from.output_sent(bytes.len());
+    to.handle_input(now(), &bytes).unwrap();
 }

@@ -1,11 +1,11 @@
-//! What is answered to whom.
+//! Responses to requests, and the orders that go to main.
 
 use super::http::{Request, Response};
 use super::view::View;
 use super::{metrics, status};
 use dormouse_config as config;
+use dormouse_handover::control::{AdminOrder, AdminResult, DrainOrder};
 use dormouse_handover::status::OrderResult;
-use dormouse_handover::talk::{Answer, Ask, DrainOrder};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -26,27 +26,27 @@ POST /drain?over=10m&order=longest|shortest
 POST /drain/stop        accept again
 POST /upgrade?binary=PATH";
 
-/// What a request comes to.
-pub(super) enum Reply {
-    /// The response is known.
-    Now(Response),
-    /// Main has to be asked.
-    Ask(Ask),
+/// How a request is handled.
+pub(super) enum Handling {
+    /// With this response.
+    Respond(Response),
+    /// By main, which gets this order.
+    Forward(AdminOrder),
 }
 
 /// Decides about a request.
-pub(super) fn reply(request: &Request, view: &View, questions_only: bool) -> Reply {
+pub(super) fn reply(request: &Request, view: &View, questions_only: bool) -> Handling {
     if let Some(refused) = not_from_a_foreign_page(request, questions_only) {
-        return Reply::Now(refused);
+        return Handling::Respond(refused);
     }
     let wanted = match request.path.as_str() {
         "/" | "/status" | "/metrics" | "/healthz" | "/readyz" => "GET",
         "/reload" | "/drain" | "/drain/stop" | "/upgrade" => "POST",
-        _ => return Reply::Now(Response::words(404, &format!("there is:\n{PATHS}"))),
+        _ => return Handling::Respond(Response::words(404, &format!("there is:\n{PATHS}"))),
     };
     if request.method != wanted {
         let words = format!("{} is for {wanted}", request.path);
-        return Reply::Now(Response {
+        return Handling::Respond(Response {
             allow: Some(wanted),
             ..Response::words(405, &words)
         });
@@ -54,7 +54,7 @@ pub(super) fn reply(request: &Request, view: &View, questions_only: bool) -> Rep
     if wanted == "POST" {
         return order(request, view, questions_only);
     }
-    Reply::Now(match request.path.as_str() {
+    Handling::Respond(match request.path.as_str() {
         "/status" => Response::json(200, &status::document(view)),
         "/metrics" => Response {
             content_type: "text/plain; version=0.0.4; charset=utf-8",
@@ -110,35 +110,35 @@ fn readiness(view: &View) -> Response {
     }
 }
 
-fn order(request: &Request, view: &View, questions_only: bool) -> Reply {
+fn order(request: &Request, view: &View, questions_only: bool) -> Handling {
     if questions_only {
-        return Reply::Now(Response::words(
+        return Handling::Respond(Response::words(
             403,
             "orders are taken on a unix socket only, where it is known who gives them",
         ));
     }
     if !view.main_alive() {
-        return Reply::Now(gone());
+        return Handling::Respond(gone());
     }
-    match ask(request) {
-        Ok(ask) => Reply::Ask(ask),
-        Err(words) => Reply::Now(outcome(false, &words, 400)),
+    match parse_order(request) {
+        Ok(order) => Handling::Forward(order),
+        Err(words) => Handling::Respond(outcome(false, &words, 400)),
     }
 }
 
-fn ask(request: &Request) -> Result<Ask, String> {
+fn parse_order(request: &Request) -> Result<AdminOrder, String> {
     let mut parameters: Vec<_> = request.query.iter().collect();
     let mut take = |name: &str| {
         let at = parameters.iter().position(|(found, _)| found == name)?;
         Some(parameters.remove(at).1.as_str())
     };
-    let ask = match request.path.as_str() {
-        "/reload" => Ask::Reload,
-        "/drain/stop" => Ask::StopDrain,
-        "/upgrade" => Ask::Upgrade {
+    let order = match request.path.as_str() {
+        "/reload" => AdminOrder::Reload,
+        "/drain/stop" => AdminOrder::StopDrain,
+        "/upgrade" => AdminOrder::Upgrade {
             binary: take("binary").map(PathBuf::from),
         },
-        _ => Ask::Drain {
+        _ => AdminOrder::Drain {
             over_ms: match take("over") {
                 None => DRAIN_MS,
                 Some(text) => config::read_duration(text)?
@@ -159,14 +159,14 @@ fn ask(request: &Request) -> Result<Ask, String> {
         },
     };
     match parameters.first() {
-        None => Ok(ask),
+        None => Ok(order),
         Some((name, _)) => Err(format!("{} knows no parameter `{name}`", request.path)),
     }
 }
 
 /// What became of an order.
-pub(super) fn answered(answer: &Answer) -> Response {
-    outcome(answer.done, &answer.words, 409)
+pub(super) fn answered(result: &AdminResult) -> Response {
+    outcome(result.done, &result.words, 409)
 }
 
 /// Nobody can carry an order out.

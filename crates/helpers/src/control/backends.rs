@@ -1,8 +1,8 @@
 //! Backends, for `status` and for metrics.
 
 use super::view::View;
+use dormouse_handover::control::Backend;
 use dormouse_handover::status::{BackendStatus, CheckStatus};
-use dormouse_handover::talk::Backend;
 use dormouse_reactor::process;
 use dormouse_tables::backends::CheckedHealth;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! One who asks: a connection with one request and one response, each within a time.
+//! A client: a connection with one request and one response, each within a time.
 
 use super::http::{self, Parsed, REQUEST_BYTES_MAX, Request, Response};
 use dormouse_reactor::Fd;
@@ -13,10 +13,10 @@ pub(super) const ORDER_MS: u64 = 600_000;
 pub(super) struct Client {
     pub(super) fd: Fd,
     pub(super) deadline_ms: u64,
-    doing: Doing,
+    state: ClientState,
 }
 
-enum Doing {
+enum ClientState {
     Reading(Vec<u8>),
     /// Main has been asked, under this number.
     Waiting(u64),
@@ -29,13 +29,13 @@ enum Doing {
 }
 
 /// What follows from an event.
-pub(super) enum Next {
+pub(super) enum ClientStep {
     /// Wait for more.
-    Wait,
+    Pending,
     /// A request is complete.
     Request(Request),
     /// It is over.
-    Over,
+    Closed,
 }
 
 impl Client {
@@ -43,92 +43,94 @@ impl Client {
         Client {
             fd,
             deadline_ms: now_ms + PATIENCE_MS,
-            doing: Doing::Reading(Vec::new()),
+            state: ClientState::Reading(Vec::new()),
         }
     }
 
     /// Whether it is to be watched for room to write.
     pub(super) fn is_writing(&self) -> bool {
-        matches!(self.doing, Doing::Writing { .. })
+        matches!(self.state, ClientState::Writing { .. })
     }
 
-    /// Whether main's answer to this ask is for it.
+    /// Whether main's answer to this order is for it.
     pub(super) fn waits_for(&self, id: u64) -> bool {
-        matches!(self.doing, Doing::Waiting(waits) if waits == id)
+        matches!(self.state, ClientState::Waiting(waits) if waits == id)
     }
 
     /// Whether it waits for main at all.
     pub(super) fn waits(&self) -> bool {
-        matches!(self.doing, Doing::Waiting(_))
+        matches!(self.state, ClientState::Waiting(_))
     }
 
     /// Main has been asked.
     pub(super) fn wait_for(&mut self, id: u64, now_ms: u64) {
-        self.doing = Doing::Waiting(id);
+        self.state = ClientState::Waiting(id);
         self.deadline_ms = now_ms + ORDER_MS;
     }
 
     /// Something can be read or written, or the other end is gone.
-    pub(super) fn step(&mut self, now_ms: u64) -> Next {
-        match &mut self.doing {
-            Doing::Reading(bytes) => match read(self.fd, bytes) {
-                Next::Request(request) => Next::Request(request),
-                Next::Over => Next::Over,
-                Next::Wait => match http::parse(bytes) {
-                    Parsed::Incomplete => Next::Wait,
-                    Parsed::Request(request) => Next::Request(request),
+    pub(super) fn step(&mut self, now_ms: u64) -> ClientStep {
+        match &mut self.state {
+            ClientState::Reading(bytes) => match read(self.fd, bytes) {
+                ClientStep::Request(request) => ClientStep::Request(request),
+                ClientStep::Closed => ClientStep::Closed,
+                ClientStep::Pending => match http::parse(bytes) {
+                    Parsed::Incomplete => ClientStep::Pending,
+                    Parsed::Request(request) => ClientStep::Request(request),
                     Parsed::Refused(response) => self.respond(&response, now_ms),
                 },
             },
             // It may give up waiting; more requests are not read.
-            Doing::Waiting(_) | Doing::Lingering => match socket::recv(self.fd, &mut [0; 512]) {
-                Ok(Attempt::Done(0)) | Err(_) => Next::Over,
-                Ok(_) => Next::Wait,
-            },
-            Doing::Writing { .. } => self.write(),
+            ClientState::Waiting(_) | ClientState::Lingering => {
+                match socket::recv(self.fd, &mut [0; 512]) {
+                    Ok(Attempt::Done(0)) | Err(_) => ClientStep::Closed,
+                    Ok(_) => ClientStep::Pending,
+                }
+            }
+            ClientState::Writing { .. } => self.write(),
         }
     }
 
     /// Begins to send the response.
-    pub(super) fn respond(&mut self, response: &Response, now_ms: u64) -> Next {
+    pub(super) fn respond(&mut self, response: &Response, now_ms: u64) -> ClientStep {
         self.deadline_ms = now_ms + PATIENCE_MS;
-        self.doing = Doing::Writing {
+        self.state = ClientState::Writing {
             bytes: response.encode(),
             sent: 0,
         };
         self.write()
     }
 
-    fn write(&mut self) -> Next {
-        let Doing::Writing { bytes, sent } = &mut self.doing else {
-            return Next::Wait;
+    fn write(&mut self) -> ClientStep {
+        let ClientState::Writing { bytes, sent } = &mut self.state else {
+            return ClientStep::Pending;
         };
         while let Some(rest) = bytes.get(*sent..).filter(|rest| !rest.is_empty()) {
             match socket::send(self.fd, rest) {
                 Ok(Attempt::Done(count)) => *sent += count,
-                Ok(Attempt::WouldBlock) => return Next::Wait,
-                Err(_) => return Next::Over,
+                Ok(Attempt::WouldBlock) => return ClientStep::Pending,
+                Err(_) => return ClientStep::Closed,
             }
         }
         if socket::shutdown_write(self.fd).is_err() {
-            return Next::Over;
+            return ClientStep::Closed;
         }
-        self.doing = Doing::Lingering;
-        Next::Wait
+        self.state = ClientState::Lingering;
+        ClientStep::Pending
     }
 }
 
 /// Reads what has come, up to the longest request.
-fn read(fd: Fd, bytes: &mut Vec<u8>) -> Next {
+fn read(fd: Fd, bytes: &mut Vec<u8>) -> ClientStep {
     let mut chunk = [0; 1024];
     while bytes.len() < REQUEST_BYTES_MAX {
         match socket::recv(fd, &mut chunk) {
-            Ok(Attempt::Done(0)) | Err(_) => return Next::Over,
+            Ok(Attempt::Done(0)) | Err(_) => return ClientStep::Closed,
             Ok(Attempt::Done(count)) => {
                 bytes.extend_from_slice(chunk.get(..count).unwrap_or_default());
             }
             Ok(Attempt::WouldBlock) => break,
         }
     }
-    Next::Wait
+    ClientStep::Pending
 }

@@ -5,7 +5,7 @@
 //! is gone it still answers, and says so. Every part of it is bounded: clients, bytes, time.
 //!
 //! ```text
-//!   talk     what main and control say to each other     answers  what is answered to whom
+//!   answers  responses, and orders for main
 //!   http     requests and responses                      status   GET /status
 //!   client   one who asks                                metrics  GET /metrics
 //!   view     what control can see                       backends of both
@@ -20,10 +20,11 @@ mod status;
 mod view;
 
 use crate::helper::{self, Privileges};
-use answers::Reply;
-use client::{Client, Next};
+use answers::Handling;
+use client::{Client, ClientStep};
 use dormouse_config::Log;
-use dormouse_handover::talk::{self, Report, Request, Told};
+use dormouse_handover::control::{AdminOrder, ControlArguments, ForwardedOrder, Report};
+use dormouse_handover::message;
 use dormouse_reactor::poller::{Events, Interest, Poller};
 use dormouse_reactor::process;
 use dormouse_reactor::sandbox::Role;
@@ -60,12 +61,12 @@ struct Control {
     owner: u32,
     main: Fd,
     clients: Vec<Option<Client>>,
-    last_ask: u64,
+    last_order: u64,
     view: View,
 }
 
 impl Control {
-    fn begin(privileges: &Privileges, told: &Told) -> io::Result<Control> {
+    fn begin(privileges: &Privileges, told: &ControlArguments) -> io::Result<Control> {
         let counters = shared::View::open(Fd(told.counters), told.workers as usize)
             .map_err(io::Error::other)?;
         let backends = Backends::view(Fd(told.backends), told.workers).map_err(io::Error::other)?;
@@ -77,7 +78,7 @@ impl Control {
             owner: told.owner,
             main: Fd(told.channel),
             clients: (0..CLIENTS_MAX).map(|_| None).collect(),
-            last_ask: 0,
+            last_order: 0,
             view: View::new(counters, backends, told.restarts),
         };
         privileges.confine(Role::Control)?;
@@ -96,7 +97,7 @@ impl Control {
                 match event.token() {
                     TOKEN_LISTENER => self.accept(),
                     TOKEN_MAIN => {
-                        if self.hear_main() {
+                        if self.receive_report() {
                             return Ok(());
                         }
                     }
@@ -122,18 +123,18 @@ impl Control {
     // ---- main ----
 
     /// `true`: the program ends.
-    fn hear_main(&mut self) -> bool {
-        match talk::receive(self.main) {
+    fn receive_report(&mut self) -> bool {
+        match message::receive(self.main) {
             Ok(None) => {}
             Ok(Some(Report::State(state))) => self.view.set_state(state),
-            Ok(Some(Report::Answer(answer))) => {
-                let waits = |client: &Client| client.waits_for(answer.id);
+            Ok(Some(Report::Result(result))) => {
+                let waits = |client: &Client| client.waits_for(result.id);
                 let found = self
                     .clients
                     .iter()
                     .position(|c| c.as_ref().is_some_and(waits));
                 if let Some(index) = found {
-                    self.respond(index, &answers::answered(&answer));
+                    self.respond(index, &answers::answered(&result));
                 }
             }
             Ok(Some(Report::End)) => return true,
@@ -198,21 +199,21 @@ impl Control {
             return;
         };
         match client.step(now_ms) {
-            Next::Wait => self.watch(index),
-            Next::Over => self.drop_client(index),
-            Next::Request(request) => {
+            ClientStep::Pending => self.watch(index),
+            ClientStep::Closed => self.drop_client(index),
+            ClientStep::Request(request) => {
                 match answers::reply(&request, &self.view, self.questions_only) {
-                    Reply::Now(response) => self.respond(index, &response),
-                    Reply::Ask(ask) => self.ask_main(index, ask, now_ms),
+                    Handling::Respond(response) => self.respond(index, &response),
+                    Handling::Forward(order) => self.forward(index, order, now_ms),
                 }
             }
         }
     }
 
-    fn ask_main(&mut self, index: usize, ask: talk::Ask, now_ms: u64) {
-        self.last_ask += 1;
-        let id = self.last_ask;
-        match talk::send(self.main, &Request { id, ask }) {
+    fn forward(&mut self, index: usize, order: AdminOrder, now_ms: u64) {
+        self.last_order += 1;
+        let id = self.last_order;
+        match message::send(self.main, &ForwardedOrder { id, order }) {
             Ok(Attempt::Done(())) => {
                 if let Some(Some(client)) = self.clients.get_mut(index) {
                     client.wait_for(id, now_ms);
@@ -229,7 +230,7 @@ impl Control {
             return;
         };
         match client.respond(response, now_ms) {
-            Next::Over => self.drop_client(index),
+            ClientStep::Closed => self.drop_client(index),
             _ => self.watch(index),
         }
     }

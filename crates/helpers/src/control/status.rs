@@ -3,13 +3,13 @@
 use super::backends;
 use super::view::{View, is_alive};
 use crate::fleet::StoreState;
+use dormouse_handover::control::{Acme, AcmeName, Drain, State};
 use dormouse_handover::slot::Slot;
 use dormouse_handover::status::{
     AcmeNameStatus, AcmeStatus, CertificateStatus, ConfigurationStatus, ConnectionFigures,
     ControlStatus, DrainStatus, KeeperStatus, LatencyFigures, LatencyStatus, LifePhase, MainStatus,
     PoolFigures, ProcessFigures, ReloadStatus, Status, TicketKeyStatus, WorkerDeath, WorkerStatus,
 };
-use dormouse_handover::talk::{Acme, AcmeName, Drain, State};
 use dormouse_handover::unix_time;
 use dormouse_reactor::process;
 use dormouse_tables::counters::{Common, Count, Kind};

@@ -1,6 +1,6 @@
 //! What control can see: the counters, what main has told last, and which processes there are.
 
-use dormouse_handover::talk::{Phase, State};
+use dormouse_handover::control::{Phase, State};
 use dormouse_reactor::process::{self, Pid};
 use dormouse_reactor::shared;
 use dormouse_tables::backends::Backends;

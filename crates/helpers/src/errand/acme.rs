@@ -1,9 +1,9 @@
-//! A certificate from an ACME server (RFC 8555), by tls-alpn-01 (RFC 8737), and when the server
+//! A certificate from an ACME server (RFC 8555), by tls-alpn-01 (RFC 8737) or http-01, and when the server
 //! wants it renewed (RFC 9773).
 //!
 //! The protocol is a library's. Here are its requests over our own TLS, and the order of things:
-//! account, order, challenge (which main gives to the workers, and says when all have it), request,
-//! certificate. Keys are made here and handed to main; this process ends soon, and keeps none.
+//! account, order, challenge (which main gives to the workers or to the redirect process, and says
+//! when they have it), request, certificate. Keys are made here and handed to main; this process ends soon, and keeps none.
 //!
 //! The library is asynchronous, but nothing in it ever waits: each request has been made when its
 //! future is asked for the first time.
@@ -14,18 +14,20 @@ use super::messages::{
     PrivateKeyLines, RenewalQuery, RenewalWindow,
 };
 use crate::helper;
+use crate::redirect::HttpChallenge;
 use crate::transport::Connector;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use dormouse_config::AcmeChallenge;
 use dormouse_engine::{CertificateDer, Identity, Roots};
-use dormouse_handover::talk;
+use dormouse_handover::message;
 use dormouse_reactor::Fd;
 use http_body_util::BodyExt as _;
 use instant_acme::{
     Account, AccountBuilder, AuthorizationStatus, BodyWrapper, BytesResponse,
-    CertificateIdentifier, ChallengeType, Error, ExternalAccountKey, HttpClient, Identifier,
-    NewAccount, NewOrder, Order, OrderStatus, Problem,
+    CertificateIdentifier, ChallengeHandle, ChallengeType, Error, ExternalAccountKey, HttpClient,
+    Identifier, NewAccount, NewOrder, Order, OrderStatus, Problem,
 };
 use std::future::{Future, ready};
 use std::io;
@@ -137,10 +139,14 @@ impl AcmeClient {
                 AuthorizationStatus::Pending => {}
                 _ => return Err(Error::Str("an authorization that can still be given")),
             }
-            let challenge = authorization.challenge(ChallengeType::TlsAlpn01);
-            let mut challenge = challenge.ok_or(Error::Unsupported("tls-alpn-01"))?;
-            let digest = challenge.key_authorization().digest();
-            self.show(&request.name, digest.as_ref(), deadline)?;
+            let kind = match request.challenge {
+                AcmeChallenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
+                AcmeChallenge::Http01 => ChallengeType::Http01,
+            };
+            let challenge = authorization.challenge(kind);
+            let mut challenge = challenge.ok_or(Error::Unsupported(request.challenge.as_str()))?;
+            let report = report_of(request, &challenge)?;
+            self.show(&report, deadline)?;
             challenge.set_ready().await?;
         }
         until(&mut order, OrderStatus::Ready, deadline).await?;
@@ -210,24 +216,41 @@ impl AcmeClient {
         Account::builder_with_http(Box::new(Http(Arc::clone(&self.connector))))
     }
 
-    /// Has all workers show that the name is ours, and waits until they do.
-    fn show(&self, name: &str, digest: &[u8], deadline: Instant) -> Result<(), Error> {
-        let (chain, key) = Identity::acme_challenge_pem(name, digest).map_err(other)?;
-        let challenge = Challenge {
-            name: name.to_owned(),
-            chain,
-            key: PrivateKeyLines::of(&key),
-        };
-        helper::report(self.channel, &ErrandReport::Challenge(challenge)).map_err(other)?;
+    /// Has the challenge shown, and waits until it can be seen.
+    fn show(&self, challenge: &ErrandReport, deadline: Instant) -> Result<(), Error> {
+        helper::report(self.channel, challenge).map_err(other)?;
         while Instant::now() < deadline {
-            match talk::receive(self.channel).map_err(other)? {
+            match message::receive(self.channel).map_err(other)? {
                 Some(Job::Proceed) => return Ok(()),
                 Some(_) => return Err(Error::Str("main's word that the challenge is shown")),
                 None => thread::sleep(MAIN_LOOK),
             }
         }
-        Err(late("not all workers have taken the challenge"))
+        Err(late("the challenge could not be shown in time"))
     }
+}
+
+/// What shows that the name is ours, for those who show it.
+fn report_of(
+    request: &CertificateRequest,
+    challenge: &ChallengeHandle<'_>,
+) -> Result<ErrandReport, Error> {
+    let name = request.name.clone();
+    let authorization = challenge.key_authorization();
+    Ok(match request.challenge {
+        AcmeChallenge::TlsAlpn01 => {
+            let digest = authorization.digest();
+            let made = Identity::acme_challenge_pem(&name, digest.as_ref());
+            let (chain, key) = made.map_err(other)?;
+            let key = PrivateKeyLines::of(&key);
+            ErrandReport::Challenge(Challenge { name, chain, key })
+        }
+        AcmeChallenge::Http01 => ErrandReport::HttpChallenge(HttpChallenge {
+            name,
+            token: challenge.token.clone(),
+            key_authorization: authorization.as_str().to_owned(),
+        }),
+    })
 }
 
 /// The server may know, or not, what is replaced: that is no reason to get nothing.

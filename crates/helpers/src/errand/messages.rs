@@ -1,5 +1,7 @@
 //! What main and an errand tell each other.
 
+use crate::redirect::HttpChallenge;
+use dormouse_config::AcmeChallenge;
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize as _, Zeroizing};
 
@@ -26,7 +28,7 @@ pub enum Job {
     Obtain(CertificateRequest),
     /// Ask when a certificate is to be renewed.
     AskRenewal(RenewalQuery),
-    /// All workers show the challenge: the server may look.
+    /// The challenge can be seen: the server may look.
     Proceed,
 }
 
@@ -37,6 +39,8 @@ pub enum ErrandReport {
     Account(Account),
     /// A challenge, for workers to show to the server.
     Challenge(Challenge),
+    /// A challenge, for the redirect process to answer.
+    HttpChallenge(HttpChallenge),
     /// An order has ended.
     Certificate {
         /// The name it was for.
@@ -82,6 +86,8 @@ pub struct CertificateRequest {
     pub name: String,
     /// The certificate it replaces, DER.
     pub replaces: Option<Vec<u8>>,
+    /// How the server is shown that the name is ours.
+    pub challenge: AcmeChallenge,
 }
 
 /// A question: when is this certificate to be renewed?

@@ -23,8 +23,8 @@ pub use messages::{
 use crate::helper::{self, Privileges};
 use acme::AcmeClient;
 use dormouse_config::Log;
+use dormouse_handover::message;
 use dormouse_handover::parts;
-use dormouse_handover::talk;
 use dormouse_reactor::Fd;
 use dormouse_reactor::sandbox::Role;
 use std::io;
@@ -45,7 +45,7 @@ fn run(privileges: &Privileges, arguments: &ErrandArguments) -> io::Result<()> {
         }
         None => None,
     };
-    while let Some(job) = talk::receive(channel)? {
+    while let Some(job) = message::receive(channel)? {
         if let Some(report) = perform(job, acme.as_mut()) {
             helper::report(channel, &report)?;
         }

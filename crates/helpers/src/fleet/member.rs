@@ -36,7 +36,7 @@ pub fn process_entry(args: &[String], start_logs: fn(&Log)) -> Option<ExitCode> 
 }
 
 /// Why a look at the store came to nothing.
-enum Trouble {
+enum StoreError {
     Wire(io::Error),
     Refused(String),
     Unreadable,
@@ -44,23 +44,23 @@ enum Trouble {
     Engine(String),
 }
 
-impl Trouble {
+impl StoreError {
     fn state(&self) -> StoreState {
         match self {
-            Trouble::Wire(_) | Trouble::Engine(_) => StoreState::Unreachable,
-            Trouble::Refused(_) => StoreState::Refuses,
-            Trouble::Unreadable => StoreState::Unreadable,
+            StoreError::Wire(_) | StoreError::Engine(_) => StoreState::Unreachable,
+            StoreError::Refused(_) => StoreState::Refuses,
+            StoreError::Unreadable => StoreState::Unreadable,
         }
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Wire(error) => write!(f, "can't be reached: {error}"),
-            Trouble::Refused(words) => write!(f, "refuses: {words}"),
-            Trouble::Engine(words) => f.write_str(words),
-            Trouble::Unreadable => write!(
+            StoreError::Wire(error) => write!(f, "can't be reached: {error}"),
+            StoreError::Refused(words) => write!(f, "refuses: {words}"),
+            StoreError::Engine(words) => f.write_str(words),
+            StoreError::Unreadable => write!(
                 f,
                 "holds keys which ticket_secret_file does not open: another fleet's, or damaged; \
                  if they are damaged: redis-cli DEL {KEY}"
@@ -69,24 +69,24 @@ impl fmt::Display for Trouble {
     }
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for StoreError {
     fn from(error: io::Error) -> Self {
-        Trouble::Wire(error)
+        StoreError::Wire(error)
     }
 }
 
-impl From<resp::Failure> for Trouble {
+impl From<resp::Failure> for StoreError {
     fn from(failure: resp::Failure) -> Self {
         match failure {
-            resp::Failure::Wire(error) => Trouble::Wire(error),
-            resp::Failure::Refused(words) => Trouble::Refused(words),
+            resp::Failure::Wire(error) => StoreError::Wire(error),
+            resp::Failure::Refused(words) => StoreError::Refused(words),
         }
     }
 }
 
-impl From<dormouse_engine::SettingsError> for Trouble {
+impl From<dormouse_engine::SettingsError> for StoreError {
     fn from(error: dormouse_engine::SettingsError) -> Self {
-        Trouble::Engine(error.to_string())
+        StoreError::Engine(error.to_string())
     }
 }
 
@@ -144,7 +144,7 @@ impl Member {
     }
 
     /// Looks at the store once: adopts what is there, or puts there what is due.
-    fn look(&mut self) -> Result<(), Trouble> {
+    fn look(&mut self) -> Result<(), StoreError> {
         let mut store = match self.store.take() {
             Some(store) => store,
             None => {
@@ -164,7 +164,7 @@ impl Member {
             Some(sealed) => {
                 let secret = &self.secret;
                 let mut theirs =
-                    TicketKeys::unseal(&sealed, secret).map_err(|_| Trouble::Unreadable)?;
+                    TicketKeys::unseal(&sealed, secret).map_err(|_| StoreError::Unreadable)?;
                 let due = theirs.rotate_if_due(unix_time())?;
                 let new = due || *theirs.export() != *self.keys.export();
                 if due {
@@ -187,14 +187,14 @@ impl Member {
     }
 
     /// Puts our keys there, if the value is still the one that was looked at.
-    fn put(&mut self, store: &mut Store) -> Result<bool, Trouble> {
+    fn put(&mut self, store: &mut Store) -> Result<bool, StoreError> {
         let sealed = self.keys.seal(&self.secret)?;
         let period_s = u64::from(self.keys.period_s().unwrap_or(3600));
         Ok(store.replace(KEY, &sealed, period_s * ROTATIONS_KEPT)?)
     }
 
     /// To main always, to the log when it changes.
-    fn tell(&mut self, outcome: &Result<(), Trouble>) -> io::Result<()> {
+    fn tell(&mut self, outcome: &Result<(), StoreError>) -> io::Result<()> {
         let state = match outcome {
             Ok(()) => StoreState::Reachable,
             Err(trouble) => trouble.state(),

@@ -257,7 +257,7 @@ const FIRST_WITHIN_MS: u64 = 1_000;
 mod tests {
     use super::super::messages::send_checks;
     use super::*;
-    use dormouse_handover::talk;
+    use dormouse_handover::message;
     use dormouse_reactor::socket::{self, Attempt};
     use std::net::TcpListener;
     use std::time::Duration;
@@ -317,7 +317,7 @@ mod tests {
             let told = send_checks(main, &[stays.clone(), next]).expect("told");
             assert_eq!(told, Attempt::Done(()));
             std::thread::sleep(Duration::from_millis(50));
-            let found = std::iter::from_fn(|| talk::receive(main).expect("the scout is there"));
+            let found = std::iter::from_fn(|| message::receive(main).expect("the scout is there"));
             found.into_iter().any(|found: ScoutReport| found == well)
         });
         assert!(told, "10 s were too short for three answers");

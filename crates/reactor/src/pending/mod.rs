@@ -272,7 +272,7 @@ impl Pending {
     /// Room for up to `len` bytes behind those that wait, to receive into. What is written there
     /// counts after [`Pending::filled`].
     pub fn room(&mut self, handle: Handle, len: usize) -> &mut [u8] {
-        self.make_room(handle, len)
+        self.reserve(handle, len)
             .and_then(|range| self.memory.bytes_mut().get_mut(range))
             .unwrap_or_default()
     }
@@ -349,7 +349,7 @@ impl Pending {
     }
 
     /// Where up to `len` bytes can be added; moves the waiting bytes to the front if need be.
-    fn make_room(&mut self, handle: Handle, len: usize) -> Option<Range<usize>> {
+    fn reserve(&mut self, handle: Handle, len: usize) -> Option<Range<usize>> {
         let place = self.find(handle)?;
         let base = place.offset() + HEADER;
         let capacity = place.chunk_bytes() - HEADER;

@@ -219,6 +219,14 @@ pub(super) fn allow_worker() -> io::Result<()> {
     apply_filter_all_threads(&program).map_err(io::Error::other)
 }
 
+/// The list of a process that accepts connections and makes none.
+pub(super) fn allow_answering() -> io::Result<()> {
+    let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES]);
+    rules.extend(memory_and_self()?);
+    let program = program(rules, REFUSED, SeccompAction::Allow)?;
+    apply_filter_all_threads(&program).map_err(io::Error::other)
+}
+
 /// The list of control and scout, for all their threads.
 pub(super) fn allow_looking() -> io::Result<()> {
     let mut rules = always(&[LOOP, LOOP_BY_OTHER_NAMES, LOOKING, LOOKING_BY_OTHER_NAMES]);

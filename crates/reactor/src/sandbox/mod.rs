@@ -4,6 +4,7 @@
 //! | | may | by |
 //! |---|---|---|
 //! | worker | what its loop needs: sockets that exist, new TCP and unix connections, its memory | a list of calls, everything else is refused; Landlock: no file, no port of its choice, no signal |
+//! | redirect | the worker's calls, but no new socket | as a worker |
 //! | control, scout | the same, look at files under a few paths, resolve names, start threads | a longer list; Landlock: these paths, to read |
 //! | keeper | all but calls which no build of this program will ever make | a list of what is refused |
 //!
@@ -39,6 +40,8 @@ pub enum Role {
     Control,
     /// Asks others over the network: resolvers, backends, stores of keys, authorities.
     Scout,
+    /// Answers clients that others have connected to it, and nobody else.
+    Redirect,
 }
 
 /// Confines this process for good. But for a keeper: all threads are bound by the list
@@ -50,13 +53,14 @@ pub fn enter(role: Role) -> io::Result<()> {
     // Landlock first: it takes calls that are refused afterwards.
     let files = match role {
         Role::Keeper => Ok(()),
-        Role::Worker => files::confine(&[]),
+        Role::Worker | Role::Redirect => files::confine(&[]),
         Role::Control => files::confine(&["/proc"]),
         Role::Scout => files::confine(files::FOR_NAMES),
     };
     match role {
         Role::Keeper => calls::refuse_for_ever()?,
         Role::Worker => calls::allow_worker()?,
+        Role::Redirect => calls::allow_answering()?,
         Role::Control | Role::Scout => calls::allow_looking()?,
     }
     files

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -64,6 +64,18 @@ impl FromStr for Addr {
             Some(path) => Ok(Addr::Unix(path.into())),
             None => text.parse().map(Addr::Tcp).map_err(|_| error()),
         }
+    }
+}
+
+/// Returns the one form of an address by which it is judged, counted and logged.
+///
+/// An IPv4 client of a dual-stack listener, and of some proxies, comes as `::ffff:192.0.2.1`
+/// (RFC 4291 §2.5.5.2). A rule for 192.0.2.0/24 must find it there too.
+pub fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
+        // With its scope, which a link-local address needs.
+        IpAddr::V6(_) => address,
     }
 }
 

@@ -11,7 +11,7 @@ mod open;
 mod options;
 mod transfer;
 
-pub use address::{Addr, AddrError, Peer};
+pub use address::{Addr, AddrError, Peer, canonical};
 pub use channel::{DESCRIPTORS_MAX, MESSAGE_MAX, Message, channel, receive_message, send_message};
 pub use joint::{Received, joint, recv_from_joint, say_end};
 pub use open::{

@@ -10,7 +10,7 @@ use crate::material::{Certificates, acme, certificates_in};
 use dormouse_config::Config;
 use dormouse_engine::pem_chain;
 use dormouse_handover::Pem;
-use dormouse_handover::talk;
+use dormouse_handover::control;
 use dormouse_handover::unix_time;
 use dormouse_helpers::errand::{
     Account, AccountBinding, AcmeServer, CertificateRequest, IssuedCertificate, Job, RenewalQuery,
@@ -189,21 +189,21 @@ impl AcmeNames {
     }
 
     /// For control: names that fail first, then by the time of the next order.
-    pub(super) fn report(&self) -> Option<talk::Acme> {
+    pub(super) fn report(&self) -> Option<control::Acme> {
         if self.all.is_empty() {
             return None;
         }
-        let name = |(name, entry): (&String, &AcmeName)| talk::AcmeName {
+        let name = |(name, entry): (&String, &AcmeName)| control::AcmeName {
             name: name.clone(),
             expires_s: entry.shown.map(|shown| shown.until_s),
             next_ms: entry.obtain_ms,
             failures: entry.failures,
             why: entry.why.clone(),
         };
-        let mut names: Vec<talk::AcmeName> = self.all.iter().map(name).collect();
+        let mut names: Vec<control::AcmeName> = self.all.iter().map(name).collect();
         names.sort_by_key(|name| (name.failures == 0, name.next_ms));
         names.truncate(REPORTED_MAX);
-        Some(talk::Acme {
+        Some(control::Acme {
             issued: self.issued,
             failed: self.failed,
             names,
@@ -249,6 +249,7 @@ impl AcmeNames {
                 Ok(server) => Some(AcmeWork::Order(CertificateRequest {
                     server,
                     replaces: has_one.then(|| leaf(edition, &name)).flatten(),
+                    challenge: edition.config.acme.acme_challenge,
                     name,
                 })),
                 Err(why) => {

@@ -1,11 +1,13 @@
-//! The challenge of an ACME server: all workers show it, so that the server sees that a name is ours.
+//! The challenge of an ACME server, by which it sees that a name is ours: all workers show it
+//! (tls-alpn-01), or the redirect process answers it (http-01).
 
 use crate::pairs::Pairs;
 use dormouse_handover::orders::Order;
 use dormouse_helpers::errand::Challenge;
+use dormouse_helpers::redirect::HttpChallenge;
 use zeroize::Zeroizing;
 
-/// The challenge that workers show, if there is one.
+/// The challenge that is shown, if there is one.
 #[derive(Default)]
 pub(super) struct OpenChallenge {
     open: Option<Open>,
@@ -15,12 +17,18 @@ pub(super) struct OpenChallenge {
 
 struct Open {
     number: u64,
-    /// As workers get it.
-    text: Zeroizing<String>,
-    /// The errand knows that all workers show it.
+    shown: Shown,
+    /// The errand knows that it is shown.
     is_announced: bool,
     /// A worker was started meanwhile: the server may have looked just then, and seen nothing.
     is_disturbed: bool,
+}
+
+enum Shown {
+    /// By workers, which get this text.
+    ByWorkers(Zeroizing<String>),
+    /// By the redirect process.
+    OverHttp(HttpChallenge),
 }
 
 impl OpenChallenge {
@@ -38,26 +46,51 @@ impl OpenChallenge {
             "a challenge of the ACME server is open"
         );
         pairs.order_all(&Order::Challenge(self.number, Some(text.clone())));
+        self.set(Shown::ByWorkers(text));
+    }
+
+    /// The redirect process is to answer the challenge: it is asked for by [`OpenChallenge::of_http`].
+    pub(super) fn open_http(&mut self, challenge: HttpChallenge) {
+        self.number += 1;
+        self.set(Shown::OverHttp(challenge));
+    }
+
+    fn set(&mut self, shown: Shown) {
         self.open = Some(Open {
             number: self.number,
-            text,
+            shown,
             is_announced: false,
             is_disturbed: false,
         });
     }
 
+    /// What the redirect process answers, and its number.
+    pub(super) fn of_http(&self) -> (u64, Option<&HttpChallenge>) {
+        let challenge = self.open.as_ref().and_then(|open| match &open.shown {
+            Shown::OverHttp(challenge) => Some(challenge),
+            Shown::ByWorkers(_) => None,
+        });
+        (self.number, challenge)
+    }
+
     /// Gives the challenge to a worker that was started anew.
     pub(super) fn repeat(&mut self, worker: usize, pairs: &Pairs) {
-        if let Some(open) = &mut self.open {
+        if let Some(open) = &mut self.open
+            && let Shown::ByWorkers(text) = &open.shown
+        {
             open.is_disturbed = true;
-            let order = Order::Challenge(open.number, Some(open.text.clone()));
+            let order = Order::Challenge(open.number, Some(text.clone()));
             pairs.order(worker, &order);
         }
     }
 
-    /// Whether all workers show the challenge. `true` once for each.
-    pub(super) fn take_shown(&mut self, pairs: &Pairs) -> bool {
-        let is_new = |open: &&mut Open| !open.is_announced && pairs.show_challenge(open.number);
+    /// Whether the challenge can be seen. `true` once for each.
+    pub(super) fn take_shown(&mut self, pairs: &Pairs, http_shows: u64) -> bool {
+        let is_shown = |open: &Open| match &open.shown {
+            Shown::ByWorkers(_) => pairs.show_challenge(open.number),
+            Shown::OverHttp(_) => http_shows == open.number,
+        };
+        let is_new = |open: &&mut Open| !open.is_announced && is_shown(open);
         let open = self.open.as_mut().filter(is_new);
         open.map(|open| open.is_announced = true).is_some()
     }
@@ -67,10 +100,13 @@ impl OpenChallenge {
         self.open.as_ref().is_some_and(|open| open.is_disturbed)
     }
 
-    /// Takes the challenge back from all workers.
+    /// Takes the challenge back.
     pub(super) fn close(&mut self, pairs: &Pairs) {
-        if self.open.take().is_some() {
-            self.number += 1;
+        let Some(open) = self.open.take() else {
+            return;
+        };
+        self.number += 1;
+        if let Shown::ByWorkers(_) = open.shown {
             pairs.order_all(&Order::Challenge(self.number, None));
         }
     }

@@ -18,10 +18,12 @@ use crate::tokens;
 use acme::{AcmeNames, AcmeWork};
 use challenge::OpenChallenge;
 use dormouse_config::{Ca, Config};
+use dormouse_handover::control;
+use dormouse_handover::message;
 use dormouse_handover::parts;
-use dormouse_handover::talk;
 use dormouse_helpers::errand::{ErrandArguments, ErrandReport, Job};
 use dormouse_helpers::helper::{self, Privileges};
+use dormouse_helpers::redirect::HttpChallenge;
 use dormouse_reactor::poller::{Interest, Poller};
 use dormouse_reactor::process::{self, Ended, Pid};
 use dormouse_reactor::signal::Signal;
@@ -197,6 +199,11 @@ impl Authorities {
                         self.challenge.open(&challenge, pairs);
                     }
                 }
+                ErrandReport::HttpChallenge(challenge) => {
+                    if self.orders_for(&challenge.name) {
+                        self.challenge.open_http(challenge);
+                    }
+                }
                 ErrandReport::Renewal { name, window } => self.names.note_window(&name, window),
                 ErrandReport::Certificate { issued, .. } => {
                     let is_disturbed = self.challenge.is_disturbed();
@@ -225,7 +232,7 @@ impl Authorities {
     fn next_report(&self, poller: &Poller) -> Option<ErrandReport> {
         let errand = self.errand.as_ref()?;
         loop {
-            match talk::receive(errand.channel) {
+            match message::receive(errand.channel) {
                 Ok(Some(_)) if errand.purpose.is_none() => {}
                 Ok(report) => return report,
                 Err(_) => {
@@ -300,13 +307,19 @@ impl Authorities {
         self.names.note_failure(name, why, process::boottime_ms());
     }
 
-    /// Tells the errand when all workers show the challenge: the server may look. Called once a turn.
-    pub(crate) fn announce_challenge(&mut self, pairs: &Pairs) {
-        if self.challenge.take_shown(pairs)
+    /// The challenge that the redirect process answers, and its number.
+    pub(crate) fn http_challenge(&self) -> (u64, Option<&HttpChallenge>) {
+        self.challenge.of_http()
+    }
+
+    /// Tells the errand when the challenge can be seen: the server may look. `http_shows` is the
+    /// number of the one that the redirect process answers. Called once a turn.
+    pub(crate) fn announce_challenge(&mut self, pairs: &Pairs, http_shows: u64) {
+        if self.challenge.take_shown(pairs, http_shows)
             && let Some(errand) = &self.errand
         {
             // SIGCHLD reports its end.
-            let _ = talk::send(errand.channel, &Job::Proceed);
+            let _ = message::send(errand.channel, &Job::Proceed);
         }
     }
 
@@ -321,7 +334,7 @@ impl Authorities {
     }
 
     /// The names and their certificates, for control.
-    pub(crate) fn report(&self) -> Option<talk::Acme> {
+    pub(crate) fn report(&self) -> Option<control::Acme> {
         self.names.report()
     }
 }
@@ -336,7 +349,7 @@ fn start_errand(
     let (ours, theirs) = socket::channel(OnExec::Close)?;
     for job in jobs {
         // Jobs that do not fit go with the next errand.
-        if !matches!(talk::send(ours, job), Ok(Attempt::Done(()))) {
+        if !matches!(message::send(ours, job), Ok(Attempt::Done(()))) {
             break;
         }
     }

@@ -4,7 +4,7 @@
 use super::process::ScoutProcess;
 use crate::tokens;
 use dormouse_config::Config;
-use dormouse_handover::talk;
+use dormouse_handover::message;
 use dormouse_helpers::scout::{ScoutReport, Task};
 use dormouse_reactor::poller::Poller;
 use dormouse_reactor::process::{self, Pid};
@@ -132,7 +132,7 @@ enum Progress {
 
 impl Running {
     fn receive(&mut self) -> Progress {
-        match talk::receive::<ScoutReport>(self.scout.channel) {
+        match message::receive::<ScoutReport>(self.scout.channel) {
             Ok(Some(ScoutReport::Name { name, found })) => {
                 self.found.insert(name, found);
             }

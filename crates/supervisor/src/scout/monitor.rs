@@ -9,7 +9,7 @@ use super::task::task;
 use crate::edition::{Edition, addresses};
 use crate::tokens;
 use dormouse_config as config;
-use dormouse_handover::talk;
+use dormouse_handover::message;
 use dormouse_helpers::helper::RestartTimer;
 use dormouse_helpers::scout::{self, Check, ScoutReport, Task};
 use dormouse_reactor::poller::Poller;
@@ -144,7 +144,7 @@ impl BackendMonitor {
         poller: &Poller,
     ) -> Option<FoundAddresses> {
         let scout = self.scout.as_ref()?;
-        match talk::receive::<ScoutReport>(scout.channel) {
+        match message::receive::<ScoutReport>(scout.channel) {
             Ok(None) => None,
             Ok(Some(ScoutReport::Name { name, found })) => self.note_lookup(name, found),
             Ok(Some(ScoutReport::Health { backend, well })) => {

@@ -93,6 +93,7 @@ impl Supervisor {
 
     /// The program ends, or another binary goes on, which starts its own.
     pub(super) fn end_scouts(&mut self) {
+        self.history.ending.extend(self.redirect.end(&self.poller));
         self.history.ending.extend(self.monitor.end(&self.poller));
         self.history.ending.extend(self.lookup.end(&self.poller));
     }

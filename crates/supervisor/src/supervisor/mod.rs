@@ -18,6 +18,7 @@ use crate::certificate_watch::CertificateWatch;
 use crate::control::ControlProcess;
 use crate::drain::Drain;
 use crate::error::{ServeError, system};
+use crate::redirect::RedirectProcess;
 use crate::reload_report::ReloadReport;
 use crate::scout::{BackendMonitor, ReloadLookup};
 use crate::serving::Serving;
@@ -60,6 +61,7 @@ pub(crate) struct Supervisor {
     control: Option<ControlProcess>,
     certificate_watch: CertificateWatch,
     authorities: Authorities,
+    redirect: RedirectProcess,
     monitor: BackendMonitor,
     lookup: ReloadLookup,
     reload: ReloadReport,
@@ -89,6 +91,7 @@ impl Supervisor {
             serving,
             control,
             authorities: Authorities::default(),
+            redirect: RedirectProcess::default(),
             monitor: BackendMonitor::default(),
             lookup: ReloadLookup::default(),
             reload: ReloadReport::default(),
@@ -116,6 +119,7 @@ impl Supervisor {
         loop {
             self.attend_to_control();
             self.attend_to_scouts();
+            self.attend_to_redirect();
             self.poller
                 .wait(&mut events, self.timeout_ms())
                 .map_err(system("wait for events"))?;
@@ -128,10 +132,13 @@ impl Supervisor {
                     tokens::ERRAND => self.on_errand(),
                     tokens::MONITOR => self.on_monitor(),
                     tokens::LOOKUP => self.on_lookup(),
+                    tokens::REDIRECT => self.redirect.receive(&self.poller),
                     token => self.on_worker(token.saturating_sub(tokens::WORKERS) as usize),
                 }
             }
-            self.authorities.announce_challenge(&self.serving.pairs);
+            let shown = self.redirect.shows();
+            self.authorities
+                .announce_challenge(&self.serving.pairs, shown);
             if self.serving.pairs.are_over() {
                 return self.end();
             }
@@ -155,6 +162,16 @@ impl Supervisor {
             self.monitor
                 .attend(&serving.edition, backends, &self.poller, is_settled);
         }
+    }
+
+    fn attend_to_redirect(&mut self) {
+        let is_accepting = !self.is_stopping && !self.drain.is_under_way();
+        let former = self
+            .redirect
+            .attend(is_accepting, &self.serving, &self.poller);
+        self.history.ending.extend(former);
+        let (number, challenge) = self.authorities.http_challenge();
+        self.redirect.tell(number, challenge);
     }
 
     /// Does what is due.
@@ -194,6 +211,7 @@ impl Supervisor {
             self.authorities_deadline_ms(),
             self.reload.next_deadline_ms(),
             self.lookup.next_deadline_ms(),
+            self.redirect.next_deadline_ms(),
             self.monitor
                 .next_deadline_ms()
                 .filter(|_| !self.is_stopping),

@@ -3,7 +3,7 @@
 use super::Supervisor;
 use crate::error::{ServeError, system};
 use dormouse_dataplane::keeper;
-use dormouse_handover::orders::{Order, Word};
+use dormouse_handover::orders::{Order, WorkerReport};
 use dormouse_reactor::process::{self, Ended, Pid, Wait};
 use dormouse_reactor::signal::Signal;
 use dormouse_reactor::socket::Attempt;
@@ -83,6 +83,9 @@ impl Supervisor {
             }
             return true;
         }
+        if self.redirect.note_end(pid, ended, &self.poller) {
+            return true;
+        }
         let serving = &mut self.serving;
         let control = self.control.as_mut();
         control.is_some_and(|control| control.note_end(pid, ended, &self.poller))
@@ -116,24 +119,24 @@ impl Supervisor {
     }
 
     pub(super) fn on_worker(&mut self, worker: usize) {
-        let Some(word) = self.serving.pairs.receive(worker, &self.poller) else {
+        let Some(report) = self.serving.pairs.receive(worker, &self.poller) else {
             return;
         };
-        match word {
-            Word::Ready => self.on_ready(worker),
-            Word::Reloaded(_) => self.finish_reload_if_complete(),
-            Word::NotReloaded(edition, why) => {
+        match report {
+            WorkerReport::Ready => self.on_ready(worker),
+            WorkerReport::Reloaded(_) => self.finish_reload_if_complete(),
+            WorkerReport::NotReloaded(edition, why) => {
                 if edition == self.serving.edition.number {
                     let finished = self.reload.refused_by(worker, &why);
                     self.publish_reload(finished);
                 }
             }
-            Word::Shows(_) => {}
-            Word::Kept(pid) => self.on_kept(worker, pid),
-            word => {
+            WorkerReport::ChallengeShown(_) => {}
+            WorkerReport::Kept(pid) => self.on_kept(worker, pid),
+            report => {
                 let pairs = &self.serving.pairs;
                 if let Some(upgrade) = &mut self.upgrade {
-                    let step = upgrade.note_word(worker, word, pairs);
+                    let step = upgrade.note_report(worker, report, pairs);
                     self.take_step(step);
                 }
             }

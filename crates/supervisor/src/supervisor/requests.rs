@@ -1,29 +1,30 @@
-//! Control: requests that it passes on, and the state that it shows.
+//! Control: orders that it passes on, and the state that it shows.
 
 use super::Supervisor;
 use crate::serving::Serving;
-use dormouse_handover::talk::{Ask, Bounds, Configuration, Phase, Request, State};
+use dormouse_handover::control::{AdminOrder, Bounds, Configuration, ForwardedOrder, Phase, State};
 use dormouse_reactor::process;
 
 impl Supervisor {
     pub(super) fn on_control(&mut self) {
         let control = self.control.as_ref();
-        let Some(Request { id, ask }) = control.and_then(|one| one.receive(&self.poller)) else {
+        let Some(ForwardedOrder { id, order }) = control.and_then(|one| one.receive(&self.poller))
+        else {
             return;
         };
-        tracing::info!(?ask, "asked by way of the admin address");
-        match ask {
-            Ask::Upgrade { binary } => self.begin_upgrade(binary.as_deref(), Some(id)),
+        tracing::info!(?order, "asked by way of the admin address");
+        match order {
+            AdminOrder::Upgrade { binary } => self.begin_upgrade(binary.as_deref(), Some(id)),
             // The answer comes when all workers have the new configuration.
-            Ask::Reload => self.reload(Some(id)),
-            Ask::Drain { over_ms, order } => {
+            AdminOrder::Reload => self.reload(Some(id)),
+            AdminOrder::Drain { over_ms, order } => {
                 let result = match self.refusal_of_change() {
                     Some(why) => Err(why),
                     None => self.drain.begin(over_ms, order, &self.serving),
                 };
                 self.answer(id, result);
             }
-            Ask::StopDrain => {
+            AdminOrder::StopDrain => {
                 let result = self.drain.stop(&self.serving);
                 self.answer(id, result);
             }

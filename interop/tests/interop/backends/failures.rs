@@ -2,15 +2,18 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::process::{Command, Stdio};
 
 use dormouse_interop::backend::{Backend, Ending};
+use dormouse_interop::certificates::authority;
 use dormouse_interop::client::{Job, Language, Version};
 use dormouse_interop::peer::Peer;
 use dormouse_interop::scene::{self, PLAIN_PORT, Scene, TLS_PORT, applies};
 use dormouse_interop::terminator::{Can, Settings, Target, Terminator};
+use dormouse_interop::tools;
 use dormouse_interop::wait::{self, PATIENCE};
 
-/// Nobody listens behind: clients get a clean end, and as soon as somebody does, service.
+/// Nobody listens behind: clients get an alert, and as soon as somebody does, service.
 #[test]
 fn down_and_up_again() {
     let host = scene::unused_host();
@@ -21,15 +24,15 @@ fn down_and_up_again() {
     for round in 0..30 {
         let mut peer = match Peer::connect(settings.listen) {
             Ok(peer) => peer,
-            Err(error) if applies(Can::CloseCleanlyWithoutBackend) => {
+            Err(error) if applies(Can::ReportBackendDown) => {
                 panic!("expected a handshake in round {round}: {error}")
             }
             Err(_) => continue,
         };
         let end = peer.receive_all();
-        if applies(Can::CloseCleanlyWithoutBackend) {
-            let nothing = end.expect("a close_notify when there is no backend");
-            assert!(nothing.is_empty());
+        if applies(Can::ReportBackendDown) {
+            let error = end.expect_err("an alert when there is no backend");
+            assert!(error.to_string().contains("InternalError"), "{error}");
         }
     }
     if applies(Can::BeDormouse) {
@@ -46,6 +49,81 @@ fn down_and_up_again() {
     let _backend = Backend::tcp(behind);
     let mut peer = Peer::saying(settings.listen, "echo");
     peer.echo().expect("an echo when the backend is there");
+}
+
+/// What curl and `openssl s_client` report for each value of `backend_down`: only `close` passes for
+/// an answer.
+#[test]
+fn down_as_clients_report_it() {
+    if !applies(Can::BeDormouse) || !tools::present(&["curl", "openssl"]) {
+        return;
+    }
+    let host = scene::unused_host();
+    for (port, how, curl_exit, curl_says, openssl_says) in [
+        (
+            1,
+            "alert",
+            56,
+            "alert internal error",
+            "alert internal error",
+        ),
+        (2, "reset", 56, "", "errno=104"),
+        (3, "close", 52, "Empty reply from server", "closed"),
+    ] {
+        let address = SocketAddr::new(host, TLS_PORT + port);
+        let behind = Target::Tcp(SocketAddr::new(host, PLAIN_PORT));
+        let mut settings = Settings::new(address, behind);
+        settings.option("backend_down", how);
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let _terminator = scene::start(Terminator::chosen(), &settings, folder.path());
+        for version in [["--tls-max", "1.3"], ["--tls-max", "1.2"]] {
+            let (exit, said) = run_curl(address, &version);
+            assert_eq!(exit, Some(curl_exit), "curl {version:?} with {how}: {said}");
+            assert!(
+                said.contains(curl_says),
+                "curl {version:?} with {how}: {said}"
+            );
+        }
+        for version in ["-tls1_3", "-tls1_2"] {
+            let said = run_s_client(address, version);
+            assert!(said.contains(openssl_says), "{version} with {how}: {said}");
+            let is_clean = !said.contains("alert internal error") && !said.contains("errno=104");
+            assert_eq!(is_clean, how == "close", "{version} with {how}: {said}");
+        }
+    }
+}
+
+/// Its exit code, and what it says.
+fn run_curl(address: SocketAddr, arguments: &[&str]) -> (Option<i32>, String) {
+    let port = address.port();
+    let output = Command::new("curl")
+        .args(["--silent", "--show-error", "--max-time", "20", "--cacert"])
+        .arg(authority().trust())
+        .args(["--resolve", &format!("localhost:{port}:{}", address.ip())])
+        .args(arguments)
+        .arg(format!("https://localhost:{port}/"))
+        .output()
+        .expect("curl can be started");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), said)
+}
+
+/// What it says when the server ends the connection: its own input stays open.
+fn run_s_client(address: SocketAddr, version: &str) -> String {
+    let mut client = Command::new("openssl")
+        .args(["s_client", "-connect", &address.to_string(), version])
+        .args(["-servername", "localhost", "-CAfile"])
+        .arg(authority().trust())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("openssl can be started");
+    let input = client.stdin.take();
+    let output = client.wait_with_output().expect("openssl ends");
+    drop(input);
+    let (out, err) = (output.stdout, output.stderr);
+    String::from_utf8_lossy(&[out, err].concat()).into_owned()
 }
 
 /// A backend that closes whatever it accepts.

@@ -360,6 +360,28 @@ fn a_name_that_is_not_found_keeps_no_other_waiting() {
     );
 }
 
+/// By http-01, on the port of plain HTTP: the TLS port need not be one that the server finds.
+#[test]
+fn a_certificate_is_had_by_http_01() {
+    let host = unused_host();
+    let Some(pebble) = Pebble::start(KIND, &[("four.example", host)]) else {
+        return;
+    };
+    let http = format!("redirect = '{host}:80'\nacme_challenge = 'http-01'");
+    let routes = format!(
+        "workers = 2\n{}{}acme = 'four.example'\n",
+        pebble.options(&http),
+        ROUTE.replace("LISTEN", &format!("{host}:9443"))
+    );
+    let mut site = Site::at(host, &routes, |_| {});
+    site.address.set_port(9443);
+    until_good(&site, &pebble, "four.example");
+    let status = site.admin.status();
+    assert_eq!(status["acme"]["issued"], 1, "{status}");
+    let answered = &status["counts"]["acme_challenges_answered"];
+    assert_eq!(*answered, 0, "no worker was asked");
+}
+
 /// Whatever is killed while the server is about to look, the certificate comes.
 #[test]
 fn kills_in_the_middle_of_an_order_do_no_harm() {

@@ -7,4 +7,4 @@ mod client_certificates;
 mod ocsp;
 mod pass_through;
 mod routes;
-mod site;
+pub(crate) mod site;

@@ -66,6 +66,8 @@ fn kill_worker(scene: &Scene) {
 fn trial(settings: &mut Settings) {
     settings.target = Target::Echo;
     settings.wrapper = vec!["env".to_owned(), "DORMOUSE_TRIAL=forbidden".to_owned()];
+    let redirect = SocketAddr::new(settings.listen.ip(), PLAIN_PORT + 1);
+    settings.option("redirect", &redirect.to_string());
     Admin::in_folder(settings);
 }
 
@@ -97,6 +99,11 @@ fn what_is_forbidden_is_forbidden() {
         ("Control", [&TO_ALL[..], &TO_STRANGERS].concat(), 1),
         ("Worker", [&TO_ALL[..], &TO_STRANGERS].concat(), 2),
         ("Keeper", TO_ALL.to_vec(), 2),
+        (
+            "Redirect",
+            [&TO_ALL[..], &TO_STRANGERS, &["connect"]].concat(),
+            1,
+        ),
     ] {
         let trials = trials(&scene, role, processes);
         assert_eq!(
@@ -113,11 +120,18 @@ fn what_is_forbidden_is_forbidden() {
                     "{role}, {expected}: {outcomes:?}"
                 );
             }
-            assert!(outcomes.contains(&"connect=POSSIBLE".to_owned()), "{role}");
+            let connects = outcomes.contains(&"connect=POSSIBLE".to_owned());
+            assert_eq!(connects, role != "Redirect", "{role}");
         }
     }
     // Seen from outside: filters are there, and a keeper that has executed itself has one still.
-    for (name, filters) in [("control", 2), ("keeper-0", 1), ("worker-0", 2)] {
+    let processes = [
+        ("control", 2),
+        ("keeper-0", 1),
+        ("worker-0", 2),
+        ("redirect", 1),
+    ];
+    for (name, filters) in processes {
         let pid = named(&scene, name);
         assert_eq!(status(pid, "Seccomp"), 2, "{name}");
         assert_eq!(status(pid, "Seccomp_filters"), filters, "{name}");

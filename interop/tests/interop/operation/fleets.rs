@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use dormouse_interop::certificates::{Kind, authority};
 use dormouse_interop::peer::Peer;
 use dormouse_interop::process::{Process, signal};
 use dormouse_interop::scene::{TLS_PORT, applies, unused_host};
@@ -13,7 +14,12 @@ use dormouse_interop::wait::PATIENCE;
 use rustix::process::Signal;
 
 fn route(listen: SocketAddr) -> String {
-    format!("[[route]]\nlisten = \"{listen}\"\nto = \"echo:\"\nself_signed = \"localhost\"\n")
+    let files = authority().certificate(Kind::EcdsaP256);
+    let (cert, key) = (files.cert.display(), files.key.display());
+    format!(
+        "[[route]]\nlisten = \"{listen}\"\nto = \"echo:\"\n\
+         certificates = [{{ cert = \"{cert}\", key = \"{key}\" }}]\n"
+    )
 }
 
 fn echoes(address: SocketAddr) {

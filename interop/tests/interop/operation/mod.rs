@@ -4,4 +4,5 @@ mod control;
 mod fleets;
 mod logs;
 mod monitoring;
+mod redirect;
 mod start;

@@ -58,7 +58,7 @@ impl LoadLog {
         let two_n = 2.0 * n as f64;
         let before = self.pss("before").unwrap_or(0.0);
         let per = |name: &str, why: &str| match self.pss(name) {
-            Some(pss) => Measured::Measured((pss - before) / two_n),
+            Some(pss) => Measured::Value((pss - before) / two_n),
             None => Measured::not(why),
         };
         let silent =
@@ -76,15 +76,15 @@ impl LoadLog {
             growth: self
                 .growth
                 .clone()
-                .map_or_else(|| Measured::not("there were no rounds"), Measured::Measured),
+                .map_or_else(|| Measured::not("there were no rounds"), Measured::Value),
             growth_resumed: match &self.growth_resumed {
-                Some(growth) => Measured::Measured(growth.clone()),
+                Some(growth) => Measured::Value(growth.clone()),
                 None => {
                     Measured::not("full handshakes leave nothing behind, or no session was resumed")
                 }
             },
             growth_collected: match &self.collected {
-                Some(collected) => Measured::Measured(collected.clone()),
+                Some(collected) => Measured::Value(collected.clone()),
                 None => Measured::not("nothing grows, or there is no collector of garbage in it"),
             },
             phases: self.phases.clone(),
@@ -99,7 +99,7 @@ impl LoadLog {
         };
         match (kernel("before"), kernel("2n")) {
             (Some(before), Some(at)) if at > before => {
-                Measured::Measured((at - before) as f64 / connections)
+                Measured::Value((at - before) as f64 / connections)
             }
             (Some(_), Some(_)) => Measured::not(
                 "others closed sockets meanwhile: the kernel counts for the whole machine",
@@ -123,10 +123,10 @@ impl LoadLog {
             reference,
             per_gigabyte_s: self
                 .per_gigabyte_s
-                .map_or_else(|| Measured::not(NOT_ECHO), Measured::Measured),
+                .map_or_else(|| Measured::not(NOT_ECHO), Measured::Value),
             idle_us_per_connection_s: self.idle_us.map_or_else(
                 || Measured::not("the connections were not held"),
-                Measured::Measured,
+                Measured::Value,
             ),
         }
     }
@@ -142,7 +142,7 @@ impl LoadLog {
                 (Some(_), Some(why)) => {
                     let mut report = CensusReport::without_malloc(why);
                     self.add_managed(&mut report, connections);
-                    Measured::Measured(report)
+                    Measured::Value(report)
                 }
                 (None, Some(why)) => Measured::not(why.clone()),
                 (_, None) => Measured::not("the load did not come so far"),
@@ -161,7 +161,7 @@ impl LoadLog {
             report.grown = census::grown(first, last);
         }
         self.add_managed(&mut report, connections);
-        Measured::Measured(report)
+        Measured::Value(report)
     }
 
     /// Adds what is known of memory that is not malloc's.

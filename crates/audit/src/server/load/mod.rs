@@ -11,7 +11,7 @@ use self::steps::LoadSteps;
 use super::spec::{ServerSpec, Sizes};
 use crate::census::CensusReport;
 use crate::model::{CpuFigures, Measured, MemoryFigures, Reference, Trials};
-use dormouse_bench::load::{Expect, Launcher, Talk, Tls, TlsVersion};
+use dormouse_bench::load::{Expect, Launcher, Tls, TlsVersion, Traffic};
 use dormouse_bench::model::{Run, Sample};
 use dormouse_bench::{Churn, Console, Mode, Session, Spec};
 use dormouse_measure::{Blame, Error, ServerSource};
@@ -23,7 +23,7 @@ pub(super) struct Load<'a> {
     pub(super) console: &'a mut dyn Console,
     /// The server's first process.
     pub(super) root: i32,
-    pub(super) talk: Talk,
+    pub(super) talk: Traffic,
     pub(super) sizes: Sizes,
     /// Whether its runtime collects garbage.
     pub(super) collects: bool,
@@ -47,8 +47,8 @@ impl Load<'_> {
     /// Makes all measurements.
     pub(super) fn run(&mut self) -> Result<LoadFigures, Error> {
         let mut log = LoadLog::default();
-        let http = matches!(self.talk, Talk::Http { .. });
-        let silent = Talk::Say {
+        let http = matches!(self.talk, Traffic::Http { .. });
+        let silent = Traffic::Message {
             message: b"-".to_vec(),
             expect: Expect::Nothing,
             greeting: false,
@@ -91,7 +91,7 @@ impl Load<'_> {
             if let Some((us, of)) = of_version {
                 let share = of.share();
                 let us = if share > 0.9 {
-                    Measured::Measured(us)
+                    Measured::Value(us)
                 } else {
                     Measured::not(format!(
                         "only {:.0} % of the handshakes were resumed",
@@ -117,7 +117,7 @@ impl Load<'_> {
         })
     }
 
-    fn spec_of(&self, talk: Talk, version: Option<TlsVersion>, resume: bool) -> Spec {
+    fn spec_of(&self, talk: Traffic, version: Option<TlsVersion>, resume: bool) -> Spec {
         Spec {
             target: self.spec.target.clone(),
             label: self.spec.label.clone(),
@@ -156,14 +156,14 @@ impl Load<'_> {
             sizes: self.sizes,
             echo: matches!(
                 self.talk,
-                Talk::Say {
+                Traffic::Message {
                     expect: Expect::Echo,
                     ..
                 }
             ),
             silent: matches!(
                 self.talk,
-                Talk::Say {
+                Traffic::Message {
                     expect: Expect::Nothing,
                     ..
                 }

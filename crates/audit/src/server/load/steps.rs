@@ -8,7 +8,7 @@ use crate::model::{MemoryPhase, Trials};
 use crate::server::garbage::{self, ChurnRounds};
 use crate::server::spec::Sizes;
 use dormouse_bench::Session;
-use dormouse_bench::load::{Cycle, Order, Speak, Tally};
+use dormouse_bench::load::{Cycle, Messages, Order, Tally};
 use dormouse_measure::{CpuTime, Error, Growth, KernelMemory, Verdict};
 
 /// Opened at once in a phase.
@@ -305,7 +305,7 @@ fn open(session: &mut Session<'_>, stage: &str, alive: u64) -> Result<(), Error>
 }
 
 fn speak(session: &mut Session<'_>, stage: &str, messages: u64, bytes: u64) -> Result<(), Error> {
-    let order = Order::Speak(Speak {
+    let order = Order::Messages(Messages {
         per_s: SPEAK_PER_S,
         messages,
         for_ms: 0,

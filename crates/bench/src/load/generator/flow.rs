@@ -9,7 +9,7 @@ use dormouse_reactor::socket::{self, Attempt};
 use super::super::connection::{ActiveConnection, ConnectionState};
 use super::super::exchange::{Exchange, ExchangeState};
 use super::super::job::Job;
-use super::super::orders::Talk;
+use super::super::orders::Traffic;
 use super::super::wire::{self, Received};
 use super::Generator;
 use super::outcome::{FlowResult, NextAction, connect_words};
@@ -55,12 +55,12 @@ impl Generator {
     pub(super) fn next_exchange(&mut self, active: &mut ActiveConnection) -> FlowResult {
         let now = Instant::now();
         active.deadline = Some(now + self.timeout);
-        if !active.greeted && matches!(self.setup.talk, Talk::Say { greeting: true, .. }) {
+        if !active.greeted && matches!(self.setup.talk, Traffic::Message { greeting: true, .. }) {
             active.exchange = Some(Exchange::greeting(now));
             return Ok(NextAction::Wait);
         }
         let cycles = matches!(self.job, Some(Job::Cycle(_)));
-        if !active.greeted && !cycles && matches!(self.setup.talk, Talk::Http { .. }) {
+        if !active.greeted && !cycles && matches!(self.setup.talk, Traffic::Http { .. }) {
             // To an HTTP server a connection which never asked is not quiet but late: Apache keeps
             // a thread for it, others a timer. A kept one has had its first answer.
             active.exchange = Some(Exchange::http(self.message.clone(), now).of_opening());
@@ -149,7 +149,7 @@ impl Generator {
         }
         if let Some(reusable) = heard.done {
             self.exchange_done(active);
-            if !reusable && !matches!(self.job, Some(Job::Speak(_))) {
+            if !reusable && !matches!(self.job, Some(Job::Messages(_))) {
                 return Ok(NextAction::Close);
             }
             if self.next_exchange(active)? == NextAction::Close {
@@ -170,8 +170,8 @@ impl Generator {
         if exchange.opening {
             active.greeted = true;
             let name = match &self.setup.talk {
-                Talk::Http { .. } => "first request",
-                Talk::Say { .. } => "greeting",
+                Traffic::Http { .. } => "first request",
+                Traffic::Message { .. } => "greeting",
             };
             return self.record(name, latency);
         }
@@ -179,11 +179,11 @@ impl Generator {
         self.tally.answers += 1;
         self.failures_in_row = 0;
         let name = match &mut self.job {
-            Some(Job::Speak(speak)) => {
+            Some(Job::Messages(speak)) => {
                 speak.unanswered = speak.unanswered.saturating_sub(1);
                 speak.spec.name.clone()
             }
-            _ if matches!(self.setup.talk, Talk::Http { .. }) => "request".to_owned(),
+            _ if matches!(self.setup.talk, Traffic::Http { .. }) => "request".to_owned(),
             _ => "exchange".to_owned(),
         };
         self.record(&name, latency);
@@ -303,7 +303,7 @@ impl Generator {
         self.tally.alive -= u64::from(established);
         if outcome.is_err() {
             self.failures_in_row += 1;
-            if let (Some(Job::Speak(speak)), Some(_)) = (&mut self.job, &active.exchange) {
+            if let (Some(Job::Messages(speak)), Some(_)) = (&mut self.job, &active.exchange) {
                 speak.unanswered = speak.unanswered.saturating_sub(1);
             }
         }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::super::connection::{ActiveConnection, ConnectionState};
 use super::super::exchange::{Exchange, Pattern};
-use super::super::job::{CycleJob, FAILURES_IN_ROW_MAX, Job, OpenJob, Pacer, SpeakJob};
-use super::super::orders::{Cycle, Expect, Order, Talk};
+use super::super::job::{CycleJob, FAILURES_IN_ROW_MAX, Job, MessagesJob, OpenJob, Pacer};
+use super::super::orders::{Cycle, Expect, Order, Traffic};
 use super::Generator;
 use super::outcome::NextAction;
 
@@ -45,7 +45,7 @@ impl Generator {
                 let lanes = spec.lanes.min(self.slots.capacity());
                 Job::Cycle(CycleJob::new(Cycle { lanes, ..spec }, now))
             }
-            Order::Speak(spec) => Job::Speak(SpeakJob::new(spec, now)),
+            Order::Messages(spec) => Job::Messages(MessagesJob::new(spec, now)),
             Order::Close => Job::Close,
         };
         self.job = Some(job);
@@ -57,7 +57,7 @@ impl Generator {
         match &mut self.job {
             Some(Job::Open(open)) => open.alive = 0,
             Some(Job::Cycle(cycle)) => cycle.stopped = true,
-            Some(Job::Speak(speak)) => speak.stopped = true,
+            Some(Job::Messages(speak)) => speak.stopped = true,
             Some(Job::Close) | None => {}
         }
     }
@@ -66,7 +66,7 @@ impl Generator {
     pub(super) fn until_next(&self, now: Instant) -> u64 {
         let wait = match &self.job {
             Some(Job::Open(open)) if self.in_flight < open.in_flight_max => open.pacer.wait(now),
-            Some(Job::Speak(speak)) if !speak.is_over(now) => speak.pacer.wait(now),
+            Some(Job::Messages(speak)) if !speak.is_over(now) => speak.pacer.wait(now),
             Some(Job::Close) => Duration::ZERO,
             Some(_) => SWEEP_EVERY,
             None => IDLE,
@@ -81,7 +81,7 @@ impl Generator {
             None => return,
             Some(Job::Open(_)) => self.pump_open(now),
             Some(Job::Cycle(_)) => self.pump_cycle(now),
-            Some(Job::Speak(_)) => self.pump_speak(now),
+            Some(Job::Messages(_)) => self.pump_speak(now),
             Some(Job::Close) => self.pump_close(),
         };
         if over {
@@ -148,7 +148,7 @@ impl Generator {
             // Not `now`: connections that speak later in this turn begin later.
             let begins = Instant::now();
             let bytes = match &self.job {
-                Some(Job::Speak(speak)) => speak.spec.bytes,
+                Some(Job::Messages(speak)) => speak.spec.bytes,
                 _ => 0,
             };
             active.exchange = self.exchange(bytes, begins);
@@ -156,7 +156,7 @@ impl Generator {
             let next = self.push(index, &mut active);
             self.settle(index, active, next);
         }
-        let Some(Job::Speak(speak)) = &self.job else {
+        let Some(Job::Messages(speak)) = &self.job else {
             return false;
         };
         (speak.is_over(now) || self.slots.live() == 0) && speak.unanswered == 0
@@ -164,7 +164,7 @@ impl Generator {
 
     /// The slot whose turn it is to speak, if one is due.
     fn next_speaker(&mut self, now: Instant) -> Option<u32> {
-        let Some(Job::Speak(speak)) = &mut self.job else {
+        let Some(Job::Messages(speak)) = &mut self.job else {
             return None;
         };
         while self.slots.live() > 0 && !speak.is_over(now) && speak.pacer.take(now) {
@@ -244,12 +244,12 @@ impl Generator {
     /// The next exchange by what the run is to say.
     pub(super) fn exchange(&mut self, bulk_bytes: u64, now: Instant) -> Option<Exchange> {
         Some(match &self.setup.talk {
-            Talk::Http { .. } => Exchange::http(self.message.clone(), now),
-            Talk::Say { .. } if bulk_bytes > 0 => {
+            Traffic::Http { .. } => Exchange::http(self.message.clone(), now),
+            Traffic::Message { .. } if bulk_bytes > 0 => {
                 let pattern = Pattern::bulk(self.bulk.clone(), self.serial);
                 Exchange::say(pattern, bulk_bytes, Expect::Echo, now)
             }
-            Talk::Say { expect, .. } => {
+            Traffic::Message { expect, .. } => {
                 let pattern = Pattern::message(self.message.clone());
                 Exchange::say(pattern, self.message.len() as u64, *expect, now)
             }

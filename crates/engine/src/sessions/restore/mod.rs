@@ -4,7 +4,7 @@
 //! accessor, no constructor), so its stores end with the process. But it makes such a value in one
 //! place, where a connection receives a ticket or finishes a handshake, and it asks the
 //! cryptographic provider for the secret that belongs to it. The provider is ours to wrap
-//! ([`capture`]):
+//! ([`scoped_suites`](crate::handshake::scoped_suites)):
 //!
 //! - *Capture*: while a real session begins, the secret that the provider derives is copied into
 //!   the call's scope ([`Derivation::Captured`](crate::handshake::secrets::Derivation)).
@@ -15,7 +15,6 @@
 //! The loopback connections share verifier and client certificate with those that will use the
 //! session, since rustls offers a session under the same ones only.
 
-pub(crate) mod capture;
 mod loopback;
 pub(crate) mod tls12;
 pub(crate) mod tls13;

@@ -21,10 +21,10 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-use super::capture::{self, MASTER_SECRET_LEN};
 use super::loopback;
 use crate::context::settings::SettingsError;
 use crate::handshake::call_scope::{CallerTime, in_scope};
+use crate::handshake::scoped_suites::{self, MASTER_SECRET_LEN};
 use crate::handshake::secrets::{Derivation, Secret};
 use crate::handshake::{Handshake, HandshakeLimits};
 use crate::sessions::client_session::{SESSION_ID_LEN, Session, SessionHandle};
@@ -60,7 +60,7 @@ impl Tls12Restorer {
     /// `config` is that of the clients which will use the sessions.
     pub(crate) fn new(config: &ClientConfig) -> Result<Tls12Restorer, SettingsError> {
         let suites = &config.crypto_provider().cipher_suites;
-        let suites = suites.iter().filter_map(capture::tls12);
+        let suites = suites.iter().filter_map(scoped_suites::tls12);
         let servers = suites.map(|suite| Ok((suite.common.suite, server_config(config, suite)?)));
         Ok(Tls12Restorer {
             client: loopback::client_config(config),

@@ -11,6 +11,7 @@
 //! certificates are handled where it was made; what else must fit is read from the session. Nonces are random: 2^32 tickets per key are safe (NIST
 //! SP 800-38D §8.3), which no rotation period in use comes near.
 
+mod issue;
 mod keys;
 mod sealed;
 
@@ -30,6 +31,7 @@ use crate::sessions::resumption;
 use crate::x509::client_auth::{ClientAuth, POLICY_LEN};
 use keys::{NAME_LEN, Schedule, TicketKey};
 
+pub(crate) use issue::TicketMessages;
 pub use keys::TicketKeys;
 
 const NONCE_LEN: usize = 12;
@@ -219,6 +221,15 @@ impl Ticketer {
         Some(ticket)
     }
 
+    /// Has the ticket sent to the client in a message of ours, if it is of TLS 1.3.
+    pub(crate) fn issue(&self, session: &[u8], ticket: Option<&[u8]>) -> bool {
+        let is_ours = in_scope(|scope| {
+            let messages = scope.ticket_messages.as_mut()?;
+            Some(messages.add(session, ticket, self.lifetime_s))
+        });
+        is_ours.flatten() == Some(true)
+    }
+
     /// The session in a ticket, if it may be resumed by the connection whose turn it is.
     pub(crate) fn open(&self, ticket: &[u8], now: UnixTime) -> Result<Vec<u8>, ResumptionRefused> {
         let session = self.unseal(ticket, now.as_secs())?;
@@ -271,8 +282,11 @@ impl ProducesTickets for Ticketer {
         self.lifetime_s
     }
 
+    /// `None` for TLS 1.3: the message is ours.
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        self.seal(plain, in_scope(|scope| scope.now)?)
+        let ticket = self.seal(plain, in_scope(|scope| scope.now)?);
+        let is_ours = self.issue(plain, ticket.as_deref());
+        ticket.filter(|_| !is_ours)
     }
 
     fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::control::http::Response;
-use dormouse_handover::talk::{
+use dormouse_handover::control::{
     Backend, Bounds, Certificate, Configuration, DrainOrder, Keeper, Phase, Reload,
 };
 use dormouse_reactor::shared::{self, Shared};

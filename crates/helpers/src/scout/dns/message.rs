@@ -16,36 +16,36 @@ const RECORDS_MAX: usize = 256;
 const ALIASES_MAX: usize = 16;
 
 /// A question.
-pub(super) struct Asked {
+pub(super) struct Question {
     message: Message<Vec<u8>>,
     kind: Rtype,
 }
 
 /// An answer to it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum Answer {
     /// These addresses. All that leads to them holds for so long.
     Addresses { all: Vec<IpAddr>, ttl_s: u32 },
     /// No such name, or none with such an address, for so long (RFC 2308 §5).
     Nothing { ttl_s: u32 },
     /// There is more than fits a datagram.
-    CutShort,
+    Truncated,
     /// The server can't, or does not want to.
     Failed,
 }
 
 /// Why bytes are no answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Unfit {
+pub(super) enum InvalidAnswer {
     /// They may be to another question.
-    NotToThis,
+    OtherQuestion,
     /// They are to this one, and make no sense.
     Broken,
 }
 
-impl Asked {
+impl Question {
     /// `None`: that is no name.
-    pub(super) fn new(id: u16, name: &str, kind: Rtype) -> Option<Asked> {
+    pub(super) fn new(id: u16, name: &str, kind: Rtype) -> Option<Question> {
         let name: Name<Vec<u8>> = name.to_ascii_lowercase().parse().ok()?;
         if name.is_root() {
             return None;
@@ -56,7 +56,7 @@ impl Asked {
         builder.header_mut().set_rd(true);
         let mut question = builder.question();
         question.push((name, kind)).ok()?;
-        Some(Asked {
+        Some(Question {
             message: question.into_message(),
             kind,
         })
@@ -67,21 +67,23 @@ impl Asked {
     }
 
     /// What these bytes say to it.
-    pub(super) fn understand(&self, bytes: &[u8]) -> Result<Said, Unfit> {
-        let message = Message::from_octets(bytes).map_err(|_| Unfit::NotToThis)?;
+    pub(super) fn understand(&self, bytes: &[u8]) -> Result<Answer, InvalidAnswer> {
+        let message = Message::from_octets(bytes).map_err(|_| InvalidAnswer::OtherQuestion)?;
         let header = message.header();
         if header.opcode() != Opcode::QUERY || !message.is_answer(&self.message) {
-            return Err(Unfit::NotToThis);
+            return Err(InvalidAnswer::OtherQuestion);
         }
         match header.rcode() {
             // No such name is an answer, too: the aliases that lead to it hold for their time.
-            Rcode::NOERROR | Rcode::NXDOMAIN if header.tc() => Ok(Said::CutShort),
-            Rcode::NOERROR | Rcode::NXDOMAIN => self.answer(&message).map_err(|_| Unfit::Broken),
-            _ => Ok(Said::Failed),
+            Rcode::NOERROR | Rcode::NXDOMAIN if header.tc() => Ok(Answer::Truncated),
+            Rcode::NOERROR | Rcode::NXDOMAIN => {
+                self.answer(&message).map_err(|_| InvalidAnswer::Broken)
+            }
+            _ => Ok(Answer::Failed),
         }
     }
 
-    fn answer(&self, message: &Message<&[u8]>) -> Result<Said, ParseError> {
+    fn answer(&self, message: &Message<&[u8]>) -> Result<Answer, ParseError> {
         let records: Vec<_> = message
             .answer()?
             .take(RECORDS_MAX)
@@ -94,7 +96,7 @@ impl Asked {
             let addresses = own().filter(|record| record.rtype() == self.kind);
             let least_s = addresses.clone().map(|record| seconds(record.ttl())).min();
             if let Some(least_s) = least_s {
-                return Ok(Said::Addresses {
+                return Ok(Answer::Addresses {
                     all: addresses.map(address).collect::<Result<_, _>>()?,
                     ttl_s: ttl_s.min(least_s),
                 });
@@ -110,13 +112,13 @@ impl Asked {
         }
         let nothing = message.authority()?.limit_to_in::<Soa<_>>().next();
         match nothing.transpose()? {
-            Some(soa) => Ok(Said::Nothing {
+            Some(soa) => Ok(Answer::Nothing {
                 ttl_s: ttl_s
                     .min(seconds(soa.ttl()))
                     .min(seconds(soa.data().minimum())),
             }),
             // It must not be kept then (RFC 2308 §5).
-            None => Ok(Said::Nothing { ttl_s: 0 }),
+            None => Ok(Answer::Nothing { ttl_s: 0 }),
         }
     }
 }

@@ -18,7 +18,7 @@ mod tests;
 
 pub(super) use resolver_files::ResolverFiles;
 
-use message::{Asked, Rtype, Said, Unfit};
+use message::{Answer, InvalidAnswer, Question, Rtype};
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
@@ -80,18 +80,18 @@ fn of_name(name: &str, servers: &[SocketAddr]) -> Lifetime {
 /// The first server which answers is believed.
 fn of_kind(name: &str, kind: Rtype, servers: &[SocketAddr]) -> Lifetime {
     for &server in servers {
-        let Some(asked) = Asked::new(random_id(), name, kind) else {
+        let Some(asked) = Question::new(random_id(), name, kind) else {
             return Lifetime::Unknown;
         };
         let said = match by_udp(&asked, server) {
-            Ok(Said::CutShort) => by_tcp(&asked, server),
+            Ok(Answer::Truncated) => by_tcp(&asked, server),
             said => said,
         };
         let seconds = |ttl_s: u32| Duration::from_secs(ttl_s.into());
         match said {
-            Ok(Said::Addresses { all, ttl_s }) => return Lifetime::Of(all, seconds(ttl_s)),
-            Ok(Said::Nothing { ttl_s }) => return Lifetime::OfNothing(seconds(ttl_s)),
-            Ok(Said::CutShort | Said::Failed) | Err(_) => {}
+            Ok(Answer::Addresses { all, ttl_s }) => return Lifetime::Of(all, seconds(ttl_s)),
+            Ok(Answer::Nothing { ttl_s }) => return Lifetime::OfNothing(seconds(ttl_s)),
+            Ok(Answer::Truncated | Answer::Failed) | Err(_) => {}
         }
     }
     Lifetime::Unknown
@@ -104,7 +104,7 @@ fn random_id() -> u16 {
     RandomState::new().build_hasher().finish() as u16
 }
 
-fn by_udp(asked: &Asked, server: SocketAddr) -> io::Result<Said> {
+fn by_udp(asked: &Question, server: SocketAddr) -> io::Result<Answer> {
     let any: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -121,15 +121,15 @@ fn by_udp(asked: &Asked, server: SocketAddr) -> io::Result<Said> {
         match asked.understand(room.get(..len).unwrap_or_default()) {
             Ok(said) => return Ok(said),
             // Somebody guesses, or it is late to a former question: the answer may still come.
-            Err(Unfit::NotToThis) => {}
-            Err(Unfit::Broken) => return Err(io::ErrorKind::InvalidData.into()),
+            Err(InvalidAnswer::OtherQuestion) => {}
+            Err(InvalidAnswer::Broken) => return Err(io::ErrorKind::InvalidData.into()),
         }
     }
     Err(io::ErrorKind::InvalidData.into())
 }
 
 /// For answers too long for a datagram (RFC 7766).
-fn by_tcp(asked: &Asked, server: SocketAddr) -> io::Result<Said> {
+fn by_tcp(asked: &Question, server: SocketAddr) -> io::Result<Answer> {
     let deadline = Instant::now() + PATIENCE;
     let mut tcp = TcpStream::connect_timeout(&server, PATIENCE)?;
     let mut question = (asked.bytes().len() as u16).to_be_bytes().to_vec();

@@ -1,6 +1,6 @@
 //! Answers as they come, from servers that are right, lie, say nothing, or lead in circles.
 
-use super::message::{Asked, Rtype, Said, Unfit};
+use super::message::{Answer, InvalidAnswer, Question, Rtype};
 use super::resolver_files::ResolverFiles;
 use super::{Lifetime, of_kind, of_name};
 use proptest::prelude::*;
@@ -17,8 +17,8 @@ const AAAA: u16 = 28;
 /// Where the question's name stands in every answer.
 const TO_QUESTION: [u8; 2] = [0xc0, 12];
 
-fn asked(kind: Rtype) -> Asked {
-    Asked::new(0x1234, NAME, kind).expect("a name")
+fn asked(kind: Rtype) -> Question {
+    Question::new(0x1234, NAME, kind).expect("a name")
 }
 
 fn wire(name: &str) -> Vec<u8> {
@@ -72,7 +72,7 @@ fn a_question_as_it_is_on_the_wire() {
     let long = format!("{}.example", "x".repeat(64));
     let longer = "x.".repeat(128);
     for wrong in ["", ".", "a..b", "\u{e4}.example", &long, &longer] {
-        assert!(Asked::new(0, wrong, Rtype::A).is_none(), "{wrong:?}");
+        assert!(Question::new(0, wrong, Rtype::A).is_none(), "{wrong:?}");
     }
 }
 
@@ -88,7 +88,7 @@ fn the_least_lifetime_on_the_way_to_the_addresses_counts() {
     let two: Vec<IpAddr> = vec![[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
     assert_eq!(
         said,
-        Ok(Said::Addresses {
+        Ok(Answer::Addresses {
             all: two,
             ttl_s: 60
         })
@@ -103,7 +103,7 @@ fn the_least_lifetime_on_the_way_to_the_addresses_counts() {
     let one: Vec<IpAddr> = vec![[10, 0, 0, 9].into()];
     assert_eq!(
         said,
-        Ok(Said::Addresses {
+        Ok(Answer::Addresses {
             all: one,
             ttl_s: 30
         })
@@ -111,11 +111,11 @@ fn the_least_lifetime_on_the_way_to_the_addresses_counts() {
     // A lifetime with the highest bit set is none (RFC 2181 §8).
     let odd = [record(&TO_QUESTION, A, 1 << 31, &[10, 0, 0, 1])];
     let said = question.understand(&answer(question.bytes(), OK, &odd, &[]));
-    assert!(matches!(said, Ok(Said::Addresses { ttl_s: 0, .. })));
+    assert!(matches!(said, Ok(Answer::Addresses { ttl_s: 0, .. })));
     let question = asked(Rtype::AAAA);
     let six = [record(&TO_QUESTION, AAAA, 5, &[1; 16])];
     let said = question.understand(&answer(question.bytes(), OK, &six, &[]));
-    assert!(matches!(said, Ok(Said::Addresses { ttl_s: 5, .. })));
+    assert!(matches!(said, Ok(Answer::Addresses { ttl_s: 5, .. })));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn that_there_is_nothing_holds_for_a_time_too() {
     let understand = |flags, answers: &[Vec<u8>], authorities: &[Vec<u8>]| {
         question.understand(&answer(question.bytes(), flags, answers, authorities))
     };
-    let nothing = |ttl_s| Ok(Said::Nothing { ttl_s });
+    let nothing = |ttl_s| Ok(Answer::Nothing { ttl_s });
     assert_eq!(understand(NO_SUCH_NAME, &[], &[soa(900, 60)]), nothing(60));
     assert_eq!(understand(OK, &[], &[soa(30, 60)]), nothing(30));
     assert_eq!(understand(OK, &[], &[]), nothing(0));
@@ -133,8 +133,8 @@ fn that_there_is_nothing_holds_for_a_time_too() {
         understand(NO_SUCH_NAME, &[alias], &[soa(900, 60)]),
         nothing(20)
     );
-    assert_eq!(understand(0x8182, &[], &[]), Ok(Said::Failed));
-    assert_eq!(understand(TRUNCATED, &[], &[]), Ok(Said::CutShort));
+    assert_eq!(understand(0x8182, &[], &[]), Ok(Answer::Failed));
+    assert_eq!(understand(TRUNCATED, &[], &[]), Ok(Answer::Truncated));
 }
 
 #[test]
@@ -162,7 +162,11 @@ fn what_is_not_to_the_question_is_no_answer() {
         (26, 28),
         (28, 3),
     ] {
-        assert_eq!(changed(at, to), Err(Unfit::NotToThis), "byte {at}");
+        assert_eq!(
+            changed(at, to),
+            Err(InvalidAnswer::OtherQuestion),
+            "byte {at}"
+        );
     }
     for len in 0..good.len() {
         assert!(question.understand(&good[..len]).is_err(), "{len} bytes");
@@ -174,7 +178,7 @@ fn what_is_not_to_the_question_is_no_answer() {
         &[record(&TO_QUESTION, A, 9, &[1; 3])],
         &[],
     );
-    assert_eq!(question.understand(&short), Err(Unfit::Broken));
+    assert_eq!(question.understand(&short), Err(InvalidAnswer::Broken));
 }
 
 #[test]
@@ -185,7 +189,7 @@ fn circles_end() {
         record(&wire("b.example"), 5, 10, &TO_QUESTION),
     ];
     let said = question.understand(&answer(question.bytes(), OK, &around, &[]));
-    assert_eq!(said, Ok(Said::Nothing { ttl_s: 0 }));
+    assert_eq!(said, Ok(Answer::Nothing { ttl_s: 0 }));
     // Names which point to themselves, to each other, and to what comes behind them.
     let at = question.bytes().len() as u8;
     for pointer in [[0xc0, at], [0xc0, at + 1], [0xff, 0xff]] {
@@ -195,7 +199,7 @@ fn circles_end() {
             &[record(&pointer, A, 9, &[1; 4])],
             &[],
         );
-        assert_eq!(question.understand(&bytes), Err(Unfit::Broken));
+        assert_eq!(question.understand(&bytes), Err(InvalidAnswer::Broken));
     }
 }
 

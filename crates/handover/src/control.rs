@@ -1,20 +1,14 @@
-//! What main and the control process say to each other.
+//! Messages between main and the control process.
 //!
-//! Main tells its [`State`] whenever it changes, so that control can answer even when main is
-//! gone, and answers what control asks on behalf of somebody ([`Ask`]). Each is one message of a
-//! channel, as JSON.
+//! Main sends its [`State`] whenever it changes, so that control can answer even when main is gone.
+//! Control passes on what an administrator orders ([`AdminOrder`]), and main sends back the result.
 
-use dormouse_reactor::socket::{self, Attempt, MESSAGE_MAX};
-use dormouse_reactor::{Fd, OnExec};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::io;
 use std::path::PathBuf;
-use zeroize::Zeroizing;
 
-/// Everything that control is told on its command line. There is nothing secret in it.
+/// Arguments of the control process, on its command line. Nothing in them is secret.
 #[derive(Serialize, Deserialize)]
-pub struct Told {
+pub struct ControlArguments {
     /// The admin address, listening.
     pub listener: i32,
     /// It is a TCP address, so that nobody knows who asks: questions only.
@@ -36,26 +30,26 @@ pub struct Told {
 /// From main to control.
 #[derive(Serialize, Deserialize)]
 pub enum Report {
-    /// What main knows; told whenever it changes.
+    /// What main knows; sent whenever it changes.
     State(Box<State>),
-    /// What became of an ask.
-    Answer(Answer),
+    /// The result of an order.
+    Result(AdminResult),
     /// The program ends: control ends too.
     End,
 }
 
-/// From control to main: somebody who may has asked for this.
+/// From control to main: an order of an administrator.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub struct Request {
-    /// Comes back with the answer.
+pub struct ForwardedOrder {
+    /// Comes back with the result.
     pub id: u64,
-    /// What is asked for.
-    pub ask: Ask,
+    /// The order.
+    pub order: AdminOrder,
 }
 
-/// What can be asked of main.
+/// What an administrator can order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ask {
+pub enum AdminOrder {
     /// Read the configuration again.
     Reload,
     /// Close all connections, evenly over this time.
@@ -85,10 +79,10 @@ pub enum DrainOrder {
     Shortest,
 }
 
-/// What became of an ask.
+/// The result of an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
-    /// The id of the request.
+pub struct AdminResult {
+    /// The id of the forwarded order.
     pub id: u64,
     /// Whether it was done.
     pub done: bool,
@@ -138,8 +132,8 @@ pub struct Backend {
     pub checked: bool,
 }
 
-/// Most certificates that are told.
-pub const TOLD_MAX: usize = 200;
+/// Certificates in a report, at most.
+pub const CERTIFICATES_MAX: usize = 200;
 
 /// A certificate that is shown to clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -260,47 +254,27 @@ pub struct Drain {
     pub closed_before: u64,
 }
 
-/// Sends a message. `WouldBlock`: the other end is not reading, try again later.
-pub fn send(channel: Fd, message: &impl Serialize) -> io::Result<Attempt<()>> {
-    // With all its room from the start: there may be a key in it, and a vector that grows leaves
-    // copies behind.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(MESSAGE_MAX));
-    serde_json::to_writer(&mut *bytes, message)?;
-    socket::send_message(channel, &bytes, &[])
-}
-
-/// The next message, if there is one. An error: the other end is gone, or makes no sense.
-pub fn receive<T: DeserializeOwned>(channel: Fd) -> io::Result<Option<T>> {
-    let mut buffer = Zeroizing::new(vec![0; MESSAGE_MAX]);
-    let Attempt::Done(message) = socket::receive_message(channel, &mut buffer, OnExec::Close)?
-    else {
-        return Ok(None);
-    };
-    message.descriptors.iter().for_each(|fd| fd.close());
-    match buffer.get(..message.len) {
-        None | Some([]) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Some(bytes) => Ok(Some(serde_json::from_slice(bytes)?)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::{receive, send};
+    use dormouse_reactor::OnExec;
+    use dormouse_reactor::socket::{self, Attempt};
 
     #[test]
-    fn what_is_asked_arrives() {
+    fn orders_arrive() {
         let (main, control) = socket::channel(OnExec::Close).expect("a channel");
-        let ask = Ask::Drain {
+        let order = AdminOrder::Drain {
             over_ms: 600_000,
             order: DrainOrder::Shortest,
         };
-        let request = Request { id: 7, ask };
-        assert_eq!(send(control, &request).expect("sent"), Attempt::Done(()));
-        let received: Option<Request> = receive(main).expect("a request");
-        assert_eq!(received, Some(request));
-        assert!(receive::<Request>(main).expect("no more").is_none());
+        let forwarded = ForwardedOrder { id: 7, order };
+        assert_eq!(send(control, &forwarded).expect("sent"), Attempt::Done(()));
+        let received: Option<ForwardedOrder> = receive(main).expect("an order");
+        assert_eq!(received, Some(forwarded));
+        assert!(receive::<ForwardedOrder>(main).expect("no more").is_none());
         control.close();
-        assert!(receive::<Request>(main).is_err(), "control is gone");
+        assert!(receive::<ForwardedOrder>(main).is_err(), "control is gone");
         main.close();
     }
 }

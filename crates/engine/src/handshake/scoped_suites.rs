@@ -1,8 +1,11 @@
-//! Cipher suites that copy or replace the secrets of sessions, as the call's scope says.
+//! The provider's cipher suites, wrapped: they do what the call's scope says.
 //!
-//! TLS 1.3: a ticket's key, which HKDF derives (RFC 8446 §4.6.1). TLS 1.2: the master secret, from
-//! which the key block is expanded (RFC 5246 §6.3). Without extended master secret (RFC 7627)
-//! nothing is captured: such a session would not be resumed as such.
+//! - *Sessions.* The secrets of sessions are copied or replaced (`sessions::restore`). TLS 1.3: a
+//!   ticket's key, which HKDF derives (RFC 8446 §4.6.1). TLS 1.2: the master secret, from which the
+//!   key block is expanded (RFC 5246 §6.3). Without extended master secret (RFC 7627) nothing is
+//!   captured: such a session would not be resumed as such.
+//! - *Tickets.* The keys of tickets are derived with nonces of ours (`sessions::tickets::issue`).
+//! - *Records.* Sealing and opening pass through [`record_protection`](super::record_protection).
 
 use std::sync::LazyLock;
 
@@ -15,31 +18,33 @@ use rustls::{
     CipherSuite, CipherSuiteCommon, Error, SupportedCipherSuite, Tls12CipherSuite, Tls13CipherSuite,
 };
 
-use crate::handshake::call_scope::in_scope;
-use crate::handshake::secrets::Derivation;
+use super::call_scope::in_scope;
+use super::record_protection::{ScopedTls12Aead, ScopedTls13Aead};
+use super::secrets::Derivation;
+use crate::sessions::tickets::TicketMessages;
 
 /// RFC 5246 §8.1.
-pub(super) const MASTER_SECRET_LEN: usize = 48;
+pub(crate) const MASTER_SECRET_LEN: usize = 48;
 
-/// Returns the suite with derivations that look at the call's scope.
-pub(crate) fn capturing(suite: SupportedCipherSuite) -> SupportedCipherSuite {
-    static CAPTURING: LazyLock<Vec<Tls13CipherSuite>> = LazyLock::new(|| {
+/// Returns the suite, wrapped.
+pub(crate) fn scoped(suite: SupportedCipherSuite) -> SupportedCipherSuite {
+    static SCOPED: LazyLock<Vec<Tls13CipherSuite>> = LazyLock::new(|| {
         let all = ALL_CIPHER_SUITES
             .iter()
             .filter_map(SupportedCipherSuite::tls13);
-        all.map(with_capturing_hkdf).collect()
+        all.map(scoped_tls13).collect()
     });
-    let of_tls13 = CAPTURING
+    let of_tls13 = SCOPED
         .iter()
-        .find(|capturing| capturing.common.suite == suite.suite())
+        .find(|scoped| scoped.common.suite == suite.suite())
         .map(SupportedCipherSuite::Tls13);
-    let of_tls12 = || capturing_tls12(suite.suite()).map(SupportedCipherSuite::Tls12);
+    let of_tls12 = || find_tls12(suite.suite()).map(SupportedCipherSuite::Tls12);
     of_tls13.or_else(of_tls12).unwrap_or(suite)
 }
 
-fn with_capturing_hkdf(suite: &'static Tls13CipherSuite) -> Tls13CipherSuite {
+fn scoped_tls13(suite: &'static Tls13CipherSuite) -> Tls13CipherSuite {
     // rustls wants suites which live for ever: there are three, made once per process.
-    let hkdf_provider = Box::leak(Box::new(CapturingHkdf(suite.hkdf_provider)));
+    let hkdf_provider = Box::leak(Box::new(ScopedHkdf(suite.hkdf_provider)));
     Tls13CipherSuite {
         common: CipherSuiteCommon {
             suite: suite.common.suite,
@@ -47,15 +52,15 @@ fn with_capturing_hkdf(suite: &'static Tls13CipherSuite) -> Tls13CipherSuite {
             confidentiality_limit: suite.common.confidentiality_limit,
         },
         hkdf_provider,
-        aead_alg: suite.aead_alg,
+        aead_alg: Box::leak(Box::new(ScopedTls13Aead(suite.aead_alg))),
         quic: suite.quic,
     }
 }
 
-/// The provider's HKDF. It does all of the work; only the key of a ticket may be copied or replaced.
-struct CapturingHkdf(&'static dyn Hkdf);
+/// The provider's HKDF. It does all of the work; only the key of a ticket may be another one.
+struct ScopedHkdf(&'static dyn Hkdf);
 
-impl Hkdf for CapturingHkdf {
+impl Hkdf for ScopedHkdf {
     fn extract_from_zero_ikm(&self, salt: Option<&[u8]>) -> Box<dyn HkdfExpander> {
         self.0.extract_from_zero_ikm(salt)
     }
@@ -73,13 +78,14 @@ impl Hkdf for CapturingHkdf {
         self.0.extract_from_kx_shared_secret(salt, kx, peer_pub_key)
     }
 
-    /// A scope that captures or replaces a ticket's key is of a call that handles a ticket and
-    /// derives nothing else.
     fn expander_for_okm(&self, okm: &OkmBlock) -> Box<dyn HkdfExpander> {
         let expander = self.0.expander_for_okm(okm);
-        match in_scope(|scope| matches!(scope.psk, Derivation::Unchanged)) {
-            Some(false) => Box::new(CapturingExpander(expander)),
-            Some(true) | None => expander,
+        let is_wanted = in_scope(|scope| {
+            scope.ticket_messages.is_some() || !matches!(scope.psk, Derivation::Unchanged)
+        });
+        match is_wanted {
+            Some(true) => Box::new(ScopedExpander(expander)),
+            Some(false) | None => expander,
         }
     }
 
@@ -92,14 +98,38 @@ impl Hkdf for CapturingHkdf {
     }
 }
 
-struct CapturingExpander(Box<dyn HkdfExpander>);
+struct ScopedExpander(Box<dyn HkdfExpander>);
 
-impl HkdfExpander for CapturingExpander {
+impl ScopedExpander {
+    /// The key of a ticket that this connection issues. `info` is the encoding of HkdfLabel (RFC 8446
+    /// §7.1) in the pieces in which rustls gives it.
+    fn ticket_key(&self, info: &[&[u8]]) -> Option<OkmBlock> {
+        let &[key_len, label_len, prefix, label @ b"resumption", _, _] = info else {
+            return None;
+        };
+        let nonce = in_scope(|scope| {
+            scope
+                .ticket_messages
+                .as_mut()
+                .map(TicketMessages::next_nonce)
+        });
+        let nonce = [nonce.flatten()?];
+        let info = [key_len, label_len, prefix, label, &[1], &nonce];
+        Some(self.0.expand_block(&info))
+    }
+}
+
+impl HkdfExpander for ScopedExpander {
     fn expand_slice(&self, info: &[&[u8]], output: &mut [u8]) -> Result<(), OutputLengthError> {
         self.0.expand_slice(info, output)
     }
 
     fn expand_block(&self, info: &[&[u8]]) -> OkmBlock {
+        if let Some(key) = self.ticket_key(info) {
+            return key;
+        }
+        // A scope that captures or replaces a ticket's key is of a call that handles a ticket and
+        // derives nothing else.
         let derived = self.0.expand_block(info);
         let replaced = in_scope(|scope| match &mut scope.psk {
             Derivation::Unchanged => None,
@@ -117,27 +147,25 @@ impl HkdfExpander for CapturingExpander {
     }
 }
 
-fn capturing_tls12(suite: CipherSuite) -> Option<&'static Tls12CipherSuite> {
-    static CAPTURING: LazyLock<Vec<Tls12CipherSuite>> = LazyLock::new(|| {
+fn find_tls12(suite: CipherSuite) -> Option<&'static Tls12CipherSuite> {
+    static SCOPED: LazyLock<Vec<Tls12CipherSuite>> = LazyLock::new(|| {
         let all = ALL_CIPHER_SUITES.iter().filter_map(tls12);
-        all.map(with_capturing_prf).collect()
+        all.map(scoped_tls12).collect()
     });
-    CAPTURING
-        .iter()
-        .find(|capturing| capturing.common.suite == suite)
+    SCOPED.iter().find(|scoped| scoped.common.suite == suite)
 }
 
 /// Returns the suite if it is of TLS 1.2.
-pub(super) fn tls12(suite: &SupportedCipherSuite) -> Option<&'static Tls12CipherSuite> {
+pub(crate) fn tls12(suite: &SupportedCipherSuite) -> Option<&'static Tls12CipherSuite> {
     match suite {
         SupportedCipherSuite::Tls12(suite) => Some(suite),
         SupportedCipherSuite::Tls13(_) => None,
     }
 }
 
-fn with_capturing_prf(suite: &'static Tls12CipherSuite) -> Tls12CipherSuite {
+fn scoped_tls12(suite: &'static Tls12CipherSuite) -> Tls12CipherSuite {
     // rustls wants suites which live for ever: there are six, made once per process.
-    let prf_provider = Box::leak(Box::new(CapturingPrf(suite.prf_provider)));
+    let prf_provider = Box::leak(Box::new(ScopedPrf(suite.prf_provider)));
     Tls12CipherSuite {
         common: CipherSuiteCommon {
             suite: suite.common.suite,
@@ -147,14 +175,14 @@ fn with_capturing_prf(suite: &'static Tls12CipherSuite) -> Tls12CipherSuite {
         prf_provider,
         kx: suite.kx,
         sign: suite.sign,
-        aead_alg: suite.aead_alg,
+        aead_alg: Box::leak(Box::new(ScopedTls12Aead(suite.aead_alg))),
     }
 }
 
 /// The provider's PRF. It does all of the work; only the master secret may be copied or replaced.
-struct CapturingPrf(&'static dyn Prf);
+struct ScopedPrf(&'static dyn Prf);
 
-impl Prf for CapturingPrf {
+impl Prf for ScopedPrf {
     fn for_key_exchange(
         &self,
         output: &mut [u8; MASTER_SECRET_LEN],

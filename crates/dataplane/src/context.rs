@@ -1,0 +1,28 @@
+//! What handshakes, connections to servers and the loop work with besides their own fields.
+
+use crate::established::step::Event;
+use crate::established::{Connections, NewSocket};
+use crate::io::Io;
+use crate::settings::Settings;
+use crate::workspace::Workspace;
+use dormouse_handover::slot::Slot;
+
+/// The settings, the workspace, and the connections that handshakes become.
+pub(crate) struct WorkerContext<I> {
+    pub(crate) settings: Settings,
+    pub(crate) work: Workspace<I>,
+    pub(crate) connections: Connections,
+}
+
+impl<I: Io> WorkerContext<I> {
+    /// Takes a connection in: see [`Connections::admit`].
+    pub(crate) fn admit(
+        &mut self,
+        socket: &NewSocket,
+        begin: impl FnOnce(&mut Slot, &Settings, &mut Workspace<I>) -> Option<Event>,
+    ) -> Option<u32> {
+        let (settings, work) = (&self.settings, &mut self.work);
+        let begin = |slot: &mut Slot, work: &mut Workspace<I>| begin(slot, settings, work);
+        self.connections.admit(socket, settings, work, begin)
+    }
+}

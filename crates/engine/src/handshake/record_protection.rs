@@ -1,0 +1,108 @@
+//! The protection of a handshake's records (RFC 8446 §5.2), where this crate takes part in it.
+//!
+//! rustls seals and opens with objects of the provider's suites. They are wrapped here, for what
+//! rustls does not do:
+//!
+//! - *Records of our own* are sealed behind those of rustls ([`RecordSealer`]): alerts, and tickets
+//!   (`sessions::tickets::issue`).
+//! - *Content.* What a protected record holds is judged ([`record_rules`]) before rustls sees it.
+
+use rustls::crypto::cipher::{
+    AeadKey, InboundOpaqueMessage, InboundPlainMessage, Iv, KeyBlockShape, MessageDecrypter,
+    MessageEncrypter, Tls12AeadAlgorithm, Tls13AeadAlgorithm, UnsupportedOperationError,
+};
+use rustls::{ConnectionTrafficSecrets, Error};
+
+use super::call_scope::in_scope;
+use super::record_rules::{self, Reading};
+use super::record_sealer::RecordSealer;
+
+/// Opens the peer's records, and refuses content which has no place in a handshake.
+struct RecordOpener(Box<dyn MessageDecrypter>);
+
+impl MessageDecrypter for RecordOpener {
+    fn decrypt<'a>(
+        &mut self,
+        record: InboundOpaqueMessage<'a>,
+        sequence: u64,
+    ) -> Result<InboundPlainMessage<'a>, Error> {
+        let opened = self.0.decrypt(record, sequence)?;
+        match record_rules::judge_content(opened.typ.into(), opened.payload) {
+            Ok(()) => Ok(opened),
+            Err(refusal) => {
+                in_scope(|scope| scope.refused = Some(refusal));
+                Err(Error::General("a record was refused".to_owned()))
+            }
+        }
+    }
+}
+
+fn seals_with(cipher: Box<dyn MessageEncrypter>, is_active: bool) -> Box<dyn MessageEncrypter> {
+    let sealer = RecordSealer::new(cipher, is_active);
+    in_scope(|scope| scope.sealer = Some(sealer.clone()));
+    Box::new(sealer)
+}
+
+fn opens_with(cipher: Box<dyn MessageDecrypter>, reading: Reading) -> Box<dyn MessageDecrypter> {
+    in_scope(|scope| scope.reading = reading);
+    Box::new(RecordOpener(cipher))
+}
+
+/// The algorithm of a TLS 1.3 suite. Its keys are in use as soon as they are made.
+pub(super) struct ScopedTls13Aead(pub(super) &'static dyn Tls13AeadAlgorithm);
+
+impl Tls13AeadAlgorithm for ScopedTls13Aead {
+    fn encrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageEncrypter> {
+        seals_with(self.0.encrypter(key, iv), true)
+    }
+
+    fn decrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageDecrypter> {
+        opens_with(self.0.decrypter(key, iv), Reading::Tls13)
+    }
+
+    fn key_len(&self) -> usize {
+        self.0.key_len()
+    }
+
+    fn extract_keys(
+        &self,
+        key: AeadKey,
+        iv: Iv,
+    ) -> Result<ConnectionTrafficSecrets, UnsupportedOperationError> {
+        self.0.extract_keys(key, iv)
+    }
+
+    fn fips(&self) -> bool {
+        self.0.fips()
+    }
+}
+
+/// The algorithm of a TLS 1.2 suite. Its keys are in use from ChangeCipherSpec on.
+pub(super) struct ScopedTls12Aead(pub(super) &'static dyn Tls12AeadAlgorithm);
+
+impl Tls12AeadAlgorithm for ScopedTls12Aead {
+    fn encrypter(&self, key: AeadKey, iv: &[u8], extra: &[u8]) -> Box<dyn MessageEncrypter> {
+        seals_with(self.0.encrypter(key, iv, extra), false)
+    }
+
+    fn decrypter(&self, key: AeadKey, iv: &[u8]) -> Box<dyn MessageDecrypter> {
+        opens_with(self.0.decrypter(key, iv), Reading::Tls12Keyed)
+    }
+
+    fn key_block_shape(&self) -> KeyBlockShape {
+        self.0.key_block_shape()
+    }
+
+    fn extract_keys(
+        &self,
+        key: AeadKey,
+        iv: &[u8],
+        explicit: &[u8],
+    ) -> Result<ConnectionTrafficSecrets, UnsupportedOperationError> {
+        self.0.extract_keys(key, iv, explicit)
+    }
+
+    fn fips(&self) -> bool {
+        self.0.fips()
+    }
+}

@@ -1,0 +1,64 @@
+//! NewSessionTicket messages of TLS 1.3 (RFC 8446 §4.6.1).
+//!
+//! rustls gives every ticket a nonce of 32 random bytes; clients of wolfSSL have room for eight. A
+//! nonce need only differ from those of the connection's other tickets, so it is a counter here.
+//! rustls still makes the session: when it derives the key that belongs to a ticket, the wrapped
+//! provider puts the counter in the place of rustls' nonce (`handshake::scoped_suites`); when rustls
+//! then asks for the ticket, it is told that there is none, and the message is written here.
+
+use crate::sessions::server_session::Session;
+
+const NEW_SESSION_TICKET: u8 = 4;
+
+/// The tickets of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct TicketMessages {
+    issued: u8,
+    /// The nonce of the key that was derived last, until its session comes.
+    nonce: Option<u8>,
+    bytes: Vec<u8>,
+}
+
+impl TicketMessages {
+    /// Returns the nonce for the key that is about to be derived.
+    pub(crate) fn next_nonce(&mut self) -> u8 {
+        let nonce = self.issued;
+        self.issued = nonce.wrapping_add(1);
+        self.nonce = Some(nonce);
+        nonce
+    }
+
+    /// Takes a ticket for `session`, in rustls' encoding. `false`: the ticket is not of TLS 1.3, and
+    /// rustls sends it.
+    pub(crate) fn add(&mut self, session: &[u8], ticket: Option<&[u8]>, lifetime_s: u32) -> bool {
+        let Some(nonce) = self.nonce.take() else {
+            return false;
+        };
+        if let (Some(ticket), Some(session)) = (ticket, Session::read(session)) {
+            self.write(nonce, session.age_add, ticket, lifetime_s);
+        }
+        true
+    }
+
+    fn write(&mut self, nonce: u8, age_add: u32, ticket: &[u8], lifetime_s: u32) {
+        let Ok(ticket_len) = u16::try_from(ticket.len()) else {
+            return;
+        };
+        // Lifetime, age_add, a nonce of one byte, the ticket, no extensions.
+        let body_len = 4 + 4 + 2 + 2 + u32::from(ticket_len) + 2;
+        let [_, len @ ..] = body_len.to_be_bytes();
+        self.bytes.push(NEW_SESSION_TICKET);
+        self.bytes.extend(len);
+        self.bytes.extend(lifetime_s.to_be_bytes());
+        self.bytes.extend(age_add.to_be_bytes());
+        self.bytes.extend([1, nonce]);
+        self.bytes.extend(ticket_len.to_be_bytes());
+        self.bytes.extend(ticket);
+        self.bytes.extend([0, 0]);
+    }
+
+    /// Takes the messages out.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+}

@@ -1,0 +1,87 @@
+//! One test for each row of the table in `src/handshake/record_rules.rs`: what comes protected, from a
+//! peer that has the keys.
+
+use dormouse_engine::{FailureKind, Protocols};
+
+use crate::forgery::{ALERT, CLOSE_NOTIFY, DATA, Forge, HANDSHAKE, Scene};
+
+const UNEXPECTED_MESSAGE: u8 = 10;
+const DECRYPT_ERROR: u8 = 51;
+
+const BOTH: [Protocols; 2] = [Protocols::TLS13, Protocols::TLS12];
+
+/// In place of the peer's Finished comes what `forge` makes of it.
+#[track_caller]
+fn assert_refused(protocols: &[Protocols], forge: Forge, alert: u8) {
+    for &protocols in protocols {
+        for mut scene in Scene::forged(protocols, forge) {
+            scene.assert_next_refused(alert);
+        }
+    }
+}
+
+#[test]
+fn protected_empty_record() {
+    assert_refused(&BOTH, |_| (HANDSHAKE, Vec::new()), UNEXPECTED_MESSAGE);
+    assert_refused(&BOTH, |_| (ALERT, Vec::new()), UNEXPECTED_MESSAGE);
+}
+
+#[test]
+fn protected_unknown_type() {
+    assert_refused(&BOTH, |_| (24, vec![1, 0, 0]), UNEXPECTED_MESSAGE);
+    assert_refused(&BOTH, |_| (99, vec![1]), UNEXPECTED_MESSAGE);
+}
+
+#[test]
+fn protected_data() {
+    assert_refused(&BOTH, |_| (DATA, b"too soon".to_vec()), UNEXPECTED_MESSAGE);
+}
+
+#[test]
+fn nothing_but_zeros() {
+    let only = [Protocols::TLS13];
+    assert_refused(&only, |_| (0, vec![0; 20]), UNEXPECTED_MESSAGE);
+}
+
+#[test]
+fn wrong_finished() {
+    let spoil: Forge = |finished| {
+        let mut spoilt = finished.to_vec();
+        *spoilt.last_mut().unwrap() ^= 1;
+        (HANDSHAKE, spoilt)
+    };
+    assert_refused(&BOTH, spoil, DECRYPT_ERROR);
+}
+
+#[test]
+fn message_across_keys() {
+    const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
+    let lengthen: Forge = |finished| (HANDSHAKE, [finished, &KEY_UPDATE].concat());
+    let [mut of_server, mut of_client] = Scene::forged(Protocols::TLS13, lengthen);
+    of_server.assert_next_refused(UNEXPECTED_MESSAGE);
+    // The server does not understand the alert: see docs/internals/conformance.md.
+    let failure = of_client.next_failure();
+    assert_eq!(failure.alert_sent, Some(UNEXPECTED_MESSAGE), "{failure}");
+}
+
+#[test]
+fn protected_close_notify() {
+    for protocols in BOTH {
+        for mut scene in Scene::forged(protocols, |_| (ALERT, vec![1, CLOSE_NOTIFY])) {
+            let failure = scene.next_failure();
+            assert_eq!(failure.kind, FailureKind::PeerClosed, "{failure}");
+            assert!(scene.peer_hears_the_end());
+        }
+    }
+}
+
+#[test]
+fn protected_alert() {
+    for protocols in BOTH {
+        for mut scene in Scene::forged(protocols, |_| (ALERT, vec![2, 42])) {
+            let failure = scene.next_failure();
+            assert_eq!(failure.kind, FailureKind::PeerAlert(42), "{failure}");
+            assert!(scene.output().is_empty());
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! A client of plain HTTP: one request, one response, the end, each within a time.
+
+use super::messages::{HttpChallenge, Site};
+use super::response::{self, HEAD_BYTES_MAX};
+use dormouse_reactor::Fd;
+use dormouse_reactor::socket::{self, Attempt};
+
+/// Time for the head of a request; then for the response and the client's end.
+const PATIENCE_MS: u64 = 5_000;
+/// Bytes behind the head that are read and forgotten: closing with unread bytes becomes a reset,
+/// which may overtake the response.
+const DISCARDED_MAX: usize = 256 << 10;
+
+/// A connection.
+pub(super) struct Client {
+    pub(super) fd: Fd,
+    pub(super) deadline_ms: u64,
+    phase: Phase,
+}
+
+enum Phase {
+    Reading(Vec<u8>),
+    Writing { response: Vec<u8>, sent: usize },
+    Lingering { discarded: usize },
+}
+
+/// What follows from an event.
+#[derive(PartialEq, Eq)]
+pub(super) enum Next {
+    /// The client has to send something.
+    Read,
+    /// The client has to take something.
+    Write,
+    /// The connection is over.
+    Close,
+}
+
+impl Client {
+    pub(super) fn new(fd: Fd, now_ms: u64) -> Client {
+        Client {
+            fd,
+            deadline_ms: now_ms + PATIENCE_MS,
+            phase: Phase::Reading(Vec::new()),
+        }
+    }
+
+    /// The socket is ready for something.
+    pub(super) fn step(
+        &mut self,
+        now_ms: u64,
+        site: Site,
+        challenge: Option<&HttpChallenge>,
+    ) -> Next {
+        if let Phase::Reading(head) = &mut self.phase {
+            if receive(self.fd, head) == Next::Close {
+                return Next::Close;
+            }
+            let Some(response) = response::respond(head, site, challenge) else {
+                return Next::Read;
+            };
+            self.deadline_ms = now_ms + PATIENCE_MS;
+            self.phase = Phase::Writing { response, sent: 0 };
+        }
+        if let Phase::Writing { response, sent } = &mut self.phase {
+            while let Some(rest) = response.get(*sent..).filter(|rest| !rest.is_empty()) {
+                match socket::send(self.fd, rest) {
+                    Ok(Attempt::Done(count)) => *sent += count,
+                    Ok(Attempt::WouldBlock) => return Next::Write,
+                    Err(_) => return Next::Close,
+                }
+            }
+            if socket::shutdown_write(self.fd).is_err() {
+                return Next::Close;
+            }
+            self.phase = Phase::Lingering { discarded: 0 };
+        }
+        self.linger()
+    }
+
+    fn linger(&mut self) -> Next {
+        let Phase::Lingering { discarded } = &mut self.phase else {
+            return Next::Close;
+        };
+        while *discarded < DISCARDED_MAX {
+            match socket::recv(self.fd, &mut [0; 4096]) {
+                Ok(Attempt::Done(0)) | Err(_) => return Next::Close,
+                Ok(Attempt::Done(count)) => *discarded += count,
+                Ok(Attempt::WouldBlock) => return Next::Read,
+            }
+        }
+        Next::Close
+    }
+}
+
+/// Receives what there is of a head, up to its greatest length.
+fn receive(fd: Fd, head: &mut Vec<u8>) -> Next {
+    let mut chunk = [0; 1024];
+    while head.len() < HEAD_BYTES_MAX {
+        let room = chunk.len().min(HEAD_BYTES_MAX - head.len());
+        match socket::recv(fd, &mut chunk[..room]) {
+            Ok(Attempt::Done(0)) | Err(_) => return Next::Close,
+            Ok(Attempt::Done(count)) => head.extend_from_slice(&chunk[..count]),
+            Ok(Attempt::WouldBlock) => break,
+        }
+    }
+    Next::Read
+}

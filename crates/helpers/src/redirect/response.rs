@@ -1,0 +1,281 @@
+//! What a request is answered with: a redirect, the response to a challenge, or an error.
+
+use super::messages::{HttpChallenge, Site};
+use std::net::Ipv6Addr;
+
+/// A request's head is not longer than this.
+pub(super) const HEAD_BYTES_MAX: usize = 8 << 10;
+const HEADERS_MAX: usize = 64;
+/// Longest name of a host (RFC 1035 §2.3.4).
+const HOST_BYTES_MAX: usize = 253;
+
+/// Where an ACME server looks (RFC 8555 §8.3).
+const CHALLENGE_PATH: &str = "/.well-known/acme-challenge/";
+
+/// The whole response to a request that begins with these bytes. `None`: more of its head has to
+/// come. A body is never read: a redirect does not depend on it.
+pub(super) fn respond(
+    head: &[u8],
+    site: Site,
+    challenge: Option<&HttpChallenge>,
+) -> Option<Vec<u8>> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    Some(match request.parse(head) {
+        Ok(httparse::Status::Partial) if head.len() < HEAD_BYTES_MAX => return None,
+        Ok(httparse::Status::Partial) => error(
+            "431 Request Header Fields Too Large",
+            "the head of the request is longer than 8 KiB",
+        ),
+        Ok(httparse::Status::Complete(_)) => match Target::of(&request) {
+            Ok(target) => answer(&target, site, challenge),
+            Err(why) => error("400 Bad Request", why),
+        },
+        Err(why) => error(
+            "400 Bad Request",
+            &format!("this is not a request of HTTP/1.1: {why}"),
+        ),
+    })
+}
+
+fn answer(target: &Target<'_>, site: Site, challenge: Option<&HttpChallenge>) -> Vec<u8> {
+    let token = target.path.strip_prefix(CHALLENGE_PATH);
+    if let Some(challenge) = challenge.filter(|one| token == Some(one.token.as_str())) {
+        return response(
+            "200 OK",
+            &["Content-Type: application/octet-stream"],
+            &challenge.key_authorization,
+        );
+    }
+    let status = match site.status {
+        301 => "301 Moved Permanently",
+        _ => "308 Permanent Redirect",
+    };
+    let port = match site.port {
+        443 => String::new(),
+        port => format!(":{port}"),
+    };
+    let Target { host, path } = target;
+    response(
+        status,
+        &[&format!("Location: https://{host}{port}{path}")],
+        "",
+    )
+}
+
+fn error(status: &str, why: &str) -> Vec<u8> {
+    let type_of_it = "Content-Type: text/plain; charset=utf-8";
+    response(status, &[type_of_it], &format!("{why}\n"))
+}
+
+fn response(status: &str, headers: &[&str], body: &str) -> Vec<u8> {
+    let lines: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+    let len = body.len();
+    format!("HTTP/1.1 {status}\r\n{lines}Content-Length: {len}\r\nConnection: close\r\n\r\n{body}")
+        .into_bytes()
+}
+
+/// What is asked for: a path, with its query, at a host.
+#[derive(Debug, PartialEq, Eq)]
+struct Target<'a> {
+    host: &'a str,
+    path: &'a str,
+}
+
+impl<'a> Target<'a> {
+    fn of(request: &httparse::Request<'_, 'a>) -> Result<Target<'a>, &'static str> {
+        let given = request.path.unwrap_or_default();
+        if !given
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'#')
+        {
+            return Err("the target of the request has characters that no URL has");
+        }
+        let scheme = "http://";
+        let is_absolute = given
+            .get(..scheme.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+        // A host in the target goes before the one in the header (RFC 9112 §3.2.2).
+        let (authority, path) = match (is_absolute, given.starts_with('/')) {
+            (true, _) => {
+                let rest = given.get(scheme.len()..).unwrap_or_default();
+                rest.split_at(rest.find('/').unwrap_or(rest.len()))
+            }
+            (false, true) => (host_header(request.headers)?, given),
+            (false, false) => return Err("the target of the request is no path"),
+        };
+        let host = host_of(authority).ok_or("the host of the request is no name or address")?;
+        let path = if path.is_empty() { "/" } else { path };
+        Ok(Target { host, path })
+    }
+}
+
+fn host_header<'a>(headers: &[httparse::Header<'a>]) -> Result<&'a str, &'static str> {
+    let is_host = |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case("host");
+    let mut found = headers.iter().filter(is_host);
+    match (found.next(), found.next()) {
+        (Some(host), None) => {
+            std::str::from_utf8(host.value).map_err(|_| "the host of the request is no text")
+        }
+        (None, _) => Err("the request names no host"),
+        (Some(_), Some(_)) => Err("the request names two hosts"),
+    }
+}
+
+/// The host of `HOST` or `HOST:PORT`, if it is a name or an address. The port was that of plain
+/// HTTP.
+fn host_of(authority: &str) -> Option<&str> {
+    let is_port = |port: &str| port.is_empty() || port.parse::<u16>().is_ok();
+    if let Some(rest) = authority.strip_prefix('[') {
+        let (address, behind) = rest.split_once(']')?;
+        address.parse::<Ipv6Addr>().ok()?;
+        let is_sound = behind.is_empty() || behind.strip_prefix(':').is_some_and(is_port);
+        return is_sound.then(|| &authority[..address.len() + 2]);
+    }
+    let (host, port) = authority.split_once(':').unwrap_or((authority, ""));
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let is_name = !host.is_empty() && host.len() <= HOST_BYTES_MAX && host.bytes().all(is_of_name);
+    (is_name && is_port(port)).then_some(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SITE: Site = Site {
+        status: 308,
+        port: 443,
+    };
+
+    fn said(head: &str) -> String {
+        let bytes = respond(head.as_bytes(), SITE, None).expect("a whole head");
+        String::from_utf8(bytes).expect("text")
+    }
+
+    fn location(head: &str) -> Option<String> {
+        let said = said(head);
+        let mut lines = said.split("\r\n");
+        assert_eq!(lines.next(), Some("HTTP/1.1 308 Permanent Redirect"));
+        let line = lines.find_map(|line| line.strip_prefix("Location: "));
+        line.map(str::to_owned)
+    }
+
+    #[test]
+    fn a_request_is_sent_to_the_same_host_and_path() {
+        for (head, to) in [
+            (
+                "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n",
+                "https://a.example/",
+            ),
+            (
+                "POST /a/b?c=d&e=%20 HTTP/1.1\r\nhost: a.example:80\r\nContent-Length: 9\r\n\r\n",
+                "https://a.example/a/b?c=d&e=%20",
+            ),
+            (
+                "GET http://b.example:8080/x HTTP/1.1\r\nHost: a.example\r\n\r\n",
+                "https://b.example/x",
+            ),
+            (
+                "GET HTTP://b.example HTTP/1.1\r\n\r\n",
+                "https://b.example/",
+            ),
+            (
+                "HEAD / HTTP/1.0\r\nHost: [::1]:80\r\n\r\n",
+                "https://[::1]/",
+            ),
+            (
+                "GET //c.example/ HTTP/1.1\r\nHost: a\r\n\r\n",
+                "https://a//c.example/",
+            ),
+        ] {
+            assert_eq!(location(head).as_deref(), Some(to), "{head:?}");
+        }
+    }
+
+    #[test]
+    fn another_port_and_status_stand_in_the_response() {
+        let site = Site {
+            status: 301,
+            port: 8443,
+        };
+        let head = b"GET /x HTTP/1.1\r\nHost: a.example:8080\r\n\r\n";
+        let said = String::from_utf8(respond(head, site, None).expect("a head")).expect("text");
+        assert!(
+            said.starts_with("HTTP/1.1 301 Moved Permanently\r\n"),
+            "{said}"
+        );
+        assert!(
+            said.contains("\r\nLocation: https://a.example:8443/x\r\n"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn bad_requests_are_answered_with_400_and_no_location() {
+        for head in [
+            "GET / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: \r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: me@evil.example\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a:99999\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: [::1\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\u{e9}\r\n\r\n",
+            "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+            "CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET http:///x HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET /#x HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nX: \u{0}\r\n\r\n",
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}\u{0}\u{1}",
+            "nonsense\r\n\r\n",
+        ] {
+            let said = said(head);
+            assert!(
+                said.starts_with("HTTP/1.1 400 Bad Request\r\n"),
+                "{head:?}: {said}"
+            );
+            assert!(!said.contains("Location"), "{head:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_head_that_never_ends_is_refused() {
+        let mut head = b"GET / HTTP/1.1\r\nHost: a\r\nX: ".to_vec();
+        assert_eq!(respond(&head, SITE, None), None);
+        head.resize(HEAD_BYTES_MAX, b'x');
+        let said = respond(&head, SITE, None).expect("a response");
+        assert!(said.starts_with(b"HTTP/1.1 431 "));
+        let lines = "X: y\r\n".repeat(HEADERS_MAX + 1);
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+        assert!(self::said(&head).starts_with("HTTP/1.1 400 "));
+    }
+
+    #[test]
+    fn only_the_open_challenge_is_answered() {
+        let challenge = HttpChallenge {
+            name: "a.example".to_owned(),
+            token: "tok".to_owned(),
+            key_authorization: "tok.print".to_owned(),
+        };
+        let ask = |path: &str, challenge| {
+            let head = format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n\r\n");
+            let bytes = respond(head.as_bytes(), SITE, challenge).expect("a head");
+            String::from_utf8(bytes).expect("text")
+        };
+        let path = format!("{CHALLENGE_PATH}tok");
+        let said = ask(&path, Some(&challenge));
+        assert!(said.starts_with("HTTP/1.1 200 OK\r\n"), "{said}");
+        assert!(said.ends_with("\r\n\r\ntok.print"), "{said}");
+        for (path, challenge) in [
+            (path.as_str(), None),
+            (&format!("{CHALLENGE_PATH}other"), Some(&challenge)),
+            (&format!("{path}/"), Some(&challenge)),
+            ("/tok", Some(&challenge)),
+        ] {
+            assert!(ask(path, challenge).starts_with("HTTP/1.1 308 "), "{path}");
+        }
+    }
+}
