@@ -3,11 +3,7 @@
 
 use dormouse_config::{Config, Log, Sandbox};
 use dormouse_handover::child;
-<<<<<<< HEAD
-use dormouse_handover::{parts, talk};
-=======
-use dormouse_handover::message;
->>>>>>> main
+use dormouse_handover::{message, parts};
 use dormouse_reactor::Fd;
 use dormouse_reactor::process::{self, Inherit, Pid, Program, User};
 use dormouse_reactor::sandbox::Role;

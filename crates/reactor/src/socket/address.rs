@@ -135,13 +135,6 @@ impl Addr {
     }
 }
 
-/// The IPv4 address of a connection that came through an IPv6 socket for both families, which shows it as
-/// `::ffff:192.0.2.1`. Rules about networks, limits per client and PROXY headers must see the same client
-/// whichever socket it came through.
-fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
-}
-
 /// A path as the operating system wants it.
 pub(super) fn unix_address(path: &Path) -> io::Result<SocketAddrUnix> {
     let bytes = path.as_os_str().as_encoded_bytes();
