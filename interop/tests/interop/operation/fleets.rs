@@ -23,8 +23,8 @@ fn route(listen: SocketAddr) -> String {
 }
 
 fn echoes(address: SocketAddr) {
-    let mut peer = Peer::saying(address, "echo");
-    peer.echo()
+    let peer = Peer::connect(address);
+    peer.and_then(|mut peer| peer.echo())
         .unwrap_or_else(|error| panic!("an echo of {address}: {error}"));
 }
 

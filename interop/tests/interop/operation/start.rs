@@ -182,7 +182,7 @@ fn serves_a_certificate_that_has_its_key_in_the_same_file() {
     let flags = ["serve", "--listen", &listen, "--to", "echo:", "--cert"];
     let mut process = attempt.start(&[&flags[..], &[&both.display().to_string()]].concat());
     process.wait_for_line("ready", PATIENCE);
-    let mut peer = Peer::saying(attempt.listen, "echo");
+    let mut peer = Peer::connect(attempt.listen).expect("a connection");
     peer.echo().expect("an echo");
     // And where it has no key, the message says so.
     let cert = attempt.files.cert.display().to_string();
