@@ -40,9 +40,14 @@ impl Expansion<'_> {
                     false
                 }
             },
-            RawData::List(items) => items
-                .iter_mut()
-                .fold(true, |good, item| self.fill_in_value(item) && good),
+            RawData::List(items) => {
+                // Each of them: what is wrong is said of all.
+                let filled: Vec<bool> = items
+                    .iter_mut()
+                    .map(|item| self.fill_in_value(item))
+                    .collect();
+                !filled.contains(&false)
+            }
             RawData::Table(entries) => {
                 let before = entries.len();
                 self.fill_in(entries);

@@ -4,7 +4,7 @@ use crate::input::environment::{Environment, Expansion};
 use crate::input::flags::Flag;
 use crate::input::location::Location;
 use crate::input::texts::Texts;
-use crate::input::toml_file;
+use crate::input::toml_file::{self, Parsed};
 use crate::input::value::{Key, RawData, RawValue};
 use crate::mistakes::problem::Problem;
 use crate::mistakes::words::shortened;
@@ -125,7 +125,10 @@ impl Files {
         let Some(text) = self.texts.last() else {
             return Vec::new();
         };
-        let (mut entries, mut problems) = toml_file::parse(&text.text, text.start);
+        let Parsed {
+            mut entries,
+            mut problems,
+        } = toml_file::parse(&text.text, text.start);
         let mut expansion = Expansion {
             environment,
             written: &text.text,

@@ -67,9 +67,16 @@ pub(crate) fn os_words(error: &std::io::Error) -> String {
     }
 }
 
+/// What stands in a text.
+pub(crate) struct Parsed {
+    pub(crate) entries: Vec<(Key, RawValue)>,
+    /// What is wrong, and where.
+    pub(crate) problems: Vec<(Location, Problem)>,
+}
+
 /// The values of a text whose first byte has the number `start`, and the errors of syntax. What could be
 /// made out is returned even if there are errors, so that other mistakes can be reported with them.
-pub(crate) fn parse(text: &str, start: usize) -> (Vec<(Key, RawValue)>, Vec<(Location, Problem)>) {
+pub(crate) fn parse(text: &str, start: usize) -> Parsed {
     let (table, errors) = DeTable::parse_recoverable(text);
     let problem = |error: &toml::de::Error| {
         let span = error.span();
@@ -80,8 +87,10 @@ pub(crate) fn parse(text: &str, start: usize) -> (Vec<(Key, RawValue)>, Vec<(Loc
             syntax_problem(error.message(), written.unwrap_or_default()),
         )
     };
-    let problems = errors.iter().map(problem).collect();
-    (entries(table.get_ref(), start), problems)
+    Parsed {
+        problems: errors.iter().map(problem).collect(),
+        entries: entries(table.get_ref(), start),
+    }
 }
 
 fn located(start: usize, span: Range<usize>) -> Location {
