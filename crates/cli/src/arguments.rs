@@ -10,6 +10,7 @@ use clap_complete::Shell;
 use crate::admin::AdminArgs;
 use crate::audit::AuditArgs;
 use crate::bench::BenchArgs;
+use crate::ctl::CtlArgs;
 use crate::demo::{DemoArgs, HelperProcessArgs};
 use crate::drain::DrainArgs;
 use crate::options::OptionFlags;
@@ -110,6 +111,17 @@ Examples:
   dormouse drain --over 1h --order shortest --no-wait
   dormouse drain --stop";
 
+const CTL_EXAMPLES: &str = "\
+Examples:
+  dormouse ctl backends
+  dormouse ctl out 10.0.0.7:8080 --wait && ssh 10.0.0.7 reboot
+  dormouse ctl in 10.0.0.7:8080
+  dormouse ctl weight app.internal:8080 3 --route 2
+  dormouse ctl log-level debug
+
+What is changed so lasts until the next reload or restart, which go by the file again. The
+death of a worker and an upgrade change nothing about it.";
+
 const UPGRADE_EXAMPLES: &str = "\
 Examples:
   apt install ./dormouse_2.0_amd64.deb && dormouse upgrade
@@ -162,6 +174,9 @@ pub(crate) enum Command {
     /// Close the connections of a running `serve` evenly over a time, for good or until stopped
     #[command(after_help = DRAIN_EXAMPLES)]
     Drain(DrainArgs),
+    /// Change a running `serve` until its next reload: backends, log level, ticket keys
+    #[command(after_help = CTL_EXAMPLES)]
+    Ctl(CtlArgs),
     /// Put another binary in place of a running `serve`; no connection is touched
     #[command(after_help = UPGRADE_EXAMPLES)]
     Upgrade(UpgradeArgs),

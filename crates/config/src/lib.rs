@@ -60,4 +60,4 @@ pub use values::probe::{Probe, StatusCodes};
 pub use values::quantities::{ByteSize, Count};
 pub use values::server_name::ServerName;
 pub use values::units::{milliseconds, seconds, show_duration, show_number};
-pub use values::upstream::Upstream;
+pub use values::upstream::{Upstream, WEIGHT_MAX};

@@ -60,18 +60,18 @@ impl Edition {
         let of_route = |(number, route): (usize, &Route)| {
             let checked = route.check != Probe::Off;
             let all = route.to.iter().flat_map(move |upstream| {
-                let name = upstream.backend.name().map(str::to_owned);
-                let each = move |address: String| (address, name.clone());
+                let each = move |address: String| control::Backend {
+                    route: number + 1,
+                    place: table.place(&address),
+                    address,
+                    name: upstream.backend.name().map(str::to_owned),
+                    checked,
+                    weight: upstream.weight,
+                    out: upstream.out,
+                };
                 addresses(&upstream.backend).into_iter().map(each)
             });
-            let each = move |(address, name): (String, Option<String>)| control::Backend {
-                route: number + 1,
-                place: table.place(&address),
-                address,
-                name,
-                checked,
-            };
-            all.map(each).collect::<Vec<_>>()
+            all.collect::<Vec<_>>()
         };
         let routes = self.config.routes.iter().enumerate();
         routes.flat_map(of_route).take(BACKENDS_MAX).collect()

@@ -23,6 +23,10 @@ pub struct Upstream {
     pub backup: bool,
     /// Connections that it may have, from all workers together.
     pub max_connections: Option<u32>,
+    /// An administrator has taken it out: it gets no new connections. Nothing that a file says, so a reload
+    /// puts it in again.
+    #[serde(default)]
+    pub out: bool,
 }
 
 impl Upstream {
@@ -33,6 +37,7 @@ impl Upstream {
             weight: 1,
             backup: false,
             max_connections: None,
+            out: false,
         }
     }
 }
@@ -50,7 +55,8 @@ const KEYS: &[(&str, &Kind)] = &[
     ("backup", &bool::KIND),
     ("max_connections", &u32::KIND),
 ];
-const WEIGHT_MAX: u32 = 1000;
+/// The greatest weight.
+pub const WEIGHT_MAX: u32 = 1000;
 
 impl OptionType for Upstream {
     const KIND: Kind = Kind {
