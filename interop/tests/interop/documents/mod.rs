@@ -60,6 +60,7 @@ pages! {
     recipes: "recipes",
     reload: "reload",
     resumption: "resumption",
+    runtime: "runtime",
     serve: "serve",
     status: "status",
     systemd: "systemd",

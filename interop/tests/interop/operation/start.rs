@@ -190,7 +190,7 @@ fn serves_a_certificate_that_has_its_key_in_the_same_file() {
     let flags = [
         "serve", "--listen", &other, "--to", "echo:", "--cert", &cert,
     ];
-    attempt.refused(&flags, MISCONFIGURED, &[&cert, "has no private key in it"]);
+    attempt.refused(&flags, MISCONFIGURED, &[&cert, "should be the key"]);
 }
 
 /// `serve FILE` as `check FILE` and `serve -c FILE`; not both.
